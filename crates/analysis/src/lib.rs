@@ -1,0 +1,1 @@
+//! Pure analysis: kernel events to requests, ideal, stages, statistics.

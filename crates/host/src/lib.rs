@@ -1,0 +1,1 @@
+//! Facts about the machine, the testbed and the server process.

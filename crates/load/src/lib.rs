@@ -1,0 +1,1 @@
+//! Open-loop load generator with an absolute schedule and its own verdict.

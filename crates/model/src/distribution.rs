@@ -1,0 +1,208 @@
+//! A distribution as it is reported: moments, extremes and quantiles with intervals.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Nanos;
+
+/// The quantiles that every reported distribution carries, in this order.
+pub const REPORTED_QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
+
+/// The confidence of every interval that taillab prints.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// One quantile with its confidence interval ([`CONFIDENCE`]).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Quantile {
+    /// The probability, in (0, 1).
+    pub q: f64,
+    /// The estimate; `None` where the sample cannot support it, that is where the
+    /// interval's upper end would lie beyond the largest observation.
+    pub value: Option<Nanos>,
+    /// Lower end of the interval.
+    pub lo: Option<Nanos>,
+    /// Upper end of the interval.
+    pub hi: Option<Nanos>,
+}
+
+/// A latency distribution; every time is in integer nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Distribution {
+    /// Always `ns`.
+    pub unit: Unit,
+    /// Observations.
+    pub count: u64,
+    /// Arithmetic mean in nanoseconds; `None` for an empty sample.
+    pub mean: Option<f64>,
+    /// The smallest observation.
+    pub min: Option<Nanos>,
+    /// The largest observation.
+    pub max: Option<Nanos>,
+    /// One for each of [`REPORTED_QUANTILES`], at least.
+    pub quantiles: Vec<Quantile>,
+}
+
+/// The unit of a [`Distribution`]'s times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unit {
+    /// Nanoseconds.
+    #[default]
+    #[serde(rename = "ns")]
+    Nanoseconds,
+}
+
+impl Distribution {
+    /// The distribution of a sorted sample of independent observations.
+    ///
+    /// Where observations are correlated (waiting times are), use
+    /// [`Distribution::from_sorted_correlated`]: this one's intervals would be too narrow.
+    pub fn from_sorted(sorted: &[Nanos]) -> Self {
+        Self::from_sorted_correlated(sorted, |_| 1.0)
+    }
+
+    /// The distribution of a sorted sample whose observations are correlated.
+    ///
+    /// `inflation(q)` is the factor (≥ 1) by which correlation multiplies the variance
+    /// of the share of observations below the quantile `q`; the interval is the
+    /// order-statistic interval of a sample smaller by that factor.
+    ///
+    /// # Panics
+    /// When `sorted` is not sorted (debug builds only).
+    pub fn from_sorted_correlated(sorted: &[Nanos], inflation: impl Fn(f64) -> f64) -> Self {
+        debug_assert!(sorted.is_sorted(), "the sample must be sorted");
+        let n = sorted.len();
+        let mean = (n > 0).then(|| {
+            let total: u128 = sorted.iter().map(|x| u128::from(x.get())).sum();
+            total as f64 / n as f64
+        });
+        let quantiles = REPORTED_QUANTILES
+            .iter()
+            .map(|&q| match quantile_ranks(n as u64, q, inflation(q)) {
+                Some(ranks) => Quantile {
+                    q,
+                    value: Some(sorted[ranks.value as usize]),
+                    lo: Some(sorted[ranks.lo as usize]),
+                    hi: Some(sorted[ranks.hi as usize]),
+                },
+                None => Quantile {
+                    q,
+                    value: None,
+                    lo: None,
+                    hi: None,
+                },
+            })
+            .collect();
+        Self {
+            unit: Unit::Nanoseconds,
+            count: n as u64,
+            mean,
+            min: sorted.first().copied(),
+            max: sorted.last().copied(),
+            quantiles,
+        }
+    }
+
+    /// The estimate at `q`, where it is one of the reported quantiles and supported.
+    pub fn quantile(&self, q: f64) -> Option<Nanos> {
+        self.quantiles
+            .iter()
+            .find(|x| (x.q - q).abs() < 1e-12)
+            .and_then(|x| x.value)
+    }
+}
+
+/// Zero-based ranks in the sorted sample of a quantile and of its interval's ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuantileRanks {
+    /// Rank of the estimate.
+    pub value: u64,
+    /// Rank of the interval's lower end.
+    pub lo: u64,
+    /// Rank of the interval's upper end.
+    pub hi: u64,
+}
+
+/// The ranks of the quantile `q` and of its order-statistic interval in a sample of `n`,
+/// or `None` where the sample cannot support it.
+///
+/// The number of observations below the true quantile is binomial(n, q); its
+/// variance is taken `inflation` times larger, for correlated observations. The
+/// interval's ends are the score interval's (Wilson 1927) for a proportion, which
+/// stays right in the tail where the plain normal one fails. The sample supports the
+/// quantile when the upper end is still an observation: for independent data about
+/// 3.8 observations above it are enough (for p99.9: 3,840 in all).
+pub fn quantile_ranks(n: u64, q: f64, inflation: f64) -> Option<QuantileRanks> {
+    debug_assert!(q > 0.0 && q < 1.0);
+    if n == 0 {
+        return None;
+    }
+    const Z: f64 = 1.959_963_984_540_054; // the normal's 97.5 % point
+    let count = n as f64;
+    let effective = count / inflation.max(1.0);
+    // The share p of the sample whose true share is q: solve |p − q| = z √(q(1−q)/m).
+    let half = Z * (q * (1.0 - q) / effective).sqrt();
+    let (lo, hi) = (q - half, q + half);
+    // An end outside the sample: there is no observation to name.
+    if hi * count > count - 1.0 || effective * (1.0 - q) < Z * Z {
+        return None;
+    }
+    let rank = |p: f64| ((p * count).ceil() - 1.0).clamp(0.0, count - 1.0) as u64;
+    Some(QuantileRanks {
+        value: rank(q),
+        lo: rank(lo.max(0.0)),
+        hi: rank(hi),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_sample_has_no_numbers() {
+        let d = Distribution::from_sorted(&[]);
+        assert_eq!((d.count, d.mean, d.min, d.max), (0, None, None, None));
+        assert!(d.quantiles.iter().all(|q| q.value.is_none()));
+    }
+
+    #[test]
+    fn a_quantile_that_the_sample_cannot_support_has_no_value() {
+        let sample: Vec<Nanos> = (1..=1000).map(Nanos::new).collect();
+        let d = Distribution::from_sorted(&sample);
+        assert_eq!(d.quantile(0.5), Some(Nanos::new(500)));
+        assert_eq!(d.quantile(0.99), Some(Nanos::new(990)));
+        assert_eq!(d.quantile(0.999), None);
+    }
+
+    #[test]
+    fn correlation_widens_the_interval() {
+        let sample: Vec<Nanos> = (1..=100_000).map(Nanos::new).collect();
+        let width = |d: &Distribution| {
+            let q = d.quantiles[1];
+            q.hi.unwrap() - q.lo.unwrap()
+        };
+        let independent = Distribution::from_sorted(&sample);
+        let correlated = Distribution::from_sorted_correlated(&sample, |_| 4.0);
+        let ratio = width(&correlated).get() as f64 / width(&independent).get() as f64;
+        assert!((ratio - 2.0).abs() < 0.05, "{ratio}");
+    }
+
+    /// The interval holds the true quantile in about 95 % of samples: exact binomial sums.
+    #[test]
+    fn coverage_is_near_nominal() {
+        for (n, q) in [(200_u64, 0.5), (1_000, 0.99), (20_000, 0.999)] {
+            let ranks = quantile_ranks(n, q, 1.0).unwrap();
+            // covered when lo < B ≤ hi, B ~ binomial(n, q) observations below the quantile
+            let mut p = (n as f64 * (1.0 - q).ln()).exp(); // P(B = 0), may underflow
+            let mut log_p = n as f64 * (1.0 - q).ln();
+            let mut covered = 0.0;
+            for k in 0..=n {
+                if k > ranks.lo && k <= ranks.hi {
+                    covered += p;
+                }
+                log_p += ((n - k).max(1) as f64 / (k + 1) as f64 * q / (1.0 - q)).ln();
+                p = log_p.exp();
+            }
+            assert!((0.93..0.975).contains(&covered), "n={n} q={q}: {covered}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The words of taillab: typed time, kernel events, requests and distributions.
+//!
+//! Every other crate speaks in these types and this crate uses none of them.
+
+mod distribution;
+mod event;
+mod request;
+pub mod summary;
+mod time;
+
+pub use distribution::{
+    CONFIDENCE, Distribution, Quantile, QuantileRanks, REPORTED_QUANTILES, Unit, quantile_ranks,
+};
+pub use event::{Event, EventKind, PacketId, RequestKey, Tid};
+pub use request::{ClientTimes, Operation, Request, Stage, Stamps};
+pub use time::{Monotonic, Nanos};

@@ -1,0 +1,152 @@
+//! One request with its six server stamps and the client's three times.
+
+use crate::{Monotonic, Nanos};
+
+/// The five parts of a sojourn, between neighbouring stamps (Tales of the Tail, 3.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// T1–T2: the network stack receives.
+    StackReceive,
+    /// T2–T3: waiting for the worker, and its wake-up.
+    QueueAndWakeup,
+    /// T3–T4: copying to user space and returning there.
+    CopyAndReturn,
+    /// T4–T5: the application.
+    Application,
+    /// T5–T6: the stack transmits.
+    Transmit,
+}
+
+impl Stage {
+    /// All five, in the order of time.
+    pub const ALL: [Self; 5] = [
+        Self::StackReceive,
+        Self::QueueAndWakeup,
+        Self::CopyAndReturn,
+        Self::Application,
+        Self::Transmit,
+    ];
+
+    /// The key in JSON and Parquet: `t1_t2` … `t5_t6`.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::StackReceive => "t1_t2",
+            Self::QueueAndWakeup => "t2_t3",
+            Self::CopyAndReturn => "t3_t4",
+            Self::Application => "t4_t5",
+            Self::Transmit => "t5_t6",
+        }
+    }
+
+    /// What a person reads.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::StackReceive => "stack receive",
+            Self::QueueAndWakeup => "queueing and wake-up",
+            Self::CopyAndReturn => "copy and return",
+            Self::Application => "application",
+            Self::Transmit => "transmit",
+        }
+    }
+}
+
+/// The server's stamps of one request. T1 and T6 are its sojourn and always
+/// there; a middle stamp may be missing (lost in a blind window) and its time is
+/// then unobserved, but the request stays in every distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamps {
+    /// T1: the driver handed the packet to the stack.
+    pub t1: Monotonic,
+    /// T2 … T5, each where it was seen.
+    pub middle: [Option<Monotonic>; 4],
+    /// T6: the driver took the response.
+    pub t6: Monotonic,
+}
+
+impl Stamps {
+    /// T6 − T1, the server's latency; `None` if the stamps are out of order.
+    pub fn sojourn(&self) -> Option<Nanos> {
+        self.t6.checked_since(self.t1)
+    }
+
+    /// All six are there and T1 ≤ T2 ≤ T3 ≤ T4 ≤ T5 ≤ T6.
+    pub fn is_complete(&self) -> bool {
+        self.stages().is_some()
+    }
+
+    /// The five stages, whose sum is exactly the sojourn; `None` when a stamp is
+    /// missing or out of order.
+    pub fn stages(&self) -> Option<[Nanos; 5]> {
+        let [t2, t3, t4, t5] = self.middle;
+        let t = [self.t1, t2?, t3?, t4?, t5?, self.t6];
+        let mut stages = [Nanos::ZERO; 5];
+        for (stage, pair) in stages.iter_mut().zip(t.windows(2)) {
+            *stage = pair[1].checked_since(pair[0])?;
+        }
+        Some(stages)
+    }
+}
+
+/// What the client knows of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientTimes {
+    /// When the schedule wanted it sent.
+    pub intended: Monotonic,
+    /// When it was sent (before the system call).
+    pub sent: Monotonic,
+    /// When its response was read; `None` if none came.
+    pub received: Option<Monotonic>,
+}
+
+/// What the request asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// A read.
+    Get,
+    /// A write.
+    Set,
+}
+
+/// One request, from the client's schedule to the response's departure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The server's stamps.
+    pub server: Stamps,
+    /// The client's times, where the client is ours.
+    pub client: Option<ClientTimes>,
+    /// What it asked for, where known.
+    pub operation: Option<Operation>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(n: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(n)
+    }
+
+    #[test]
+    fn stages_add_up_to_the_sojourn() {
+        let stamps = Stamps {
+            t1: at(100),
+            middle: [Some(at(110)), Some(at(110)), Some(at(140)), Some(at(200))],
+            t6: at(205),
+        };
+        let stages = stamps.stages().unwrap();
+        assert_eq!(stages.into_iter().sum::<Nanos>(), stamps.sojourn().unwrap());
+    }
+
+    #[test]
+    fn a_missing_or_disordered_stamp_leaves_the_sojourn_but_no_stages() {
+        let mut stamps = Stamps {
+            t1: at(100),
+            middle: [None, Some(at(110)), Some(at(140)), Some(at(200))],
+            t6: at(205),
+        };
+        assert_eq!(stamps.sojourn(), Some(Nanos::new(105)));
+        assert_eq!(stamps.stages(), None);
+        stamps.middle[0] = Some(at(120));
+        assert!(!stamps.is_complete());
+    }
+}

@@ -1,0 +1,271 @@
+//! The result of a run as `summary.json` and `--json` carry it.
+//!
+//! Times are integer nanoseconds and their names end in `_ns`. The JSON Schema is
+//! `schemas/run.schema.json`; [`SCHEMA_VERSION`] changes with it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Distribution, Nanos};
+
+/// Version of [`RunSummary`]'s shape.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What `taillab run` found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunSummary {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The command that wrote this: `run`.
+    pub command: String,
+    /// What was measured: `memcached`.
+    pub server: String,
+    /// Start of the measurement, seconds since 1970 (UTC).
+    pub started_unix_s: u64,
+    /// The measurement ended before its time (Ctrl-C, or the server died).
+    pub partial: bool,
+    /// How the load was chosen.
+    pub load: LoadSummary,
+    /// t: 1 / peak throughput of one core.
+    pub service_time_ns: Nanos,
+    /// How t was found.
+    pub calibration: Calibration,
+    /// The server as it was.
+    pub measured: Measured,
+    /// The same arrivals through the ideal queue.
+    pub ideal: Ideal,
+    /// Measured − ideal, request by request, where measured is the longer.
+    pub excess: Distribution,
+    /// The stages over all complete requests.
+    pub stages: Stages,
+    /// What the requests around each percentile of the sojourn spent where.
+    pub stages_at: Vec<StagesAt>,
+    /// How well events and responses joined.
+    pub matching: Matching,
+    /// What the probe costs.
+    pub overhead: Overhead,
+    /// Causes of the excess; empty until the ledger is computed.
+    pub causes: Vec<NotYet>,
+    /// Error of the causal replay; absent until it is computed.
+    pub model_fit: Option<NotYet>,
+    /// Forecasts; empty until the causal replay is computed.
+    pub predictions: Vec<NotYet>,
+    /// Whether the run can be believed.
+    pub verdict: Verdict,
+}
+
+/// A value that cannot exist yet: a part of the schema that no version fills.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NotYet {}
+
+/// The load as wanted and as the client saw it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadSummary {
+    /// Rate of the schedule, requests per second.
+    pub target_rate_per_s: f64,
+    /// Target rate × t ÷ workers.
+    pub target_utilization: f64,
+    /// Requests sent per second of the measurement.
+    pub sent_rate_per_s: f64,
+    /// Length of the measurement.
+    pub duration_ns: Nanos,
+    /// Requests due in the measurement.
+    pub requests: u64,
+    /// From the intended send to the response: what a user waits.
+    pub response_time: Distribution,
+    /// From the actual send to the response.
+    pub service_time: Distribution,
+    /// From the intended to the actual send: the generator's own delay.
+    pub lateness: Distribution,
+    /// What the arrival process really was.
+    pub arrivals: ArrivalsVerdict,
+    /// The client's own cost.
+    pub client: ClientCost,
+    /// What went wrong, by kind.
+    pub errors: LoadErrors,
+}
+
+/// The arrival process as sent, against the one wanted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ArrivalsVerdict {
+    /// The process wanted: `poisson`.
+    pub process: String,
+    /// Coefficient of variation of the gaps (Poisson: 1).
+    pub cv: f64,
+    /// Kolmogorov–Smirnov distance of the gaps sent from the wanted distribution.
+    pub ks_d: f64,
+    /// The distance that 5 % of true samples of this size exceed.
+    pub ks_critical: f64,
+    /// Anderson–Darling statistic A² of the gaps against the wanted distribution.
+    pub ad_a2: f64,
+    /// The A² that 5 % of true samples exceed.
+    pub ad_critical: f64,
+    /// Index of dispersion of counts (Poisson: 1) at several windows.
+    pub idc: Vec<DispersionAt>,
+    /// The gaps pass at 5 %.
+    pub passed: bool,
+}
+
+/// Variance over mean of the number of sends in windows of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DispersionAt {
+    /// The window's length.
+    pub window_ns: Nanos,
+    /// Variance ÷ mean; `None` with fewer than ten windows.
+    pub value: Option<f64>,
+}
+
+/// What one request costs the client.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientCost {
+    /// CPU time of the client thread in sending and receiving, idle spinning left out.
+    pub cpu_ns_per_request: Nanos,
+    /// Share of the measurement in which the client was not waiting for its next send.
+    pub busy_share: f64,
+}
+
+/// Requests that did not end well, by kind. None of them leaves the record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadErrors {
+    /// No response within the time-out.
+    pub timeouts: u64,
+    /// The kernel refused the send.
+    pub send_errors: u64,
+    /// The server answered with an error.
+    pub server_errors: u64,
+    /// A response that no request asked for, or one that came twice.
+    pub unexpected_responses: u64,
+    /// A response that could not be read as the protocol's.
+    pub malformed_responses: u64,
+    /// Gets that found nothing.
+    pub misses: u64,
+}
+
+/// How the service time was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Peak throughput of the server without the probe: median over the blocks.
+    pub peak_per_s: f64,
+    /// Lower end of its interval.
+    pub peak_lo_per_s: f64,
+    /// Upper end of its interval.
+    pub peak_hi_per_s: f64,
+    /// Share of the server's CPUs that was not idle at the peak; well below 1 the
+    /// client, not the server, was the limit.
+    pub server_cpu_busy_share: f64,
+    /// Blocks measured.
+    pub blocks: u32,
+}
+
+/// The measured sojourn, T6 − T1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The distribution.
+    pub sojourn: Distribution,
+    /// Share of the measurement that the server's CPUs were not idle.
+    pub server_cpu_busy_share: Option<f64>,
+}
+
+/// The ideal sojourn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ideal {
+    /// The distribution.
+    pub sojourn: Distribution,
+    /// Workers c of the ideal queue.
+    pub workers: u32,
+    /// Arrival rate at T1 × t ÷ c.
+    pub utilization: f64,
+}
+
+/// One distribution for each stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stages {
+    /// T1–T2.
+    pub t1_t2: Distribution,
+    /// T2–T3.
+    pub t2_t3: Distribution,
+    /// T3–T4.
+    pub t3_t4: Distribution,
+    /// T4–T5.
+    pub t4_t5: Distribution,
+    /// T5–T6.
+    pub t5_t6: Distribution,
+}
+
+/// Mean stages of the complete requests around one percentile of the sojourn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StagesAt {
+    /// The percentile's probability; 1 for the slowest request.
+    pub q: f64,
+    /// Complete requests in the band.
+    pub requests: u64,
+    /// Their mean sojourn, in nanoseconds.
+    pub mean_sojourn_ns: f64,
+    /// Their mean stages, in nanoseconds; the five sum to the mean sojourn.
+    pub mean_stage_ns: [f64; 5],
+}
+
+/// How kernel events and responses joined.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Matching {
+    /// Responses that the server sent (T6 events in the measurement).
+    pub responses: u64,
+    /// With T1 and T6.
+    pub matched: u64,
+    /// With all six, in order.
+    pub complete: u64,
+    /// That more than one request could have caused; none of these is matched.
+    pub ambiguous: u64,
+    /// Requests whose packet came in and whose response never left.
+    pub unanswered: u64,
+    /// Matched requests whose stamps contradict each other (kept, not complete).
+    pub out_of_order: u64,
+    /// Events lost: ring buffer full, or a program skipped by recursion.
+    pub lost_events: u64,
+    /// Time in which the probe was blind on the server's CPUs.
+    pub blind_ns: Nanos,
+    /// Blind windows found.
+    pub blind_windows: u64,
+    /// Matched requests that overlap a blind window.
+    pub blind_requests: u64,
+    /// Matched requests that lack T2, T3, T4, T5, in this order.
+    pub missing_middle: [u64; 4],
+    /// Which hook gave each stamp.
+    pub hooks: Vec<Hook>,
+}
+
+/// The kernel hook behind a stamp.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hook {
+    /// `T1` … `T6`, or `switch`.
+    pub stamp: String,
+    /// The hook attached, e.g. `tp_btf/netif_rx`.
+    pub hook: String,
+    /// What precision it lacks against the best hook known, if any.
+    pub lost_precision: Option<String>,
+}
+
+/// Peak throughput with the probe against without, in interleaved blocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// Interleaved pairs of blocks; 0 when it was not measured.
+    pub pairs: u32,
+    /// Median over the pairs of 1 − with ÷ without.
+    pub throughput_loss: Option<f64>,
+    /// Lower end of its interval.
+    pub throughput_loss_lo: Option<f64>,
+    /// Upper end of its interval.
+    pub throughput_loss_hi: Option<f64>,
+    /// The same as CPU time of the server's core per request.
+    pub cpu_ns_per_request: Option<f64>,
+}
+
+/// Whether the run can be believed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// No reason speaks against it.
+    pub valid: bool,
+    /// Why it is invalid; empty when it is valid.
+    pub reasons: Vec<String>,
+    /// What a reader should know that does not spoil the run.
+    pub warnings: Vec<String>,
+}

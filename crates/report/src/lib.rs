@@ -1,0 +1,1 @@
+//! Terminal, HTML, JSON, Parquet and HdrHistogram outputs.

@@ -1,0 +1,2 @@
+//! The `taillab` command.
+fn main() {}
