@@ -13,4 +13,4 @@ pub use distribution::{
 };
 pub use event::{Event, EventKind, PacketId, RequestKey, Tid};
 pub use request::{ClientTimes, Operation, Request, Stage, Stamps};
-pub use time::{Monotonic, Nanos};
+pub use time::{Monotonic, Nanos, ParseNanosError};

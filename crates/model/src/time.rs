@@ -6,6 +6,7 @@
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Mul, Sub};
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -139,6 +140,48 @@ impl fmt::Display for Nanos {
     }
 }
 
+/// Why a text is not a length of time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a length of time; write a number and a unit, e.g. 50us, 1.5ms, 20s, 2m")]
+pub struct ParseNanosError(String);
+
+impl FromStr for Nanos {
+    type Err = ParseNanosError;
+
+    /// A number and one of the units ns, us (or µs), ms, s, m, h, e.g. `50us` or `1.5s`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || ParseNanosError(text.to_owned());
+        let trimmed = text.trim();
+        let split = trimmed
+            .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+            .ok_or_else(error)?;
+        let (number, unit) = trimmed.split_at(split);
+        let unit_ns = match unit.trim() {
+            "ns" => 1.0,
+            "us" | "µs" | "μs" => 1e3,
+            "ms" => 1e6,
+            "s" => 1e9,
+            "m" | "min" => 60e9,
+            "h" => 3600e9,
+            _ => return Err(error()),
+        };
+        let number: f64 = number.parse().map_err(|_| error())?;
+        Self::try_from_secs_f64(number * unit_ns / 1e9).ok_or_else(error)
+    }
+}
+
+impl Nanos {
+    /// The length in the notation that [`Nanos::from_str`] reads back exactly: the
+    /// largest unit that keeps the number whole, e.g. `20s`, `1500ms`, `14523ns`.
+    pub fn to_exact_string(self) -> String {
+        let (divisor, unit) = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")]
+            .into_iter()
+            .find(|(divisor, _)| self.0.is_multiple_of(*divisor))
+            .unwrap_or((1, "ns"));
+        format!("{}{unit}", self.0 / divisor)
+    }
+}
+
 /// An instant of the host's `CLOCK_MONOTONIC`, in nanoseconds since boot.
 ///
 /// The clock of `bpf_ktime_get_ns` and of `clock_gettime(CLOCK_MONOTONIC)`, so
@@ -206,10 +249,33 @@ mod tests {
 
     #[test]
     fn lengths_from_seconds_refuse_what_is_not_a_length() {
-        assert_eq!(Nanos::try_from_secs_f64(1.5), Some(Nanos::from_millis(1500)));
+        assert_eq!(
+            Nanos::try_from_secs_f64(1.5),
+            Some(Nanos::from_millis(1500))
+        );
         assert_eq!(Nanos::try_from_secs_f64(-1.0), None);
         assert_eq!(Nanos::try_from_secs_f64(f64::NAN), None);
         assert_eq!(Nanos::try_from_secs_f64(1e30), None);
+    }
+
+    #[test]
+    fn lengths_are_read_from_text_and_written_back() {
+        for (text, ns) in [
+            ("50us", 50_000),
+            ("1.5 ms", 1_500_000),
+            ("20s", 20_000_000_000),
+            ("2m", 120_000_000_000),
+            ("7ns", 7),
+        ] {
+            assert_eq!(text.parse(), Ok(Nanos::new(ns)), "{text}");
+        }
+        for text in ["", "50", "us", "-3s", "1e3s", "nan s", "5 parsecs"] {
+            assert!(text.parse::<Nanos>().is_err(), "{text}");
+        }
+        for ns in [0, 7, 14_523, 1_500_000, 20_000_000_000] {
+            let length = Nanos::new(ns);
+            assert_eq!(length.to_exact_string().parse(), Ok(length));
+        }
     }
 
     #[test]
