@@ -4,6 +4,7 @@
 
 mod distribution;
 mod event;
+mod recording;
 mod request;
 pub mod summary;
 mod time;
@@ -12,5 +13,9 @@ pub use distribution::{
     CONFIDENCE, Distribution, Quantile, QuantileRanks, REPORTED_QUANTILES, Unit, quantile_ranks,
 };
 pub use event::{Event, EventKind, PacketId, RequestKey, Tid};
+pub use recording::{
+    Chunk, CpuStream, Events, LostEvents, PackedEvent, Recording, RecordingError,
+    VERSION as RECORDING_VERSION,
+};
 pub use request::{ClientTimes, Operation, Request, Stage, Stamps};
 pub use time::{Monotonic, Nanos, ParseNanosError};

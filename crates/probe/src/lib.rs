@@ -1,1 +1,34 @@
-//! eBPF programs that stamp T1..T6, their loader and the recorded event stream.
+//! eBPF programs that stamp T1..T6 of every request of one server, and their loader.
+//!
+//! A [`Probe`] is loaded once for a [`ProbeSpec`], attached and detached as often as
+//! wanted, and drained by a thread of the caller's choice: nothing wakes up when an
+//! event is written, and draining neither enters the kernel nor allocates. What was
+//! drained becomes a [`taillab_model::Recording`], which the matcher reads.
+//!
+//! Only this crate needs clang, and only with the feature `bpf` (the default).
+//! Without it the interface is the same and [`Probe::load`] returns
+//! [`ProbeError::NotBuilt`].
+
+mod error;
+mod spec;
+
+#[cfg(feature = "bpf")]
+mod hooks;
+#[cfg(feature = "bpf")]
+mod object;
+#[cfg(feature = "bpf")]
+mod probe;
+#[cfg(feature = "bpf")]
+mod ring;
+#[cfg(feature = "bpf")]
+mod store;
+#[cfg(not(feature = "bpf"))]
+mod without_bpf;
+
+#[cfg(feature = "bpf")]
+pub use probe::Probe;
+#[cfg(not(feature = "bpf"))]
+pub use without_bpf::Probe;
+
+pub use error::ProbeError;
+pub use spec::{DeviceId, ProbeSpec, ProgramCost};

@@ -1,0 +1,69 @@
+//! Why the probe cannot run here.
+
+use std::io;
+
+use thiserror::Error;
+
+/// Why the probe cannot run; each text is one line with the cause and the remedy.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The process may not load eBPF programs.
+    #[error(
+        "no privilege to load eBPF programs: run as root, or with CAP_BPF, CAP_PERFMON and \
+         CAP_NET_ADMIN in the initial user namespace (a container needs --privileged)"
+    )]
+    NoPrivilege,
+    /// The kernel has no type information.
+    #[error(
+        "this kernel has no BTF type information (/sys/kernel/btf/vmlinux is missing): boot a \
+         kernel built with CONFIG_DEBUG_INFO_BTF=y (Debian 12 and Ubuntu 24.04 kernels are)"
+    )]
+    NoBtf,
+    /// A hook that a stamp needs and for which there is no other is refused.
+    #[error(
+        "the kernel refuses the hook {hook} that stamp {stamp} needs ({phase}: {source}): \
+         use Linux 6.1 or later with BPF_SYSCALL, BPF_JIT and FTRACE_SYSCALLS, and kernel \
+         lockdown below `confidentiality`"
+    )]
+    HookRefused {
+        /// The stamp that would be missing.
+        stamp: &'static str,
+        /// The hook, e.g. `tp_btf/netif_rx`.
+        hook: &'static str,
+        /// Whether loading or attaching failed.
+        phase: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// No memory for the rings or for the recording.
+    #[error(
+        "not enough memory for {what} ({bytes} bytes): free some, give smaller rings or record \
+         fewer requests ({source})"
+    )]
+    OutOfMemory {
+        /// What it was for.
+        what: &'static str,
+        /// How much.
+        bytes: u64,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The specification cannot be met.
+    #[error("{0}")]
+    BadSpec(String),
+    /// The kernel did something unexpected.
+    #[error("the probe failed while {doing}: {source}; please report it with your kernel's version")]
+    Kernel {
+        /// What the probe was doing.
+        doing: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// taillab was built without its eBPF programs.
+    #[error(
+        "this taillab was built without its probe: build it with the feature `bpf` \
+         (needs clang and libelf-dev)"
+    )]
+    NotBuilt,
+}

@@ -1,0 +1,61 @@
+//! The probe's interface where it was not built: it can never be loaded.
+
+use taillab_model::Recording;
+use taillab_model::summary::Hook;
+
+use crate::{ProbeError, ProbeSpec, ProgramCost};
+
+/// A probe that cannot exist, because taillab was built without the feature `bpf`.
+#[derive(Debug)]
+pub enum Probe {}
+
+#[expect(missing_docs, reason = "documented on the probe that can exist")]
+impl Probe {
+    /// Always fails.
+    ///
+    /// # Errors
+    /// [`ProbeError::NotBuilt`].
+    pub fn load(_spec: &ProbeSpec) -> Result<Self, ProbeError> {
+        Err(ProbeError::NotBuilt)
+    }
+
+    pub fn hooks(&self) -> Vec<Hook> {
+        match *self {}
+    }
+
+    pub fn reserve(&mut self, _expected_events: u64) -> Result<(), ProbeError> {
+        match *self {}
+    }
+
+    pub fn attach(&mut self) -> Result<(), ProbeError> {
+        match *self {}
+    }
+
+    pub fn detach(&mut self) -> Result<(), ProbeError> {
+        match *self {}
+    }
+
+    pub fn is_attached(&self) -> bool {
+        match *self {}
+    }
+
+    pub fn pending(&self) -> u64 {
+        match *self {}
+    }
+
+    pub fn drain(&mut self, _max_events: usize) -> usize {
+        match *self {}
+    }
+
+    pub fn discard(&mut self) -> Result<(), ProbeError> {
+        match *self {}
+    }
+
+    pub fn costs(&self) -> Result<Vec<ProgramCost>, ProbeError> {
+        match *self {}
+    }
+
+    pub fn finish(self) -> Result<Recording, ProbeError> {
+        match self {}
+    }
+}
