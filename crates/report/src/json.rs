@@ -1,0 +1,30 @@
+//! `summary.json` and `--json`; the shape is `schemas/run.schema.json`.
+
+use taillab_model::summary::RunSummary;
+
+use crate::ReportError;
+
+/// The summary, indented for people, with a newline at its end.
+///
+/// # Errors
+/// [`ReportError::Format`], which no summary is known to cause.
+pub fn pretty(summary: &RunSummary) -> Result<Vec<u8>, ReportError> {
+    finish(serde_json::to_vec_pretty(summary))
+}
+
+/// The summary on one line, with a newline at its end.
+///
+/// # Errors
+/// [`ReportError::Format`], which no summary is known to cause.
+pub fn compact(summary: &RunSummary) -> Result<Vec<u8>, ReportError> {
+    finish(serde_json::to_vec(summary))
+}
+
+fn finish(encoded: Result<Vec<u8>, serde_json::Error>) -> Result<Vec<u8>, ReportError> {
+    let mut bytes = encoded.map_err(|e| ReportError::Format {
+        output: "summary.json",
+        cause: e.to_string(),
+    })?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
