@@ -1,0 +1,36 @@
+# taillab: `make run` runs the main job, `make test` runs every test.
+# Both install what is missing first; steps that need root ask sudo and say so.
+
+CARGO   ?= cargo
+BINARY  := target/release/taillab
+SHELL   := /bin/bash
+.DELETE_ON_ERROR:
+.PHONY: help run test build lint bench clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+run: build ## Measure memcached on this machine and write a report
+	@scripts/setup.sh run
+	@scripts/as-root.sh "starts memcached in a network namespace and loads the kernel probe" \
+	  $(BINARY) run memcached $(ARGS)
+
+build: ## Build the release binary
+	@scripts/setup.sh build
+	@$(CARGO) build --release --locked
+
+test: ## Run every test (lints, units, live on this machine, browser)
+	@scripts/setup.sh test
+	@scripts/test.sh
+
+lint: ## Check formatting and lints only
+	@scripts/setup.sh build
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+bench: ## Measure what docs/benchmarks.md states (minutes; nothing else should run)
+	@scripts/setup.sh test
+	@scripts/bench.sh
+
+clean: ## Remove what was built
+	@$(CARGO) clean

@@ -1,0 +1,4 @@
+//! One module for each command.
+
+pub mod run;
+pub mod shell;

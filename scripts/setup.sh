@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Installs what is missing for one purpose: build, run or test. Debian and Ubuntu.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+purpose=${1:?usage: setup.sh build|run|test}
+
+if ! command -v cargo >/dev/null; then
+  [ -x "$HOME/.cargo/bin/cargo" ] && hint='add it to the PATH: . "$HOME/.cargo/env"' ||
+    hint="get it from https://rustup.rs: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+  echo "error: no Rust toolchain (cargo) found; $hint" >&2
+  exit 1
+fi
+
+# package:file-or-command that shows it is there
+build=(clang:clang libelf-dev:/usr/include/libelf.h zlib1g-dev:/usr/include/zlib.h
+       gcc:cc make:make pkg-config:pkg-config)
+run=(iproute2:ip memcached:memcached)
+test=("${run[@]}" chromium:chromium)
+
+case $purpose in
+  build) wanted=("${build[@]}") ;;
+  run)   wanted=("${run[@]}") ;;
+  test)  wanted=("${build[@]}" "${test[@]}") ;;
+  *) echo "error: setup.sh knows build, run and test, not '$purpose'" >&2; exit 2 ;;
+esac
+
+there() { case $1 in /*) [ -e "$1" ] ;; *) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null ;; esac; }
+missing=()
+for entry in "${wanted[@]}"; do
+  there "${entry#*:}" || missing+=("${entry%%:*}")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+# Ubuntu ships Chromium only as a snap behind a stub package; a .deb browser does as well.
+if ! command -v apt-get >/dev/null; then
+  echo "error: please install: ${missing[*]} (automatic installation knows only apt-get)" >&2
+  exit 1
+fi
+echo "installing: ${missing[*]}" >&2
+"$here/as-root.sh" "installs the Debian packages ${missing[*]}" \
+  env DEBIAN_FRONTEND=noninteractive sh -c '
+    apt-get update -qq
+    # A server that a package starts by itself would disturb every measurement.
+    policy=/usr/sbin/policy-rc.d
+    made=
+    if [ ! -e $policy ]; then
+      printf "#!/bin/sh\nexit 101\n" >$policy && chmod 755 $policy && made=1
+      trap "rm -f $policy" EXIT INT TERM
+    fi
+    apt-get install -y -qq --no-install-recommends "$@"' setup "${missing[@]}"

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Every test. Built as the user; only the live tests run as root (test-runner.sh).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+say() { printf '\n== %s\n' "$*"; }
+log=$(mktemp); trap 'rm -f "$log"' EXIT
+
+say "format and lints"
+cargo fmt --all --check
+cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+
+say "build without the eBPF probe (no clang, no root)"
+cargo check --workspace --no-default-features --locked --quiet
+
+say "tests"
+status=0
+cargo test --workspace --locked --no-fail-fast \
+  --config "target.'cfg(all())'.runner='$PWD/scripts/test-runner.sh'" 2>&1 | tee "$log" || status=$?
+
+# One line that counts everything; a skipped test is counted and shown, never silent.
+sum() { grep -E '^test result:' "$log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
+skipped_lines=$(grep -c '^SKIPPED' "$log" || true)
+passed=$(sum passed) failed=$(sum failed) ignored=$(sum ignored)
+skipped=$((skipped_lines + ignored))
+grep '^SKIPPED' "$log" || true
+if [ "$skipped" -gt 0 ] && [ -e /sys/kernel/btf/vmlinux ] && [ -z "${TAILLAB_SKIP_LIVE:-}" ]; then
+  echo "error: $skipped tests were skipped although this kernel has BTF" >&2
+  status=1
+fi
+if [ "$passed" -eq 0 ]; then echo "error: no test ran" >&2; status=1; fi
+printf '\n%s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"
+exit "$status"
