@@ -215,6 +215,11 @@ pub struct Matching {
     pub complete: u64,
     /// That more than one request could have caused; none of these is matched.
     pub ambiguous: u64,
+    /// Responses that the client received, where the client is ours: counted without
+    /// the probe, so they show what the probe missed.
+    pub client_responses: u64,
+    /// Of these, with T1 and T6.
+    pub client_matched: u64,
     /// Requests whose packet came in and whose response never left.
     pub unanswered: u64,
     /// Matched requests whose stamps contradict each other (kept, not complete).

@@ -237,7 +237,9 @@ impl From<Monotonic> for u64 {
 
 impl fmt::Debug for Monotonic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Monotonic").field(&self.nanos_since_boot()).finish()
+        f.debug_tuple("Monotonic")
+            .field(&self.nanos_since_boot())
+            .finish()
     }
 }
 
