@@ -1,1 +1,34 @@
 //! Open-loop load generator with an absolute schedule and its own verdict.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`protocol`] | what goes into a request and what an answer says |
+//! | [`transport`] | the sockets: bytes out, bytes in |
+//! | [`client`] | joins the two: sends request k, says which request was answered |
+//! | [`engine`] | the open loop: every request at its scheduled time, never re-based |
+//! | [`mod@saturate`] | the closed loop that finds a server's peak |
+//! | [`mod@prefill`] | stores every key before a measurement |
+//! | [`verdict`] | whether the arrivals sent were the process wanted |
+//!
+//! Everything runs on the calling thread, which the caller has pinned and put into
+//! the right network namespace.
+
+pub mod client;
+pub mod clock;
+pub mod engine;
+mod error;
+pub mod prefill;
+pub mod protocol;
+pub mod saturate;
+pub mod transport;
+pub mod verdict;
+
+pub use client::Client;
+pub use engine::{
+    Entry, Hooks, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record, StopReason, open_loop,
+};
+pub use error::LoadError;
+pub use prefill::{Prefilled, prefill};
+pub use protocol::memcached_udp::{Memcached, MemcachedWorkload};
+pub use saturate::{ClosedLoop, Saturation, saturate};
+pub use verdict::arrivals_verdict;

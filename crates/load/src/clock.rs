@@ -1,0 +1,23 @@
+//! The two clocks of the generator.
+
+use rustix::time::{ClockId, clock_gettime};
+use taillab_model::{Monotonic, Nanos};
+
+/// This instant by `CLOCK_MONOTONIC`, the clock of the kernel stamps.
+///
+/// Served by the vDSO, without a system call, where the kernel's clock source allows.
+#[inline]
+pub fn now() -> Monotonic {
+    Monotonic::from_nanos_since_boot(read(ClockId::Monotonic))
+}
+
+/// CPU time that the calling thread has used; a system call.
+pub fn thread_cpu_time() -> Nanos {
+    Nanos::new(read(ClockId::ThreadCPUTime))
+}
+
+#[inline]
+fn read(clock: ClockId) -> u64 {
+    let t = clock_gettime(clock);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}

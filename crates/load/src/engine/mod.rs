@@ -1,0 +1,38 @@
+//! The open loop: every request at its scheduled time.
+
+mod open_loop;
+mod progress;
+mod record;
+
+use taillab_model::Nanos;
+
+pub use open_loop::{CpuUse, LoadRun, OpenLoop, StopReason, open_loop};
+pub use progress::Progress;
+pub use record::{Entry, Outcome, Record};
+
+/// What the caller does while the generator waits.
+pub trait Hooks {
+    /// Called in idle moments, again and again, when the next send is at least
+    /// [`HOOK_GUARD`] away; `until_next` says how far. Must return within about a
+    /// microsecond: it runs on the spinning thread, and what it takes longer makes
+    /// sends late.
+    fn idle(&mut self, until_next: Nanos);
+
+    /// Asked about twenty times a second: should the run end now, because, say, the
+    /// server's process is gone?
+    fn should_stop(&mut self) -> bool {
+        false
+    }
+}
+
+/// [`Hooks::idle`] is not called when the next send is nearer than this.
+pub const HOOK_GUARD: Nanos = Nanos::from_micros(2);
+
+/// Nothing to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoHooks;
+
+impl Hooks for NoHooks {
+    #[inline]
+    fn idle(&mut self, _until_next: Nanos) {}
+}

@@ -1,0 +1,294 @@
+//! The record: one row for every request, in columns that exist before the run.
+
+use std::ops::Range;
+
+use taillab_model::summary::LoadErrors;
+use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, RequestKey};
+
+use crate::client::Ids;
+use crate::protocol::Planned;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Outcome {
+    /// No answer within the time-out, or none at all.
+    TimedOut = 1,
+    /// The kernel did not take it.
+    SendFailed = 2,
+    /// A get that found its value.
+    Hit = 3,
+    /// A get that found nothing.
+    Miss = 4,
+    /// A set that was stored.
+    Stored = 5,
+    /// The server answered with an error.
+    ServerError = 6,
+}
+
+/// State of a request while the run goes on; the first values are [`Outcome`]'s.
+mod state {
+    pub(super) const UNSENT: u32 = 0;
+    pub(super) const WAITING: u32 = 7;
+    /// Waiting, and an earlier request with the same id still could be answered: no
+    /// answer can be told to be this one's.
+    pub(super) const CONTENDED: u32 = 8;
+    pub(super) const MASK: u32 = 0xf;
+    pub(super) const BITS: u32 = 4;
+}
+
+/// Stands for "no such time" in the columns.
+const NONE: u64 = u64::MAX;
+
+/// One request of a [`Record`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Intended, sent, received. A late answer's time is kept although its request
+    /// counts as timed out.
+    pub times: ClientTimes,
+    /// What it asked for.
+    pub operation: Operation,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What its packets carried.
+    pub key: RequestKey,
+    /// It belongs to the warm-up.
+    pub warm_up: bool,
+}
+
+impl Entry {
+    /// From the intended send to the answer: what a user waits.
+    pub fn response_time(&self) -> Option<Nanos> {
+        self.times
+            .received
+            .map(|r| r.saturating_since(self.times.intended))
+    }
+
+    /// From the actual send to the answer.
+    pub fn service_time(&self) -> Option<Nanos> {
+        self.times
+            .received
+            .map(|r| r.saturating_since(self.times.sent))
+    }
+
+    /// From the intended to the actual send: the generator's own delay.
+    pub fn lateness(&self) -> Nanos {
+        self.times.sent.saturating_since(self.times.intended)
+    }
+}
+
+/// Every request that was sent, in order of the schedule: 28 bytes each.
+///
+/// A request that was due and not yet sent when a run ended early has no row.
+#[derive(Clone, Debug)]
+pub struct Record {
+    ids: Ids,
+    start: Monotonic,
+    timeout: Nanos,
+    measure_from: usize,
+    len: usize,
+    schedule: Vec<Nanos>,
+    sent_ns: Vec<u64>,
+    received_ns: Vec<u64>,
+    /// What was asked for, and [`state`] in the lowest bits.
+    asked: Vec<u32>,
+}
+
+impl Record {
+    /// Reserves and touches all memory, so that the run has no page fault.
+    pub(crate) fn new(
+        ids: Ids,
+        schedule: Vec<Nanos>,
+        plan: &[Planned],
+        measure_from: usize,
+        timeout: Nanos,
+    ) -> Self {
+        debug_assert_eq!(schedule.len(), plan.len());
+        let n = schedule.len();
+        Self {
+            ids,
+            start: Monotonic::from_nanos_since_boot(0),
+            timeout,
+            measure_from,
+            len: 0,
+            schedule,
+            // not zero: the allocator would hand out zero pages untouched
+            sent_ns: vec![NONE; n],
+            received_ns: vec![NONE; n],
+            asked: plan
+                .iter()
+                .map(|p| p.to_bits() << state::BITS | state::UNSENT)
+                .collect(),
+        }
+    }
+
+    pub(crate) fn begin(&mut self, start: Monotonic) {
+        self.start = start;
+    }
+
+    /// When request `k` is due.
+    #[inline]
+    pub(crate) fn due(&self, k: usize) -> Monotonic {
+        self.start + self.schedule[k]
+    }
+
+    #[inline]
+    pub(crate) fn planned_len(&self) -> usize {
+        self.schedule.len()
+    }
+
+    /// Notes that the next request is about to be sent and says what it asks for.
+    #[inline]
+    pub(crate) fn send(&mut self, k: usize, at: Monotonic) -> Planned {
+        debug_assert_eq!(k, self.len);
+        self.sent_ns[k] = at.nanos_since_boot();
+        let contended = k
+            .checked_sub(self.ids.period())
+            .is_some_and(|earlier| self.could_still_answer(earlier, at));
+        let state = if contended {
+            state::CONTENDED
+        } else {
+            state::WAITING
+        };
+        self.asked[k] = self.asked[k] & !state::MASK | state;
+        self.len = k + 1;
+        Planned::from_bits(self.asked[k] >> state::BITS)
+    }
+
+    /// An answer to it could still come: it waits, and not longer than the time-out.
+    fn could_still_answer(&self, k: usize, now: Monotonic) -> bool {
+        let waits = matches!(
+            self.asked[k] & state::MASK,
+            state::WAITING | state::CONTENDED
+        );
+        let sent = Monotonic::from_nanos_since_boot(self.sent_ns[k]);
+        waits && now.saturating_since(sent) <= self.timeout
+    }
+
+    #[inline]
+    pub(crate) fn send_failed(&mut self, k: usize) {
+        self.asked[k] = self.asked[k] & !state::MASK | Outcome::SendFailed as u32;
+    }
+
+    /// What request `k` asked for, if an answer can be its.
+    #[inline]
+    pub(crate) fn outstanding(&self, k: usize) -> Option<Planned> {
+        let asked = self.asked[k];
+        (asked & state::MASK == state::WAITING).then(|| Planned::from_bits(asked >> state::BITS))
+    }
+
+    #[inline]
+    pub(crate) fn answered(&mut self, k: usize, outcome: Outcome, at: Monotonic) {
+        self.received_ns[k] = at.nanos_since_boot();
+        let late = at.nanos_since_boot() - self.sent_ns[k] > self.timeout.get();
+        let outcome = if late { Outcome::TimedOut } else { outcome };
+        self.asked[k] = self.asked[k] & !state::MASK | outcome as u32;
+    }
+
+    /// Closes the record: whatever still waits has timed out.
+    pub(crate) fn finish(&mut self) {
+        for asked in &mut self.asked[..self.len] {
+            if matches!(*asked & state::MASK, state::WAITING | state::CONTENDED) {
+                *asked = *asked & !state::MASK | Outcome::TimedOut as u32;
+            }
+        }
+        self.measure_from = self.measure_from.min(self.len);
+    }
+
+    /// Requests sent, warm-up included.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Nothing was sent.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// When the schedule began.
+    pub fn start(&self) -> Monotonic {
+        self.start
+    }
+
+    /// The numbers of the requests that belong to the measurement.
+    pub fn measured(&self) -> Range<usize> {
+        self.measure_from..self.len
+    }
+
+    /// The packets of request `k`, which may be any number below [`Record::len`].
+    pub fn key_of(&self, k: usize) -> RequestKey {
+        self.ids.key_of(k)
+    }
+
+    /// How many requests later the same key comes again.
+    pub fn key_period(&self) -> usize {
+        self.ids.period()
+    }
+
+    /// Request `k`, or `None` if it was not sent.
+    pub fn get(&self, k: usize) -> Option<Entry> {
+        if k >= self.len {
+            return None;
+        }
+        let time = |ns: u64| (ns != NONE).then(|| Monotonic::from_nanos_since_boot(ns));
+        let planned = Planned::from_bits(self.asked[k] >> state::BITS);
+        Some(Entry {
+            times: ClientTimes {
+                intended: self.due(k),
+                sent: Monotonic::from_nanos_since_boot(self.sent_ns[k]),
+                received: time(self.received_ns[k]),
+            },
+            operation: planned.operation(),
+            outcome: outcome_of(self.asked[k]),
+            key: self.key_of(k),
+            warm_up: k < self.measure_from,
+        })
+    }
+
+    /// All requests, warm-up first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Entry> {
+        (0..self.len).map(|k| self.get(k).expect("below the length"))
+    }
+
+    /// The requests of the measurement.
+    pub fn iter_measured(&self) -> impl ExactSizeIterator<Item = Entry> {
+        self.measured()
+            .map(|k| self.get(k).expect("below the length"))
+    }
+
+    /// When the requests of the measurement were sent; the kernel took each of them or
+    /// not (see [`Outcome::SendFailed`]).
+    pub fn measured_sends(&self) -> impl ExactSizeIterator<Item = Monotonic> {
+        self.sent_ns[self.measured()]
+            .iter()
+            .map(|&ns| Monotonic::from_nanos_since_boot(ns))
+    }
+
+    /// The measurement's requests that did not end well. Answers that belong to no
+    /// request are not here: see [`super::LoadRun`].
+    pub(crate) fn request_errors(&self) -> LoadErrors {
+        let mut errors = LoadErrors::default();
+        for asked in &self.asked[self.measured()] {
+            match outcome_of(*asked) {
+                Outcome::TimedOut => errors.timeouts += 1,
+                Outcome::SendFailed => errors.send_errors += 1,
+                Outcome::ServerError => errors.server_errors += 1,
+                Outcome::Miss => errors.misses += 1,
+                Outcome::Hit | Outcome::Stored => {}
+            }
+        }
+        errors
+    }
+}
+
+fn outcome_of(asked: u32) -> Outcome {
+    match asked & state::MASK {
+        2 => Outcome::SendFailed,
+        3 => Outcome::Hit,
+        4 => Outcome::Miss,
+        5 => Outcome::Stored,
+        6 => Outcome::ServerError,
+        // waiting: an answer that has not come yet
+        _ => Outcome::TimedOut,
+    }
+}

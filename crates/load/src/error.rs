@@ -1,0 +1,151 @@
+//! What can go wrong before or instead of a measurement.
+
+use std::io;
+use std::net::SocketAddr;
+
+use taillab_queueing::arrivals::ArrivalError;
+
+/// Why a load cannot be produced. Each text names the cause and the remedy.
+///
+/// What goes wrong with single requests is no error: it is counted in the record.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The process may not open as many files as there are connections.
+    #[error(
+        "{connections} connections need about {needed} open files and the limit is lower: raise it with `ulimit -n {needed}` or use fewer connections"
+    )]
+    TooManyFiles {
+        /// Connections asked for.
+        connections: usize,
+        /// Open files needed, with room for the rest of the process.
+        needed: usize,
+    },
+    /// A socket to the server cannot be made.
+    #[error(
+        "cannot open a UDP socket to {server}: {source}; check the address and the route to it"
+    )]
+    Socket {
+        /// Whom it was for.
+        server: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The server's host says that nothing listens there.
+    #[error(
+        "nothing listens on UDP port {} of {}: start the server there (memcached: -U {})",
+        server.port(), server.ip(), server.port()
+    )]
+    Refused {
+        /// Who was asked.
+        server: SocketAddr,
+    },
+    /// The server does not answer at all.
+    #[error(
+        "no answer from {server} to {requests} requests: check that it runs, speaks this protocol over UDP (memcached: -U {}), and that no firewall is between",
+        server.port()
+    )]
+    NoAnswer {
+        /// Who was asked.
+        server: SocketAddr,
+        /// Requests sent.
+        requests: u64,
+    },
+    /// The server answers and does not keep what it is given.
+    #[error(
+        "{server} refused to store {refused} of {keys} keys: give it more memory (memcached: -m) or use fewer or smaller keys and values"
+    )]
+    NotStored {
+        /// Who was asked.
+        server: SocketAddr,
+        /// Keys it refused.
+        refused: u64,
+        /// Keys there are.
+        keys: u64,
+    },
+    /// The server lost what it had stored.
+    #[error(
+        "{server} no longer has {missing} of {sampled} keys just stored: give it more memory (memcached: -m) or use fewer keys"
+    )]
+    Evicted {
+        /// Who was asked.
+        server: SocketAddr,
+        /// Keys of the sample that are not there.
+        missing: u64,
+        /// Keys asked for.
+        sampled: u64,
+    },
+    /// No connection at all was asked for.
+    #[error("the number of connections must be at least 1")]
+    NoConnections,
+    /// A set would not fit one datagram.
+    #[error(
+        "a value of {value_bytes} bytes does not fit one datagram with its key: use at most {limit} bytes"
+    )]
+    ValueTooLarge {
+        /// Size asked for.
+        value_bytes: usize,
+        /// Largest size with keys of this length.
+        limit: usize,
+    },
+    /// Keys too long for memcached, or too short to tell them apart.
+    #[error("{keys} keys need between {min} and {max} bytes each, not {key_bytes}")]
+    KeySize {
+        /// Size asked for.
+        key_bytes: usize,
+        /// Keys asked for.
+        keys: u32,
+        /// Digits that tell the keys apart.
+        min: usize,
+        /// memcached's limit.
+        max: usize,
+    },
+    /// No key, or more than the record can number.
+    #[error("the number of keys must be between 1 and {max}, not {keys}")]
+    Keys {
+        /// Number asked for.
+        keys: u32,
+        /// The most there can be.
+        max: u32,
+    },
+    /// A share that is none.
+    #[error("the share of gets must be between 0 and 1, not {0}")]
+    GetShare(f64),
+    /// Nothing to send.
+    #[error("the schedule holds no request: use a higher rate or a longer measurement")]
+    EmptySchedule,
+    /// The schedule goes backwards.
+    #[error("the schedule goes backwards at request {at}: sort it by time")]
+    UnsortedSchedule {
+        /// The first request due earlier than the one before it.
+        at: usize,
+    },
+    /// Warm-up and schedule do not fit.
+    #[error(
+        "the measurement would start at request {measure_from} of {requests}: use a shorter warm-up or a longer measurement"
+    )]
+    NothingMeasured {
+        /// First request of the measurement.
+        measure_from: usize,
+        /// Requests in the schedule.
+        requests: usize,
+    },
+    /// A closed loop with no request in flight, or more than the ids can tell apart.
+    #[error("requests in flight must be between 1 and {max}, not {outstanding}")]
+    Outstanding {
+        /// Number asked for.
+        outstanding: usize,
+        /// The most there can be.
+        max: usize,
+    },
+    /// The kernel failed a call that should not fail.
+    #[error("{call} failed: {source}; run again, and report this if it persists")]
+    Kernel {
+        /// The system call.
+        call: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The schedule cannot be made.
+    #[error(transparent)]
+    Arrivals(#[from] ArrivalError),
+}

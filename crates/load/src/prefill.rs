@@ -1,0 +1,199 @@
+//! Stores every key before a measurement and makes sure that it is there.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use taillab_model::{Nanos, Operation};
+
+use crate::LoadError;
+use crate::client::{Client, Received};
+use crate::clock::now;
+use crate::engine::Outcome;
+use crate::protocol::Planned;
+use crate::protocol::memcached_udp::Memcached;
+use crate::transport::Transport;
+
+/// Requests in flight at once: the server's default socket buffer holds this many sets.
+const WINDOW: usize = 32;
+
+/// How long to wait for the answers still missing of one round.
+const PATIENCE: Nanos = Nanos::from_millis(200);
+
+/// Rounds in which nothing at all was answered before the server counts as silent.
+const SILENT_ROUNDS: u32 = 5;
+
+/// Rounds before keys that do not get through are given up.
+const ROUNDS: u32 = 50;
+
+/// Keys that are read back.
+const SAMPLE: usize = 1000;
+
+/// What prefilling did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefilled {
+    /// Keys stored.
+    pub keys: u64,
+    /// Requests that had to be repeated.
+    pub repeated: u64,
+    /// Keys read back and found.
+    pub verified: u64,
+    /// The stop flag ended it early.
+    pub interrupted: bool,
+}
+
+/// Stores all keys, repeating what is lost, and reads a sample back.
+///
+/// `server` is only for the errors' texts.
+///
+/// # Errors
+/// [`LoadError::Refused`], [`LoadError::NoAnswer`], [`LoadError::NotStored`] or
+/// [`LoadError::Evicted`].
+pub fn prefill<T: Transport>(
+    client: &mut Client<Memcached, T>,
+    server: SocketAddr,
+    stop: &AtomicBool,
+) -> Result<Prefilled, LoadError> {
+    let keys = client.protocol().workload().keys;
+    let sets: Vec<_> = (0..keys)
+        .map(|key| Planned::new(Operation::Set, key))
+        .collect();
+    let stored = Exchange::new(client, server, stop).all(sets)?;
+    if stored.server_errors > 0 {
+        return Err(LoadError::NotStored {
+            server,
+            refused: stored.server_errors,
+            keys: u64::from(keys),
+        });
+    }
+    // evenly spread, so that the first keys stored, which are evicted first, are in it
+    let step = (keys as usize).div_ceil(SAMPLE);
+    let gets: Vec<_> = (0..keys)
+        .step_by(step)
+        .map(|key| Planned::new(Operation::Get, key))
+        .collect();
+    let sampled = gets.len() as u64;
+    let read = Exchange::new(client, server, stop).all(gets)?;
+    if read.misses + read.server_errors > 0 {
+        return Err(LoadError::Evicted {
+            server,
+            missing: read.misses + read.server_errors,
+            sampled,
+        });
+    }
+    Ok(Prefilled {
+        keys: stored.good,
+        repeated: stored.repeated + read.repeated,
+        verified: read.good,
+        interrupted: stop.load(Relaxed),
+    })
+}
+
+/// How a list of requests ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ended {
+    good: u64,
+    misses: u64,
+    server_errors: u64,
+    repeated: u64,
+}
+
+/// Sends a list of requests, a window at a time, until each has an answer.
+struct Exchange<'a, T> {
+    client: &'a mut Client<Memcached, T>,
+    server: SocketAddr,
+    stop: &'a AtomicBool,
+    ended: Ended,
+}
+
+impl<'a, T: Transport> Exchange<'a, T> {
+    fn new(client: &'a mut Client<Memcached, T>, server: SocketAddr, stop: &'a AtomicBool) -> Self {
+        Self {
+            client,
+            server,
+            stop,
+            ended: Ended::default(),
+        }
+    }
+
+    fn all(mut self, mut todo: Vec<Planned>) -> Result<Ended, LoadError> {
+        let mut silent = 0;
+        let mut requests = 0;
+        for round in 0..ROUNDS {
+            if todo.is_empty() || self.stop.load(Relaxed) {
+                return Ok(self.ended);
+            }
+            if round > 0 {
+                self.ended.repeated += todo.len() as u64;
+            }
+            let before = todo.len();
+            let (left, sent) = self.round(todo)?;
+            todo = left;
+            requests += sent;
+            silent = if todo.len() == before { silent + 1 } else { 0 };
+            if silent >= SILENT_ROUNDS {
+                break;
+            }
+        }
+        if todo.is_empty() {
+            return Ok(self.ended);
+        }
+        Err(LoadError::NoAnswer {
+            server: self.server,
+            requests,
+        })
+    }
+
+    /// Sends each request once; returns those without an answer and how many were sent.
+    fn round(&mut self, todo: Vec<Planned>) -> Result<(Vec<Planned>, u64), LoadError> {
+        self.client.begin();
+        let mut waiting: Vec<Option<Planned>> = Vec::with_capacity(todo.len());
+        let mut in_flight = 0;
+        let mut last = now();
+        let mut answered = false;
+        while !self.stop.load(Relaxed) {
+            if waiting.len() < todo.len() && in_flight < WINDOW {
+                let what = todo[waiting.len()];
+                // a request that could not be sent stays without an answer
+                in_flight += usize::from(self.client.send(what).is_ok());
+                waiting.push(Some(what));
+                continue;
+            }
+            if in_flight == 0 {
+                break;
+            }
+            let look = |k: usize| waiting.get(k).copied().flatten();
+            match self.client.receive(look) {
+                Received::Answer { k, outcome } => {
+                    waiting[k] = None;
+                    in_flight -= 1;
+                    answered = true;
+                    last = now();
+                    match outcome {
+                        Outcome::Miss => self.ended.misses += 1,
+                        Outcome::ServerError => self.ended.server_errors += 1,
+                        _ => self.ended.good += 1,
+                    }
+                }
+                Received::Refused => {
+                    return Err(LoadError::Refused {
+                        server: self.server,
+                    });
+                }
+                Received::Nothing if now().saturating_since(last) > PATIENCE => {
+                    // A whole window without an answer: lost. With nobody there, one
+                    // window is enough to know.
+                    if !answered {
+                        break;
+                    }
+                    in_flight = 0;
+                    answered = false;
+                    last = now();
+                }
+                _ => {}
+            }
+        }
+        let sent = waiting.len() as u64;
+        let unsent = todo[waiting.len()..].iter().copied();
+        Ok((waiting.into_iter().flatten().chain(unsent).collect(), sent))
+    }
+}

@@ -1,0 +1,311 @@
+//! The closed loop: a fixed number of requests in flight, as fast as the server goes.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use taillab_model::summary::LoadErrors;
+use taillab_model::{Monotonic, Nanos};
+
+use crate::LoadError;
+use crate::client::{Client, Received};
+use crate::clock::now;
+use crate::engine::{Hooks, Outcome, Progress, StopReason};
+use crate::protocol::{DatagramProtocol, Planned};
+use crate::transport::{NotSent, Transport};
+
+/// Requests drawn in advance; they are used again from the start.
+const PLAN: usize = 1 << 16;
+
+/// Rows for requests in flight: a power of two well above any number in flight.
+const ROWS: usize = 1 << 14;
+
+/// A request unanswered for so long is given up and another one sent instead.
+const GIVE_UP: Nanos = Nanos::from_millis(20);
+
+/// How often the idle hook is called at least, however busy the loop is.
+const HOOK_PERIOD: Nanos = Nanos::from_micros(200);
+
+/// How often the stop flag and [`Hooks::should_stop`] are asked.
+const STOP_CHECK: Nanos = Nanos::from_millis(50);
+
+/// How to saturate a server.
+#[derive(Debug)]
+pub struct ClosedLoop<'a> {
+    /// Requests in flight.
+    pub outstanding: usize,
+    /// How long to count answers.
+    pub length: Nanos,
+    /// How long to run before that, uncounted.
+    pub warm_up: Nanos,
+    /// Seed of the operations and keys.
+    pub seed: u64,
+    /// Ends the run early when it becomes true (Ctrl-C).
+    pub stop: &'a AtomicBool,
+    /// Where other threads see how far it is.
+    pub progress: &'a Progress,
+}
+
+impl ClosedLoop<'_> {
+    /// The default of [`ClosedLoop::outstanding`]: deep enough that the server never
+    /// waits, shallow enough that no socket buffer overflows.
+    pub const OUTSTANDING: usize = 32;
+
+    /// The most requests in flight.
+    pub const MAX_OUTSTANDING: usize = ROWS / 4;
+}
+
+/// What a closed loop found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Saturation {
+    /// Answers received while counting, errors included.
+    pub responses: u64,
+    /// How long was counted.
+    pub elapsed: Nanos,
+    /// What went wrong while counting, by kind.
+    pub errors: LoadErrors,
+    /// Share of the time counted in which the client waited for an answer. Near 0 the
+    /// client, not the server, may be the limit.
+    pub idle_share: f64,
+    /// Why it ended early; `None` if it did not.
+    pub stopped: Option<StopReason>,
+}
+
+impl Saturation {
+    /// Answers per second; 0 when nothing was counted.
+    pub fn rate_per_s(&self) -> f64 {
+        if self.elapsed == Nanos::ZERO {
+            return 0.0;
+        }
+        self.responses as f64 / self.elapsed.as_secs_f64()
+    }
+}
+
+/// Keeps a fixed number of requests in flight for a given time.
+///
+/// # Errors
+/// [`LoadError::Outstanding`]. What goes wrong with requests is counted.
+pub fn saturate<P: DatagramProtocol, T: Transport, H: Hooks>(
+    client: &mut Client<P, T>,
+    load: &ClosedLoop<'_>,
+    hooks: &mut H,
+) -> Result<Saturation, LoadError> {
+    if load.outstanding == 0 || load.outstanding > ClosedLoop::MAX_OUTSTANDING {
+        return Err(LoadError::Outstanding {
+            outstanding: load.outstanding,
+            max: ClosedLoop::MAX_OUTSTANDING,
+        });
+    }
+    let plan = client.protocol().plan(PLAN, load.seed);
+    client.begin();
+    let run = Loop {
+        client,
+        flight: Flight {
+            plan,
+            sent_ns: vec![IDLE; ROWS],
+            next: 0,
+            oldest: 0,
+            count: 0,
+        },
+        refused: false,
+        errors: LoadErrors::default(),
+        responses: 0,
+        idle: Nanos::ZERO,
+    };
+    Ok(run.spin(load, hooks))
+}
+
+/// Stands in [`Flight::sent_ns`] for a request that waits for nothing.
+const IDLE: u64 = u64::MAX;
+
+/// The requests in flight.
+struct Flight {
+    plan: Vec<Planned>,
+    /// When request k was sent, at k modulo [`ROWS`].
+    sent_ns: Vec<u64>,
+    /// Number of the next request.
+    next: usize,
+    /// No request before this one waits.
+    oldest: usize,
+    count: usize,
+}
+
+impl Flight {
+    #[inline]
+    fn planned(&self, k: usize) -> Planned {
+        self.plan[k % PLAN]
+    }
+
+    #[inline]
+    fn outstanding(&self, k: usize) -> Option<Planned> {
+        let near = k >= self.oldest && k < self.next;
+        (near && self.sent_ns[k % ROWS] != IDLE).then(|| self.planned(k))
+    }
+
+    /// May another request be sent? Not when its row is still taken.
+    #[inline]
+    fn has_room(&self, outstanding: usize) -> bool {
+        self.count < outstanding && self.next - self.oldest < ROWS
+    }
+
+    #[inline]
+    fn sent(&mut self, at: Monotonic) {
+        self.sent_ns[self.next % ROWS] = at.nanos_since_boot();
+        self.next += 1;
+        self.count += 1;
+    }
+
+    #[inline]
+    fn not_sent(&mut self) {
+        self.sent_ns[self.next % ROWS] = IDLE;
+        self.next += 1;
+    }
+
+    #[inline]
+    fn done(&mut self, k: usize) {
+        self.sent_ns[k % ROWS] = IDLE;
+        self.count -= 1;
+        self.skip_done();
+    }
+
+    #[inline]
+    fn skip_done(&mut self) {
+        while self.oldest < self.next && self.sent_ns[self.oldest % ROWS] == IDLE {
+            self.oldest += 1;
+        }
+    }
+
+    /// Gives up the oldest request if it has waited too long.
+    #[inline]
+    fn give_up(&mut self, now: Monotonic) -> bool {
+        self.skip_done();
+        if self.oldest == self.next {
+            return false;
+        }
+        let sent = Monotonic::from_nanos_since_boot(self.sent_ns[self.oldest % ROWS]);
+        let lost = now.saturating_since(sent) > GIVE_UP;
+        if lost {
+            self.done(self.oldest);
+        }
+        lost
+    }
+}
+
+struct Loop<'a, P, T> {
+    client: &'a mut Client<P, T>,
+    flight: Flight,
+    refused: bool,
+    errors: LoadErrors,
+    responses: u64,
+    idle: Nanos,
+}
+
+impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
+    fn spin<H: Hooks>(mut self, load: &ClosedLoop<'_>, hooks: &mut H) -> Saturation {
+        let mut at = now();
+        let warm_until = at + load.warm_up;
+        let mut counting_from = at;
+        let mut warm = load.warm_up == Nanos::ZERO;
+        let end = warm_until + load.length;
+        let mut hook_due = at;
+        let mut stop_check = at + STOP_CHECK;
+        let mut last_answer = at;
+        let mut stopped = None;
+        while at < end {
+            if !warm && at >= warm_until {
+                warm = true;
+                counting_from = at;
+                self.errors = LoadErrors::default();
+                self.responses = 0;
+                self.idle = Nanos::ZERO;
+            }
+            if at >= stop_check {
+                stop_check = at + STOP_CHECK;
+                let gone = self.refused && at.saturating_since(last_answer) > GIVE_UP * 10;
+                stopped = if load.stop.load(Relaxed) {
+                    Some(StopReason::Interrupted)
+                } else if hooks.should_stop() {
+                    Some(StopReason::Hook)
+                } else {
+                    gone.then_some(StopReason::Refused)
+                };
+                if stopped.is_some() {
+                    break;
+                }
+            }
+            if at >= hook_due {
+                hooks.idle(HOOK_PERIOD);
+                at = now();
+                hook_due = at + HOOK_PERIOD;
+            }
+            if self.flight.has_room(load.outstanding) {
+                self.send(at);
+                load.progress.set_sent(self.flight.next);
+                at = now();
+                continue;
+            }
+            let began = at;
+            let found = self.look();
+            at = now();
+            if found {
+                last_answer = at;
+                load.progress.set_received(self.responses as usize);
+                continue;
+            }
+            self.idle += at.saturating_since(began);
+            if self.flight.give_up(at) {
+                self.errors.timeouts += 1;
+            }
+            // An empty look: the server is busy and nothing waits for this thread.
+            hooks.idle(HOOK_PERIOD);
+            at = now();
+            hook_due = at + HOOK_PERIOD;
+        }
+        let elapsed = if warm {
+            at.saturating_since(counting_from)
+        } else {
+            Nanos::ZERO
+        };
+        Saturation {
+            responses: if warm { self.responses } else { 0 },
+            elapsed,
+            errors: self.errors,
+            idle_share: self.idle.get() as f64 / elapsed.get().max(1) as f64,
+            stopped,
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, at: Monotonic) {
+        let what = self.flight.planned(self.flight.next);
+        match self.client.send(what) {
+            Ok(()) => self.flight.sent(at),
+            Err(why) => {
+                self.refused |= why == NotSent::Refused;
+                self.errors.send_errors += 1;
+                self.flight.not_sent();
+            }
+        }
+    }
+
+    /// Looks once; was there anything?
+    #[inline]
+    fn look(&mut self) -> bool {
+        let flight = &self.flight;
+        match self.client.receive(|k| flight.outstanding(k)) {
+            Received::Nothing => return false,
+            Received::Answer { k, outcome } => {
+                self.flight.done(k);
+                self.responses += 1;
+                match outcome {
+                    Outcome::Miss => self.errors.misses += 1,
+                    Outcome::ServerError => self.errors.server_errors += 1,
+                    _ => {}
+                }
+            }
+            Received::Unexpected => self.errors.unexpected_responses += 1,
+            Received::Malformed => self.errors.malformed_responses += 1,
+            Received::Refused => self.refused = true,
+            Received::Part => {}
+        }
+        true
+    }
+}
