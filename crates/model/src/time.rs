@@ -51,7 +51,9 @@ impl Nanos {
     pub fn try_from_secs_f64(s: f64) -> Option<Self> {
         let n = (s * 1e9).round();
         // 2^64 as a double: the first value that does not fit
-        (n >= 0.0 && n < 18_446_744_073_709_551_616.0).then_some(Self(n as u64))
+        (0.0..18_446_744_073_709_551_616.0)
+            .contains(&n)
+            .then_some(Self(n as u64))
     }
 
     /// The length in nanoseconds.
