@@ -1,1 +1,25 @@
-//! Pure analysis: kernel events to requests, ideal, stages, statistics.
+//! Pure analysis: kernel events to requests, the ideal queue, stages, statistics.
+//!
+//! No input or output, no clock, no operating system: everything here runs on a
+//! recorded capture, on any machine. The way of the data:
+//!
+//! 1. [`matcher`] joins kernel events to requests ([`Matched`]);
+//! 2. [`Matched::join_client`] adds what the client knows of each;
+//! 3. [`summary::analyse`] compares them with the ideal queue ([`ideal`]), takes them
+//!    apart ([`stages`]) and puts intervals on it all ([`statistics`]);
+//! 4. [`verdict::judge`] says whether the run can be believed.
+
+pub mod client;
+pub mod ideal;
+pub mod matched;
+pub mod matcher;
+pub mod stages;
+pub mod statistics;
+pub mod summary;
+pub mod verdict;
+
+pub use client::{ClientJoin, ClientRecord};
+pub use matched::{BlindWindow, Matched, Unmatched};
+pub use matcher::{MatchOptions, match_events};
+pub use summary::{AnalyseOptions, Analysis, AnalysisError, analyse};
+pub use verdict::{Evidence, Facts, Invalid, Judgement, Warning, judge};

@@ -1,0 +1,158 @@
+//! Requests that wait for their response, by key, and which of them a response answers.
+//!
+//! A key is a client's port and a 16-bit id, so it comes round again while an older
+//! request with the same key may still be open: because it is still being served, or
+//! because its response was lost to the probe. A response is matched only when exactly
+//! one open request can have caused it:
+//!
+//! - a request older than [`MatchOptions::stale_after`](super::MatchOptions) cannot, and is
+//!   closed as unanswered;
+//! - one that the *responding thread* has overtaken cannot: it has answered a request that
+//!   arrived [`overtaken_after`](super::MatchOptions) later, and a thread answers in the
+//!   order of arrival. Another thread may still have it in hand, so it stays open;
+//! - of what is left, one: matched. None: the response's request was not seen. More:
+//!   ambiguous, and because nobody knows which of them was answered, none of these
+//!   requests is ever matched.
+//!
+//! A client that gives up on a request and uses its key again while the server still
+//! has it makes an ambiguous pair, as it should be.
+
+use std::collections::hash_map::Entry;
+
+use super::Slot;
+use super::id_map::{IdMap, packed};
+use taillab_model::RequestKey;
+
+/// What a response answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// No request that was seen.
+    None,
+    /// This one.
+    One(Slot),
+    /// One of several.
+    Ambiguous,
+}
+
+#[derive(Clone, Copy)]
+struct Candidate {
+    slot: Slot,
+    /// A response that was ambiguous may have been its own.
+    tainted: bool,
+}
+
+impl Candidate {
+    const fn new(slot: Slot) -> Self {
+        Self {
+            slot,
+            tainted: false,
+        }
+    }
+}
+
+/// Nearly always one request; the rest is empty and not allocated then.
+struct Waiting {
+    first: Candidate,
+    rest: Vec<Candidate>,
+}
+
+#[derive(Default)]
+pub(super) struct OpenRequests {
+    by_key: IdMap<Waiting>,
+    ambiguous: IdMap<()>,
+}
+
+impl Waiting {
+    const fn new(slot: Slot) -> Self {
+        Self {
+            first: Candidate::new(slot),
+            rest: Vec::new(),
+        }
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Candidate> {
+        std::iter::once(&mut self.first).chain(&mut self.rest)
+    }
+
+    /// Closes what `gone` says; false when nothing is left.
+    fn close(&mut self, gone: impl Fn(Slot) -> bool) -> bool {
+        self.rest.retain(|candidate| !gone(candidate.slot));
+        if !gone(self.first.slot) {
+            return true;
+        }
+        if self.rest.is_empty() {
+            return false;
+        }
+        self.first = self.rest.remove(0);
+        true
+    }
+
+    fn answer(&mut self, overtaken: impl Fn(Slot) -> bool) -> Answer {
+        let mut possible = self.iter_mut().filter(|c| !overtaken(c.slot));
+        match (possible.next(), possible.next()) {
+            (None, _) => Answer::None,
+            (Some(only), None) if !only.tainted => Answer::One(only.slot),
+            (Some(one), other) => {
+                for candidate in [Some(one), other].into_iter().flatten().chain(possible) {
+                    candidate.tainted = true;
+                }
+                Answer::Ambiguous
+            }
+        }
+    }
+}
+
+impl OpenRequests {
+    /// Opens a request; `stale` says which older ones with its key are closed.
+    pub(super) fn insert(&mut self, key: RequestKey, slot: Slot, stale: impl Fn(Slot) -> bool) {
+        match self.by_key.entry(packed(key)) {
+            Entry::Vacant(entry) => {
+                entry.insert(Waiting::new(slot));
+            }
+            Entry::Occupied(mut entry) => {
+                if entry.get_mut().close(stale) {
+                    entry.get_mut().rest.push(Candidate::new(slot));
+                } else {
+                    entry.insert(Waiting::new(slot));
+                }
+            }
+        }
+    }
+
+    /// Which request a response with `key` answers; that one is then closed.
+    pub(super) fn answer(
+        &mut self,
+        key: RequestKey,
+        stale: impl Fn(Slot) -> bool,
+        overtaken: impl Fn(Slot) -> bool,
+    ) -> Answer {
+        let Entry::Occupied(mut entry) = self.by_key.entry(packed(key)) else {
+            return Answer::None;
+        };
+        if !entry.get_mut().close(stale) {
+            entry.remove();
+            return Answer::None;
+        }
+        let waiting = entry.get_mut();
+        let answer = waiting.answer(overtaken);
+        match answer {
+            Answer::None => {}
+            Answer::One(slot) => {
+                if !waiting.close(|other| other == slot) {
+                    entry.remove();
+                }
+            }
+            Answer::Ambiguous => {
+                let tainted = waiting.iter_mut().filter(|candidate| candidate.tainted);
+                self.ambiguous
+                    .extend(tainted.map(|candidate| (candidate.slot, ())));
+            }
+        }
+        answer
+    }
+
+    /// A response that was ambiguous may have been this request's.
+    pub(super) fn is_ambiguous(&self, slot: Slot) -> bool {
+        self.ambiguous.contains_key(&slot)
+    }
+}

@@ -1,0 +1,179 @@
+//! What is known of the server's threads and of who is on which CPU.
+//!
+//! **T3.** It needs two facts: when the thread came onto its core, and when it was done
+//! with what it did before. The first is known from the switch, or bounded from above
+//! by the first call the thread was seen to make there; the second from its last T6, or
+//! from the switch with which it went to sleep. Where either is unknown (the switch fell
+//! into a blind window; the last response was lost), T3 is known only if the other
+//! facts decide the maximum; otherwise there is none.
+//!
+//! **Blind windows.** On some kernels no probe runs while certain threads are current. It
+//! shows afterwards: a CPU changes from (or a system call comes from) a thread that is
+//! not the one the CPU last changed to. Somewhere between the last event that proves
+//! who was current and this contradiction, the probe missed a switch. The window is all
+//! of that time: an upper bound of the blindness, never less than what is proven.
+//! Events that do not say who was current (packets) do not shorten it, because the
+//! missed switch may lie on either side of them. The first switch on a CPU contradicts
+//! nothing.
+
+use taillab_model::{Monotonic, Tid};
+
+use crate::matched::BlindWindow;
+
+/// Since when a thread has been on its core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Since {
+    /// The switch was seen.
+    Exactly(Monotonic),
+    /// The switch was missed; by this time the thread was there.
+    NotAfter(Monotonic),
+}
+
+/// A read of a thread, with what decides T3 except T2.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read {
+    /// T4.
+    pub(super) at: Monotonic,
+    /// `None` when switches on that CPU are not recorded (yet).
+    on_core: Option<Since>,
+    /// When the thread was done with what it did before; `None` if that was not seen.
+    free: Option<Monotonic>,
+}
+
+impl Read {
+    /// T3: from when the thread could have served the request that this read returned.
+    ///
+    /// Without T2, T3 is known only when T2 was lost to a blind window that had ended by
+    /// then: T2 was unseen, so it lies in a window, so it is not the latest of the three.
+    pub(super) fn could_serve_from(
+        &self,
+        t1: Monotonic,
+        t2: Option<Monotonic>,
+        blind: &[BlindWindow],
+    ) -> Option<Monotonic> {
+        let free = self.free?;
+        let busy_or_queued = t2.map_or(free, |t2| t2.max(free));
+        let from = match self.on_core? {
+            Since::Exactly(switched) => busy_or_queued.max(switched),
+            // continuously on the core since before that
+            Since::NotAfter(seen) if seen <= busy_or_queued => busy_or_queued,
+            Since::NotAfter(_) => return None,
+        };
+        if t2.is_some() {
+            return Some(from);
+        }
+        // windows are in the order of their ends
+        let mut since_t1 = blind.iter().rev().take_while(|w| w.to >= t1);
+        let last = since_t1.next()?;
+        (last.to <= from).then_some(from)
+    }
+}
+
+/// A thread of the server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Thread {
+    read: Option<Read>,
+    write: Option<Monotonic>,
+    /// See [`Read::free`].
+    free: Option<Monotonic>,
+    /// The latest T1 among the requests that it has answered.
+    pub(super) answered_up_to: Option<Monotonic>,
+}
+
+impl Thread {
+    pub(super) fn read_returned(&mut self, at: Monotonic, on_core: Option<Since>) {
+        self.read = Some(Read {
+            at,
+            on_core,
+            free: self.free,
+        });
+        self.write = None;
+        self.free = None;
+    }
+
+    pub(super) fn write_called(&mut self, at: Monotonic) {
+        self.write = Some(at);
+        self.free = None;
+    }
+
+    /// The thread's response has left: its last read and write are used up.
+    pub(super) fn packet_out(&mut self, at: Monotonic) -> (Option<Read>, Option<Monotonic>) {
+        self.free = Some(at);
+        (self.read.take(), self.write.take())
+    }
+
+    /// The thread went to sleep: what it had to do (a response that was not seen, or
+    /// none) is done. If it sleeps in the middle of a request, on a lock, its next call
+    /// says so before it can read again.
+    pub(super) fn slept(&mut self, at: Monotonic) {
+        self.free = Some(at);
+    }
+}
+
+/// Who is current on one CPU.
+#[derive(Clone, Copy)]
+struct Core {
+    current: Tid,
+    since: Since,
+    /// The last event that proves it.
+    proven: Monotonic,
+}
+
+/// Who is current on each CPU whose switches are recorded.
+#[derive(Default)]
+pub(super) struct Cores(Vec<Option<Core>>);
+
+impl Cores {
+    /// A switch; it gives the blind window that it reveals.
+    pub(super) fn switched(
+        &mut self,
+        cpu: u16,
+        prev: Tid,
+        next: Tid,
+        at: Monotonic,
+    ) -> Option<BlindWindow> {
+        let place = usize::from(cpu);
+        if place >= self.0.len() {
+            self.0.resize(place + 1, None);
+        }
+        let before = self.0[place].replace(Core {
+            current: next,
+            since: Since::Exactly(at),
+            proven: at,
+        });
+        before
+            .filter(|core| core.current != prev)
+            .map(|core| core.blind_until(cpu, at))
+    }
+
+    /// A system call of `tid`, so it is current; since when, and the blind window that
+    /// this reveals. A CPU without a switch so far says nothing.
+    pub(super) fn called(
+        &mut self,
+        cpu: u16,
+        tid: Tid,
+        at: Monotonic,
+    ) -> (Option<Since>, Option<BlindWindow>) {
+        let Some(Some(core)) = self.0.get_mut(usize::from(cpu)) else {
+            return (None, None);
+        };
+        let mut blind = None;
+        if core.current != tid {
+            blind = Some(core.blind_until(cpu, at));
+            core.current = tid;
+            core.since = Since::NotAfter(at);
+        }
+        core.proven = at;
+        (Some(core.since), blind)
+    }
+}
+
+impl Core {
+    fn blind_until(&self, cpu: u16, to: Monotonic) -> BlindWindow {
+        BlindWindow {
+            cpu,
+            from: self.proven.min(to),
+            to,
+        }
+    }
+}

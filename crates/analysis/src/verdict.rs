@@ -1,0 +1,546 @@
+//! Whether a run can be believed, and what a reader should know.
+//!
+//! Every reason is one line with the cause and the remedy.
+
+use std::fmt;
+
+use taillab_model::Nanos;
+use taillab_model::summary::{LoadErrors, RunSummary, Verdict};
+
+/// At least this share of the responses must have T1 and T6.
+pub const MIN_MATCHED_SHARE: f64 = 0.999;
+
+/// At least this share of the responses should have all six stamps.
+pub const MIN_COMPLETE_SHARE: f64 = 0.995;
+
+/// More requests than this share that went wrong spoil the far percentiles.
+pub const MAX_ERROR_SHARE: f64 = 1e-4;
+
+/// Server CPUs less busy than this at the calibrated peak: something else was the limit.
+pub const MIN_BUSY_AT_PEAK: f64 = 0.95;
+
+/// A probe that costs more of the throughput than this changes what it measures.
+pub const MAX_PROBE_COST: f64 = 0.10;
+
+/// More requests than this share that beat the ideal: t is too long.
+pub const MAX_FASTER_THAN_IDEAL: f64 = 0.05;
+
+/// A percentile that the run is too short for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unsupported {
+    /// The percentile's probability.
+    pub q: f64,
+    /// Requests that it needs, about.
+    pub needs: u64,
+}
+
+/// What the verdict needs from the analysis and the summary does not carry.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evidence {
+    /// Share of the requests faster than their ideal.
+    pub faster_than_ideal: f64,
+    /// Percentiles of the measured sojourn that the run is too short for.
+    pub unsupported: Vec<Unsupported>,
+    /// Events further out of the order of time than the matcher puts right.
+    pub late_events: u64,
+    /// Matched requests that no record of the client explains.
+    pub unexplained: u64,
+}
+
+/// What the verdict needs from the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The hypervisor's name, on a virtual machine.
+    pub hypervisor: Option<String>,
+}
+
+/// A reason why a run must not be believed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Invalid {
+    /// The probe lost events.
+    LostEvents {
+        /// How many.
+        lost: u64,
+    },
+    /// Too few responses of the server have T1 and T6.
+    Unmatched {
+        /// With both.
+        matched: u64,
+        /// Of.
+        responses: u64,
+    },
+    /// Too few responses that the client received have T1 and T6.
+    UnseenByProbe {
+        /// With both.
+        matched: u64,
+        /// Of.
+        responses: u64,
+    },
+    /// The generator's own delay hides the server's.
+    LateClient {
+        /// p99.9 of the lateness.
+        lateness: Nanos,
+        /// p99.9 of the measured sojourn.
+        sojourn: Nanos,
+    },
+    /// The sends did not follow the process wanted.
+    Arrivals {
+        /// The process.
+        process: String,
+        /// Kolmogorov–Smirnov distance.
+        ks_d: f64,
+        /// Its critical value.
+        ks_critical: f64,
+    },
+    /// Too many requests went wrong.
+    Errors {
+        /// By kind.
+        errors: LoadErrors,
+        /// Of.
+        requests: u64,
+    },
+    /// The load is above what the ideal server can do: its queue only grows.
+    Overload {
+        /// Arrival rate × t ÷ workers.
+        utilization: f64,
+    },
+    /// The server was faster than the best possible.
+    BetterThanIdeal {
+        /// p50 of the ideal.
+        ideal: Nanos,
+        /// p50 of the measured sojourn.
+        measured: Nanos,
+    },
+    /// The server's part takes longer than the whole.
+    LongerThanClient {
+        /// p50 of the measured sojourn.
+        measured: Nanos,
+        /// p50 from the actual send to the response.
+        client: Nanos,
+    },
+}
+
+/// What a reader should know that does not spoil the run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Warning {
+    /// The run ended before its time.
+    Partial,
+    /// The probe was blind for a while.
+    BlindWindows {
+        /// How many.
+        windows: u64,
+        /// Together, at most.
+        total: Nanos,
+        /// Requests that overlap one.
+        requests: u64,
+    },
+    /// A percentile cannot be told.
+    Unsupported {
+        /// Which.
+        q: f64,
+        /// Requests it needs, about.
+        needs: u64,
+        /// Requests there are.
+        has: u64,
+    },
+    /// Fewer complete requests than there should be.
+    Incomplete {
+        /// With all six stamps.
+        complete: u64,
+        /// Of.
+        responses: u64,
+    },
+    /// Responses that more than one request could have caused.
+    Ambiguous {
+        /// How many.
+        responses: u64,
+    },
+    /// Stamps that contradict each other.
+    OutOfOrder {
+        /// In so many requests.
+        requests: u64,
+    },
+    /// Events out of order by more than the matcher puts right.
+    LateEvents {
+        /// How many.
+        events: u64,
+    },
+    /// Requests that our client did not send.
+    ForeignRequests {
+        /// How many.
+        requests: u64,
+    },
+    /// Some requests went wrong.
+    Errors {
+        /// By kind.
+        errors: LoadErrors,
+        /// Of.
+        requests: u64,
+    },
+    /// The machine is virtual.
+    Virtual {
+        /// The hypervisor.
+        hypervisor: String,
+    },
+    /// The server was not the limit at the calibrated peak.
+    NotServerLimited {
+        /// Share of the server's CPUs that was busy.
+        busy_share: f64,
+    },
+    /// t is too long.
+    FasterThanIdeal {
+        /// Share of the requests that beat their ideal.
+        share: f64,
+    },
+    /// The probe costs much.
+    ProbeCost {
+        /// Share of the peak throughput.
+        loss: f64,
+    },
+}
+
+/// Why a run cannot be believed, and what else should be known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Judgement {
+    /// Empty when the run is valid.
+    pub invalid: Vec<Invalid>,
+    /// In the order of weight.
+    pub warnings: Vec<Warning>,
+}
+
+impl From<&Judgement> for Verdict {
+    fn from(judgement: &Judgement) -> Self {
+        Self {
+            valid: judgement.invalid.is_empty(),
+            reasons: judgement.invalid.iter().map(ToString::to_string).collect(),
+            warnings: judgement.warnings.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+/// `0.99871` as `99.87 %`.
+struct Percent(f64);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} %", self.0 * 100.0)
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+/// `0.9999` as `p99.99`.
+struct Percentile(f64);
+
+impl fmt::Display for Percentile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // nine decimals hide what binary fractions add, and print no trailing zeros
+        let percent = (self.0 * 1e11).round() / 1e9;
+        write!(f, "p{percent}")
+    }
+}
+
+/// The kinds that occurred: `3 timeouts, 1 send error`.
+struct Errors<'a>(&'a LoadErrors);
+
+fn total(errors: &LoadErrors) -> u64 {
+    kinds(errors).iter().map(|(count, _)| count).sum()
+}
+
+fn kinds(errors: &LoadErrors) -> [(u64, &'static str); 6] {
+    [
+        (errors.timeouts, "time-outs"),
+        (errors.send_errors, "refused sends"),
+        (errors.server_errors, "error responses"),
+        (errors.unexpected_responses, "unexpected responses"),
+        (errors.malformed_responses, "malformed responses"),
+        (errors.misses, "misses"),
+    ]
+}
+
+impl fmt::Display for Errors<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for (count, kind) in kinds(self.0).iter().filter(|(count, _)| *count > 0) {
+            write!(f, "{between}{count} {kind}")?;
+            between = ", ";
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LostEvents { lost } => write!(
+                f,
+                "the probe lost {lost} events, so requests are missing where it matters: give it larger buffers, or lower the load"
+            ),
+            Self::Unmatched { matched, responses } => write!(
+                f,
+                "only {} of {responses} responses have T1 and T6 (at least {} are needed): look for traffic that is not the client's, and for responses in several packets",
+                Percent(share(*matched, *responses)),
+                Percent(MIN_MATCHED_SHARE)
+            ),
+            Self::UnseenByProbe { matched, responses } => write!(
+                f,
+                "only {} of the {responses} responses that the client received have T1 and T6 (at least {} are needed): check that the probe's hooks see all of the server's traffic",
+                Percent(share(*matched, *responses)),
+                Percent(MIN_MATCHED_SHARE)
+            ),
+            Self::LateClient { lateness, sojourn } => write!(
+                f,
+                "the client sends late by {lateness} at p99.9, more than the {sojourn} it is to measure: give it a CPU of its own, or lower the load"
+            ),
+            Self::Arrivals {
+                process,
+                ks_d,
+                ks_critical,
+            } => write!(
+                f,
+                "the sends are not {process} (Kolmogorov–Smirnov distance {ks_d:.4}, at most {ks_critical:.4} allowed): give the client a CPU of its own, or lower the load"
+            ),
+            Self::Errors { errors, requests } => write!(
+                f,
+                "{} in {requests} requests, so the far percentiles leave out the worst: lower the load, or find out why the server fails",
+                Errors(errors)
+            ),
+            Self::Overload { utilization } => write!(
+                f,
+                "the load is {} of the capacity, so queues only grow and no percentile exists: lower the load, or calibrate again",
+                Percent(*utilization)
+            ),
+            Self::BetterThanIdeal { ideal, measured } => write!(
+                f,
+                "the measured p50 of {measured} is not above the ideal one of {ideal}, so the service time t is too long: calibrate again on a quiet machine, with the server as the limit"
+            ),
+            Self::LongerThanClient { measured, client } => write!(
+                f,
+                "the measured p50 of {measured} is not below the {client} that the client saw, so stamps and client disagree: report this as a defect, with the capture"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Partial => write!(
+                f,
+                "the run ended before its time: what was measured until then is shown; run it again for the whole"
+            ),
+            Self::BlindWindows {
+                windows,
+                total,
+                requests,
+            } => write!(
+                f,
+                "the probe was blind in {windows} windows, {total} at most, that {requests} requests overlap: their sojourns are right, some of their stages are not known; a kernel that lets probes run in every thread avoids it"
+            ),
+            Self::Unsupported { q, needs, has } => write!(
+                f,
+                "{} is not known: it needs about {needs} requests as correlated as these, and there are {has}; run longer",
+                Percentile(*q)
+            ),
+            Self::Incomplete {
+                complete,
+                responses,
+            } => write!(
+                f,
+                "only {} of {responses} responses have all six stamps (aim: {}): the stages stand for these alone; see which stamps are missing",
+                Percent(share(*complete, *responses)),
+                Percent(MIN_COMPLETE_SHARE)
+            ),
+            Self::Ambiguous { responses } => write!(
+                f,
+                "{responses} responses could be those of more than one request, and are matched to none: use more client ports, or a longer time-out"
+            ),
+            Self::OutOfOrder { requests } => write!(
+                f,
+                "{requests} requests have stamps that contradict each other: they stay in the sojourn and not in the stages"
+            ),
+            Self::LateEvents { events } => write!(
+                f,
+                "{events} events were out of order by more than the matcher puts right, which can cost matches: allow more disorder"
+            ),
+            Self::ForeignRequests { requests } => write!(
+                f,
+                "{requests} requests are in no record of the client: stop other clients of this server"
+            ),
+            Self::Errors { errors, requests } => write!(
+                f,
+                "{} in {requests} requests: a percentile beyond {:.5} % leaves them out",
+                Errors(errors),
+                100.0 * (1.0 - share(total(errors), *requests))
+            ),
+            Self::Virtual { hypervisor } => write!(
+                f,
+                "this is a virtual machine ({hypervisor}): the hypervisor can take a CPU away and no count in the guest shows it; repeat on bare metal what must hold there"
+            ),
+            Self::NotServerLimited { busy_share } => write!(
+                f,
+                "at the calibrated peak the server's CPUs were only {} busy, so the client was the limit and t is too long: give the client more CPUs",
+                Percent(*busy_share)
+            ),
+            Self::FasterThanIdeal { share } => write!(
+                f,
+                "{} of the requests were faster than their ideal, so the service time t is too long: calibrate again on a quiet machine",
+                Percent(*share)
+            ),
+            Self::ProbeCost { loss } => write!(
+                f,
+                "the probe costs {} of the peak throughput: the unobserved server is faster by about that; trace fewer hooks",
+                Percent(*loss)
+            ),
+        }
+    }
+}
+
+/// Judges a run by its own summary (whose verdict is not read).
+pub fn judge(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Judgement {
+    Judgement {
+        invalid: reasons(summary),
+        warnings: warnings(summary, evidence, facts),
+    }
+}
+
+fn reasons(summary: &RunSummary) -> Vec<Invalid> {
+    let mut invalid = Vec::new();
+    let matching = &summary.matching;
+    if matching.lost_events > 0 {
+        invalid.push(Invalid::LostEvents {
+            lost: matching.lost_events,
+        });
+    }
+    if share(matching.matched, matching.responses) < MIN_MATCHED_SHARE {
+        invalid.push(Invalid::Unmatched {
+            matched: matching.matched,
+            responses: matching.responses,
+        });
+    }
+    if matching.client_responses > 0
+        && share(matching.client_matched, matching.client_responses) < MIN_MATCHED_SHARE
+    {
+        invalid.push(Invalid::UnseenByProbe {
+            matched: matching.client_matched,
+            responses: matching.client_responses,
+        });
+    }
+    let measured = &summary.measured.sojourn;
+    let load = &summary.load;
+    if let (Some(lateness), Some(sojourn)) =
+        (load.lateness.quantile(0.999), measured.quantile(0.999))
+        && lateness > sojourn
+    {
+        invalid.push(Invalid::LateClient { lateness, sojourn });
+    }
+    if !load.arrivals.passed {
+        invalid.push(Invalid::Arrivals {
+            process: load.arrivals.process.clone(),
+            ks_d: load.arrivals.ks_d,
+            ks_critical: load.arrivals.ks_critical,
+        });
+    }
+    if share(total(&load.errors), load.requests) > MAX_ERROR_SHARE {
+        invalid.push(Invalid::Errors {
+            errors: load.errors,
+            requests: load.requests,
+        });
+    }
+    let utilization = summary.ideal.utilization;
+    if utilization >= 1.0 {
+        invalid.push(Invalid::Overload { utilization });
+    }
+    if let (Some(ideal), Some(measured)) =
+        (summary.ideal.sojourn.quantile(0.5), measured.quantile(0.5))
+        && ideal >= measured
+    {
+        invalid.push(Invalid::BetterThanIdeal { ideal, measured });
+    }
+    if let (Some(measured), Some(client)) =
+        (measured.quantile(0.5), load.service_time.quantile(0.5))
+        && measured >= client
+    {
+        invalid.push(Invalid::LongerThanClient { measured, client });
+    }
+    invalid
+}
+
+fn warnings(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let matching = &summary.matching;
+    let load = &summary.load;
+    if summary.partial {
+        warnings.push(Warning::Partial);
+    }
+    if summary.calibration.server_cpu_busy_share < MIN_BUSY_AT_PEAK {
+        warnings.push(Warning::NotServerLimited {
+            busy_share: summary.calibration.server_cpu_busy_share,
+        });
+    }
+    if evidence.faster_than_ideal > MAX_FASTER_THAN_IDEAL {
+        warnings.push(Warning::FasterThanIdeal {
+            share: evidence.faster_than_ideal,
+        });
+    }
+    let wrong = total(&load.errors);
+    if wrong > 0 && share(wrong, load.requests) <= MAX_ERROR_SHARE {
+        warnings.push(Warning::Errors {
+            errors: load.errors,
+            requests: load.requests,
+        });
+    }
+    if matching.ambiguous > 0 {
+        warnings.push(Warning::Ambiguous {
+            responses: matching.ambiguous,
+        });
+    }
+    if evidence.unexplained > 0 {
+        warnings.push(Warning::ForeignRequests {
+            requests: evidence.unexplained,
+        });
+    }
+    if evidence.late_events > 0 {
+        warnings.push(Warning::LateEvents {
+            events: evidence.late_events,
+        });
+    }
+    if matching.out_of_order > 0 {
+        warnings.push(Warning::OutOfOrder {
+            requests: matching.out_of_order,
+        });
+    }
+    if share(matching.complete, matching.responses) < MIN_COMPLETE_SHARE {
+        warnings.push(Warning::Incomplete {
+            complete: matching.complete,
+            responses: matching.responses,
+        });
+    }
+    if matching.blind_windows > 0 {
+        warnings.push(Warning::BlindWindows {
+            windows: matching.blind_windows,
+            total: matching.blind_ns,
+            requests: matching.blind_requests,
+        });
+    }
+    if let Some(loss) = summary.overhead.throughput_loss
+        && loss > MAX_PROBE_COST
+    {
+        warnings.push(Warning::ProbeCost { loss });
+    }
+    for unsupported in &evidence.unsupported {
+        warnings.push(Warning::Unsupported {
+            q: unsupported.q,
+            needs: unsupported.needs,
+            has: summary.measured.sojourn.count,
+        });
+    }
+    if let Some(hypervisor) = &facts.hypervisor {
+        warnings.push(Warning::Virtual {
+            hypervisor: hypervisor.clone(),
+        });
+    }
+    warnings
+}
