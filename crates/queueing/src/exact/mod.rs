@@ -1,0 +1,67 @@
+//! Exact results of queueing theory, each with its formula and source.
+//!
+//! Everything here is a closed form, a convergent series of terms ≥ 0 or a quadrature
+//! with spectral accuracy: no simulation, no asymptotics except where they are exact to
+//! double precision. Times are in mean service times unless a name says seconds, and
+//! tails are asked by their upper probability p = 1 − q, which loses no digits at p99.9999.
+
+mod backlog;
+pub mod erm1;
+pub mod md1_lifo;
+pub mod md1_random;
+pub mod mdc;
+pub mod mg1;
+mod mixture;
+pub mod mmc;
+pub mod mmc_order;
+mod model;
+pub mod moments;
+mod numeric;
+mod roots;
+
+pub use erm1::ErlangArrivals;
+pub use md1_lifo::Md1Lifo;
+pub use md1_random::Md1Random;
+pub use mdc::Mdc;
+pub use mg1::{Mg1, ServiceMoments};
+pub use mmc::Mmc;
+pub use mmc_order::{Mm1Ps, MmcReordered};
+pub use model::{Arrivals, ExactModel, Order, Service, System};
+
+/// Why an exact result cannot be computed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ExactError {
+    /// There is no server.
+    #[error("the number of workers is 0; a queue needs at least 1")]
+    NoWorkers,
+    /// The utilisation has no stationary queue.
+    #[error(
+        "the utilisation {0} is not between 0 and 1: at 1 or more the queue grows without bound \
+         and has no stationary latency; lower the rate, or add workers"
+    )]
+    Utilization(f64),
+    /// The mean service time is no length of time.
+    #[error("the mean service time must be a positive number of seconds, not {0}")]
+    ServiceTime(f64),
+    /// No positive random time has these moments.
+    #[error(
+        "no service time has E[S²]/E[S]² = {second} and E[S³]/E[S]³ = {third}: the first must be \
+         at least 1 and the second at least its square; check the moments"
+    )]
+    Moments {
+        /// E\[S²\]/E\[S\]².
+        second: f64,
+        /// E\[S³\]/E\[S\]³.
+        third: f64,
+    },
+}
+
+fn checked_load(workers: u32, utilization: f64) -> Result<(), ExactError> {
+    if workers == 0 {
+        return Err(ExactError::NoWorkers);
+    }
+    if !(utilization > 0.0 && utilization < 1.0) {
+        return Err(ExactError::Utilization(utilization));
+    }
+    Ok(())
+}

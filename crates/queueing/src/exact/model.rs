@@ -1,0 +1,368 @@
+//! One door to every exact result: which system, and what is known about it.
+
+use super::moments::{md1_ps_sojourn_variance_services2, mm1_ps_sojourn_variance_services2};
+use super::{
+    ErlangArrivals, ExactError, Md1Lifo, Md1Random, Mdc, Mg1, Mm1Ps, Mmc, MmcReordered,
+    ServiceMoments,
+};
+
+/// The random-order chain of M/D/1 is computed down to this probability (beyond p99.9999).
+const SMALLEST_RANDOM_ORDER: f64 = 5e-7;
+
+/// How requests arrive, as far as exact results tell processes apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrivals {
+    /// Independent exponential gaps.
+    Poisson,
+    /// Anything else: nothing is known here.
+    Other,
+}
+
+/// How long a service takes, relative to its mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Service {
+    /// Always the mean.
+    Deterministic,
+    /// Exponential.
+    Exponential,
+    /// Any other law with these moments; `None` where they are not known or not finite.
+    General(Option<ServiceMoments>),
+}
+
+/// Who is served next, and by whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// One queue, first in first out.
+    Fifo,
+    /// One queue, last in first out, service not interrupted.
+    Lifo,
+    /// One queue, the next request drawn at random.
+    RandomRequest,
+    /// Each request to a worker drawn at random, first in first out there.
+    RandomWorker,
+    /// Request n to worker n mod c, first in first out there.
+    RoundRobin,
+    /// All requests share the workers; none gets more than one.
+    ProcessorSharing,
+    /// Any other order: nothing is known here.
+    Other,
+}
+
+/// A queueing system.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct System {
+    /// How requests arrive.
+    pub arrivals: Arrivals,
+    /// How long a service takes.
+    pub service: Service,
+    /// The mean service time in seconds.
+    pub mean_service_s: f64,
+    /// The number of servers c.
+    pub workers: u32,
+    /// Who is served next.
+    pub order: Order,
+    /// The utilisation ρ = arrival rate × mean service time / c.
+    pub utilization: f64,
+}
+
+/// What is known exactly about a [`System`]; times in seconds.
+#[derive(Clone, Debug)]
+pub struct ExactModel {
+    name: String,
+    source: &'static str,
+    mean_service_s: f64,
+    law: Law,
+    /// Var\[T\] in squared mean service times.
+    variance: Option<f64>,
+}
+
+#[derive(Clone, Debug)]
+enum Law {
+    Mdc(Mdc),
+    Mmc(Mmc),
+    MmcReordered(MmcReordered),
+    Md1Lifo(Md1Lifo),
+    Md1Random(Md1Random),
+    Mm1Ps(Mm1Ps),
+    ErlangArrivals(ErlangArrivals),
+    /// Only the mean wait and P(wait), in a queue with first moments known.
+    Waiting { mean_wait: f64, probability: f64 },
+    /// Only the mean sojourn: under processor sharing nobody waits.
+    Sharing { mean_sojourn: f64 },
+}
+
+impl ExactModel {
+    /// What is known about `system`, or `None` where no exact result is.
+    ///
+    /// # Errors
+    /// When there is no worker, the utilisation is not in (0, 1), the mean service time
+    /// is not positive, or the moments are impossible.
+    pub fn of(system: &System) -> Result<Option<Self>, ExactError> {
+        super::checked_load(system.workers, system.utilization)?;
+        let mean_service_s = system.mean_service_s;
+        if !(mean_service_s > 0.0 && mean_service_s.is_finite()) {
+            return Err(ExactError::ServiceTime(mean_service_s));
+        }
+        if system.arrivals != Arrivals::Poisson {
+            return Ok(None);
+        }
+        // Poisson arrivals split at random are Poisson: each worker is a queue of its own
+        let (workers, order) = match system.order {
+            Order::RandomWorker => (1, Order::Fifo),
+            Order::RoundRobin if system.workers == 1 => (1, Order::Fifo),
+            order => (system.workers, order),
+        };
+        let rho = system.utilization;
+        let Some((law, source)) = law_of(system.service, workers, order, rho)? else {
+            return Ok(None);
+        };
+        let letter = match system.service {
+            Service::Deterministic => "D",
+            Service::Exponential => "M",
+            Service::General(_) => "G",
+        };
+        let suffix = match system.order {
+            Order::Fifo | Order::Other => "",
+            Order::Lifo => " LIFO",
+            Order::RandomRequest => " random order",
+            Order::RandomWorker => " at each random worker",
+            Order::RoundRobin => " round robin",
+            Order::ProcessorSharing => " processor sharing",
+        };
+        Ok(Some(Self {
+            name: format!("M/{letter}/{workers}{suffix}"),
+            source,
+            mean_service_s,
+            law,
+            variance: variance_of(system.service, workers, order, rho)?,
+        }))
+    }
+
+    /// The system in Kendall's notation, with its order.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where the formulas come from.
+    pub fn source(&self) -> &'static str {
+        self.source
+    }
+
+    /// E\[T\] in seconds.
+    pub fn mean_sojourn_s(&self) -> f64 {
+        let services = match &self.law {
+            Law::Mdc(q) => q.mean_sojourn_services(),
+            Law::Mmc(q) => q.mean_sojourn_services(),
+            Law::MmcReordered(q) => q.mean_sojourn_services(),
+            Law::Md1Lifo(q) => q.mean_wait_services() + 1.0,
+            Law::Md1Random(q) => q.mean_wait_services() + 1.0,
+            Law::Mm1Ps(q) => q.mean_sojourn_services(),
+            Law::ErlangArrivals(q) => q.mean_wait_services() + 1.0,
+            Law::Waiting { mean_wait, .. } => mean_wait + 1.0,
+            Law::Sharing { mean_sojourn } => *mean_sojourn,
+        };
+        services * self.mean_service_s
+    }
+
+    /// E\[W\] in seconds; `None` under processor sharing, where nobody waits.
+    pub fn mean_wait_s(&self) -> Option<f64> {
+        match self.law {
+            Law::Mm1Ps(_) | Law::Sharing { .. } => None,
+            _ => Some(self.mean_sojourn_s() - self.mean_service_s),
+        }
+    }
+
+    /// Var\[T\] in square seconds, where it is known.
+    pub fn sojourn_variance_s2(&self) -> Option<f64> {
+        let square = self.mean_service_s * self.mean_service_s;
+        self.variance.map(|v| v * square)
+    }
+
+    /// P(W > 0); `None` under processor sharing.
+    pub fn wait_probability(&self) -> Option<f64> {
+        match &self.law {
+            Law::Mdc(q) => Some(q.wait_probability()),
+            Law::Mmc(q) => Some(q.wait_probability()),
+            Law::MmcReordered(q) => Some(q.wait_probability()),
+            Law::Md1Lifo(q) => Some(q.wait_probability()),
+            Law::Md1Random(q) => Some(q.wait_probability()),
+            Law::ErlangArrivals(q) => Some(q.wait_probability()),
+            Law::Waiting { probability, .. } => Some(*probability),
+            Law::Mm1Ps(_) | Law::Sharing { .. } => None,
+        }
+    }
+
+    /// P(T > `t_s` seconds), where the law is known that far.
+    pub fn sojourn_ccdf(&self, t_s: f64) -> Option<f64> {
+        let x = t_s / self.mean_service_s;
+        match &self.law {
+            Law::Mdc(q) => Some(q.sojourn_ccdf(x)),
+            Law::Mmc(q) => Some(q.sojourn_ccdf(x)),
+            Law::MmcReordered(q) => Some(q.sojourn_ccdf(x)),
+            Law::Md1Lifo(q) => Some(q.sojourn_ccdf(x)),
+            Law::Md1Random(q) => q.sojourn_ccdf(x),
+            Law::Mm1Ps(q) => Some(q.sojourn_ccdf(x)),
+            Law::ErlangArrivals(q) => Some(q.sojourn_ccdf(x)),
+            Law::Waiting { .. } | Law::Sharing { .. } => None,
+        }
+    }
+
+    /// P(W > `t_s` seconds), where the law is known that far.
+    pub fn wait_ccdf(&self, t_s: f64) -> Option<f64> {
+        let x = t_s / self.mean_service_s;
+        match &self.law {
+            Law::Mdc(q) => Some(q.wait_ccdf(x)),
+            Law::Mmc(q) => Some(q.wait_ccdf(x)),
+            Law::MmcReordered(q) => Some(q.wait_ccdf(x)),
+            Law::Md1Lifo(q) => Some(q.wait_ccdf(x)),
+            Law::Md1Random(q) => q.wait_ccdf(x),
+            Law::ErlangArrivals(q) => Some(q.wait_ccdf(x)),
+            Law::Mm1Ps(_) | Law::Waiting { .. } | Law::Sharing { .. } => None,
+        }
+    }
+
+    /// The sojourn in seconds that a share `p` in (0, 1) of the requests exceeds.
+    ///
+    /// Prefer this to [`ExactModel::sojourn_quantile_s`] in the far tail, where 1 − q has
+    /// lost its digits.
+    pub fn sojourn_upper_quantile_s(&self, p: f64) -> Option<f64> {
+        if !(p > 0.0 && p < 1.0) {
+            return None;
+        }
+        let services = match &self.law {
+            Law::Mdc(q) => q.sojourn_upper_quantile_services(p),
+            Law::Mmc(q) => q.sojourn_upper_quantile_services(p),
+            Law::MmcReordered(q) => q.sojourn_upper_quantile_services(p),
+            Law::Md1Lifo(q) => q.sojourn_upper_quantile_services(p),
+            Law::Md1Random(q) => q.sojourn_upper_quantile_services(p)?,
+            Law::Mm1Ps(q) => q.sojourn_upper_quantile_services(p),
+            Law::ErlangArrivals(q) => q.sojourn_upper_quantile_services(p),
+            Law::Waiting { .. } | Law::Sharing { .. } => return None,
+        };
+        Some(services * self.mean_service_s)
+    }
+
+    /// The wait in seconds that a share `p` in (0, 1) of the requests exceeds.
+    pub fn wait_upper_quantile_s(&self, p: f64) -> Option<f64> {
+        if !(p > 0.0 && p < 1.0) {
+            return None;
+        }
+        let services = match &self.law {
+            Law::Mdc(q) => q.wait_upper_quantile_services(p),
+            Law::Mmc(q) => q.wait_upper_quantile_services(p),
+            Law::MmcReordered(q) => q.wait_upper_quantile_services(p),
+            Law::Md1Lifo(q) => q.wait_upper_quantile_services(p),
+            Law::Md1Random(q) => q.wait_upper_quantile_services(p)?,
+            Law::ErlangArrivals(q) => q.wait_upper_quantile_services(p),
+            Law::Mm1Ps(_) | Law::Waiting { .. } | Law::Sharing { .. } => return None,
+        };
+        Some(services * self.mean_service_s)
+    }
+
+    /// The quantile of the sojourn at `q` in (0, 1), in seconds.
+    pub fn sojourn_quantile_s(&self, q: f64) -> Option<f64> {
+        self.sojourn_upper_quantile_s(1.0 - q)
+    }
+
+    /// The quantile of the wait at `q` in (0, 1), in seconds.
+    pub fn wait_quantile_s(&self, q: f64) -> Option<f64> {
+        self.wait_upper_quantile_s(1.0 - q)
+    }
+}
+
+fn law_of(
+    service: Service,
+    workers: u32,
+    order: Order,
+    rho: f64,
+) -> Result<Option<(Law, &'static str)>, ExactError> {
+    use Service::{Deterministic, Exponential, General};
+    Ok(Some(match (order, service) {
+        (Order::Fifo | Order::RoundRobin, Deterministic) => (
+            // equal services: the request before the last c leaves first, so first in
+            // first out over c workers is a round robin over them
+            Law::Mdc(Mdc::new(workers, rho)?),
+            "Crommelin 1932; Franx 2001; Tijms 2003 §9.6",
+        ),
+        (Order::Fifo, Exponential) => (
+            Law::Mmc(Mmc::new(workers, rho)?),
+            "Erlang 1917; Kleinrock 1975 §3.5",
+        ),
+        (Order::RoundRobin, Exponential) => (
+            Law::ErlangArrivals(ErlangArrivals::new(workers, rho)?),
+            "Kendall 1953; Kleinrock 1975 §6.4",
+        ),
+        (Order::Lifo, Exponential) => (
+            Law::MmcReordered(MmcReordered::last_in_first_out(workers, rho)?),
+            "Vaulot 1954; Riordan 1961",
+        ),
+        (Order::RandomRequest, Exponential) => (
+            Law::MmcReordered(MmcReordered::random_order(workers, rho)?),
+            "Pollaczek 1946; Flatto 1997",
+        ),
+        (Order::Lifo, Deterministic) if workers == 1 => (
+            Law::Md1Lifo(Md1Lifo::new(rho)?),
+            "Takács 1962; Riordan 1961 (Borel–Tanner)",
+        ),
+        (Order::RandomRequest, Deterministic) if workers == 1 => (
+            Law::Md1Random(Md1Random::new(rho, SMALLEST_RANDOM_ORDER)?),
+            "Burke 1959",
+        ),
+        (Order::ProcessorSharing, Exponential) if workers == 1 => (
+            Law::Mm1Ps(Mm1Ps::new(rho)?),
+            "Borst, Boxma, Morrison and Núñez-Queija 2003",
+        ),
+        (Order::ProcessorSharing, _) => (
+            // the number in the system does not depend on the service law
+            Law::Sharing {
+                mean_sojourn: Mmc::new(workers, rho)?.mean_sojourn_services(),
+            },
+            "insensitivity of processor sharing (Cohen 1979)",
+        ),
+        (Order::Fifo | Order::Lifo | Order::RandomRequest, General(Some(moments)))
+            if workers == 1 =>
+        {
+            (
+                Law::Waiting {
+                    mean_wait: Mg1::new(rho, moments)?.mean_wait_services(),
+                    probability: rho,
+                },
+                "Pollaczek 1930; Khinchine 1932; Takács 1963",
+            )
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// Var\[T\] of single-server systems in squared mean service times.
+fn variance_of(
+    service: Service,
+    workers: u32,
+    order: Order,
+    rho: f64,
+) -> Result<Option<f64>, ExactError> {
+    if workers != 1 {
+        return Ok(None);
+    }
+    if order == Order::ProcessorSharing {
+        return Ok(match service {
+            Service::Deterministic => Some(md1_ps_sojourn_variance_services2(rho)?),
+            Service::Exponential => Some(mm1_ps_sojourn_variance_services2(rho)?),
+            Service::General(_) => None,
+        });
+    }
+    let moments = match service {
+        Service::Deterministic => ServiceMoments::DETERMINISTIC,
+        Service::Exponential => ServiceMoments::EXPONENTIAL,
+        Service::General(Some(moments)) => moments,
+        Service::General(None) => return Ok(None),
+    };
+    let queue = Mg1::new(rho, moments)?;
+    let second = match order {
+        Order::Fifo => queue.wait_second_moment_fifo_services2(),
+        Order::Lifo => queue.wait_second_moment_lifo_services2(),
+        Order::RandomRequest => queue.wait_second_moment_random_services2(),
+        _ => return Ok(None),
+    };
+    Ok(Some(queue.sojourn_variance_services2(second)))
+}

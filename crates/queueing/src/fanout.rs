@@ -1,0 +1,241 @@
+//! Fan-out: a request that is done when the last of its N independent parts is.
+//!
+//! The largest of N independent sojourns with the distribution F has the distribution
+//! Fᴺ, so its quantile at q is F's at q^{1/N}: the p99 of 100 parts is about the p99.99
+//! of one (Dean and Barroso 2013, *The tail at scale*). Everything here works with upper
+//! probabilities 1 − F, which keeps its digits for any N. Parts that share their
+//! arrivals are not independent: see [`crate::fork_join`].
+
+use taillab_model::{Nanos, Quantile, quantile_ranks};
+
+/// Why a quantile of the largest cannot be given.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum FanoutError {
+    /// There is no part.
+    #[error("the fan-out is 0; a request needs at least 1 part")]
+    NoParts,
+    /// Not a probability strictly between 0 and 1.
+    #[error("the quantile must lie strictly between 0 and 1, not at {0}")]
+    Quantile(f64),
+    /// Too few observations.
+    #[error(
+        "the quantile {q} of the largest of {parts} needs {needed} observations of one part, and \
+         there are {observations}; measure longer, or ask for a smaller quantile or fan-out"
+    )]
+    TooFewObservations {
+        /// The quantile asked for.
+        q: f64,
+        /// The fan-out N.
+        parts: u32,
+        /// Observations at least needed.
+        needed: u64,
+        /// Observations given.
+        observations: u64,
+    },
+}
+
+/// P(the largest of `parts` > x) from P(one > x): 1 − (1 − p)ᴺ, without cancellation.
+pub fn largest_upper_probability(parts: u32, one: f64) -> f64 {
+    -(f64::from(parts) * (-one).ln_1p()).exp_m1()
+}
+
+/// The inverse of [`largest_upper_probability`]: P(one > x) = 1 − (1 − p)^{1/N}.
+pub fn one_upper_probability(parts: u32, largest: f64) -> f64 {
+    -((-largest).ln_1p() / f64::from(parts)).exp_m1()
+}
+
+/// The quantile of the largest of `parts` at `q`, from any upper quantile function of one.
+///
+/// `one_upper_quantile(p)` is the value that one part exceeds with probability p, in any
+/// unit; the exact models and fitted distributions have one.
+///
+/// # Errors
+/// When there is no part or `q` is not in (0, 1).
+pub fn largest_quantile<T>(
+    parts: u32,
+    q: f64,
+    one_upper_quantile: impl FnOnce(f64) -> T,
+) -> Result<T, FanoutError> {
+    check(parts, q)?;
+    // ln(q)/N keeps its digits for q near 0 as well as near 1
+    Ok(one_upper_quantile(-(q.ln() / f64::from(parts)).exp_m1()))
+}
+
+/// The quantile of the largest of `parts` at `q`, with its interval, from a sorted sample
+/// of one part.
+///
+/// `inflation` is the factor (≥ 1) by which correlation multiplies the variance of the
+/// share of observations below a quantile; 1 for independent observations.
+///
+/// # Errors
+/// When there is no part, `q` is not in (0, 1), or the sample cannot support the quantile.
+pub fn largest_of_sorted(
+    sorted: &[Nanos],
+    parts: u32,
+    q: f64,
+    inflation: f64,
+) -> Result<Quantile, FanoutError> {
+    debug_assert!(sorted.is_sorted(), "the sample must be sorted");
+    from_ranks(sorted.len() as u64, parts, q, inflation, |rank| {
+        sorted[rank as usize]
+    })
+}
+
+/// The same from a histogram: values in rising order, each with its number of
+/// observations.
+///
+/// # Errors
+/// As [`largest_of_sorted`].
+pub fn largest_of_histogram(
+    counts: &[(Nanos, u64)],
+    parts: u32,
+    q: f64,
+    inflation: f64,
+) -> Result<Quantile, FanoutError> {
+    debug_assert!(counts.is_sorted_by_key(|(value, _)| *value));
+    let cumulative: Vec<u64> = counts
+        .iter()
+        .scan(0, |sum, (_, count)| {
+            *sum += count;
+            Some(*sum)
+        })
+        .collect();
+    let total = cumulative.last().copied().unwrap_or(0);
+    from_ranks(total, parts, q, inflation, |rank| {
+        counts[cumulative.partition_point(|&below| below <= rank)].0
+    })
+}
+
+/// The observations of one part that the quantile `q` of the largest of `parts` needs.
+///
+/// # Errors
+/// When there is no part or `q` is not in (0, 1).
+pub fn observations_needed(parts: u32, q: f64, inflation: f64) -> Result<u64, FanoutError> {
+    check(parts, q)?;
+    let level = one_level(parts, q);
+    let enough = |n: u64| quantile_ranks(n, level, inflation).is_some();
+    let mut high = 1_u64;
+    while !enough(high) && high < 1 << 62 {
+        high *= 2;
+    }
+    let mut low = high / 2;
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if enough(middle) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    Ok(high)
+}
+
+fn one_level(parts: u32, q: f64) -> f64 {
+    (q.ln() / f64::from(parts)).exp()
+}
+
+fn check(parts: u32, q: f64) -> Result<(), FanoutError> {
+    if parts == 0 {
+        return Err(FanoutError::NoParts);
+    }
+    if !(q > 0.0 && q < 1.0) {
+        return Err(FanoutError::Quantile(q));
+    }
+    Ok(())
+}
+
+fn from_ranks(
+    observations: u64,
+    parts: u32,
+    q: f64,
+    inflation: f64,
+    at: impl Fn(u64) -> Nanos,
+) -> Result<Quantile, FanoutError> {
+    check(parts, q)?;
+    match quantile_ranks(observations, one_level(parts, q), inflation) {
+        Some(ranks) => Ok(Quantile {
+            q,
+            value: Some(at(ranks.value)),
+            lo: Some(at(ranks.lo)),
+            hi: Some(at(ranks.hi)),
+        }),
+        None => Err(FanoutError::TooFewObservations {
+            q,
+            parts,
+            needed: observations_needed(parts, q, inflation)?,
+            observations,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_p99_of_a_hundred_is_about_the_p9999_of_one() {
+        let p = one_upper_probability(100, 0.01);
+        assert!((p / 1.005e-4 - 1.0).abs() < 1e-4, "{p}");
+        // 10,000 parts at p99.9999: 1 − q alone would leave six digits
+        let far = largest_quantile(10_000, 1.0 - 1e-6, |p| p).unwrap();
+        assert!((far / 1e-10 - 1.0).abs() < 1e-6, "{far:e}");
+    }
+
+    proptest! {
+        #[test]
+        fn the_two_probabilities_are_inverse(parts in 1_u32..=10_000, log_p in -30.0_f64..-0.01) {
+            let p = log_p.exp();
+            let back = largest_upper_probability(parts, one_upper_probability(parts, p));
+            prop_assert!((back / p - 1.0).abs() < 1e-12, "{} {}", p, back);
+        }
+
+        #[test]
+        fn a_histogram_and_its_sample_agree(
+            values in prop::collection::vec(1_u64..50, 2_000),
+            parts in 1_u32..20,
+        ) {
+            let mut sorted: Vec<Nanos> = values.iter().copied().map(Nanos::new).collect();
+            sorted.sort_unstable();
+            let mut counts: Vec<(Nanos, u64)> = Vec::new();
+            for &value in &sorted {
+                match counts.last_mut() {
+                    Some((last, count)) if *last == value => *count += 1,
+                    _ => counts.push((value, 1)),
+                }
+            }
+            for q in [0.1, 0.5, 0.9, 0.99] {
+                prop_assert_eq!(
+                    largest_of_sorted(&sorted, parts, q, 1.0),
+                    largest_of_histogram(&counts, parts, q, 1.0)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_sample_too_small_says_how_many_it_needs() {
+        let sample: Vec<Nanos> = (1..=10_000).map(Nanos::new).collect();
+        let error = largest_of_sorted(&sample, 100, 0.99, 1.0).unwrap_err();
+        let FanoutError::TooFewObservations { needed, .. } = error else {
+            panic!("{error}");
+        };
+        // about 3.84 observations above the p99.99 of one
+        assert!((38_000..60_000).contains(&needed), "{needed}");
+        let enough: Vec<Nanos> = (1..=needed).map(Nanos::new).collect();
+        assert!(largest_of_sorted(&enough, 100, 0.99, 1.0).is_ok());
+        assert!(largest_of_sorted(&enough[1..], 100, 0.99, 1.0).is_err());
+        assert!(error.to_string().contains("needs"), "{error}");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert_eq!(largest_of_sorted(&[], 0, 0.5, 1.0), Err(FanoutError::NoParts));
+        assert_eq!(
+            largest_quantile(3, 1.0, |p| p),
+            Err(FanoutError::Quantile(1.0))
+        );
+        assert!(largest_quantile(3, f64::NAN, |p| p).is_err());
+        assert!(largest_of_histogram(&[], 3, 0.5, 1.0).is_err());
+    }
+}
