@@ -1,1 +1,222 @@
 //! How figures are written for people.
+
+use taillab_model::{Nanos, quantile_ranks};
+
+/// A length in microseconds with one decimal and its thousands set apart: `1,234.5`.
+pub(crate) fn micros(length: Nanos) -> String {
+    micros_f64(length.get() as f64)
+}
+
+/// Nanoseconds that are not whole (a mean) in the form of [`micros`].
+pub(crate) fn micros_f64(ns: f64) -> String {
+    grouped(ns / 1e3, 1)
+}
+
+/// A number of things, its thousands set apart: `345,000`.
+pub(crate) fn count(n: u64) -> String {
+    group(&n.to_string())
+}
+
+/// Events per second, as whole as the number is large: `17,250` or `8.25`.
+pub(crate) fn rate(per_s: f64) -> String {
+    let decimals = match per_s.abs() {
+        x if x < 10.0 => 2,
+        x if x < 100.0 => 1,
+        _ => 0,
+    };
+    grouped(per_s, decimals)
+}
+
+/// A share as a percentage: `6.1 %`.
+pub(crate) fn percent(share: f64, decimals: usize) -> String {
+    format!("{} %", grouped(share * 100.0, decimals))
+}
+
+/// `part` of `whole` as a percentage that never rounds up to 100 % or down to 0 %,
+/// because one lost request in a million must show; `–` of nothing.
+pub(crate) fn percent_of(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "–".to_owned();
+    }
+    let share = part as f64 / whole as f64;
+    if part == 0 || part >= whole {
+        return percent(share, 0);
+    }
+    let decimals = (2..9)
+        .find(|&decimals| {
+            let text = format!("{:.decimals$}", share * 100.0);
+            text.parse::<f64>().is_ok_and(|x| x > 0.0 && x < 100.0)
+        })
+        .unwrap_or(9);
+    percent(share, decimals)
+}
+
+/// How many times: `1.17×`.
+pub(crate) fn ratio(x: f64) -> String {
+    match x {
+        x if !x.is_finite() => "–".to_owned(),
+        x if x.abs() < 10.0 => format!("{x:.2}×"),
+        x if x.abs() < 100.0 => format!("{x:.1}×"),
+        x => format!("{}×", grouped(x, 0)),
+    }
+}
+
+/// A quantile's name: `p50`, `p99.9`, and `max` for 1.
+pub(crate) fn quantile_name(q: f64) -> String {
+    if q >= 1.0 {
+        return "max".to_owned();
+    }
+    format!("p{}", percentage(q))
+}
+
+/// A probability in per cent without trailing zeros: `99.9`.
+pub(crate) fn percentage(q: f64) -> String {
+    let text = format!("{:.6}", q * 100.0);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// What stands where a sample of `n` cannot support the quantile `q`.
+pub(crate) fn needs(q: f64, n: u64) -> String {
+    let least = independent_need(q);
+    if n < least {
+        format!("needs {} requests", count(two_digits_up(least)))
+    } else {
+        // the observations are correlated, and by how much is not told
+        format!("needs more than {} requests", count(n))
+    }
+}
+
+/// The smallest sample of independent observations that supports the quantile.
+fn independent_need(q: f64) -> u64 {
+    let (mut too_few, mut enough) = (0_u64, 1 << 40);
+    while enough - too_few > 1 {
+        let n = too_few + (enough - too_few) / 2;
+        if quantile_ranks(n, q, 1.0).is_some() {
+            enough = n;
+        } else {
+            too_few = n;
+        }
+    }
+    enough
+}
+
+/// Rounded up to two significant digits.
+fn two_digits_up(n: u64) -> u64 {
+    let mut unit = 1;
+    while n / unit >= 100 {
+        unit *= 10;
+    }
+    n.div_ceil(unit) * unit
+}
+
+/// An instant in seconds since 1970 as `2026-11-20 14:03:21 UTC`.
+pub(crate) fn utc(unix_s: u64) -> String {
+    let (days, second) = (unix_s / 86_400, unix_s % 86_400);
+    // civil_from_days of H. Hinnant, "chrono-Compatible Low-Level Date Algorithms":
+    // years begin in March, so that the leap day is a year's last
+    let z = days + 719_468;
+    let era = z / 146_097;
+    let day_of_era = z % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (h, m, s) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02} UTC")
+}
+
+/// `2 requests`, `1 request`.
+pub(crate) fn counted(n: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(n), if n == 1 { one } else { many })
+}
+
+fn grouped(x: f64, decimals: usize) -> String {
+    if !x.is_finite() {
+        return "–".to_owned();
+    }
+    let text = format!("{:.decimals$}", x.abs());
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let sign = if x < 0.0 && text.bytes().any(|b| matches!(b, b'1'..=b'9')) {
+        "−"
+    } else {
+        ""
+    };
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{sign}{}{point}{fraction}", group(whole))
+}
+
+/// A comma before every third digit from the end.
+fn group(digits: &str) -> String {
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_and_counts_group_their_thousands() {
+        assert_eq!(micros(Nanos::new(0)), "0.0");
+        assert_eq!(micros(Nanos::new(98_349)), "98.3");
+        assert_eq!(micros(Nanos::new(1_234_567)), "1,234.6");
+        assert_eq!(count(345_000), "345,000");
+        assert_eq!(count(999), "999");
+        assert_eq!(rate(17_249.6), "17,250");
+        assert_eq!(rate(8.25), "8.25");
+        assert_eq!(percent(-0.0123, 1), "−1.2 %");
+        assert_eq!(percent(-0.0001, 1), "0.0 %");
+        assert_eq!(percent(f64::NAN, 1), "– %");
+    }
+
+    #[test]
+    fn one_lost_request_shows_in_the_percentage() {
+        assert_eq!(percent_of(10, 10), "100 %");
+        assert_eq!(percent_of(9_999_999, 10_000_000), "99.99999 %");
+        assert_eq!(percent_of(1, 10_000_000), "0.00001 %");
+        assert_eq!(percent_of(1, 4), "25.00 %");
+        assert_eq!(percent_of(0, 0), "–");
+    }
+
+    #[test]
+    fn quantiles_have_their_usual_names() {
+        let names = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 1.0].map(quantile_name);
+        assert_eq!(
+            names,
+            ["p50", "p90", "p99", "p99.9", "p99.99", "p99.999", "max"]
+        );
+    }
+
+    #[test]
+    fn an_unsupported_quantile_says_what_it_needs() {
+        for q in [0.9, 0.99, 0.999, 0.9999, 0.99999] {
+            let least = independent_need(q);
+            assert!(quantile_ranks(least, q, 1.0).is_some());
+            assert!(quantile_ranks(least - 1, q, 1.0).is_none());
+        }
+        assert_eq!(two_digits_up(56_641), 57_000);
+        assert_eq!(two_digits_up(60), 60);
+        assert!(needs(0.9999, 1_000).starts_with("needs "));
+        assert_eq!(needs(0.9999, 345_000), "needs more than 345,000 requests");
+    }
+
+    #[test]
+    fn dates_agree_with_date_u() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
+        assert_eq!(utc(1_795_183_401), "2026-11-20 14:03:21 UTC");
+    }
+}

@@ -6,10 +6,13 @@
 
 mod error;
 mod figures;
+mod findings;
 pub mod hlog;
 pub mod html;
 pub mod json;
+mod latency;
 pub mod requests;
+mod scale;
 pub mod terminal;
 
 use taillab_model::Nanos;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::builder::{BooleanBuilder, Int64Builder, StringDictionaryBuilder};
 use arrow_array::types::Int8Type;
 use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Metadata, Schema, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;

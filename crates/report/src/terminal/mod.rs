@@ -1,6 +1,16 @@
 //! The result as a person reads it in a terminal.
 
-use crate::RunReport;
+mod plot;
+mod text;
+
+use taillab_model::summary::{RunSummary, Stages};
+use taillab_model::{Distribution, Stage};
+
+use self::text::{Ink, Side, Table, clean, columns, wrap};
+use crate::figures::{self, count, micros, micros_f64, percent, rate};
+use crate::findings::{self, State};
+use crate::latency::{self, Cell};
+use crate::{EXPLANATION, RunReport};
 
 /// How the terminal wants its text; the caller decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +29,386 @@ impl Style {
     };
 }
 
+/// Lines longer than this are hard to read, however wide the terminal is.
+const WIDEST: usize = 110;
+/// Every line but the headings stands this far in.
+const INDENT: usize = 2;
+
 /// The whole result; `saved_in` is the run directory, if there is one.
 pub fn render(report: &RunReport<'_>, saved_in: Option<&str>, style: Style) -> String {
-    let _ = (report, saved_in, style);
-    String::new()
+    let mut page = Page {
+        style: Style {
+            width: style.width.clamp(40, WIDEST),
+            ..style
+        },
+        text: String::new(),
+    };
+    let summary = report.summary;
+    page.header(summary, saved_in);
+    page.latency(summary);
+    page.figure(report);
+    page.explanation();
+    page.stages(summary);
+    page.stages_at(summary);
+    page.checks(summary);
+    page.verdict(summary);
+    page.text
+}
+
+/// Whether a run can be believed, in one word and its colour.
+const fn verdict_word(summary: &RunSummary) -> (Ink, &'static str) {
+    match (summary.verdict.valid, summary.partial) {
+        (false, false) => (Ink::Bad, "INVALID"),
+        (false, true) => (Ink::Bad, "INVALID, PARTIAL"),
+        (true, true) => (Ink::Notable, "PARTIAL"),
+        (true, false) => (Ink::Good, "VALID"),
+    }
+}
+
+struct Page {
+    style: Style,
+    text: String,
+}
+
+impl Page {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    fn heading(&mut self, title: &str, remark: &str) {
+        let title_text = self.style.paint(Ink::Title, title);
+        self.line("");
+        if columns(title) + 2 + columns(remark) <= self.style.width {
+            let remark = self.style.paint(Ink::Quiet, remark);
+            self.line(&format!("{title_text}  {remark}"));
+        } else {
+            self.line(&title_text);
+            self.paragraph(Ink::Quiet, remark);
+        }
+    }
+
+    fn paragraph(&mut self, ink: Ink, text: &str) {
+        for line in wrap(text, self.style.width - INDENT) {
+            let line = self.style.paint(ink, &line);
+            self.line(&format!("{:INDENT$}{line}", ""));
+        }
+    }
+
+    fn table(&mut self, table: &Table) {
+        for line in table.lines(self.style) {
+            self.line(&line);
+        }
+    }
+
+    fn header(&mut self, summary: &RunSummary, saved_in: Option<&str>) {
+        let title = format!("taillab {} {}", clean(&summary.command), clean(&summary.server));
+        let (ink, word) = verdict_word(summary);
+        let gap = (self.style.width)
+            .saturating_sub(columns(&title) + columns(word))
+            .max(2);
+        let line = format!(
+            "{}{:gap$}{}",
+            self.style.paint(Ink::Title, &title),
+            "",
+            self.style.paint(ink, word)
+        );
+        self.line(&line);
+        let load = &summary.load;
+        let facts = [
+            (
+                "load",
+                format!(
+                    "{} of {}/s on {} = {} utilisation, {}",
+                    rate(load.target_rate_per_s),
+                    rate(summary.calibration.peak_per_s * f64::from(summary.ideal.workers)),
+                    figures::counted(u64::from(summary.ideal.workers), "worker", "workers"),
+                    percent(load.target_utilization, 1),
+                    clean(&load.arrivals.process),
+                ),
+            ),
+            (
+                "service time",
+                format!(
+                    "t = {} (one core at its peak: {}/s)",
+                    summary.service_time_ns,
+                    rate(summary.calibration.peak_per_s)
+                ),
+            ),
+            (
+                "measured",
+                format!(
+                    "{} in {}, from {}",
+                    figures::counted(load.requests, "request", "requests"),
+                    load.duration_ns,
+                    figures::utc(summary.started_unix_s)
+                ),
+            ),
+        ];
+        let mut table = Table::new(&[(Side::Left, INDENT), (Side::Left, 2)]);
+        for (name, fact) in facts {
+            table.row(vec![(Ink::Quiet, name.to_owned()), (Ink::Plain, fact)]);
+        }
+        if let Some(place) = saved_in {
+            let place = (Ink::Plain, clean(place));
+            table.row(vec![(Ink::Quiet, "saved in".to_owned()), place]);
+        }
+        self.table(&table);
+    }
+
+    fn latency(&mut self, summary: &RunSummary) {
+        // which of ideal, measured and client show their interval, as the width allows
+        let intervals = match self.style.width {
+            0..70 => [false; 3],
+            70..96 => [false, true, true],
+            _ => [true; 3],
+        };
+        self.heading(
+            "Latency in µs",
+            match intervals {
+                [_, true, _] => "with 95 % intervals",
+                _ => "",
+            },
+        );
+        const INKS: [Ink; 3] = [Ink::Ideal, Ink::Measured, Ink::Client];
+        let mut sides = vec![(Side::Left, INDENT)];
+        let mut head = vec![(Ink::Quiet, String::new())];
+        for (i, series) in crate::Series::ALL.iter().enumerate() {
+            sides.push((Side::Right, 3));
+            head.push((INKS[i], series.label().to_owned()));
+            if intervals[i] {
+                sides.push((Side::Left, 1));
+                head.push((Ink::Quiet, String::new()));
+            }
+            if i == 1 {
+                sides.push((Side::Right, 2));
+                head.push((Ink::Title, "ratio".to_owned()));
+            }
+        }
+        let mut table = Table::new(&sides);
+        table.row(head);
+        let mut notes = Vec::new();
+        for row in latency::rows(summary) {
+            let name = (Ink::Title, row.name.clone());
+            let unsupported: Vec<&str> = row
+                .cells
+                .iter()
+                .filter_map(|cell| match cell {
+                    Cell::Unsupported(what) => Some(what.as_str()),
+                    Cell::Known(..) => None,
+                })
+                .collect();
+            if unsupported.len() == row.cells.len() {
+                let what = unsupported[0].to_owned();
+                table.running_row(vec![name, (Ink::Quiet, what)]);
+                continue;
+            }
+            let mut cells = vec![name];
+            for (i, cell) in row.cells.iter().enumerate() {
+                let (value, interval) = match cell {
+                    Cell::Known(value, interval) => (
+                        micros(*value),
+                        interval
+                            .map(|(lo, hi)| format!("{}–{}", micros(lo), micros(hi)))
+                            .unwrap_or_default(),
+                    ),
+                    Cell::Unsupported(what) => {
+                        let series = crate::Series::ALL[i].label();
+                        notes.push(format!("– {} of {series}: {what}", row.name));
+                        ("–".to_owned(), String::new())
+                    }
+                };
+                cells.push((INKS[i], value));
+                if intervals[i] {
+                    cells.push((Ink::Quiet, interval));
+                }
+                if i == 1 {
+                    let ratio = row.ratio.map_or_else(|| "–".to_owned(), figures::ratio);
+                    cells.push((Ink::Title, ratio));
+                }
+            }
+            table.row(cells);
+        }
+        self.table(&table);
+        for note in notes {
+            self.paragraph(Ink::Quiet, &note);
+        }
+        let excess = &summary.excess;
+        if let (Some(p50), Some(p99)) = (excess.quantile(0.5), excess.quantile(0.99)) {
+            self.paragraph(
+                Ink::Quiet,
+                &format!(
+                    "Of all requests, {} were slower than their own ideal: by {p50} (p50), {p99} (p99).",
+                    figures::percent_of(excess.count, summary.measured.sojourn.count),
+                ),
+            );
+        }
+    }
+
+    fn figure(&mut self, report: &RunReport<'_>) {
+        if let Some(lines) = plot::lines(report, self.style) {
+            self.heading("Share of requests that are faster, against time", "");
+            for line in lines {
+                self.line(&line);
+            }
+        }
+    }
+
+    fn explanation(&mut self) {
+        self.line("");
+        self.paragraph(Ink::Quiet, EXPLANATION);
+    }
+
+    fn stages(&mut self, summary: &RunSummary) {
+        let stages = stage_distributions(&summary.stages);
+        let total_ns: f64 = stages.iter().filter_map(|(_, d)| d.mean).sum();
+        self.heading(
+            "Stages in µs",
+            &format!("over {} complete requests", count(stages[0].1.count)),
+        );
+        let mut table = Table::new(&[
+            (Side::Left, INDENT),
+            (Side::Left, 1),
+            (Side::Right, 3),
+            (Side::Right, 3),
+            (Side::Right, 3),
+            (Side::Right, 3),
+        ]);
+        let head = ["", "", "p50", "p99", "p99.9", "share of the mean"];
+        table.row(head.map(|name| (Ink::Quiet, name.to_owned())).to_vec());
+        let mut notes = Vec::new();
+        for (stage, distribution) in stages {
+            let mut cells = vec![
+                (Ink::Title, span(stage)),
+                (Ink::Plain, stage.label().to_owned()),
+            ];
+            for q in [0.5, 0.99, 0.999] {
+                cells.push((
+                    Ink::Plain,
+                    match latency::quantile(distribution, q) {
+                        Cell::Known(value, _) => micros(value),
+                        Cell::Unsupported(what) => {
+                            notes.push(format!("– {}: {what}", figures::quantile_name(q)));
+                            "–".to_owned()
+                        }
+                    },
+                ));
+            }
+            let share = distribution.mean.map(|mean| mean / total_ns);
+            cells.push((
+                Ink::Plain,
+                share.map_or_else(|| "–".to_owned(), |share| percent(share, 1)),
+            ));
+            table.row(cells);
+        }
+        self.table(&table);
+        notes.sort();
+        notes.dedup();
+        for note in notes {
+            self.paragraph(Ink::Quiet, &note);
+        }
+    }
+
+    fn stages_at(&mut self, summary: &RunSummary) {
+        if summary.stages_at.is_empty() {
+            return;
+        }
+        self.heading(
+            "Where the time goes",
+            "mean µs of the complete requests around each percentile",
+        );
+        let mut sides = vec![(Side::Right, 3); 2 + Stage::ALL.len()];
+        sides[0] = (Side::Left, INDENT);
+        let mut table = Table::new(&sides);
+        let mut head = vec![(Ink::Quiet, String::new()), (Ink::Quiet, "sojourn".to_owned())];
+        head.extend(Stage::ALL.map(|stage| (Ink::Quiet, span(stage))));
+        table.row(head);
+        for at in &summary.stages_at {
+            let mut cells = vec![(Ink::Title, figures::quantile_name(at.q))];
+            if at.requests == 0 {
+                cells.push((Ink::Quiet, "no complete request in the band".to_owned()));
+                table.running_row(cells);
+                continue;
+            }
+            let largest = at.mean_stage_ns.iter().copied().fold(0.0, f64::max);
+            cells.push((Ink::Plain, micros_f64(at.mean_sojourn_ns)));
+            for ns in at.mean_stage_ns {
+                let ink = if ns >= largest { Ink::Title } else { Ink::Plain };
+                cells.push((ink, micros_f64(ns)));
+            }
+            table.row(cells);
+        }
+        self.table(&table);
+    }
+
+    fn checks(&mut self, summary: &RunSummary) {
+        self.heading("Can it be believed?", "");
+        let findings = findings::of(summary);
+        let name_width = findings
+            .iter()
+            .map(|finding| columns(finding.name))
+            .max()
+            .unwrap_or(0);
+        let lead = INDENT + 2 + name_width + 2;
+        for finding in findings {
+            let (ink, mark) = match finding.state {
+                State::Good => (Ink::Good, "✓"),
+                State::Notable => (Ink::Notable, "!"),
+                State::Bad => (Ink::Bad, "✗"),
+            };
+            let mut lead_text = format!(
+                "{:INDENT$}{} {:name_width$}  ",
+                "",
+                self.style.paint(ink, mark),
+                finding.name,
+            );
+            for text in &finding.lines {
+                for line in wrap(&clean(text), self.style.width - lead) {
+                    self.line(&format!("{lead_text}{line}"));
+                    lead_text = " ".repeat(lead);
+                }
+            }
+        }
+    }
+
+    fn verdict(&mut self, summary: &RunSummary) {
+        let (ink, word) = verdict_word(summary);
+        let verdict = &summary.verdict;
+        let meaning = match (verdict.valid, summary.partial) {
+            (true, false) => "nothing speaks against this result",
+            (true, true) => "the measurement ended before its time; what there is can be believed",
+            (false, _) => "do not use these figures:",
+        };
+        self.line("");
+        let line = format!("{}  {meaning}", self.style.paint(ink, word));
+        self.line(&line);
+        for (ink, mark, texts) in [
+            (Ink::Bad, "✗", &verdict.reasons),
+            (Ink::Notable, "!", &verdict.warnings),
+        ] {
+            for text in texts {
+                let mut lead = format!("{:INDENT$}{} ", "", self.style.paint(ink, mark));
+                for line in wrap(&clean(text), self.style.width - INDENT - 2) {
+                    self.line(&format!("{lead}{line}"));
+                    lead = " ".repeat(INDENT + 2);
+                }
+            }
+        }
+    }
+}
+
+fn stage_distributions(stages: &Stages) -> [(Stage, &Distribution); 5] {
+    let of = [
+        &stages.t1_t2,
+        &stages.t2_t3,
+        &stages.t3_t4,
+        &stages.t4_t5,
+        &stages.t5_t6,
+    ];
+    std::array::from_fn(|i| (Stage::ALL[i], of[i]))
+}
+
+/// `T1–T2`.
+fn span(stage: Stage) -> String {
+    stage.key().to_uppercase().replace('_', "–")
 }

@@ -1,0 +1,310 @@
+//! What was checked about the run, in words that the terminal and the page share.
+
+use taillab_model::summary::RunSummary;
+use taillab_model::{Distribution, Nanos};
+
+use crate::figures::{count, counted, percent, percent_of, rate};
+
+/// One thing that was checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    /// What was looked at.
+    pub(crate) name: &'static str,
+    /// How it came out.
+    pub(crate) state: State,
+    /// What was found, one sentence or clause in each.
+    pub(crate) lines: Vec<String>,
+}
+
+/// How a check came out. Whether the run is valid is the verdict's to say, not this one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// As it should be.
+    Good,
+    /// Worth knowing.
+    Notable,
+    /// Not as it should be.
+    Bad,
+}
+
+/// Everything that was checked, in the order of a reader's doubts.
+pub(crate) fn of(summary: &RunSummary) -> Vec<Finding> {
+    vec![
+        matching(summary),
+        lost_and_blind(summary),
+        arrivals(summary),
+        sender(summary),
+        errors(summary),
+        probe(summary),
+        calibration(summary),
+        precision(summary),
+    ]
+}
+
+fn matching(summary: &RunSummary) -> Finding {
+    /// The share of responses that must have T1 and T6.
+    const MATCHED: f64 = 0.999;
+    /// The share of responses that must have all six stamps.
+    const COMPLETE: f64 = 0.995;
+    let m = &summary.matching;
+    let at_least = |part: u64, share: f64| part as f64 >= m.responses as f64 * share;
+    let mut lines = vec![format!(
+        "{} of {} responses have T1 and T6 ({}), {} all six stamps in order ({})",
+        count(m.matched),
+        count(m.responses),
+        percent_of(m.matched, m.responses),
+        count(m.complete),
+        percent_of(m.complete, m.responses),
+    )];
+    let missing: Vec<String> = ["T2", "T3", "T4", "T5"]
+        .iter()
+        .zip(m.missing_middle)
+        .filter(|&(_, n)| n > 0)
+        .map(|(stamp, n)| format!("{stamp} missing in {}", count(n)))
+        .collect();
+    if !missing.is_empty() {
+        lines.push(format!(
+            "{}; those requests stay in the distribution",
+            missing.join(", ")
+        ));
+    }
+    lines.push(format!(
+        "{} ambiguous, {} unanswered, {} out of order",
+        count(m.ambiguous),
+        count(m.unanswered),
+        count(m.out_of_order),
+    ));
+    Finding {
+        name: "matching",
+        state: if at_least(m.matched, MATCHED) && at_least(m.complete, COMPLETE) {
+            State::Good
+        } else {
+            State::Bad
+        },
+        lines,
+    }
+}
+
+fn lost_and_blind(summary: &RunSummary) -> Finding {
+    let m = &summary.matching;
+    let blind = if m.blind_windows == 0 {
+        "no blind window".to_owned()
+    } else {
+        format!(
+            "{} of {} in all ({} of the time), {} overlap one",
+            counted(m.blind_windows, "blind window", "blind windows"),
+            m.blind_ns,
+            percent_of(m.blind_ns.get(), summary.load.duration_ns.get()),
+            counted(m.blind_requests, "request", "requests"),
+        )
+    };
+    Finding {
+        name: "lost events",
+        state: match (m.lost_events, m.blind_windows) {
+            (0, 0) => State::Good,
+            (0, _) => State::Notable,
+            _ => State::Bad,
+        },
+        lines: vec![format!("{} events lost; {blind}", count(m.lost_events))],
+    }
+}
+
+fn arrivals(summary: &RunSummary) -> Finding {
+    let a = &summary.load.arrivals;
+    let mut lines = vec![format!(
+        "{} {}: CV of the gaps {:.3}, KS D {:.4} (critical {:.4}), Anderson–Darling A² {:.2} (critical {:.2})",
+        a.process,
+        if a.passed {
+            "confirmed at 5 %"
+        } else {
+            "rejected at 5 %"
+        },
+        a.cv,
+        a.ks_d,
+        a.ks_critical,
+        a.ad_a2,
+        a.ad_critical,
+    )];
+    let idc: Vec<String> = a
+        .idc
+        .iter()
+        .map(|at| match at.value {
+            Some(value) => format!("{value:.3} in {}", at.window_ns),
+            None => format!("too few windows of {}", at.window_ns),
+        })
+        .collect();
+    if !idc.is_empty() {
+        lines.push(format!(
+            "index of dispersion of counts (IDC) {}",
+            idc.join(", ")
+        ));
+    }
+    Finding {
+        name: "arrivals",
+        state: if a.passed { State::Good } else { State::Bad },
+        lines,
+    }
+}
+
+fn sender(summary: &RunSummary) -> Finding {
+    let load = &summary.load;
+    Finding {
+        name: "sender",
+        state: State::Good,
+        lines: vec![
+            format!("late by {}", brief(&load.lateness)),
+            format!(
+                "sent {}/s of {}/s wanted; the client costs {} of CPU per request and is busy {} of the time",
+                rate(load.sent_rate_per_s),
+                rate(load.target_rate_per_s),
+                load.client.cpu_ns_per_request,
+                percent(load.client.busy_share, 1),
+            ),
+        ],
+    }
+}
+
+fn errors(summary: &RunSummary) -> Finding {
+    let e = &summary.load.errors;
+    let kinds = [
+        (e.timeouts, "timed out"),
+        (e.send_errors, "refused by the kernel"),
+        (e.server_errors, "answered with an error"),
+        (e.unexpected_responses, "unexpected responses"),
+        (e.malformed_responses, "malformed responses"),
+        (e.misses, "misses"),
+    ];
+    let seen: Vec<String> = kinds
+        .iter()
+        .filter(|(n, _)| *n > 0)
+        .map(|(n, kind)| format!("{} {kind}", count(*n)))
+        .collect();
+    Finding {
+        name: "errors",
+        state: if seen.is_empty() {
+            State::Good
+        } else {
+            State::Notable
+        },
+        lines: vec![if seen.is_empty() {
+            "none: no time-out, no refusal, no miss".to_owned()
+        } else {
+            seen.join(", ")
+        }],
+    }
+}
+
+fn probe(summary: &RunSummary) -> Finding {
+    /// Above this share of the peak throughput the probe's cost is worth a reader's eye.
+    const DEAR: f64 = 0.1;
+    let o = &summary.overhead;
+    let Some(loss) = o.throughput_loss else {
+        return Finding {
+            name: "probe",
+            state: State::Notable,
+            lines: vec!["its cost was not measured".to_owned()],
+        };
+    };
+    let interval = match (o.throughput_loss_lo, o.throughput_loss_hi) {
+        (Some(lo), Some(hi)) => format!(
+            " (95 % interval {} to {})",
+            percent(lo, 1),
+            percent(hi, 1)
+        ),
+        _ => String::new(),
+    };
+    let mut line = format!(
+        "costs {} of the peak throughput{interval}, in {}",
+        percent(loss, 1),
+        counted(u64::from(o.pairs), "interleaved pair", "interleaved pairs"),
+    );
+    if let Some(cost) = o.cpu_ns_per_request {
+        line.push_str(&format!("; {cost:.0} ns of server CPU per request"));
+    }
+    Finding {
+        name: "probe",
+        state: if loss > DEAR {
+            State::Notable
+        } else {
+            State::Good
+        },
+        lines: vec![line],
+    }
+}
+
+fn calibration(summary: &RunSummary) -> Finding {
+    /// Below this share the server was not the limit at the peak.
+    const BUSY: f64 = 0.9;
+    let c = &summary.calibration;
+    let mut lines = vec![format!(
+        "peak {}/s (95 % interval {} to {}) in {}, server CPU {} busy; t = 1 ÷ peak = {}",
+        rate(c.peak_per_s),
+        rate(c.peak_lo_per_s),
+        rate(c.peak_hi_per_s),
+        counted(u64::from(c.blocks), "block", "blocks"),
+        percent(c.server_cpu_busy_share, 1),
+        summary.service_time_ns,
+    )];
+    if let Some(busy) = summary.measured.server_cpu_busy_share {
+        lines.push(format!(
+            "in the measurement the server's CPU was {} busy at {} utilisation",
+            percent(busy, 1),
+            percent(summary.ideal.utilization, 1),
+        ));
+    }
+    Finding {
+        name: "calibration",
+        state: if c.server_cpu_busy_share < BUSY {
+            State::Notable
+        } else {
+            State::Good
+        },
+        lines,
+    }
+}
+
+fn precision(summary: &RunSummary) -> Finding {
+    let lost: Vec<String> = summary
+        .matching
+        .hooks
+        .iter()
+        .filter_map(|hook| {
+            let lost = hook.lost_precision.as_ref()?;
+            Some(format!("{} at {}: {lost}", hook.stamp, hook.hook))
+        })
+        .collect();
+    let hooks = || -> String {
+        let of: Vec<String> = (summary.matching.hooks.iter())
+            .map(|hook| format!("{} {}", hook.stamp, hook.hook))
+            .collect();
+        of.join(", ")
+    };
+    Finding {
+        name: "hooks",
+        state: if lost.is_empty() {
+            State::Good
+        } else {
+            State::Notable
+        },
+        lines: if lost.is_empty() {
+            vec![hooks()]
+        } else {
+            lost
+        },
+    }
+}
+
+/// A distribution in a clause: `0.4 µs (p50), 6.1 µs (p99), 120 µs (max)`.
+fn brief(distribution: &Distribution) -> String {
+    let parts: Vec<String> = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")]
+        .iter()
+        .filter_map(|&(q, name)| Some((distribution.quantile(q)?, name)))
+        .chain(distribution.max.map(|max: Nanos| (max, "max")))
+        .map(|(value, name)| format!("{value} ({name})"))
+        .collect();
+    if parts.is_empty() {
+        "– (no request)".to_owned()
+    } else {
+        parts.join(", ")
+    }
+}

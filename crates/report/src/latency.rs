@@ -1,0 +1,87 @@
+//! The main table: each reported quantile in the three views.
+
+use taillab_model::summary::RunSummary;
+use taillab_model::{Distribution, Nanos};
+
+use crate::figures;
+
+/// The quantiles of the main table; the maximum follows them.
+const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
+
+/// One line of the table.
+#[derive(Clone, Debug)]
+pub(crate) struct LatencyRow {
+    /// `p50` … `p99.99`, `max`.
+    pub(crate) name: String,
+    /// In the order of [`crate::Series::ALL`].
+    pub(crate) cells: [Cell; 3],
+    /// Measured ÷ ideal, where both are known.
+    pub(crate) ratio: Option<f64>,
+}
+
+/// One figure of the table.
+#[derive(Clone, Debug)]
+pub(crate) enum Cell {
+    /// The estimate and its 95 % interval, where it has one.
+    Known(Nanos, Option<(Nanos, Nanos)>),
+    /// What the sample lacks.
+    Unsupported(String),
+}
+
+impl Cell {
+    pub(crate) fn value(&self) -> Option<Nanos> {
+        match self {
+            Self::Known(value, _) => Some(*value),
+            Self::Unsupported(_) => None,
+        }
+    }
+}
+
+/// The rows of the table: [`QUANTILES`] and the maximum.
+pub(crate) fn rows(summary: &RunSummary) -> Vec<LatencyRow> {
+    let of = distributions(summary);
+    QUANTILES
+        .iter()
+        .map(|&q| row(figures::quantile_name(q), of.map(|d| quantile(d, q))))
+        .chain(std::iter::once(row(
+            figures::quantile_name(1.0),
+            of.map(maximum),
+        )))
+        .collect()
+}
+
+/// The three distributions, in the order of [`crate::Series::ALL`].
+pub(crate) fn distributions(summary: &RunSummary) -> [&Distribution; 3] {
+    [
+        &summary.ideal.sojourn,
+        &summary.measured.sojourn,
+        &summary.load.response_time,
+    ]
+}
+
+/// One quantile of a distribution with its interval, or what the sample lacks.
+pub(crate) fn quantile(distribution: &Distribution, q: f64) -> Cell {
+    let found = distribution
+        .quantiles
+        .iter()
+        .find(|x| (x.q - q).abs() < 1e-12);
+    match found.and_then(|x| x.value.map(|value| (value, x.lo.zip(x.hi)))) {
+        Some((value, interval)) => Cell::Known(value, interval),
+        None => Cell::Unsupported(figures::needs(q, distribution.count)),
+    }
+}
+
+fn maximum(distribution: &Distribution) -> Cell {
+    match distribution.max {
+        Some(max) => Cell::Known(max, None),
+        None => Cell::Unsupported("no request".to_owned()),
+    }
+}
+
+fn row(name: String, cells: [Cell; 3]) -> LatencyRow {
+    let ratio = (cells[1].value())
+        .zip(cells[0].value())
+        .filter(|(_, ideal)| *ideal > Nanos::ZERO)
+        .map(|(measured, ideal)| measured.get() as f64 / ideal.get() as f64);
+    LatencyRow { name, cells, ratio }
+}

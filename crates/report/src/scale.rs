@@ -1,0 +1,106 @@
+//! Logarithmic axes and points on curves, shared by the terminal's figure and the page's.
+
+use taillab_model::Nanos;
+
+use crate::Curve;
+
+/// A logarithmic axis from `from` to `to`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LogScale {
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+}
+
+impl LogScale {
+    /// An axis on which `first` and `last` (both positive) lie a little inside the ends.
+    pub(crate) fn covering(first: f64, last: f64) -> Self {
+        /// The room at each end, as a share of the axis.
+        const MARGIN: f64 = 0.02;
+        let first = first.max(f64::MIN_POSITIVE);
+        // a single value still needs an axis of some length
+        let last = last.max(first * 1.25);
+        let room = (last / first).powf(MARGIN);
+        Self {
+            from: first / room,
+            to: last * room,
+        }
+    }
+
+    /// Where `x` lies between the ends, from 0 to 1.
+    pub(crate) fn position(self, x: f64) -> f64 {
+        ((x / self.from).ln() / (self.to / self.from).ln()).clamp(0.0, 1.0)
+    }
+
+    /// Round values (1, 2, 5 times a power of ten; only powers of ten where these would
+    /// be more than `most`), from the least.
+    pub(crate) fn ticks(self, most: usize) -> Vec<f64> {
+        let among = |mantissas: &[f64]| -> Vec<f64> {
+            let (first, last) = (
+                self.from.log10().floor() as i32,
+                self.to.log10().ceil() as i32,
+            );
+            (first..=last)
+                .flat_map(|power| mantissas.iter().map(move |m| m * 10_f64.powi(power)))
+                .filter(|x| (self.from..=self.to).contains(x))
+                .collect()
+        };
+        let fine = among(&[1.0, 2.0, 5.0]);
+        if fine.len() <= most {
+            return fine;
+        }
+        among(&[1.0])
+    }
+}
+
+impl Curve {
+    /// The time in nanoseconds that the given share of requests exceeds, between the
+    /// points by straight lines on logarithmic axes; `None` outside the points.
+    pub(crate) fn time_at(&self, share: f64) -> Option<f64> {
+        // shares fall with time: the first point at or below the share is the right end
+        let right = self.points.partition_point(|p| p.1 > share);
+        let (x1, y1) = *self.points.get(right)?;
+        let Some((x0, y0)) = right.checked_sub(1).map(|left| self.points[left]) else {
+            return (y1 == share).then_some(x1.get() as f64);
+        };
+        let ns = |x: Nanos| x.get().max(1) as f64;
+        if y1 <= 0.0 || y0 <= y1 {
+            return Some(ns(x1));
+        }
+        let part = (y0 / share).ln() / (y0 / y1).ln();
+        Some(ns(x0) * (ns(x1) / ns(x0)).powf(part))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Series;
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        let scale = LogScale { from: 3e4, to: 7e6 };
+        assert_eq!(
+            scale.ticks(10),
+            [5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6]
+        );
+        assert_eq!(scale.ticks(4), [1e5, 1e6]);
+        assert_eq!(scale.position(3e4), 0.0);
+        assert_eq!(scale.position(7e6), 1.0);
+    }
+
+    #[test]
+    fn a_curve_is_read_off_between_its_points() {
+        let curve = Curve {
+            series: Series::Ideal,
+            points: vec![
+                (Nanos::new(100), 1.0),
+                (Nanos::new(1_000), 0.1),
+                (Nanos::new(10_000), 0.01),
+            ],
+        };
+        let at = curve.time_at(0.1_f64.powf(1.5)).unwrap();
+        assert!((at - 10_f64.powf(3.5)).abs() < 1e-6, "{at}");
+        assert_eq!(curve.time_at(1.0), Some(100.0));
+        assert_eq!(curve.time_at(0.001), None);
+    }
+}
