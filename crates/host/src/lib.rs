@@ -1,1 +1,34 @@
 //! Facts about the machine, the testbed and the server process.
+//!
+//! Whatever this crate makes is held by descriptors and by the kernel's death
+//! signal, so that it goes when we do; the [`journal`] is for the rest.
+
+pub mod cpu_time;
+pub mod cpus;
+pub mod disk;
+mod hazard;
+pub mod interrupt;
+pub mod journal;
+pub mod netns;
+pub mod process;
+pub mod programs;
+mod roots;
+pub mod server;
+mod sysfs;
+mod tail;
+pub mod testbed;
+mod user;
+pub mod veth;
+
+pub use cpu_time::{CpuSample, CpuUsage, ProcessSample};
+pub use cpus::{CpuSet, Placement};
+pub use hazard::Hazard;
+pub use interrupt::Interrupt;
+pub use journal::{Journal, JournalFolder, Recovered};
+pub use netns::NetNamespace;
+pub use process::ProcessIdentity;
+pub use roots::Roots;
+pub use server::{ServerExit, ServerProcess, ServerSpec};
+pub use sysfs::SysfsError;
+pub use testbed::{DeviceId, Testbed, TestbedSpec};
+pub use user::{UnknownUser, User};

@@ -1,0 +1,459 @@
+//! Sets of CPUs, which of them we may use, and who gets which.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+use rustix::thread;
+use serde::{Deserialize, Serialize};
+
+use crate::roots::{Roots, read_optional};
+
+/// CPU numbers that a kernel affinity mask can carry here.
+pub const MAX_CPUS: u32 = thread::CpuSet::MAX_CPU as u32;
+
+/// Why CPUs cannot be used as wanted.
+#[derive(Debug, thiserror::Error)]
+pub enum CpuError {
+    /// A CPU list that cannot be read.
+    #[error("\"{list}\" is not a CPU list ({reason}): write it like 0-1,3")]
+    BadList {
+        /// What was given.
+        list: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Only one CPU: server and generator would take turns.
+    #[error(
+        "only CPU {cpus} is usable, and the server and the load generator each need a CPU of their \
+         own: on one CPU every request would wait for the generator; use a machine with two or \
+         more CPUs, or widen the affinity of this process (taskset, cpuset)"
+    )]
+    TooFew {
+        /// The usable CPUs.
+        cpus: CpuSet,
+    },
+    /// The same CPU for both.
+    #[error(
+        "CPU {common} is wanted for both the server and the load generator, which would disturb \
+         each other: give them different CPUs"
+    )]
+    Overlap {
+        /// The CPUs in both sets.
+        common: CpuSet,
+    },
+    /// A CPU that is offline or that this process may not use.
+    #[error("CPU {unusable} cannot be used here: choose among {usable}")]
+    Unusable {
+        /// What was wanted and is not there.
+        unusable: CpuSet,
+        /// What is there.
+        usable: CpuSet,
+    },
+    /// The kernel refused an affinity.
+    #[error("cannot bind to CPU {cpus}: {source}; choose CPUs that this process may use")]
+    Pin {
+        /// The CPUs wanted.
+        cpus: CpuSet,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The affinity of this process could not be read.
+    #[error("cannot read which CPUs this process may use: {0}")]
+    Unknown(io::Error),
+}
+
+/// A set of CPU numbers, written as the kernel writes lists: `0-1,3`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CpuSet(BTreeSet<u32>);
+
+impl CpuSet {
+    /// The set of one CPU.
+    pub fn single(cpu: u32) -> Self {
+        Self(BTreeSet::from([cpu]))
+    }
+
+    /// The CPUs in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// No CPU at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The lowest CPU.
+    pub fn first(&self) -> Option<u32> {
+        self.0.first().copied()
+    }
+
+    /// Whether `cpu` is in the set.
+    pub fn contains(&self, cpu: u32) -> bool {
+        self.0.contains(&cpu)
+    }
+
+    /// The CPUs in both sets.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self(self.0.intersection(&other.0).copied().collect())
+    }
+
+    /// The CPUs of this set that the other lacks.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Self {
+        Self(self.0.difference(&other.0).copied().collect())
+    }
+
+    /// As a kernel bitmap: hexadecimal, groups of 32 bits from the highest, joined
+    /// by commas (`lib/bitmap-str.c`, `bitmap_parse`).
+    pub fn to_mask(&self) -> String {
+        let groups = self.0.last().map_or(1, |&top| top / 32 + 1);
+        (0..groups)
+            .rev()
+            .map(|group| {
+                let bits = self
+                    .iter()
+                    .filter(|cpu| cpu / 32 == group)
+                    .fold(0_u32, |bits, cpu| bits | 1 << (cpu % 32));
+                format!("{bits:08x}")
+            })
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+
+    /// Reads a kernel bitmap as [`CpuSet::to_mask`] writes it.
+    ///
+    /// # Errors
+    /// [`CpuError::BadList`] when the text is no such bitmap.
+    pub fn from_mask(text: &str) -> Result<Self, CpuError> {
+        let mut cpus = BTreeSet::new();
+        for (group, word) in text.trim().rsplit(',').enumerate() {
+            let bits = u32::from_str_radix(word, 16).map_err(|e| CpuError::BadList {
+                list: text.trim().to_owned(),
+                reason: e.to_string(),
+            })?;
+            cpus.extend(
+                (0..32)
+                    .filter(|bit| bits >> bit & 1 == 1)
+                    .map(|bit| group as u32 * 32 + bit),
+            );
+        }
+        Ok(Self(cpus))
+    }
+
+    /// As the kernel's affinity mask.
+    pub(crate) fn to_affinity(&self) -> thread::CpuSet {
+        let mut set = thread::CpuSet::new();
+        for cpu in self.iter().filter(|&cpu| cpu < MAX_CPUS) {
+            set.set(cpu as usize);
+        }
+        set
+    }
+}
+
+impl FromIterator<u32> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
+        Self(cpus.into_iter().collect())
+    }
+}
+
+impl fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cpus = self.iter().peekable();
+        let mut separator = "";
+        while let Some(first) = cpus.next() {
+            let mut last = first;
+            while let Some(next) = cpus.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            match last - first {
+                0 => write!(f, "{separator}{first}")?,
+                _ => write!(f, "{separator}{first}-{last}")?,
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for CpuSet {
+    type Err = CpuError;
+
+    /// Reads `0-1,3`. An empty list is refused: nothing can run on no CPU.
+    fn from_str(list: &str) -> Result<Self, CpuError> {
+        let bad = |reason: String| CpuError::BadList {
+            list: list.to_owned(),
+            reason,
+        };
+        let number = |text: &str| match text.trim().parse::<u32>() {
+            Ok(cpu) if cpu < MAX_CPUS => Ok(cpu),
+            Ok(cpu) => Err(bad(format!("CPU {cpu} is above {}", MAX_CPUS - 1))),
+            Err(_) => Err(bad(format!("\"{}\" is not a CPU number", text.trim()))),
+        };
+        let mut cpus = BTreeSet::new();
+        for part in list.trim().split(',') {
+            match part.split_once('-') {
+                None => {
+                    cpus.insert(number(part)?);
+                }
+                Some((first, last)) => {
+                    let (first, last) = (number(first)?, number(last)?);
+                    if first > last {
+                        return Err(bad(format!("{first}-{last} runs backwards")));
+                    }
+                    cpus.extend(first..=last);
+                }
+            }
+        }
+        Ok(Self(cpus))
+    }
+}
+
+impl TryFrom<String> for CpuSet {
+    type Error = CpuError;
+    fn try_from(list: String) -> Result<Self, CpuError> {
+        list.parse()
+    }
+}
+
+impl From<CpuSet> for String {
+    fn from(cpus: CpuSet) -> Self {
+        cpus.to_string()
+    }
+}
+
+/// The CPUs that are online, or `None` where the kernel does not say.
+pub fn online(roots: &Roots) -> Option<CpuSet> {
+    read_optional(&roots.sys.join("devices/system/cpu/online"))?
+        .parse()
+        .ok()
+}
+
+/// The CPUs that share a core with `cpu`, itself included; only itself where the
+/// kernel does not say.
+pub fn siblings(roots: &Roots, cpu: u32) -> CpuSet {
+    let path = format!("devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+    read_optional(&roots.sys.join(path))
+        .and_then(|list| list.parse().ok())
+        .unwrap_or_else(|| CpuSet::single(cpu))
+}
+
+/// The CPUs on which the calling thread may run. (The kernel leaves offline CPUs out.)
+///
+/// # Errors
+/// [`CpuError::Unknown`] when the kernel refuses to say, e.g. on more than
+/// [`MAX_CPUS`] CPUs.
+pub fn allowed() -> Result<CpuSet, CpuError> {
+    let set = thread::sched_getaffinity(None).map_err(|e| CpuError::Unknown(e.into()))?;
+    Ok((0..MAX_CPUS)
+        .filter(|&cpu| set.is_set(cpu as usize))
+        .collect())
+}
+
+/// Binds the calling thread to `cpus`; threads and processes that it starts inherit
+/// this.
+///
+/// # Errors
+/// [`CpuError::Pin`] when the kernel refuses, [`CpuError::Unusable`] when it gave
+/// less than was asked.
+pub fn pin_current_thread(cpus: &CpuSet) -> Result<(), CpuError> {
+    thread::sched_setaffinity(None, &cpus.to_affinity()).map_err(|e| CpuError::Pin {
+        cpus: cpus.clone(),
+        source: e.into(),
+    })?;
+    let effective = allowed()?;
+    if effective == *cpus {
+        return Ok(());
+    }
+    Err(CpuError::Unusable {
+        unusable: cpus.difference(&effective),
+        usable: effective,
+    })
+}
+
+/// Which CPUs the server and the load generator get.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// The server's, where its receive work runs too.
+    pub server: CpuSet,
+    /// The load generator's.
+    pub client: CpuSet,
+}
+
+impl Placement {
+    /// Takes what the user wants and fills the rest with defaults: the server gets
+    /// the first usable CPU, the client the next that shares no core with it.
+    ///
+    /// # Errors
+    /// [`CpuError::TooFew`] with one usable CPU, [`CpuError::Overlap`],
+    /// [`CpuError::Unusable`], [`CpuError::Unknown`].
+    pub fn choose(
+        roots: &Roots,
+        server: Option<&CpuSet>,
+        client: Option<&CpuSet>,
+    ) -> Result<Self, CpuError> {
+        Self::choose_among(&allowed()?, |cpu| siblings(roots, cpu), server, client)
+    }
+
+    fn choose_among(
+        usable: &CpuSet,
+        siblings: impl Fn(u32) -> CpuSet,
+        server: Option<&CpuSet>,
+        client: Option<&CpuSet>,
+    ) -> Result<Self, CpuError> {
+        if usable.len() < 2 {
+            return Err(CpuError::TooFew {
+                cpus: usable.clone(),
+            });
+        }
+        for wanted in [server, client].into_iter().flatten() {
+            let unusable = wanted.difference(usable);
+            if !unusable.is_empty() {
+                return Err(CpuError::Unusable {
+                    unusable,
+                    usable: usable.clone(),
+                });
+            }
+        }
+        let pick = |taken: &CpuSet| {
+            let free = usable.difference(taken);
+            let near: CpuSet = taken.iter().flat_map(|cpu| siblings(cpu).0).collect();
+            free.difference(&near)
+                .first()
+                .or(free.first())
+                .map(CpuSet::single)
+        };
+        let (server, client) = match (server, client) {
+            (Some(server), Some(client)) => (Some(server.clone()), Some(client.clone())),
+            (Some(server), None) => (Some(server.clone()), pick(server)),
+            (None, Some(client)) => (pick(client), Some(client.clone())),
+            (None, None) => {
+                let server = usable.first().map(CpuSet::single).unwrap_or_default();
+                let client = pick(&server);
+                (Some(server), client)
+            }
+        };
+        let (Some(server), Some(client)) = (server, client) else {
+            return Err(CpuError::Overlap {
+                common: usable.clone(),
+            });
+        };
+        let common = server.intersection(&client);
+        if !common.is_empty() {
+            return Err(CpuError::Overlap { common });
+        }
+        Ok(Self { server, client })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    fn choose(usable: &str, server: Option<&str>, client: Option<&str>) -> Result<String, String> {
+        // pairs 0-1, 2-3, … share a core
+        let siblings = |cpu: u32| [cpu & !1, cpu | 1].into_iter().collect();
+        let (server, client) = (server.map(set), client.map(set));
+        Placement::choose_among(&set(usable), siblings, server.as_ref(), client.as_ref())
+            .map(|p| format!("{} {}", p.server, p.client))
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn lists_print_as_they_are_read() {
+        for (text, printed) in [
+            ("0", "0"),
+            ("0-1,3", "0-1,3"),
+            (" 3,1,2 ", "1-3"),
+            ("0,0", "0"),
+        ] {
+            assert_eq!(set(text).to_string(), printed);
+        }
+        for bad in ["", ",", "a", "1-", "3-1", "-1", "0,", "1-2-3", "99999"] {
+            let error = bad.parse::<CpuSet>().unwrap_err().to_string();
+            assert!(error.contains("is not a CPU list"), "{bad:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn masks_are_the_kernels() {
+        assert_eq!(set("0").to_mask(), "00000001");
+        assert_eq!(set("1,32-33").to_mask(), "00000003,00000002");
+        for list in ["0", "1,31-33,100"] {
+            assert_eq!(CpuSet::from_mask(&set(list).to_mask()).unwrap(), set(list));
+        }
+        assert_eq!(CpuSet::from_mask("3\n").unwrap(), set("0-1"));
+        assert!(CpuSet::from_mask("xyz").is_err());
+    }
+
+    #[test]
+    fn defaults_share_no_core_where_that_is_possible() {
+        assert_eq!(choose("0-3", None, None), Ok("0 2".into()));
+        assert_eq!(choose("0-1", None, None), Ok("0 1".into()));
+        assert_eq!(choose("5-7", None, None), Ok("5 6".into()));
+        assert_eq!(choose("0-3", Some("2"), None), Ok("2 0".into()));
+        assert_eq!(choose("0-3", None, Some("0")), Ok("2 0".into()));
+        assert_eq!(choose("0-3", Some("0-1"), Some("3")), Ok("0-1 3".into()));
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_the_reason() {
+        assert!(
+            choose("4", None, None)
+                .unwrap_err()
+                .contains("only CPU 4 is usable")
+        );
+        assert!(
+            choose("0-1", Some("0"), Some("0-1"))
+                .unwrap_err()
+                .contains("CPU 0 is wanted for both")
+        );
+        assert!(
+            choose("0-1", Some("0-1"), None)
+                .unwrap_err()
+                .contains("for both")
+        );
+        assert!(
+            choose("0-1", Some("7"), None)
+                .unwrap_err()
+                .contains("choose among 0-1")
+        );
+    }
+
+    #[test]
+    fn a_pinned_thread_may_use_only_its_cpu() {
+        std::thread::spawn(|| {
+            let cpu = CpuSet::single(allowed().unwrap().first().unwrap());
+            pin_current_thread(&cpu).unwrap();
+            assert_eq!(allowed().unwrap(), cpu);
+            assert!(pin_current_thread(&CpuSet::single(MAX_CPUS - 1)).is_err());
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn topology_is_read_from_the_given_root() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots::below(folder.path());
+        let cpu = roots.sys.join("devices/system/cpu");
+        std::fs::create_dir_all(cpu.join("cpu4/topology")).unwrap();
+        std::fs::write(cpu.join("online"), "0-7\n").unwrap();
+        std::fs::write(cpu.join("cpu4/topology/thread_siblings_list"), "0,4\n").unwrap();
+        assert_eq!(online(&roots), Some(set("0-7")));
+        assert_eq!(siblings(&roots, 4), set("0,4"));
+        assert_eq!(siblings(&roots, 5), set("5"));
+    }
+}

@@ -1,0 +1,73 @@
+//! Ctrl-C and SIGTERM as a flag that the run looks at.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::SigId;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// The signals could not be taken over.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot handle Ctrl-C: {0}; taillab would leave its result unwritten when interrupted")]
+pub struct InterruptError(#[from] io::Error);
+
+/// Whether the user wants the run to end. The first SIGINT or SIGTERM sets the flag
+/// and nothing else; the second does what it always does, it kills.
+///
+/// Clones share the flag. When the last one is dropped the flag is disconnected.
+#[derive(Clone, Debug)]
+pub struct Interrupt(Arc<Registration>);
+
+#[derive(Debug)]
+struct Registration {
+    raised: Arc<AtomicBool>,
+    ids: Vec<SigId>,
+}
+
+impl Interrupt {
+    /// Takes SIGINT and SIGTERM over for the whole process.
+    ///
+    /// # Errors
+    /// [`InterruptError`].
+    pub fn register() -> Result<Self, InterruptError> {
+        let raised = Arc::new(AtomicBool::new(false));
+        let mut registration = Registration {
+            raised: Arc::clone(&raised),
+            ids: Vec::new(),
+        };
+        for signal in [SIGINT, SIGTERM] {
+            // Actions run in the order of their registration: at the first signal the
+            // flag is still down, so the default action stays off until the second.
+            let kill =
+                signal_hook::flag::register_conditional_default(signal, Arc::clone(&raised))?;
+            registration.ids.push(kill);
+            let raise = signal_hook::flag::register(signal, Arc::clone(&raised))?;
+            registration.ids.push(raise);
+        }
+        Ok(Self(Arc::new(registration)))
+    }
+
+    /// Whether a signal has come.
+    pub fn is_raised(&self) -> bool {
+        self.0.raised.load(Ordering::Relaxed)
+    }
+
+    /// The flag itself, for a loop that knows nothing of signals.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.0.raised
+    }
+
+    /// The flag itself, for another thread.
+    pub fn shared_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0.raised)
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        for id in self.ids.drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
+    }
+}

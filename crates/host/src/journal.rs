@@ -1,0 +1,423 @@
+//! What a run has made, on disk, for the start that follows a SIGKILL.
+//!
+//! The first line of defence is that nothing survives us: namespaces hang on
+//! descriptors, servers on the kernel's death signal. The journal is the second.
+//! It works by intention: the run's mark is on disk before a server starts, and the
+//! server carries the mark in its environment, so there is no instant at which a
+//! server exists and the journal cannot find it.
+//!
+//! A run is alive as long as it holds a lock (flock(2)) on its file; the kernel drops
+//! the lock with the process. Runs at the same time do not touch each other.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::process::{ProcessIdentity, numbers_in};
+use crate::roots::{Roots, read_optional};
+
+/// The environment variable that marks what a run has started.
+pub const MARK: &str = "TAILLAB_RUN";
+
+/// Version of the file's format; a file of another version is left alone.
+const VERSION: u32 = 1;
+
+/// How long a killed server may take to end.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why the journal cannot be kept or followed.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The file system.
+    #[error(
+        "cannot {what} {path}: {source}; without its journal taillab could not clean up after a crash"
+    )]
+    File {
+        /// `make`, `write`, …
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Somebody else could have written into the folder.
+    #[error(
+        "{path} is not a folder of this user alone ({why}): remove it, taillab makes a new one"
+    )]
+    Unsafe {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError {
+    move |source| JournalError::File {
+        what,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// The folder of all journals of this user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalFolder(PathBuf);
+
+impl JournalFolder {
+    /// `/run/taillab` for root, else `$XDG_RUNTIME_DIR/taillab`, else
+    /// `/tmp/taillab-UID`. Nothing is made yet.
+    pub fn of_this_user() -> Self {
+        let uid = rustix::process::geteuid();
+        Self(match std::env::var_os("XDG_RUNTIME_DIR") {
+            _ if uid.is_root() => "/run/taillab".into(),
+            Some(folder) if !folder.is_empty() => Path::new(&folder).join("taillab"),
+            _ => format!("/tmp/taillab-{uid}").into(),
+        })
+    }
+
+    /// A given folder.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Makes the folder (0700) or checks that it is ours alone: what a journal names
+    /// gets killed.
+    fn open(&self) -> Result<(), JournalError> {
+        match DirBuilder::new()
+            .mode(0o700)
+            .recursive(false)
+            .create(&self.0)
+        {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(failed("make", &self.0)(e)),
+        }
+        let meta = fs::symlink_metadata(&self.0).map_err(failed("inspect", &self.0))?;
+        let why = if !meta.is_dir() {
+            "it is something else"
+        } else if meta.uid() != rustix::process::geteuid().as_raw() {
+            "another user owns it"
+        } else if meta.mode() & 0o077 != 0 {
+            "others have access"
+        } else {
+            return Ok(());
+        };
+        Err(JournalError::Unsafe {
+            path: self.0.clone(),
+            why,
+        })
+    }
+
+    /// Held while journals come and go, so that nobody takes a new one, not yet
+    /// locked, for a dead one.
+    fn lock(&self) -> Result<File, JournalError> {
+        let path = self.0.join("lock");
+        let file = open_private(&path).map_err(failed("open", &path))?;
+        flock(&file, FlockOperation::LockExclusive).map_err(|e| failed("lock", &path)(e.into()))?;
+        Ok(file)
+    }
+
+    /// Starts the journal of a run.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn begin(&self, roots: &Roots) -> Result<Journal, JournalError> {
+        self.open()?;
+        let _guard = self.lock()?;
+        let owner = ProcessIdentity::current(roots).ok_or_else(|| {
+            failed("read", &roots.proc.join("self/stat"))(io::ErrorKind::NotFound.into())
+        })?;
+        let boot_id = boot_id(roots);
+        for serial in 0_u32.. {
+            // unique on this machine for good: the boot, the process, the serial number
+            let boot: String = boot_id.chars().take(8).collect();
+            let run = format!("{boot}-{}-{}-{serial}", owner.pid, owner.start_time_ticks);
+            let lock_path = self.0.join(format!("{run}.lock"));
+            let lock = match OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&lock_path)
+            {
+                Ok(file) => file,
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(e) => return Err(failed("make", &lock_path)(e)),
+            };
+            flock(&lock, FlockOperation::NonBlockingLockExclusive)
+                .map_err(|e| failed("lock", &lock_path)(e.into()))?;
+            let journal = Journal {
+                folder: self.0.clone(),
+                record: Record {
+                    version: VERSION,
+                    run,
+                    boot_id,
+                    owner,
+                    servers: Vec::new(),
+                },
+                _lock: lock,
+            };
+            journal.write()?;
+            return Ok(journal);
+        }
+        unreachable!("a process has fewer than 2^32 journals")
+    }
+
+    /// Ends what dead runs have left and forgets them. One item for each thing
+    /// found; empty when the last runs ended in order. Runs that are alive are left
+    /// alone.
+    ///
+    /// # Errors
+    /// [`JournalError`] when the folder cannot be read. What went wrong with one
+    /// journal stands in its [`Recovered`], and the next start tries again.
+    pub fn recover(&self, roots: &Roots) -> Result<Vec<Recovered>, JournalError> {
+        if !self.0.exists() {
+            return Ok(Vec::new());
+        }
+        self.open()?;
+        let _guard = self.lock()?;
+        let entries = fs::read_dir(&self.0).map_err(failed("list", &self.0))?;
+        let mut locks: Vec<PathBuf> = entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| path.extension().is_some_and(|x| x == "lock"))
+            .collect();
+        locks.sort();
+        let mut found = Vec::new();
+        for lock_path in locks {
+            let lock = open_private(&lock_path).map_err(failed("open", &lock_path))?;
+            // a lock that is still held belongs to a run that is still alive
+            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                recover_one(roots, &lock_path, &mut found);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn recover_one(roots: &Roots, lock_path: &Path, found: &mut Vec<Recovered>) {
+    let path = lock_path.with_extension("json");
+    let complete = match read_record(&path) {
+        Ok(Some(record)) => {
+            let before = found.len();
+            end_servers(roots, &record, found);
+            found[before..].iter().all(|item| item.failure.is_none())
+        }
+        // died before the first record: nothing had been made
+        Ok(None) => true,
+        Err(reason) => {
+            found.push(Recovered {
+                what: format!("the journal {}", path.display()),
+                failure: Some(reason),
+            });
+            return;
+        }
+    };
+    if complete {
+        for file in [&path, &path.with_extension("new"), &lock_path.to_owned()] {
+            match fs::remove_file(file) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => found.push(Recovered {
+                    what: format!("the journal {}", file.display()),
+                    failure: Some(format!("cannot remove it: {e}")),
+                }),
+            }
+        }
+    }
+}
+
+fn read_record(path: &Path) -> Result<Option<Record>, String> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(format!("cannot read it: {e}")),
+    };
+    let record: Record = serde_json::from_slice(&text)
+        .map_err(|e| format!("cannot understand it ({e}): look at it, then remove it"))?;
+    if record.version != VERSION {
+        return Err(format!(
+            "another version of taillab wrote it (format {}): let that version clean up, or remove it",
+            record.version
+        ));
+    }
+    Ok(Some(record))
+}
+
+/// Kills what carries the run's mark and, where a server is recorded, that very
+/// process, in case it has overwritten its environment.
+fn end_servers(roots: &Roots, record: &Record, found: &mut Vec<Recovered>) {
+    if record.boot_id != boot_id(roots) {
+        return; // no process survives a reboot
+    }
+    let mark = format!("{MARK}={}", record.run);
+    let carries_mark = |pid: &u32| {
+        fs::read(roots.proc.join(pid.to_string()).join("environ")).is_ok_and(|text| {
+            text.split(|&byte| byte == 0)
+                .any(|var| var == mark.as_bytes())
+        })
+    };
+    let marked = numbers_in(&roots.proc)
+        .into_iter()
+        .filter(carries_mark)
+        .filter_map(|pid| ProcessIdentity::of(roots, pid));
+    let mut processes: Vec<ProcessIdentity> = marked.collect();
+    processes.extend(record.servers.iter().filter_map(|server| server.process));
+    processes.sort_unstable_by_key(|process| (process.pid, process.start_time_ticks));
+    processes.dedup();
+    for process in processes {
+        let program = record
+            .servers
+            .iter()
+            .find(|server| server.process == Some(process))
+            .or(record.servers.first())
+            .map_or("process", |server| &server.program);
+        let what = format!(
+            "{program} (pid {}), left by a run that was killed (pid {})",
+            process.pid, record.owner.pid
+        );
+        match process.kill(roots, KILL_PATIENCE) {
+            Ok(false) => {}
+            Ok(true) => found.push(Recovered {
+                what,
+                failure: None,
+            }),
+            Err(e) => found.push(Recovered {
+                what,
+                failure: Some(format!(
+                    "cannot end it: {e}; end it yourself: kill -9 {}",
+                    process.pid
+                )),
+            }),
+        }
+    }
+}
+
+/// One thing that a dead run had left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// What it was, and whose.
+    pub what: String,
+    /// Why it is still there, and the remedy; `None` when it is gone.
+    pub failure: Option<String>,
+}
+
+impl std::fmt::Display for Recovered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.failure {
+            None => write!(f, "removed {}", self.what),
+            Some(failure) => write!(f, "could not clean up {}: {failure}", self.what),
+        }
+    }
+}
+
+/// The journal of a live run. Dropping it without [`Journal::finish`] leaves it for
+/// [`JournalFolder::recover`], as a crash does.
+#[derive(Debug)]
+pub struct Journal {
+    folder: PathBuf,
+    record: Record,
+    _lock: File,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    version: u32,
+    run: String,
+    boot_id: String,
+    owner: ProcessIdentity,
+    servers: Vec<ServerRecord>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ServerRecord {
+    program: String,
+    /// Unknown from the intention until the start has succeeded.
+    process: Option<ProcessIdentity>,
+}
+
+impl Journal {
+    /// Records that a server is about to be started. Call it before the start, and
+    /// give the server the variable it returns ([`crate::ServerSpec::env`]).
+    ///
+    /// # Errors
+    /// [`JournalError`]; then do not start the server.
+    pub fn plan_server(&mut self, program: &str) -> Result<(OsString, OsString), JournalError> {
+        self.record.servers.push(ServerRecord {
+            program: program.to_owned(),
+            process: None,
+        });
+        self.write()?;
+        Ok((MARK.into(), self.record.run.clone().into()))
+    }
+
+    /// Records the process of the server planned last. One that has ended already is
+    /// not worth a line.
+    ///
+    /// # Errors
+    /// [`JournalError`]; the mark still finds the server.
+    pub fn server_started(&mut self, roots: &Roots, pid: u32) -> Result<(), JournalError> {
+        if let Some(server) = self.record.servers.last_mut() {
+            server.process = ProcessIdentity::of(roots, pid);
+        }
+        self.write()
+    }
+
+    /// Forgets the run: everything it made is gone.
+    ///
+    /// # Errors
+    /// [`JournalError`] when a file cannot be removed.
+    pub fn finish(self) -> Result<(), JournalError> {
+        for extension in ["json", "lock"] {
+            let path = self.path(extension);
+            fs::remove_file(&path).map_err(failed("remove", &path))?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, extension: &str) -> PathBuf {
+        self.folder.join(format!("{}.{extension}", self.record.run))
+    }
+
+    /// Replaces the file as a whole, on disk before this returns.
+    fn write(&self) -> Result<(), JournalError> {
+        let (new, path) = (self.path("new"), self.path("json"));
+        let write = || {
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&new)?;
+            file.write_all(&serde_json::to_vec_pretty(&self.record)?)?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            File::open(&self.folder)?.sync_all()
+        };
+        write().map_err(failed("write", &path))
+    }
+}
+
+fn open_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Names the boot, so that a journal on a disk is not taken for one of today.
+fn boot_id(roots: &Roots) -> String {
+    read_optional(&roots.proc.join("sys/kernel/random/boot_id")).unwrap_or_default()
+}

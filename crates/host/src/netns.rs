@@ -1,0 +1,143 @@
+//! Network namespaces without a name: nothing but a file descriptor holds them, so
+//! the kernel removes them with all they contain when the process ends, however it ends.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+/// Why a network namespace could not be made or entered.
+#[derive(Debug, thiserror::Error)]
+pub enum NetnsError {
+    /// Making one needs CAP_SYS_ADMIN.
+    #[error(
+        "no permission to make a network namespace: run as root (sudo), or with the capabilities \
+         CAP_SYS_ADMIN and CAP_NET_ADMIN"
+    )]
+    NoPrivilege,
+    /// The kernel was built without network namespaces.
+    #[error("this kernel has no network namespaces (CONFIG_NET_NS): use --testbed loopback")]
+    NoSupport,
+    /// Anything else.
+    #[error("cannot {what} a network namespace: {source}")]
+    System {
+        /// `make`, `enter` or `identify`.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl NetnsError {
+    fn new(what: &'static str, source: impl Into<io::Error>) -> Self {
+        let source = source.into();
+        match source
+            .raw_os_error()
+            .map(rustix::io::Errno::from_raw_os_error)
+        {
+            Some(rustix::io::Errno::PERM) => Self::NoPrivilege,
+            Some(rustix::io::Errno::INVAL) if what == "make" => Self::NoSupport,
+            _ => Self::System { what, source },
+        }
+    }
+}
+
+/// A network namespace, alive as long as this value, a process in it, or a socket
+/// made in it.
+#[derive(Debug)]
+pub struct NetNamespace {
+    fd: OwnedFd,
+    inode: u64,
+}
+
+impl NetNamespace {
+    /// Makes an empty one. The calling thread stays where it is.
+    ///
+    /// # Errors
+    /// [`NetnsError`], `NoPrivilege` above all.
+    pub fn new() -> Result<Self, NetnsError> {
+        // A thread of its own: unshare() changes the calling thread for good.
+        let fd = in_fresh_thread(|| {
+            // SAFETY: CLONE_NEWNET changes only this short-lived thread's network
+            // namespace; no memory or descriptor table is unshared.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
+                .map_err(|e| NetnsError::new("make", e))?;
+            File::open("/proc/thread-self/ns/net").map_err(|e| NetnsError::new("identify", e))
+        })??;
+        Self::from_fd(fd.into())
+    }
+
+    /// The namespace of the calling thread.
+    ///
+    /// # Errors
+    /// [`NetnsError::System`] when /proc does not show it.
+    pub fn current() -> Result<Self, NetnsError> {
+        let file =
+            File::open("/proc/thread-self/ns/net").map_err(|e| NetnsError::new("identify", e))?;
+        Self::from_fd(file.into())
+    }
+
+    fn from_fd(fd: OwnedFd) -> Result<Self, NetnsError> {
+        let stat = rustix::fs::fstat(&fd).map_err(|e| NetnsError::new("identify", e))?;
+        Ok(Self {
+            fd,
+            inode: stat.st_ino,
+        })
+    }
+
+    /// Its inode number: what `readlink /proc/PID/ns/net` shows, and the kernel's
+    /// `net->ns.inum`, by which a probe tells its packets.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// Moves the calling thread into it, for good. Sockets made before stay where
+    /// they were made.
+    ///
+    /// # Errors
+    /// [`NetnsError`], `NoPrivilege` above all.
+    pub fn enter(&self) -> Result<(), NetnsError> {
+        enter(self.fd.as_fd()).map_err(|e| NetnsError::new("enter", e))
+    }
+
+    /// Runs `work` inside it, in a fresh thread, and waits for the result. Processes
+    /// that `work` starts are inside too.
+    ///
+    /// # Errors
+    /// [`NetnsError`] when it cannot be entered.
+    ///
+    /// # Panics
+    /// When `work` does.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
+        in_fresh_thread(|| {
+            self.enter()?;
+            Ok(work())
+        })?
+    }
+}
+
+impl AsFd for NetNamespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// `setns(2)` alone: async-signal-safe, so that a child may call it between fork and exec.
+pub(crate) fn enter(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    rustix::thread::move_into_link_name_space(fd, Some(LinkNameSpaceType::Network))
+}
+
+fn in_fresh_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new()
+            .name("netns".into())
+            .spawn_scoped(scope, work)
+            .map_err(|e| NetnsError::new("enter", e))?;
+        match thread.join() {
+            Ok(result) => Ok(result),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}

@@ -1,0 +1,193 @@
+//! What /proc says of a process, and its identity beyond a number that is reused.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::roots::Roots;
+
+/// A process for good: its number and when it started. The kernel reuses numbers,
+/// but not within one clock tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ProcessIdentity {
+    /// The process id.
+    pub pid: u32,
+    /// Its start, in clock ticks since boot (`starttime` of proc_pid_stat(5)).
+    pub start_time_ticks: u64,
+}
+
+impl ProcessIdentity {
+    /// The process that has `pid` now; `None` when there is none, or only its zombie.
+    pub fn of(roots: &Roots, pid: u32) -> Option<Self> {
+        let stat = Stat::read(&roots.proc.join(pid.to_string()).join("stat"))?;
+        (!stat.is_dead()).then_some(Self {
+            pid,
+            start_time_ticks: stat.start_time_ticks,
+        })
+    }
+
+    /// The calling process.
+    pub fn current(roots: &Roots) -> Option<Self> {
+        Self::of(roots, std::process::id())
+    }
+
+    /// Whether this very process still lives.
+    pub fn is_alive(&self, roots: &Roots) -> bool {
+        Self::of(roots, self.pid) == Some(*self)
+    }
+
+    /// Kills it (SIGKILL) if it still lives, and waits until it has ended; says
+    /// whether there was anything to kill.
+    ///
+    /// # Errors
+    /// The kernel's answer, e.g. EPERM; `TimedOut` when it outlives `patience`.
+    pub(crate) fn kill(&self, roots: &Roots, patience: Duration) -> io::Result<bool> {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        let Some(pid) = pid else { return Ok(false) };
+        // A pidfd pins the process: checked after it is open, the number cannot pass
+        // to another process between the check and the signal.
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
+            Err(rustix::io::Errno::SRCH) => return Ok(false),
+            Err(e) => return Err(e.into()),
+        };
+        if !self.is_alive(roots) {
+            return Ok(false);
+        }
+        match pidfd_send_signal(&pidfd, Signal::KILL) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::SRCH) => return Ok(false),
+            Err(e) => return Err(e.into()),
+        }
+        let timeout = Timespec {
+            tv_sec: patience.as_secs() as i64,
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        };
+        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout))? {
+            0 => Err(io::ErrorKind::TimedOut.into()),
+            _ => Ok(true),
+        }
+    }
+}
+
+/// The fields of `/proc/PID/stat` that are used here (proc_pid_stat(5)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// Name of the program or thread, at most 15 bytes.
+    pub(crate) comm: String,
+    /// `R`, `S`, `Z`, …
+    pub(crate) state: char,
+    /// Time in user mode, in clock ticks.
+    pub(crate) utime_ticks: u64,
+    /// Time in kernel mode, in clock ticks.
+    pub(crate) stime_ticks: u64,
+    /// Start, in clock ticks since boot.
+    pub(crate) start_time_ticks: u64,
+    /// The CPU it last ran on.
+    pub(crate) cpu: u32,
+}
+
+impl Stat {
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        // the name may hold any bytes
+        Self::parse(&String::from_utf8_lossy(&fs::read(path).ok()?))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        // The name stands in parentheses and may hold spaces and parentheses itself.
+        let (head, rest) = text.rsplit_once(')')?;
+        let (_, comm) = head.split_once('(')?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        Some(Self {
+            comm: comm.to_owned(),
+            state: fields.first()?.chars().next()?,
+            utime_ticks: number(14)?,
+            stime_ticks: number(15)?,
+            start_time_ticks: number(22)?,
+            cpu: u32::try_from(number(39)?).ok()?,
+        })
+    }
+
+    /// It has ended and only its exit status is left.
+    pub(crate) fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+/// The thread ids of a process in ascending order; empty when it has ended.
+pub fn threads(roots: &Roots, pid: u32) -> Vec<u32> {
+    numbers_in(&roots.proc.join(pid.to_string()).join("task"))
+}
+
+/// The numbers that name entries of a folder: processes of /proc, threads of `task`.
+pub(crate) fn numbers_in(folder: &Path) -> Vec<u32> {
+    let mut numbers: Vec<u32> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = "42 (a) b (c) S 1 42 42 0 -1 4194560 100 0 0 0 7 9 0 0 20 0 5 0 12345 \
+                        1000 200 18446744073709551615 1 1 0 0 0 0 0 4096 81928 0 0 0 17 3 0 0 0";
+
+    #[test]
+    fn a_name_with_parentheses_does_not_shift_the_fields() {
+        let stat = Stat::parse(LINE).unwrap();
+        assert_eq!(stat.comm, "a) b (c");
+        assert_eq!((stat.state, stat.cpu), ('S', 3));
+        assert_eq!((stat.utime_ticks, stat.stime_ticks), (7, 9));
+        assert_eq!(stat.start_time_ticks, 12345);
+        assert_eq!(Stat::parse("42 (cut"), None);
+        assert_eq!(Stat::parse("42 (cut) S 1 2"), None);
+    }
+
+    #[test]
+    fn a_zombie_or_another_start_time_is_not_the_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots::below(folder.path());
+        let process = roots.proc.join("42");
+        fs::create_dir_all(process.join("task/42")).unwrap();
+        fs::create_dir_all(process.join("task/43")).unwrap();
+        fs::write(process.join("stat"), LINE).unwrap();
+        let identity = ProcessIdentity::of(&roots, 42).unwrap();
+        assert!(identity.is_alive(&roots));
+        assert_eq!(threads(&roots, 42), [42, 43]);
+        fs::write(process.join("stat"), LINE.replace("12345", "99999")).unwrap();
+        assert!(!identity.is_alive(&roots));
+        fs::write(process.join("stat"), LINE.replace(" S 1 ", " Z 1 ")).unwrap();
+        assert_eq!(ProcessIdentity::of(&roots, 42), None);
+    }
+
+    #[test]
+    fn only_the_process_that_was_meant_is_killed() {
+        let roots = Roots::default();
+        let mut child = std::process::Command::new("sleep")
+            .arg("600")
+            .spawn()
+            .unwrap();
+        let identity = ProcessIdentity::of(&roots, child.id()).unwrap();
+        let later = ProcessIdentity {
+            start_time_ticks: identity.start_time_ticks + 1,
+            ..identity
+        };
+        let patience = Duration::from_secs(10);
+        assert!(!later.kill(&roots, patience).unwrap());
+        assert!(identity.is_alive(&roots));
+        assert!(identity.kill(&roots, patience).unwrap());
+        child.wait().unwrap();
+        assert!(!identity.kill(&roots, patience).unwrap());
+    }
+}

@@ -1,0 +1,46 @@
+//! Where the kernel's pseudo file systems are mounted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Mount points that every reader of kernel files takes, so that tests can hand
+/// it a temporary tree and no reader depends on the machine it runs on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roots {
+    /// `/proc`.
+    pub proc: PathBuf,
+    /// `/sys`.
+    pub sys: PathBuf,
+    /// `/etc`.
+    pub etc: PathBuf,
+}
+
+impl Default for Roots {
+    /// The running machine's own.
+    fn default() -> Self {
+        Self {
+            proc: "/proc".into(),
+            sys: "/sys".into(),
+            etc: "/etc".into(),
+        }
+    }
+}
+
+impl Roots {
+    /// `proc`, `sys` and `etc` below one folder.
+    pub fn below(folder: &Path) -> Self {
+        Self {
+            proc: folder.join("proc"),
+            sys: folder.join("sys"),
+            etc: folder.join("etc"),
+        }
+    }
+}
+
+/// The trimmed text of a small file, or `None` where it is missing, unreadable or
+/// empty: for facts that a machine may not have.
+pub(crate) fn read_optional(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}

@@ -1,0 +1,106 @@
+//! The last of what a process wrote, read so that it never waits for us.
+
+use std::collections::VecDeque;
+use std::io::{self, PipeReader, Read};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Bytes kept of what was written.
+const KEPT: usize = 16 * 1024;
+
+/// Characters of one line that are shown.
+const SHOWN: usize = 300;
+
+/// The end of a pipe's content. A thread of its own reads the pipe and sleeps in the
+/// kernel while nothing is written.
+#[derive(Debug)]
+pub(crate) struct OutputTail {
+    bytes: Arc<Mutex<VecDeque<u8>>>,
+    ended: Receiver<()>,
+}
+
+impl OutputTail {
+    pub(crate) fn of(mut pipe: PipeReader) -> io::Result<Self> {
+        let bytes = Arc::new(Mutex::new(VecDeque::new()));
+        let (end, ended) = mpsc::channel();
+        let kept = Arc::clone(&bytes);
+        thread::Builder::new()
+            .name("server-output".into())
+            .spawn(move || {
+                let mut chunk = [0; 4096];
+                loop {
+                    match pipe.read(&mut chunk) {
+                        Ok(0) => break,
+                        Ok(n) => append(
+                            &mut kept.lock().unwrap_or_else(PoisonError::into_inner),
+                            &chunk[..n],
+                        ),
+                        Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                        Err(_) => break,
+                    }
+                }
+                // nobody may be listening any more
+                let _ = end.send(());
+            })?;
+        Ok(Self { bytes, ended })
+    }
+
+    /// Waits until all writers have closed the pipe, at most `patience`: a process
+    /// that the server left behind may hold it open for ever.
+    pub(crate) fn wait_end(&self, patience: Duration) {
+        let _ = self.ended.recv_timeout(patience);
+    }
+
+    /// All that is kept, unreadable bytes replaced.
+    pub(crate) fn text(&self) -> String {
+        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(bytes.make_contiguous()).into_owned()
+    }
+
+    /// The last line with text in it.
+    pub(crate) fn last_line(&self) -> Option<String> {
+        last_line(&self.text())
+    }
+}
+
+fn append(kept: &mut VecDeque<u8>, new: &[u8]) {
+    kept.extend(new);
+    let excess = kept.len().saturating_sub(KEPT);
+    kept.drain(..excess);
+}
+
+/// The last line with text in it, without control characters and cut at [`SHOWN`].
+pub(crate) fn last_line(text: &str) -> Option<String> {
+    let line = text.lines().rfind(|line| !line.trim().is_empty())?;
+    let plain = line.trim().chars().filter(|c| !c.is_control());
+    Some(plain.take(SHOWN).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_flood_is_read_to_its_end_and_only_the_tail_kept() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let tail = OutputTail::of(reader).unwrap();
+        let line = [b'x'; 1000];
+        for _ in 0..1000 {
+            writer.write_all(&line).unwrap();
+        }
+        writer.write_all(b"\nthe \x1b[31mreason\n\n").unwrap();
+        drop(writer);
+        tail.wait_end(Duration::from_secs(60));
+        assert_eq!(tail.last_line().unwrap(), "the [31mreason");
+        assert_eq!(tail.text().len(), KEPT);
+    }
+
+    #[test]
+    fn silence_has_no_last_line() {
+        assert_eq!(last_line(" \n\n"), None);
+        assert_eq!(last_line(&"y".repeat(5000)).unwrap().len(), SHOWN);
+    }
+}

@@ -1,0 +1,235 @@
+//! Where server and load generator run: the network between them.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cpus::{CpuSet, Placement};
+use crate::hazard::Hazard;
+use crate::netns::{NetNamespace, NetnsError};
+use crate::sysfs::{Sysfs, SysfsError};
+use crate::veth::{Veth, VethError};
+
+/// Why the testbed could not be made or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum TestbedError {
+    /// The namespaces or the link between them.
+    #[error(transparent)]
+    Veth(#[from] VethError),
+    /// The namespace of this process could not be identified.
+    #[error(transparent)]
+    Namespace(#[from] NetnsError),
+    /// The steering file is not there.
+    #[error(
+        "cannot steer the receive work of {device}: {source}; the kernel needs CONFIG_RPS, and the \
+         CPUs must not be isolated (isolcpus, nohz_full)"
+    )]
+    Steering {
+        /// The interface.
+        device: String,
+        /// What failed.
+        source: SysfsError,
+    },
+    /// The kernel took the steering mask and uses another.
+    #[error(
+        "the receive work of {device} was steered to CPU {wanted}, but the kernel steers it to CPU \
+         {effective}: choose CPUs that are online and not isolated"
+    )]
+    SteeringDiffers {
+        /// The interface.
+        device: String,
+        /// What was written.
+        wanted: CpuSet,
+        /// What was read back (the raw text where it is no mask).
+        effective: String,
+    },
+}
+
+/// What the testbed must know to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestbedSpec {
+    /// Who runs on which CPUs: each end's receive softirq goes to its owner's CPUs.
+    pub placement: Placement,
+}
+
+/// A network device, as a probe tells it from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceId {
+    /// Index of the interface within its namespace.
+    pub ifindex: u32,
+    /// Inode of the network namespace (`net->ns.inum`).
+    pub netns_inode: u64,
+}
+
+/// The network between server and load generator. Dropping it removes all that was
+/// made for it; [`Testbed::remove`] does so and says whether it worked.
+#[derive(Debug)]
+pub struct Testbed(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Veth(Box<Veth>),
+    Loopback { netns_inode: u64 },
+}
+
+/// Index of the loopback interface in every namespace (`LOOPBACK_IFINDEX`).
+const LOOPBACK_IFINDEX: u32 = 1;
+
+impl Testbed {
+    /// Two namespaces joined by veth, with the receive work of each end steered
+    /// (RPS) to the CPUs of the process at that end, as a NIC's interrupt affinity
+    /// would.
+    ///
+    /// Offloads stay as the kernel makes them, because they match a NIC: checksums
+    /// are offloaded, segmentation concerns TCP only, generic receive offload is
+    /// off on veth (it would replace `netif_rx` by NAPI). The queueing discipline is
+    /// `noqueue`.
+    ///
+    /// # Errors
+    /// [`TestbedError`]; everything made on the way is gone again.
+    pub fn veth(spec: &TestbedSpec) -> Result<Self, TestbedError> {
+        let veth = Veth::new()?;
+        let ends = [
+            (
+                &veth.server_sysfs,
+                veth.server.device,
+                &spec.placement.server,
+            ),
+            (
+                &veth.client_sysfs,
+                veth.client.device,
+                &spec.placement.client,
+            ),
+        ];
+        for (sysfs, device, cpus) in ends {
+            steer(sysfs, device, cpus)?;
+        }
+        Ok(Self(Kind::Veth(Box::new(veth))))
+    }
+
+    /// The loopback interface of the namespace we are in: nothing is made.
+    ///
+    /// # Errors
+    /// [`TestbedError::Namespace`] when /proc is not mounted.
+    pub fn loopback() -> Result<Self, TestbedError> {
+        Ok(Self(Kind::Loopback {
+            netns_inode: NetNamespace::current()?.inode(),
+        }))
+    }
+
+    /// The address at which the server listens.
+    pub fn server_address(&self) -> IpAddr {
+        match &self.0 {
+            Kind::Veth(veth) => veth.server.address.into(),
+            Kind::Loopback { .. } => Ipv4Addr::LOCALHOST.into(),
+        }
+    }
+
+    /// The address from which the load comes.
+    pub fn client_address(&self) -> IpAddr {
+        match &self.0 {
+            Kind::Veth(veth) => veth.client.address.into(),
+            Kind::Loopback { .. } => Ipv4Addr::LOCALHOST.into(),
+        }
+    }
+
+    /// The device that receives requests and sends responses.
+    pub fn server_device(&self) -> DeviceId {
+        self.device(|veth| &veth.server)
+    }
+
+    /// The device that sends requests and receives responses.
+    pub fn client_device(&self) -> DeviceId {
+        self.device(|veth| &veth.client)
+    }
+
+    fn device(&self, end: impl Fn(&Veth) -> &crate::veth::End) -> DeviceId {
+        match &self.0 {
+            Kind::Veth(veth) => DeviceId {
+                ifindex: end(veth).ifindex,
+                netns_inode: end(veth).namespace.inode(),
+            },
+            Kind::Loopback { netns_inode } => DeviceId {
+                ifindex: LOOPBACK_IFINDEX,
+                netns_inode: *netns_inode,
+            },
+        }
+    }
+
+    /// The namespace the server must enter; `None` on loopback.
+    pub fn server_namespace(&self) -> Option<&NetNamespace> {
+        match &self.0 {
+            Kind::Veth(veth) => Some(&veth.server.namespace),
+            Kind::Loopback { .. } => None,
+        }
+    }
+
+    /// The namespace the load generator's sockets must be made in; `None` on loopback.
+    pub fn client_namespace(&self) -> Option<&NetNamespace> {
+        match &self.0 {
+            Kind::Veth(veth) => Some(&veth.client.namespace),
+            Kind::Loopback { .. } => None,
+        }
+    }
+
+    /// Runs `work` where the client's sockets belong: in a fresh thread inside its
+    /// namespace, or on loopback right here.
+    ///
+    /// # Errors
+    /// [`TestbedError::Namespace`] when the namespace cannot be entered.
+    pub fn run_at_client<T: Send>(
+        &self,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T, TestbedError> {
+        match self.client_namespace() {
+            Some(namespace) => Ok(namespace.run(work)?),
+            None => Ok(work()),
+        }
+    }
+
+    /// What this kind of testbed does to the measurement.
+    pub fn hazards(&self) -> Vec<Hazard> {
+        match &self.0 {
+            Kind::Veth(_) => Vec::new(),
+            Kind::Loopback { .. } => vec![Hazard::new(
+                "loopback_receive_on_sender",
+                "on loopback the receive work of every packet runs on the sender's core, inside \
+                 its send call, so the server's stack receive time is charged to the load \
+                 generator and the client's to the server",
+                "use the veth testbed (the default; needs root)",
+            )],
+        }
+    }
+
+    /// Removes the testbed now and says what could not be removed.
+    ///
+    /// # Errors
+    /// [`TestbedError::Veth`] when the link could not be removed; the kernel then
+    /// removes it with its namespaces, once the last process in them has ended.
+    pub fn remove(self) -> Result<(), TestbedError> {
+        match self.0 {
+            Kind::Veth(veth) => Ok(veth.remove()?),
+            Kind::Loopback { .. } => Ok(()),
+        }
+    }
+}
+
+/// Steers the receive softirq of a device with one queue (Documentation/networking/scaling.rst,
+/// RPS) and reads back what the kernel made of it.
+fn steer(sysfs: &Sysfs, device: &str, cpus: &CpuSet) -> Result<(), TestbedError> {
+    let path = format!("class/net/{device}/queues/rx-0/rps_cpus");
+    let failed = |source| TestbedError::Steering {
+        device: device.to_owned(),
+        source,
+    };
+    sysfs.write(&path, &cpus.to_mask()).map_err(failed)?;
+    let effective = sysfs.read(&path).map_err(failed)?;
+    match CpuSet::from_mask(&effective) {
+        Ok(set) if set == *cpus => Ok(()),
+        other => Err(TestbedError::SteeringDiffers {
+            device: device.to_owned(),
+            wanted: cpus.clone(),
+            effective: other.map_or(effective, |set| set.to_string()),
+        }),
+    }
+}

@@ -1,0 +1,83 @@
+//! The user a server runs as.
+
+use std::fs;
+
+use rustix::process::{Gid, Uid};
+
+use crate::roots::Roots;
+
+/// A user by number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// User id.
+    pub uid: u32,
+    /// Primary group id.
+    pub gid: u32,
+}
+
+/// No such user.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "there is no user \"{name}\" in /etc/passwd: add it (useradd --system {name}) or choose another"
+)]
+pub struct UnknownUser {
+    /// The name looked for.
+    pub name: String,
+}
+
+impl User {
+    /// Looks a local user up (passwd(5)); servers' users are local.
+    ///
+    /// # Errors
+    /// [`UnknownUser`].
+    pub fn find(roots: &Roots, name: &str) -> Result<Self, UnknownUser> {
+        fs::read_to_string(roots.etc.join("passwd"))
+            .unwrap_or_default()
+            .lines()
+            .filter_map(|line| {
+                let mut fields = line.split(':');
+                Some(Self {
+                    name: fields.next()?.to_owned(),
+                    uid: fields.nth(1)?.parse().ok()?,
+                    gid: fields.next()?.parse().ok()?,
+                })
+            })
+            .find(|user| user.name == name)
+            .ok_or_else(|| UnknownUser { name: name.into() })
+    }
+
+    /// Whether the calling process already has this user id, so that nothing has to
+    /// be given up.
+    pub fn is_current(&self) -> bool {
+        rustix::process::geteuid().as_raw() == self.uid
+    }
+
+    /// Becomes this user for good, with no supplementary group. Three system calls
+    /// and nothing else: async-signal-safe, for between fork and exec. They change
+    /// the calling thread, which after fork is the only one.
+    pub(crate) fn assume(&self) -> rustix::io::Result<()> {
+        rustix::thread::set_thread_groups(&[])?;
+        rustix::thread::set_thread_gid(Gid::from_raw(self.gid))?;
+        rustix::thread::set_thread_uid(Uid::from_raw(self.uid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_read_from_passwd() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots::below(folder.path());
+        fs::create_dir_all(&roots.etc).unwrap();
+        let text = "root:x:0:0:root:/root:/bin/sh\nbroken\nnobody:x:65534:65533:n:/:/bin/false\n";
+        fs::write(roots.etc.join("passwd"), text).unwrap();
+        let user = User::find(&roots, "nobody").unwrap();
+        assert_eq!((user.uid, user.gid), (65534, 65533));
+        let error = User::find(&roots, "broken").unwrap_err().to_string();
+        assert!(error.contains("no user \"broken\""), "{error}");
+    }
+}

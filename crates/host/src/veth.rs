@@ -1,0 +1,261 @@
+//! Two network namespaces joined by a veth pair, made with iproute2.
+
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::{self, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use crate::netns::{NetNamespace, NetnsError};
+use crate::programs::{self, MissingProgram};
+use crate::sysfs::{Sysfs, SysfsError};
+
+/// Why the pair could not be made or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum VethError {
+    /// The namespaces.
+    #[error(transparent)]
+    Namespace(#[from] NetnsError),
+    /// `ip` is not installed.
+    #[error(transparent)]
+    Missing(#[from] MissingProgram),
+    /// `ip` could not be started.
+    #[error("cannot run {program}: {source}; reinstall the package iproute2")]
+    Start {
+        /// Its path.
+        program: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// `ip` failed.
+    #[error("\"ip {arguments}\" failed: {message}{}", remedy_for(message))]
+    Ip {
+        /// Its arguments.
+        arguments: String,
+        /// The last line that it wrote.
+        message: String,
+    },
+    /// A setting of the namespace could not be written.
+    #[error(
+        "cannot set {path} inside the namespace: {source}; run on a host whose /proc/sys is writable"
+    )]
+    Setting {
+        /// The file.
+        path: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The link's state could not be read.
+    #[error(transparent)]
+    Sysfs(#[from] SysfsError),
+    /// The link did not come up.
+    #[error("the link {device} is still {state} after {} s: see dmesg, or use --testbed loopback", waited.as_secs())]
+    Down {
+        /// The interface.
+        device: &'static str,
+        /// Its operational state.
+        state: String,
+        /// How long it was watched.
+        waited: Duration,
+    },
+}
+
+fn remedy_for(message: &str) -> &'static str {
+    if message.contains("not permitted") {
+        "; run as root (sudo), or with CAP_NET_ADMIN"
+    } else if message.contains("Unknown device type") || message.contains("not supported") {
+        "; this kernel has no veth (modprobe veth), use --testbed loopback"
+    } else {
+        ""
+    }
+}
+
+/// The longest the kernel may take to bring a link up.
+const LINK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// One end of the pair.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) namespace: NetNamespace,
+    pub(crate) device: &'static str,
+    pub(crate) ifindex: u32,
+    pub(crate) address: Ipv4Addr,
+    mac: &'static str,
+}
+
+impl End {
+    /// Runs `ip` inside the namespace.
+    fn ip(&self, arguments: &[&str]) -> Result<(), VethError> {
+        let program = programs::find("ip".as_ref())?;
+        let output = self
+            .namespace
+            .run(|| {
+                Command::new(&program)
+                    .args(arguments)
+                    .env("LC_ALL", "C")
+                    .stdin(Stdio::null())
+                    .output()
+            })?
+            .map_err(|source| VethError::Start {
+                program: program.display().to_string(),
+                source,
+            })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let errors = String::from_utf8_lossy(&output.stderr);
+        Err(VethError::Ip {
+            arguments: arguments.join(" "),
+            message: match errors.lines().rfind(|line| !line.trim().is_empty()) {
+                Some(line) => line.trim().to_owned(),
+                None => output.status.to_string(),
+            },
+        })
+    }
+
+    /// Addresses, static neighbour, links up, no IPv6 (it would send router and
+    /// neighbour solicitations into the measurement).
+    fn configure(&self, peer: &Self) -> Result<(), VethError> {
+        for interfaces in ["all", "default"] {
+            let path = format!("/proc/sys/net/ipv6/conf/{interfaces}/disable_ipv6");
+            // the file shows the network namespace of the thread that opens it
+            let written = self.namespace.run(|| fs::write(&path, "1"))?;
+            match written {
+                Ok(()) => {}
+                // a kernel without IPv6 has nothing to switch off
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(VethError::Setting { path, source }),
+            }
+        }
+        let address = format!("{}/30", self.address);
+        let neighbour = peer.address.to_string();
+        self.ip(&["link", "set", "lo", "up"])?;
+        self.ip(&["link", "set", self.device, "multicast", "off"])?;
+        self.ip(&["address", "add", &address, "dev", self.device])?;
+        self.ip(&["link", "set", self.device, "up"])?;
+        self.ip(&[
+            "neighbour",
+            "add",
+            &neighbour,
+            "lladdr",
+            peer.mac,
+            "dev",
+            self.device,
+            "nud",
+            "permanent",
+        ])
+    }
+
+    /// Until the link carries packets: before that the kernel drops them silently
+    /// (its queueing discipline is attached by a work queue after the carrier).
+    fn wait_up(&self, sysfs: &Sysfs) -> Result<(), VethError> {
+        let path = format!("class/net/{}/operstate", self.device);
+        let start = Instant::now();
+        loop {
+            let state = sysfs.read(&path)?;
+            let waited = start.elapsed();
+            if state == "up" {
+                return Ok(());
+            }
+            if waited > LINK_TIMEOUT {
+                return Err(VethError::Down {
+                    device: self.device,
+                    state,
+                    waited,
+                });
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// The pair, server's end first.
+#[derive(Debug)]
+pub(crate) struct Veth {
+    pub(crate) server: End,
+    pub(crate) client: End,
+    pub(crate) server_sysfs: Sysfs,
+    pub(crate) client_sysfs: Sysfs,
+}
+
+impl Veth {
+    pub(crate) fn new() -> Result<Self, VethError> {
+        let end = |device, host, mac| -> Result<End, VethError> {
+            let namespace = NetNamespace::new()?;
+            Ok(End {
+                ifindex: ifindex_for(namespace.inode()),
+                namespace,
+                device,
+                address: Ipv4Addr::new(10, 77, 0, host),
+                mac,
+            })
+        };
+        // locally administered addresses ("tl"), known in advance for the neighbours
+        let server = end("tl-server", 1, "02:74:6c:00:00:01")?;
+        let client = end("tl-client", 2, "02:74:6c:00:00:02")?;
+        let peer_namespace = format!(
+            "/proc/{}/fd/{}",
+            process::id(),
+            client.namespace.as_fd().as_raw_fd()
+        );
+        let (server_index, client_index) = (server.ifindex.to_string(), client.ifindex.to_string());
+        // One queue at each end: every packet meets the same RPS mask.
+        server.ip(&[
+            "link",
+            "add",
+            "name",
+            server.device,
+            "index",
+            &server_index,
+            "address",
+            server.mac,
+            "numtxqueues",
+            "1",
+            "numrxqueues",
+            "1",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            client.device,
+            "index",
+            &client_index,
+            "address",
+            client.mac,
+            "numtxqueues",
+            "1",
+            "numrxqueues",
+            "1",
+            "netns",
+            &peer_namespace,
+        ])?;
+        server.configure(&client)?;
+        client.configure(&server)?;
+        let server_sysfs = Sysfs::of(&server.namespace)?;
+        let client_sysfs = Sysfs::of(&client.namespace)?;
+        server.wait_up(&server_sysfs)?;
+        client.wait_up(&client_sysfs)?;
+        Ok(Self {
+            server,
+            client,
+            server_sysfs,
+            client_sysfs,
+        })
+    }
+
+    /// Removes the pair now. Without this it goes with the namespaces, a moment after
+    /// their last descriptor is closed.
+    pub(crate) fn remove(self) -> Result<(), VethError> {
+        self.server.ip(&["link", "delete", self.server.device])
+    }
+}
+
+/// An interface index that no other namespace of the host uses: derived from the
+/// namespace's inode, which is unique. So the two ends differ, and a probe that
+/// compares the index alone does not take another run's packets for its own.
+fn ifindex_for(inode: u64) -> u32 {
+    // dynamic namespace inodes count up from 0xF000_0000 (include/linux/proc_fs.h)
+    const FIRST: u32 = 1 << 20;
+    FIRST + (inode & 0x0FFF_FFFF) as u32
+}
