@@ -230,7 +230,10 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        assert_eq!(largest_of_sorted(&[], 0, 0.5, 1.0), Err(FanoutError::NoParts));
+        assert_eq!(
+            largest_of_sorted(&[], 0, 0.5, 1.0),
+            Err(FanoutError::NoParts)
+        );
         assert_eq!(
             largest_quantile(3, 1.0, |p| p),
             Err(FanoutError::Quantile(1.0))

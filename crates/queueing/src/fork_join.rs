@@ -67,7 +67,11 @@ where
                 let wait = if left > 0.0 { left } else { 0.0 };
                 let sojourn = wait + services[lane];
                 sojourns[lane] = sojourn;
-                largest[lane] = if sojourn > largest[lane] { sojourn } else { largest[lane] };
+                largest[lane] = if sojourn > largest[lane] {
+                    sojourn
+                } else {
+                    largest[lane]
+                };
             }
         }
         largest.into_iter().fold(0.0, f64::max)

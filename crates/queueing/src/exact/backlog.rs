@@ -148,7 +148,11 @@ impl Backlog {
             roots.iter().fold(Complex::ONE, |product, &root| {
                 let alone = workers.is_multiple_of(2) && root.re < 0.0 && root.im.abs() < 1e-9;
                 let once = product * factor(root);
-                if alone { once } else { once * factor(root.conj()) }
+                if alone {
+                    once
+                } else {
+                    once * factor(root.conj())
+                }
             })
         };
         let over_one = |w: Complex| Complex::ONE / (Complex::ONE - w);
@@ -218,7 +222,14 @@ mod tests {
     /// E\[Q\] = Σ 1/(1 − z_k) − (c(c−1) − a²)/(2(c−a)), from the roots alone.
     #[test]
     fn the_mean_agrees_with_the_closed_form() {
-        for (c, rho) in [(1, 0.5), (4, 0.8), (8, 0.9), (64, 0.95), (64, 0.999), (1000, 0.99)] {
+        for (c, rho) in [
+            (1, 0.5),
+            (4, 0.8),
+            (8, 0.9),
+            (64, 0.95),
+            (64, 0.999),
+            (1000, 0.99),
+        ] {
             let servers = f64::from(c);
             let a = servers * rho;
             let roots = inner_roots(c, rho);
@@ -231,7 +242,10 @@ mod tests {
                 .sum();
             let exact = sum - (servers * (servers - 1.0) - a * a) / (2.0 * (servers - a));
             let mean = Backlog::new(c, rho).mean();
-            assert!((mean / exact - 1.0).abs() < 1e-9, "c={c} ρ={rho}: {mean} {exact}");
+            assert!(
+                (mean / exact - 1.0).abs() < 1e-9,
+                "c={c} ρ={rho}: {mean} {exact}"
+            );
         }
     }
 }

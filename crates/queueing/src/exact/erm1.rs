@@ -77,7 +77,10 @@ mod tests {
             let sigma = ErlangArrivals::new(c, rho).unwrap().wait_probability();
             let a = f64::from(c) * rho;
             let image = (a / (a + 1.0 - sigma)).powi(c as i32);
-            assert!((image - sigma).abs() < 1e-14, "c={c} ρ={rho}: {sigma} {image}");
+            assert!(
+                (image - sigma).abs() < 1e-14,
+                "c={c} ρ={rho}: {sigma} {image}"
+            );
             assert!(sigma < 1.0 - 1e-6, "c={c} ρ={rho}: the trivial root");
         }
         // Poisson arrivals: σ = ρ

@@ -56,7 +56,7 @@ impl Md1Lifo {
     }
 
     /// Σ_{m ≥ n} ∫₀¹ P(m | r) dr.
-    fn from_n_on(&self, n: f64) -> f64 {
+    fn served_at_least(&self, n: f64) -> f64 {
         let smooth = n.max(SMOOTH_FROM);
         let mut direct = 0.0;
         let mut m = n;
@@ -104,7 +104,7 @@ impl Md1Lifo {
     pub fn wait_ccdf(&self, x_services: f64) -> f64 {
         let x = x_services.max(0.0);
         let n = x.floor();
-        self.utilization * (self.over_residual(n, x - n) + self.from_n_on(n + 1.0))
+        self.utilization * (self.over_residual(n, x - n) + self.served_at_least(n + 1.0))
     }
 
     /// P(T > x) = P(W > x − 1), 1 for x < 1.
@@ -145,8 +145,11 @@ mod tests {
     fn the_smooth_tail_agrees_with_the_sum() {
         let queue = Md1Lifo::new(0.8).unwrap();
         for n in [64.0, 100.0, 500.0] {
-            let sum: f64 = (0..3_000).rev().map(|m| queue.over_residual(n + f64::from(m), 0.0)).sum();
-            let ours = queue.from_n_on(n);
+            let sum: f64 = (0..3_000)
+                .rev()
+                .map(|m| queue.over_residual(n + f64::from(m), 0.0))
+                .sum();
+            let ours = queue.served_at_least(n);
             assert!((ours / sum - 1.0).abs() < 1e-12, "n={n}: {ours} {sum}");
         }
     }

@@ -38,7 +38,13 @@ impl Md1Random {
         checked_load(1, utilization)?;
         let backlog = Backlog::new(1, utilization);
         // P(N = n), n = 0, 1, …, from P(N > n) = P(Q > n − 1)
-        let more_than = |n: i64| if n == 0 { utilization } else { backlog.tail(n - 1) };
+        let more_than = |n: i64| {
+            if n == 0 {
+                utilization
+            } else {
+                backlog.tail(n - 1)
+            }
+        };
         let states = (NEGLIGIBLE.ln().abs() / backlog.tau().ln()).ceil() as usize + 40;
         let mut present: Vec<f64> = (0..states as i64)
             .map(|n| match n {
@@ -135,10 +141,16 @@ mod tests {
                 mean += 0.5 * (p + q);
                 second += n * (p + q) + (p + 2.0 * q) / 3.0;
             }
-            assert!((mean / queue.mean_wait_services() - 1.0).abs() < 1e-11, "ρ={rho}");
+            assert!(
+                (mean / queue.mean_wait_services() - 1.0).abs() < 1e-11,
+                "ρ={rho}"
+            );
             let wait = queue.mean_wait_services();
             let fifo = 2.0 * wait * wait + rho / (3.0 * (1.0 - rho));
-            assert!((second / (fifo * 2.0 / (2.0 - rho)) - 1.0).abs() < 1e-10, "ρ={rho}: {second}");
+            assert!(
+                (second / (fifo * 2.0 / (2.0 - rho)) - 1.0).abs() < 1e-10,
+                "ρ={rho}: {second}"
+            );
         }
     }
 

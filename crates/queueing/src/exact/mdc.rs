@@ -167,7 +167,10 @@ mod tests {
                 }
                 let erlang = 1.0 - (1.0 - rho) * sum;
                 let ours = queue.wait_ccdf(x);
-                assert!((ours - erlang).abs() < 1e-12, "ρ={rho} x={x}: {ours} {erlang}");
+                assert!(
+                    (ours - erlang).abs() < 1e-12,
+                    "ρ={rho} x={x}: {ours} {erlang}"
+                );
             }
         }
     }

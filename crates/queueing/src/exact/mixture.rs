@@ -24,9 +24,7 @@ impl ExponentialMixture {
     /// P(B > t) = (2/π) ∫₀^π sin²θ e^{−Rt}/R dθ, R = 1 + ρ − 2√ρ cos θ.
     pub(super) fn busy_period(rho: f64) -> Self {
         // a long left range: at large t only small θ count, and they must be resolved
-        Self::over_angle(rho, -40.0, 14.0, |at| {
-            2.0 / PI * at.sin * at.sin / at.rate
-        })
+        Self::over_angle(rho, -40.0, 14.0, |at| 2.0 / PI * at.sin * at.sin / at.rate)
     }
 
     /// The wait of a request that finds the server of M/M/1 busy, the next request being
@@ -141,16 +139,27 @@ mod tests {
             let busy = ExponentialMixture::busy_period(rho);
             let idle = 1.0 - rho;
             let near = |ours: f64, exact: f64, what: &str| {
-                assert!((ours / exact - 1.0).abs() < 1e-11, "{what} ρ={rho}: {ours} {exact}");
+                assert!(
+                    (ours / exact - 1.0).abs() < 1e-11,
+                    "{what} ρ={rho}: {ours} {exact}"
+                );
             };
             near(busy.ccdf(0.0), 1.0, "busy period, total");
             near(busy.mean(), 1.0 / idle, "busy period, mean");
-            near(busy.second_moment(), 2.0 / idle.powi(3), "busy period, E[X²]");
+            near(
+                busy.second_moment(),
+                2.0 / idle.powi(3),
+                "busy period, E[X²]",
+            );
             let random = ExponentialMixture::random_order(rho);
             near(random.ccdf(0.0), 1.0, "random order, total");
             near(random.mean(), 1.0 / idle, "random order, mean");
             let fifo = 2.0 / (idle * idle);
-            near(random.second_moment(), fifo * 2.0 / (2.0 - rho), "random order, E[X²]");
+            near(
+                random.second_moment(),
+                fifo * 2.0 / (2.0 - rho),
+                "random order, E[X²]",
+            );
         }
     }
 

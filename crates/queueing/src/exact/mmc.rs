@@ -94,9 +94,8 @@ impl Mmc {
     /// wait's decay.
     pub fn sojourn_ccdf(&self, x_services: f64) -> f64 {
         let x = x_services.max(0.0);
-        let quotient = x
-            * (-self.decay.min(1.0) * x).exp()
-            * one_minus_exp_over((self.decay - 1.0).abs() * x);
+        let quotient =
+            x * (-self.decay.min(1.0) * x).exp() * one_minus_exp_over((self.decay - 1.0).abs() * x);
         (-x).exp() + self.wait_probability * quotient
     }
 

@@ -26,7 +26,7 @@ pub use mdc::Mdc;
 pub use mg1::{Mg1, ServiceMoments};
 pub use mmc::Mmc;
 pub use mmc_order::{Mm1Ps, MmcReordered};
-pub use model::{Arrivals, ExactModel, Order, Service, System};
+pub use model::{ArrivalKind, ExactModel, Order, ServiceKind, System};
 
 /// Why an exact result cannot be computed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -11,7 +11,7 @@ const SMALLEST_RANDOM_ORDER: f64 = 5e-7;
 
 /// How requests arrive, as far as exact results tell processes apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrivals {
+pub enum ArrivalKind {
     /// Independent exponential gaps.
     Poisson,
     /// Anything else: nothing is known here.
@@ -20,7 +20,7 @@ pub enum Arrivals {
 
 /// How long a service takes, relative to its mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Service {
+pub enum ServiceKind {
     /// Always the mean.
     Deterministic,
     /// Exponential.
@@ -52,9 +52,9 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct System {
     /// How requests arrive.
-    pub arrivals: Arrivals,
+    pub arrivals: ArrivalKind,
     /// How long a service takes.
-    pub service: Service,
+    pub service: ServiceKind,
     /// The mean service time in seconds.
     pub mean_service_s: f64,
     /// The number of servers c.
@@ -86,9 +86,14 @@ enum Law {
     Mm1Ps(Mm1Ps),
     ErlangArrivals(ErlangArrivals),
     /// Only the mean wait and P(wait), in a queue with first moments known.
-    Waiting { mean_wait: f64, probability: f64 },
+    Waiting {
+        mean_wait: f64,
+        probability: f64,
+    },
     /// Only the mean sojourn: under processor sharing nobody waits.
-    Sharing { mean_sojourn: f64 },
+    Sharing {
+        mean_sojourn: f64,
+    },
 }
 
 impl ExactModel {
@@ -103,7 +108,7 @@ impl ExactModel {
         if !(mean_service_s > 0.0 && mean_service_s.is_finite()) {
             return Err(ExactError::ServiceTime(mean_service_s));
         }
-        if system.arrivals != Arrivals::Poisson {
+        if system.arrivals != ArrivalKind::Poisson {
             return Ok(None);
         }
         // Poisson arrivals split at random are Poisson: each worker is a queue of its own
@@ -117,9 +122,9 @@ impl ExactModel {
             return Ok(None);
         };
         let letter = match system.service {
-            Service::Deterministic => "D",
-            Service::Exponential => "M",
-            Service::General(_) => "G",
+            ServiceKind::Deterministic => "D",
+            ServiceKind::Exponential => "M",
+            ServiceKind::General(_) => "G",
         };
         let suffix = match system.order {
             Order::Fifo | Order::Other => "",
@@ -271,12 +276,12 @@ impl ExactModel {
 }
 
 fn law_of(
-    service: Service,
+    service: ServiceKind,
     workers: u32,
     order: Order,
     rho: f64,
 ) -> Result<Option<(Law, &'static str)>, ExactError> {
-    use Service::{Deterministic, Exponential, General};
+    use ServiceKind::{Deterministic, Exponential, General};
     Ok(Some(match (order, service) {
         (Order::Fifo | Order::RoundRobin, Deterministic) => (
             // equal services: the request before the last c leaves first, so first in
@@ -336,7 +341,7 @@ fn law_of(
 
 /// Var\[T\] of single-server systems in squared mean service times.
 fn variance_of(
-    service: Service,
+    service: ServiceKind,
     workers: u32,
     order: Order,
     rho: f64,
@@ -346,16 +351,16 @@ fn variance_of(
     }
     if order == Order::ProcessorSharing {
         return Ok(match service {
-            Service::Deterministic => Some(md1_ps_sojourn_variance_services2(rho)?),
-            Service::Exponential => Some(mm1_ps_sojourn_variance_services2(rho)?),
-            Service::General(_) => None,
+            ServiceKind::Deterministic => Some(md1_ps_sojourn_variance_services2(rho)?),
+            ServiceKind::Exponential => Some(mm1_ps_sojourn_variance_services2(rho)?),
+            ServiceKind::General(_) => None,
         });
     }
     let moments = match service {
-        Service::Deterministic => ServiceMoments::DETERMINISTIC,
-        Service::Exponential => ServiceMoments::EXPONENTIAL,
-        Service::General(Some(moments)) => moments,
-        Service::General(None) => return Ok(None),
+        ServiceKind::Deterministic => ServiceMoments::DETERMINISTIC,
+        ServiceKind::Exponential => ServiceMoments::EXPONENTIAL,
+        ServiceKind::General(Some(moments)) => moments,
+        ServiceKind::General(None) => return Ok(None),
     };
     let queue = Mg1::new(rho, moments)?;
     let second = match order {

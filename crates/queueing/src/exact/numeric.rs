@@ -99,7 +99,11 @@ pub(super) fn invert_tail(ccdf: impl Fn(f64) -> f64, p: f64, scale: f64) -> f64 
             (b, fb) = (a, fa);
         }
         (a, fa) = (x, fx);
-        let (best, at_best) = if fa.abs() < fb.abs() { (a, fa) } else { (b, fb) };
+        let (best, at_best) = if fa.abs() < fb.abs() {
+            (a, fa)
+        } else {
+            (b, fb)
+        };
         let least = 2.0 * f64::EPSILON * best.abs() / (b - a).abs();
         if least > 0.5 || at_best == 0.0 {
             return best;
@@ -138,7 +142,10 @@ mod tests {
             let total: f64 = (0..10_000).map(|k| poisson(f64::from(k), mean)).sum();
             assert!((total - 1.0).abs() < 1e-12, "{mean}: {total}");
             let ratio = poisson(16.0, mean) / poisson(15.0, mean) / (mean / 16.0);
-            assert!(mean > 700.0 || (ratio - 1.0).abs() < 1e-13, "{mean}: {ratio}");
+            assert!(
+                mean > 700.0 || (ratio - 1.0).abs() < 1e-13,
+                "{mean}: {ratio}"
+            );
         }
     }
 

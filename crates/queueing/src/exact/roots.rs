@@ -203,7 +203,9 @@ mod tests {
                 let power = z.ln().scale(f64::from(c)).exp();
                 let error = power - (*z - Complex::ONE).scale(a).exp();
                 assert!(error.abs() < 1e-12, "c={c} k={k}: {error:?}");
-                let apart = roots[..k].iter().all(|w| (*w - *z).abs() > 1e-3 / f64::from(c));
+                let apart = roots[..k]
+                    .iter()
+                    .all(|w| (*w - *z).abs() > 1e-3 / f64::from(c));
                 assert!(apart, "c={c}: z_{k} was found twice");
             }
         }
@@ -211,13 +213,23 @@ mod tests {
 
     #[test]
     fn the_second_outer_zero_is_a_zero_beyond_tau() {
-        for (c, rho) in [(1, 0.5), (1, 0.99), (4, 0.8), (64, 0.5), (64, 0.999), (500, 0.9)] {
+        for (c, rho) in [
+            (1, 0.5),
+            (1, 0.99),
+            (4, 0.8),
+            (64, 0.5),
+            (64, 0.999),
+            (500, 0.9),
+        ] {
             let tau = tail_root(rho);
             let modulus = second_outer_modulus(c, rho, tau);
             assert!(modulus > tau, "c={c} ρ={rho}: {modulus} ≤ {tau}");
         }
         // c = 1, ρ → 1: −W₁(−1/e) = 3.0888 + 7.4615 i
         let modulus = second_outer_modulus(1, 1.0 - 1e-9, tail_root(1.0 - 1e-9));
-        assert!((modulus - 3.088_843_f64.hypot(7.461_489)).abs() < 1e-5, "{modulus}");
+        assert!(
+            (modulus - 3.088_843_f64.hypot(7.461_489)).abs() < 1e-5,
+            "{modulus}"
+        );
     }
 }
