@@ -88,18 +88,28 @@ fn fifo_table(table: &str, service: ServiceKind) -> usize {
         let workers = number(&row, "c") as u32;
         let rho = number(&row, "rho");
         let exact = model(service, workers, Order::Fifo, rho);
-        same_digits(&row, "P_wait", exact.wait_probability().unwrap());
+        same_digits(
+            &row,
+            "P_wait",
+            exact.wait_probability().expect("there is a wait"),
+        );
         same_digits(&row, "mean_us", exact.mean_sojourn_s() * 1e6);
         cells += 2;
         for (name, p) in UPPER {
-            same_digits(&row, name, exact.sojourn_upper_quantile_s(p).unwrap() * 1e6);
+            same_digits(
+                &row,
+                name,
+                exact.sojourn_upper_quantile_s(p).expect("a quantile") * 1e6,
+            );
             cells += 1;
         }
         let decay = match service {
-            ServiceKind::Deterministic => Mdc::new(workers, rho).unwrap().tail_decay_per_service(),
+            ServiceKind::Deterministic => Mdc::new(workers, rho)
+                .expect("a valid system")
+                .tail_decay_per_service(),
             // the sojourn falls with the slower of the wait's rate and the service's
             _ => Mmc::new(workers, rho)
-                .unwrap()
+                .expect("a valid system")
                 .tail_decay_per_service()
                 .min(1.0),
         };
@@ -407,7 +417,8 @@ fn all_laws(rho: f64) -> Vec<ExactModel> {
     for service in [ServiceKind::Deterministic, ServiceKind::Exponential] {
         for workers in [1, 2, 5] {
             for order in orders {
-                let found = ExactModel::of(&system(service, workers, order, rho)).unwrap();
+                let found =
+                    ExactModel::of(&system(service, workers, order, rho)).expect("a valid system");
                 laws.extend(found.filter(|law| law.sojourn_ccdf(SERVICE_S).is_some()));
             }
         }
