@@ -132,6 +132,18 @@ pub(crate) fn utc(unix_s: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02} UTC")
 }
 
+/// A round length in nanoseconds (a tick, a window) without trailing zeros: `1 ms`.
+pub(crate) fn round_length(ns: f64) -> String {
+    let text = Nanos::new(ns.round() as u64).to_string();
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            let number = number.trim_end_matches('0').trim_end_matches('.');
+            format!("{number} {unit}")
+        }
+        _ => text,
+    }
+}
+
 /// `2 requests`, `1 request`.
 pub(crate) fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
@@ -180,6 +192,15 @@ mod tests {
         assert_eq!(percent(-0.0123, 1), "−1.2 %");
         assert_eq!(percent(-0.0001, 1), "0.0 %");
         assert_eq!(percent(f64::NAN, 1), "– %");
+    }
+
+    #[test]
+    fn round_lengths_have_no_trailing_zeros() {
+        let texts = [500.0, 2e3, 1e5, 1e6, 2.5e6, 1e10].map(round_length);
+        assert_eq!(
+            texts,
+            ["500 ns", "2 µs", "100 µs", "1 ms", "2.5 ms", "10 s"]
+        );
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! What was checked about the run, in words that the terminal and the page share.
 
-use taillab_model::summary::RunSummary;
+use taillab_model::summary::{DispersionAt, RunSummary};
 use taillab_model::{Distribution, Nanos};
 
-use crate::figures::{count, counted, percent, percent_of, rate};
+use crate::figures::{count, counted, percent, percent_of, rate, round_length};
 
 /// One thing that was checked.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ fn matching(summary: &RunSummary) -> Finding {
     /// The share of responses that must have all six stamps.
     const COMPLETE: f64 = 0.995;
     let m = &summary.matching;
-    let at_least = |part: u64, share: f64| part as f64 >= m.responses as f64 * share;
+    let at_least = |part: u64, whole: u64, share: f64| part as f64 >= whole as f64 * share;
     let mut lines = vec![format!(
         "{} of {} responses have T1 and T6 ({}), {} all six stamps in order ({})",
         count(m.matched),
@@ -56,6 +56,14 @@ fn matching(summary: &RunSummary) -> Finding {
         count(m.complete),
         percent_of(m.complete, m.responses),
     )];
+    if m.client_responses > 0 {
+        lines.push(format!(
+            "of the {} that the client received, counted without the probe, {} have T1 and T6 ({})",
+            counted(m.client_responses, "response", "responses"),
+            count(m.client_matched),
+            percent_of(m.client_matched, m.client_responses),
+        ));
+    }
     let missing: Vec<String> = ["T2", "T3", "T4", "T5"]
         .iter()
         .zip(m.missing_middle)
@@ -76,7 +84,10 @@ fn matching(summary: &RunSummary) -> Finding {
     ));
     Finding {
         name: "matching",
-        state: if at_least(m.matched, MATCHED) && at_least(m.complete, COMPLETE) {
+        state: if at_least(m.matched, m.responses, MATCHED)
+            && at_least(m.client_matched, m.client_responses, MATCHED)
+            && at_least(m.complete, m.responses, COMPLETE)
+        {
             State::Good
         } else {
             State::Bad
@@ -125,12 +136,13 @@ fn arrivals(summary: &RunSummary) -> Finding {
         a.ad_a2,
         a.ad_critical,
     )];
+    let window = |at: &DispersionAt| round_length(at.window_ns.get() as f64);
     let idc: Vec<String> = a
         .idc
         .iter()
         .map(|at| match at.value {
-            Some(value) => format!("{value:.3} in {}", at.window_ns),
-            None => format!("too few windows of {}", at.window_ns),
+            Some(value) => format!("{value:.3} in {}", window(at)),
+            None => format!("too few windows of {} to tell", window(at)),
         })
         .collect();
     if !idc.is_empty() {

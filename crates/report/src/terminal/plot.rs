@@ -1,11 +1,9 @@
 //! The three distributions as text: one line for each percentile, time to the right.
 
-use taillab_model::Nanos;
-
 use super::Style;
 use super::text::Ink;
 use crate::scale::LogScale;
-use crate::{Curve, RunReport, Series};
+use crate::{Curve, RunReport, Series, figures};
 
 /// Percentiles of the lines, as the share of slower requests: three to a decade, so
 /// that the lines are evenly spaced on a logarithmic axis.
@@ -56,8 +54,7 @@ pub(super) fn lines(report: &RunReport<'_>, style: Style) -> Option<Vec<String>>
     for tick in scale.ticks(width / 12) {
         let at = column(tick);
         axis[at] = '┴';
-        let text: Vec<char> = Nanos::new(tick as u64).to_string().chars().collect();
-        let text: Vec<char> = tidy(&text);
+        let text: Vec<char> = figures::round_length(tick).chars().collect();
         let start = at.saturating_sub(text.len() / 2).min(width - text.len());
         let clear = start.saturating_sub(1)..(start + text.len() + 1).min(width);
         if labels[clear].iter().all(|c| *c == ' ') {
@@ -112,7 +109,7 @@ fn line(
         }
     }
     let label = if mantissa == 1.0 || share == 0.5 {
-        format!("{} %", crate::figures::percentage(1.0 - share))
+        format!("{} %", figures::percentage(1.0 - share))
     } else {
         String::new()
     };
@@ -130,16 +127,4 @@ fn line(
         }
     }
     text
-}
-
-/// `100 µs` for `100 µs`, `1 ms` for `1.00 ms`: ticks are round numbers.
-fn tidy(text: &[char]) -> Vec<char> {
-    let text: String = text.iter().collect();
-    match text.split_once(' ') {
-        Some((number, unit)) if number.contains('.') => {
-            let number = number.trim_end_matches('0').trim_end_matches('.');
-            format!("{number} {unit}").chars().collect()
-        }
-        _ => text.chars().collect(),
-    }
 }

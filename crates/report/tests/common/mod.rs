@@ -72,7 +72,7 @@ pub fn sample(length: Nanos) -> Sample {
         let work = if set { 4_800 } else { 3_600 };
         let t5 = t4 + Nanos::new(work + dice.exponential(500.0)) + dice.rarely(0.004, 30_000.0);
         let t6 = t5 + Nanos::new(21_000 + dice.exponential(2_300.0)) + dice.rarely(0.003, 20_000.0);
-        free_at = t6 + Nanos::new(9_000);
+        free_at = t6 + Nanos::new(14_600);
         let received = t6 + Nanos::new(14_500 + dice.exponential(2_000.0));
         let at = |offset: Nanos| started + offset;
         let middle = if dice.share() < 0.0011 {
@@ -224,6 +224,8 @@ pub fn sample(length: Nanos) -> Sample {
             matched: rows.len() as u64,
             complete: complete.len() as u64,
             ambiguous: 0,
+            client_responses: rows.len() as u64,
+            client_matched: rows.len() as u64,
             unanswered: 2,
             out_of_order: 0,
             lost_events: 0,

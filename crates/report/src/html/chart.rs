@@ -1,0 +1,232 @@
+//! The log-log complementary distribution functions, as SVG that fits any width.
+//!
+//! Axes and labels are placed in per cent of the plot; the curves lie in an inner SVG
+//! of [`SIDE`] × [`SIDE`] units that is stretched over it, with strokes that do not
+//! stretch. So one figure serves a phone, a screen and paper without a script.
+
+use serde::Serialize;
+
+use super::headline::{class, swatch};
+use super::markup::{Markup, put};
+use crate::scale::LogScale;
+use crate::{Curve, RunReport, Series, figures};
+
+/// Units of the curves' own coordinates, in both directions.
+const SIDE: f64 = 1000.0;
+/// Points nearer than this to the one before are left out of the drawing.
+const DRAWN_APART: f64 = 0.7;
+/// The same for the script's data, which can be zoomed.
+const KEPT_APART: f64 = 0.2;
+
+/// What the script draws from.
+#[derive(Serialize)]
+struct Data<'a> {
+    x: [f64; 2],
+    y: [f64; 2],
+    curves: Vec<CurveData<'a>>,
+}
+
+#[derive(Serialize)]
+struct CurveData<'a> {
+    class: &'a str,
+    label: &'a str,
+    points: Vec<(u64, f64)>,
+}
+
+/// The two axes of the figure.
+struct Axes {
+    /// Time in nanoseconds, to the right.
+    time: LogScale,
+    /// Share of slower requests, from all at the top to the least at the bottom.
+    share: LogScale,
+}
+
+impl Axes {
+    /// `None` without a point that can be drawn.
+    fn covering(curves: &[&Curve]) -> Option<Self> {
+        let points = || curves.iter().flat_map(|curve| drawable(curve));
+        let first = points().map(|p| p.0).min()?;
+        let last = points().map(|p| p.0).max()?;
+        let least = points().map(|p| p.1).fold(1.0, f64::min);
+        Some(Self {
+            time: LogScale::covering(first as f64, last as f64),
+            share: LogScale {
+                from: (least * 0.8).min(0.5),
+                to: 1.0,
+            },
+        })
+    }
+
+    fn left(&self, ns: f64) -> f64 {
+        self.time.position(ns)
+    }
+
+    fn top(&self, share: f64) -> f64 {
+        1.0 - self.share.position(share)
+    }
+}
+
+/// The points that have a place on logarithmic axes.
+fn drawable(curve: &Curve) -> impl Iterator<Item = (u64, f64)> {
+    (curve.points.iter())
+        .map(|&(time, share)| (time.get(), share))
+        .filter(|&(ns, share)| ns > 0 && share > 0.0 && share <= 1.0)
+}
+
+pub(super) fn put(page: &mut Markup, report: &RunReport<'_>) {
+    let curves: Vec<&Curve> = Series::ALL
+        .iter()
+        .filter_map(|&series| report.curves.iter().find(|curve| curve.series == series))
+        .filter(|curve| drawable(curve).count() > 1)
+        .collect();
+    let Some(axes) = Axes::covering(&curves) else {
+        return;
+    };
+    put!(
+        page,
+        "<section aria-labelledby=\"tail\">\n<h2 id=\"tail\">The tail</h2>\n\
+         <figure class=\"chart\" id=\"ccdf\">\n<ul class=\"legend\">\n"
+    );
+    for curve in &curves {
+        put!(
+            page,
+            "<li data-series=\"{}\">{} {}</li>\n",
+            class(curve.series),
+            swatch(curve.series),
+            curve.series.label()
+        );
+    }
+    put!(
+        page,
+        "</ul>\n<p class=\"axis\">share of requests that are faster, on a logarithmic scale</p>\n\
+         <div class=\"plot\">\n<svg class=\"frame\" role=\"img\" aria-labelledby=\"ccdf-title ccdf-text\">\n\
+         <title id=\"ccdf-title\">Latency distributions</title>\n\
+         <desc id=\"ccdf-text\">How large a share of the requests is faster than a given time, \
+         for the ideal queue, the measured server and the client; the table of percentiles below \
+         has the figures.</desc>\n<g class=\"ticks\">\n"
+    );
+    put_ticks(page, &axes, report);
+    put!(
+        page,
+        "</g>\n<svg class=\"curves\" width=\"100%\" height=\"100%\" viewBox=\"0 0 {SIDE} {SIDE}\" \
+         preserveAspectRatio=\"none\">\n"
+    );
+    // the ideal is drawn last: where curves fall together its dashes show both
+    for curve in curves.iter().rev() {
+        put!(
+            page,
+            "<path class=\"curve {}\" d=\"{}\"/>\n",
+            class(curve.series),
+            path(curve, &axes)
+        );
+    }
+    put!(
+        page,
+        "</svg>\n<g class=\"cursor\"></g>\n</svg>\n</div>\n\
+         <p class=\"axis right\">latency, on a logarithmic scale</p>\n\
+         <figcaption>Each curve says how large a share of the requests is faster than a time: \
+         further left is better. The gap between ideal and measured is the excess.\
+         <span class=\"script-only\"> Move over the figure or use the slider to read it off; \
+         drag over a part to enlarge it; press a name to hide its curve.</span></figcaption>\n\
+         </figure>\n"
+    );
+    let data = Data {
+        x: [axes.time.from, axes.time.to],
+        y: [axes.share.from, axes.share.to],
+        curves: curves
+            .iter()
+            .map(|curve| CurveData {
+                class: class(curve.series),
+                label: curve.series.label(),
+                points: thinned(curve, &axes, KEPT_APART),
+            })
+            .collect(),
+    };
+    // numbers and our own words: serialisation cannot fail, and without data the
+    // figure stays as it is
+    if let Ok(json) = serde_json::to_string(&data) {
+        put!(
+            page,
+            "<script type=\"application/json\" id=\"ccdf-data\">{}</script>\n",
+            json.replace('<', "\\u003c")
+        );
+    }
+    put!(page, "</section>\n");
+}
+
+fn put_ticks(page: &mut Markup, axes: &Axes, report: &RunReport<'_>) {
+    const MOST_TICKS: usize = 14;
+    for ns in axes.time.ticks(MOST_TICKS) {
+        let at = 100.0 * axes.left(ns);
+        // the powers of ten keep their labels where there is little room
+        let fine = if is_power_of_ten(ns) { "" } else { " fine" };
+        put!(
+            page,
+            "<line x1=\"{at:.3}%\" x2=\"{at:.3}%\" y1=\"0\" y2=\"100%\"/>\
+             <text class=\"x{fine}\" x=\"{at:.3}%\" y=\"100%\" dy=\"1.5em\">{}</text>\n",
+            figures::round_length(ns)
+        );
+    }
+    let mut share = 1.0;
+    for step in 0.. {
+        if share < axes.share.from {
+            break;
+        }
+        let at = 100.0 * axes.top(share);
+        put!(
+            page,
+            "<line x1=\"0\" x2=\"100%\" y1=\"{at:.3}%\" y2=\"{at:.3}%\"/>\
+             <text class=\"y\" x=\"-10\" y=\"{at:.3}%\" dy=\"0.35em\">{} %</text>\n",
+            figures::percentage(1.0 - share)
+        );
+        share = match step {
+            0 => 0.5,
+            _ => 10_f64.powi(-step),
+        };
+    }
+    let t = report.summary.service_time_ns.get() as f64;
+    if (axes.time.from..=axes.time.to).contains(&t) {
+        let at = 100.0 * axes.left(t);
+        put!(
+            page,
+            "<line class=\"service\" x1=\"{at:.3}%\" x2=\"{at:.3}%\" y1=\"0\" y2=\"100%\"/>\
+             <text class=\"service\" x=\"{at:.3}%\" y=\"100%\" dx=\"5\" dy=\"-8\">t = {}</text>\n",
+            report.summary.service_time_ns
+        );
+    }
+}
+
+fn is_power_of_ten(x: f64) -> bool {
+    (x.log10() - x.log10().round()).abs() < 1e-9
+}
+
+/// The curve's points in order, without those that lie on the one before.
+fn thinned(curve: &Curve, axes: &Axes, apart: f64) -> Vec<(u64, f64)> {
+    let place = |(ns, share): (u64, f64)| (SIDE * axes.left(ns as f64), SIDE * axes.top(share));
+    let mut kept: Vec<(u64, f64)> = Vec::new();
+    let mut skipped = None;
+    for point in drawable(curve) {
+        let near = kept.last().is_some_and(|&last| {
+            let ((x0, y0), (x1, y1)) = (place(last), place(point));
+            (x1 - x0).abs() < apart && (y1 - y0).abs() < apart
+        });
+        if near {
+            skipped = Some(point);
+        } else {
+            kept.push(point);
+            skipped = None;
+        }
+    }
+    kept.extend(skipped);
+    kept
+}
+
+fn path(curve: &Curve, axes: &Axes) -> String {
+    let mut d = String::new();
+    for (i, (ns, share)) in thinned(curve, axes, DRAWN_APART).into_iter().enumerate() {
+        let command = if i == 0 { 'M' } else { 'L' };
+        let (x, y) = (SIDE * axes.left(ns as f64), SIDE * axes.top(share));
+        d.push_str(&format!("{command}{x:.1} {y:.1}"));
+    }
+    d
+}

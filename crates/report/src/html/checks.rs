@@ -1,0 +1,40 @@
+//! What was checked about the run.
+
+use taillab_model::summary::RunSummary;
+
+use super::markup::{Esc, Markup, put};
+use crate::findings::{self, State};
+
+pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
+    put!(
+        page,
+        "<section aria-labelledby=\"checks\">\n<h2 id=\"checks\">Can it be believed?</h2>\n\
+         <dl class=\"checks\">\n"
+    );
+    for finding in findings::of(summary) {
+        let (class, mark, word) = match finding.state {
+            State::Good => ("good", "✓", "as it should be"),
+            State::Notable => ("notable", "!", "worth knowing"),
+            State::Bad => ("bad", "✗", "not as it should be"),
+        };
+        put!(
+            page,
+            "<div><dt><span class=\"mark {class}\" role=\"img\" aria-label=\"{word}\">{mark}</span> \
+             {}</dt><dd>",
+            finding.name
+        );
+        for line in &finding.lines {
+            put!(page, "<p>{}</p>", Esc(line));
+        }
+        put!(page, "</dd></div>\n");
+    }
+    put!(page, "</dl>\n");
+    if !summary.verdict.warnings.is_empty() {
+        put!(page, "<div class=\"notice notable\"><ul>\n");
+        for warning in &summary.verdict.warnings {
+            put!(page, "<li>{}</li>\n", Esc(warning));
+        }
+        put!(page, "</ul></div>\n");
+    }
+    put!(page, "</section>\n");
+}

@@ -1,0 +1,187 @@
+//! The page's head: what was measured, the verdict, three figures, what they mean.
+
+use taillab_model::summary::RunSummary;
+
+use super::markup::{Esc, Markup, put};
+use crate::figures::{self, micros, percent, rate};
+use crate::latency::{self, Cell};
+use crate::{EXPLANATION, Series};
+
+/// The class of a series in the style sheet.
+pub(super) const fn class(series: Series) -> &'static str {
+    match series {
+        Series::Ideal => "ideal",
+        Series::Measured => "measured",
+        Series::Client => "client",
+    }
+}
+
+/// A short piece of the series' line, as the figure draws it.
+pub(super) fn swatch(series: Series) -> String {
+    format!(
+        "<svg class=\"swatch\" width=\"30\" height=\"10\" aria-hidden=\"true\">\
+         <line class=\"curve {}\" x1=\"0\" y1=\"5\" x2=\"30\" y2=\"5\"/></svg>",
+        class(series)
+    )
+}
+
+pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
+    let (class, word) = match (summary.verdict.valid, summary.partial) {
+        (false, false) => ("bad", "invalid"),
+        (false, true) => ("bad", "invalid, partial"),
+        (true, true) => ("notable", "partial"),
+        (true, false) => ("good", "valid"),
+    };
+    let load = &summary.load;
+    put!(
+        page,
+        "<header>\n<p class=\"eyebrow\">taillab {}</p>\n\
+         <h1>{} <span class=\"verdict {class}\">{word}</span></h1>\n<dl class=\"facts\">\n",
+        Esc(&summary.command),
+        Esc(&summary.server),
+    );
+    let workers = summary.ideal.workers;
+    let facts = [
+        (
+            "Load",
+            format!("{}/s, {}", rate(load.target_rate_per_s), load.arrivals.process),
+        ),
+        ("Utilisation", percent(load.target_utilization, 1)),
+        (
+            "Service time t",
+            format!(
+                "{} on {}",
+                summary.service_time_ns,
+                figures::counted(u64::from(workers), "worker", "workers")
+            ),
+        ),
+        ("Requests", figures::count(load.requests)),
+        ("Measured for", load.duration_ns.to_string()),
+        ("From", figures::utc(summary.started_unix_s)),
+    ];
+    for (name, fact) in facts {
+        put!(page, "<div><dt>{name}</dt><dd>{}</dd></div>\n", Esc(&fact));
+    }
+    put!(page, "</dl>\n");
+    if !summary.verdict.valid {
+        put!(
+            page,
+            "<section class=\"notice bad\" aria-label=\"Why this run is invalid\">\n\
+             <p><strong>Do not use these figures.</strong></p>\n<ul>\n"
+        );
+        for reason in &summary.verdict.reasons {
+            put!(page, "<li>{}</li>\n", Esc(reason));
+        }
+        put!(page, "</ul>\n</section>\n");
+    }
+    if summary.partial {
+        put!(
+            page,
+            "<p class=\"notice notable\">The measurement ended before its time; this is what \
+             there was until then.</p>\n"
+        );
+    }
+    put!(page, "</header>\n");
+}
+
+/// Three figures, large, and what the three views are.
+pub(super) fn put_latency(page: &mut Markup, summary: &RunSummary) {
+    put!(
+        page,
+        "<section aria-labelledby=\"latency\">\n<h2 id=\"latency\">Measured against ideal</h2>\n\
+         <div class=\"cards\">\n"
+    );
+    let rows = latency::rows(summary);
+    for row in rows.iter().filter(|row| matches!(row.name.as_str(), "p50" | "p99" | "p99.9")) {
+        let longest = (row.cells.iter().filter_map(Cell::value)).max();
+        put!(page, "<div class=\"card\">\n<h3>{}</h3>\n", row.name);
+        match &row.cells[1] {
+            Cell::Known(value, _) => {
+                let text = value.to_string();
+                let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
+                put!(page, "<p class=\"big\">{number} <span>{unit}</span></p>\n");
+            }
+            Cell::Unsupported(what) => put!(page, "<p class=\"lacking\">{}</p>\n", Esc(what)),
+        }
+        let ratio = row.ratio.map_or_else(
+            || "no ratio".to_owned(),
+            |ratio| format!("<strong>{}</strong> the ideal", figures::ratio(ratio)),
+        );
+        put!(page, "<p class=\"ratio\">{ratio}</p>\n<ul class=\"bars\">\n");
+        for (series, cell) in Series::ALL.into_iter().zip(&row.cells) {
+            let (text, width) = match (cell.value(), longest) {
+                (Some(value), Some(longest)) if longest.get() > 0 => (
+                    value.to_string(),
+                    100.0 * value.get() as f64 / longest.get() as f64,
+                ),
+                _ => ("–".to_owned(), 0.0),
+            };
+            put!(
+                page,
+                "<li><span>{}</span><svg aria-hidden=\"true\"><rect class=\"{}\" \
+                 width=\"{width:.1}%\" height=\"100%\" rx=\"2\"/></svg><span>{text}</span></li>\n",
+                series.label(),
+                class(series),
+            );
+        }
+        put!(page, "</ul>\n</div>\n");
+    }
+    put!(page, "</div>\n<p class=\"explain\">{}", Esc(EXPLANATION));
+    let excess = &summary.excess;
+    if let (Some(p50), Some(p99)) = (excess.quantile(0.5), excess.quantile(0.99)) {
+        put!(
+            page,
+            " Of all requests, {} were slower than their own ideal: by {p50} (p50), {p99} (p99).",
+            figures::percent_of(excess.count, summary.measured.sojourn.count),
+        );
+    }
+    put!(page, "</p>\n</section>\n");
+}
+
+/// The table that says in figures what the curves show.
+pub(super) fn put_table(page: &mut Markup, summary: &RunSummary) {
+    put!(
+        page,
+        "<section aria-labelledby=\"percentiles\">\n<h2 id=\"percentiles\">Percentiles</h2>\n\
+         <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-labelledby=\"percentiles\">\n\
+         <table class=\"figures\">\n<caption>Latency in microseconds, below each its 95 % \
+         interval; “ratio” is measured ÷ ideal</caption>\n<thead><tr><th scope=\"col\">\
+         <span class=\"unseen\">Percentile</span></th>"
+    );
+    for series in Series::ALL {
+        put!(
+            page,
+            "<th scope=\"col\">{} {}</th>",
+            swatch(series),
+            series.label()
+        );
+        if let Series::Measured = series {
+            put!(page, "<th scope=\"col\">ratio</th>");
+        }
+    }
+    put!(page, "</tr></thead>\n<tbody>\n");
+    for row in latency::rows(summary) {
+        put!(page, "<tr><th scope=\"row\">{}</th>", row.name);
+        for (i, cell) in row.cells.iter().enumerate() {
+            match cell {
+                Cell::Known(value, Some((lo, hi))) => put!(
+                    page,
+                    "<td>{}<small>{}–{}</small></td>",
+                    micros(*value),
+                    micros(*lo),
+                    micros(*hi)
+                ),
+                Cell::Known(value, None) => put!(page, "<td>{}</td>", micros(*value)),
+                Cell::Unsupported(what) => {
+                    put!(page, "<td class=\"lacking\">{}</td>", Esc(what));
+                }
+            }
+            if i == 1 {
+                let ratio = row.ratio.map_or_else(|| "–".to_owned(), figures::ratio);
+                put!(page, "<td class=\"strong\">{ratio}</td>");
+            }
+        }
+        put!(page, "</tr>\n");
+    }
+    put!(page, "</tbody>\n</table>\n</div>\n</section>\n");
+}

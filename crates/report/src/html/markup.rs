@@ -1,0 +1,56 @@
+//! Text into HTML: everything that comes from outside goes through [`Esc`].
+
+use std::fmt;
+
+/// Text as HTML shows it, in element content and in quoted attributes.
+pub(super) struct Esc<'a>(pub(super) &'a str);
+
+impl fmt::Display for Esc<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                '\n' | '\t' => fmt::Write::write_char(f, c)?,
+                c if c.is_control() => f.write_str("\u{fffd}")?,
+                c => fmt::Write::write_char(f, c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Markup under construction.
+#[derive(Debug, Default)]
+pub(super) struct Markup(pub(super) String);
+
+impl Markup {
+    pub(super) fn add(&mut self, args: fmt::Arguments<'_>) {
+        // a String takes everything
+        let _ = fmt::Write::write_fmt(&mut self.0, args);
+    }
+}
+
+/// Adds formatted markup; what is not a literal or a figure must be in [`Esc`].
+macro_rules! put {
+    ($markup:expr, $($format:tt)*) => {
+        $markup.add(format_args!($($format)*))
+    };
+}
+pub(super) use put;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_text_is_only_text() {
+        assert_eq!(
+            Esc("</script><img src=x onerror='a(\"b\")'>&\u{0}").to_string(),
+            "&lt;/script&gt;&lt;img src=x onerror=&#39;a(&quot;b&quot;)&#39;&gt;&amp;\u{fffd}"
+        );
+    }
+}
