@@ -17,6 +17,8 @@ pub mod client;
 pub mod clock;
 pub mod engine;
 mod error;
+#[cfg(test)]
+mod fake;
 pub mod prefill;
 pub mod protocol;
 pub mod saturate;

@@ -165,7 +165,8 @@ impl<'a, T: Transport> Exchange<'a, T> {
             match self.client.receive(look) {
                 Received::Answer { k, outcome } => {
                     waiting[k] = None;
-                    in_flight -= 1;
+                    // not below 0: an answer may come after its window was given up
+                    in_flight = in_flight.saturating_sub(1);
                     answered = true;
                     last = now();
                     match outcome {
@@ -195,5 +196,86 @@ impl<'a, T: Transport> Exchange<'a, T> {
         let sent = waiting.len() as u64;
         let unsent = todo[waiting.len()..].iter().copied();
         Ok((waiting.into_iter().flatten().chain(unsent).collect(), sent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{Fake, answer, datagram};
+
+    fn run(
+        server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + 'static,
+    ) -> Result<Prefilled, LoadError> {
+        let address = ([127, 0, 0, 1], 11211).into();
+        prefill(
+            &mut Fake::client(4, server),
+            address,
+            &AtomicBool::new(false),
+        )
+    }
+
+    fn reply(request: &[u8], text: &[u8]) -> Vec<Vec<u8>> {
+        vec![datagram(
+            u16::from_be_bytes([request[0], request[1]]),
+            0,
+            1,
+            text,
+        )]
+    }
+
+    fn is_get(request: &[u8]) -> bool {
+        request[8..].starts_with(b"get ")
+    }
+
+    #[test]
+    fn every_key_is_stored_and_read_back() {
+        let done = run(|_, request| vec![answer(request)]).unwrap();
+        let expected = Prefilled {
+            keys: 100,
+            repeated: 0,
+            verified: 100,
+            interrupted: false,
+        };
+        assert_eq!(done, expected);
+    }
+
+    #[test]
+    fn what_is_lost_is_repeated() {
+        let lossy = |k, request: &[u8]| match k % 3 {
+            0 => vec![],
+            _ => vec![answer(request)],
+        };
+        let done = run(lossy).unwrap();
+        assert_eq!((done.keys, done.verified), (100, 100));
+        assert!(done.repeated >= 34, "{done:?}");
+    }
+
+    #[test]
+    fn servers_that_do_not_keep_the_keys_are_named() {
+        let silent = run(|_, _| vec![]).unwrap_err();
+        assert!(matches!(silent, LoadError::NoAnswer { .. }), "{silent}");
+        let full = run(|_, request| reply(request, b"SERVER_ERROR out of memory\r\n"));
+        assert!(matches!(
+            full,
+            Err(LoadError::NotStored { refused: 100, .. })
+        ));
+        let forgetful = run(|_, request| match is_get(request) {
+            true => reply(request, b"END\r\n"),
+            false => vec![answer(request)],
+        });
+        assert!(matches!(
+            forgetful,
+            Err(LoadError::Evicted { missing: 100, .. })
+        ));
+    }
+
+    #[test]
+    fn a_set_stop_flag_ends_it() {
+        let server = ([127, 0, 0, 1], 11211).into();
+        let mut client = Fake::client(4, |_, _| vec![]);
+        let done = prefill(&mut client, server, &AtomicBool::new(true)).unwrap();
+        assert!(done.interrupted);
+        assert_eq!(done.keys, 0);
     }
 }

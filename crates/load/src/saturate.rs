@@ -200,6 +200,7 @@ struct Loop<'a, P, T> {
 
 impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
     fn spin<H: Hooks>(mut self, load: &ClosedLoop<'_>, hooks: &mut H) -> Saturation {
+        load.progress.restart();
         let mut at = now();
         let warm_until = at + load.warm_up;
         let mut counting_from = at;
@@ -307,5 +308,117 @@ impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
             Received::Part => {}
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::NoHooks;
+    use crate::fake::{Fake, answer, datagram};
+
+    struct Count {
+        idle: u64,
+        stop: bool,
+    }
+    impl Hooks for Count {
+        fn idle(&mut self, _until_next: Nanos) {
+            self.idle += 1;
+        }
+        fn should_stop(&mut self) -> bool {
+            self.stop
+        }
+    }
+
+    fn run(
+        server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + 'static,
+        length: Nanos,
+        hooks: &mut impl Hooks,
+    ) -> Saturation {
+        let mut client = Fake::client(4, server);
+        let load = ClosedLoop {
+            outstanding: 32,
+            length,
+            warm_up: Nanos::from_millis(5),
+            seed: 1,
+            stop: &AtomicBool::new(false),
+            progress: &Progress::new(),
+        };
+        saturate(&mut client, &load, hooks).unwrap()
+    }
+
+    #[test]
+    fn answers_are_counted_and_the_hook_is_called() {
+        let mut hooks = Count {
+            idle: 0,
+            stop: false,
+        };
+        let found = run(
+            |_, request| vec![answer(request)],
+            Nanos::from_millis(50),
+            &mut hooks,
+        );
+        assert!(found.responses > 0 && found.rate_per_s() > 0.0);
+        assert!(found.elapsed >= Nanos::from_millis(50));
+        assert_eq!(found.errors, LoadErrors::default());
+        assert_eq!(found.stopped, None);
+        assert!(hooks.idle > 0);
+    }
+
+    /// Every 50th request is lost: without replacement all 32 would soon hang.
+    #[test]
+    fn lost_requests_are_replaced() {
+        let lossy = |k: usize, request: &[u8]| match k % 50 {
+            0 => vec![],
+            _ => vec![answer(request)],
+        };
+        let found = run(lossy, GIVE_UP * 10, &mut NoHooks);
+        assert!(found.errors.timeouts > 32, "{found:?}");
+        assert!(found.responses > 32 * 50);
+    }
+
+    #[test]
+    fn nasty_answers_are_counted_by_kind() {
+        let nasty = |k: usize, request: &[u8]| {
+            let id = u16::from_be_bytes([request[0], request[1]]);
+            let right = answer(request);
+            match k % 4 {
+                0 => vec![right.clone(), right],
+                1 => vec![b"garbage".to_vec(), right],
+                2 => vec![datagram(id, 0, 1, b"SERVER_ERROR busy\r\n")],
+                _ => vec![right],
+            }
+        };
+        let errors = run(nasty, Nanos::from_millis(50), &mut NoHooks).errors;
+        assert!(errors.unexpected_responses > 0);
+        assert!(errors.malformed_responses > 0);
+        assert!(errors.server_errors > 0);
+    }
+
+    #[test]
+    fn it_stops_when_told() {
+        let mut hooks = Count {
+            idle: 0,
+            stop: true,
+        };
+        let found = run(|_, _| vec![], Nanos::from_secs(3600), &mut hooks);
+        assert_eq!(found.stopped, Some(StopReason::Hook));
+        assert_eq!(found.responses, 0);
+    }
+
+    #[test]
+    fn numbers_in_flight_that_cannot_be_are_refused() {
+        for outstanding in [0, ClosedLoop::MAX_OUTSTANDING + 1] {
+            let load = ClosedLoop {
+                outstanding,
+                length: Nanos::ZERO,
+                warm_up: Nanos::ZERO,
+                seed: 1,
+                stop: &AtomicBool::new(false),
+                progress: &Progress::new(),
+            };
+            let mut client = Fake::client(1, |_, _| vec![]);
+            assert!(saturate(&mut client, &load, &mut NoHooks).is_err());
+        }
     }
 }

@@ -18,6 +18,9 @@ pub trait Transport {
 
     /// Looks once, without waiting, for a datagram.
     fn receive(&mut self) -> Receipt<'_>;
+
+    /// Throws away what has arrived, refusals included.
+    fn discard(&mut self);
 }
 
 /// The kernel did not take a datagram.

@@ -3,6 +3,8 @@
 mod open_loop;
 mod progress;
 mod record;
+#[cfg(test)]
+mod tests;
 
 use taillab_model::Nanos;
 

@@ -202,6 +202,7 @@ struct Loop<'a, P, T> {
 
 impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
     fn spin<H: Hooks>(&mut self, hooks: &mut H) -> Option<StopReason> {
+        self.progress.restart();
         let n = self.record.planned_len();
         let mut at = now();
         self.record.begin(at + LEAD);

@@ -30,6 +30,11 @@ impl Progress {
         self.received.load(Relaxed)
     }
 
+    pub(crate) fn restart(&self) {
+        self.set_sent(0);
+        self.set_received(0);
+    }
+
     #[inline]
     pub(crate) fn set_sent(&self, n: usize) {
         self.sent.store(n as u64, Relaxed);

@@ -292,3 +292,21 @@ fn outcome_of(asked: u32) -> Outcome {
         _ => Outcome::TimedOut,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_takes_28_bytes() {
+        let n = 1000;
+        let plan = vec![Planned::new(Operation::Get, 0); n];
+        let ids = Ids::new(vec![1]);
+        let record = Record::new(ids, vec![Nanos::ZERO; n], &plan, 0, Nanos::ZERO);
+        let bytes = record.schedule.capacity() * size_of::<Nanos>()
+            + record.sent_ns.capacity() * size_of::<u64>()
+            + record.received_ns.capacity() * size_of::<u64>()
+            + record.asked.capacity() * size_of::<u32>();
+        assert_eq!(bytes, 28 * n);
+    }
+}

@@ -1,0 +1,294 @@
+//! The open loop against servers that are functions: no network, and no assertion on
+//! how long anything takes.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use taillab_model::Nanos;
+use taillab_model::summary::LoadErrors;
+
+use super::*;
+use crate::client::Client;
+use crate::fake::{Fake, answer, datagram};
+use crate::protocol::memcached_udp::Memcached;
+
+/// So long that no test depends on the time-out.
+const HOUR: Nanos = Nanos::from_secs(3600);
+
+/// Sends everything at once and ends when all is sent and nothing more comes.
+fn run_all(client: &mut Client<Memcached, Fake>, n: usize, measure_from: usize) -> LoadRun {
+    struct Done<'a>(&'a Progress, usize, bool);
+    impl Hooks for Done<'_> {
+        fn idle(&mut self, _until_next: Nanos) {
+            self.2 = self.0.sent() == self.1 as u64;
+        }
+        fn should_stop(&mut self) -> bool {
+            self.2
+        }
+    }
+    let progress = Progress::new();
+    let load = OpenLoop {
+        schedule: vec![Nanos::ZERO; n],
+        measure_from,
+        seed: 1,
+        timeout: HOUR,
+        stop: &AtomicBool::new(false),
+        progress: &progress,
+    };
+    let run = open_loop(client, load, &mut Done(&progress, n, false)).unwrap();
+    check(&run);
+    assert_eq!(run.record.len(), n);
+    run
+}
+
+fn run(
+    client: &mut Client<Memcached, Fake>,
+    schedule: Vec<Nanos>,
+    measure_from: usize,
+    timeout: Nanos,
+    hooks: &mut impl Hooks,
+) -> LoadRun {
+    let load = OpenLoop {
+        schedule,
+        measure_from,
+        seed: 1,
+        timeout,
+        stop: &AtomicBool::new(false),
+        progress: &Progress::new(),
+    };
+    let run = open_loop(client, load, hooks).unwrap();
+    check(&run);
+    run
+}
+
+/// What must hold for every run: one row and one outcome for each request sent, sends
+/// never early, counts that add up.
+fn check(run: &LoadRun) {
+    let record = &run.record;
+    assert_eq!(record.iter().len(), record.len());
+    assert_eq!(record.get(record.len()), None);
+    let mut counted = LoadErrors {
+        unexpected_responses: run.errors.unexpected_responses,
+        malformed_responses: run.errors.malformed_responses,
+        ..LoadErrors::default()
+    };
+    let mut before = None;
+    for (k, entry) in record.iter().enumerate() {
+        assert!(entry.times.sent >= entry.times.intended);
+        assert!(before <= Some(entry.times.sent));
+        before = Some(entry.times.sent);
+        assert_eq!(entry.key, record.key_of(k));
+        assert_eq!(entry.warm_up, !record.measured().contains(&k));
+        let answered = matches!(
+            entry.outcome,
+            Outcome::Hit | Outcome::Miss | Outcome::Stored | Outcome::ServerError
+        );
+        if answered {
+            assert!(entry.times.received.unwrap() >= entry.times.sent);
+            assert_eq!(
+                entry.response_time().unwrap(),
+                entry.lateness() + entry.service_time().unwrap()
+            );
+        }
+        if !entry.warm_up {
+            match entry.outcome {
+                Outcome::TimedOut => counted.timeouts += 1,
+                Outcome::SendFailed => counted.send_errors += 1,
+                Outcome::ServerError => counted.server_errors += 1,
+                Outcome::Miss => counted.misses += 1,
+                Outcome::Hit | Outcome::Stored => {}
+            }
+        }
+    }
+    assert_eq!(run.errors, counted);
+}
+
+#[test]
+fn every_request_is_answered_and_recorded_once() {
+    let mut client = Fake::client(16, |_, request| vec![answer(request)]);
+    let result = run_all(&mut client, 5000, 1000);
+    assert_eq!(result.record.measured(), 1000..5000);
+    assert_eq!(result.record.iter_measured().len(), 4000);
+    assert_eq!(result.record.measured_sends().len(), 4000);
+    assert_eq!(result.errors, LoadErrors::default());
+    assert_eq!(result.stopped, None);
+    assert_eq!(result.cpu.requests, 4000);
+}
+
+#[test]
+fn silence_ends_in_time_outs() {
+    let mut client = Fake::client(4, |_, _| vec![]);
+    let result = run_all(&mut client, 300, 100);
+    assert_eq!(result.errors.timeouts, 200);
+    assert!(result.record.iter().all(|e| e.times.received.is_none()));
+}
+
+#[test]
+fn nasty_servers_are_counted_by_kind() {
+    let mut client = Fake::client(4, |k, request| {
+        let id = u16::from_be_bytes([request[0], request[1]]);
+        let right = answer(request);
+        match k % 8 {
+            0 => vec![right.clone(), right],
+            1 => vec![b"garbage that is no frame".to_vec(), right],
+            2 => vec![right[..right.len() - 3].to_vec()],
+            3 => vec![datagram(id.wrapping_add(1000), 0, 1, b"END\r\n"), right],
+            4 => vec![datagram(id, 0, 1, b"SERVER_ERROR out of memory\r\n")],
+            5 => vec![datagram(id, 0, 1, b"hello\r\n"), right],
+            6 => vec![],
+            _ => vec![right],
+        }
+    });
+    let result = run_all(&mut client, 800, 0);
+    let expected = LoadErrors {
+        timeouts: 200,
+        server_errors: 100,
+        unexpected_responses: 200,
+        malformed_responses: 300,
+        ..LoadErrors::default()
+    };
+    assert_eq!(result.errors, expected);
+}
+
+#[test]
+fn sends_that_the_kernel_refuses_stay_in_the_record() {
+    let mut client = Fake::client(4, |_, request| vec![answer(request)]);
+    client.transport_mut().refuse_sends = 150;
+    let result = run_all(&mut client, 400, 100);
+    assert_eq!(result.errors.send_errors, 50);
+    assert_eq!(result.errors.timeouts, 0);
+}
+
+/// Request 0 gets no answer; its id comes back 65,536 requests later on one connection,
+/// while an answer to it could still come.
+#[test]
+fn an_answer_that_two_requests_could_have_is_nobodys() {
+    let n = (1 << 16) + 10;
+    let mut client = Fake::client(1, move |k, request| match k {
+        0 => vec![],
+        _ => vec![answer(request)],
+    });
+    let result = run_all(&mut client, n, 0);
+    assert_eq!(result.record.key_of(0), result.record.key_of(1 << 16));
+    let outcome = |k| result.record.get(k).unwrap().outcome;
+    assert_eq!(outcome(0), Outcome::TimedOut);
+    assert_eq!(outcome(1 << 16), Outcome::TimedOut);
+    assert_eq!(result.errors.timeouts, 2);
+    assert_eq!(result.errors.unexpected_responses, 1);
+}
+
+/// The same, but request 0 has long timed out when its id comes back.
+#[test]
+fn an_id_is_free_again_after_the_time_out() {
+    let n = (1 << 16) + 10;
+    let mut client = Fake::client(1, move |k, request| match k {
+        0 => vec![],
+        _ => vec![answer(request)],
+    });
+    let mut schedule = vec![Nanos::ZERO; n];
+    schedule[1 << 16..].fill(Nanos::from_millis(100));
+    let result = run(&mut client, schedule, 0, Nanos::new(1), &mut NoHooks);
+    let at = result.record.get(1 << 16).unwrap();
+    // with a time-out of 1 ns every answer is late: kept, and counted as none
+    assert!(at.times.received.is_some());
+    assert_eq!(at.outcome, Outcome::TimedOut);
+    assert_eq!(result.errors.timeouts, n as u64);
+    assert_eq!(result.errors.unexpected_responses, 0);
+}
+
+#[test]
+fn a_set_stop_flag_ends_the_run_with_what_was_measured() {
+    let stop = Rc::new(AtomicBool::new(false));
+    let set = Rc::clone(&stop);
+    let mut client = Fake::client(4, move |k, request| {
+        if k == 500 {
+            set.store(true, Relaxed);
+        }
+        vec![answer(request)]
+    });
+    // an hour of one request per millisecond
+    let schedule: Vec<_> = (0..3_600_000).map(Nanos::from_micros).collect();
+    let load = OpenLoop {
+        schedule: schedule.iter().map(|&t| t * 1000).collect(),
+        measure_from: 100,
+        seed: 1,
+        timeout: HOUR,
+        stop: &stop,
+        progress: &Progress::new(),
+    };
+    let result = open_loop(&mut client, load, &mut NoHooks).unwrap();
+    check(&result);
+    assert_eq!(result.stopped, Some(StopReason::Interrupted));
+    assert!(result.record.len() > 500 && result.record.len() < 3_600_000);
+    assert_eq!(result.record.measured(), 100..result.record.len());
+    assert_eq!(result.errors, LoadErrors::default());
+}
+
+#[test]
+fn a_stop_during_the_warm_up_leaves_an_empty_measurement() {
+    struct Now;
+    impl Hooks for Now {
+        fn idle(&mut self, _until_next: Nanos) {}
+        fn should_stop(&mut self) -> bool {
+            true
+        }
+    }
+    let mut client = Fake::client(4, |_, request| vec![answer(request)]);
+    let schedule: Vec<_> = (0..1_000_000).map(Nanos::from_millis).collect();
+    let result = run(
+        &mut client,
+        schedule,
+        900_000,
+        Nanos::from_secs(1),
+        &mut Now,
+    );
+    assert_eq!(result.stopped, Some(StopReason::Hook));
+    assert!(result.record.measured().is_empty());
+    assert_eq!(result.cpu, CpuUse::default());
+    assert_eq!(result.cpu.cost().cpu_ns_per_request, Nanos::ZERO);
+}
+
+#[test]
+fn the_hook_runs_only_far_from_a_send() {
+    struct Spy(Rc<Cell<u64>>);
+    impl Hooks for Spy {
+        fn idle(&mut self, until_next: Nanos) {
+            assert!(until_next >= HOOK_GUARD);
+            self.0.set(self.0.get() + 1);
+        }
+    }
+    let calls = Rc::new(Cell::new(0));
+    let mut client = Fake::client(4, |_, request| vec![answer(request)]);
+    let schedule: Vec<_> = (0..200).map(|k| Nanos::from_micros(k * 100)).collect();
+    let mut spy = Spy(Rc::clone(&calls));
+    run(&mut client, schedule, 0, Nanos::from_secs(1), &mut spy);
+    assert!(calls.get() > 0);
+}
+
+#[test]
+fn schedules_that_cannot_be_sent_are_refused() {
+    let attempt = |schedule: Vec<Nanos>, measure_from| {
+        let mut client = Fake::client(1, |_, _| vec![]);
+        let load = OpenLoop {
+            schedule,
+            measure_from,
+            seed: 1,
+            timeout: Nanos::ZERO,
+            stop: &AtomicBool::new(false),
+            progress: &Progress::new(),
+        };
+        open_loop(&mut client, load, &mut NoHooks).unwrap_err()
+    };
+    use crate::LoadError::*;
+    assert!(matches!(attempt(vec![], 0), EmptySchedule));
+    let backwards = vec![Nanos::new(2), Nanos::new(1)];
+    assert!(matches!(attempt(backwards, 0), UnsortedSchedule { at: 1 }));
+    assert!(matches!(
+        attempt(vec![Nanos::ZERO], 1),
+        NothingMeasured {
+            measure_from: 1,
+            requests: 1
+        }
+    ));
+}

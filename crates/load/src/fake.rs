@@ -1,0 +1,120 @@
+//! A transport without a network, for tests: a server as a function from request to
+//! answers.
+
+use std::collections::VecDeque;
+
+use taillab_model::Operation;
+
+use crate::protocol::Planned;
+use crate::protocol::memcached_udp::{Memcached, MemcachedWorkload};
+use crate::transport::{NotSent, Receipt, Transport};
+use crate::{Client, LoadError};
+
+/// A small protocol: 4-byte keys, 3-byte values.
+pub(crate) fn protocol() -> Result<Memcached, LoadError> {
+    Memcached::new(MemcachedWorkload {
+        keys: 100,
+        key_bytes: 4,
+        value_bytes: 3,
+        get_share: 0.5,
+    })
+}
+
+/// One datagram with its frame header.
+pub(crate) fn datagram(id: u16, sequence: u16, datagrams: u16, text: &[u8]) -> Vec<u8> {
+    let frame = [id, sequence, datagrams, 0].map(u16::to_be_bytes).concat();
+    [&frame[..], text].concat()
+}
+
+/// The right answer to a request of [`protocol`].
+pub(crate) fn answer(request: &[u8]) -> Vec<u8> {
+    let id = u16::from_be_bytes([request[0], request[1]]);
+    let text = if request[8..].starts_with(b"get ") {
+        [b"VALUE ", &request[12..16], b" 0 3\r\nvvv\r\nEND\r\n"].concat()
+    } else {
+        b"STORED\r\n".to_vec()
+    };
+    datagram(id, 0, 1, &text)
+}
+
+/// A get of key 42.
+pub(crate) fn get() -> Planned {
+    Planned::new(Operation::Get, 42)
+}
+
+/// A set of key 42.
+pub(crate) fn set() -> Planned {
+    Planned::new(Operation::Set, 42)
+}
+
+/// The server: given the number of the request and its bytes, what comes back.
+type Server = Box<dyn FnMut(usize, &[u8]) -> Vec<Vec<u8>>>;
+
+/// Connections to a function.
+pub(crate) struct Fake {
+    connections: usize,
+    server: Server,
+    requests: usize,
+    /// What is under way to the client.
+    pub(crate) arriving: VecDeque<(usize, Vec<u8>)>,
+    current: Vec<u8>,
+    /// The kernel refuses this many sends.
+    pub(crate) refuse_sends: usize,
+}
+
+impl Fake {
+    pub(crate) fn client(
+        connections: usize,
+        server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + 'static,
+    ) -> Client<Memcached, Self> {
+        let fake = Self {
+            connections,
+            server: Box::new(server),
+            requests: 0,
+            arriving: VecDeque::new(),
+            current: Vec::new(),
+            refuse_sends: 0,
+        };
+        Client::new(fake, protocol().unwrap())
+    }
+}
+
+impl Transport for Fake {
+    fn connections(&self) -> usize {
+        self.connections
+    }
+
+    fn port(&self, connection: usize) -> u16 {
+        40_000 + connection as u16
+    }
+
+    fn send(&mut self, connection: usize, datagram: &[u8]) -> Result<(), NotSent> {
+        let k = self.requests;
+        self.requests += 1;
+        if self.refuse_sends > 0 {
+            self.refuse_sends -= 1;
+            return Err(NotSent::Failed);
+        }
+        for answer in (self.server)(k, datagram) {
+            self.arriving.push_back((connection, answer));
+        }
+        Ok(())
+    }
+
+    fn discard(&mut self) {
+        self.arriving.clear();
+    }
+
+    fn receive(&mut self) -> Receipt<'_> {
+        match self.arriving.pop_front() {
+            None => Receipt::Nothing,
+            Some((connection, bytes)) => {
+                self.current = bytes;
+                Receipt::Datagram {
+                    connection,
+                    bytes: &self.current,
+                }
+            }
+        }
+    }
+}
