@@ -7,7 +7,9 @@ use taillab_model::{Distribution, Monotonic, Nanos, REPORTED_QUANTILES};
 
 use crate::ideal::IdealRun;
 use crate::matched::Matched;
-use crate::statistics::{ccdf, distribution_and_sorted, distribution_of, requests_needed};
+use crate::statistics::{
+    ccdf, distribution_and_sorted, distribution_of, inflation_at_quantiles, requests_needed,
+};
 use crate::{stages, verdict};
 
 /// What the analysis needs besides the matched requests.
@@ -89,12 +91,13 @@ pub fn analyse(matched: &Matched, options: &AnalyseOptions) -> Result<Analysis, 
     let ideal_ccdf = ccdf(&sorted);
     let (measured, sorted) = distribution_and_sorted(&run.measured);
     let measured_ccdf = ccdf(&sorted);
+    let factors = inflation_at_quantiles(&run.measured, &sorted);
     let unsupported = REPORTED_QUANTILES
         .iter()
         .filter(|&&q| measured.quantile(q).is_none())
         .map(|&q| verdict::Unsupported {
             q,
-            needs: requests_needed(&run.measured, &sorted, q),
+            needs: requests_needed(&factors, q),
         })
         .collect();
     drop(sorted);

@@ -40,9 +40,9 @@ pub struct MatchOptions {
     /// How far an event may stand from its place in the order of time; such events are
     /// put back. An event that comes later than that is counted ([`Matched::late_events`]).
     pub disorder: Nanos,
-    /// A response that leaves longer than this after a request came in cannot be its
-    /// own. Longer than any sojourn (and than the client's time-out), shorter than the
-    /// time in which a request id comes round again.
+    /// A response that leaves longer than this after a request came in is not taken for
+    /// its own. Longer than any sojourn to be measured (and than the client's time-out),
+    /// shorter than the time in which a request id comes round again.
     pub stale_after: Nanos,
     /// A thread that has answered a request which arrived this much later than another
     /// will not answer that other one any more: threads take requests in the order of
@@ -242,10 +242,7 @@ impl Matcher {
         self.keys.push(key);
         self.answered.push(false);
         self.packets.insert(packet.0, slot);
-        let (requests, stale_after) = (&self.requests, self.options.stale_after);
-        self.open.insert(key, slot, |older| {
-            at.saturating_since(requests[older as usize].server.t1) > stale_after
-        });
+        self.open.insert(key, slot);
     }
 
     fn enqueued(&mut self, at: Monotonic, packet: PacketId) {
@@ -264,9 +261,9 @@ impl Matcher {
         let t1 = |slot: Slot| requests[slot as usize].server.t1;
         let answer = self.open.answer(
             key,
-            // a response cannot leave before its request came in: clocks would differ
-            |slot| at < t1(slot) || at.saturating_since(t1(slot)) > options.stale_after,
             |slot| answered_up_to >= Some(t1(slot) + options.overtaken_after),
+            // before T1 only in a stream that is out of order: no response of this request
+            |slot| at < t1(slot) || at.saturating_since(t1(slot)) > options.stale_after,
         );
         match answer {
             Answer::None => self.without_request.push(at),

@@ -5,14 +5,14 @@
 //! because its response was lost to the probe. A response is matched only when exactly
 //! one open request can have caused it:
 //!
-//! - a request older than [`MatchOptions::stale_after`](super::MatchOptions) cannot, and is
-//!   closed as unanswered;
-//! - one that the *responding thread* has overtaken cannot: it has answered a request that
-//!   arrived [`overtaken_after`](super::MatchOptions) later, and a thread answers in the
-//!   order of arrival. Another thread may still have it in hand, so it stays open;
-//! - of what is left, one: matched. None: the response's request was not seen. More:
-//!   ambiguous, and because nobody knows which of them was answered, none of these
-//!   requests is ever matched.
+//! - One that the *responding thread* has overtaken cannot: it has answered a request that
+//!   arrived [`overtaken_after`](super::MatchOptions) later, and a thread answers in the order
+//!   of arrival. Another thread may still have it in hand, so it stays open.
+//! - Of what is left, one: matched, unless it is older than
+//!   [`stale_after`](super::MatchOptions); then the response more likely belongs to a later
+//!   request with the same key that was not seen to come in. None: the response's request
+//!   was not seen. More: ambiguous, and because nobody knows which of them was answered,
+//!   none of these requests is ever matched.
 //!
 //! A client that gives up on a request and uses its key again while the server still
 //! has it makes an ambiguous pair, as it should be.
@@ -74,10 +74,10 @@ impl Waiting {
         std::iter::once(&mut self.first).chain(&mut self.rest)
     }
 
-    /// Closes what `gone` says; false when nothing is left.
-    fn close(&mut self, gone: impl Fn(Slot) -> bool) -> bool {
-        self.rest.retain(|candidate| !gone(candidate.slot));
-        if !gone(self.first.slot) {
+    /// Takes a request out; false when nothing is left.
+    fn close(&mut self, slot: Slot) -> bool {
+        if self.first.slot != slot {
+            self.rest.retain(|candidate| candidate.slot != slot);
             return true;
         }
         if self.rest.is_empty() {
@@ -87,10 +87,11 @@ impl Waiting {
         true
     }
 
-    fn answer(&mut self, overtaken: impl Fn(Slot) -> bool) -> Answer {
+    fn answer(&mut self, overtaken: impl Fn(Slot) -> bool, stale: impl Fn(Slot) -> bool) -> Answer {
         let mut possible = self.iter_mut().filter(|c| !overtaken(c.slot));
         match (possible.next(), possible.next()) {
             (None, _) => Answer::None,
+            (Some(only), None) if stale(only.slot) => Answer::None,
             (Some(only), None) if !only.tainted => Answer::One(only.slot),
             (Some(one), other) => {
                 for candidate in [Some(one), other].into_iter().flatten().chain(possible) {
@@ -103,19 +104,13 @@ impl Waiting {
 }
 
 impl OpenRequests {
-    /// Opens a request; `stale` says which older ones with its key are closed.
-    pub(super) fn insert(&mut self, key: RequestKey, slot: Slot, stale: impl Fn(Slot) -> bool) {
+    /// Opens a request.
+    pub(super) fn insert(&mut self, key: RequestKey, slot: Slot) {
         match self.by_key.entry(packed(key)) {
             Entry::Vacant(entry) => {
                 entry.insert(Waiting::new(slot));
             }
-            Entry::Occupied(mut entry) => {
-                if entry.get_mut().close(stale) {
-                    entry.get_mut().rest.push(Candidate::new(slot));
-                } else {
-                    entry.insert(Waiting::new(slot));
-                }
-            }
+            Entry::Occupied(mut entry) => entry.get_mut().rest.push(Candidate::new(slot)),
         }
     }
 
@@ -123,22 +118,18 @@ impl OpenRequests {
     pub(super) fn answer(
         &mut self,
         key: RequestKey,
-        stale: impl Fn(Slot) -> bool,
         overtaken: impl Fn(Slot) -> bool,
+        stale: impl Fn(Slot) -> bool,
     ) -> Answer {
         let Entry::Occupied(mut entry) = self.by_key.entry(packed(key)) else {
             return Answer::None;
         };
-        if !entry.get_mut().close(stale) {
-            entry.remove();
-            return Answer::None;
-        }
         let waiting = entry.get_mut();
-        let answer = waiting.answer(overtaken);
+        let answer = waiting.answer(overtaken, stale);
         match answer {
             Answer::None => {}
             Answer::One(slot) => {
-                if !waiting.close(|other| other == slot) {
+                if !waiting.close(slot) {
                     entry.remove();
                 }
             }

@@ -1,4 +1,26 @@
 //! How much correlation widens a quantile's interval.
+//!
+//! The share of observations at or below a threshold is a mean of indicators, and the
+//! variance of a mean of correlated observations is larger than that of independent
+//! ones by the factor Σ over all lags of their autocorrelation. It is estimated from the
+//! means of batches: batches that are long against the correlation are independent of
+//! each other, and the variance of their means shows the factor. Three things are done
+//! about its known weaknesses:
+//!
+//! - Overlapping batches (Meketon and Schmeiser 1984) use each observation in many
+//!   batches, which lowers the estimate's own variance by a third.
+//! - Batches that are too short see too little. As the estimate grows with the batch
+//!   length ℓ like 1 − a/ℓ where the lags beyond ℓ still correlate, two lengths give the
+//!   limit: 2·V(ℓ) − V(ℓ/3), the lugsail estimate (Vats and Flegal 2022). The larger of that
+//!   and of a batch of twice the length is taken.
+//! - Far out in the tail few clusters of slow requests are left to estimate from, and a
+//!   sample that happens to show small ones would look good enough for a percentile that
+//!   it does not support. Therefore the factor at one percentile is at least half of that
+//!   at the one before, ten times more frequent: over autoregressive series, waiting times
+//!   and stalls it falls by less than that.
+//!
+//! What this achieves is in the test `coverage`: intervals of nominally 95 % hold the true
+//! quantile in 91 to 97 % of runs where the naive ones hold it in 4 to 70 %.
 
 use taillab_model::Nanos;
 
@@ -8,38 +30,126 @@ pub const SCORE_Z: f64 = 1.959_963_984_540_054;
 /// Fewer observations than this are not enough to see a correlation in.
 const MIN_SERIES: usize = 200;
 
+/// Batches in the series at the three lengths. Few, so that they are long; more than a
+/// dozen, so that their variance can be told.
+const LONG: usize = 16;
+const MIDDLE: usize = 32;
+const SHORT: usize = 3 * MIDDLE;
+
+/// Batches start at the bounds of this many equal cells: one pass over the series
+/// then serves every length and threshold.
+const CELLS: usize = 10 * SHORT;
+
+/// (t₄₆ ÷ z)²: 32 overlapping batches estimate the variance with 1.5 × 31 degrees of
+/// freedom, so the interval takes Student's t and not the normal's z.
+const STUDENT: f64 = 1.054_7;
+
 /// The factor (≥ 1) by which correlation multiplies the variance of the share of
-/// observations at or below `threshold`, in a series in order of time.
-pub fn variance_inflation(series: &[Nanos], threshold: Nanos) -> f64 {
-    let n = series.len();
-    if n < MIN_SERIES {
-        return 1.0;
+/// observations at or below each of `thresholds` (the sample's ascending percentiles),
+/// in a series in order of time. 1 for a series too short to tell.
+pub fn variance_inflation(series: &[Nanos], thresholds: &[Nanos]) -> Vec<f64> {
+    if series.len() < MIN_SERIES {
+        return vec![1.0; thresholds.len()];
     }
-    let batch = n / 32;
-    overlapping_batch_means(series, threshold, batch).max(1.0)
+    let mut at_least = 1.0;
+    thresholds
+        .iter()
+        .zip(cumulative_counts(series, thresholds))
+        .map(|(_, counts)| {
+            let middle = batch_variance(&counts, series.len(), MIDDLE);
+            let short = batch_variance(&counts, series.len(), SHORT);
+            let limit = (2.0 * middle - short).max(middle);
+            let long = batch_variance(&counts, series.len(), LONG);
+            let factor = (limit.max(long) * STUDENT).max(at_least);
+            at_least = (factor / 2.0).max(1.0);
+            factor
+        })
+        .collect()
 }
 
-/// Variance of the mean of `batch` neighbouring indicators 1{x ≤ threshold}, over all
-/// stretches of that length, against the binomial variance of independent ones.
-fn overlapping_batch_means(series: &[Nanos], threshold: Nanos, batch: usize) -> f64 {
+/// Where cell `cell` begins in a series of `n`.
+const fn begin(cell: usize, n: usize) -> usize {
+    (cell as u128 * n as u128 / CELLS as u128) as usize
+}
+
+/// For each threshold, the observations at or below it before each cell's begin, and
+/// in all.
+fn cumulative_counts(series: &[Nanos], thresholds: &[Nanos]) -> Vec<Vec<u64>> {
     let n = series.len();
-    let below = |x: &Nanos| u64::from(*x <= threshold);
-    let total: u64 = series.iter().map(below).sum();
-    let share = total as f64 / n as f64;
+    let mut counts = vec![Vec::with_capacity(CELLS + 1); thresholds.len()];
+    let mut so_far = vec![0_u64; thresholds.len()];
+    for cell in 0..CELLS {
+        for (counts, so_far) in counts.iter_mut().zip(&so_far) {
+            counts.push(*so_far);
+        }
+        let observations = &series[begin(cell, n)..begin(cell + 1, n)];
+        for (so_far, threshold) in so_far.iter_mut().zip(thresholds) {
+            *so_far += observations.iter().filter(|&x| x <= threshold).count() as u64;
+        }
+    }
+    for (counts, so_far) in counts.iter_mut().zip(&so_far) {
+        counts.push(*so_far);
+    }
+    counts
+}
+
+/// Variance of the mean of a batch of n ÷ `batches` neighbouring indicators, over all
+/// batches that begin with a cell, against the variance of independent ones.
+fn batch_variance(counts: &[u64], n: usize, batches: usize) -> f64 {
+    let share = counts[CELLS] as f64 / n as f64;
     let independent = share * (1.0 - share);
     if independent == 0.0 {
         return 1.0;
     }
-    let mut sum: u64 = series[..batch].iter().map(below).sum();
-    let expected = share * batch as f64;
-    let mut squares = (sum as f64 - expected).powi(2);
-    for (leaves, enters) in series.iter().zip(&series[batch..]) {
-        sum = sum + below(enters) - below(leaves);
-        squares += (sum as f64 - expected).powi(2);
+    let cells = CELLS / batches;
+    let mut sum = 0.0;
+    for first in 0..=CELLS - cells {
+        let length = begin(first + cells, n) - begin(first, n);
+        let below = counts[first + cells] - counts[first];
+        let deviation = below as f64 - share * length as f64;
+        sum += deviation * deviation;
     }
-    // Meketon and Schmeiser 1984, with the factor that makes it unbiased for
-    // independent observations
-    let windows = (n - batch + 1) as f64;
-    let variance = squares / windows / batch as f64 * n as f64 / (n - batch) as f64;
-    variance / independent
+    let mean_square = sum / (CELLS - cells + 1) as f64;
+    // The share itself is from the same series: unbiased for independent observations.
+    let correction = batches as f64 / (batches as f64 - 1.0);
+    mean_square / (n as f64 / batches as f64) * correction / independent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_cover_the_series_whatever_its_length() {
+        for n in [200, 959, 960, 961, 12_345] {
+            assert_eq!((begin(0, n), begin(CELLS, n)), (0, n));
+            let series: Vec<Nanos> = (0..n as u64).map(|i| Nanos::new(i % 10)).collect();
+            let counts = cumulative_counts(&series, &[Nanos::new(4)]);
+            let truth = series.iter().filter(|x| x.get() <= 4).count() as u64;
+            assert_eq!(counts[0][CELLS], truth);
+        }
+    }
+
+    #[test]
+    fn a_threshold_that_all_or_none_pass_has_no_variance_to_inflate() {
+        let series: Vec<Nanos> = (0..1_000).map(|i| Nanos::new(5 + i % 3)).collect();
+        let at = |threshold| variance_inflation(&series, &[Nanos::new(threshold)])[0];
+        assert!((at(100) - STUDENT).abs() < 1e-9);
+        assert!((at(1) - STUDENT).abs() < 1e-9);
+    }
+
+    #[test]
+    fn runs_of_equal_length_inflate_by_about_that_length() {
+        // blocks of ten equal observations, low or high by a fixed pseudo-random sequence
+        let mut state = 1_u64;
+        let mut series = Vec::new();
+        for _ in 0..20_000 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            series.extend([Nanos::new(state >> 63); 10]);
+        }
+        let factor = variance_inflation(&series, &[Nanos::ZERO])[0];
+        assert!((6.0..16.0).contains(&factor), "{factor}");
+    }
 }

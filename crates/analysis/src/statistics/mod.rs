@@ -3,7 +3,7 @@
 mod ccdf;
 mod inflation;
 
-use taillab_model::{Distribution, Nanos, quantile_ranks};
+use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES, quantile_ranks};
 
 pub use ccdf::{CCDF_POINTS, ccdf};
 pub use inflation::{SCORE_Z, variance_inflation};
@@ -22,33 +22,55 @@ pub fn distribution_of(series: &[Nanos]) -> Distribution {
 pub fn distribution_and_sorted(series: &[Nanos]) -> (Distribution, Vec<Nanos>) {
     let mut sorted = series.to_vec();
     sorted.sort_unstable();
-    let distribution =
-        Distribution::from_sorted_correlated(&sorted, |q| inflation_at(series, &sorted, q));
+    let factors = inflation_at_quantiles(series, &sorted);
+    let distribution = Distribution::from_sorted_correlated(&sorted, |q| {
+        let known = factors.iter().find(|(p, _)| *p == q);
+        known.map_or(1.0, |(_, factor)| *factor)
+    });
     (distribution, sorted)
 }
 
-/// The variance inflation at the sample's quantile `q`; 1 where even independent
-/// observations would be too few for that quantile.
-fn inflation_at(series: &[Nanos], sorted: &[Nanos], q: f64) -> f64 {
-    match quantile_ranks(sorted.len() as u64, q, 1.0) {
-        Some(ranks) => variance_inflation(series, sorted[ranks.value as usize]),
-        None => 1.0,
-    }
+/// The variance inflation at each of the reported quantiles that independent
+/// observations, as many as there are, would support.
+pub fn inflation_at_quantiles(series: &[Nanos], sorted: &[Nanos]) -> Vec<(f64, f64)> {
+    let n = sorted.len() as u64;
+    let (quantiles, thresholds): (Vec<f64>, Vec<Nanos>) = REPORTED_QUANTILES
+        .iter()
+        .filter_map(|&q| Some((q, sorted[quantile_ranks(n, q, 1.0)?.value as usize])))
+        .unzip();
+    let factors = variance_inflation(series, &thresholds);
+    quantiles.into_iter().zip(factors).collect()
 }
 
-/// How many requests the quantile `q` needs, when the observations are as correlated as
-/// those of `series` are.
+/// How many requests the quantile `q` needs, about, when observations are as correlated
+/// as these.
 ///
-/// Where `series` is too short to show the correlation at `q`, the one at the highest
-/// quantile that it supports stands for it.
-pub fn requests_needed(series: &[Nanos], sorted: &[Nanos], q: f64) -> u64 {
-    let supported = taillab_model::REPORTED_QUANTILES
-        .iter()
-        .filter(|&&p| p <= q)
-        .rfind(|&&p| quantile_ranks(sorted.len() as u64, p, 1.0).is_some());
-    let inflation = supported.map_or(1.0, |&p| inflation_at(series, sorted, p));
-    let needed = SCORE_Z * SCORE_Z * inflation / (1.0 - q);
-    // to two digits, upwards: this is an estimate
-    let step = 10_f64.powf(needed.log10().floor() - 1.0);
+/// `factors` are those of [`inflation_at_quantiles`]. Where the sample is too short to show
+/// the correlation at `q`, the one at the highest quantile that it shows stands for it.
+pub fn requests_needed(factors: &[(f64, f64)], q: f64) -> u64 {
+    let known = factors.iter().rfind(|(p, _)| *p <= q);
+    let factor = known.map_or(1.0, |(_, factor)| *factor);
+    // The conditions of `quantile_ranks`, solved for the sample's size: u² = n (1 − q).
+    let half = SCORE_Z * (q * factor).sqrt();
+    let u = (half + (half * half + 4.0).sqrt()) / 2.0;
+    let needed = (u * u).max(SCORE_Z * SCORE_Z * factor) / (1.0 - q);
+    // two digits, rounded up: it is an estimate
+    let step = 10_f64.powf(needed.log10().floor() - 1.0).max(1.0);
     ((needed / step).ceil() * step) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_requests_needed_are_about_those_that_the_model_accepts() {
+        for q in [0.99, 0.999, 0.9999] {
+            for factor in [1.0, 7.0, 40.0] {
+                let needed = requests_needed(&[(0.5, 2.0), (q, factor)], q);
+                assert!(quantile_ranks(needed * 11 / 10, q, factor).is_some());
+                assert!(quantile_ranks(needed * 8 / 10, q, factor).is_none());
+            }
+        }
+    }
 }

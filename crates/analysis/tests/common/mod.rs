@@ -1,0 +1,18 @@
+//! Streams of events for tests: written by hand, or by a simulated server whose truth
+//! is known.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+pub(crate) mod script;
+pub(crate) mod server;
+
+use taillab_model::{Event, EventKind};
+
+pub(crate) fn packets_in(events: &[Event]) -> usize {
+    let is_in = |e: &&Event| matches!(e.kind, EventKind::PacketIn { .. });
+    events.iter().filter(is_in).count()
+}
+
+pub(crate) fn packets_out(events: &[Event]) -> usize {
+    let is_out = |e: &&Event| matches!(e.kind, EventKind::PacketOut { .. });
+    events.iter().filter(is_out).count()
+}
