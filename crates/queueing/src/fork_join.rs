@@ -2,127 +2,162 @@
 //! last part is.
 //!
 //! The stations share their arrivals, so their backlogs are correlated and the largest
-//! of N is smaller than for independent stations. The exact mean is known for two M/M/1
-//! stations only ([`crate::exact::moments::fork_join_two_mean_services`]); this simulates
-//! any number, with one Lindley recursion per station: a part's sojourn is
+//! of N is smaller than for independent stations ([`crate::fanout`]). The exact mean is
+//! known for two M/M/1 stations only
+//! ([`crate::exact::moments::fork_join_two_mean_services`]); this simulates any number of
+//! single-worker FIFO stations with one Lindley recursion each: a part's sojourn is
 //! T ← max(T − gap, 0) + service.
 
-use rand::SeedableRng;
-use rand_distr::{Distribution, Exp1};
-use rand_xoshiro::Xoshiro256PlusPlus;
-
+use crate::arrivals::{ArrivalError, ArrivalProcess};
 use crate::exact::ExactError;
+use crate::grid::Grid;
+use crate::isa::{Isa, multiversion};
+use crate::random::lanes::{LaneRng, Purpose};
+use crate::random::law::Sampler;
+use crate::service::{Service, ServiceError};
 
-/// Stations that are worked on together; wide enough for any vector unit.
+/// Stations that are worked on together.
 const LANES: usize = 8;
+/// Rows of service times that are drawn at once, so that drawing vectorises for any N.
+const BLOCK_ROWS: usize = 512;
+/// Gaps that are drawn at once.
+const BLOCK_GAPS: usize = 256;
 
-/// An endless series of sojourns, one per request, in the unit of the gaps and services.
-///
-/// It starts empty: the caller drops the first requests (see [`warm_up_requests`]).
-#[derive(Clone, Debug)]
-pub struct ForkJoin<Gap, Services> {
-    /// The sojourn of the last request's part at each station; padded with stations
-    /// whose services stay 0.
-    sojourns: Vec<[f64; LANES]>,
-    services: Vec<[f64; LANES]>,
-    stations: usize,
-    gap: Gap,
-    fill: Services,
+/// Why a fork-join cannot be simulated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ForkJoinError {
+    /// The arrival process.
+    #[error(transparent)]
+    Arrivals(#[from] ArrivalError),
+    /// The service times.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// The number of stations or the utilisation.
+    #[error(transparent)]
+    Load(#[from] ExactError),
 }
 
-impl<Gap, Services> ForkJoin<Gap, Services>
-where
-    Gap: FnMut() -> f64,
-    Services: FnMut(&mut [f64]),
-{
-    /// `stations` empty stations; `gap` gives the time since the arrival before, `fill`
-    /// one service time for each station.
+/// An endless series of sojourns in nanoseconds, one per request: that of its last part.
+///
+/// It starts empty: drop the first requests (see [`warm_up_requests`]). Sojourns of
+/// neighbouring requests are correlated: intervals need replications or batch means.
+#[derive(Clone, Debug)]
+pub struct ForkJoin {
+    isa: Isa,
+    gaps: Sampler<1>,
+    gap_block: Vec<[f64; 1]>,
+    next_gap: usize,
+    services: Sampler<LANES>,
+    service_block: Vec<[f64; LANES]>,
+    next_row: usize,
+    /// The sojourn of the last request's part at each station; the lanes beyond the last
+    /// station have services of 0 and stay at 0.
+    sojourns_ns: Vec<[f64; LANES]>,
+    /// Stations in the last row.
+    last_lanes: usize,
+}
+
+impl ForkJoin {
+    /// `stations` empty stations of one worker each, at `utilization` each, fed by the
+    /// same `arrivals`, with service times of their own.
+    ///
+    /// The same seed gives the same series everywhere; it uses the arrivals of a
+    /// simulation's first replication with that seed.
     ///
     /// # Errors
-    /// When there is no station.
-    pub fn new(stations: u32, gap: Gap, fill: Services) -> Result<Self, ExactError> {
+    /// When there is no station, the utilisation is not in (0, 1), or a process's
+    /// parameters are out of range.
+    pub fn new(
+        arrivals: &ArrivalProcess,
+        service: &Service,
+        stations: u32,
+        utilization: f64,
+        seed: u64,
+    ) -> Result<Self, ForkJoinError> {
         if stations == 0 {
-            return Err(ExactError::NoWorkers);
+            return Err(ExactError::NoWorkers.into());
         }
-        let stations = stations as usize;
-        let rows = stations.div_ceil(LANES);
+        if !(utilization > 0.0 && utilization < 1.0) {
+            return Err(ExactError::Utilization(utilization).into());
+        }
+        arrivals.check()?;
+        service.check()?;
+        let mean_gap_ns = service.mean_ns() / utilization;
+        let rounder = Grid::for_mean_gap(mean_gap_ns).rounder();
+        let rows = (stations as usize).div_ceil(LANES);
+        let requests = (BLOCK_ROWS / rows).max(1);
         Ok(Self {
-            sojourns: vec![[0.0; LANES]; rows],
-            services: vec![[0.0; LANES]; rows],
-            stations,
-            gap,
-            fill,
+            isa: Isa::detect(),
+            gaps: Sampler::new(
+                arrivals.law(mean_gap_ns),
+                LaneRng::new(seed, Purpose::Arrivals, 0),
+                rounder,
+            ),
+            gap_block: vec![[0.0]; BLOCK_GAPS],
+            next_gap: BLOCK_GAPS,
+            services: Sampler::new(
+                service.law(),
+                LaneRng::new(seed, Purpose::Service, 0),
+                rounder,
+            ),
+            service_block: vec![[0.0; LANES]; rows * requests],
+            next_row: rows * requests,
+            sojourns_ns: vec![[0.0; LANES]; rows],
+            last_lanes: stations as usize - (rows - 1) * LANES,
         })
     }
 
-    /// The sojourn of the next request: that of its last part.
-    pub fn next_sojourn(&mut self) -> f64 {
-        let gap = (self.gap)();
-        (self.fill)(&mut self.services.as_flattened_mut()[..self.stations]);
+    /// The sojourn of the next request in nanoseconds.
+    pub fn next_sojourn_ns(&mut self) -> f64 {
+        if self.next_gap == self.gap_block.len() {
+            self.gaps.fill(self.isa, &mut self.gap_block);
+            self.next_gap = 0;
+        }
+        let [gap_ns] = self.gap_block[self.next_gap];
+        self.next_gap += 1;
+
+        let rows = self.sojourns_ns.len();
+        if self.next_row == self.service_block.len() {
+            self.services.fill(self.isa, &mut self.service_block);
+            for last in self.service_block.chunks_exact_mut(rows) {
+                last[rows - 1][self.last_lanes..].fill(0.0);
+            }
+            self.next_row = 0;
+        }
+        let services = &self.service_block[self.next_row..self.next_row + rows];
+        self.next_row += rows;
+        lindley(self.isa, &mut self.sojourns_ns, services, gap_ns)
+    }
+}
+
+impl Iterator for ForkJoin {
+    type Item = f64;
+    fn next(&mut self) -> Option<f64> {
+        Some(self.next_sojourn_ns())
+    }
+}
+
+multiversion! {
+    /// One step of every station's recursion; returns the largest sojourn.
+    fn lindley(sojourns: &mut [[f64; LANES]], services: &[[f64; LANES]], gap: f64) -> f64 {
         let mut largest = [0.0_f64; LANES];
-        for (sojourns, services) in self.sojourns.iter_mut().zip(&self.services) {
+        for (sojourns, services) in sojourns.iter_mut().zip(services) {
             for lane in 0..LANES {
                 let left = sojourns[lane] - gap;
-                // compare-select, not f64::max: no NaN can occur, and it vectorises
+                // compare-select, not f64::max: no NaN can occur, and it is one instruction
                 let wait = if left > 0.0 { left } else { 0.0 };
                 let sojourn = wait + services[lane];
                 sojourns[lane] = sojourn;
-                largest[lane] = if sojourn > largest[lane] {
-                    sojourn
-                } else {
-                    largest[lane]
-                };
+                largest[lane] = if sojourn > largest[lane] { sojourn } else { largest[lane] };
             }
         }
         largest.into_iter().fold(0.0, f64::max)
     }
 }
 
-impl<Gap, Services> Iterator for ForkJoin<Gap, Services>
-where
-    Gap: FnMut() -> f64,
-    Services: FnMut(&mut [f64]),
-{
-    type Item = f64;
-    fn next(&mut self) -> Option<f64> {
-        Some(self.next_sojourn())
-    }
-}
-
-/// N parallel M/M/1 stations fed by the same Poisson arrivals, in mean service times.
-///
-/// The same seed gives the same series everywhere.
-///
-/// # Errors
-/// When there is no station or the utilisation is not in (0, 1).
-pub fn poisson_exponential(
-    stations: u32,
-    utilization: f64,
-    seed: u64,
-) -> Result<impl Iterator<Item = f64>, ExactError> {
-    if !(utilization > 0.0 && utilization < 1.0) {
-        return Err(ExactError::Utilization(utilization));
-    }
-    let mut gaps = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut services = gaps.clone();
-    // a stream of its own, 2^128 draws away
-    services.jump();
-    ForkJoin::new(
-        stations,
-        move || {
-            let gap: f64 = Exp1.sample(&mut gaps);
-            gap / utilization
-        },
-        move |all| {
-            for service in all {
-                *service = Exp1.sample(&mut services);
-            }
-        },
-    )
-}
-
 /// Requests after which a queue that started empty has forgotten it: twelve relaxation
-/// times 1/(1 − √ρ)² of M/M/1 (Cohen 1969), a bias below e^{−12} of the mean.
+/// times 1/(1 − √ρ)² of M/M/1 (Cohen 1969), a bias below e^{−12} of the mean. Services
+/// that vary more than exponential ones need more.
 pub fn warm_up_requests(utilization: f64) -> u64 {
     let gap = 1.0 - utilization.sqrt();
     (12.0 / (gap * gap)).ceil() as u64
@@ -131,48 +166,96 @@ pub fn warm_up_requests(utilization: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use taillab_model::Nanos;
+
+    fn exponential() -> Service {
+        Service::Exponential {
+            mean: Nanos::from_micros(50),
+        }
+    }
+
+    fn series(service: &Service, stations: u32, seed: u64) -> Vec<f64> {
+        let join = ForkJoin::new(&ArrivalProcess::Poisson, service, stations, 0.8, seed);
+        join.unwrap().take(3_000).collect()
+    }
 
     #[test]
     fn the_last_part_is_that_of_a_plain_recursion() {
-        for stations in [1_u32, 7, 8, 19] {
-            let gap_of = |i: u64| (i * 7 % 11) as f64;
-            let service_of = |i: u64, k: usize| ((i * 13 + k as u64 * 5) % 9) as f64;
-            let (mut i, mut j) = (0, 0);
-            let gap = || {
-                i += 1;
-                gap_of(i)
-            };
-            let fill = |all: &mut [f64]| {
-                j += 1;
-                for (k, service) in all.iter_mut().enumerate() {
-                    *service = service_of(j, k);
-                }
-            };
-            let ours = ForkJoin::new(stations, gap, fill).unwrap();
-            let mut plain = vec![0.0_f64; stations as usize];
-            for (n, sojourn) in ours.take(500).enumerate() {
-                let n = n as u64 + 1;
+        for isa in Isa::available() {
+            let mut sojourns = vec![[0.0; LANES]; 3];
+            let mut plain = vec![0.0_f64; 3 * LANES];
+            for n in 0..500_u64 {
+                let gap = (n * 7 % 11) as f64;
+                let service = |k: usize| ((n * 13 + k as u64 * 5) % 9) as f64;
+                let services: [[f64; LANES]; 3] = std::array::from_fn(|row| {
+                    std::array::from_fn(|lane| service(row * LANES + lane))
+                });
                 for (k, t) in plain.iter_mut().enumerate() {
-                    *t = (*t - gap_of(n)).max(0.0) + service_of(n, k);
+                    *t = (*t - gap).max(0.0) + service(k);
                 }
-                assert_eq!(sojourn, plain.iter().copied().fold(0.0, f64::max));
+                let largest = plain.iter().copied().fold(0.0, f64::max);
+                assert_eq!(
+                    lindley(isa, &mut sojourns, &services, gap),
+                    largest,
+                    "{isa:?}"
+                );
+                assert_eq!(sojourns.as_flattened(), plain);
             }
         }
     }
 
     #[test]
     fn the_same_seed_gives_the_same_series() {
-        let series = |seed| -> Vec<f64> {
-            let join = poisson_exponential(100, 0.8, seed).unwrap();
-            join.take(1_000).collect()
-        };
-        assert_eq!(series(1), series(1));
-        assert_ne!(series(1), series(2));
+        assert_eq!(
+            series(&exponential(), 100, 1),
+            series(&exponential(), 100, 1)
+        );
+        assert_ne!(
+            series(&exponential(), 100, 1),
+            series(&exponential(), 100, 2)
+        );
+    }
+
+    /// With equal services all stations are in step: any number is as one.
+    #[test]
+    fn equal_services_make_one_station_of_many() {
+        let service = Service::deterministic(Nanos::from_micros(50));
+        let one = series(&service, 1, 3);
+        for stations in [2, 8, 9, 10_000] {
+            assert_eq!(series(&service, stations, 3), one, "{stations}");
+        }
+        assert!(one.iter().any(|t| *t > 50_000.0));
     }
 
     #[test]
-    fn no_station_and_no_room_are_refused() {
-        assert!(poisson_exponential(0, 0.5, 1).is_err());
-        assert!(poisson_exponential(2, 1.0, 1).is_err());
+    fn more_parts_take_longer() {
+        let mean = |stations| series(&exponential(), stations, 4).iter().sum::<f64>();
+        assert!(mean(1) < mean(7) && mean(7) < mean(65) && mean(65) < mean(1_000));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let of = |stations, utilization| {
+            ForkJoin::new(
+                &ArrivalProcess::Poisson,
+                &exponential(),
+                stations,
+                utilization,
+                1,
+            )
+        };
+        assert!(matches!(
+            of(0, 0.5),
+            Err(ForkJoinError::Load(ExactError::NoWorkers))
+        ));
+        assert!(matches!(
+            of(2, 1.0),
+            Err(ForkJoinError::Load(ExactError::Utilization(_)))
+        ));
+        let bad = ArrivalProcess::Lognormal { cv: -1.0 };
+        assert!(matches!(
+            ForkJoin::new(&bad, &exponential(), 2, 0.5, 1),
+            Err(ForkJoinError::Arrivals(_))
+        ));
     }
 }

@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
+use taillab_model::Nanos;
+use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::exact::moments::{
     fork_join_mean_approximation_services, fork_join_two_mean_services,
     md1_ps_sojourn_variance_services2, mm1_ps_sojourn_variance_services2, ps_mean_sojourn_services,
@@ -14,7 +16,8 @@ use taillab_queueing::exact::{
     ArrivalKind, ExactModel, Mdc, Mg1, Mmc, Order, ServiceKind, ServiceMoments, System,
 };
 use taillab_queueing::fanout::{largest_quantile, largest_upper_probability};
-use taillab_queueing::fork_join::{poisson_exponential, warm_up_requests};
+use taillab_queueing::fork_join::{ForkJoin, warm_up_requests};
+use taillab_queueing::service::Service;
 
 const SERVICE_US: f64 = 50.0;
 const SERVICE_S: f64 = 50e-6;
@@ -340,17 +343,18 @@ fn fork_join_rows() {
             continue;
         }
         let (stations, rho) = (number(&row, "c") as u32, number(&row, "rho"));
+        let service = Service::Exponential {
+            mean: Nanos::from_micros(50),
+        };
         let replications = 16;
         let each = if stations == 2 { 250_000 } else { 100_000 };
         let warm_up = warm_up_requests(rho) as usize;
         let runs: Vec<Vec<f64>> = (0..replications)
             .map(|seed| {
-                let join = poisson_exponential(stations, rho, seed).unwrap();
-                let mut run: Vec<f64> = join
-                    .skip(warm_up)
-                    .take(each)
-                    .map(|t| t * SERVICE_US)
-                    .collect();
+                let join = ForkJoin::new(&ArrivalProcess::Poisson, &service, stations, rho, seed)
+                    .expect("a valid fork-join");
+                let kept = join.skip(warm_up).take(each);
+                let mut run: Vec<f64> = kept.map(|t_ns| t_ns / 1e3).collect();
                 run.sort_unstable_by(f64::total_cmp);
                 run
             })

@@ -17,6 +17,7 @@ pub mod mmc_order;
 mod model;
 pub mod moments;
 mod numeric;
+mod recognise;
 mod roots;
 
 pub use erm1::ErlangArrivals;
