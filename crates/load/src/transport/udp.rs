@@ -41,6 +41,10 @@ pub struct UdpSockets {
     buffer: Box<[u8]>,
 }
 
+// SAFETY: the one part that is not `Send` is the buffer of epoll events, whose data may
+// be a pointer for other users of epoll; ours is always a connection's number.
+unsafe impl Send for UdpSockets {}
+
 impl UdpSockets {
     /// Opens `connections` sockets to `server` in the calling thread's network namespace.
     ///
