@@ -1,17 +1,68 @@
 //! Arrival processes: the one source of schedules for the generator and the simulator.
 
-use rand::SeedableRng;
-use rand_distr::{Distribution, Exp1};
-use rand_xoshiro::Xoshiro256PlusPlus;
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 use taillab_model::Nanos;
 
+use crate::grid::Grid;
+use crate::isa::Isa;
+use crate::notation::{Notation, NotationError};
+use crate::random::lanes::{LaneRng, Purpose};
+use crate::random::law::{Law, Mmpp2, Sampler};
+use crate::random::math::ln_gamma;
+
 /// How requests arrive. The mean rate is given apart, so one process serves every load.
+///
+/// In text (and in JSON) `poisson`, `lognormal:cv=2`, … as [`ArrivalProcess::NOTATION`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(into = "String", try_from = "String")]
 pub enum ArrivalProcess {
+    /// Equal gaps.
+    Deterministic,
     /// Independent exponential gaps.
     Poisson,
+    /// Independent lognormal gaps.
+    Lognormal {
+        /// Coefficient of variation of a gap, above 0.
+        cv: f64,
+    },
+    /// Independent gamma gaps; with `cv` = 1/√k the Erlang distribution of k stages.
+    Gamma {
+        /// Coefficient of variation of a gap, above 0.
+        cv: f64,
+    },
+    /// Independent gaps, each the sum of equal exponential stages.
+    Erlang {
+        /// The number of stages, at least 1.
+        stages: u32,
+    },
+    /// Independent Weibull gaps.
+    Weibull {
+        /// The shape, at least 0.1; below 1 the gaps are burstier than Poisson's.
+        shape: f64,
+    },
+    /// Independent gaps, each one of two exponentials with balanced means.
+    Hyperexponential {
+        /// Coefficient of variation of a gap, at least 1.
+        cv: f64,
+    },
+    /// Independent Pareto gaps; their variance is infinite up to `alpha` = 2.
+    Pareto {
+        /// The tail index, above 1.
+        alpha: f64,
+    },
+    /// A Poisson process that is now and then faster: bursts. A Markov-modulated Poisson
+    /// process of two states (Fischer and Meier-Hellstern 1993); gaps are correlated.
+    Mmpp2 {
+        /// The rate within a burst over the rate outside, above 1.
+        ratio: f64,
+        /// The share of time within bursts, between 0 and 1.
+        share: f64,
+        /// The mean number of requests in a burst, above 0.
+        burst: f64,
+    },
 }
 
 /// Why a schedule cannot be made.
@@ -20,15 +71,33 @@ pub enum ArrivalError {
     /// The rate is not a positive, finite number.
     #[error("the arrival rate must be a positive number of requests per second, not {0}")]
     Rate(f64),
+    /// A parameter of the process is out of range.
+    #[error("{parameter} of {process} arrivals must be {wanted}, not {value}")]
+    Parameter {
+        /// The name of the process.
+        process: &'static str,
+        /// The name of the parameter.
+        parameter: &'static str,
+        /// What it may be.
+        wanted: &'static str,
+        /// What it is.
+        value: f64,
+    },
 }
 
 impl ArrivalProcess {
+    /// The notation in text, for help and error messages.
+    pub const NOTATION: &str = "deterministic, poisson, lognormal:cv=2, gamma:cv=0.5, \
+        erlang:stages=4, weibull:shape=0.5, hyperexponential:cv=3, pareto:alpha=2.5, \
+        mmpp:ratio=10,share=0.1,burst=50";
+
     /// The due times, as offsets from the start, of all arrivals within `length`.
     ///
-    /// The same process, rate, length and seed give the same schedule everywhere.
+    /// The same process, rate, length and seed give the same schedule everywhere, and
+    /// the same arrivals as the first replication of a simulation with that seed.
     ///
     /// # Errors
-    /// [`ArrivalError::Rate`] when the rate is not positive and finite.
+    /// [`ArrivalError`] when the rate or a parameter is out of range.
     pub fn schedule(
         &self,
         rate_per_s: f64,
@@ -38,19 +107,343 @@ impl ArrivalProcess {
         if !(rate_per_s > 0.0 && rate_per_s.is_finite()) {
             return Err(ArrivalError::Rate(rate_per_s));
         }
+        self.check()?;
         let mean_gap_ns = 1e9 / rate_per_s;
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let expected = length.get() as f64 / mean_gap_ns;
+        let length_ns = length.get() as f64;
+        let expected = length_ns / mean_gap_ns;
         let mut due = Vec::with_capacity((expected + 6.0 * expected.sqrt()) as usize + 16);
-        let mut at_ns = 0.0_f64;
+        let rounder = Grid::for_mean_gap(mean_gap_ns).rounder();
+        let rng = LaneRng::<1>::new(seed, Purpose::Arrivals, 0);
+        let mut gaps = Sampler::new(self.law(mean_gap_ns), rng, rounder);
+        let mut block = [[0.0]; 256];
+        let isa = Isa::detect();
+        // whole nanoseconds apart from the rest: no rounding builds up over long schedules
+        let (mut whole, mut rest) = (0_u64, 0.0_f64);
         loop {
-            let Self::Poisson = self;
-            let gap: f64 = Exp1.sample(&mut rng);
-            at_ns += gap * mean_gap_ns;
-            if at_ns >= length.get() as f64 {
-                return Ok(due);
+            gaps.fill(isa, &mut block);
+            for [gap] in block {
+                rest += gap;
+                let carry = rest.floor();
+                whole = whole.saturating_add(carry as u64);
+                rest -= carry;
+                if whole >= length.get() {
+                    return Ok(due);
+                }
+                due.push(Nanos::new(whole));
             }
-            due.push(Nanos::new(at_ns as u64));
         }
+    }
+
+    /// The coefficient of variation of a gap; infinite for Pareto up to alpha 2.
+    pub fn cv(&self) -> f64 {
+        match *self {
+            Self::Deterministic => 0.0,
+            Self::Poisson => 1.0,
+            Self::Lognormal { cv } | Self::Gamma { cv } | Self::Hyperexponential { cv } => cv,
+            Self::Erlang { stages } => 1.0 / f64::from(stages).sqrt(),
+            Self::Weibull { shape } => {
+                let squared = (ln_gamma(1.0 + 2.0 / shape) - 2.0 * ln_gamma(1.0 + 1.0 / shape)).exp() - 1.0;
+                squared.max(0.0).sqrt()
+            }
+            Self::Pareto { alpha } if alpha > 2.0 => 1.0 / (alpha * (alpha - 2.0)).sqrt(),
+            Self::Pareto { .. } => f64::INFINITY,
+            Self::Mmpp2 { ratio, share, burst } => {
+                let (m1, m2) = mmpp2(1.0, ratio, share, burst).gap_moments();
+                (m2 / (m1 * m1) - 1.0).max(0.0).sqrt()
+            }
+        }
+    }
+
+    /// Checks the parameters.
+    ///
+    /// # Errors
+    /// [`ArrivalError::Parameter`] names the first that is out of range.
+    pub fn check(&self) -> Result<(), ArrivalError> {
+        let check = |process, parameter, value: f64, good: bool, wanted| {
+            if value.is_finite() && good {
+                Ok(())
+            } else {
+                Err(ArrivalError::Parameter {
+                    process,
+                    parameter,
+                    wanted,
+                    value,
+                })
+            }
+        };
+        match *self {
+            Self::Deterministic | Self::Poisson => Ok(()),
+            Self::Lognormal { cv } => check("lognormal", "cv", cv, cv > 0.0 && cv <= 1e6, CV),
+            Self::Gamma { cv } => check("gamma", "cv", cv, cv > 0.0 && cv <= 100.0, CV_GAMMA),
+            Self::Erlang { stages } => check("erlang", "stages", f64::from(stages), stages > 0, "at least 1"),
+            Self::Weibull { shape } => check("weibull", "shape", shape, shape >= 0.1, SHAPE),
+            Self::Hyperexponential { cv } => check("hyperexponential", "cv", cv, cv >= 1.0, CV_HYPER),
+            Self::Pareto { alpha } => check("pareto", "alpha", alpha, alpha > 1.0, ALPHA),
+            Self::Mmpp2 { ratio, share, burst } => {
+                check("mmpp", "ratio", ratio, ratio > 1.0, RATIO)?;
+                check("mmpp", "share", share, share > 0.0 && share < 1.0, SHARE)?;
+                check("mmpp", "burst", burst, burst > 0.0, BURST)
+            }
+        }
+    }
+
+    /// The law of the gaps with this mean; the parameters must be in range.
+    pub(crate) fn law(&self, mean_ns: f64) -> Law {
+        match *self {
+            Self::Deterministic => Law::Constant { value_ns: mean_ns },
+            Self::Poisson => Law::Exponential { mean_ns },
+            Self::Lognormal { cv } => lognormal(mean_ns, cv),
+            Self::Gamma { cv } => Law::Gamma {
+                shape: 1.0 / (cv * cv),
+                scale_ns: mean_ns * cv * cv,
+            },
+            Self::Erlang { stages } => Law::Erlang {
+                shape: stages,
+                mean_of_one_ns: mean_ns / f64::from(stages),
+            },
+            Self::Weibull { shape } => Law::Weibull {
+                inverse_shape: 1.0 / shape,
+                scale_ns: mean_ns / ln_gamma(1.0 + 1.0 / shape).exp(),
+            },
+            Self::Hyperexponential { cv } => {
+                let c2 = cv * cv;
+                let share_first = 0.5 * (1.0 + ((c2 - 1.0) / (c2 + 1.0)).sqrt());
+                Law::Hyperexponential {
+                    share_first,
+                    first_ns: mean_ns / (2.0 * share_first),
+                    second_ns: mean_ns / (2.0 * (1.0 - share_first)),
+                }
+            }
+            Self::Pareto { alpha } => Law::Pareto {
+                inverse_alpha: 1.0 / alpha,
+                min_ns: mean_ns * (alpha - 1.0) / alpha,
+            },
+            Self::Mmpp2 { ratio, share, burst } => Law::Mmpp2(mmpp2(mean_ns, ratio, share, burst)),
+        }
+    }
+}
+
+const CV: &str = "a number above 0";
+const CV_GAMMA: &str = "a number above 0 and at most 100";
+const CV_HYPER: &str = "a number of at least 1";
+const SHAPE: &str = "a number of at least 0.1";
+const ALPHA: &str = "a number above 1, so that the mean is finite";
+const RATIO: &str = "a number above 1";
+const SHARE: &str = "a number between 0 and 1";
+const BURST: &str = "a number above 0";
+
+/// The lognormal law of this mean and coefficient of variation.
+pub(crate) fn lognormal(mean_ns: f64, cv: f64) -> Law {
+    let variance = (cv * cv).ln_1p();
+    Law::Lognormal {
+        mu: mean_ns.ln() - variance / 2.0,
+        sigma: variance.sqrt(),
+    }
+}
+
+fn mmpp2(mean_gap_ns: f64, ratio: f64, share: f64, burst: f64) -> Mmpp2 {
+    let calm = 1.0 / mean_gap_ns / (share * ratio + 1.0 - share);
+    let fast = calm * ratio;
+    let leave_burst = fast / burst;
+    Mmpp2 {
+        arrival_rates: [calm, fast],
+        leave_rates: [leave_burst * share / (1.0 - share), leave_burst],
+    }
+}
+
+impl Mmpp2 {
+    /// E[X] and E[X²] of the gap X between two arrivals: k! φ (−D₀)⁻ᵏ 1, with φ the phase
+    /// just after an arrival (Fischer and Meier-Hellstern 1993, section 2).
+    fn gap_moments(&self) -> (f64, f64) {
+        let [l0, l1] = self.arrival_rates;
+        let [q0, q1] = self.leave_rates;
+        let (w0, w1) = (q1 * l0, q0 * l1);
+        let phi = [w0 / (w0 + w1), w1 / (w0 + w1)];
+        let det = (l0 + q0) * (l1 + q1) - q0 * q1;
+        let solve = |b: [f64; 2]| {
+            [
+                ((l1 + q1) * b[0] + q0 * b[1]) / det,
+                (q1 * b[0] + (l0 + q0) * b[1]) / det,
+            ]
+        };
+        let x1 = solve([1.0, 1.0]);
+        let x2 = solve(x1);
+        let mean = phi[0] * x1[0] + phi[1] * x1[1];
+        (mean, 2.0 * (phi[0] * x2[0] + phi[1] * x2[1]))
+    }
+}
+
+impl FromStr for ArrivalProcess {
+    type Err = NotationError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut n = Notation::new(text, &[]);
+        let process = match n.name.as_str() {
+            "deterministic" | "uniform" => Self::Deterministic,
+            "poisson" => Self::Poisson,
+            "lognormal" => Self::Lognormal {
+                cv: n.like("lognormal:cv=2").number("cv", CV, |x| x > 0.0 && x <= 1e6)?,
+            },
+            "gamma" => Self::Gamma {
+                cv: n.like("gamma:cv=0.5").number("cv", CV_GAMMA, |x| x > 0.0 && x <= 100.0)?,
+            },
+            "erlang" => Self::Erlang {
+                stages: n.like("erlang:stages=4").whole("stages", 1)?,
+            },
+            "weibull" => Self::Weibull {
+                shape: n.like("weibull:shape=0.5").number("shape", SHAPE, |x| x >= 0.1)?,
+            },
+            "hyperexponential" => Self::Hyperexponential {
+                cv: n.like("hyperexponential:cv=3").number("cv", CV_HYPER, |x| x >= 1.0)?,
+            },
+            "pareto" => Self::Pareto {
+                alpha: n.like("pareto:alpha=2.5").number("alpha", ALPHA, |x| x > 1.0)?,
+            },
+            "mmpp" | "mmpp2" | "mmpp-2" => {
+                n.like("mmpp:ratio=10,share=0.1,burst=50");
+                Self::Mmpp2 {
+                    ratio: n.number("ratio", RATIO, |x| x > 1.0)?,
+                    share: n.number("share", SHARE, |x| x > 0.0 && x < 1.0)?,
+                    burst: n.number("burst", BURST, |x| x > 0.0)?,
+                }
+            }
+            _ => {
+                return Err(NotationError::Unknown {
+                    kind: "an arrival process",
+                    name: n.name,
+                    known: Self::NOTATION,
+                });
+            }
+        };
+        n.finish()?;
+        Ok(process)
+    }
+}
+
+impl fmt::Display for ArrivalProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deterministic => f.write_str("deterministic"),
+            Self::Poisson => f.write_str("poisson"),
+            Self::Lognormal { cv } => write!(f, "lognormal:cv={cv}"),
+            Self::Gamma { cv } => write!(f, "gamma:cv={cv}"),
+            Self::Erlang { stages } => write!(f, "erlang:stages={stages}"),
+            Self::Weibull { shape } => write!(f, "weibull:shape={shape}"),
+            Self::Hyperexponential { cv } => write!(f, "hyperexponential:cv={cv}"),
+            Self::Pareto { alpha } => write!(f, "pareto:alpha={alpha}"),
+            Self::Mmpp2 { ratio, share, burst } => {
+                write!(f, "mmpp:ratio={ratio},share={share},burst={burst}")
+            }
+        }
+    }
+}
+
+impl From<ArrivalProcess> for String {
+    fn from(process: ArrivalProcess) -> Self {
+        process.to_string()
+    }
+}
+
+impl TryFrom<String> for ArrivalProcess {
+    type Error = NotationError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_read_and_written_back() {
+        for text in [
+            "deterministic",
+            "poisson",
+            "lognormal:cv=2",
+            "gamma:cv=0.5",
+            "erlang:stages=4",
+            "weibull:shape=0.5",
+            "hyperexponential:cv=3",
+            "pareto:alpha=2.5",
+            "mmpp:ratio=10,share=0.1,burst=50",
+        ] {
+            let process: ArrivalProcess = text.parse().unwrap();
+            assert_eq!(process.to_string(), text);
+            assert!(ArrivalProcess::NOTATION.contains(text));
+        }
+    }
+
+    #[test]
+    fn errors_in_text_say_what_would_be_right() {
+        let error = |text: &str| text.parse::<ArrivalProcess>().unwrap_err().to_string();
+        assert!(error("posson").contains("`posson` is not an arrival process; known are: det"));
+        assert_eq!(error("lognormal"), "`lognormal` lacks `cv`; write e.g. `lognormal:cv=2`");
+        assert_eq!(
+            error("lognormal:cv=nan"),
+            "in `lognormal:cv=nan`, `cv` must be a number above 0, not `nan`"
+        );
+        assert_eq!(
+            error("weibull:shape=1,cv=2"),
+            "`weibull:shape=1,cv=2` has no parameter `cv`; write e.g. `weibull:shape=0.5`"
+        );
+    }
+
+    #[test]
+    fn a_rate_or_a_parameter_out_of_range_is_refused() {
+        let second = Nanos::from_secs(1);
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(ArrivalProcess::Poisson.schedule(rate, second, 1).is_err());
+        }
+        let bad = ArrivalProcess::Pareto { alpha: 1.0 };
+        let error = bad.schedule(10.0, second, 1).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "alpha of pareto arrivals must be a number above 1, so that the mean is finite, not 1"
+        );
+    }
+
+    /// Rate and gaps' variation of schedules, against the formulas, by standard errors
+    /// from blocks (gaps of the Markov-modulated process are correlated).
+    #[test]
+    fn schedules_have_the_mean_and_the_variation_they_say() {
+        for text in [
+            "poisson",
+            "lognormal:cv=1.5",
+            "gamma:cv=0.5",
+            "gamma:cv=2",
+            "erlang:stages=4",
+            "weibull:shape=0.7",
+            "weibull:shape=2",
+            "hyperexponential:cv=3",
+            "pareto:alpha=6",
+            "mmpp:ratio=8,share=0.2,burst=10",
+        ] {
+            let process: ArrivalProcess = text.parse().unwrap();
+            let due = process.schedule(1e5, Nanos::from_secs(20), 42).unwrap();
+            let gaps: Vec<f64> = due.windows(2).map(|w| (w[1] - w[0]).get() as f64 / 1e4).collect();
+            let want = [1.0, 1.0 + process.cv().powi(2)];
+            for (power, want) in [1, 2].into_iter().zip(want) {
+                let blocks: Vec<f64> = gaps
+                    .chunks_exact(gaps.len() / 40)
+                    .map(|b| b.iter().map(|g| g.powi(power)).sum::<f64>() / b.len() as f64)
+                    .collect();
+                let n = blocks.len() as f64;
+                let mean = blocks.iter().sum::<f64>() / n;
+                let variance = blocks.iter().map(|b| (b - mean).powi(2)).sum::<f64>() / (n - 1.0);
+                let z = (mean - want) / (variance / n).sqrt();
+                assert!(z.abs() < 4.0, "{text}: E[gap^{power}] = {mean}, not {want} (z = {z})");
+            }
+        }
+    }
+
+    #[test]
+    fn equal_gaps_are_equal() {
+        let due = ArrivalProcess::Deterministic
+            .schedule(1e6, Nanos::from_millis(1), 9)
+            .unwrap();
+        assert_eq!(due.len(), 999);
+        assert!(due.iter().enumerate().all(|(i, t)| t.get() == 1_000 * (i as u64 + 1)));
     }
 }

@@ -1,0 +1,285 @@
+//! Queueing disciplines: which worker takes which request when.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use taillab_model::Nanos;
+
+use crate::notation::{Notation, NotationError};
+use crate::service::Service;
+
+/// How waiting requests and workers find each other.
+///
+/// In text (and in JSON) `fifo`, `power-of-d:d=2`, … as [`Discipline::NOTATION`] says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Discipline {
+    /// One queue, the oldest request first.
+    Fifo,
+    /// One queue, the newest request first; a request in service is not interrupted.
+    Lifo,
+    /// One queue, any waiting request with equal probability.
+    RandomRequest,
+    /// One queue per worker; each request goes to a worker at random.
+    RandomWorker,
+    /// One queue per worker; requests go to the workers in turn.
+    RoundRobin,
+    /// One queue per worker; each request joins a queue with the fewest requests
+    /// (those in service included), at random among equals.
+    JoinShortestQueue,
+    /// Like [`Discipline::JoinShortestQueue`], among `d` different workers drawn at random.
+    PowerOfD {
+        /// How many workers are looked at, at least 1.
+        d: u32,
+    },
+    /// Each request belongs to one of `connections` (equally likely), and each
+    /// connection to a worker for good: nginx, memcached over TCP.
+    Static {
+        /// The number of connections.
+        connections: u32,
+        /// How the connections came to the workers.
+        assignment: Assignment,
+    },
+    /// One queue per worker, requests go to a worker at random; a worker without
+    /// requests takes the oldest one from the next worker that has any, starting at random.
+    WorkStealing {
+        /// Extra service time of a request that was taken from another worker.
+        cost: Nanos,
+    },
+    /// All requests present share the workers equally, none gets more than one worker.
+    ProcessorSharing,
+    /// What a fair scheduler does: each request runs for at most `quantum`, then goes to
+    /// the end of the queue if others wait.
+    TimeSliced {
+        /// The longest uninterrupted run.
+        quantum: Nanos,
+        /// The cost of changing to another request.
+        switch: Nanos,
+    },
+    /// First in, first out, with a background class of its own Poisson arrivals; the
+    /// favoured class interrupts the other, which resumes later.
+    Priority {
+        /// The share of the workers' capacity that the background class asks for; it
+        /// comes on top of the utilisation by requests.
+        background: f64,
+        /// Service times of the background class.
+        service: Service,
+        /// Who goes first.
+        first: Class,
+    },
+}
+
+/// How connections were assigned to workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assignment {
+    /// In turn: as even as possible (memcached).
+    RoundRobin,
+    /// Each at random: uneven (`SO_REUSEPORT`); drawn anew in each replication.
+    Random,
+}
+
+/// The two classes of [`Discipline::Priority`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The requests that are measured.
+    Requests,
+    /// The work that is in their way.
+    Background,
+}
+
+impl Discipline {
+    /// The notation in text, for help and error messages.
+    pub const NOTATION: &str = "fifo, lifo, random-request, random-worker, round-robin, jsq, \
+        power-of-d:d=2, static:connections=64,assign=round-robin, \
+        static:connections=64,assign=random, work-stealing:cost=1us, ps, \
+        time-sliced:quantum=1ms,switch=2us, \
+        priority:background=0.1,first=background,service=exponential:1ms";
+
+    /// Whether a worker can be idle while a request waits for another worker.
+    pub fn has_own_queues(&self) -> bool {
+        matches!(
+            self,
+            Self::RandomWorker
+                | Self::RoundRobin
+                | Self::JoinShortestQueue
+                | Self::PowerOfD { .. }
+                | Self::Static { .. }
+        )
+    }
+}
+
+impl FromStr for Discipline {
+    type Err = NotationError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut n = Notation::new(text, &["service"]);
+        let discipline = match n.name.as_str() {
+            "fifo" | "fcfs" => Self::Fifo,
+            "lifo" | "lcfs" => Self::Lifo,
+            "random-request" | "ros" => Self::RandomRequest,
+            "random-worker" | "rw" => Self::RandomWorker,
+            "round-robin" | "rr" => Self::RoundRobin,
+            "jsq" | "join-shortest-queue" => Self::JoinShortestQueue,
+            "power-of-d" => Self::PowerOfD {
+                d: n.like("power-of-d:d=2").whole("d", 1)?,
+            },
+            "po2" | "power-of-two" => Self::PowerOfD { d: 2 },
+            "static" => {
+                n.like("static:connections=64,assign=round-robin");
+                let connections = n.whole("connections", 1)?;
+                let assignment = if n.has_more() {
+                    match n.text_of("assign")? {
+                        "round-robin" => Assignment::RoundRobin,
+                        "random" => Assignment::Random,
+                        other => return Err(n.bad_value("assign", "`round-robin` or `random`", other)),
+                    }
+                } else {
+                    Assignment::RoundRobin
+                };
+                Self::Static {
+                    connections,
+                    assignment,
+                }
+            }
+            "work-stealing" => Self::WorkStealing {
+                cost: if n.like("work-stealing:cost=1us").has_more() {
+                    n.length_or_zero("cost")?
+                } else {
+                    Nanos::ZERO
+                },
+            },
+            "ps" | "processor-sharing" => Self::ProcessorSharing,
+            "time-sliced" => {
+                n.like("time-sliced:quantum=1ms,switch=2us");
+                Self::TimeSliced {
+                    quantum: n.length("quantum")?,
+                    switch: if n.has_more() {
+                        n.length_or_zero("switch")?
+                    } else {
+                        Nanos::ZERO
+                    },
+                }
+            }
+            "priority" => {
+                n.like("priority:background=0.1,first=background,service=exponential:1ms");
+                let background =
+                    n.number("background", "a number between 0 and 1", |x| x > 0.0 && x < 1.0)?;
+                let first = match n.text_of("first")? {
+                    "background" => Class::Background,
+                    "requests" => Class::Requests,
+                    other => return Err(n.bad_value("first", "`background` or `requests`", other)),
+                };
+                Self::Priority {
+                    background,
+                    service: n.text_of("service")?.parse()?,
+                    first,
+                }
+            }
+            _ => {
+                return Err(NotationError::Unknown {
+                    kind: "a discipline",
+                    name: n.name,
+                    known: Self::NOTATION,
+                });
+            }
+        };
+        n.finish()?;
+        Ok(discipline)
+    }
+}
+
+impl fmt::Display for Discipline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |t: &Nanos| t.to_exact_string();
+        match self {
+            Self::Fifo => f.write_str("fifo"),
+            Self::Lifo => f.write_str("lifo"),
+            Self::RandomRequest => f.write_str("random-request"),
+            Self::RandomWorker => f.write_str("random-worker"),
+            Self::RoundRobin => f.write_str("round-robin"),
+            Self::JoinShortestQueue => f.write_str("jsq"),
+            Self::PowerOfD { d } => write!(f, "power-of-d:d={d}"),
+            Self::Static {
+                connections,
+                assignment,
+            } => {
+                let assign = match assignment {
+                    Assignment::RoundRobin => "round-robin",
+                    Assignment::Random => "random",
+                };
+                write!(f, "static:connections={connections},assign={assign}")
+            }
+            Self::WorkStealing { cost } => write!(f, "work-stealing:cost={}", text(cost)),
+            Self::ProcessorSharing => f.write_str("ps"),
+            Self::TimeSliced { quantum, switch } => {
+                write!(f, "time-sliced:quantum={},switch={}", text(quantum), text(switch))
+            }
+            Self::Priority {
+                background,
+                service,
+                first,
+            } => {
+                let first = match first {
+                    Class::Requests => "requests",
+                    Class::Background => "background",
+                };
+                write!(f, "priority:background={background},first={first},service={service}")
+            }
+        }
+    }
+}
+
+impl From<Discipline> for String {
+    fn from(discipline: Discipline) -> Self {
+        discipline.to_string()
+    }
+}
+
+impl TryFrom<String> for Discipline {
+    type Error = NotationError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_read_and_written_back() {
+        for text in [
+            "fifo",
+            "lifo",
+            "random-request",
+            "random-worker",
+            "round-robin",
+            "jsq",
+            "power-of-d:d=2",
+            "static:connections=64,assign=round-robin",
+            "static:connections=64,assign=random",
+            "work-stealing:cost=1us",
+            "ps",
+            "time-sliced:quantum=1ms,switch=2us",
+            "priority:background=0.1,first=background,service=exponential:1ms",
+        ] {
+            let discipline: Discipline = text.parse().unwrap();
+            assert_eq!(discipline.to_string(), text);
+            assert!(Discipline::NOTATION.contains(text), "{text}");
+        }
+        let nested = "priority:0.2,requests,service=lognormal:50us,cv=2";
+        let nested: Discipline = nested.parse().unwrap();
+        assert!(nested.to_string().ends_with("service=lognormal:50us,cv=2"));
+    }
+
+    #[test]
+    fn errors_in_text_say_what_would_be_right() {
+        let error = |text: &str| text.parse::<Discipline>().unwrap_err().to_string();
+        assert!(error("filo").starts_with("`filo` is not a discipline; known are: fifo, lifo"));
+        assert!(error("power-of-d:0").contains("a whole number of at least 1"));
+        assert!(error("static:64,assign=even").contains("`round-robin` or `random`"));
+        assert!(error("fifo:2").contains("has no parameter `2`"));
+    }
+}

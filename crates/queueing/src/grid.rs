@@ -1,0 +1,63 @@
+//! The time grid: every random length is rounded to a power of two of a nanosecond.
+//!
+//! A double adds, subtracts and compares multiples of one power of two without any
+//! rounding while they stay below 2⁵³ of it. So the kernels, which do nothing else,
+//! are exact: two kernels that must agree do so to the last bit, whatever order they
+//! calculate in, and whole nanoseconds stay whole. With the usual grid of 2⁻¹⁰ ns
+//! the range is over two hours, counted from an origin that moves along.
+
+/// A power of two of a nanosecond.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Grid {
+    /// log₂ of the unit in nanoseconds.
+    exponent: i32,
+}
+
+impl Grid {
+    /// The grid for gaps of this mean: 2⁻¹⁰ ns, or 2⁻¹⁶ of the mean where that is finer.
+    ///
+    /// Rounding to it is unbiased and far below any sampling error.
+    pub(crate) fn for_mean_gap(mean_gap_ns: f64) -> Self {
+        let of_gap = mean_gap_ns.max(f64::MIN_POSITIVE).log2().floor() as i32 - 16;
+        Self {
+            exponent: of_gap.clamp(-40, -10),
+        }
+    }
+
+    /// Adding and subtracting this number rounds to the grid.
+    pub(crate) fn rounder(self) -> f64 {
+        1.5 * 2.0_f64.powi(52 + self.exponent)
+    }
+
+    /// `x_ns` rounded to the grid.
+    pub(crate) fn round(self, x_ns: f64) -> f64 {
+        (x_ns + self.rounder()) - self.rounder()
+    }
+
+    /// Times beyond this need a new origin: there is still room for waits four times as long.
+    pub(crate) fn horizon_ns(self) -> f64 {
+        2.0_f64.powi(50 + self.exponent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_goes_to_the_nearest_multiple_and_keeps_whole_nanoseconds() {
+        let grid = Grid::for_mean_gap(12_500.0);
+        assert_eq!(grid.round(1.000_4), 1.0);
+        assert_eq!(grid.round(0.000_6), 1.0 / 1024.0);
+        for whole in [0.0, 1.0, 50_000.0, 123_456_789.0] {
+            assert_eq!(grid.round(whole), whole);
+        }
+    }
+
+    #[test]
+    fn short_gaps_get_a_finer_grid() {
+        let grid = Grid::for_mean_gap(0.8);
+        assert!(grid.round(0.8) != 0.0);
+        assert!((grid.round(0.8) / 0.8 - 1.0).abs() < 2e-5);
+    }
+}

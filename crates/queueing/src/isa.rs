@@ -1,0 +1,113 @@
+//! Which vector instructions a kernel may use, found out when the program starts.
+//!
+//! Each hot loop is written once, in plain Rust over fixed lanes, and compiled several
+//! times for wider vectors. No loop uses a fused multiply-add and each lane is
+//! computed by itself, so every version gives the same bits.
+
+/// A set of vector instructions that this processor has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isa(Level);
+
+// Private: a value beyond `Baseline` is proof that the processor has the features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Baseline,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Isa {
+    /// The instructions that every processor of the compiled-for kind has.
+    pub const BASELINE: Self = Self(Level::Baseline);
+
+    /// The widest vectors of this processor.
+    pub fn detect() -> Self {
+        Self::available().pop().unwrap_or(Self::BASELINE)
+    }
+
+    /// All that this processor can run, the widest last.
+    pub fn available() -> Vec<Self> {
+        #[allow(unused_mut)]
+        let mut all = vec![Self::BASELINE];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx2") {
+                all.push(Self(Level::Avx2));
+                if is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                {
+                    all.push(Self(Level::Avx512));
+                }
+            }
+        }
+        all
+    }
+
+    pub(crate) fn level(self) -> Level {
+        self.0
+    }
+
+    /// The name of the instruction set, for reports.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Level::Baseline => "baseline",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "avx512",
+        }
+    }
+}
+
+/// Compiles one function for each instruction set and picks one at the call.
+///
+/// The function gets a first parameter `isa`; constant parameters stand in brackets
+/// after the name: `fn f[const N: usize](x: &mut [f64; N]) { … }`.
+macro_rules! multiversion {
+    ($(
+        $(#[$meta:meta])*
+        $vis:vis fn $name:ident $([$(const $g:ident : $gt:ty),+])? (
+            $($arg:ident : $ty:ty),* $(,)?
+        ) $(-> $ret:ty)? $body:block
+    )*) => {$(
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name $(<$(const $g: $gt),+>)? (
+            isa: $crate::isa::Isa, $($arg: $ty),*
+        ) $(-> $ret)? {
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            fn body $(<$(const $g: $gt),+>)? ($($arg: $ty),*) $(-> $ret)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,avx2")]
+            #[allow(clippy::too_many_arguments)]
+            fn avx512 $(<$(const $g: $gt),+>)? ($($arg: $ty),*) $(-> $ret)? {
+                body $(::<$($g),+>)? ($($arg),*)
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2")]
+            #[allow(clippy::too_many_arguments)]
+            fn avx2 $(<$(const $g: $gt),+>)? ($($arg: $ty),*) $(-> $ret)? {
+                body $(::<$($g),+>)? ($($arg),*)
+            }
+
+            match isa.level() {
+                $crate::isa::Level::Baseline => body $(::<$($g),+>)? ($($arg),*),
+                // SAFETY: an `Isa` of this level is only made after the processor
+                // was seen to have these features.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Level::Avx2 => unsafe { avx2 $(::<$($g),+>)? ($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Level::Avx512 => unsafe { avx512 $(::<$($g),+>)? ($($arg),*) },
+            }
+        }
+    )*};
+}
+pub(crate) use multiversion;

@@ -1,0 +1,103 @@
+//! A queue for each worker and a worker for each request, at random: per-worker Lindley
+//! recursions W' = max(W + S − gap, 0).
+
+use super::{Finished, Kernel};
+use crate::isa::{Isa, multiversion};
+use crate::random::lanes::{LaneRng, fill_bits};
+use crate::random::law::index_below;
+
+pub(super) struct Assigned<const L: usize> {
+    /// When each worker is free: worker by worker, each with all lanes.
+    free_at: Vec<[f64; L]>,
+    /// The worker of each connection in each lane; empty: each request goes anywhere.
+    connections: Option<[Vec<u32>; L]>,
+    choices: LaneRng<L>,
+    bits: Vec<[u64; L]>,
+    indices: Vec<[u32; L]>,
+}
+
+impl<const L: usize> Assigned<L> {
+    pub(super) fn random(workers: usize, choices: LaneRng<L>) -> Self {
+        Self {
+            free_at: vec![[0.0; L]; workers],
+            connections: None,
+            choices,
+            bits: Vec::new(),
+            indices: Vec::new(),
+        }
+    }
+
+    pub(super) fn by_connection(
+        workers: usize,
+        connections: [Vec<u32>; L],
+        choices: LaneRng<L>,
+    ) -> Self {
+        Self {
+            connections: Some(connections),
+            ..Self::random(workers, choices)
+        }
+    }
+}
+
+impl<const L: usize> Kernel<L> for Assigned<L> {
+    fn name(&self) -> &'static str {
+        "Lindley recursion per worker"
+    }
+
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    fn advance(
+        &mut self,
+        isa: Isa,
+        arrivals: &[[f64; L]],
+        services: &[[f64; L]],
+        out: &mut Finished,
+    ) {
+        let rows = arrivals.len();
+        self.bits.resize(rows, [0; L]);
+        self.indices.resize(rows, [0; L]);
+        fill_bits(isa, &mut self.choices, &mut self.bits);
+        let choices = match &self.connections {
+            None => self.free_at.len(),
+            Some(maps) => maps[0].len(),
+        };
+        let indices = self.indices.as_flattened_mut();
+        below(isa, self.bits.as_flattened(), choices as u64, indices);
+        if let Some(maps) = &self.connections {
+            for row in &mut self.indices {
+                for (index, map) in row.iter_mut().zip(maps) {
+                    *index = map[*index as usize];
+                }
+            }
+        }
+        let waits = out.rows::<L>(rows);
+        let free_at = self.free_at.as_flattened_mut();
+        for (row, wait) in waits.iter_mut().enumerate() {
+            let (a, s, to) = (&arrivals[row], &services[row], &self.indices[row]);
+            for lane in 0..L {
+                let slot = &mut free_at[to[lane] as usize * L + lane];
+                let start = if a[lane] > *slot { a[lane] } else { *slot };
+                wait[lane] = start - a[lane];
+                *slot = start + s[lane];
+            }
+        }
+    }
+
+    fn rebase(&mut self, by: &[f64; L]) {
+        for row in &mut self.free_at {
+            for (free_at, by) in row.iter_mut().zip(by) {
+                *free_at -= by;
+            }
+        }
+    }
+}
+
+multiversion! {
+    fn below(bits: &[u64], n: u64, indices: &mut [u32]) {
+        for (index, bits) in indices.iter_mut().zip(bits) {
+            *index = index_below(*bits, n) as u32;
+        }
+    }
+}

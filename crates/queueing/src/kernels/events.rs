@@ -1,0 +1,282 @@
+//! The general event loop: every non-preemptive discipline, workers of different speed,
+//! workers that are away at times. Slower than the special kernels, and written to be
+//! obviously right: they are tested against it.
+
+use std::collections::VecDeque;
+
+use super::Finished;
+use super::per_lane::LaneQueue;
+use super::shortest_queue::{shortest, stretch};
+use crate::discipline::Discipline;
+use crate::grid::Grid;
+use crate::random::law::index_below;
+use crate::unavailable::{Absences, Unavailable};
+
+/// What the event loop is to follow.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    pub(crate) discipline: Discipline,
+    pub(crate) workers: usize,
+    /// The factor of each worker's service times; empty when all are 1.
+    pub(crate) slowdown: Vec<f64>,
+    pub(crate) unavailable: Vec<Unavailable>,
+    /// The worker of each connection.
+    pub(crate) connections: Vec<u32>,
+    pub(crate) grid: Grid,
+    /// The n-th service to start takes the n-th service time, as the matching kernel
+    /// has it; else a service time belongs to its request.
+    pub(crate) services_by_start: bool,
+}
+
+/// A request that was served.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Served {
+    pub(crate) id: u64,
+    pub(crate) arrival: f64,
+    pub(crate) start: f64,
+    pub(crate) departure: f64,
+    pub(crate) worker: usize,
+}
+
+pub(crate) struct EventQueue {
+    rules: Rules,
+    workers: Vec<Worker>,
+    /// Requests of the one queue.
+    waiting: VecDeque<Request>,
+    /// Requests in the queues of their own workers that may still be stolen.
+    stealable: usize,
+    /// What belongs to the next services to start: choices, and service times by start.
+    choices: VecDeque<u64>,
+    services: VecDeque<f64>,
+    now: f64,
+    arrived: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    id: u64,
+    arrival: f64,
+    service: f64,
+}
+
+struct Worker {
+    free_at: f64,
+    slowdown: f64,
+    absences: Absences,
+    /// Of disciplines with a queue per worker: when the requests present depart.
+    departures: VecDeque<f64>,
+    /// Of work stealing: the worker's own waiting requests.
+    queue: VecDeque<Request>,
+}
+
+impl EventQueue {
+    pub(crate) fn new(rules: &Rules) -> Self {
+        let workers = (0..rules.workers)
+            .map(|k| Worker {
+                free_at: 0.0,
+                slowdown: rules.slowdown.get(k).copied().unwrap_or(1.0),
+                absences: Absences::of(k, &rules.unavailable),
+                departures: VecDeque::new(),
+                queue: VecDeque::new(),
+            })
+            .collect();
+        Self {
+            rules: rules.clone(),
+            workers,
+            waiting: VecDeque::new(),
+            stealable: 0,
+            choices: VecDeque::new(),
+            services: VecDeque::new(),
+            now: 0.0,
+            arrived: 0,
+        }
+    }
+
+    /// Everything up to the arrival, and the arrival; `pinned` names its worker.
+    pub(crate) fn request(
+        &mut self,
+        at: f64,
+        service: f64,
+        choice: u64,
+        pinned: Option<usize>,
+        served: &mut impl FnMut(Served),
+    ) {
+        self.start_until(at, served);
+        self.now = at;
+        let request = Request {
+            id: self.arrived,
+            arrival: at,
+            service,
+        };
+        self.arrived += 1;
+        if let Some(k) = pinned.or_else(|| self.own_worker(at, choice)) {
+            served(self.serve(k, request, at));
+            return;
+        }
+        self.choices.push_back(choice);
+        self.services.push_back(service);
+        if let Discipline::WorkStealing { .. } = self.rules.discipline {
+            let k = index_below(choice, self.workers.len() as u64) as usize;
+            self.workers[k].queue.push_back(request);
+            self.stealable += 1;
+        } else {
+            self.waiting.push_back(request);
+        }
+        self.start_until(at, served);
+    }
+
+    /// The worker whose queue an arrival joins at once, where each has its own.
+    fn own_worker(&mut self, at: f64, choice: u64) -> Option<usize> {
+        let n = self.workers.len();
+        match self.rules.discipline {
+            Discipline::RandomWorker => Some(index_below(choice, n as u64) as usize),
+            Discipline::RoundRobin => Some(((self.arrived - 1) % n as u64) as usize),
+            Discipline::Static { .. } => {
+                let connections = &self.rules.connections;
+                Some(connections[index_below(choice, connections.len() as u64) as usize] as usize)
+            }
+            Discipline::JoinShortestQueue => {
+                Some(shortest(n, choice, |k| self.workers[k].present(at)))
+            }
+            Discipline::PowerOfD { d } if (d as usize) < n => {
+                let mut left: Vec<usize> = (0..n).collect();
+                let mut drawn = Vec::new();
+                let mut bits = choice;
+                for _ in 0..d {
+                    drawn.push(left.remove(index_below(bits, left.len() as u64) as usize));
+                    bits = stretch(bits);
+                }
+                drawn.sort_unstable();
+                let i = shortest(drawn.len(), bits, |i| self.workers[drawn[i]].present(at));
+                Some(drawn[i])
+            }
+            Discipline::PowerOfD { .. } => {
+                Some(shortest(n, choice, |k| self.workers[k].present(at)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Starts every service that can start up to `until`.
+    fn start_until(&mut self, until: f64, served: &mut impl FnMut(Served)) {
+        while !self.waiting.is_empty() || self.stealable > 0 {
+            // the worker that can take a request first; of equals the one idle longest
+            let mut first = (f64::INFINITY, f64::INFINITY, 0);
+            for (k, worker) in self.workers.iter().enumerate() {
+                let ready = worker.absences.ready(worker.free_at.max(self.now));
+                if (ready, worker.free_at) < (first.0, first.1) {
+                    first = (ready, worker.free_at, k);
+                }
+            }
+            let (start, _, k) = first;
+            if start > until {
+                return;
+            }
+            self.now = start;
+            let choice = self.choices.pop_front().unwrap_or(0);
+            let by_start = self.services.pop_front();
+            let Some(mut request) = self.pick(k, choice) else {
+                return;
+            };
+            if self.rules.services_by_start {
+                request.service = by_start.unwrap_or(request.service);
+            }
+            served(self.serve(k, request, start));
+        }
+    }
+
+    /// The request that worker `k` takes; it is one that waits.
+    fn pick(&mut self, k: usize, choice: u64) -> Option<Request> {
+        match self.rules.discipline {
+            Discipline::Lifo => self.waiting.pop_back(),
+            Discipline::RandomRequest => {
+                let i = index_below(choice, self.waiting.len() as u64);
+                self.waiting.swap_remove_back(i as usize)
+            }
+            Discipline::WorkStealing { cost } => {
+                self.stealable -= 1;
+                if let Some(own) = self.workers[k].queue.pop_front() {
+                    return Some(own);
+                }
+                let n = self.workers.len();
+                // the lower half of the bits: the upper chose the queue
+                let from = index_below(choice << 32, n as u64) as usize;
+                let victim = (from..from + n).map(|v| v % n).find(|v| !self.workers[*v].queue.is_empty())?;
+                let mut stolen = self.workers[victim].queue.pop_front()?;
+                stolen.service += cost.get() as f64;
+                Some(stolen)
+            }
+            _ => self.waiting.pop_front(),
+        }
+    }
+
+    /// Serves `request` on worker `k`, not before `from`.
+    fn serve(&mut self, k: usize, request: Request, from: f64) -> Served {
+        let grid = self.rules.grid;
+        let worker = &mut self.workers[k];
+        let work = if worker.slowdown == 1.0 {
+            request.service
+        } else {
+            grid.round(request.service * worker.slowdown)
+        };
+        let start = worker.absences.ready(worker.free_at.max(from));
+        let departure = worker.absences.finish(start, work);
+        worker.free_at = departure;
+        worker.departures.push_back(departure);
+        while worker.departures.front().is_some_and(|d| *d <= request.arrival) {
+            worker.departures.pop_front();
+        }
+        Served {
+            id: request.id,
+            arrival: request.arrival,
+            start,
+            departure,
+            worker: k,
+        }
+    }
+
+    /// Serves all that is left.
+    pub(crate) fn serve_rest(&mut self, served: &mut impl FnMut(Served)) {
+        self.start_until(f64::MAX, served);
+    }
+}
+
+impl Worker {
+    fn present(&mut self, at: f64) -> usize {
+        while self.departures.front().is_some_and(|d| *d <= at) {
+            self.departures.pop_front();
+        }
+        self.departures.len()
+    }
+}
+
+impl LaneQueue for EventQueue {
+    const NAME: &'static str = "event loop";
+
+    fn arrive(&mut self, at: f64, service: f64, choice: u64, out: &mut Finished) {
+        self.request(at, service, choice, None, &mut |s| {
+            out.push(s.start - s.arrival, s.departure - s.start);
+        });
+    }
+
+    fn drain(&mut self, out: &mut Finished) {
+        self.serve_rest(&mut |s| out.push(s.start - s.arrival, s.departure - s.start));
+    }
+
+    fn rebase(&mut self, by: f64) {
+        self.now -= by;
+        for request in &mut self.waiting {
+            request.arrival -= by;
+        }
+        for worker in &mut self.workers {
+            worker.free_at -= by;
+            worker.absences.rebase(by);
+            for departure in &mut worker.departures {
+                *departure -= by;
+            }
+            for request in &mut worker.queue {
+                request.arrival -= by;
+            }
+        }
+    }
+}

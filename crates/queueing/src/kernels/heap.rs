@@ -1,0 +1,73 @@
+//! FIFO over many workers: the times at which they become free in a binary heap.
+
+use super::{Finished, Kernel};
+use crate::isa::Isa;
+
+pub(super) struct Heap<const L: usize> {
+    /// Of each lane a heap with the earliest time on top.
+    lanes: [Vec<f64>; L],
+}
+
+impl<const L: usize> Heap<L> {
+    pub(super) fn new(workers: usize) -> Self {
+        Self {
+            lanes: std::array::from_fn(|_| vec![0.0; workers]),
+        }
+    }
+}
+
+/// Puts `time` in place of the top and restores the heap.
+fn replace_top(heap: &mut [f64], time: f64) {
+    let mut hole = 0;
+    loop {
+        let mut child = 2 * hole + 1;
+        if child >= heap.len() {
+            break;
+        }
+        // without a branch: which of the two is earlier cannot be predicted
+        if child + 1 < heap.len() {
+            child += usize::from(heap[child + 1] < heap[child]);
+        }
+        if heap[child] >= time {
+            break;
+        }
+        heap[hole] = heap[child];
+        hole = child;
+    }
+    heap[hole] = time;
+}
+
+impl<const L: usize> Kernel<L> for Heap<L> {
+    fn name(&self) -> &'static str {
+        "heap of free times"
+    }
+
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    fn advance(
+        &mut self,
+        _isa: Isa,
+        arrivals: &[[f64; L]],
+        services: &[[f64; L]],
+        out: &mut Finished,
+    ) {
+        let waits = out.rows::<L>(arrivals.len());
+        for (lane, heap) in self.lanes.iter_mut().enumerate() {
+            for (row, wait) in waits.iter_mut().enumerate() {
+                let start = arrivals[row][lane].max(heap[0]);
+                wait[lane] = start - arrivals[row][lane];
+                replace_top(heap, start + services[row][lane]);
+            }
+        }
+    }
+
+    fn rebase(&mut self, by: &[f64; L]) {
+        for (heap, by) in self.lanes.iter_mut().zip(by) {
+            for time in heap {
+                *time -= by;
+            }
+        }
+    }
+}

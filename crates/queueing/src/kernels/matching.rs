@@ -1,0 +1,143 @@
+//! LIFO and random order over one queue, without following the workers.
+//!
+//! Who is served next does not change when a service starts, as long as the choice does
+//! not look at service times: the starts are those of FIFO, whatever the order. So
+//! a FIFO kernel gives the starts, and each start is matched with the request that the
+//! discipline picks among those waiting. The n-th service to start takes the n-th
+//! service time; as service times are independent, that is the same queue.
+
+use std::collections::VecDeque;
+
+use super::{Finished, Kernel};
+use crate::isa::Isa;
+use crate::random::lanes::{LaneRng, fill_bits};
+use crate::random::law::index_below;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pick {
+    Newest,
+    Random,
+}
+
+pub(super) struct Matching<const L: usize> {
+    fifo: Box<dyn Kernel<L>>,
+    pick: Pick,
+    lanes: [Lane; L],
+    choices: LaneRng<L>,
+    bits: Vec<[u64; L]>,
+    fifo_out: Finished,
+}
+
+#[derive(Default)]
+struct Lane {
+    /// Starts that lie ahead, in order; as many as requests wait.
+    starts: VecDeque<Start>,
+    /// When those who wait arrived.
+    waiting: Vec<f64>,
+}
+
+#[derive(Clone, Copy)]
+struct Start {
+    at: f64,
+    service: f64,
+    choice: u64,
+}
+
+impl<const L: usize> Matching<L> {
+    pub(super) fn new(fifo: Box<dyn Kernel<L>>, pick: Pick, choices: LaneRng<L>) -> Self {
+        Self {
+            fifo,
+            pick,
+            lanes: std::array::from_fn(|_| Lane::default()),
+            choices,
+            bits: Vec::new(),
+            fifo_out: Finished::default(),
+        }
+    }
+}
+
+impl Lane {
+    /// Lets all services start that do so up to `until`.
+    #[inline(always)]
+    fn start_until(&mut self, until: f64, pick: Pick, out: &mut Finished) {
+        while let Some(start) = self.starts.front().copied() {
+            if start.at > until {
+                break;
+            }
+            self.starts.pop_front();
+            let arrival = match pick {
+                Pick::Newest => self.waiting.pop(),
+                Pick::Random => {
+                    let n = self.waiting.len() as u64;
+                    Some(self.waiting.swap_remove(index_below(start.choice, n) as usize))
+                }
+            };
+            if let Some(arrival) = arrival {
+                out.push(start.at - arrival, start.service);
+            }
+        }
+    }
+}
+
+impl<const L: usize> Kernel<L> for Matching<L> {
+    fn name(&self) -> &'static str {
+        match self.pick {
+            Pick::Newest => "matched starts, newest first",
+            Pick::Random => "matched starts, random order",
+        }
+    }
+
+    fn in_order(&self) -> bool {
+        false
+    }
+
+    fn advance(
+        &mut self,
+        isa: Isa,
+        arrivals: &[[f64; L]],
+        services: &[[f64; L]],
+        out: &mut Finished,
+    ) {
+        self.fifo.advance(isa, arrivals, services, &mut self.fifo_out);
+        self.bits.resize(arrivals.len(), [0; L]);
+        if self.pick == Pick::Random {
+            fill_bits(isa, &mut self.choices, &mut self.bits);
+        }
+        let waits = self.fifo_out.waits.as_chunks::<L>().0;
+        let pick = self.pick;
+        for (lane, state) in self.lanes.iter_mut().enumerate() {
+            for (row, a) in arrivals.iter().enumerate() {
+                let (at, service, wait) = (a[lane], services[row][lane], waits[row][lane]);
+                state.start_until(at, pick, out);
+                if wait == 0.0 {
+                    out.push(0.0, service);
+                } else {
+                    state.starts.push_back(Start {
+                        at: at + wait,
+                        service,
+                        choice: self.bits[row][lane],
+                    });
+                    state.waiting.push(at);
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, out: &mut Finished) {
+        for lane in &mut self.lanes {
+            lane.start_until(f64::INFINITY, self.pick, out);
+        }
+    }
+
+    fn rebase(&mut self, by: &[f64; L]) {
+        self.fifo.rebase(by);
+        for (lane, by) in self.lanes.iter_mut().zip(by) {
+            for start in &mut lane.starts {
+                start.at -= by;
+            }
+            for arrival in &mut lane.waiting {
+                *arrival -= by;
+            }
+        }
+    }
+}

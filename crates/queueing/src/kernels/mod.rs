@@ -1,0 +1,241 @@
+//! The kernels: one way of calculating for each kind of queue, chosen by the specification.
+//!
+//! A kernel simulates `L` independent replications at once, one per lane, from blocks
+//! of arrival and service times. Times are doubles in nanoseconds since a moving origin,
+//! multiples of the [grid](crate::grid): kernels add, subtract and compare, so they are
+//! exact. Where requests leave and arrive at the same instant, those that leave go first.
+
+mod assigned;
+mod events;
+mod heap;
+mod kiefer_wolfowitz;
+mod matching;
+mod per_lane;
+mod priority;
+mod round_robin;
+mod sharing;
+mod shortest_queue;
+mod time_sliced;
+
+use crate::discipline::{Assignment, Discipline};
+use crate::grid::Grid;
+use crate::isa::Isa;
+use crate::random::lanes::{LaneRng, Purpose};
+use crate::unavailable::Unavailable;
+
+pub(crate) use events::{EventQueue, Rules, Served};
+use per_lane::PerLane;
+
+/// Lanes of a simulation: eight doubles fill the widest vectors.
+pub(crate) const LANES: usize = 8;
+/// Requests per lane and block: with all its columns a block stays in the first-level cache.
+pub(crate) const ROWS: usize = 64;
+
+/// What a kernel has finished.
+#[derive(Default)]
+pub(crate) struct Finished {
+    /// From arrival to the start of service. Of kernels in order, one row for each row of
+    /// the block; of the others in any order.
+    pub(crate) waits: Vec<f64>,
+    /// The time from start to departure that belongs to each wait; kernels in order
+    /// leave it empty, theirs are the block's.
+    pub(crate) services: Vec<f64>,
+}
+
+impl Finished {
+    pub(crate) fn clear(&mut self) {
+        self.waits.clear();
+        self.services.clear();
+    }
+
+    fn push(&mut self, wait: f64, service: f64) {
+        self.waits.push(wait);
+        self.services.push(service);
+    }
+
+    fn rows<const L: usize>(&mut self, rows: usize) -> &mut [[f64; L]] {
+        self.waits.resize(rows * L, 0.0);
+        self.waits.as_chunks_mut().0
+    }
+}
+
+/// A queue in `L` independent copies.
+pub(crate) trait Kernel<const L: usize>: Send {
+    /// What the kernel is called in reports.
+    fn name(&self) -> &'static str;
+
+    /// Whether waits come out in the order of arrival, with the block's service times.
+    fn in_order(&self) -> bool;
+
+    /// Takes the next arrivals (times, never decreasing within a lane) and their service
+    /// times; `out` is empty before.
+    fn advance(
+        &mut self,
+        isa: Isa,
+        arrivals: &[[f64; L]],
+        services: &[[f64; L]],
+        out: &mut Finished,
+    );
+
+    /// Lets every request that is still present finish.
+    fn finish(&mut self, _out: &mut Finished) {}
+
+    /// Moves the origin of time of each lane forward.
+    fn rebase(&mut self, by: &[f64; L]);
+}
+
+/// What a kernel is to simulate.
+#[derive(Clone, Copy)]
+pub(crate) struct Queue<'a> {
+    pub(crate) discipline: &'a Discipline,
+    pub(crate) workers: usize,
+    /// All service times are equal.
+    pub(crate) constant_service: bool,
+    /// The factor of each worker's service times; empty when all are 1.
+    pub(crate) slowdown: &'a [f64],
+    pub(crate) unavailable: &'a [Unavailable],
+    /// The mean time between two arrivals of the background class.
+    pub(crate) background_gap_ns: f64,
+    pub(crate) grid: Grid,
+    pub(crate) seed: u64,
+}
+
+impl Queue<'_> {
+    /// The kernel for this queue, for the replications `first`, `first + 1`, ….
+    pub(crate) fn kernel<const L: usize>(&self, first: u64) -> Box<dyn Kernel<L>> {
+        let choices = LaneRng::new(self.seed, Purpose::Choice, first);
+        if !self.slowdown.is_empty() || !self.unavailable.is_empty() {
+            return self.events(first, choices);
+        }
+        match self.discipline {
+            Discipline::Fifo => self.fifo(),
+            Discipline::RoundRobin => Box::new(round_robin::RoundRobin::new(self.workers)),
+            Discipline::Lifo => Box::new(matching::Matching::new(
+                self.fifo(),
+                matching::Pick::Newest,
+                choices,
+            )),
+            Discipline::RandomRequest => Box::new(matching::Matching::new(
+                self.fifo(),
+                matching::Pick::Random,
+                choices,
+            )),
+            Discipline::RandomWorker => {
+                Box::new(assigned::Assigned::random(self.workers, choices))
+            }
+            Discipline::Static {
+                connections,
+                assignment,
+            } => {
+                let maps = connection_maps(*connections, *assignment, self.workers, self.seed, first);
+                Box::new(assigned::Assigned::by_connection(self.workers, maps, choices))
+            }
+            Discipline::JoinShortestQueue => Box::new(PerLane::new(
+                std::array::from_fn(|_| shortest_queue::ShortestQueue::new(self.workers, None)),
+                Some(choices),
+            )),
+            Discipline::PowerOfD { d } => Box::new(PerLane::new(
+                std::array::from_fn(|_| {
+                    shortest_queue::ShortestQueue::new(self.workers, Some(*d as usize))
+                }),
+                Some(choices),
+            )),
+            Discipline::WorkStealing { .. } => self.events(first, choices),
+            Discipline::ProcessorSharing if self.constant_service => Box::new(PerLane::new(
+                std::array::from_fn(|_| sharing::Sharing::in_order_of_arrival(self.workers)),
+                None,
+            )),
+            Discipline::ProcessorSharing => Box::new(PerLane::new(
+                std::array::from_fn(|_| sharing::Sharing::in_any_order(self.workers)),
+                None,
+            )),
+            Discipline::TimeSliced { quantum, switch } => Box::new(PerLane::new(
+                std::array::from_fn(|_| {
+                    time_sliced::TimeSliced::new(self.workers, quantum.get() as f64, switch.get() as f64)
+                }),
+                None,
+            )),
+            Discipline::Priority { service, first: class, .. } => Box::new(PerLane::new(
+                std::array::from_fn(|lane| {
+                    let background = priority::Background::new(
+                        self.background_gap_ns,
+                        service,
+                        self.grid,
+                        self.seed,
+                        first + lane as u64,
+                    );
+                    priority::Priority::new(self.workers, *class, background)
+                }),
+                None,
+            )),
+        }
+    }
+
+    fn fifo<const L: usize>(&self) -> Box<dyn Kernel<L>> {
+        if self.constant_service {
+            // with equal service times the workers become free in turn
+            Box::new(round_robin::RoundRobin::max_plus(self.workers))
+        } else if self.workers <= kiefer_wolfowitz::MOST_WORKERS {
+            Box::new(kiefer_wolfowitz::KieferWolfowitz::new(self.workers))
+        } else {
+            Box::new(heap::Heap::new(self.workers))
+        }
+    }
+
+    fn events<const L: usize>(&self, first: u64, choices: LaneRng<L>) -> Box<dyn Kernel<L>> {
+        Box::new(PerLane::new(
+            std::array::from_fn(|lane| EventQueue::new(&self.rules(first + lane as u64))),
+            Some(choices),
+        ))
+    }
+
+    /// The rules of this queue for the general event loop, in one replication.
+    pub(crate) fn rules(&self, replication: u64) -> Rules {
+        Rules {
+            discipline: self.discipline.clone(),
+            workers: self.workers,
+            slowdown: self.slowdown.to_vec(),
+            unavailable: self.unavailable.to_vec(),
+            connections: match self.discipline {
+                Discipline::Static {
+                    connections,
+                    assignment,
+                } => connection_map(*connections, *assignment, self.workers, self.seed, replication),
+                _ => Vec::new(),
+            },
+            grid: self.grid,
+            services_by_start: false,
+        }
+    }
+}
+
+/// The worker of each connection, in one replication.
+pub(crate) fn connection_map(
+    connections: u32,
+    assignment: Assignment,
+    workers: usize,
+    seed: u64,
+    replication: u64,
+) -> Vec<u32> {
+    let mut rng = LaneRng::<1>::new(seed, Purpose::Assignment, replication);
+    (0..connections)
+        .map(|i| match assignment {
+            Assignment::RoundRobin => i % workers as u32,
+            Assignment::Random => {
+                crate::random::law::index_below(rng.next_of(0), workers as u64) as u32
+            }
+        })
+        .collect()
+}
+
+fn connection_maps<const L: usize>(
+    connections: u32,
+    assignment: Assignment,
+    workers: usize,
+    seed: u64,
+    first: u64,
+) -> [Vec<u32>; L] {
+    std::array::from_fn(|lane| {
+        connection_map(connections, assignment, workers, seed, first + lane as u64)
+    })
+}

@@ -1,0 +1,78 @@
+//! Queues that are followed event by event, one lane after the other.
+
+use super::{Finished, Kernel};
+use crate::isa::Isa;
+use crate::random::lanes::{LaneRng, fill_bits};
+
+/// One queue, event by event.
+pub(super) trait LaneQueue: Send {
+    const NAME: &'static str;
+
+    /// Everything that happens up to the arrival, then the arrival itself; `choice` is
+    /// 64 random bits of its own.
+    fn arrive(&mut self, at: f64, service: f64, choice: u64, out: &mut Finished);
+
+    /// Everything that is left to happen.
+    fn drain(&mut self, out: &mut Finished);
+
+    /// Moves the origin of time forward.
+    fn rebase(&mut self, by: f64);
+}
+
+pub(super) struct PerLane<Q, const L: usize> {
+    lanes: [Q; L],
+    /// `None` where no choice is ever made.
+    choices: Option<LaneRng<L>>,
+    bits: Vec<[u64; L]>,
+}
+
+impl<Q, const L: usize> PerLane<Q, L> {
+    pub(super) fn new(lanes: [Q; L], choices: Option<LaneRng<L>>) -> Self {
+        Self {
+            lanes,
+            choices,
+            bits: Vec::new(),
+        }
+    }
+}
+
+impl<Q: LaneQueue, const L: usize> Kernel<L> for PerLane<Q, L> {
+    fn name(&self) -> &'static str {
+        Q::NAME
+    }
+
+    fn in_order(&self) -> bool {
+        false
+    }
+
+    fn advance(
+        &mut self,
+        isa: Isa,
+        arrivals: &[[f64; L]],
+        services: &[[f64; L]],
+        out: &mut Finished,
+    ) {
+        self.bits.resize(arrivals.len(), [0; L]);
+        if let Some(choices) = &mut self.choices {
+            fill_bits(isa, choices, &mut self.bits);
+        }
+        for (lane, queue) in self.lanes.iter_mut().enumerate() {
+            let rows = arrivals.iter().zip(services).zip(&self.bits);
+            for ((at, service), choice) in rows {
+                queue.arrive(at[lane], service[lane], choice[lane], out);
+            }
+        }
+    }
+
+    fn finish(&mut self, out: &mut Finished) {
+        for queue in &mut self.lanes {
+            queue.drain(out);
+        }
+    }
+
+    fn rebase(&mut self, by: &[f64; L]) {
+        for (queue, by) in self.lanes.iter_mut().zip(by) {
+            queue.rebase(*by);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! One job of a simulation: blocks of arrivals through a kernel into two tallies.
+
+use std::ops::ControlFlow;
+
+use crate::histogram::{Histogram, Tally};
+use crate::isa::{Isa, multiversion};
+use crate::kernels::{Finished, Kernel};
+
+/// The waits and sojourns of the requests that a kernel has finished.
+pub(crate) struct Recorder {
+    waits: Tally,
+    sojourns: Tally,
+    /// The service time that every request has: its sojourn is its wait, shifted.
+    constant_service_ns: Option<f64>,
+    sums: Vec<f64>,
+}
+
+/// What a [`Recorder`] has seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recorded {
+    pub(crate) wait: Histogram,
+    pub(crate) sojourn: Histogram,
+}
+
+impl Recorded {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.wait.merge(&other.wait);
+        self.sojourn.merge(&other.sojourn);
+    }
+}
+
+impl Recorder {
+    pub(crate) fn new(constant_service_ns: Option<f64>) -> Self {
+        Self {
+            waits: Tally::new(),
+            sojourns: Tally::new(),
+            constant_service_ns,
+            sums: Vec::new(),
+        }
+    }
+
+    /// Takes what is in `finished`; `services` are the block's, for kernels in order.
+    pub(crate) fn record(&mut self, isa: Isa, finished: &Finished, services: Option<&[f64]>) {
+        self.waits.record_all(isa, &finished.waits);
+        if self.constant_service_ns.is_none() {
+            let services = services.unwrap_or(&finished.services);
+            self.sums.resize(finished.waits.len(), 0.0);
+            add(isa, &finished.waits, services, &mut self.sums);
+            self.sojourns.record_all(isa, &self.sums);
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Recorded {
+        let wait = self.waits.take();
+        let sojourn = match self.constant_service_ns {
+            Some(service_ns) => wait.shifted(service_ns),
+            None => self.sojourns.take(),
+        };
+        Recorded { wait, sojourn }
+    }
+}
+
+multiversion! {
+    fn add(a: &[f64], b: &[f64], sums: &mut [f64]) {
+        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+            *sum = a + b;
+        }
+    }
+
+    /// Gaps become times: in each lane the sum of all gaps so far.
+    pub(crate) fn accumulate_rows[const L: usize](rows: &mut [[f64; L]], at: &mut [f64; L]) {
+        let mut now = *at;
+        for row in rows {
+            for lane in 0..L {
+                now[lane] += row[lane];
+                row[lane] = now[lane];
+            }
+        }
+        *at = now;
+    }
+}
+
+/// A source of arrival and service times in lanes.
+pub(crate) trait Source<const L: usize> {
+    /// Fills the rows with the next gaps between arrivals.
+    fn gaps(&mut self, isa: Isa, rows: &mut [[f64; L]]);
+    /// Fills the rows with the next service times; whether it had to change them.
+    fn services(&mut self, isa: Isa, rows: &mut [[f64; L]]);
+}
+
+/// How long a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Length {
+    /// Rows that are simulated and thrown away.
+    pub(crate) warm_up: u64,
+    /// Rows that are recorded.
+    pub(crate) recorded: u64,
+}
+
+/// Runs a kernel over a source. `watch` hears after every few blocks how many rows were
+/// done since the last time and may end the job early.
+pub(crate) fn run<const L: usize>(
+    isa: Isa,
+    kernel: &mut dyn Kernel<L>,
+    source: &mut impl Source<L>,
+    length: Length,
+    horizon_ns: f64,
+    recorder: &mut Recorder,
+    mut watch: impl FnMut(u64) -> ControlFlow<()>,
+) {
+    const BLOCKS_BETWEEN_WATCHES: u32 = 64;
+    let mut arrivals = [[0.0; L]; crate::kernels::ROWS];
+    let mut services = [[0.0; L]; crate::kernels::ROWS];
+    let mut finished = Finished::default();
+    let mut at = [0.0; L];
+    let (mut unseen, mut blocks) = (0, 0);
+    for (rows, recorded) in [(length.warm_up, false), (length.recorded, true)] {
+        let mut left = rows;
+        while left > 0 {
+            let n = left.min(arrivals.len() as u64) as usize;
+            left -= n as u64;
+            source.gaps(isa, &mut arrivals[..n]);
+            accumulate_rows(isa, &mut arrivals[..n], &mut at);
+            source.services(isa, &mut services[..n]);
+            finished.clear();
+            kernel.advance(isa, &arrivals[..n], &services[..n], &mut finished);
+            if recorded {
+                let of_block = kernel.in_order().then(|| services[..n].as_flattened());
+                recorder.record(isa, &finished, of_block);
+            }
+            if at.iter().any(|t| *t > horizon_ns) {
+                kernel.rebase(&at);
+                at = [0.0; L];
+            }
+            unseen += n as u64;
+            blocks += 1;
+            if blocks % BLOCKS_BETWEEN_WATCHES == 0 {
+                if watch(unseen).is_break() {
+                    return;
+                }
+                unseen = 0;
+            }
+        }
+    }
+    // what `watch` answers no longer matters
+    let _ = watch(unseen);
+}

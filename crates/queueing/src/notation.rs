@@ -1,0 +1,192 @@
+//! The notation of processes and disciplines in text: `name`, `name:first` or
+//! `name:first,key=value,key=value`.
+
+use taillab_model::Nanos;
+
+/// Why a text does not name a process, a distribution or a discipline.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum NotationError {
+    /// The name before the colon is unknown.
+    #[error("`{name}` is not {kind}; known are: {known}")]
+    Unknown {
+        /// What was looked for, with its article.
+        kind: &'static str,
+        /// The name as given.
+        name: String,
+        /// All names with their parameters.
+        known: &'static str,
+    },
+    /// A parameter is missing.
+    #[error("`{text}` lacks `{key}`; write e.g. `{example}`")]
+    Missing {
+        /// The whole text.
+        text: String,
+        /// The parameter.
+        key: &'static str,
+        /// A text that is right.
+        example: &'static str,
+    },
+    /// A parameter that this name does not have.
+    #[error("`{text}` has no parameter `{key}`; write e.g. `{example}`")]
+    Superfluous {
+        /// The whole text.
+        text: String,
+        /// The parameter.
+        key: String,
+        /// A text that is right.
+        example: &'static str,
+    },
+    /// A parameter's value cannot be read or is out of range.
+    #[error("in `{text}`, `{key}` must be {wanted}, not `{value}`")]
+    Value {
+        /// The whole text.
+        text: String,
+        /// The parameter.
+        key: String,
+        /// What the parameter may be.
+        wanted: String,
+        /// What it is.
+        value: String,
+    },
+}
+
+/// A text taken apart; parameters are taken out one by one.
+pub(crate) struct Notation<'a> {
+    text: &'a str,
+    /// The name before the colon, in lower case.
+    pub(crate) name: String,
+    parameters: Vec<(&'a str, &'a str)>,
+    example: &'static str,
+}
+
+/// The key of a parameter that stands without one.
+const POSITIONAL: &str = "";
+
+impl<'a> Notation<'a> {
+    /// Takes `text` apart; `verbatim` keys hold the rest of the text, commas included.
+    pub(crate) fn new(text: &'a str, verbatim: &[&str]) -> Self {
+        let text = text.trim();
+        let (name, mut rest) = text.split_once(':').unwrap_or((text, ""));
+        let mut parameters = Vec::new();
+        while !rest.is_empty() {
+            let whole = verbatim
+                .iter()
+                .find_map(|key| rest.trim().strip_prefix(key)?.strip_prefix('=').map(|v| (*key, v)));
+            if let Some((key, value)) = whole {
+                // a borrowed key of the text itself, so that lifetimes agree
+                let key = &rest.trim()[..key.len()];
+                parameters.push((key, value));
+                break;
+            }
+            let (part, after) = rest.split_once(',').unwrap_or((rest, ""));
+            let (key, value) = part.split_once('=').unwrap_or((POSITIONAL, part));
+            parameters.push((key.trim(), value.trim()));
+            rest = after;
+        }
+        Self {
+            text,
+            name: name.trim().to_ascii_lowercase(),
+            parameters,
+            example: "",
+        }
+    }
+
+    /// The example that errors show from here on.
+    pub(crate) fn like(&mut self, example: &'static str) -> &mut Self {
+        self.example = example;
+        self
+    }
+
+    fn take(&mut self, key: &str) -> Option<&'a str> {
+        let at = self.parameters.iter().position(|(k, _)| *k == key)?;
+        Some(self.parameters.remove(at).1)
+    }
+
+    /// The parameter `key`, or else the next one that stands without a key.
+    pub(crate) fn text_of(&mut self, key: &'static str) -> Result<&'a str, NotationError> {
+        self.take(key)
+            .or_else(|| self.take(POSITIONAL))
+            .ok_or_else(|| NotationError::Missing {
+                text: self.text.to_owned(),
+                key,
+                example: self.example,
+            })
+    }
+
+    /// Whether the parameter `key` is given by name.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.parameters.iter().any(|(k, _)| *k == key)
+    }
+
+    /// Whether any parameter is left.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.parameters.is_empty()
+    }
+
+    pub(crate) fn bad_value(&self, key: &str, wanted: impl Into<String>, value: &str) -> NotationError {
+        NotationError::Value {
+            text: self.text.to_owned(),
+            key: key.to_owned(),
+            wanted: wanted.into(),
+            value: value.to_owned(),
+        }
+    }
+
+    /// A number in a range.
+    pub(crate) fn number(
+        &mut self,
+        key: &'static str,
+        wanted: &str,
+        good: impl Fn(f64) -> bool,
+    ) -> Result<f64, NotationError> {
+        let value = self.text_of(key)?;
+        value
+            .parse()
+            .ok()
+            .filter(|x: &f64| x.is_finite() && good(*x))
+            .ok_or_else(|| self.bad_value(key, wanted, value))
+    }
+
+    /// A positive whole number.
+    pub(crate) fn whole(&mut self, key: &'static str, least: u32) -> Result<u32, NotationError> {
+        let value = self.text_of(key)?;
+        value
+            .parse()
+            .ok()
+            .filter(|n| *n >= least)
+            .ok_or_else(|| self.bad_value(key, format!("a whole number of at least {least}"), value))
+    }
+
+    /// A positive length of time.
+    pub(crate) fn length(&mut self, key: &'static str) -> Result<Nanos, NotationError> {
+        let value = self.text_of(key)?;
+        value
+            .parse()
+            .ok()
+            .filter(|t| *t > Nanos::ZERO)
+            .ok_or_else(|| self.bad_value(key, "a length of time above zero, e.g. 50us", value))
+    }
+
+    /// A length of time that may be zero.
+    pub(crate) fn length_or_zero(&mut self, key: &'static str) -> Result<Nanos, NotationError> {
+        let value = self.text_of(key)?;
+        if value == "0" {
+            return Ok(Nanos::ZERO);
+        }
+        value
+            .parse()
+            .map_err(|_| self.bad_value(key, "a length of time, e.g. 2us", value))
+    }
+
+    /// An error when a parameter is left over.
+    pub(crate) fn finish(self) -> Result<(), NotationError> {
+        match self.parameters.first() {
+            None => Ok(()),
+            Some((key, value)) => Err(NotationError::Superfluous {
+                text: self.text.to_owned(),
+                key: if key.is_empty() { *value } else { key }.to_owned(),
+                example: self.example,
+            }),
+        }
+    }
+}

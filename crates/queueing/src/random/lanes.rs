@@ -1,0 +1,224 @@
+//! A random generator in lanes: each lane is a stream of its own.
+
+use crate::isa::{Isa, Level};
+
+/// What a stream of random numbers is for; every use has its own streams, so that two
+/// disciplines with the same seed see the same arrivals and the same service times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Purpose {
+    Arrivals = 1,
+    Service = 2,
+    Choice = 3,
+    Background = 4,
+    BackgroundService = 5,
+    Assignment = 6,
+}
+
+/// xoshiro256+ (Blackman and Vigna 2021) in `L` lanes, laid out for vectors.
+///
+/// The upper 53 bits pass all their tests; the lowest ones, which are weak, are unused.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+pub(crate) struct LaneRng<const L: usize> {
+    s: [[u64; L]; 4],
+}
+
+/// One round of SplitMix64 (Steele, Lea and Flood 2014): any input, well-mixed output.
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl<const L: usize> LaneRng<L> {
+    /// The streams of the replications `first`, `first + 1`, … of one purpose.
+    pub(crate) fn new(seed: u64, purpose: Purpose, first: u64) -> Self {
+        let mut s = [[0; L]; 4];
+        for lane in 0..L {
+            // Three rounds of mixing: neighbouring seeds, purposes and replications
+            // give unrelated states.
+            let mut state = seed;
+            let mut mixed = split_mix(&mut state) ^ purpose as u64;
+            let mut state = split_mix(&mut mixed) ^ (first + lane as u64);
+            for word in &mut s {
+                word[lane] = split_mix(&mut state);
+            }
+        }
+        Self { s }
+    }
+
+    /// The next 64 bits of every lane.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> [u64; L] {
+        let mut out = [0; L];
+        for lane in 0..L {
+            out[lane] = self.next_of(lane);
+        }
+        out
+    }
+
+    /// The next 64 bits of one lane.
+    #[inline(always)]
+    pub(crate) fn next_of(&mut self, lane: usize) -> u64 {
+        let [s0, s1, s2, s3] = &mut self.s;
+        let out = s0[lane].wrapping_add(s3[lane]);
+        let t = s1[lane] << 17;
+        s2[lane] ^= s0[lane];
+        s3[lane] ^= s1[lane];
+        s1[lane] ^= s2[lane];
+        s0[lane] ^= s3[lane];
+        s2[lane] ^= t;
+        s3[lane] = s3[lane].rotate_left(45);
+        out
+    }
+
+    /// A uniform number of one lane, in (0, 1).
+    #[inline(always)]
+    pub(crate) fn uniform_of(&mut self, lane: usize) -> f64 {
+        open_unit(self.next_of(lane))
+    }
+}
+
+/// 64 random bits as a number in (0, 1): an odd multiple of 2⁻⁵³.
+#[inline(always)]
+pub(crate) fn open_unit(bits: u64) -> f64 {
+    // The upper bits become the fraction of a number in [1, 2).
+    f64::from_bits((bits >> 12) | 0x3ff0_0000_0000_0000) - (1.0 - f64::EPSILON / 2.0)
+}
+
+/// Fills rows with raw bits: row after row, each lane the next of its stream.
+pub(crate) fn fill_bits<const L: usize>(isa: Isa, rng: &mut LaneRng<L>, rows: &mut [[u64; L]]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let vectors = rng.s.as_flattened_mut();
+        // The compiler does not keep four vectors of state in registers by itself, and
+        // this is the hottest loop of all: hence the intrinsics.
+        if let (8, Ok(state)) = (L, <&mut [u64; 32]>::try_from(vectors)) {
+            match isa.level() {
+                // SAFETY: an `Isa` of this level is only made after the processor was
+                // seen to have the features.
+                Level::Avx512 => return unsafe { x86::fill_avx512(state, rows.as_flattened_mut()) },
+                // SAFETY: as above.
+                Level::Avx2 => return unsafe { x86::fill_avx2(state, rows.as_flattened_mut()) },
+                Level::Baseline => {}
+            }
+        }
+    }
+    let _ = isa;
+    for row in rows {
+        *row = rng.next();
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    /// Eight lanes in one vector for each word of the state.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn fill_avx512(state: &mut [u64; 32], out: &mut [u64]) {
+        let at = state.as_mut_ptr();
+        // SAFETY: the four vectors of eight words are the 32 words of `state`.
+        let [mut s0, mut s1, mut s2, mut s3] =
+            unsafe { [0, 8, 16, 24].map(|i| _mm512_loadu_si512(at.add(i).cast())) };
+        for row in out.chunks_exact_mut(8) {
+            let sum = _mm512_add_epi64(s0, s3);
+            // SAFETY: `row` has eight words.
+            unsafe { _mm512_storeu_si512(row.as_mut_ptr().cast(), sum) };
+            let t = _mm512_slli_epi64::<17>(s1);
+            s2 = _mm512_xor_si512(s2, s0);
+            s3 = _mm512_xor_si512(s3, s1);
+            s1 = _mm512_xor_si512(s1, s2);
+            s0 = _mm512_xor_si512(s0, s3);
+            s2 = _mm512_xor_si512(s2, t);
+            s3 = _mm512_rol_epi64::<45>(s3);
+        }
+        for (i, s) in [s0, s1, s2, s3].into_iter().enumerate() {
+            // SAFETY: as for the loads.
+            unsafe { _mm512_storeu_si512(at.add(8 * i).cast(), s) };
+        }
+    }
+
+    /// Four lanes at a time: first the lower half of each row, then the upper.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn fill_avx2(state: &mut [u64; 32], out: &mut [u64]) {
+        let at = state.as_mut_ptr();
+        for half in [0, 4] {
+            // SAFETY: word and half together stay within the 32 words of `state`.
+            let [mut s0, mut s1, mut s2, mut s3] =
+                unsafe { [0, 8, 16, 24].map(|i| _mm256_loadu_si256(at.add(i + half).cast())) };
+            for row in out.chunks_exact_mut(8) {
+                let sum = _mm256_add_epi64(s0, s3);
+                // SAFETY: `row` has eight words, and half + 4 ≤ 8.
+                unsafe { _mm256_storeu_si256(row.as_mut_ptr().add(half).cast(), sum) };
+                let t = _mm256_slli_epi64::<17>(s1);
+                s2 = _mm256_xor_si256(s2, s0);
+                s3 = _mm256_xor_si256(s3, s1);
+                s1 = _mm256_xor_si256(s1, s2);
+                s0 = _mm256_xor_si256(s0, s3);
+                s2 = _mm256_xor_si256(s2, t);
+                s3 = _mm256_or_si256(_mm256_slli_epi64::<45>(s3), _mm256_srli_epi64::<19>(s3));
+            }
+            for (i, s) in [s0, s1, s2, s3].into_iter().enumerate() {
+                // SAFETY: as for the loads.
+                unsafe { _mm256_storeu_si256(at.add(8 * i + half).cast(), s) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_xoshiro::Xoshiro256Plus;
+    use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+    #[test]
+    fn a_lane_is_the_published_generator() {
+        let mut lanes = LaneRng::<8>::new(7, Purpose::Arrivals, 3);
+        for lane in 0..8 {
+            let mut seed = [0; 32];
+            for (bytes, word) in seed.chunks_mut(8).zip(&lanes.s) {
+                bytes.copy_from_slice(&word[lane].to_le_bytes());
+            }
+            let mut one = Xoshiro256Plus::from_seed(seed);
+            for _ in 0..100 {
+                assert_eq!(lanes.next_of(lane), one.next_u64());
+            }
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_bits() {
+        let start = LaneRng::<8>::new(5, Purpose::Choice, 0);
+        let mut want = [[0; 8]; 33];
+        fill_bits(Isa::BASELINE, &mut start.clone(), &mut want);
+        for isa in Isa::available() {
+            let mut rng = start.clone();
+            let mut rows = [[0; 8]; 33];
+            // in two parts: the state must be kept between calls
+            let (first, second) = rows.split_at_mut(10);
+            fill_bits(isa, &mut rng, first);
+            fill_bits(isa, &mut rng, second);
+            assert_eq!(rows, want, "{}", isa.name());
+        }
+    }
+
+    #[test]
+    fn lanes_are_the_same_streams_at_any_width() {
+        let mut eight = LaneRng::<8>::new(1, Purpose::Service, 16);
+        let mut one = LaneRng::<1>::new(1, Purpose::Service, 21);
+        for _ in 0..10 {
+            assert_eq!(eight.next()[5], one.next()[0]);
+        }
+    }
+
+    #[test]
+    fn unit_numbers_stay_inside_the_open_interval() {
+        assert!(open_unit(0) > 0.0);
+        assert!(open_unit(u64::MAX) < 1.0);
+    }
+}

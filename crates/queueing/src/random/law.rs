@@ -1,0 +1,240 @@
+//! Random variates by blocks: a law fills rows of lanes with independent lengths.
+
+use std::sync::Arc;
+
+use super::lanes::{LaneRng, fill_bits, open_unit};
+use super::math::{exp, neg_ln, sin_cos_turns};
+use crate::isa::{Isa, multiversion};
+
+/// A distribution of lengths in nanoseconds, with its parameters ready for drawing.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Law {
+    Constant { value_ns: f64 },
+    Exponential { mean_ns: f64 },
+    /// exp(mu + sigma Z), Z a standard normal.
+    Lognormal { mu: f64, sigma: f64 },
+    /// The sum of `shape` exponentials.
+    Erlang { shape: u32, mean_of_one_ns: f64 },
+    Gamma { shape: f64, scale_ns: f64 },
+    /// scale · E^(1/shape), E a unit exponential.
+    Weibull { inverse_shape: f64, scale_ns: f64 },
+    /// One of two exponentials.
+    Hyperexponential { share_first: f64, first_ns: f64, second_ns: f64 },
+    /// min · U^(−1/alpha).
+    Pareto { inverse_alpha: f64, min_ns: f64 },
+    /// Pareto cut off at a largest value; `mass` is P(Pareto ≤ largest).
+    BoundedPareto { inverse_alpha: f64, min_ns: f64, mass: f64 },
+    /// One of two values.
+    TwoPoints { share_second: f64, first_ns: f64, second_ns: f64 },
+    /// Each value equally likely.
+    Empirical { values_ns: Arc<[f64]> },
+    /// Gaps of a Poisson process whose rate follows a two-state Markov chain.
+    Mmpp2(Mmpp2),
+}
+
+/// Markov-modulated Poisson process, two states; all rates per nanosecond.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Mmpp2 {
+    pub(crate) arrival_rates: [f64; 2],
+    pub(crate) leave_rates: [f64; 2],
+}
+
+/// A law, its random streams and, for laws with memory, the state of each lane.
+#[derive(Clone, Debug)]
+pub(crate) struct Sampler<const L: usize> {
+    law: Law,
+    rng: LaneRng<L>,
+    /// The state of the Markov chain; unused by the other laws.
+    phases: [usize; L],
+    rounder: f64,
+    bits: Vec<[u64; L]>,
+    more: Vec<[f64; L]>,
+}
+
+impl<const L: usize> Sampler<L> {
+    /// `rounder` as of [`crate::grid::Grid::rounder`].
+    pub(crate) fn new(law: Law, mut rng: LaneRng<L>, rounder: f64) -> Self {
+        let mut phases = [0; L];
+        if let Law::Mmpp2(m) = &law {
+            // the chain's stationary distribution, so that there is nothing to warm up
+            let share_of_1 = m.leave_rates[0] / (m.leave_rates[0] + m.leave_rates[1]);
+            for (lane, phase) in phases.iter_mut().enumerate() {
+                *phase = usize::from(rng.uniform_of(lane) < share_of_1);
+            }
+        }
+        Self {
+            law,
+            rng,
+            phases,
+            rounder,
+            bits: Vec::new(),
+            more: Vec::new(),
+        }
+    }
+
+    /// Fills the rows with the next lengths of each lane, rounded to the grid.
+    pub(crate) fn fill(&mut self, isa: Isa, rows: &mut [[f64; L]]) {
+        self.bits.resize(rows.len(), [0; L]);
+        let out = rows.as_flattened_mut();
+        match &self.law {
+            Law::Constant { value_ns } => {
+                out.fill((value_ns + self.rounder) - self.rounder);
+                return;
+            }
+            Law::Exponential { mean_ns } => {
+                fill_bits(isa, &mut self.rng, &mut self.bits);
+                exponential(isa, self.bits.as_flattened(), *mean_ns, self.rounder, out);
+                return;
+            }
+            Law::Lognormal { mu, sigma } => {
+                fill_bits(isa, &mut self.rng, &mut self.bits);
+                exponential(isa, self.bits.as_flattened(), 1.0, 0.0, out);
+                fill_bits(isa, &mut self.rng, &mut self.bits);
+                lognormal(isa, self.bits.as_flattened(), *mu, *sigma, out);
+            }
+            Law::Erlang { shape, mean_of_one_ns } => {
+                out.fill(0.0);
+                self.more.resize(rows.len(), [0.0; L]);
+                for _ in 0..*shape {
+                    fill_bits(isa, &mut self.rng, &mut self.bits);
+                    let one = self.more.as_flattened_mut();
+                    exponential(isa, self.bits.as_flattened(), *mean_of_one_ns, 0.0, one);
+                    for (sum, x) in rows.as_flattened_mut().iter_mut().zip(one) {
+                        *sum += *x;
+                    }
+                }
+            }
+            Law::Weibull { inverse_shape, scale_ns } => {
+                fill_bits(isa, &mut self.rng, &mut self.bits);
+                weibull(isa, self.bits.as_flattened(), *inverse_shape, *scale_ns, out);
+            }
+            Law::Hyperexponential { share_first, first_ns, second_ns } => {
+                fill_bits(isa, &mut self.rng, &mut self.bits);
+                exponential(isa, self.bits.as_flattened(), 1.0, 0.0, out);
+                fill_bits(isa, &mut self.rng, &mut self.bits);
+                scale_by_either(isa, self.bits.as_flattened(), *share_first, *first_ns, *second_ns, out);
+            }
+            Law::Pareto { inverse_alpha, min_ns } => {
+                fill_bits(isa, &mut self.rng, &mut self.bits);
+                pareto(isa, self.bits.as_flattened(), *inverse_alpha, *min_ns, 1.0, out);
+            }
+            Law::BoundedPareto { inverse_alpha, min_ns, mass } => {
+                fill_bits(isa, &mut self.rng, &mut self.bits);
+                pareto(isa, self.bits.as_flattened(), *inverse_alpha, *min_ns, *mass, out);
+            }
+            Law::TwoPoints { share_second, first_ns, second_ns } => {
+                fill_bits(isa, &mut self.rng, &mut self.bits);
+                out.fill(1.0);
+                scale_by_either(isa, self.bits.as_flattened(), *share_second, *second_ns, *first_ns, out);
+            }
+            Law::Empirical { values_ns } => {
+                fill_bits(isa, &mut self.rng, &mut self.bits);
+                let n = values_ns.len() as u64;
+                for (x, bits) in out.iter_mut().zip(self.bits.as_flattened()) {
+                    *x = values_ns[index_below(*bits, n) as usize];
+                }
+            }
+            Law::Gamma { shape, scale_ns } => {
+                for row in rows.iter_mut() {
+                    for (lane, x) in row.iter_mut().enumerate() {
+                        *x = scale_ns * gamma(&mut self.rng, lane, *shape);
+                    }
+                }
+            }
+            Law::Mmpp2(m) => {
+                for row in rows.iter_mut() {
+                    for (lane, x) in row.iter_mut().enumerate() {
+                        *x = mmpp_gap(&mut self.rng, lane, m, &mut self.phases[lane]);
+                    }
+                }
+            }
+        }
+        round_all(isa, self.rounder, rows.as_flattened_mut());
+    }
+}
+
+/// A whole number below `n` (n ≤ 2³²), each with probability 1/n to within 2⁻³².
+#[inline(always)]
+pub(crate) fn index_below(bits: u64, n: u64) -> u64 {
+    ((bits >> 32) * n) >> 32
+}
+
+multiversion! {
+    fn exponential(bits: &[u64], mean: f64, rounder: f64, out: &mut [f64]) {
+        for (x, bits) in out.iter_mut().zip(bits) {
+            *x = (neg_ln(open_unit(*bits)) * mean + rounder) - rounder;
+        }
+    }
+
+    /// `out` holds unit exponentials e: √(2e) is a Rayleigh radius (Box and Muller 1958).
+    fn lognormal(bits: &[u64], mu: f64, sigma: f64, out: &mut [f64]) {
+        for (x, bits) in out.iter_mut().zip(bits) {
+            let (_, cosine) = sin_cos_turns(open_unit(*bits));
+            *x = exp(mu + sigma * (2.0 * *x).sqrt() * cosine);
+        }
+    }
+
+    fn weibull(bits: &[u64], inverse_shape: f64, scale_ns: f64, out: &mut [f64]) {
+        for (x, bits) in out.iter_mut().zip(bits) {
+            *x = scale_ns * exp(-inverse_shape * neg_ln(neg_ln(open_unit(*bits))));
+        }
+    }
+
+    fn scale_by_either(bits: &[u64], share: f64, a: f64, b: f64, out: &mut [f64]) {
+        for (x, bits) in out.iter_mut().zip(bits) {
+            *x *= if open_unit(*bits) < share { a } else { b };
+        }
+    }
+
+    fn pareto(bits: &[u64], inverse_alpha: f64, min_ns: f64, mass: f64, out: &mut [f64]) {
+        for (x, bits) in out.iter_mut().zip(bits) {
+            let above = 1.0 - open_unit(*bits) * mass;
+            *x = min_ns * exp(neg_ln(above) * inverse_alpha);
+        }
+    }
+
+    fn round_all(rounder: f64, out: &mut [f64]) {
+        for x in out {
+            *x = (*x + rounder) - rounder;
+        }
+    }
+}
+
+/// A gamma variate of scale one (Marsaglia and Tsang 2000; below one by their boost).
+fn gamma<const L: usize>(rng: &mut LaneRng<L>, lane: usize, shape: f64) -> f64 {
+    if shape < 1.0 {
+        let boost = exp(-neg_ln(rng.uniform_of(lane)) / shape);
+        return gamma(rng, lane, shape + 1.0) * boost;
+    }
+    let d = shape - 1.0 / 3.0;
+    let c = 1.0 / (9.0 * d).sqrt();
+    loop {
+        let radius = (2.0 * neg_ln(rng.uniform_of(lane))).sqrt();
+        let z = radius * sin_cos_turns(rng.uniform_of(lane)).1;
+        let t = 1.0 + c * z;
+        if t <= 0.0 {
+            continue;
+        }
+        let v = t * t * t;
+        if neg_ln(rng.uniform_of(lane)) > d * (v - 1.0 + neg_ln(v)) - 0.5 * z * z {
+            return d * v;
+        }
+    }
+}
+
+fn mmpp_gap<const L: usize>(
+    rng: &mut LaneRng<L>,
+    lane: usize,
+    m: &Mmpp2,
+    phase: &mut usize,
+) -> f64 {
+    let mut gap = 0.0;
+    loop {
+        let (arrive, leave) = (m.arrival_rates[*phase], m.leave_rates[*phase]);
+        gap += neg_ln(rng.uniform_of(lane)) / (arrive + leave);
+        if rng.uniform_of(lane) * (arrive + leave) < arrive {
+            return gap;
+        }
+        *phase = 1 - *phase;
+    }
+}

@@ -1,0 +1,141 @@
+//! A queue replayed request by request: known arrivals, known service times, workers that
+//! are away when they were away. What would have happened to each request?
+
+use std::num::NonZeroU32;
+
+use taillab_model::Nanos;
+
+use crate::discipline::Discipline;
+use crate::grid::Grid;
+use crate::kernels::{EventQueue, Served};
+use crate::random::lanes::{LaneRng, Purpose};
+use crate::service::Service;
+use crate::simulation::{SimulationError, Station};
+use crate::trace::TraceError;
+use crate::unavailable::Unavailable;
+
+/// A queue for replays.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replay {
+    /// The number of workers.
+    pub workers: NonZeroU32,
+    /// Which worker takes which request when; no preemption.
+    pub discipline: Discipline,
+    /// The factor of each worker's service times; empty when all are alike.
+    pub slowdown: Vec<f64>,
+    /// When workers are away, in the same time as the arrivals.
+    pub unavailable: Vec<Unavailable>,
+    /// The seed of random choices.
+    pub seed: u64,
+}
+
+/// One request of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayRequest {
+    /// When it arrives, from any common origin.
+    pub arrival: Nanos,
+    /// How long it keeps a worker busy.
+    pub service: Nanos,
+    /// The worker that must serve it, in order of arrival: a server with a queue for each
+    /// worker. `None` leaves it to the discipline.
+    pub worker: Option<u32>,
+}
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayedRequest {
+    /// When its service starts.
+    pub start: Nanos,
+    /// When it leaves, absences of its worker included.
+    pub departure: Nanos,
+    /// Who serves it.
+    pub worker: u32,
+}
+
+impl Replay {
+    /// FIFO over these workers, who are never away.
+    pub fn fifo(workers: NonZeroU32) -> Self {
+        Self {
+            workers,
+            discipline: Discipline::Fifo,
+            slowdown: Vec::new(),
+            unavailable: Vec::new(),
+            seed: 1,
+        }
+    }
+
+    /// Replays the requests; the result is in the same order. Times up to 2⁵³ ns
+    /// (104 days) are exact to the nanosecond.
+    ///
+    /// # Errors
+    /// [`SimulationError`] when the requests are out of order, a worker does not exist, or
+    /// the discipline is preemptive.
+    pub fn run(&self, requests: &[ReplayRequest]) -> Result<Vec<ReplayedRequest>, SimulationError> {
+        // the service times are the requests' own: this one only stands in
+        let service = Service::deterministic(Nanos::new(1));
+        let station = Station {
+            service: &service,
+            workers: self.workers,
+            discipline: &self.discipline,
+            slowdown: &self.slowdown,
+            unavailable: &self.unavailable,
+            seed: self.seed,
+        };
+        station.check()?;
+        if matches!(
+            self.discipline,
+            Discipline::ProcessorSharing | Discipline::TimeSliced { .. } | Discipline::Priority { .. }
+        ) {
+            return Err(SimulationError::Unsupported {
+                discipline: self.discipline.to_string(),
+                feature: "a replay request by request",
+            });
+        }
+        let workers = self.workers.get();
+        let mut earlier = Nanos::ZERO;
+        for (i, request) in requests.iter().enumerate() {
+            if request.arrival < earlier {
+                return Err(SimulationError::Trace(TraceError::Unsorted {
+                    position: i as u64 + 1,
+                    earlier: earlier.get(),
+                    later: request.arrival.get(),
+                }));
+            }
+            if let Some(worker) = request.worker.filter(|w| *w >= workers) {
+                return Err(SimulationError::Parameter {
+                    what: "the worker of a request",
+                    wanted: "below the number of workers",
+                    value: f64::from(worker),
+                });
+            }
+            earlier = request.arrival;
+        }
+        let whole = Grid::for_mean_gap(f64::INFINITY);
+        let mut queue = EventQueue::new(&station.queue(whole).rules(0));
+        let mut choices = LaneRng::<1>::new(self.seed, Purpose::Choice, 0);
+        let unserved = ReplayedRequest {
+            start: Nanos::MAX,
+            departure: Nanos::MAX,
+            worker: 0,
+        };
+        let mut replayed = vec![unserved; requests.len()];
+        let mut note = |served: Served| {
+            replayed[served.id as usize] = ReplayedRequest {
+                start: Nanos::new(served.start as u64),
+                departure: Nanos::new(served.departure as u64),
+                worker: served.worker as u32,
+            };
+        };
+        for request in requests {
+            queue.request(
+                request.arrival.get() as f64,
+                request.service.get() as f64,
+                choices.next_of(0),
+                request.worker.map(|w| w as usize),
+                &mut note,
+            );
+        }
+        queue.serve_rest(&mut note);
+        Ok(replayed)
+    }
+}

@@ -1,0 +1,382 @@
+//! Running a simulation: jobs over threads, batches, and the decision to stop.
+//!
+//! A job is one kernel over eight replications. Jobs are numbered; their seeds depend on
+//! the number alone and their results are merged in its order, so that threads do not
+//! show in the result.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+
+use crate::discipline::{Assignment, Discipline};
+use crate::grid::Grid;
+use crate::isa::Isa;
+use crate::kernels::{self, LANES};
+use crate::lane_job::{self, Length, Recorded, Recorder, Source};
+use crate::random::lanes::{LaneRng, Purpose};
+use crate::random::law::{Law, Sampler};
+use crate::sample::Sample;
+use crate::simulation::{Simulation, SimulationError, Stop, WarmUpLength};
+
+/// The longest job, in requests of each replication: long enough that warming up is
+/// cheap, short enough that threads share the work evenly.
+const LONGEST_JOB: u64 = 4_000_000;
+/// The first round of a run to a precision, in requests.
+const FIRST_ROUND: u64 = 4_000_000;
+
+/// The result of a simulation.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Arrival to departure.
+    pub sojourn: Sample,
+    /// Arrival to the start of service; under processor sharing, time slices and
+    /// preemption everything beyond the service time itself.
+    pub wait: Sample,
+    /// Arrival rate · mean service time / capacity.
+    pub utilization: f64,
+    /// What was discarded at the start of each replication.
+    pub warm_up: WarmUpLength,
+    /// Independent replications.
+    pub replications: u64,
+    /// Replications whose random assignment of connections gave some worker more than it
+    /// can serve: their waits grow with the length of the run.
+    pub overloaded_replications: u64,
+    /// Why it stopped.
+    pub stopped: Stopped,
+    /// How it was calculated.
+    pub engine: Engine,
+}
+
+/// Why a simulation stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// All requests were simulated.
+    Finished,
+    /// The quantile is as precise as it was to be.
+    Precise,
+    /// The limit came before the precision.
+    Limit,
+    /// The caller stopped it; the result is what there was.
+    Interrupted,
+}
+
+/// How a result was calculated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Engine {
+    /// The kernel's name.
+    pub kernel: &'static str,
+    /// The vector instructions.
+    pub isa: Isa,
+    /// The threads.
+    pub threads: usize,
+    /// All requests simulated, the discarded ones included.
+    pub simulated: u64,
+    /// How long it took. This is the only thing that differs from run to run.
+    pub elapsed: Duration,
+}
+
+impl Engine {
+    /// Requests simulated in a second of real time, the discarded ones included.
+    pub fn requests_per_second(&self) -> f64 {
+        self.simulated as f64 / self.elapsed.as_secs_f64()
+    }
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Requests simulated so far, the discarded ones included.
+    pub done: u64,
+    /// Requests to be simulated as far as is known; a run to a precision may add more.
+    pub total: u64,
+}
+
+/// The arrivals and services of one job.
+struct Variates<const L: usize> {
+    gaps: Sampler<L>,
+    services: Sampler<L>,
+    constant_service: bool,
+    /// Rows of constant services that are in place already.
+    filled: usize,
+}
+
+impl<const L: usize> Source<L> for Variates<L> {
+    fn gaps(&mut self, isa: Isa, rows: &mut [[f64; L]]) {
+        self.gaps.fill(isa, rows);
+    }
+
+    fn services(&mut self, isa: Isa, rows: &mut [[f64; L]]) {
+        if !self.constant_service || self.filled < rows.len() {
+            self.services.fill(isa, rows);
+            self.filled = rows.len();
+        }
+    }
+}
+
+/// Everything that the jobs of a run share.
+struct Jobs<'a> {
+    simulation: &'a Simulation,
+    gap_law: Law,
+    grid: Grid,
+    isa: Isa,
+    warm_up: u64,
+    done: AtomicU64,
+    total: AtomicU64,
+    stop: AtomicBool,
+    observer: &'a (dyn Fn(Progress) -> ControlFlow<()> + Sync),
+}
+
+struct JobResult {
+    recorded: Recorded,
+    kernel: &'static str,
+}
+
+impl Jobs<'_> {
+    /// Runs job `index`, of `rows` recorded requests in each of its replications.
+    fn run(&self, index: u64, rows: u64) -> JobResult {
+        let simulation = self.simulation;
+        let station = simulation.station();
+        let first = index * LANES as u64;
+        let mut kernel = station.queue(self.grid).kernel::<LANES>(first);
+        let rng = |purpose| LaneRng::new(simulation.seed, purpose, first);
+        let rounder = self.grid.rounder();
+        let mut source = Variates {
+            gaps: Sampler::new(self.gap_law.clone(), rng(Purpose::Arrivals), rounder),
+            services: Sampler::new(simulation.service.law(), rng(Purpose::Service), rounder),
+            constant_service: simulation.service.constant().is_some(),
+            filled: 0,
+        };
+        let constant = simulation.service.constant().filter(|_| station.keeps_service_times());
+        let mut recorder = Recorder::new(constant.map(|s| s.get() as f64));
+        let length = Length {
+            warm_up: self.warm_up,
+            recorded: rows,
+        };
+        lane_job::run(
+            self.isa,
+            kernel.as_mut(),
+            &mut source,
+            length,
+            self.grid.horizon_ns(),
+            &mut recorder,
+            |rows| self.watch(rows * LANES as u64),
+        );
+        JobResult {
+            recorded: recorder.take(),
+            kernel: kernel.name(),
+        }
+    }
+
+    fn watch(&self, requests: u64) -> ControlFlow<()> {
+        let done = self.done.fetch_add(requests, Ordering::Relaxed) + requests;
+        let total = self.total.load(Ordering::Relaxed);
+        if (self.observer)(Progress { done, total }).is_break() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        if self.stop.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Batches that grow.
+struct Batches {
+    recorded: Vec<Recorded>,
+    next_job: u64,
+    kernel: &'static str,
+}
+
+impl Batches {
+    /// Adds at least `requests` requests, the same number to each batch.
+    fn extend(&mut self, jobs: &Jobs, requests: u64, threads: usize) {
+        let batches = self.recorded.len() as u64;
+        let per_lane = requests.div_ceil(batches * LANES as u64);
+        let parts = per_lane.div_ceil(LONGEST_JOB);
+        let rows = per_lane.div_ceil(parts);
+        let simulated = parts * batches * (rows + jobs.warm_up) * LANES as u64;
+        jobs.total.fetch_add(simulated, Ordering::Relaxed);
+        // Enough jobs at a time to keep all threads busy, few enough to keep their
+        // results small; how many does not change the order of merging.
+        let together = (2 * threads as u64).div_ceil(batches).max(1) * batches;
+        let end = self.next_job + parts * batches;
+        while self.next_job < end && !jobs.is_stopped() {
+            let range = self.next_job..end.min(self.next_job + together);
+            self.next_job = range.end;
+            let results: Vec<JobResult> = if threads == 1 {
+                range.clone().map(|j| jobs.run(j, rows)).collect()
+            } else {
+                range.clone().into_par_iter().map(|j| jobs.run(j, rows)).collect()
+            };
+            for (job, result) in range.zip(results) {
+                self.recorded[(job % batches) as usize].merge(&result.recorded);
+                self.kernel = result.kernel;
+            }
+        }
+    }
+
+    fn sojourn(&self) -> Sample {
+        Sample::new(self.recorded.iter().map(|r| r.sojourn.clone()).collect())
+    }
+
+    fn wait(&self) -> Sample {
+        Sample::new(self.recorded.iter().map(|r| r.wait.clone()).collect())
+    }
+}
+
+impl Simulation {
+    /// Runs the simulation.
+    ///
+    /// # Errors
+    /// [`SimulationError`] when the specification is impossible.
+    pub fn run(&self) -> Result<Outcome, SimulationError> {
+        self.run_observed(&|_| ControlFlow::Continue(()))
+    }
+
+    /// Runs the simulation and tells `observer` some thousand times a second and thread
+    /// how far it is. When the observer breaks, the result is what there is so far.
+    ///
+    /// # Errors
+    /// [`SimulationError`] when the specification is impossible.
+    pub fn run_observed(
+        &self,
+        observer: &(dyn Fn(Progress) -> ControlFlow<()> + Sync),
+    ) -> Result<Outcome, SimulationError> {
+        self.run_on(Isa::detect(), observer)
+    }
+
+    /// Runs the simulation with these vector instructions: the result is the same.
+    ///
+    /// # Errors
+    /// [`SimulationError`] when the specification is impossible.
+    pub fn run_on(
+        &self,
+        isa: Isa,
+        observer: &(dyn Fn(Progress) -> ControlFlow<()> + Sync),
+    ) -> Result<Outcome, SimulationError> {
+        self.check()?;
+        let started = Instant::now();
+        let threads = self.threads.map_or_else(
+            || std::thread::available_parallelism().map_or(1, usize::from),
+            usize::from,
+        );
+        let mean_gap_ns = self.mean_gap_ns();
+        let warm_up = self.warm_up_requests();
+        let jobs = Jobs {
+            simulation: self,
+            gap_law: self.arrivals.law(mean_gap_ns),
+            grid: Grid::for_mean_gap(mean_gap_ns),
+            isa,
+            warm_up: warm_up.requests,
+            done: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            observer,
+        };
+        let mut batches = Batches {
+            recorded: vec![Recorded::default(); self.batches as usize],
+            next_job: 0,
+            kernel: "",
+        };
+        let stopped = if threads == 1 {
+            self.simulate(&jobs, &mut batches, 1)
+        } else {
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .map_err(|e| SimulationError::Threads {
+                    threads,
+                    reason: e.to_string(),
+                })?;
+            pool.install(|| self.simulate(&jobs, &mut batches, threads))
+        };
+        let replications = batches.next_job * LANES as u64;
+        Ok(Outcome {
+            sojourn: batches.sojourn(),
+            wait: batches.wait(),
+            utilization: self.utilization,
+            warm_up,
+            replications,
+            overloaded_replications: self.overloaded(replications),
+            stopped,
+            engine: Engine {
+                kernel: batches.kernel,
+                isa,
+                threads,
+                simulated: jobs.done.into_inner(),
+                elapsed: started.elapsed(),
+            },
+        })
+    }
+
+    fn simulate(&self, jobs: &Jobs, batches: &mut Batches, threads: usize) -> Stopped {
+        let stopped = match self.stop {
+            Stop::Requests(n) => {
+                batches.extend(jobs, n, threads);
+                Stopped::Finished
+            }
+            Stop::Precision { target, at_most } => {
+                let mut requests = 0;
+                let mut round = FIRST_ROUND.min(at_most);
+                loop {
+                    batches.extend(jobs, round, threads);
+                    requests += round;
+                    let reached = batches
+                        .sojourn()
+                        .quantile(target.quantile)
+                        .is_some_and(|q| q.relative_half_width() <= target.relative);
+                    if reached {
+                        break Stopped::Precise;
+                    }
+                    if requests >= at_most || jobs.is_stopped() {
+                        break Stopped::Limit;
+                    }
+                    // Grow by half: the overshoot is small, and the rounds are few, so
+                    // that looking often does not make a lucky narrow interval likely.
+                    round = (requests / 2).max(1).min(at_most - requests);
+                }
+            }
+        };
+        if jobs.is_stopped() {
+            Stopped::Interrupted
+        } else {
+            stopped
+        }
+    }
+
+    /// How many replications a random assignment of connections overloads.
+    fn overloaded(&self, replications: u64) -> u64 {
+        let Discipline::Static {
+            connections,
+            assignment: Assignment::Random,
+        } = self.discipline
+        else {
+            return 0;
+        };
+        let workers = self.workers.get() as usize;
+        let overloads = |replication: &u64| {
+            let map = kernels::connection_map(
+                connections,
+                Assignment::Random,
+                workers,
+                self.seed,
+                *replication,
+            );
+            let mut load = vec![0.0; workers];
+            let capacity = self.station().capacity();
+            for worker in map {
+                let slowdown = self.slowdown.get(worker as usize).copied().unwrap_or(1.0);
+                load[worker as usize] += self.utilization * capacity * slowdown / f64::from(connections);
+            }
+            load.iter().any(|l| *l >= 1.0)
+        };
+        (0..replications).filter(overloads).count() as u64
+    }
+}

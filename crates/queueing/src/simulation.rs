@@ -1,0 +1,501 @@
+//! The specification of a simulation, checked before anything runs.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::str::FromStr;
+
+use crate::arrivals::{ArrivalError, ArrivalProcess};
+use crate::discipline::Discipline;
+use crate::grid::Grid;
+use crate::kernels::Queue;
+use crate::service::{Service, ServiceError};
+use crate::trace::TraceError;
+use crate::unavailable::Unavailable;
+
+/// A queue with random arrivals, and how well it is to be known.
+///
+/// The same specification gives the same result on every machine with 64-bit floating
+/// point arithmetic, with any number of threads and any vector instructions. (The
+/// parameters of some laws are computed once with the platform's logarithm; a library
+/// that rounds it differently could change the last bit of the lengths drawn.)
+#[derive(Clone, Debug, PartialEq)]
+pub struct Simulation {
+    /// How requests arrive.
+    pub arrivals: ArrivalProcess,
+    /// Their service times.
+    pub service: Service,
+    /// The number of workers.
+    pub workers: NonZeroU32,
+    /// Arrival rate · mean service time / capacity, between 0 and 1. The capacity is
+    /// the number of workers, or the sum of their speeds; absences do not lower it.
+    pub utilization: f64,
+    /// Which worker takes which request when.
+    pub discipline: Discipline,
+    /// The factor of each worker's service times (a slow worker has more than 1);
+    /// empty when all are alike.
+    pub slowdown: Vec<f64>,
+    /// When workers are away.
+    pub unavailable: Vec<Unavailable>,
+    /// When to stop.
+    pub stop: Stop,
+    /// What is discarded at the start of each replication.
+    pub warm_up: WarmUp,
+    /// The seed of every random choice.
+    pub seed: u64,
+    /// Threads; `None` for one per processor. The result does not depend on it.
+    pub threads: Option<NonZeroUsize>,
+    /// Independent batches, from which the intervals come; at least 8.
+    pub batches: u32,
+}
+
+/// When a simulation stops.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Stop {
+    /// After so many requests, rounded up to the same number for each replication.
+    Requests(u64),
+    /// When half the interval of a quantile of the sojourn is narrow enough.
+    Precision {
+        /// What must be narrow.
+        target: Precision,
+        /// Requests after which it gives up.
+        at_most: u64,
+    },
+}
+
+/// A quantile and how well it is to be known, in text `p99.9=1%`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Precision {
+    /// The quantile, between 0 and 1.
+    pub quantile: f64,
+    /// Half the width of its interval relative to its value, above 0.
+    pub relative: f64,
+}
+
+/// What is discarded at the start of each replication, which begins empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WarmUp {
+    /// Eight times the relaxation time of the queue, estimated from the utilisation and
+    /// the variability (see [`Simulation::warm_up_requests`]).
+    Auto,
+    /// So many requests of each replication.
+    Requests(u64),
+}
+
+/// Why a simulation cannot be run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SimulationError {
+    /// The utilisation is not a number above 0.
+    #[error("the utilisation must be between 0 and 1, not {0}; 0.8 means that the workers are busy 80 % of the time")]
+    Utilization(f64),
+    /// Requests come faster than they can be served.
+    #[error(
+        "{what} would be {load:.4} of what can be served: at 1 and above the queue grows without \
+         bound and has no latency distribution; lower the utilisation (a finite trace can \
+         be run with overload allowed)"
+    )]
+    Overload {
+        /// Whose load it is.
+        what: String,
+        /// The load over the capacity.
+        load: f64,
+    },
+    /// The arrival process is impossible.
+    #[error(transparent)]
+    Arrivals(#[from] ArrivalError),
+    /// The service times are impossible.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// A number is out of range.
+    #[error("{what} must be {wanted}, not {value}")]
+    Parameter {
+        /// What it is.
+        what: &'static str,
+        /// What it may be.
+        wanted: &'static str,
+        /// What it is.
+        value: f64,
+    },
+    /// The slowdown is not one positive factor for each worker.
+    #[error("the slowdown must be one positive factor for each of the {workers} workers, not {given:?}")]
+    Slowdown {
+        /// The number of workers.
+        workers: u32,
+        /// What was given.
+        given: Vec<f64>,
+    },
+    /// An absence is impossible.
+    #[error("the absence {0:?} must name an existing worker, end after it begins, and come again only after it has ended")]
+    Unavailable(Unavailable),
+    /// Two features that do not go together.
+    #[error("{discipline} cannot be simulated with {feature}; it works with fifo, lifo, random-request, random-worker, round-robin, jsq, power-of-d, static and work-stealing")]
+    Unsupported {
+        /// The discipline.
+        discipline: String,
+        /// The feature.
+        feature: &'static str,
+    },
+    /// The trace is unusable.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// Threads could not be started.
+    #[error("cannot start {threads} threads: {reason}; use fewer")]
+    Threads {
+        /// How many were wanted.
+        threads: usize,
+        /// What the operating system says.
+        reason: String,
+    },
+}
+
+/// Why a text is not a precision.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a precision; write a percentile and a relative half width, e.g. p99.9=1%")]
+pub struct ParsePrecisionError(String);
+
+impl FromStr for Precision {
+    type Err = ParsePrecisionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let (percentile, width) = text.trim().strip_prefix('p')?.split_once('=')?;
+            let percentile: f64 = percentile.trim().parse().ok()?;
+            let width: f64 = width.trim().strip_suffix('%')?.trim().parse().ok()?;
+            let good = percentile > 0.0 && percentile < 100.0 && width > 0.0 && width.is_finite();
+            good.then_some(Self {
+                // 99.9 / 100 is not 0.999 to the last bit: go by the digits
+                quantile: (percentile * 1e9).round() / 1e11,
+                relative: width / 100.0,
+            })
+        };
+        parse().ok_or_else(|| ParsePrecisionError(text.to_owned()))
+    }
+}
+
+/// The warm-up of a replication and why it is that long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WarmUpLength {
+    /// Requests discarded at the start of each replication.
+    pub requests: u64,
+    /// The estimate was longer than the longest warm-up allowed: the result may be too
+    /// good, as long queues take longer to build up.
+    pub capped: bool,
+}
+
+/// The longest automatic warm-up, in requests of each replication.
+const LONGEST_WARM_UP: f64 = 4e6;
+
+impl Simulation {
+    /// A simulation of twenty million requests with the usual settings.
+    pub fn new(
+        arrivals: ArrivalProcess,
+        service: Service,
+        workers: NonZeroU32,
+        utilization: f64,
+        discipline: Discipline,
+    ) -> Self {
+        Self {
+            arrivals,
+            service,
+            workers,
+            utilization,
+            discipline,
+            slowdown: Vec::new(),
+            unavailable: Vec::new(),
+            stop: Stop::Requests(20_000_000),
+            warm_up: WarmUp::Auto,
+            seed: 1,
+            threads: None,
+            batches: 32,
+        }
+    }
+
+    /// The mean time between two arrivals.
+    pub fn mean_gap_ns(&self) -> f64 {
+        self.service.mean_ns() / (self.utilization * self.station().capacity())
+    }
+
+    /// Checks everything that can be checked before the first request.
+    ///
+    /// # Errors
+    /// [`SimulationError`] says what is wrong and what would be right.
+    pub fn check(&self) -> Result<(), SimulationError> {
+        self.arrivals.check()?;
+        self.station().check()?;
+        if !(self.utilization > 0.0 && self.utilization.is_finite()) {
+            return Err(SimulationError::Utilization(self.utilization));
+        }
+        self.station().check_load(self.utilization)?;
+        let parameter = |what, wanted, value, good: bool| {
+            if good {
+                Ok(())
+            } else {
+                Err(SimulationError::Parameter {
+                    what,
+                    wanted,
+                    value,
+                })
+            }
+        };
+        let most = 1_u64 << 53;
+        let requests = |n: u64| {
+            let good = n > 0 && n <= most;
+            parameter("the number of requests", "above 0 and at most 2^53", n as f64, good)
+        };
+        match self.stop {
+            Stop::Requests(n) => requests(n)?,
+            Stop::Precision { target, at_most } => {
+                requests(at_most)?;
+                let q = target.quantile;
+                parameter("the quantile", "between 0 and 1", q, q > 0.0 && q < 1.0)?;
+                let r = target.relative;
+                parameter("the relative precision", "above 0", r, r > 0.0 && r.is_finite())?;
+            }
+        }
+        let batches = f64::from(self.batches);
+        let good = (8..=1024).contains(&self.batches);
+        parameter("the number of batches", "between 8 and 1024", batches, good)
+    }
+
+    /// The warm-up that each replication gets.
+    ///
+    /// The automatic one is 8 (c_a² + c_s²)/2 · ρ/(1 − √ρ)² + 20 c requests: the relaxation
+    /// time of a queue near its stationary state is about 1/(√µ − √λ)² (Cohen 1982, for
+    /// M/M/1), longer in proportion to the variability; with a queue for each worker
+    /// every worker needs as many.
+    pub fn warm_up_requests(&self) -> WarmUpLength {
+        let WarmUp::Auto = self.warm_up else {
+            let WarmUp::Requests(requests) = self.warm_up else {
+                unreachable!("there are two kinds of warm-up")
+            };
+            return WarmUpLength {
+                requests,
+                capped: false,
+            };
+        };
+        let load = self.station().load(self.utilization).min(0.999_999);
+        let squared = |cv: f64| (cv * cv).min(100.0);
+        let variability = (squared(self.arrivals.cv()) + squared(self.service.cv())) / 2.0;
+        let workers = f64::from(self.workers.get());
+        let queues = if self.discipline.has_own_queues() { workers } else { 1.0 };
+        let relaxation = variability.max(0.5) * load / (1.0 - load.sqrt()).powi(2);
+        let requests = 8.0 * relaxation * queues + 20.0 * workers;
+        WarmUpLength {
+            requests: requests.min(LONGEST_WARM_UP).ceil() as u64,
+            capped: requests > LONGEST_WARM_UP,
+        }
+    }
+
+    pub(crate) fn station(&self) -> Station<'_> {
+        Station {
+            service: &self.service,
+            workers: self.workers,
+            discipline: &self.discipline,
+            slowdown: &self.slowdown,
+            unavailable: &self.unavailable,
+            seed: self.seed,
+        }
+    }
+}
+
+/// The part of a specification that does not depend on where requests come from.
+#[derive(Clone, Copy)]
+pub(crate) struct Station<'a> {
+    pub(crate) service: &'a Service,
+    pub(crate) workers: NonZeroU32,
+    pub(crate) discipline: &'a Discipline,
+    pub(crate) slowdown: &'a [f64],
+    pub(crate) unavailable: &'a [Unavailable],
+    pub(crate) seed: u64,
+}
+
+impl<'a> Station<'a> {
+    fn count(&self) -> usize {
+        self.workers.get() as usize
+    }
+
+    /// The sum of the workers' speeds.
+    pub(crate) fn capacity(&self) -> f64 {
+        if self.slowdown.is_empty() {
+            f64::from(self.workers.get())
+        } else {
+            self.slowdown.iter().map(|f| 1.0 / f).sum()
+        }
+    }
+
+    /// Whether every request is in service for exactly its drawn service time.
+    pub(crate) fn keeps_service_times(&self) -> bool {
+        let stolen_longer = matches!(self.discipline, Discipline::WorkStealing { cost } if cost.get() > 0);
+        self.slowdown.is_empty() && self.unavailable.is_empty() && !stolen_longer
+    }
+
+    /// The share of time that a worker is away for good, by periodic absences.
+    fn absent_share(&self, worker: usize) -> f64 {
+        let of_worker = |u: &&Unavailable| u.worker.is_none_or(|w| w as usize == worker);
+        let share = |u: &Unavailable| {
+            u.every
+                .map_or(0.0, |every| (u.to - u.from).get() as f64 / every.get() as f64)
+        };
+        self.unavailable.iter().filter(of_worker).map(share).sum()
+    }
+
+    /// Everything asked for over everything that can be served: the utilisation, plus
+    /// what the discipline itself and absences take.
+    pub(crate) fn load(&self, utilization: f64) -> f64 {
+        let mean_ns = self.service.mean_ns();
+        let present: f64 = (0..self.count())
+            .map(|k| {
+                let speed = self.slowdown.get(k).map_or(1.0, |f| 1.0 / f);
+                speed * (1.0 - self.absent_share(k)).max(0.0)
+            })
+            .sum();
+        let available = present / self.capacity();
+        let asked = match self.discipline {
+            Discipline::Priority { background, .. } => utilization + background,
+            Discipline::WorkStealing { cost } => utilization * (1.0 + cost.get() as f64 / mean_ns),
+            Discipline::TimeSliced { quantum, switch } => {
+                let switches = 1.0 / mean_ns + 1.0 / quantum.get() as f64;
+                utilization * (1.0 + switch.get() as f64 * switches)
+            }
+            _ => utilization,
+        };
+        asked / available
+    }
+
+    /// Refuses a load that cannot be served.
+    pub(crate) fn check_load(&self, utilization: f64) -> Result<(), SimulationError> {
+        let refuse = |what: String, load: f64| Err(SimulationError::Overload { what, load });
+        let load = self.load(utilization);
+        if load.is_nan() || load >= 1.0 {
+            let what = if load == utilization {
+                "the load".to_owned()
+            } else {
+                format!("the load, with what {} and absences take at worst,", self.discipline)
+            };
+            return refuse(what, load);
+        }
+        // with a queue for each worker, each must keep up by itself
+        let shares: Vec<f64> = match self.discipline {
+            Discipline::RandomWorker | Discipline::RoundRobin => {
+                vec![1.0 / self.count() as f64; self.count()]
+            }
+            Discipline::Static {
+                connections,
+                assignment: crate::discipline::Assignment::RoundRobin,
+            } => {
+                let (n, c) = (*connections as usize, self.count());
+                (0..c)
+                    .map(|k| (n / c + usize::from(k < n % c)) as f64 / n as f64)
+                    .collect()
+            }
+            _ => return Ok(()),
+        };
+        for (k, share) in shares.into_iter().enumerate() {
+            let slowdown = self.slowdown.get(k).copied().unwrap_or(1.0);
+            let load = utilization * self.capacity() * share * slowdown / (1.0 - self.absent_share(k));
+            if load.is_nan() || load >= 1.0 {
+                return refuse(format!("the load of worker {k} under {}", self.discipline), load);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the parameters.
+    pub(crate) fn check(&self) -> Result<(), SimulationError> {
+        self.service.check()?;
+        let workers = self.workers.get();
+        let bad = |f: &f64| !(f.is_finite() && *f > 0.0);
+        if !self.slowdown.is_empty()
+            && (self.slowdown.len() != self.count() || self.slowdown.iter().any(bad))
+        {
+            return Err(SimulationError::Slowdown {
+                workers,
+                given: self.slowdown.to_vec(),
+            });
+        }
+        for u in self.unavailable {
+            let exists = u.worker.is_none_or(|w| w < workers);
+            let again = u.every.is_none_or(|every| u.to > u.from && every > u.to - u.from);
+            if !(exists && u.to > u.from && again) {
+                return Err(SimulationError::Unavailable(*u));
+            }
+        }
+        let preemptive = match self.discipline {
+            Discipline::Priority {
+                background,
+                service,
+                ..
+            } => {
+                service.check()?;
+                if !(*background > 0.0 && *background < 1.0) {
+                    return Err(SimulationError::Parameter {
+                        what: "the background class's share",
+                        wanted: "between 0 and 1",
+                        value: *background,
+                    });
+                }
+                true
+            }
+            Discipline::ProcessorSharing => true,
+            Discipline::TimeSliced { quantum, .. } => {
+                if quantum.get() == 0 {
+                    return Err(SimulationError::Parameter {
+                        what: "the quantum",
+                        wanted: "above 0",
+                        value: 0.0,
+                    });
+                }
+                true
+            }
+            Discipline::PowerOfD { d: 0 } => {
+                return Err(SimulationError::Parameter {
+                    what: "d of power-of-d",
+                    wanted: "at least 1",
+                    value: 0.0,
+                });
+            }
+            Discipline::Static { connections: 0, .. } => {
+                return Err(SimulationError::Parameter {
+                    what: "the number of connections",
+                    wanted: "at least 1",
+                    value: 0.0,
+                });
+            }
+            _ => false,
+        };
+        let feature = if !self.slowdown.is_empty() {
+            "workers of different speed"
+        } else if !self.unavailable.is_empty() {
+            "absent workers"
+        } else {
+            return Ok(());
+        };
+        if preemptive {
+            return Err(SimulationError::Unsupported {
+                discipline: self.discipline.to_string(),
+                feature,
+            });
+        }
+        Ok(())
+    }
+
+    /// The queue as the kernels want it.
+    pub(crate) fn queue(&self, grid: Grid) -> Queue<'a> {
+        let background_gap_ns = match self.discipline {
+            Discipline::Priority {
+                background,
+                service,
+                ..
+            } => service.mean_ns() / (background * self.capacity()),
+            _ => f64::INFINITY,
+        };
+        Queue {
+            discipline: self.discipline,
+            workers: self.count(),
+            constant_service: self.service.constant().is_some(),
+            slowdown: self.slowdown,
+            unavailable: self.unavailable,
+            background_gap_ns,
+            grid,
+            seed: self.seed,
+        }
+    }
+}

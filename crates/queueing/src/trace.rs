@@ -1,0 +1,377 @@
+//! Recorded arrivals through a simulated queue.
+//!
+//! A trace is given part by part, so that one larger than memory can be read twice: once
+//! for its [`TraceSummary`], once to run it.
+
+use std::num::NonZeroU32;
+use std::time::Instant;
+
+use taillab_model::Nanos;
+
+use crate::discipline::Discipline;
+use crate::grid::Grid;
+use crate::isa::{Isa, multiversion};
+use crate::kernels::{Finished, Kernel};
+use crate::lane_job::{Recorded, Recorder};
+use crate::random::lanes::{LaneRng, Purpose};
+use crate::random::law::Sampler;
+use crate::run::{Engine, Outcome, Stopped};
+use crate::sample::Sample;
+use crate::service::Service;
+use crate::simulation::{SimulationError, Station, WarmUpLength};
+use crate::unavailable::Unavailable;
+
+/// Why a trace is unusable.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TraceError {
+    /// There is nothing in it.
+    #[error("the trace is empty; it needs at least two time stamps")]
+    Empty,
+    /// All requests come at once.
+    #[error("the trace has no rate: all its {0} time stamps are equal")]
+    NoDuration(u64),
+    /// It is not in order of time.
+    #[error("the trace is not in order: time stamp {position} ({later} ns) comes before the one above it ({earlier} ns); sort it by time")]
+    Unsorted {
+        /// Which time stamp, from 1.
+        position: u64,
+        /// The time stamp before it.
+        earlier: u64,
+        /// The time stamp.
+        later: u64,
+    },
+    /// It did not hold what its summary said.
+    #[error("the trace changed while it was read: {expected} time stamps at first, {found} now")]
+    Changed {
+        /// In the summary.
+        expected: u64,
+        /// In the second reading.
+        found: u64,
+    },
+}
+
+/// What must be known of a trace before it can be scaled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TraceSummary {
+    /// Time stamps.
+    pub count: u64,
+    /// The first.
+    pub first: Nanos,
+    /// The last.
+    pub last: Nanos,
+}
+
+impl TraceSummary {
+    /// Takes the next part of the trace.
+    ///
+    /// # Errors
+    /// [`TraceError::Unsorted`] names the first time stamp that is out of order.
+    pub fn extend(&mut self, part: &[Nanos]) -> Result<(), TraceError> {
+        let (Some(&first), Some(&last)) = (part.first(), part.last()) else {
+            return Ok(());
+        };
+        if self.count == 0 {
+            self.first = first;
+            self.last = first;
+        }
+        check_order(self.count, self.last, part)?;
+        self.count += part.len() as u64;
+        self.last = last;
+        Ok(())
+    }
+
+    /// The summary of a whole trace.
+    ///
+    /// # Errors
+    /// [`TraceError`] when the trace is out of order.
+    pub fn of(trace: &[Nanos]) -> Result<Self, TraceError> {
+        let mut summary = Self::default();
+        summary.extend(trace)?;
+        Ok(summary)
+    }
+
+    /// The mean gap.
+    ///
+    /// # Errors
+    /// [`TraceError`] when there is no such thing.
+    pub fn mean_gap_ns(&self) -> Result<f64, TraceError> {
+        match self.count {
+            0 => Err(TraceError::Empty),
+            n if self.last <= self.first => Err(TraceError::NoDuration(n)),
+            n => Ok((self.last - self.first).get() as f64 / (n - 1) as f64),
+        }
+    }
+}
+
+fn check_order(before: u64, previous: Nanos, part: &[Nanos]) -> Result<(), TraceError> {
+    if part.first().is_none_or(|t| *t >= previous) && part.is_sorted() {
+        return Ok(());
+    }
+    let mut earlier = previous;
+    for (i, &later) in part.iter().enumerate() {
+        if later < earlier {
+            return Err(TraceError::Unsorted {
+                position: before + i as u64 + 1,
+                earlier: earlier.get(),
+                later: later.get(),
+            });
+        }
+        earlier = later;
+    }
+    Ok(())
+}
+
+/// How fast a trace is played.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TraceSpeed {
+    /// As it was recorded.
+    AsRecorded,
+    /// All gaps stretched alike, to this utilisation.
+    Utilization(f64),
+}
+
+/// A queue whose arrivals are recorded. It starts empty and nothing is discarded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceSimulation {
+    /// Service times.
+    pub service: Service,
+    /// The number of workers.
+    pub workers: NonZeroU32,
+    /// Which worker takes which request when.
+    pub discipline: Discipline,
+    /// How fast the trace is played.
+    pub speed: TraceSpeed,
+    /// A finite trace may ask for more than can be served; its queue then grows to the end.
+    pub allow_overload: bool,
+    /// As in [`crate::simulation::Simulation::slowdown`].
+    pub slowdown: Vec<f64>,
+    /// When workers are away, in scaled time from the first arrival on.
+    pub unavailable: Vec<Unavailable>,
+    /// The seed of service times and choices.
+    pub seed: u64,
+}
+
+/// Batches of a trace: successive parts, long enough to be nearly independent.
+const BATCHES: u64 = 32;
+/// Requests in a block.
+const BLOCK: u64 = 512;
+
+impl TraceSimulation {
+    /// FIFO, as recorded, with the usual settings.
+    pub fn new(service: Service, workers: NonZeroU32) -> Self {
+        Self {
+            service,
+            workers,
+            discipline: Discipline::Fifo,
+            speed: TraceSpeed::AsRecorded,
+            allow_overload: false,
+            slowdown: Vec::new(),
+            unavailable: Vec::new(),
+            seed: 1,
+        }
+    }
+
+    fn station(&self) -> Station<'_> {
+        Station {
+            service: &self.service,
+            workers: self.workers,
+            discipline: &self.discipline,
+            slowdown: &self.slowdown,
+            unavailable: &self.unavailable,
+            seed: self.seed,
+        }
+    }
+
+    /// Runs a trace that is in memory.
+    ///
+    /// # Errors
+    /// [`SimulationError`] when the specification or the trace is impossible.
+    pub fn run(&self, trace: &[Nanos]) -> Result<Outcome, SimulationError> {
+        let mut run = self.start(&TraceSummary::of(trace)?)?;
+        run.push_sorted(trace);
+        run.finish()
+    }
+
+    /// Starts a run that is given the trace part by part.
+    ///
+    /// # Errors
+    /// [`SimulationError`] when the specification or the trace is impossible.
+    pub fn start(&self, summary: &TraceSummary) -> Result<TraceRun, SimulationError> {
+        let station = self.station();
+        station.check()?;
+        let recorded_gap_ns = summary.mean_gap_ns()?;
+        let busy_ns = self.service.mean_ns() / station.capacity();
+        let (utilization, scale) = match self.speed {
+            TraceSpeed::AsRecorded => (busy_ns / recorded_gap_ns, 1.0),
+            TraceSpeed::Utilization(u) if u > 0.0 && u.is_finite() => {
+                (u, busy_ns / u / recorded_gap_ns)
+            }
+            TraceSpeed::Utilization(u) => return Err(SimulationError::Utilization(u)),
+        };
+        if !self.allow_overload {
+            station.check_load(utilization)?;
+        }
+        let grid = Grid::for_mean_gap(recorded_gap_ns * scale);
+        let rng = LaneRng::<1>::new(self.seed, Purpose::Service, 0);
+        let mut services = Sampler::new(self.service.law(), rng, grid.rounder());
+        let block = (summary.count / BATCHES).clamp(1, BLOCK) as usize;
+        let isa = Isa::detect();
+        let mut service_block = vec![[0.0]; block];
+        services.fill(isa, &mut service_block);
+        let constant = self.service.constant().map(|s| s.get() as f64);
+        Ok(TraceRun {
+            kernel: station.queue(grid).kernel(0),
+            recorder: Recorder::new(constant.filter(|_| station.keeps_service_times())),
+            services: constant.is_none().then_some(services),
+            service_block,
+            arrival_block: vec![[0.0]; block],
+            finished: Finished::default(),
+            batches: Vec::new(),
+            utilization,
+            scale,
+            rounder: grid.rounder(),
+            horizon_ns: grid.horizon_ns(),
+            origin_ns: 0.0,
+            summary: *summary,
+            seen: TraceSummary::default(),
+            isa,
+            started: Instant::now(),
+        })
+    }
+}
+
+/// A trace that is being run.
+pub struct TraceRun {
+    kernel: Box<dyn Kernel<1>>,
+    recorder: Recorder,
+    /// `None` when all are equal; the block then holds them.
+    services: Option<Sampler<1>>,
+    service_block: Vec<[f64; 1]>,
+    arrival_block: Vec<[f64; 1]>,
+    finished: Finished,
+    batches: Vec<Recorded>,
+    utilization: f64,
+    scale: f64,
+    rounder: f64,
+    horizon_ns: f64,
+    origin_ns: f64,
+    summary: TraceSummary,
+    seen: TraceSummary,
+    isa: Isa,
+    started: Instant,
+}
+
+impl TraceRun {
+    /// Takes the next part of the trace.
+    ///
+    /// # Errors
+    /// [`TraceError::Unsorted`] names the first time stamp that is out of order.
+    pub fn push(&mut self, part: &[Nanos]) -> Result<(), TraceError> {
+        let previous = if self.seen.count == 0 {
+            self.summary.first
+        } else {
+            self.seen.last
+        };
+        check_order(self.seen.count, previous, part)?;
+        self.push_sorted(part);
+        Ok(())
+    }
+
+    /// Takes a part that is known to be in order.
+    fn push_sorted(&mut self, part: &[Nanos]) {
+        for block in part.chunks(self.arrival_block.len()) {
+            let n = block.len();
+            let arrivals = &mut self.arrival_block[..n];
+            let first = self.summary.first.get();
+            scaled(
+                self.isa,
+                block,
+                first,
+                self.scale,
+                self.rounder,
+                self.origin_ns,
+                arrivals.as_flattened_mut(),
+            );
+            if let Some(services) = &mut self.services {
+                services.fill(self.isa, &mut self.service_block[..n]);
+            }
+            let services = &self.service_block[..n];
+            self.finished.clear();
+            self.kernel.advance(self.isa, arrivals, services, &mut self.finished);
+            let of_block = self.kernel.in_order().then(|| services.as_flattened());
+            self.recorder.record(self.isa, &self.finished, of_block);
+            let last = arrivals.last().map_or(0.0, |row| row[0]);
+            if last > self.horizon_ns {
+                self.kernel.rebase(&[last]);
+                self.origin_ns += last;
+            }
+            let batch = |seen: u64| u128::from(seen) * u128::from(BATCHES) / u128::from(self.summary.count);
+            let before = batch(self.seen.count);
+            self.seen.count += n as u64;
+            if batch(self.seen.count) > before && self.seen.count < self.summary.count {
+                self.batches.push(self.recorder.take());
+            }
+        }
+        if let Some(last) = part.last() {
+            self.seen.last = *last;
+        }
+    }
+
+    /// Serves what is still waiting and gives the result.
+    ///
+    /// # Errors
+    /// [`TraceError::Changed`] when there were more or fewer time stamps than announced.
+    pub fn finish(mut self) -> Result<Outcome, SimulationError> {
+        if self.seen.count != self.summary.count {
+            return Err(SimulationError::Trace(TraceError::Changed {
+                expected: self.summary.count,
+                found: self.seen.count,
+            }));
+        }
+        self.finished.clear();
+        self.kernel.finish(&mut self.finished);
+        if !self.kernel.in_order() {
+            self.recorder.record(self.isa, &self.finished, None);
+        }
+        self.batches.push(self.recorder.take());
+        let sample = |of: fn(&Recorded) -> &crate::histogram::Histogram| {
+            Sample::new(self.batches.iter().map(|r| of(r).clone()).collect())
+        };
+        Ok(Outcome {
+            sojourn: sample(|r| &r.sojourn),
+            wait: sample(|r| &r.wait),
+            utilization: self.utilization,
+            warm_up: WarmUpLength {
+                requests: 0,
+                capped: false,
+            },
+            replications: 1,
+            overloaded_replications: 0,
+            stopped: Stopped::Finished,
+            engine: Engine {
+                kernel: self.kernel.name(),
+                isa: self.isa,
+                threads: 1,
+                simulated: self.seen.count,
+                elapsed: self.started.elapsed(),
+            },
+        })
+    }
+}
+
+multiversion! {
+    /// Time stamps as scaled times since the first, on the grid, from a moving origin.
+    fn scaled(
+        stamps: &[Nanos],
+        first_ns: u64,
+        scale: f64,
+        rounder: f64,
+        origin_ns: f64,
+        out: &mut [f64],
+    ) {
+        for (x, t) in out.iter_mut().zip(stamps) {
+            let at = (t.get() - first_ns) as f64 * scale;
+            *x = ((at + rounder) - rounder) - origin_ns;
+        }
+    }
+}
