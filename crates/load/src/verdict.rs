@@ -10,6 +10,8 @@
 //! distortion is and at which gap, and the index of dispersion whether bursts of a
 //! millisecond and longer, which make queues, are those of the process.
 
+use std::fmt;
+
 use taillab_model::summary::{ArrivalsVerdict, DispersionAt};
 use taillab_model::{Monotonic, Nanos};
 use taillab_queueing::arrivals::ArrivalError;
@@ -26,6 +28,9 @@ pub const WINDOWS: [Nanos; 3] = [
     Nanos::from_millis(10),
     Nanos::from_millis(100),
 ];
+
+/// How far from 1 an index of dispersion may be, beyond what chance does.
+pub const DISPERSION_TOLERANCE: f64 = 0.05;
 
 /// Fewer windows than this give no index of dispersion.
 const FEWEST_WINDOWS: usize = 10;
@@ -132,6 +137,35 @@ impl KolmogorovSmirnov {
     pub fn passed(&self) -> bool {
         self.gaps > 0 && self.d <= self.critical
     }
+}
+
+impl fmt::Display for KolmogorovSmirnov {
+    /// One sentence for a person: how far off, and which gaps.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.2} % of the gaps sent are at most {}, {:.2} % were wanted (KS distance {:.4}, 5 % critical {:.4})",
+            self.sent_share * 100.0,
+            self.at,
+            self.wanted_share * 100.0,
+            self.d,
+            self.critical
+        )
+    }
+}
+
+/// Whether an index of dispersion over a series of `length` is that of a Poisson
+/// process, give or take [`DISPERSION_TOLERANCE`] and three standard errors; `None`
+/// where there is no value.
+///
+/// The standard error of the index over n windows is √(2/(n−1)), because (n−1) times the
+/// index of Poisson counts is nearly χ² with n−1 degrees of freedom (Fisher's dispersion
+/// test; Cox and Lewis 1966, section 6.3).
+pub fn dispersion_passes(at: &DispersionAt, length: Nanos) -> Option<bool> {
+    let windows = (length.get() / at.window_ns.get().max(1)).max(2);
+    let standard_error = (2.0 / (windows - 1) as f64).sqrt();
+    let value = at.value?;
+    Some((value - 1.0).abs() <= DISPERSION_TOLERANCE + 3.0 * standard_error)
 }
 
 /// The distance that 5 % of samples of `n` from the true distribution exceed: the
@@ -351,6 +385,25 @@ mod tests {
     }
 
     #[test]
+    fn dispersion_is_judged_by_tolerance_and_chance() {
+        let passes = |value, length| {
+            let window_ns = Nanos::from_millis(10);
+            dispersion_passes(&DispersionAt { window_ns, value }, length)
+        };
+        let (short, long) = (Nanos::from_secs(1), Nanos::from_secs(1000));
+        // 100 windows: 0.05 + 3 · 0.142; 100,000 windows: 0.05 + 3 · 0.0045
+        assert_eq!(passes(Some(1.47), short), Some(true));
+        assert_eq!(passes(Some(0.52), short), Some(false));
+        assert_eq!(passes(Some(1.06), long), Some(true));
+        assert_eq!(passes(Some(1.47), long), Some(false));
+        assert_eq!(passes(None, long), None);
+        let true_sample = verdict(exponential(400_000, 9));
+        let length = Nanos::from_secs(20);
+        let passed = |at| dispersion_passes(at, length) == Some(true);
+        assert!(true_sample.idc.iter().all(passed));
+    }
+
+    #[test]
     fn what_is_not_poisson_fails() {
         let constant = verdict(std::iter::repeat_n(1.0, 20_000));
         assert!(!constant.passed && constant.ad_a2 > 1000.0);
@@ -400,6 +453,8 @@ mod tests {
         let ks = KolmogorovSmirnov::of_sends(late.iter().copied(), RATE).unwrap();
         assert!(!ks.passed());
         assert_eq!(ks.at, Nanos::new(dead_ns));
+        let text = ks.to_string();
+        assert!(text.contains("at most 10.0 µs"), "{text}");
         near(ks.d, 1.0 - (-0.2_f64).exp(), 0.01);
         // queues of a millisecond and longer see the process wanted
         let v = arrivals_verdict(late, RATE).unwrap();

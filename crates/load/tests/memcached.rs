@@ -1,5 +1,8 @@
 //! The generator against the real memcached, on loopback.
 
+// the helpers: clippy allows it only inside tests
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::net::{SocketAddr, UdpSocket};
