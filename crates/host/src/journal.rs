@@ -3,8 +3,8 @@
 //! The first line of defence is that nothing survives us: namespaces hang on
 //! descriptors, servers on the kernel's death signal. The journal is the second.
 //! It works by intention: the run's mark is on disk before a server starts, and the
-//! server carries the mark in its environment, so there is no instant at which a
-//! server exists and the journal cannot find it.
+//! server carries the mark in its environment. So a server is found even when we died
+//! between starting it and writing its number down.
 //!
 //! A run is alive as long as it holds a lock (flock(2)) on its file; the kernel drops
 //! the lock with the process. Runs at the same time do not touch each other.
@@ -14,6 +14,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
@@ -30,6 +31,10 @@ const VERSION: u32 = 1;
 
 /// How long a killed server may take to end.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often, and after which pause, to look again for a server in the middle of exec.
+const EXEC_LOOKS: u32 = 10;
+const EXEC_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why the journal cannot be kept or followed.
 #[derive(Debug, thiserror::Error)]
@@ -261,17 +266,18 @@ fn end_servers(roots: &Roots, record: &Record, found: &mut Vec<Recovered>) {
         return; // no process survives a reboot
     }
     let mark = format!("{MARK}={}", record.run);
-    let carries_mark = |pid: &u32| {
-        fs::read(roots.proc.join(pid.to_string()).join("environ")).is_ok_and(|text| {
-            text.split(|&byte| byte == 0)
-                .any(|var| var == mark.as_bytes())
-        })
-    };
-    let marked = numbers_in(&roots.proc)
-        .into_iter()
-        .filter(carries_mark)
-        .filter_map(|pid| ProcessIdentity::of(roots, pid));
-    let mut processes: Vec<ProcessIdentity> = marked.collect();
+    let mut processes = marked(roots, &mark);
+    // One that was planned and never recorded may be on its way through exec, where
+    // the kernel shows no environment.
+    if record.servers.iter().any(|server| server.process.is_none()) {
+        for _ in 0..EXEC_LOOKS {
+            if !processes.is_empty() {
+                break;
+            }
+            thread::sleep(EXEC_PAUSE);
+            processes = marked(roots, &mark);
+        }
+    }
     processes.extend(record.servers.iter().filter_map(|server| server.process));
     processes.sort_unstable_by_key(|process| (process.pid, process.start_time_ticks));
     processes.dedup();
@@ -301,6 +307,21 @@ fn end_servers(roots: &Roots, record: &Record, found: &mut Vec<Recovered>) {
             }),
         }
     }
+}
+
+/// The processes with this variable in their environment.
+fn marked(roots: &Roots, mark: &str) -> Vec<ProcessIdentity> {
+    let carries_mark = |pid: &u32| {
+        fs::read(roots.proc.join(pid.to_string()).join("environ")).is_ok_and(|text| {
+            text.split(|&byte| byte == 0)
+                .any(|var| var == mark.as_bytes())
+        })
+    };
+    numbers_in(&roots.proc)
+        .into_iter()
+        .filter(carries_mark)
+        .filter_map(|pid| ProcessIdentity::of(roots, pid))
+        .collect()
 }
 
 /// One thing that a dead run had left.

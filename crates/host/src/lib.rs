@@ -3,9 +3,12 @@
 //! Whatever this crate makes is held by descriptors and by the kernel's death
 //! signal, so that it goes when we do; the [`journal`] is for the rest.
 
+pub mod activity;
 pub mod cpu_time;
 pub mod cpus;
 pub mod disk;
+pub mod environment;
+mod error;
 mod hazard;
 pub mod interrupt;
 pub mod journal;
@@ -22,6 +25,8 @@ pub mod veth;
 
 pub use cpu_time::{CpuSample, CpuUsage, ProcessSample};
 pub use cpus::{CpuSet, Placement};
+pub use environment::{CaptureSpec, Environment};
+pub use error::{ErrorKind, HostError};
 pub use hazard::Hazard;
 pub use interrupt::Interrupt;
 pub use journal::{Journal, JournalFolder, Recovered};

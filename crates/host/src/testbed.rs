@@ -187,6 +187,21 @@ impl Testbed {
         }
     }
 
+    /// Runs `work` where the server lives: in a fresh thread inside its namespace, or
+    /// on loopback right here.
+    ///
+    /// # Errors
+    /// [`TestbedError::Namespace`] when the namespace cannot be entered.
+    pub fn run_at_server<T: Send>(
+        &self,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T, TestbedError> {
+        match self.server_namespace() {
+            Some(namespace) => Ok(namespace.run(work)?),
+            None => Ok(work()),
+        }
+    }
+
     /// What this kind of testbed does to the measurement.
     pub fn hazards(&self) -> Vec<Hazard> {
         match &self.0 {

@@ -61,6 +61,13 @@ pub enum VethError {
     },
 }
 
+impl VethError {
+    /// `ip` says that a privilege or veth itself is missing.
+    pub(crate) fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Ip { message, .. } if !remedy_for(message).is_empty())
+    }
+}
+
 fn remedy_for(message: &str) -> &'static str {
     if message.contains("not permitted") {
         "; run as root (sudo), or with CAP_NET_ADMIN"

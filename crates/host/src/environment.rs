@@ -1,0 +1,666 @@
+//! The machine as it was when a result was made.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::activity::{self, Activity};
+use crate::cpus::{self, CpuSet, Placement};
+use crate::hazard::Hazard;
+use crate::process::{Stat, numbers_in};
+use crate::roots::{Roots, read_optional};
+use crate::server;
+
+/// What a capture needs to be told.
+#[derive(Clone, Debug)]
+pub struct CaptureSpec<'a> {
+    /// Where to read.
+    pub roots: &'a Roots,
+    /// The CPUs of the measurement.
+    pub placement: &'a Placement,
+    /// The command line as typed.
+    pub command_line: Vec<String>,
+    /// Version of taillab.
+    pub taillab_version: String,
+    /// The server's program, whose version is asked for.
+    pub server_program: Option<&'a Path>,
+    /// How long to watch who else is on the CPUs; zero leaves that out.
+    pub observe: Duration,
+}
+
+/// Everything about the machine that a reader of a result may ask for. What a
+/// machine does not tell is `None` or left out, never guessed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Version of taillab.
+    pub taillab_version: String,
+    /// The command line as typed.
+    pub command_line: Vec<String>,
+    /// When this was captured, in seconds since 1970 (UTC).
+    pub captured_unix_s: u64,
+    /// Name of the host.
+    pub hostname: Option<String>,
+    /// `PRETTY_NAME` of os-release(5).
+    pub distribution: Option<String>,
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The processors.
+    pub cpu: Cpu,
+    /// Memory.
+    pub memory: Memory,
+    /// Whether and in what this machine is virtual.
+    pub virtualization: Virtualization,
+    /// Frequency and sleep states.
+    pub power: Power,
+    /// Scheduler and timekeeping settings.
+    pub scheduling: Scheduling,
+    /// Network settings below /proc/sys/net, by name (`core.rmem_max`).
+    pub network: BTreeMap<String, String>,
+    /// State of each CPU vulnerability's mitigation, by name.
+    pub mitigations: BTreeMap<String, String>,
+    /// Whether irqbalance runs; it moves interrupts while we measure.
+    pub irqbalance_running: bool,
+    /// Control groups of this process, as /proc/self/cgroup has them.
+    pub cgroup: Vec<String>,
+    /// Load average over 1, 5 and 15 minutes.
+    pub load_average: Option<[f64; 3]>,
+    /// The server.
+    pub server: Option<ServerFacts>,
+    /// Who else was on the CPUs just before.
+    pub activity: Option<Activity>,
+    /// What may spoil the measurement, and the remedies.
+    pub hazards: Vec<Hazard>,
+}
+
+/// The kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// `uname -r`.
+    pub release: Option<String>,
+    /// `uname -v`: build, preemption model.
+    pub version: Option<String>,
+    /// The boot command line.
+    pub command_line: Option<String>,
+    /// Whether the kernel describes its own types (BTF), which the probe needs.
+    pub btf: bool,
+    /// Lockdown mode (kernel_lockdown(7)).
+    pub lockdown: Option<String>,
+}
+
+/// The processors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Model name.
+    pub model: Option<String>,
+    /// Nominal or current frequency as /proc/cpuinfo has it, in MHz.
+    pub mhz: Option<f64>,
+    /// CPUs online.
+    pub online: Option<CpuSet>,
+    /// How many are online.
+    pub online_count: Option<u32>,
+    /// CPUs this process may use.
+    pub allowed: Option<CpuSet>,
+    /// The server's.
+    pub server: CpuSet,
+    /// The load generator's.
+    pub client: CpuSet,
+    /// CPUs taken from the scheduler at boot (isolcpus).
+    pub isolated: Option<String>,
+    /// CPUs without a periodic tick (nohz_full).
+    pub nohz_full: Option<String>,
+    /// Whether cores run more than one thread.
+    pub smt_active: Option<bool>,
+    /// NUMA nodes.
+    pub numa_nodes: Option<u32>,
+}
+
+/// Memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// All of it, in bytes.
+    pub total_bytes: Option<u64>,
+    /// What can be had without swapping, in bytes.
+    pub available_bytes: Option<u64>,
+    /// Swap space, in bytes.
+    pub swap_total_bytes: Option<u64>,
+    /// Transparent huge pages: the choice in force.
+    pub transparent_hugepage: Option<String>,
+    /// Their defragmentation: the choice in force.
+    pub transparent_hugepage_defrag: Option<String>,
+}
+
+/// Whether and in what a machine is virtual.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Virtualization {
+    /// The CPU says that a hypervisor is there.
+    pub hypervisor_flag: Option<bool>,
+    /// /sys/hypervisor/type (Xen).
+    pub hypervisor_type: Option<String>,
+    /// DMI system vendor and product.
+    pub product: Option<String>,
+}
+
+/// Frequency and sleep states.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Power {
+    /// Frequency governor of the server's first CPU.
+    pub governor: Option<String>,
+    /// Frequency driver.
+    pub frequency_driver: Option<String>,
+    /// Whether turbo frequencies are allowed.
+    pub boost: Option<bool>,
+    /// Idle driver.
+    pub cpuidle_driver: Option<String>,
+    /// Idle governor.
+    pub cpuidle_governor: Option<String>,
+    /// Names of the idle states of the server's first CPU.
+    pub idle_states: Vec<String>,
+}
+
+/// Scheduler and timekeeping settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scheduling {
+    /// Time that real-time threads may take of each period, in µs; −1: all of it.
+    pub rt_runtime_us: Option<i64>,
+    /// That period, in µs.
+    pub rt_period_us: Option<i64>,
+    /// Automatic NUMA balancing: 0 is off.
+    pub numa_balancing: Option<i64>,
+    /// Autogroup: 1 is on.
+    pub autogroup: Option<i64>,
+    /// Clock source in use.
+    pub clocksource: Option<String>,
+    /// Clock sources available.
+    pub clocksources_available: Option<String>,
+}
+
+/// The server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerFacts {
+    /// Its program as given.
+    pub program: PathBuf,
+    /// What it says of its version.
+    pub version: Option<String>,
+}
+
+impl Environment {
+    /// Reads it all; takes as long as [`CaptureSpec::observe`].
+    pub fn capture(spec: &CaptureSpec<'_>) -> Self {
+        let Roots { proc, sys, etc } = spec.roots;
+        let procs = |path: &str| read_optional(&proc.join(path));
+        let watched: CpuSet = spec
+            .placement
+            .server
+            .iter()
+            .chain(spec.placement.client.iter())
+            .collect();
+        let mut environment = Self {
+            taillab_version: spec.taillab_version.clone(),
+            command_line: spec.command_line.clone(),
+            captured_unix_s: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |time| time.as_secs()),
+            hostname: procs("sys/kernel/hostname"),
+            distribution: distribution(etc),
+            kernel: Kernel {
+                release: procs("sys/kernel/osrelease"),
+                version: procs("sys/kernel/version"),
+                command_line: procs("cmdline"),
+                btf: sys.join("kernel/btf/vmlinux").exists(),
+                lockdown: chosen(&sys.join("kernel/security/lockdown")),
+            },
+            cpu: Cpu::read(spec),
+            memory: Memory::read(proc, sys),
+            virtualization: Virtualization::read(proc, sys),
+            power: Power::read(sys, spec.placement.server.first().unwrap_or(0)),
+            scheduling: Scheduling::read(proc, sys),
+            network: network(proc),
+            mitigations: files_of(&sys.join("devices/system/cpu/vulnerabilities")),
+            irqbalance_running: numbers_in(proc).into_iter().any(|pid| {
+                Stat::read(&proc.join(pid.to_string()).join("stat"))
+                    .is_some_and(|stat| stat.comm == "irqbalance")
+            }),
+            cgroup: procs("self/cgroup")
+                .map(|text| text.lines().map(str::to_owned).collect())
+                .unwrap_or_default(),
+            load_average: procs("loadavg").and_then(|text| {
+                let mut numbers = text.split_ascii_whitespace().map(str::parse);
+                Some([
+                    numbers.next()?.ok()?,
+                    numbers.next()?.ok()?,
+                    numbers.next()?.ok()?,
+                ])
+            }),
+            server: spec.server_program.map(|program| ServerFacts {
+                program: program.to_owned(),
+                version: server::version(program),
+            }),
+            activity: (!spec.observe.is_zero())
+                .then(|| activity::observe(spec.roots, &watched, spec.observe)),
+            hazards: Vec::new(),
+        };
+        environment.hazards = environment.find_hazards(spec.roots);
+        environment
+    }
+
+    fn find_hazards(&self, roots: &Roots) -> Vec<Hazard> {
+        let mut hazards = Vec::new();
+        if let Some(activity) = &self.activity {
+            let busy = &activity.busy_processes;
+            if !busy.is_empty() {
+                let named: Vec<String> = busy
+                    .iter()
+                    .take(5)
+                    .map(|p| format!("{} (pid {}) {:.0} %", p.name, p.pid, p.cpus * 100.0))
+                    .collect();
+                hazards.push(Hazard::new(
+                    "busy_processes",
+                    format!(
+                        "other processes use the CPUs of the measurement: {}",
+                        named.join(", ")
+                    ),
+                    "stop them, or move them to other CPUs (taskset -p)",
+                ));
+            }
+            if activity
+                .usage
+                .is_some_and(|usage| usage.steal_share > 0.001)
+            {
+                hazards.push(Hazard::new(
+                    "steal",
+                    "the hypervisor takes CPU time away (steal): part of the tail is not this machine's",
+                    "use a machine or an instance type with dedicated CPUs",
+                ));
+            }
+        }
+        if self.virtualization.hypervisor_flag == Some(true) {
+            hazards.push(Hazard::new(
+                "virtual_machine",
+                "this is a virtual machine: the hypervisor pauses its CPUs without a trace, and \
+                 steal may read 0 all the same; interprocessor interrupts are expensive",
+                "measure on the real machine where the tail below p99.9 matters",
+            ));
+        }
+        if self.irqbalance_running {
+            hazards.push(Hazard::new(
+                "irqbalance",
+                "irqbalance runs and may move interrupts to the CPUs of the measurement",
+                "stop it for the time of the measurement (systemctl stop irqbalance)",
+            ));
+        }
+        if let Some(governor @ ("powersave" | "ondemand" | "conservative" | "schedutil")) =
+            self.power.governor.as_deref()
+        {
+            hazards.push(Hazard::new(
+                "frequency_governor",
+                format!("the frequency governor is {governor}: service times depend on the load"),
+                "cpupower frequency-set -g performance",
+            ));
+        }
+        if self.scheduling.rt_runtime_us.is_some_and(|us| us >= 0) {
+            hazards.push(Hazard::new(
+                "rt_throttling",
+                "real-time throttling is on: a real-time server that spins is stopped for up to \
+                 50 ms a second; other servers are not concerned",
+                "for a real-time server: sysctl kernel.sched_rt_runtime_us=-1",
+            ));
+        }
+        if let Some(clock @ ("hpet" | "acpi_pm" | "jiffies" | "refined-jiffies")) =
+            self.scheduling.clocksource.as_deref()
+        {
+            hazards.push(Hazard::new(
+                "slow_clock",
+                format!(
+                    "the clock source is {clock}: every time stamp costs a microsecond or more"
+                ),
+                "boot with clocksource=tsc where the machine's TSC is stable",
+            ));
+        }
+        if self.scheduling.numa_balancing.is_some_and(|on| on != 0)
+            && self.cpu.numa_nodes.is_some_and(|nodes| nodes > 1)
+        {
+            hazards.push(Hazard::new(
+                "numa_balancing",
+                "automatic NUMA balancing is on: it takes page faults to see who uses which memory",
+                "sysctl kernel.numa_balancing=0",
+            ));
+        }
+        let near: CpuSet = self
+            .cpu
+            .server
+            .iter()
+            .flat_map(|cpu| cpus::siblings(roots, cpu).iter().collect::<Vec<_>>())
+            .collect();
+        let shared = near.intersection(&self.cpu.client);
+        if !shared.is_empty() {
+            hazards.push(Hazard::new(
+                "shared_core",
+                format!(
+                    "CPU {shared} of the load generator shares a core with the server's: the \
+                         spinning generator slows the server"
+                ),
+                "choose CPUs of different cores, or switch SMT off",
+            ));
+        }
+        hazards
+    }
+}
+
+impl Cpu {
+    fn read(spec: &CaptureSpec<'_>) -> Self {
+        let roots = spec.roots;
+        let info = fs::read_to_string(roots.proc.join("cpuinfo")).unwrap_or_default();
+        let online = cpus::online(roots);
+        let cpu = |path: &str| read_optional(&roots.sys.join("devices/system/cpu").join(path));
+        Self {
+            model: field(&info, &["model name", "Model", "cpu model", "machine"]),
+            mhz: field(&info, &["cpu MHz"]).and_then(|mhz| mhz.parse().ok()),
+            online_count: online.as_ref().map(|set| set.len() as u32),
+            online,
+            allowed: cpus::allowed().ok(),
+            server: spec.placement.server.clone(),
+            client: spec.placement.client.clone(),
+            isolated: cpu("isolated"),
+            nohz_full: cpu("nohz_full").filter(|list| list != "(null)"),
+            smt_active: cpu("smt/active").map(|active| active == "1"),
+            numa_nodes: read_optional(&roots.sys.join("devices/system/node/online"))
+                .and_then(|list| Some(list.parse::<CpuSet>().ok()?.len() as u32)),
+        }
+    }
+}
+
+impl Memory {
+    fn read(proc: &Path, sys: &Path) -> Self {
+        let info = fs::read_to_string(proc.join("meminfo")).unwrap_or_default();
+        let bytes = |name: &str| {
+            let kib: u64 = field(&info, &[name])?.strip_suffix(" kB")?.parse().ok()?;
+            Some(kib * 1024)
+        };
+        let pages = sys.join("kernel/mm/transparent_hugepage");
+        Self {
+            total_bytes: bytes("MemTotal"),
+            available_bytes: bytes("MemAvailable"),
+            swap_total_bytes: bytes("SwapTotal"),
+            transparent_hugepage: chosen(&pages.join("enabled")),
+            transparent_hugepage_defrag: chosen(&pages.join("defrag")),
+        }
+    }
+}
+
+impl Virtualization {
+    fn read(proc: &Path, sys: &Path) -> Self {
+        let info = fs::read_to_string(proc.join("cpuinfo")).unwrap_or_default();
+        let dmi = |name: &str| read_optional(&sys.join("class/dmi/id").join(name));
+        let product: Vec<String> = [dmi("sys_vendor"), dmi("product_name")]
+            .into_iter()
+            .flatten()
+            .collect();
+        Self {
+            // only x86 has the flag
+            hypervisor_flag: field(&info, &["flags"]).map(|flags| {
+                flags
+                    .split_ascii_whitespace()
+                    .any(|flag| flag == "hypervisor")
+            }),
+            hypervisor_type: read_optional(&sys.join("hypervisor/type")),
+            product: (!product.is_empty()).then(|| product.join(" ")),
+        }
+    }
+}
+
+impl Power {
+    fn read(sys: &Path, server_cpu: u32) -> Self {
+        let all = sys.join("devices/system/cpu");
+        let cpu = all.join(format!("cpu{server_cpu}"));
+        let boost = read_optional(&all.join("cpufreq/boost")).map(|on| on == "1");
+        let no_turbo = read_optional(&all.join("intel_pstate/no_turbo")).map(|off| off == "0");
+        let mut states: Vec<(u32, String)> = fs::read_dir(cpu.join("cpuidle"))
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| {
+                let path = entry.ok()?.path();
+                let number = path
+                    .file_name()?
+                    .to_str()?
+                    .strip_prefix("state")?
+                    .parse()
+                    .ok()?;
+                Some((number, read_optional(&path.join("name"))?))
+            })
+            .collect();
+        states.sort_unstable();
+        Self {
+            governor: read_optional(&cpu.join("cpufreq/scaling_governor")),
+            frequency_driver: read_optional(&cpu.join("cpufreq/scaling_driver")),
+            boost: boost.or(no_turbo),
+            cpuidle_driver: read_optional(&all.join("cpuidle/current_driver")),
+            cpuidle_governor: read_optional(&all.join("cpuidle/current_governor"))
+                .or_else(|| read_optional(&all.join("cpuidle/current_governor_ro"))),
+            idle_states: states.into_iter().map(|(_, name)| name).collect(),
+        }
+    }
+}
+
+impl Scheduling {
+    fn read(proc: &Path, sys: &Path) -> Self {
+        let number = |name: &str| {
+            read_optional(&proc.join("sys/kernel").join(name))?
+                .parse()
+                .ok()
+        };
+        let clock = sys.join("devices/system/clocksource/clocksource0");
+        Self {
+            rt_runtime_us: number("sched_rt_runtime_us"),
+            rt_period_us: number("sched_rt_period_us"),
+            numa_balancing: number("numa_balancing"),
+            autogroup: number("sched_autogroup_enabled"),
+            clocksource: read_optional(&clock.join("current_clocksource")),
+            clocksources_available: read_optional(&clock.join("available_clocksource")),
+        }
+    }
+}
+
+/// Network settings that change latency, of the namespace we are in.
+const NETWORK: [&str; 16] = [
+    "core/busy_poll",
+    "core/busy_read",
+    "core/default_qdisc",
+    "core/dev_weight",
+    "core/netdev_budget",
+    "core/netdev_budget_usecs",
+    "core/netdev_max_backlog",
+    "core/rmem_default",
+    "core/rmem_max",
+    "core/rps_sock_flow_entries",
+    "core/skb_defer_max",
+    "core/wmem_default",
+    "core/wmem_max",
+    "ipv4/udp_early_demux",
+    "ipv4/udp_mem",
+    "ipv4/udp_rmem_min",
+];
+
+fn network(proc: &Path) -> BTreeMap<String, String> {
+    let value = |name: &&str| {
+        let text = read_optional(&proc.join("sys/net").join(name))?;
+        Some((name.replace('/', "."), text.replace('\t', " ")))
+    };
+    NETWORK.iter().filter_map(value).collect()
+}
+
+/// Every readable file of a folder, by name.
+fn files_of(folder: &Path) -> BTreeMap<String, String> {
+    fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            Some((
+                path.file_name()?.to_str()?.to_owned(),
+                read_optional(&path)?,
+            ))
+        })
+        .collect()
+}
+
+/// The choice in brackets: `always [madvise] never`; the whole text without any.
+fn chosen(path: &Path) -> Option<String> {
+    let text = read_optional(path)?;
+    let bracketed = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
+    Some(
+        bracketed
+            .map_or(text.as_str(), |(choice, _)| choice)
+            .to_owned(),
+    )
+}
+
+/// The first `name : value` line with one of these names.
+fn field(text: &str, names: &[&str]) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        names
+            .contains(&name.trim())
+            .then(|| value.trim().to_owned())
+    })
+}
+
+fn distribution(etc: &Path) -> Option<String> {
+    let text = fs::read_to_string(etc.join("os-release")).ok()?;
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+    Some(value.trim_matches(['"', '\'']).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capture(files: &[(&str, &str)]) -> Environment {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let placement = Placement {
+            server: CpuSet::single(0),
+            client: CpuSet::single(1),
+        };
+        Environment::capture(&CaptureSpec {
+            roots: &Roots::below(folder.path()),
+            placement: &placement,
+            command_line: vec!["taillab".into(), "run".into()],
+            taillab_version: "1.2.3".into(),
+            server_program: None,
+            observe: Duration::ZERO,
+        })
+    }
+
+    #[test]
+    fn a_machine_that_tells_nothing_is_no_error() {
+        let environment = capture(&[]);
+        assert_eq!(environment.kernel.release, None);
+        assert_eq!(environment.cpu.online_count, None);
+        assert_eq!(environment.hazards, []);
+        let json = serde_json::to_string(&environment).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Environment>(&json).unwrap(),
+            environment
+        );
+    }
+
+    #[test]
+    fn facts_are_read_and_hazards_found() {
+        let cpu = "sys/devices/system/cpu";
+        let environment = capture(&[
+            ("proc/sys/kernel/osrelease", "6.18.0\n"),
+            ("proc/sys/kernel/sched_rt_runtime_us", "950000\n"),
+            (
+                "proc/cpuinfo",
+                "model name\t: Fast CPU\nflags\t\t: fpu hypervisor\n",
+            ),
+            (
+                "proc/meminfo",
+                "MemTotal:    2048 kB\nMemAvailable:  1024 kB\n",
+            ),
+            ("proc/loadavg", "0.50 0.25 0.10 1/100 4242\n"),
+            ("proc/sys/net/ipv4/udp_mem", "1\t2\t3\n"),
+            (
+                "proc/77/stat",
+                &format!("77 (irqbalance) S {}", "0 ".repeat(40)),
+            ),
+            (&format!("{cpu}/online"), "0-3\n"),
+            (
+                &format!("{cpu}/cpu0/topology/thread_siblings_list"),
+                "0-1\n",
+            ),
+            (
+                &format!("{cpu}/cpu0/cpufreq/scaling_governor"),
+                "powersave\n",
+            ),
+            (&format!("{cpu}/cpu0/cpuidle/state1/name"), "C1\n"),
+            (&format!("{cpu}/cpu0/cpuidle/state0/name"), "POLL\n"),
+            (&format!("{cpu}/vulnerabilities/meltdown"), "Not affected\n"),
+            (
+                "sys/kernel/mm/transparent_hugepage/enabled",
+                "always [madvise] never\n",
+            ),
+            (
+                "sys/devices/system/clocksource/clocksource0/current_clocksource",
+                "hpet\n",
+            ),
+            ("etc/os-release", "ID=x\nPRETTY_NAME=\"X Linux 1\"\n"),
+        ]);
+        assert_eq!(environment.kernel.release.as_deref(), Some("6.18.0"));
+        assert_eq!(environment.distribution.as_deref(), Some("X Linux 1"));
+        assert_eq!(environment.cpu.model.as_deref(), Some("Fast CPU"));
+        assert_eq!(environment.cpu.online_count, Some(4));
+        assert_eq!(environment.memory.total_bytes, Some(2 << 20));
+        assert_eq!(
+            environment.memory.transparent_hugepage.as_deref(),
+            Some("madvise")
+        );
+        assert_eq!(environment.load_average, Some([0.5, 0.25, 0.1]));
+        assert_eq!(environment.network["ipv4.udp_mem"], "1 2 3");
+        assert_eq!(environment.mitigations["meltdown"], "Not affected");
+        assert_eq!(environment.power.idle_states, ["POLL", "C1"]);
+        let keys: Vec<&str> = environment.hazards.iter().map(|h| h.key.as_str()).collect();
+        let expected = [
+            "virtual_machine",
+            "irqbalance",
+            "frequency_governor",
+            "rt_throttling",
+            "slow_clock",
+            "shared_core",
+        ];
+        assert_eq!(keys, expected);
+    }
+
+    #[test]
+    fn this_machine_tells_the_least_that_every_linux_does() {
+        let allowed = cpus::allowed().unwrap();
+        let cpu = CpuSet::single(allowed.first().unwrap());
+        let environment = Environment::capture(&CaptureSpec {
+            roots: &Roots::default(),
+            placement: &Placement {
+                server: cpu.clone(),
+                client: cpu,
+            },
+            command_line: Vec::new(),
+            taillab_version: String::new(),
+            server_program: Some(Path::new("no-such-server")),
+            observe: Duration::from_millis(50),
+        });
+        assert!(environment.kernel.release.is_some());
+        assert!(environment.cpu.online_count.unwrap() >= 1);
+        assert!(environment.memory.total_bytes.unwrap() > 0);
+        assert!(environment.activity.unwrap().observed_s > 0.0);
+        assert_eq!(environment.server.unwrap().version, None);
+    }
+}

@@ -1,0 +1,108 @@
+//! Any error of this crate, and what kind of failure it is.
+
+use crate::cpu_time::CpuTimeError;
+use crate::cpus::CpuError;
+use crate::disk::DiskError;
+use crate::interrupt::InterruptError;
+use crate::journal::JournalError;
+use crate::netns::NetnsError;
+use crate::programs::MissingProgram;
+use crate::server::ServerError;
+use crate::testbed::TestbedError;
+use crate::user::UnknownUser;
+use crate::veth::VethError;
+
+/// What a failure means for the command's exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Something failed (1).
+    Failed,
+    /// What the user asked for makes no sense (2).
+    Usage,
+    /// A privilege or a feature of the machine or its kernel is missing (5).
+    Unsupported,
+}
+
+/// Any error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub enum HostError {
+    /// CPUs.
+    Cpu(#[from] CpuError),
+    /// CPU time.
+    CpuTime(#[from] CpuTimeError),
+    /// Free space.
+    Disk(#[from] DiskError),
+    /// Signals.
+    Interrupt(#[from] InterruptError),
+    /// The crash journal.
+    Journal(#[from] JournalError),
+    /// A program that is not installed.
+    Missing(#[from] MissingProgram),
+    /// A network namespace.
+    Netns(#[from] NetnsError),
+    /// The server.
+    Server(#[from] ServerError),
+    /// The testbed.
+    Testbed(#[from] TestbedError),
+    /// The server's user.
+    User(#[from] UnknownUser),
+}
+
+impl HostError {
+    /// What it means for the command's exit code.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Cpu(CpuError::TooFew { .. }) => ErrorKind::Unsupported,
+            Self::Cpu(
+                CpuError::BadList { .. } | CpuError::Overlap { .. } | CpuError::Unusable { .. },
+            )
+            | Self::User(_) => ErrorKind::Usage,
+            Self::Netns(e) => netns_kind(e),
+            Self::Testbed(e) => match e {
+                TestbedError::Namespace(e) | TestbedError::Veth(VethError::Namespace(e)) => {
+                    netns_kind(e)
+                }
+                TestbedError::Veth(VethError::Setting { .. })
+                | TestbedError::Steering { .. }
+                | TestbedError::SteeringDiffers { .. }
+                | TestbedError::Veth(VethError::Sysfs(_)) => ErrorKind::Unsupported,
+                TestbedError::Veth(e) if e.is_unsupported() => ErrorKind::Unsupported,
+                TestbedError::Veth(_) => ErrorKind::Failed,
+            },
+            _ => ErrorKind::Failed,
+        }
+    }
+}
+
+fn netns_kind(error: &NetnsError) -> ErrorKind {
+    match error {
+        NetnsError::NoPrivilege | NetnsError::NoSupport => ErrorKind::Unsupported,
+        NetnsError::System { .. } => ErrorKind::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CpuSet;
+
+    #[test]
+    fn what_the_machine_lacks_is_told_from_what_went_wrong() {
+        let cpus = CpuSet::single(0);
+        assert_eq!(
+            HostError::from(CpuError::TooFew { cpus }).kind(),
+            ErrorKind::Unsupported
+        );
+        assert_eq!(
+            HostError::from(NetnsError::NoPrivilege).kind(),
+            ErrorKind::Unsupported
+        );
+        let no_root = TestbedError::from(VethError::from(NetnsError::NoPrivilege));
+        assert_eq!(HostError::from(no_root).kind(), ErrorKind::Unsupported);
+        let bad = "x".parse::<CpuSet>().unwrap_err();
+        assert_eq!(HostError::from(bad).kind(), ErrorKind::Usage);
+        let missing = crate::programs::find("no-such-program".as_ref()).unwrap_err();
+        assert_eq!(HostError::from(missing).kind(), ErrorKind::Failed);
+    }
+}

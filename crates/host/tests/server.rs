@@ -1,0 +1,247 @@
+//! The server process live: placed as told, it says why it ended, and it never
+//! outlives its spawner.
+
+mod common;
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use common::{
+    Helper, Orphan, argument, eventually, is_gone, is_helper, live, tell, wait_for_death,
+};
+use taillab_host::server::{ServerError, ensure_udp_port_free};
+use taillab_host::{CpuSet, NetNamespace, Roots, ServerProcess, ServerSpec, User, cpus};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn spec<'a>(program: &str, args: &[&str]) -> ServerSpec<'a> {
+    ServerSpec {
+        program: program.into(),
+        args: args.iter().map(OsString::from).collect(),
+        env: Vec::new(),
+        namespace: None,
+        cpus: CpuSet::single(cpus::allowed().unwrap().first().unwrap()),
+        user: None,
+    }
+}
+
+/// The value of a line of /proc/PID/status.
+fn status(pid: u32, name: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{name}:")));
+    value
+        .unwrap()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[test]
+fn it_runs_where_and_as_whom_it_was_told() {
+    if !live("it_runs_where_and_as_whom_it_was_told") {
+        return;
+    }
+    let namespace = NetNamespace::new().unwrap();
+    let user = User::find(&Roots::default(), "nobody").unwrap();
+    let cpu = cpus::allowed().unwrap().iter().last().unwrap();
+    let server = ServerProcess::spawn(&ServerSpec {
+        env: vec![("TAILLAB_TEST".into(), "here".into())],
+        namespace: Some(&namespace),
+        cpus: CpuSet::single(cpu),
+        user: Some(user.clone()),
+        ..spec("sleep", &["600"])
+    })
+    .unwrap();
+    let pid = server.pid();
+    let (uid, gid) = (user.uid, user.gid);
+    assert_eq!(status(pid, "Uid"), format!("{uid} {uid} {uid} {uid}"));
+    assert_eq!(status(pid, "Gid"), format!("{gid} {gid} {gid} {gid}"));
+    assert_eq!(status(pid, "Groups"), "");
+    assert_eq!(status(pid, "CapEff"), "0000000000000000");
+    assert_eq!(status(pid, "Cpus_allowed_list"), cpu.to_string());
+    let link = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap();
+    assert_eq!(
+        link.to_str().unwrap(),
+        format!("net:[{}]", namespace.inode())
+    );
+    assert_eq!(server.threads(), [pid]);
+    let environ = fs::read(format!("/proc/{pid}/environ")).unwrap();
+    assert!(
+        environ
+            .split(|&b| b == 0)
+            .any(|var| var == b"TAILLAB_TEST=here")
+    );
+    let exit = server.shutdown(PATIENCE).unwrap();
+    assert_eq!(exit.status.signal(), Some(15));
+    assert!(is_gone(pid));
+}
+
+#[test]
+fn the_server_dies_with_its_spawner() {
+    let name = "the_server_dies_with_its_spawner";
+    if is_helper() {
+        let user = User::find(&Roots::default(), "nobody").unwrap();
+        let namespace = NetNamespace::new().unwrap();
+        let server = ServerProcess::spawn(&ServerSpec {
+            namespace: Some(&namespace),
+            user: (argument() == "nobody").then_some(user),
+            ..spec("sleep", &["600"])
+        })
+        .unwrap();
+        tell(server.pid());
+        wait_for_death();
+    }
+    if !live(name) {
+        return;
+    }
+    for user in ["nobody", "root"] {
+        let mut helper = Helper::start(name, user);
+        let server = Orphan(helper.hear().parse().unwrap());
+        assert!(!is_gone(server.0));
+        helper.kill();
+        eventually("the server is gone", || is_gone(server.0));
+    }
+}
+
+#[test]
+fn dropping_it_ends_it() {
+    let server = ServerProcess::spawn(&spec("sleep", &["600"])).unwrap();
+    let pid = server.pid();
+    assert!(!is_gone(pid));
+    drop(server);
+    assert!(is_gone(pid));
+}
+
+#[test]
+fn one_that_ignores_the_request_is_killed() {
+    let args = ["-c", "trap '' TERM; echo deaf; exec sleep 600"];
+    let mut server = ServerProcess::spawn(&spec("sh", &args)).unwrap();
+    eventually("it is deaf", || server.output().contains("deaf"));
+    assert_eq!(server.try_exit().unwrap(), None);
+    let pid = server.pid();
+    let exit = server.shutdown(Duration::from_millis(100)).unwrap();
+    assert_eq!(exit.status.signal(), Some(9));
+    assert!(
+        exit.to_string()
+            .starts_with("sh was killed by signal 9 (SIGKILL)"),
+        "{exit}"
+    );
+    assert!(is_gone(pid));
+}
+
+#[test]
+fn one_that_ends_at_once_says_why() {
+    let args = [
+        "-c",
+        "echo starting; echo 'bad: Address already in use' >&2; exit 71",
+    ];
+    let mut server = ServerProcess::spawn(&spec("sh", &args)).unwrap();
+    let error = server.wait_ready(PATIENCE, || false).unwrap_err();
+    assert!(matches!(error, ServerError::Exited(_)));
+    assert_eq!(
+        error.to_string(),
+        "sh exited with status 71: bad: Address already in use; stop the process that holds the \
+         port (ss -lunp shows it) or choose another port"
+    );
+    // asked again, it says the same
+    assert_eq!(server.try_exit().unwrap().unwrap().status.code(), Some(71));
+    assert_eq!(server.threads(), [0; 0]);
+}
+
+#[test]
+fn one_that_never_answers_is_given_up() {
+    let args = ["-c", "echo still thinking; exec sleep 600"];
+    let mut server = ServerProcess::spawn(&spec("sh", &args)).unwrap();
+    eventually("it speaks", || server.output().contains("thinking"));
+    let error = server
+        .wait_ready(Duration::from_millis(50), || false)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("sh did not answer"), "{error}");
+    assert!(error.ends_with("it last wrote: still thinking"), "{error}");
+    let mut calls = 0;
+    server
+        .wait_ready(PATIENCE, || {
+            calls += 1;
+            calls == 3
+        })
+        .unwrap();
+    assert_eq!(calls, 3);
+}
+
+#[test]
+fn a_talkative_server_is_not_held_up() {
+    // far more than a pipe holds, and it ends by itself only when all is written
+    let args = [
+        "-c",
+        "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo done",
+    ];
+    let mut server = ServerProcess::spawn(&spec("sh", &args)).unwrap();
+    eventually("it ends", || server.try_exit().unwrap().is_some());
+    let exit = server.try_exit().unwrap().unwrap();
+    assert!(exit.status.success());
+    assert_eq!(exit.last_line.as_deref(), Some("done"));
+}
+
+#[test]
+fn what_prevents_the_start_is_named() {
+    let error = ServerProcess::spawn(&spec("no-such-server", &[]))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "no-such-server is not installed: install it, or give its path"
+    );
+    let nowhere = ServerSpec {
+        cpus: CpuSet::single(cpus::MAX_CPUS - 1),
+        ..spec("sleep", &["600"])
+    };
+    let error = ServerProcess::spawn(&nowhere).unwrap_err().to_string();
+    assert!(
+        error.starts_with("cannot start sleep: cannot bind to its CPUs: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_taken_port_is_found_before_the_server_starts() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address: SocketAddr = socket.local_addr().unwrap();
+    let error = ensure_udp_port_free(address).unwrap_err().to_string();
+    assert!(
+        error.contains(&format!("UDP port {}", address.port())),
+        "{error}"
+    );
+    assert!(error.contains("is taken"), "{error}");
+    drop(socket);
+    ensure_udp_port_free(address).unwrap();
+}
+
+/// The real server: on a taken port it says so itself, and the line names the remedy.
+#[test]
+fn memcached_on_a_taken_port_says_so() {
+    let name = "memcached_on_a_taken_port_says_so";
+    if !live(name) {
+        return;
+    }
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port().to_string();
+    let user = User::find(&Roots::default(), "nobody").unwrap();
+    let args = ["-l", "127.0.0.1", "-U", &port, "-p", "0", "-t", "1"];
+    let mut server = ServerProcess::spawn(&ServerSpec {
+        user: Some(user),
+        ..spec("memcached", &args)
+    })
+    .unwrap();
+    let error = server
+        .wait_ready(PATIENCE, || false)
+        .unwrap_err()
+        .to_string();
+    assert!(error.starts_with("memcached exited with status"), "{error}");
+    assert!(error.contains("choose another port"), "{error}");
+}
