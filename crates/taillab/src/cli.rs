@@ -84,19 +84,42 @@ pub struct RunArgs {
 #[derive(Debug, Default, Args)]
 pub struct Settings {
     /// Load in requests per second (goes before --utilization)
-    #[arg(short = 'R', long, value_name = "PER_S", env = "TAILLAB_RATE", help_heading = "Load")]
+    #[arg(
+        short = 'R',
+        long,
+        value_name = "PER_S",
+        env = "TAILLAB_RATE",
+        help_heading = "Load"
+    )]
     rate: Option<f64>,
     /// Load as a share of the calibrated capacity, e.g. 75% or 0.75 [default: 75%]
     #[arg(short, long, value_name = "SHARE", value_parser = share, env = "TAILLAB_UTILIZATION", help_heading = "Load")]
     utilization: Option<f64>,
     /// Length of the measurement [default: 20s]
-    #[arg(short, long, value_name = "TIME", env = "TAILLAB_DURATION", help_heading = "Load")]
+    #[arg(
+        short,
+        long,
+        value_name = "TIME",
+        env = "TAILLAB_DURATION",
+        help_heading = "Load"
+    )]
     duration: Option<Nanos>,
     /// Load before it, not measured [default: 3s]
-    #[arg(long, value_name = "TIME", env = "TAILLAB_WARMUP", help_heading = "Load")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TAILLAB_WARMUP",
+        help_heading = "Load"
+    )]
     warmup: Option<Nanos>,
     /// UDP sockets of the generator [default: 16]
-    #[arg(short, long, value_name = "N", env = "TAILLAB_CONNECTIONS", help_heading = "Load")]
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        env = "TAILLAB_CONNECTIONS",
+        help_heading = "Load"
+    )]
     connections: Option<u16>,
     /// Seed of the schedule and of the mix [default: 1]
     #[arg(long, value_name = "N", env = "TAILLAB_SEED", help_heading = "Load")]
@@ -108,54 +131,137 @@ pub struct Settings {
     #[arg(long, value_name = "N", env = "TAILLAB_KEYS", help_heading = "Load")]
     keys: Option<u32>,
     /// Length of a key [default: 64]
-    #[arg(long, value_name = "BYTES", env = "TAILLAB_KEY_BYTES", help_heading = "Load")]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "TAILLAB_KEY_BYTES",
+        help_heading = "Load"
+    )]
     key_bytes: Option<u16>,
     /// Length of a value [default: 1024]
-    #[arg(long, value_name = "BYTES", env = "TAILLAB_VALUE_BYTES", help_heading = "Load")]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "TAILLAB_VALUE_BYTES",
+        help_heading = "Load"
+    )]
     value_bytes: Option<u32>,
     /// How long a response is waited for [default: 1s]
-    #[arg(long, value_name = "TIME", env = "TAILLAB_TIMEOUT", help_heading = "Load")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TAILLAB_TIMEOUT",
+        help_heading = "Load"
+    )]
     timeout: Option<Nanos>,
 
     /// CPUs of the server, e.g. 0 or 0-2 [default: 0]
-    #[arg(short = 'C', long, value_name = "CPUS", env = "TAILLAB_SERVER_CPUS", help_heading = "Server and testbed")]
+    #[arg(
+        short = 'C',
+        long,
+        value_name = "CPUS",
+        env = "TAILLAB_SERVER_CPUS",
+        help_heading = "Server and testbed"
+    )]
     server_cpus: Option<String>,
     /// CPU of the generator, which spins on it [default: 1]
-    #[arg(long, value_name = "CPU", env = "TAILLAB_CLIENT_CPU", help_heading = "Server and testbed")]
-    client_cpu: Option<u16>,
+    #[arg(
+        long,
+        value_name = "CPU",
+        env = "TAILLAB_CLIENT_CPU",
+        help_heading = "Server and testbed"
+    )]
+    client_cpu: Option<u32>,
     /// Worker threads of the server [default: 1]
-    #[arg(short, long, value_name = "N", env = "TAILLAB_THREADS", help_heading = "Server and testbed")]
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        env = "TAILLAB_THREADS",
+        help_heading = "Server and testbed"
+    )]
     threads: Option<u32>,
     /// UDP port of the server [default: 11211]
-    #[arg(short, long, value_name = "PORT", env = "TAILLAB_PORT", help_heading = "Server and testbed")]
+    #[arg(
+        short,
+        long,
+        value_name = "PORT",
+        env = "TAILLAB_PORT",
+        help_heading = "Server and testbed"
+    )]
     port: Option<u16>,
     /// User that the server runs as [default: nobody]
-    #[arg(long, value_name = "NAME", env = "TAILLAB_SERVER_USER", help_heading = "Server and testbed")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "TAILLAB_SERVER_USER",
+        help_heading = "Server and testbed"
+    )]
     server_user: Option<String>,
     /// The server's program [default: memcached]
-    #[arg(long, value_name = "PATH", env = "TAILLAB_SERVER_PROGRAM", help_heading = "Server and testbed")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "TAILLAB_SERVER_PROGRAM",
+        help_heading = "Server and testbed"
+    )]
     server_program: Option<String>,
     /// A further argument of the server; may be given often
-    #[arg(long, value_name = "ARG", allow_hyphen_values = true, help_heading = "Server and testbed")]
+    #[arg(
+        long,
+        value_name = "ARG",
+        allow_hyphen_values = true,
+        help_heading = "Server and testbed"
+    )]
     server_arg: Vec<String>,
     /// How generator and server are connected [default: veth]
-    #[arg(long, value_name = "KIND", env = "TAILLAB_TESTBED", help_heading = "Server and testbed")]
+    #[arg(
+        long,
+        value_name = "KIND",
+        env = "TAILLAB_TESTBED",
+        help_heading = "Server and testbed"
+    )]
     testbed: Option<TestbedKind>,
 
     /// Interleaved pairs of calibration blocks, without and with the probe [default: 9]
-    #[arg(long, value_name = "N", env = "TAILLAB_PAIRS", help_heading = "Calibration and probe")]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TAILLAB_PAIRS",
+        help_heading = "Calibration and probe"
+    )]
     pairs: Option<u32>,
     /// Length of a calibration block [default: 400ms]
-    #[arg(long, value_name = "TIME", env = "TAILLAB_BLOCK", help_heading = "Calibration and probe")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TAILLAB_BLOCK",
+        help_heading = "Calibration and probe"
+    )]
     block: Option<Nanos>,
     /// Requests kept outstanding in a calibration block [default: 32]
-    #[arg(long, value_name = "N", env = "TAILLAB_OUTSTANDING", help_heading = "Calibration and probe")]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TAILLAB_OUTSTANDING",
+        help_heading = "Calibration and probe"
+    )]
     outstanding: Option<u16>,
     /// Use this service time instead of the measured one
-    #[arg(long, value_name = "TIME", env = "TAILLAB_SERVICE_TIME", help_heading = "Calibration and probe")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TAILLAB_SERVICE_TIME",
+        help_heading = "Calibration and probe"
+    )]
     service_time: Option<Nanos>,
     /// Ring buffer of each CPU, a power of two [default: 16777216]
-    #[arg(long, value_name = "BYTES", env = "TAILLAB_RING_BYTES", help_heading = "Calibration and probe")]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "TAILLAB_RING_BYTES",
+        help_heading = "Calibration and probe"
+    )]
     ring_bytes: Option<u32>,
 }
 
@@ -186,8 +292,14 @@ impl Settings {
             ("workload.get_share", number(self.get_share)),
             ("workload.keys", whole(self.keys.map(Into::into))),
             ("workload.key_bytes", whole(self.key_bytes.map(Into::into))),
-            ("workload.value_bytes", whole(self.value_bytes.map(Into::into))),
-            ("client.connections", whole(self.connections.map(Into::into))),
+            (
+                "workload.value_bytes",
+                whole(self.value_bytes.map(Into::into)),
+            ),
+            (
+                "client.connections",
+                whole(self.connections.map(Into::into)),
+            ),
             ("client.timeout", length(self.timeout)),
             ("client.cpu", whole(self.client_cpu.map(Into::into))),
             ("server.cpus", self.server_cpus.map(text)),
@@ -199,7 +311,10 @@ impl Settings {
             ("testbed.kind", testbed),
             ("calibration.pairs", whole(self.pairs.map(Into::into))),
             ("calibration.block", length(self.block)),
-            ("calibration.outstanding", whole(self.outstanding.map(Into::into))),
+            (
+                "calibration.outstanding",
+                whole(self.outstanding.map(Into::into)),
+            ),
             ("calibration.service_time", length(self.service_time)),
             ("probe.ring_bytes", whole(self.ring_bytes.map(Into::into))),
         ]
@@ -242,7 +357,15 @@ mod tests {
 
     #[test]
     fn only_the_flags_given_become_overrides() {
-        let cli = Cli::parse_from(["taillab", "run", "memcached", "-R", "5000", "--server-arg", "-v"]);
+        let cli = Cli::parse_from([
+            "taillab",
+            "run",
+            "memcached",
+            "-R",
+            "5000",
+            "--server-arg",
+            "-v",
+        ]);
         let Command::Run(args) = cli.command else {
             panic!("not a run")
         };

@@ -72,7 +72,7 @@ impl ServerKind {
 #[serde(deny_unknown_fields)]
 pub struct Client {
     /// The CPU that its one spinning thread is pinned to.
-    pub cpu: u16,
+    pub cpu: u32,
     /// UDP sockets, each with a port of its own.
     pub connections: u16,
     /// How long a response is waited for.

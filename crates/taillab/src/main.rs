@@ -1,9 +1,15 @@
 //! The `taillab` command: arguments in, exit code out.
 
+#![allow(
+    unreachable_pub,
+    reason = "in a binary, `pub` says what a module offers to the others"
+)]
+
 mod cli;
 mod commands;
 mod exit;
 mod experiment;
+mod fail;
 mod progress;
 
 use std::process::ExitCode;
@@ -11,7 +17,6 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
-use crate::exit::Exit;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {

@@ -1,4 +1,4 @@
-//! Progress on stderr: one bar for each phase, nothing when stderr is no terminal.
+//! Progress on stderr: a bar for each phase, nothing when stderr is no terminal.
 
 use std::thread;
 use std::time::Duration;
@@ -8,6 +8,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Between two drawings. Drawing takes a core of the testbed for some ten
 /// microseconds, so it is rare.
 const PERIOD: Duration = Duration::from_millis(500);
+
+/// A part of a longer piece of work, with a bar of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Phase {
+    /// What is being done.
+    pub name: &'static str,
+    /// How far there is to go, in whatever the caller counts.
+    pub total: u64,
+}
 
 /// Whether and how progress is shown.
 #[derive(Clone, Copy, Debug)]
@@ -22,17 +31,19 @@ impl Progress {
     }
 
     /// Runs `work` on a thread of its own while the calling thread sleeps and now and then
-    /// draws the share of `total` that `done` returns.
+    /// draws how far `done`, which counts through all phases, has come.
     ///
     /// A panic of `work` goes on in the caller.
     pub fn during<T: Send>(
         self,
-        phase: &'static str,
-        total: u64,
-        done: impl Fn() -> u64,
+        phases: &[Phase],
+        mut done: impl FnMut() -> u64,
         work: impl FnOnce() -> T + Send,
     ) -> T {
-        let bar = self.bar(phase, total);
+        let mut phases = phases.iter();
+        let mut current = phases.next();
+        let mut bar = current.map(|phase| self.bar(*phase));
+        let mut before = 0;
         let waiting = thread::current();
         let result = thread::scope(|scope| {
             let worker = scope.spawn(move || {
@@ -41,31 +52,47 @@ impl Progress {
                 result
             });
             while !worker.is_finished() {
-                bar.set_position(done().min(total));
+                let position = done();
+                while let Some(phase) = current
+                    && position >= before + phase.total
+                    && phases.len() > 0
+                {
+                    before += phase.total;
+                    if let Some(bar) = bar.take() {
+                        bar.finish();
+                    }
+                    current = phases.next();
+                    bar = current.map(|phase| self.bar(*phase));
+                }
+                if let Some(bar) = &bar {
+                    bar.set_position(position - before);
+                }
                 thread::park_timeout(PERIOD);
             }
             worker.join()
         });
-        bar.finish_and_clear();
+        if let Some(bar) = bar {
+            bar.finish();
+        }
         match result {
             Ok(value) => value,
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
 
-    fn bar(self, phase: &'static str, total: u64) -> ProgressBar {
+    fn bar(self, phase: Phase) -> ProgressBar {
         let target = if self.shown {
             ProgressDrawTarget::stderr()
         } else {
             ProgressDrawTarget::hidden()
         };
-        let bar = ProgressBar::with_draw_target(Some(total), target);
-        if let Ok(style) =
-            ProgressStyle::with_template("{prefix:<22} [{bar:32}] {percent:>3} %  {elapsed}, {eta} left")
-        {
+        let bar = ProgressBar::with_draw_target(Some(phase.total), target);
+        if let Ok(style) = ProgressStyle::with_template(
+            "{prefix:<22} [{bar:32}] {percent:>3} %  {elapsed}, {eta} left",
+        ) {
             bar.set_style(style.progress_chars("=> "));
         }
-        bar.set_prefix(phase);
+        bar.set_prefix(phase.name);
         bar
     }
 }

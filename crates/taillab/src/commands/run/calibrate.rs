@@ -1,0 +1,246 @@
+//! The peak of one core: service time, and what the probe takes from it.
+//!
+//! Closed-loop blocks in pairs, one without and one with the probe, in alternating order,
+//! so that a machine whose speed drifts slows both alike.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use taillab_analysis::median;
+use taillab_host::{CpuSample, CpuSet, Roots};
+use taillab_load::{ClosedLoop, Hooks, Progress as LoadProgress, Saturation, StopReason, saturate};
+use taillab_model::Nanos;
+use taillab_model::summary::{Calibration, Overhead};
+use taillab_probe::Probe;
+
+use super::rig::{LoadClient, Rig};
+use crate::exit::{Exit, Failure};
+use crate::experiment::Experiment;
+use crate::fail::{host, probe as probe_failure};
+use crate::progress::Phase;
+
+/// Events that are moved out of the rings at a time: about a microsecond of work.
+const DRAIN_AT_ONCE: usize = 48;
+
+/// Before each block, to fill the server's queue.
+const BLOCK_WARM_UP: Nanos = Nanos::from_millis(40);
+
+/// More requests per second than any block is expected to reach; sizes the recording.
+const RATE_LIMIT_PER_S: f64 = 400_000.0;
+
+/// Events that one request makes, rounded up.
+pub const EVENTS_PER_REQUEST: f64 = 8.0;
+
+/// What calibration found.
+#[derive(Clone, Debug)]
+pub struct Calibrated {
+    /// t.
+    pub service_time: Nanos,
+    /// The peak without the probe.
+    pub calibration: Calibration,
+    /// The peak with it.
+    pub overhead: Overhead,
+}
+
+/// Drains the probe in the generator's idle gaps and passes on that the server died.
+pub struct DrainProbe<'a> {
+    /// The probe, where one is attached.
+    pub probe: Option<&'a mut Probe>,
+    /// Set when the server is known to be dead.
+    pub server_gone: &'a AtomicBool,
+}
+
+impl Hooks for DrainProbe<'_> {
+    #[inline]
+    fn idle(&mut self, _until_next: Nanos) {
+        if let Some(probe) = &mut self.probe {
+            probe.drain(DRAIN_AT_ONCE);
+        }
+    }
+
+    fn should_stop(&mut self) -> bool {
+        self.server_gone.load(Ordering::Relaxed)
+    }
+}
+
+/// One block.
+struct Block {
+    rate_per_s: f64,
+    server_busy_share: f64,
+}
+
+/// Finds the service time and the probe's cost; the probe is detached before and after.
+pub fn calibrate(
+    rig: &mut Rig,
+    client: &mut LoadClient,
+    probe: &mut Probe,
+    experiment: &Experiment,
+) -> Result<Calibrated, Failure> {
+    let settings = &experiment.calibration;
+    let events = settings.block.as_secs_f64() * RATE_LIMIT_PER_S * EVENTS_PER_REQUEST;
+    probe.reserve(events as u64).map_err(probe_failure)?;
+    let blocks = u64::from(2 * settings.pairs);
+    let phases = [Phase {
+        name: "calibrating",
+        total: blocks * (settings.block + BLOCK_WARM_UP).get(),
+    }];
+    let began = Instant::now();
+    let plan = Plan {
+        roots: rig.roots().clone(),
+        server_cpus: rig.placement().server.clone(),
+        stop: rig.interrupt().shared_flag(),
+        server_gone: rig.server_gone(),
+        experiment,
+    };
+    let found = rig.on_client_cpu(
+        &phases,
+        || began.elapsed().as_nanos() as u64,
+        || plan.blocks(client, probe),
+    )?;
+    match found? {
+        Found::Blocks { without, with } => summarise(&without, &with, experiment),
+        Found::Cut(reason) => Err(cut_short(rig, reason)),
+    }
+}
+
+/// What the generator's thread needs to run the blocks.
+struct Plan<'a> {
+    roots: Roots,
+    server_cpus: CpuSet,
+    stop: Arc<AtomicBool>,
+    server_gone: Arc<AtomicBool>,
+    experiment: &'a Experiment,
+}
+
+/// All blocks, or why there are not all of them.
+enum Found {
+    Blocks {
+        without: Vec<Block>,
+        with: Vec<Block>,
+    },
+    Cut(Option<StopReason>),
+}
+
+impl Plan<'_> {
+    fn blocks(&self, client: &mut LoadClient, probe: &mut Probe) -> Result<Found, Failure> {
+        let (mut without, mut with) = (Vec::new(), Vec::new());
+        for pair in 0..self.experiment.calibration.pairs {
+            for second in [false, true] {
+                // Even pairs begin without the probe, odd ones with it.
+                let probed = (pair % 2 == 1) != second;
+                let place = u64::from(2 * pair + u32::from(second));
+                let (block, saturation) =
+                    self.block(client, probed.then_some(&mut *probe), place)?;
+                if saturation.stopped.is_some() || saturation.responses == 0 {
+                    return Ok(Found::Cut(saturation.stopped));
+                }
+                if probed { &mut with } else { &mut without }.push(block);
+            }
+        }
+        Ok(Found::Blocks { without, with })
+    }
+
+    /// One closed-loop block, with the probe attached if one is given.
+    fn block(
+        &self,
+        client: &mut LoadClient,
+        mut probe: Option<&mut Probe>,
+        place: u64,
+    ) -> Result<(Block, Saturation), Failure> {
+        if let Some(probe) = &mut probe {
+            probe.attach().map_err(probe_failure)?;
+        }
+        let settings = &self.experiment.calibration;
+        let before = CpuSample::take(&self.roots).map_err(host)?;
+        let saturation = saturate(
+            client,
+            &ClosedLoop {
+                outstanding: settings.outstanding.into(),
+                length: settings.block,
+                warm_up: BLOCK_WARM_UP,
+                seed: self.experiment.workload.seed ^ place,
+                stop: &self.stop,
+                progress: &LoadProgress::new(),
+            },
+            &mut DrainProbe {
+                probe: probe.as_deref_mut(),
+                server_gone: &self.server_gone,
+            },
+        )?;
+        let after = CpuSample::take(&self.roots).map_err(host)?;
+        if let Some(probe) = probe {
+            probe.detach();
+            probe.discard().map_err(probe_failure)?;
+        }
+        let usage = after.usage_since(&before, &self.server_cpus);
+        let block = Block {
+            rate_per_s: saturation.rate_per_s(),
+            server_busy_share: usage.map_or(f64::NAN, |usage| usage.busy_share),
+        };
+        Ok((block, saturation))
+    }
+}
+
+/// Why calibration ended before its time.
+fn cut_short(rig: &mut Rig, reason: Option<StopReason>) -> Failure {
+    if reason == Some(StopReason::Interrupted) {
+        return Failure::new(
+            Exit::Interrupted,
+            "interrupted during calibration, before anything was measured",
+        );
+    }
+    rig.server_failure().unwrap_or_else(|| {
+        Failure::new(
+            Exit::Failed,
+            "the server stopped answering during calibration: try it by hand, or see whether \
+             another program uses its port",
+        )
+    })
+}
+
+fn summarise(
+    without: &[Block],
+    with: &[Block],
+    experiment: &Experiment,
+) -> Result<Calibrated, Failure> {
+    let too_few = || Failure::new(Exit::Failed, "too few calibration blocks; raise --pairs");
+    let rates: Vec<f64> = without.iter().map(|block| block.rate_per_s).collect();
+    let peak = median(&rates).ok_or_else(too_few)?;
+    let pairs = || without.iter().zip(with);
+    let losses: Vec<f64> = pairs()
+        .map(|(without, with)| 1.0 - with.rate_per_s / without.rate_per_s)
+        .collect();
+    let loss = median(&losses).ok_or_else(too_few)?;
+    let costs: Vec<f64> = pairs()
+        .map(|(without, with)| {
+            1e9 * (with.server_busy_share / with.rate_per_s
+                - without.server_busy_share / without.rate_per_s)
+        })
+        .collect();
+    let busy: Vec<f64> = without
+        .iter()
+        .map(|block| block.server_busy_share)
+        .collect();
+    let workers = f64::from(experiment.server.threads);
+    let measured = Nanos::try_from_secs_f64(workers / peak.value)
+        .filter(|t| *t > Nanos::ZERO)
+        .ok_or_else(too_few)?;
+    Ok(Calibrated {
+        service_time: experiment.calibration.service_time.unwrap_or(measured),
+        calibration: Calibration {
+            peak_per_s: peak.value,
+            peak_lo_per_s: peak.lo,
+            peak_hi_per_s: peak.hi,
+            server_cpu_busy_share: median(&busy).map_or(0.0, |busy| busy.value),
+            blocks: without.len() as u32,
+        },
+        overhead: Overhead {
+            pairs: losses.len() as u32,
+            throughput_loss: Some(loss.value),
+            throughput_loss_lo: Some(loss.lo),
+            throughput_loss_hi: Some(loss.hi),
+            cpu_ns_per_request: median(&costs).map(|cost| cost.value),
+        },
+    })
+}

@@ -1,0 +1,115 @@
+//! The measurement: one continuous open-loop load, the probe attached all the while.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use taillab_host::{CpuSample, CpuUsage};
+use taillab_load::{LoadRun, OpenLoop, Progress as LoadProgress, open_loop};
+use taillab_model::{Monotonic, Nanos, Recording};
+use taillab_probe::Probe;
+use taillab_queueing::arrivals::ArrivalProcess;
+
+use super::calibrate::{DrainProbe, EVENTS_PER_REQUEST};
+use super::rig::{LoadClient, Rig};
+use crate::exit::{Exit, Failure, OrExit};
+use crate::experiment::Experiment;
+use crate::fail::{host, probe as probe_failure};
+use crate::progress::Phase;
+
+/// What the measurement recorded.
+pub struct Recorded {
+    /// The client's record.
+    pub load: LoadRun,
+    /// The kernel's events.
+    pub events: Recording,
+    /// Where the warm-up ends.
+    pub measure_from: Monotonic,
+    /// Requests per second of the schedule.
+    pub rate_per_s: f64,
+    /// When it started, seconds since 1970.
+    pub started_unix_s: u64,
+    /// What the server's CPUs did, warm-up included.
+    pub server_cpus: Option<CpuUsage>,
+}
+
+/// Sends the schedule and records what the kernel did with it.
+pub fn measure(
+    rig: &mut Rig,
+    client: &mut LoadClient,
+    mut probe: Probe,
+    experiment: &Experiment,
+    rate_per_s: f64,
+) -> Result<Recorded, Failure> {
+    let workload = &experiment.workload;
+    let length = workload.warmup + workload.duration;
+    let schedule = ArrivalProcess::Poisson
+        .schedule(rate_per_s, length, workload.seed)
+        .or_exit(Exit::Usage)?;
+    let measure_from = schedule.partition_point(|due| *due < workload.warmup);
+    let total = schedule.len() as u64;
+    // A fifth more than a busy server makes, and room for a quiet one's switches.
+    let events = total as f64 * EVENTS_PER_REQUEST * 1.2 + 1e5;
+    probe.reserve(events as u64).map_err(probe_failure)?;
+    probe.attach().map_err(probe_failure)?;
+    let stop = rig.interrupt().shared_flag();
+    let roots = rig.roots().clone();
+    let gone = rig.server_gone();
+    let counter = LoadProgress::new();
+    let started_unix_s = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let phases = [
+        Phase {
+            name: "warming up",
+            total: measure_from as u64,
+        },
+        Phase {
+            name: "measuring",
+            total: total - measure_from as u64,
+        },
+    ];
+    let (before, load, after) = rig.on_client_cpu(
+        &phases,
+        || counter.sent(),
+        || {
+            let before = CpuSample::take(&roots);
+            let load = open_loop(
+                client,
+                OpenLoop {
+                    schedule,
+                    measure_from,
+                    seed: workload.seed,
+                    timeout: experiment.client.timeout,
+                    stop: &stop,
+                    progress: &counter,
+                },
+                &mut DrainProbe {
+                    probe: Some(&mut probe),
+                    server_gone: &gone,
+                },
+            );
+            (before, load, CpuSample::take(&roots))
+        },
+    )?;
+    let events = probe.finish().map_err(probe_failure)?;
+    let load = load?;
+    let server_cpus = after
+        .map_err(host)?
+        .usage_since(&before.map_err(host)?, &rig.placement().server);
+    Ok(Recorded {
+        measure_from: load.record.start() + workload.warmup,
+        load,
+        events,
+        rate_per_s,
+        started_unix_s,
+        server_cpus,
+    })
+}
+
+/// The rate that loads the server as asked for.
+pub fn rate(experiment: &Experiment, service_time: Nanos) -> f64 {
+    let workers = f64::from(experiment.server.threads);
+    experiment
+        .workload
+        .rate_per_s
+        .unwrap_or(experiment.workload.utilization * workers / service_time.as_secs_f64())
+}

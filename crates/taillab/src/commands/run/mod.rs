@@ -1,0 +1,141 @@
+//! `taillab run`: one server, one load, measured against its ideal.
+
+mod calibrate;
+mod measure;
+mod outputs;
+mod result;
+mod rig;
+mod rundir;
+
+use std::time::Duration;
+
+use taillab_host::environment::{CaptureSpec, Environment};
+use taillab_host::{Hazard, Interrupt, JournalFolder, Roots};
+use taillab_load::StopReason;
+
+use self::result::Context;
+use self::rig::Rig;
+use self::rundir::RunDir;
+use crate::cli::RunArgs;
+use crate::exit::{Exit, Failure};
+use crate::experiment::Experiment;
+use crate::fail::host;
+use crate::progress::Progress;
+
+/// How long the machine is watched for other loads before the run.
+const OBSERVE: Duration = Duration::from_millis(500);
+
+/// Runs the experiment; the result is printed and saved.
+pub fn run(args: RunArgs) -> Result<Exit, Failure> {
+    let experiment = Experiment::resolve(
+        args.server,
+        args.experiment.as_deref(),
+        args.settings.into_overrides(),
+    )?;
+    let say = Say {
+        quiet: args.common.quiet,
+        verbose: args.common.verbose > 0,
+    };
+    let roots = Roots::default();
+    for recovered in JournalFolder::of_this_user()
+        .recover(&roots)
+        .map_err(host)?
+    {
+        say.note(&recovered);
+    }
+    let interrupt = Interrupt::register().map_err(host)?;
+    let name = experiment.server.kind.name();
+    let mut rundir = RunDir::create(args.output, name, outputs::expected_bytes(&experiment))?;
+
+    let progress = Progress::new(say.quiet);
+    let mut rig = Rig::start(&experiment, progress, interrupt)?;
+    let environment = Environment::capture(&CaptureSpec {
+        roots: &roots,
+        placement: rig.placement(),
+        command_line: std::env::args().collect(),
+        taillab_version: env!("CARGO_PKG_VERSION").to_owned(),
+        server_program: Some(&experiment.server.program),
+        observe: OBSERVE,
+    });
+    say.step("loading the probe");
+    let mut probe = rig.load_probe(&experiment)?;
+    let hooks = probe.hooks();
+    say.step("storing the keys");
+    let mut client = rig.prefill(&experiment)?;
+    say.step("calibrating");
+    let calibrated = calibrate::calibrate(&mut rig, &mut client, &mut probe, &experiment)?;
+    let rate_per_s = measure::rate(&experiment, calibrated.service_time);
+    say.step(&format!("measuring at {rate_per_s:.0} requests per second"));
+    let recorded = measure::measure(&mut rig, &mut client, probe, &experiment, rate_per_s)?;
+    let stopped = recorded.load.stopped;
+    let server_failure = rig.server_failure();
+    let hazards = rig.hazards();
+    rig.take_down()?;
+
+    let context = Context {
+        experiment: &experiment,
+        calibrated,
+        hooks,
+        hypervisor: hypervisor(&environment),
+        warnings: hazards
+            .into_iter()
+            .chain(environment.hazards.iter().cloned())
+            .map(in_words)
+            .collect(),
+    };
+    say.step("analysing");
+    let result = result::evaluate(recorded, context)?;
+    outputs::save(&mut rundir, &result, &experiment, &environment)?;
+    outputs::show(
+        &rundir,
+        &result,
+        &experiment,
+        &environment,
+        args.common.json,
+    )?;
+    match (stopped, server_failure) {
+        (_, Some(failure)) => Err(failure),
+        (Some(StopReason::Interrupted), None) => Ok(Exit::Interrupted),
+        _ if !result.summary.verdict.valid => Ok(Exit::Invalid),
+        _ => Ok(Exit::Ok),
+    }
+}
+
+/// The hypervisor's name, where there is one.
+fn hypervisor(environment: &Environment) -> Option<String> {
+    let facts = &environment.virtualization;
+    let name = facts
+        .product
+        .clone()
+        .or_else(|| facts.hypervisor_type.clone());
+    name.or_else(|| facts.hypervisor_flag?.then(|| "a hypervisor".to_owned()))
+}
+
+/// A hazard as one line.
+fn in_words(hazard: Hazard) -> String {
+    match hazard.remedy {
+        Some(remedy) => format!("{}; {remedy}", hazard.text),
+        None => hazard.text,
+    }
+}
+
+/// Remarks on stderr.
+#[derive(Clone, Copy)]
+struct Say {
+    quiet: bool,
+    verbose: bool,
+}
+
+impl Say {
+    fn note(self, text: &impl std::fmt::Display) {
+        if !self.quiet {
+            eprintln!("taillab: {text}");
+        }
+    }
+
+    fn step(self, text: &str) {
+        if self.verbose {
+            eprintln!("taillab: {text}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! From what was recorded to the summary, the curves and the rows: pure from here on.
+
+use std::num::NonZeroU32;
+
+use taillab_analysis::{
+    AnalyseOptions, ClientRecord, Evidence, Facts, MatchOptions, Matched, analyse, ideal::IdealRun,
+    judge, match_events, statistics,
+};
+use taillab_load::{LoadRun, Outcome, arrivals_verdict};
+use taillab_model::summary::{Hook, LoadSummary, RunSummary, SCHEMA_VERSION, Verdict};
+use taillab_model::{Monotonic, Nanos, Recording};
+use taillab_report::requests::RequestRow;
+use taillab_report::{Curve, Series};
+
+use super::calibrate::Calibrated;
+use super::measure::Recorded;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::experiment::Experiment;
+
+/// Everything that the outputs need.
+pub struct RunResult {
+    /// The summary.
+    pub summary: RunSummary,
+    /// Ideal, measured and client.
+    pub curves: Vec<Curve>,
+    rows: Rows,
+}
+
+/// What is known beside the recording.
+pub struct Context<'a> {
+    /// The settings.
+    pub experiment: &'a Experiment,
+    /// t and the probe's cost.
+    pub calibrated: Calibrated,
+    /// Which hooks gave the stamps.
+    pub hooks: Vec<Hook>,
+    /// The hypervisor, if the machine is virtual.
+    pub hypervisor: Option<String>,
+    /// What about the testbed colours the result.
+    pub warnings: Vec<String>,
+}
+
+/// Matches, compares with the ideal, judges.
+pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, Failure> {
+    let Recorded {
+        load,
+        events,
+        measure_from,
+        rate_per_s,
+        started_unix_s,
+        server_cpus,
+    } = recorded;
+    let experiment = context.experiment;
+    let calibrated = context.calibrated;
+    let workers = NonZeroU32::new(experiment.server.threads).unwrap_or(NonZeroU32::MIN);
+    let lost = events.lost;
+    let mut matched = match_recording(events, &load, experiment, rate_per_s);
+    matched.join_client(client_records(&load), measure_from);
+    let options = AnalyseOptions {
+        service_time: calibrated.service_time,
+        workers,
+        measure_from,
+        lost_events: lost.total(),
+    };
+    let analysis = analyse(&matched, &options).or_exit(Exit::Failed)?;
+    let (load_summary, client_curve) = load_summary(&load, &calibrated, workers, rate_per_s)?;
+    let mut measured = analysis.measured;
+    measured.server_cpu_busy_share = server_cpus.map(|usage| usage.busy_share);
+    let mut matching = analysis.matching;
+    matching.hooks = context.hooks;
+    let mut summary = RunSummary {
+        schema_version: SCHEMA_VERSION,
+        command: "run".to_owned(),
+        server: experiment.server.kind.name().to_owned(),
+        started_unix_s,
+        partial: load.stopped.is_some(),
+        load: load_summary,
+        service_time_ns: calibrated.service_time,
+        calibration: calibrated.calibration,
+        measured,
+        ideal: analysis.ideal,
+        excess: analysis.excess,
+        stages: analysis.stages,
+        stages_at: analysis.stages_at,
+        matching,
+        overhead: calibrated.overhead,
+        causes: Vec::new(),
+        model_fit: None,
+        predictions: Vec::new(),
+        verdict: Verdict::default(),
+    };
+    summary.verdict = verdict(&summary, &analysis.evidence, context.hypervisor);
+    summary.verdict.warnings.extend(context.warnings);
+    let curve = |series, points| Curve { series, points };
+    Ok(RunResult {
+        summary,
+        curves: vec![
+            curve(Series::Ideal, analysis.ideal_ccdf),
+            curve(Series::Measured, analysis.measured_ccdf),
+            curve(Series::Client, client_curve),
+        ],
+        rows: Rows::new(matched, load, &options),
+    })
+}
+
+fn match_recording(
+    events: Recording,
+    load: &LoadRun,
+    experiment: &Experiment,
+    rate_per_s: f64,
+) -> Matched {
+    let period = load.record.key_period() as f64 / rate_per_s;
+    let period = Nanos::try_from_secs_f64(period).unwrap_or(Nanos::MAX);
+    let options = MatchOptions::for_client(experiment.client.timeout, period);
+    match_events(events.into_events(), &options)
+}
+
+/// All requests that left the client, in order of the actual send.
+fn client_records(load: &LoadRun) -> impl Iterator<Item = ClientRecord> {
+    load.record
+        .iter()
+        .filter(|entry| entry.outcome != Outcome::SendFailed)
+        .map(|entry| ClientRecord {
+            key: entry.key,
+            times: entry.times,
+            operation: entry.operation,
+        })
+}
+
+fn load_summary(
+    load: &LoadRun,
+    calibrated: &Calibrated,
+    workers: NonZeroU32,
+    rate_per_s: f64,
+) -> Result<(LoadSummary, Vec<(Nanos, f64)>), Failure> {
+    let entries = || load.record.iter_measured();
+    let response: Vec<Nanos> = entries().filter_map(|e| e.response_time()).collect();
+    let (response_time, sorted) = statistics::distribution_and_sorted(&response);
+    drop(response);
+    let client_curve = statistics::ccdf(&sorted);
+    drop(sorted);
+    let service: Vec<Nanos> = entries().filter_map(|e| e.service_time()).collect();
+    let service_time = statistics::distribution_of(&service);
+    drop(service);
+    let lateness: Vec<Nanos> = entries().map(|e| e.lateness()).collect();
+    let lateness = statistics::distribution_of(&lateness);
+    let duration = span(load);
+    let requests = entries().count() as u64;
+    let summary = LoadSummary {
+        target_rate_per_s: rate_per_s,
+        target_utilization: rate_per_s * calibrated.service_time.as_secs_f64()
+            / f64::from(workers.get()),
+        sent_rate_per_s: requests as f64 / duration.as_secs_f64().max(1e-9),
+        duration_ns: duration,
+        requests,
+        response_time,
+        service_time,
+        lateness,
+        arrivals: arrivals_verdict(load.record.measured_sends(), rate_per_s)?,
+        client: load.cpu.cost(),
+        errors: load.errors,
+    };
+    Ok((summary, client_curve))
+}
+
+/// From the first to the last intended send of the measurement.
+fn span(load: &LoadRun) -> Nanos {
+    let mut due = load.record.iter_measured().map(|e| e.times.intended);
+    let Some(first) = due.next() else {
+        return Nanos::ZERO;
+    };
+    due.last().unwrap_or(first).saturating_since(first)
+}
+
+fn verdict(summary: &RunSummary, evidence: &Evidence, hypervisor: Option<String>) -> Verdict {
+    Verdict::from(&judge(summary, evidence, &Facts { hypervisor }))
+}
+
+impl RunResult {
+    /// One row for each request, in order of T1, then those that the probe did not see whole.
+    pub fn rows(&self) -> impl Iterator<Item = RequestRow> {
+        self.rows.iter()
+    }
+
+    /// Where the rows' time begins.
+    pub fn started(&self) -> Monotonic {
+        self.rows.measure_from
+    }
+}
+
+/// The requests as rows.
+struct Rows {
+    matched: Matched,
+    load: LoadRun,
+    /// Ideal sojourns of the measured requests, in order of T1.
+    ideal: Vec<Nanos>,
+    /// Intended sends of the matched requests, sorted: what the probe saw.
+    seen: Vec<Monotonic>,
+    measure_from: Monotonic,
+}
+
+impl Rows {
+    fn new(matched: Matched, load: LoadRun, options: &AnalyseOptions) -> Self {
+        let ideal = IdealRun::of(
+            &matched,
+            options.service_time,
+            options.workers,
+            options.measure_from,
+        )
+        .ideal;
+        let mut seen: Vec<Monotonic> = matched
+            .requests
+            .iter()
+            .filter_map(|request| request.client.map(|client| client.intended))
+            .collect();
+        seen.sort_unstable();
+        Self {
+            matched,
+            load,
+            ideal,
+            seen,
+            measure_from: options.measure_from,
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = RequestRow> {
+        let mut ideal = self.ideal.iter();
+        let seen = self
+            .matched
+            .requests
+            .iter()
+            .enumerate()
+            .map(move |(place, request)| {
+                let measured = self.matched.is_measured(place, self.measure_from);
+                RequestRow {
+                    server: Some(request.server),
+                    ideal: if measured {
+                        ideal.next().copied()
+                    } else {
+                        None
+                    },
+                    client: request.client,
+                    operation: request.operation,
+                    warm_up: !measured,
+                }
+            });
+        let unseen = self
+            .load
+            .record
+            .iter()
+            .filter(|entry| self.seen.binary_search(&entry.times.intended).is_err())
+            .map(|entry| RequestRow {
+                server: None,
+                ideal: None,
+                client: Some(entry.times),
+                operation: Some(entry.operation),
+                warm_up: entry.warm_up,
+            });
+        seen.chain(unseen)
+    }
+}

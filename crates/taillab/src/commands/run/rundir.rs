@@ -1,0 +1,189 @@
+//! The run directory: made before anything is measured, filled at the end.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use taillab_host::disk;
+
+use crate::exit::{Exit, Failure};
+use crate::fail::host;
+
+/// Files and folders can be read by everybody and written by their owner only.
+const FILE_MODE: u32 = 0o644;
+const FOLDER_MODE: u32 = 0o755;
+
+/// A directory that takes one run's files.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    owner: Option<(u32, u32)>,
+    /// Nothing was written yet, and we made the folder: it goes if the run fails.
+    disposable: bool,
+}
+
+impl RunDir {
+    /// Makes `path`, or `taillab-<server>-<UTC time>` in the working directory, and sees that
+    /// the disk has room for `bytes`.
+    pub fn create(path: Option<PathBuf>, server: &str, bytes: u64) -> Result<Self, Failure> {
+        let path = path.unwrap_or_else(|| PathBuf::from(format!("taillab-{server}-{}", stamp())));
+        let existed = path.is_dir();
+        DirBuilder::new()
+            .recursive(true)
+            .mode(FOLDER_MODE)
+            .create(&path)
+            .map_err(|error| unwritable(&path, &error))?;
+        let dir = Self {
+            owner: invoking_user(),
+            disposable: !existed,
+            path,
+        };
+        dir.give_to_owner(&dir.path);
+        disk::ensure_free(&dir.path, bytes).map_err(host)?;
+        Ok(dir)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes one file: whole, or not at all.
+    pub fn write<E: std::fmt::Display>(
+        &mut self,
+        name: &str,
+        content: impl FnOnce(&mut BufWriter<File>) -> Result<(), E>,
+    ) -> Result<(), Failure> {
+        let path = self.path.join(name);
+        let temporary = self.path.join(format!(".{name}.tmp"));
+        let result = (|| {
+            let file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(FILE_MODE)
+                .open(&temporary)
+                .map_err(|error| unwritable(&path, &error))?;
+            let mut writer = BufWriter::with_capacity(1 << 18, file);
+            content(&mut writer).map_err(|error| Failure::new(Exit::Failed, error))?;
+            writer
+                .flush()
+                .and_then(|()| std::fs::rename(&temporary, &path))
+                .map_err(|error| unwritable(&path, &error))
+        })();
+        if result.is_err() {
+            // The file is ours and useless; a failure to remove it changes nothing.
+            let _ = std::fs::remove_file(&temporary);
+            return result;
+        }
+        self.disposable = false;
+        self.give_to_owner(&path);
+        Ok(())
+    }
+
+    /// Who asked for root by sudo should not need it to read or remove the result.
+    fn give_to_owner(&self, path: &Path) {
+        if let Some((user, group)) = self.owner {
+            // A file that stays root's can still be read by everybody.
+            let _ = std::os::unix::fs::lchown(path, Some(user), Some(group));
+        }
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        if self.disposable {
+            // Only an empty folder goes; anything in it is not ours to remove.
+            let _ = std::fs::remove_dir(&self.path);
+        }
+    }
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    let remedy = match error.kind() {
+        io::ErrorKind::StorageFull => "free some space or choose another place with --output",
+        _ => "choose a place that can be written with --output",
+    };
+    Failure::new(
+        Exit::Failed,
+        format!("cannot write {}: {error}; {remedy}", path.display()),
+    )
+}
+
+/// User and group that called sudo, if sudo was called.
+fn invoking_user() -> Option<(u32, u32)> {
+    let id = |name| std::env::var(name).ok()?.parse().ok();
+    Some((id("SUDO_UID")?, id("SUDO_GID")?))
+}
+
+/// The time as `20261120-214512`, UTC.
+fn stamp() -> String {
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let (year, month, day) = civil_date(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
+}
+
+/// Gregorian date of a day since 1970-01-01 (Hinnant, *chrono-compatible low-level date
+/// algorithms*, `civil_from_days`).
+fn civil_date(days: u64) -> (u64, u64, u64) {
+    let z = days + 719_468;
+    let era = z / 146_097;
+    let day_of_era = z % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn dates_are_right_across_leap_years() {
+        assert_eq!(civil_date(0), (1970, 1, 1));
+        assert_eq!(civil_date(11_016), (2000, 2, 29));
+        assert_eq!(civil_date(11_017), (2000, 3, 1));
+        assert_eq!(civil_date(20_777), (2026, 11, 20));
+    }
+
+    #[test]
+    fn files_are_whole_and_not_writable_by_others() {
+        let place = tempfile::tempdir().unwrap();
+        let mut dir = RunDir::create(Some(place.path().join("run")), "memcached", 0).unwrap();
+        dir.write("a.txt", |out| out.write_all(b"whole")).unwrap();
+        let failed = dir.write("b.txt", |_| Err("no"));
+        assert!(failed.is_err());
+        let names: Vec<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(names, ["a.txt"]);
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o022;
+        assert_eq!(mode(dir.path()), 0);
+        assert_eq!(mode(&dir.path().join("a.txt")), 0);
+    }
+
+    #[test]
+    fn a_run_that_wrote_nothing_leaves_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run");
+        drop(RunDir::create(Some(path.clone()), "memcached", 0).unwrap());
+        assert!(!path.exists());
+    }
+}
