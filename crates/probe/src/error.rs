@@ -53,7 +53,9 @@ pub enum ProbeError {
     #[error("{0}")]
     BadSpec(String),
     /// The kernel did something unexpected.
-    #[error("the probe failed while {doing}: {source}; please report it with your kernel's version")]
+    #[error(
+        "the probe failed while {doing}: {source}; please report it with your kernel's version"
+    )]
     Kernel {
         /// What the probe was doing.
         doing: &'static str,

@@ -1,0 +1,318 @@
+//! Loads and attaches the eBPF programs, choosing by trial the hooks that the kernel allows.
+//!
+//! Nothing is assumed from a version number or from the kernel's type information:
+//! loading can pass and attaching fail, and the reverse. So a hook is chosen when its
+//! programs were really loaded and attached. Where every best hook works, as on most
+//! kernels, that is a single load.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use libbpf_rs::{
+    ErrorKind, Link, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject, libbpf_sys,
+};
+
+use crate::hooks::{self, Candidate, Choice, STAMPS};
+use crate::{ProbeError, ProbeSpec};
+
+/// The compiled programs; libbpf reads the ELF structures where they lie.
+static OBJECT: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/stamps.bpf.o")));
+
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+/// As many CPUs as the programs' bitmap holds.
+const MAX_CPUS: usize = 1024;
+
+/// The constants of the programs; the same layout as `struct config` in stamps.bpf.c.
+#[derive(Clone)]
+#[repr(C)]
+struct Config {
+    server_cpus: [u64; MAX_CPUS / 64],
+    slots: u32,
+    ifindex: u32,
+    netns_inode: u32,
+    tgid: u32,
+    port: u32,
+    reserved: u32,
+}
+
+impl Config {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: Config is repr(C) of integers without padding (its u64s come first
+        // and its u32s are even in number), so all its bytes are initialised.
+        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
+    }
+}
+
+/// Positions that the producer keeps free, as MARGIN in stamps.bpf.c.
+const MARGIN: u32 = 64;
+
+/// Bytes of an event in a ring.
+const SLOT_BYTES: usize = 16;
+
+/// Programs and maps in the kernel, not attached.
+pub(crate) struct Loaded {
+    pub(crate) object: Object,
+    pub(crate) choice: Choice,
+    pub(crate) cpus: usize,
+    pub(crate) slots_per_cpu: u32,
+}
+
+/// What loading takes, once the specification is checked.
+struct Plan {
+    config: Config,
+    cpus: usize,
+}
+
+/// Loads the programs that this kernel allows.
+pub(crate) fn load(spec: &ProbeSpec) -> Result<Loaded, ProbeError> {
+    // libbpf prints the kernel's refusals on stderr, which belongs to the command
+    libbpf_rs::set_print(None);
+    check_privilege()?;
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(ProbeError::NoBtf);
+    }
+    let plan = plan(spec)?;
+    let loaded = |object, choice| Loaded {
+        object,
+        choice,
+        cpus: plan.cpus,
+        slots_per_cpu: plan.config.slots,
+    };
+
+    let best = hooks::best();
+    if let Ok(object) = try_load(&plan, &hooks::programs(&best)) {
+        return Ok(loaded(object, best));
+    }
+    // one of them is refused: try each alone
+    let mut choice: Choice = [None; STAMPS.len()];
+    for (slot, stamp) in choice.iter_mut().zip(&STAMPS) {
+        let mut refusals = Vec::new();
+        for candidate in stamp.candidates {
+            match try_load(&plan, candidate.programs) {
+                Ok(_) => {
+                    *slot = Some(candidate);
+                    break;
+                }
+                Err(refusal) if refusal.is_out_of_memory() => return Err(plan.no_memory(refusal)),
+                Err(refusal) => refusals.push((candidate, refusal)),
+            }
+        }
+        if slot.is_none() && stamp.without.is_none() {
+            let (Candidate { hook, .. }, refusal) = refusals.swap_remove(0);
+            return Err(ProbeError::HookRefused {
+                stamp: stamp.name,
+                hook,
+                phase: refusal.phase,
+                source: refusal.source,
+            });
+        }
+    }
+    match try_load(&plan, &hooks::programs(&choice)) {
+        Ok(object) => Ok(loaded(object, choice)),
+        Err(refusal) if refusal.is_out_of_memory() => Err(plan.no_memory(refusal)),
+        Err(refusal) => Err(ProbeError::Kernel {
+            doing: "loading programs that it had accepted one by one",
+            source: refusal.source,
+        }),
+    }
+}
+
+impl Plan {
+    fn no_memory(&self, refusal: Refusal) -> ProbeError {
+        ProbeError::OutOfMemory {
+            what: "the event rings",
+            bytes: self.cpus as u64 * u64::from(self.config.slots) * SLOT_BYTES as u64,
+            source: refusal.source,
+        }
+    }
+}
+
+/// The specification as the programs need it.
+fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
+    let bad = |what: String| Err(ProbeError::BadSpec(what));
+    if spec.server_port == 0 {
+        return bad("port 0 is no server's port: give the UDP port that it listens on".into());
+    }
+    if !Path::new("/proc")
+        .join(spec.server_tgid.to_string())
+        .exists()
+    {
+        return bad(format!(
+            "there is no process {}: start the server first and give its process id",
+            spec.server_tgid
+        ));
+    }
+    let Ok(netns_inode) = u32::try_from(spec.device.netns_inode) else {
+        return bad(format!(
+            "{} is not the inode of a network namespace: take it from /proc/PID/ns/net",
+            spec.device.netns_inode
+        ));
+    };
+    let cpus = libbpf_rs::num_possible_cpus().map_err(|e| ProbeError::Kernel {
+        doing: "counting CPUs",
+        source: as_io(&e),
+    })?;
+    let mut server_cpus = [0; MAX_CPUS / 64];
+    for &cpu in &spec.server_cpus {
+        let cpu = usize::from(cpu);
+        if cpu >= cpus.min(MAX_CPUS) {
+            return bad(format!(
+                "there is no CPU {cpu} that the probe can watch: give CPUs below {}",
+                cpus.min(MAX_CPUS)
+            ));
+        }
+        server_cpus[cpu / 64] |= 1 << (cpu % 64);
+    }
+    // the least that leaves room beyond the margin
+    let slots = (spec.ring_bytes_per_cpu / SLOT_BYTES)
+        .max(4 * MARGIN as usize)
+        .checked_next_power_of_two();
+    // an event's index over all CPUs has 32 bits
+    let slots = slots.filter(|slots| slots.saturating_mul(cpus) <= u32::MAX as usize);
+    let Some(slots) = slots.and_then(|slots| u32::try_from(slots).ok()) else {
+        return bad(format!(
+            "rings of {} bytes on {cpus} CPUs are too large: give at most {} bytes",
+            spec.ring_bytes_per_cpu,
+            (u32::MAX as usize / cpus).next_power_of_two() / 2 * SLOT_BYTES
+        ));
+    };
+    Ok(Plan {
+        config: Config {
+            server_cpus,
+            slots,
+            ifindex: spec.device.ifindex,
+            netns_inode,
+            tgid: spec.server_tgid,
+            port: spec.server_port.into(),
+            reserved: 0,
+        },
+        cpus,
+    })
+}
+
+/// Loads these programs and attaches them for a moment.
+fn try_load(plan: &Plan, programs: &[&str]) -> Result<Object, Refusal> {
+    let open = ObjectBuilder::default()
+        .open_memory(&OBJECT.0)
+        .map_err(|e| Refusal::new("opening", &e))?;
+    let object = configure(open, plan, programs)
+        .map_err(|e| Refusal::new("configuring", &e))?
+        .load()
+        .map_err(|e| Refusal::new("loading", &e))?;
+    attach(&object).map_err(|e| Refusal::new("attaching", &e))?;
+    Ok(object)
+}
+
+fn configure(
+    mut open: OpenObject,
+    plan: &Plan,
+    programs: &[&str],
+) -> Result<OpenObject, libbpf_rs::Error> {
+    for mut program in open.progs_mut() {
+        let wanted = programs.iter().any(|&name| program.name() == name);
+        program.set_autoload(wanted);
+    }
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        match name.as_str() {
+            "rings" => map.set_max_entries(plan.cpus as u32)?,
+            "slots" => map.set_max_entries(plan.cpus as u32 * plan.config.slots)?,
+            name if name.ends_with(".rodata") => map.set_initial_value(plan.config.bytes())?,
+            _ => {}
+        }
+    }
+    Ok(open)
+}
+
+/// Attaches all programs that are loaded; dropping the links detaches them.
+pub(crate) fn attach(object: &Object) -> Result<Vec<Link>, libbpf_rs::Error> {
+    object
+        .progs_mut()
+        .filter(|program| program.autoload())
+        .map(|program| program.attach())
+        .collect()
+}
+
+/// A trial that failed.
+struct Refusal {
+    phase: &'static str,
+    kind: ErrorKind,
+    source: io::Error,
+}
+
+impl Refusal {
+    fn new(phase: &'static str, error: &libbpf_rs::Error) -> Self {
+        Self {
+            phase,
+            kind: error.kind(),
+            source: as_io(error),
+        }
+    }
+
+    fn is_out_of_memory(&self) -> bool {
+        matches!(self.kind, ErrorKind::OutOfMemory | ErrorKind::TooBig)
+    }
+}
+
+/// The error without libbpf-rs's type, which is no part of this crate's interface.
+pub(crate) fn as_io(error: &libbpf_rs::Error) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+/// `CAP_SYS_ADMIN` alone, or `CAP_BPF` with `CAP_PERFMON`, lets a process load tracing programs.
+fn check_privilege() -> Result<(), ProbeError> {
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    const CAP_PERFMON: u64 = 1 << 38;
+    const CAP_BPF: u64 = 1 << 39;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    if let Some(effective) = effective
+        && effective & CAP_SYS_ADMIN == 0
+        && effective & (CAP_BPF | CAP_PERFMON) != CAP_BPF | CAP_PERFMON
+    {
+        return Err(ProbeError::NoPrivilege);
+    }
+    // capabilities in a user namespace of one's own do not count: really try
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        ..Default::default()
+    };
+    match MapHandle::create(MapType::Array, Some("trial"), 4, 4, 1, &options) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(ProbeError::NoPrivilege),
+        Err(error) => Err(ProbeError::Kernel {
+            doing: "making a small eBPF map",
+            source: as_io(&error),
+        }),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The kernel's counters of one loaded program.
+pub(crate) fn program_info(
+    program: &libbpf_rs::Program<'_>,
+) -> io::Result<libbpf_sys::bpf_prog_info> {
+    use std::os::fd::{AsFd, AsRawFd};
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut size = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+    // SAFETY: the descriptor is open for as long as `program`, and the kernel writes
+    // at most `size` bytes to `info`, which asks for none of its arrays.
+    let ret = unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(program.as_fd().as_raw_fd(), &raw mut info, &mut size)
+    };
+    if ret < 0 {
+        return Err(io::Error::from_raw_os_error(-ret));
+    }
+    Ok(info)
+}
+
+/// The map of this name.
+pub(crate) fn map<'o>(object: &'o Object, name: &str) -> Option<libbpf_rs::Map<'o>> {
+    object.maps().find(|map| map.name() == name)
+}

@@ -1,0 +1,257 @@
+//! The probe: loaded once, attached and detached as often as wanted.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::{Link, Object};
+use taillab_model::summary::Hook;
+use taillab_model::{LostEvents, Recording};
+
+use crate::hooks::{self, Choice};
+use crate::object::{self, Loaded};
+use crate::ring::{Losses, Rings};
+use crate::store::Store;
+use crate::{ProbeError, ProbeSpec, ProgramCost};
+
+/// CPUs for whose last, part-filled chunk a reservation leaves room: those of the
+/// server and of the client, in any experiment on one machine.
+const BUSY_CPUS: usize = 8;
+
+/// eBPF programs in the kernel that stamp one server's requests, and what they recorded.
+///
+/// Dropping it detaches and unloads everything.
+pub struct Probe {
+    /// One for each program while attached; they go before the programs do.
+    links: Vec<Link>,
+    choice: Choice,
+    rings: Rings,
+    store: Store,
+    /// Where the next drain begins, so that no CPU's ring is starved.
+    first_cpu: usize,
+    /// What had been lost when the recording began.
+    lost_before: LostEvents,
+    object: Object,
+}
+
+impl Probe {
+    /// Loads the programs into the kernel, choosing the hooks that it allows; nothing
+    /// is recorded before [`Probe::attach`].
+    ///
+    /// # Errors
+    /// [`ProbeError`]: what is missing and what to do about it.
+    pub fn load(spec: &ProbeSpec) -> Result<Self, ProbeError> {
+        let Loaded {
+            object,
+            choice,
+            cpus,
+            slots_per_cpu,
+        } = object::load(spec)?;
+        let missing = || ProbeError::Kernel {
+            doing: "looking up the event rings",
+            source: std::io::ErrorKind::NotFound.into(),
+        };
+        let positions = object::map(&object, "rings").ok_or_else(missing)?;
+        let slots = object::map(&object, "slots").ok_or_else(missing)?;
+        let rings = Rings::map(&positions, &slots, cpus, slots_per_cpu).map_err(|source| {
+            ProbeError::OutOfMemory {
+                what: "the event rings",
+                bytes: cpus as u64 * u64::from(slots_per_cpu) * 16,
+                source,
+            }
+        })?;
+        Ok(Self {
+            links: Vec::new(),
+            choice,
+            store: Store::new(rings.cpus()),
+            rings,
+            first_cpu: 0,
+            lost_before: LostEvents::default(),
+            object,
+        })
+    }
+
+    /// Which hook gives each stamp, and what precision it lacks.
+    pub fn hooks(&self) -> Vec<Hook> {
+        hooks::describe(&self.choice)
+    }
+
+    /// Makes and touches the memory for this many more events, so that draining them
+    /// neither allocates nor faults.
+    ///
+    /// # Errors
+    /// [`ProbeError::OutOfMemory`].
+    pub fn reserve(&mut self, expected_events: u64) -> Result<(), ProbeError> {
+        let busy_cpus = self.rings.cpus().min(BUSY_CPUS);
+        self.store
+            .reserve(expected_events, busy_cpus)
+            .map_err(|source| ProbeError::OutOfMemory {
+                what: "the recording",
+                bytes: expected_events.saturating_mul(16),
+                source,
+            })
+    }
+
+    /// Begins to record; does nothing while attached.
+    ///
+    /// # Errors
+    /// [`ProbeError::Kernel`]; then nothing is attached.
+    pub fn attach(&mut self) -> Result<(), ProbeError> {
+        if self.links.is_empty() {
+            self.links = object::attach(&self.object).map_err(|e| ProbeError::Kernel {
+                doing: "attaching its programs again",
+                source: object::as_io(&e),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Stops recording: on return no program of the probe is attached. What was
+    /// recorded stays.
+    pub fn detach(&mut self) {
+        self.links.clear();
+    }
+
+    /// Whether it is recording.
+    pub fn is_attached(&self) -> bool {
+        !self.links.is_empty()
+    }
+
+    /// Events in the rings that were not drained; a look at it costs the server's CPUs
+    /// a cache miss each.
+    pub fn pending(&self) -> u64 {
+        self.rings.pending()
+    }
+
+    /// Moves up to `max_events` events from the rings to the recording, and returns how
+    /// many it moved.
+    ///
+    /// It takes them in batches and leaves a ring alone that holds less than one: that
+    /// costs nothing on the server's CPUs. It enters the kernel only when more events
+    /// come than were reserved.
+    pub fn drain(&mut self, max_events: usize) -> usize {
+        let cpus = self.rings.cpus();
+        let mut moved = 0;
+        for offset in 0..cpus {
+            let cpu = (self.first_cpu + offset) % cpus;
+            while moved < max_events && self.rings.has_batch(cpu) {
+                let taken = self.move_from(cpu, max_events - moved);
+                if taken == 0 {
+                    break;
+                }
+                moved += taken;
+            }
+            if moved >= max_events {
+                self.first_cpu = cpu;
+                break;
+            }
+        }
+        moved
+    }
+
+    /// Moves up to `max` events of one CPU; fewer where its chunk is full.
+    #[inline]
+    fn move_from(&mut self, cpu: usize, max: usize) -> usize {
+        let Some(mut appender) = self.store.appender(cpu) else {
+            return 0;
+        };
+        let max = max.min(appender.room());
+        self.rings
+            .take(cpu, max as u64, |event| appender.push(event)) as usize
+    }
+
+    /// Throws away what was recorded and counted as lost so far, and keeps the memory.
+    ///
+    /// # Errors
+    /// [`ProbeError::Kernel`] when the kernel's counters cannot be read.
+    pub fn discard(&mut self) -> Result<(), ProbeError> {
+        self.drain_all();
+        self.store.clear();
+        self.lost_before = self.lost_since_load()?;
+        Ok(())
+    }
+
+    /// How often each program ran and how long; both are zero unless the kernel's BPF
+    /// statistics are on (`BPF_ENABLE_STATS`).
+    ///
+    /// # Errors
+    /// [`ProbeError::Kernel`] when the kernel's counters cannot be read.
+    pub fn costs(&self) -> Result<Vec<ProgramCost>, ProbeError> {
+        self.infos(|program, info| ProgramCost {
+            program: program.name().to_string_lossy().into_owned(),
+            runs: info.run_cnt,
+            run_time_ns: info.run_time_ns,
+        })
+    }
+
+    /// Stops recording and gives what was recorded.
+    ///
+    /// # Errors
+    /// [`ProbeError::Kernel`] when the kernel's counters cannot be read.
+    pub fn finish(mut self) -> Result<Recording, ProbeError> {
+        self.detach();
+        let unfinished = self.drain_all();
+        let lost = self.lost_since_load()?;
+        let before = self.lost_before;
+        Ok(Recording {
+            lost: LostEvents {
+                ring_full: lost.ring_full - before.ring_full + unfinished,
+                recursion: lost.recursion - before.recursion,
+                unreadable: lost.unreadable - before.unreadable,
+            },
+            streams: self.store.into_streams(),
+        })
+    }
+
+    /// Empties the rings, waiting for programs that are writing an event right now;
+    /// returns how many events were never finished.
+    fn drain_all(&mut self) -> u64 {
+        let deadline = Instant::now() + Duration::from_millis(100);
+        for cpu in 0..self.rings.cpus() {
+            while !self.rings.is_empty(cpu) {
+                if self.move_from(cpu, usize::MAX) == 0 {
+                    if Instant::now() > deadline {
+                        break;
+                    }
+                    std::thread::yield_now();
+                }
+            }
+        }
+        self.rings.pending()
+    }
+
+    fn lost_since_load(&self) -> Result<LostEvents, ProbeError> {
+        let Losses {
+            ring_full,
+            unreadable,
+        } = self.rings.losses();
+        let recursion = self.infos(|_, info| info.recursion_misses)?;
+        Ok(LostEvents {
+            ring_full,
+            unreadable,
+            recursion: recursion.iter().sum(),
+        })
+    }
+
+    fn infos<T>(
+        &self,
+        of: impl Fn(&libbpf_rs::Program<'_>, libbpf_rs::libbpf_sys::bpf_prog_info) -> T,
+    ) -> Result<Vec<T>, ProbeError> {
+        let programs = self.object.progs().filter(|program| program.autoload());
+        programs
+            .map(|program| object::program_info(&program).map(|info| of(&program, info)))
+            .collect::<Result<_, _>>()
+            .map_err(|source| ProbeError::Kernel {
+                doing: "reading its programs' counters",
+                source,
+            })
+    }
+}
+
+impl fmt::Debug for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Probe")
+            .field("attached", &self.is_attached())
+            .field("hooks", &self.hooks())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,203 @@
+//! The rings that the eBPF programs fill, mapped and read without entering the kernel.
+//!
+//! Each CPU has its own ring; the protocol is described in `stamps.bpf.c`. The reader
+//! looks only at the slots: a slot's top bit tells whether the event expected there
+//! has been written. So it touches the producer's cache lines as rarely as it can:
+//! the lines that hold events, once each, when a whole batch is ready.
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use taillab_model::PackedEvent;
+
+/// Events taken at a time: while fewer are ready, a ring is left alone.
+pub(crate) const BATCH: u64 = 64;
+
+/// The bit of a slot's first word that alternates from lap to lap.
+const LAP: u64 = 1 << 63;
+
+/// `struct ring` in stamps.bpf.c.
+#[repr(C)]
+struct Positions {
+    head: AtomicU64,
+    ring_full: AtomicU64,
+    unreadable: AtomicU64,
+    current_packet: AtomicU64,
+    unused: [u64; 12],
+    tail: AtomicU64,
+    unused2: [u64; 15],
+}
+
+/// `struct slot` in stamps.bpf.c.
+#[repr(C)]
+struct Slot {
+    head: AtomicU64,
+    values: AtomicU64,
+}
+
+/// The rings of all CPUs.
+pub(crate) struct Rings {
+    positions: Mapping<Positions>,
+    slots: Mapping<Slot>,
+    slots_per_cpu: u64,
+}
+
+/// Events that the programs could not record on any CPU, since they were loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Losses {
+    pub(crate) ring_full: u64,
+    pub(crate) unreadable: u64,
+}
+
+impl Rings {
+    /// Maps the rings in these two maps of a loaded object.
+    pub(crate) fn map(
+        positions: impl AsFd,
+        slots: impl AsFd,
+        cpus: usize,
+        slots_per_cpu: u32,
+    ) -> io::Result<Self> {
+        debug_assert!(slots_per_cpu.is_power_of_two());
+        let readable = ProtFlags::READ;
+        Ok(Self {
+            positions: Mapping::new(positions, cpus, readable | ProtFlags::WRITE)?,
+            slots: Mapping::new(slots, cpus * slots_per_cpu as usize, readable)?,
+            slots_per_cpu: slots_per_cpu.into(),
+        })
+    }
+
+    /// Possible CPUs.
+    pub(crate) fn cpus(&self) -> usize {
+        self.positions.len
+    }
+
+    /// Events in all rings that were not taken.
+    pub(crate) fn pending(&self) -> u64 {
+        let pending = |ring: &Positions| {
+            let tail = ring.tail.load(Ordering::Relaxed);
+            ring.head.load(Ordering::Relaxed).saturating_sub(tail)
+        };
+        self.positions.items().iter().map(pending).sum()
+    }
+
+    /// What the programs could not record so far.
+    pub(crate) fn losses(&self) -> Losses {
+        let sum = |counter: fn(&Positions) -> &AtomicU64| {
+            let rings = self.positions.items().iter();
+            rings
+                .map(|ring| counter(ring).load(Ordering::Relaxed))
+                .sum()
+        };
+        Losses {
+            ring_full: sum(|ring| &ring.ring_full),
+            unreadable: sum(|ring| &ring.unreadable),
+        }
+    }
+
+    /// Whether at least a batch is ready on this CPU.
+    #[inline]
+    pub(crate) fn has_batch(&self, cpu: usize) -> bool {
+        let tail = self.positions.items()[cpu].tail.load(Ordering::Relaxed);
+        self.word(cpu, tail + BATCH - 1).is_some()
+    }
+
+    /// The first word of the event at this position, if it has been written.
+    #[inline]
+    fn word(&self, cpu: usize, position: u64) -> Option<u64> {
+        let lap = if position & self.slots_per_cpu == 0 {
+            LAP
+        } else {
+            0
+        };
+        let index = cpu as u64 * self.slots_per_cpu + (position & (self.slots_per_cpu - 1));
+        // acquire: the other word was written before this one
+        let word = self.slots.items()[index as usize]
+            .head
+            .load(Ordering::Acquire);
+        // no event has kind 0: what was never written is not taken for the second lap
+        (word & LAP == lap && word & !LAP != 0).then_some(word & !LAP)
+    }
+
+    /// Takes up to `max` events of one CPU, as far as they are written without a gap.
+    #[inline]
+    pub(crate) fn take(&mut self, cpu: usize, max: u64, mut sink: impl FnMut(PackedEvent)) -> u64 {
+        let ring = &self.positions.items()[cpu];
+        let first = ring.tail.load(Ordering::Relaxed);
+        let mut position = first;
+        while position - first < max {
+            let Some(head) = self.word(cpu, position) else {
+                break;
+            };
+            let index = cpu as u64 * self.slots_per_cpu + (position & (self.slots_per_cpu - 1));
+            let values = self.slots.items()[index as usize]
+                .values
+                .load(Ordering::Relaxed);
+            position += 1;
+            if let Some(event) = PackedEvent::from_words([head, values]) {
+                sink(event);
+            }
+        }
+        if position != first {
+            // release: the slots are read before the producer may fill them again
+            ring.tail.store(position, Ordering::Release);
+        }
+        position - first
+    }
+
+    /// Whether every event that was begun on this CPU has been taken.
+    pub(crate) fn is_empty(&self, cpu: usize) -> bool {
+        let ring = &self.positions.items()[cpu];
+        ring.head.load(Ordering::Acquire) == ring.tail.load(Ordering::Relaxed)
+    }
+}
+
+/// A shared mapping of an eBPF array.
+struct Mapping<T> {
+    start: NonNull<T>,
+    len: usize,
+}
+
+// SAFETY: it is plain shared memory; T is made of atomics and unused words only.
+unsafe impl<T> Send for Mapping<T> {}
+
+impl<T> Mapping<T> {
+    fn new(map: impl AsFd, len: usize, protection: ProtFlags) -> io::Result<Self> {
+        let bytes = len * size_of::<T>();
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                MapFlags::SHARED,
+                map.as_fd(),
+                0,
+            )?
+        };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, len })
+    }
+
+    #[inline]
+    fn items(&self) -> &[T] {
+        // SAFETY: `len` items are mapped for as long as self lives, and T is valid for
+        // any bytes.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> Drop for Mapping<T> {
+    fn drop(&mut self) {
+        let bytes = self.len * size_of::<T>();
+        // SAFETY: it was mapped with this length and no reference outlives self. It
+        // cannot fail with these arguments, and nothing could be done if it did.
+        let _ = unsafe { munmap(self.start.as_ptr().cast::<c_void>(), bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {}

@@ -1,0 +1,306 @@
+//! Where drained events are kept: memory that is there before they come.
+
+use std::ffi::c_void;
+use std::io;
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use taillab_model::{Chunk, CpuStream, PackedEvent};
+
+/// Events in a chunk: 1 MiB.
+const CHUNK_EVENTS: usize = 65_536;
+
+/// The events of all CPUs, each CPU's in order of time.
+pub(crate) struct Store {
+    streams: Vec<Stream>,
+    /// Empty chunks, touched already.
+    free: Vec<Block>,
+    /// Chunks that had to be made while draining, because too few were reserved.
+    late_chunks: u64,
+}
+
+#[derive(Default)]
+struct Stream {
+    blocks: Vec<Block>,
+}
+
+impl Store {
+    pub(crate) fn new(cpus: usize) -> Self {
+        Self {
+            streams: (0..cpus).map(|_| Stream::default()).collect(),
+            free: Vec::new(),
+            late_chunks: 0,
+        }
+    }
+
+    /// Makes room for this many events on top of what is kept, however they spread
+    /// over `busy_cpus` CPUs.
+    pub(crate) fn reserve(&mut self, events: u64, busy_cpus: usize) -> io::Result<()> {
+        let wanted = usize::try_from(events)
+            .ok()
+            .map(|events| events.div_ceil(CHUNK_EVENTS))
+            .and_then(|chunks| chunks.checked_add(busy_cpus))
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        while self.free.len() < wanted {
+            self.free.push(Block::new()?);
+        }
+        for stream in &mut self.streams {
+            stream.blocks.reserve(wanted);
+        }
+        Ok(())
+    }
+
+    /// Room for events of this CPU that takes no system call, or a new chunk.
+    ///
+    /// `None` when there is no memory at all.
+    #[inline]
+    pub(crate) fn appender(&mut self, cpu: usize) -> Option<Appender<'_>> {
+        let stream = &mut self.streams[cpu];
+        if stream.blocks.last().is_none_or(Block::is_full) {
+            let block = match self.free.pop() {
+                Some(block) => block,
+                None => {
+                    self.late_chunks += 1;
+                    Block::new().ok()?
+                }
+            };
+            stream.blocks.push(block);
+        }
+        Some(Appender {
+            blocks: &mut stream.blocks,
+        })
+    }
+
+    /// Forgets all events and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        for stream in &mut self.streams {
+            for mut block in stream.blocks.drain(..) {
+                block.len = 0;
+                self.free.push(block);
+            }
+        }
+        self.late_chunks = 0;
+    }
+
+    /// The streams of the CPUs that have events; gives unused memory back.
+    pub(crate) fn into_streams(self) -> Vec<CpuStream> {
+        let streams = self.streams.into_iter().enumerate();
+        streams
+            .filter(|(_, stream)| !stream.blocks.is_empty())
+            .map(|(cpu, stream)| {
+                let chunk = |block| Box::new(block) as Chunk;
+                // the probe refuses to load on more CPUs than 1024
+                CpuStream::new(cpu as u16, stream.blocks.into_iter().map(chunk).collect())
+            })
+            .collect()
+    }
+}
+
+/// The end of one CPU's stream, with room for at least one event.
+pub(crate) struct Appender<'a> {
+    blocks: &'a mut Vec<Block>,
+}
+
+impl Appender<'_> {
+    /// How many events can be pushed.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        self.blocks
+            .last()
+            .map_or(0, |block| CHUNK_EVENTS - block.len)
+    }
+
+    /// Appends an event; without room for it, it is ignored.
+    #[inline]
+    pub(crate) fn push(&mut self, event: PackedEvent) {
+        let Some(block) = self.blocks.last_mut() else {
+            return;
+        };
+        let earlier = block.events().last().map(|last| last.at() > event.at());
+        block.push(event);
+        // an interrupt came between a program's look at the clock and its event
+        if earlier != Some(false) {
+            self.sort_last();
+        }
+    }
+
+    /// Moves the last event back to where its time belongs.
+    #[cold]
+    fn sort_last(&mut self) {
+        let mut block = self.blocks.len() - 1;
+        let mut index = self.blocks[block].len - 1;
+        loop {
+            let (to_block, to_index) = match (block, index) {
+                (0, 0) => return,
+                (_, 0) => (block - 1, self.blocks[block - 1].len - 1),
+                _ => (block, index - 1),
+            };
+            let event = self.blocks[block].events()[index];
+            let before = self.blocks[to_block].events()[to_index];
+            if before.at() <= event.at() {
+                return;
+            }
+            self.blocks[block].events_mut()[index] = before;
+            self.blocks[to_block].events_mut()[to_index] = event;
+            (block, index) = (to_block, to_index);
+        }
+    }
+}
+
+/// A chunk's memory, straight from the kernel so that giving it back gives it to the
+/// system, whatever the allocator's policy.
+struct Block {
+    start: NonNull<PackedEvent>,
+    /// Events in it, at most [`CHUNK_EVENTS`].
+    len: usize,
+}
+
+const BLOCK_BYTES: usize = CHUNK_EVENTS * size_of::<PackedEvent>();
+
+// SAFETY: it owns its memory, which holds plain values.
+unsafe impl Send for Block {}
+// SAFETY: as above; there is no interior mutability.
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn new() -> io::Result<Self> {
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                BLOCK_BYTES,
+                ProtFlags::READ | ProtFlags::WRITE,
+                // touched here and now, not while a sender waits
+                MapFlags::PRIVATE | MapFlags::POPULATE,
+            )?
+        };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, len: 0 })
+    }
+
+    fn is_full(&self) -> bool {
+        self.len == CHUNK_EVENTS
+    }
+
+    #[inline]
+    fn push(&mut self, event: PackedEvent) {
+        if self.len < CHUNK_EVENTS {
+            // SAFETY: within the mapping, which self owns.
+            unsafe { self.start.as_ptr().add(self.len).write(event) };
+            self.len += 1;
+        }
+    }
+
+    #[inline]
+    fn events(&self) -> &[PackedEvent] {
+        // SAFETY: the first `len` events were written by push.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    fn events_mut(&mut self) -> &mut [PackedEvent] {
+        // SAFETY: as above, and self is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl AsRef<[PackedEvent]> for Block {
+    fn as_ref(&self) -> &[PackedEvent] {
+        self.events()
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length and no reference outlives self. It
+        // cannot fail with these arguments, and nothing could be done if it did.
+        let _ = unsafe { munmap(self.start.as_ptr().cast::<c_void>(), BLOCK_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use taillab_model::{EventKind, Monotonic};
+
+    fn event(at: u64, tid: u32) -> PackedEvent {
+        PackedEvent::new(
+            Monotonic::from_nanos_since_boot(at),
+            EventKind::WriteCalled { tid },
+        )
+    }
+
+    fn push(store: &mut Store, cpu: usize, event: PackedEvent) {
+        let mut appender = store.appender(cpu).unwrap();
+        assert!(appender.room() > 0);
+        appender.push(event);
+    }
+
+    fn times(streams: &[CpuStream]) -> Vec<Vec<(u64, EventKind)>> {
+        let of = |s: &CpuStream| {
+            let events = s.slices().flatten();
+            events
+                .map(|e| (e.at().nanos_since_boot(), e.kind()))
+                .collect()
+        };
+        streams.iter().map(of).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn what_an_interrupt_disordered_is_put_in_order(
+            steps in prop::collection::vec((0_u64..50, 0_u64..200), 1..400)
+        ) {
+            let mut store = Store::new(1);
+            let mut now = 1_000;
+            let mut expected = Vec::new();
+            for (tid, (step, back)) in (0..).zip(steps) {
+                now += step;
+                let e = event(now - back, tid);
+                push(&mut store, 0, e);
+                expected.push((now - back, e.kind()));
+            }
+            // stable: events at the same time keep the order in which they came
+            expected.sort_by_key(|&(at, _)| at);
+            prop_assert_eq!(times(&store.into_streams()), vec![expected]);
+        }
+    }
+
+    #[test]
+    fn disorder_is_repaired_across_chunks() {
+        let mut store = Store::new(1);
+        for i in 0..CHUNK_EVENTS as u64 {
+            push(&mut store, 0, event(10 + 2 * i, 0));
+        }
+        push(&mut store, 0, event(15, 1));
+        let streams = store.into_streams();
+        assert_eq!(streams[0].slices().count(), 2);
+        let times = &times(&streams)[0];
+        assert_eq!(times.len(), CHUNK_EVENTS + 1);
+        assert!(times.is_sorted_by_key(|&(at, _)| at));
+        assert_eq!(times[3], (15, EventKind::WriteCalled { tid: 1 }));
+    }
+
+    #[test]
+    fn reserved_chunks_are_enough_and_used_again() {
+        let mut store = Store::new(3);
+        let events = 2 * CHUNK_EVENTS as u64 + 1;
+        store.reserve(events, 2).unwrap();
+        for _ in 0..2 {
+            for i in 0..events {
+                push(&mut store, (i % 2) as usize, event(i, 0));
+            }
+            assert_eq!(store.late_chunks, 0);
+            store.clear();
+        }
+        assert!(store.into_streams().is_empty());
+    }
+
+    #[test]
+    fn without_a_reservation_events_are_kept_all_the_same() {
+        let mut store = Store::new(1);
+        push(&mut store, 0, event(1, 0));
+        assert_eq!(store.late_chunks, 1);
+        assert_eq!(times(&store.into_streams())[0].len(), 1);
+    }
+}

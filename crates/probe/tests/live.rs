@@ -1,0 +1,428 @@
+//! The probe on the running kernel: a real server, real packets.
+//!
+//! Needs root and a kernel with BTF. Where they are missing the tests fail, unless
+//! `TAILLAB_SKIP_LIVE=1` says that this is known.
+
+mod testbed;
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use taillab_model::{Event, EventKind, Monotonic, Recording, RequestKey};
+use taillab_probe::{Probe, ProbeError, ProbeSpec};
+use testbed::{SERVER_PORT, Testbed};
+
+/// One test at a time: they count descriptors of this process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The right to run live, or `None` when that was declined in so many words.
+fn live(test: &str) -> Option<MutexGuard<'static, ()>> {
+    let lacks = if !rustix::process::geteuid().is_root() {
+        Some("root")
+    } else if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        Some("a kernel with BTF")
+    } else {
+        None
+    };
+    let Some(lacks) = lacks else {
+        return Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+    };
+    assert!(
+        std::env::var_os("TAILLAB_SKIP_LIVE").is_some_and(|v| v == "1"),
+        "{test} needs {lacks}; set TAILLAB_SKIP_LIVE=1 to do without the live tests"
+    );
+    // not print: that is shown for failed tests only
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: it needs {lacks}");
+    None
+}
+
+/// The stamps of one request.
+#[derive(Debug, Default)]
+struct Stamps {
+    t1: Option<Monotonic>,
+    t2: Option<Monotonic>,
+    t4: Option<Monotonic>,
+    t5: Option<Monotonic>,
+    t6: Option<Monotonic>,
+}
+
+/// Joins events to requests, for a server that answers one after the other in order.
+///
+/// Panics on an event that fits no request.
+fn join(events: &[Event], server_tid: u32) -> Vec<(RequestKey, Stamps)> {
+    let mut requests: Vec<(RequestKey, Stamps)> = Vec::new();
+    let mut in_flight = HashMap::new();
+    let mut queued = Vec::new();
+    let (mut reads, mut writes) = (0, 0);
+    for event in events {
+        let at = Some(event.at);
+        match event.kind {
+            EventKind::PacketIn { packet, key } => {
+                in_flight.insert(packet, requests.len());
+                requests.push((
+                    key,
+                    Stamps {
+                        t1: at,
+                        ..Stamps::default()
+                    },
+                ));
+            }
+            EventKind::Enqueued { packet } => {
+                let request = in_flight.remove(&packet).expect("its PacketIn came before");
+                requests[request].1.t2 = at;
+                queued.push(request);
+            }
+            EventKind::ReadReturned { tid, .. } if tid == server_tid => {
+                requests[queued[reads]].1.t4 = at;
+                reads += 1;
+            }
+            EventKind::WriteCalled { tid } if tid == server_tid => {
+                requests[queued[writes]].1.t5 = at;
+                writes += 1;
+            }
+            EventKind::PacketOut { tid, key } => {
+                assert_eq!(tid, server_tid);
+                let (_, stamps) = requests
+                    .iter_mut()
+                    .rev()
+                    .find(|(k, stamps)| *k == key && stamps.t6.is_none())
+                    .expect("a response answers a request");
+                stamps.t6 = at;
+            }
+            _ => {}
+        }
+    }
+    requests
+}
+
+/// Every request has all stamps, in order, and its own key.
+fn assert_complete(recording: Recording, testbed: &Testbed, ids: &[u16]) {
+    assert_eq!(recording.lost.total(), 0, "{:?}", recording.lost);
+    let events: Vec<Event> = recording.into_events().collect();
+    assert!(events.is_sorted_by_key(|event| event.at));
+    let requests = join(&events, testbed.server_tid);
+    let keys: Vec<RequestKey> = requests.iter().map(|&(key, _)| key).collect();
+    let port = testbed.client_port();
+    let expected: Vec<RequestKey> = ids.iter().map(|&id| RequestKey { port, id }).collect();
+    assert_eq!(keys, expected);
+    for (key, stamps) in &requests {
+        let all = [stamps.t1, stamps.t2, stamps.t4, stamps.t5, stamps.t6];
+        assert!(all.iter().all(Option::is_some), "{key:?}: {stamps:?}");
+        assert!(all.is_sorted(), "{key:?}: {stamps:?}");
+    }
+    let count = |wanted: fn(&EventKind) -> bool| events.iter().filter(|e| wanted(&e.kind)).count();
+    assert_eq!(
+        count(|k| matches!(k, EventKind::PacketIn { .. })),
+        ids.len()
+    );
+    assert_eq!(
+        count(|k| matches!(k, EventKind::Enqueued { .. })),
+        ids.len()
+    );
+    assert_eq!(
+        count(|k| matches!(k, EventKind::PacketOut { .. })),
+        ids.len()
+    );
+}
+
+fn load(spec: &ProbeSpec) -> Probe {
+    let mut probe = Probe::load(spec).expect("this kernel lets the probe load");
+    probe.reserve(100_000).expect("there is memory");
+    probe
+}
+
+/// Descriptors of this process that hold eBPF objects of this kind.
+fn descriptors(kind: &str) -> usize {
+    let fds = std::fs::read_dir("/proc/self/fd").expect("/proc is mounted");
+    fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
+        .filter(|target| target.to_string_lossy().contains(kind))
+        .count()
+}
+
+#[test]
+fn every_request_over_veth_has_all_stamps_in_order() {
+    let Some(_alone) = live("every_request_over_veth_has_all_stamps_in_order") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let mut probe = load(&testbed.spec);
+    let stamps: Vec<_> = probe.hooks().into_iter().map(|hook| hook.stamp).collect();
+    assert_eq!(stamps, ["T1", "T2", "T4", "T5", "T6", "switch"]);
+    probe.attach().expect("the hooks are there");
+    let ids: Vec<u16> = (0..2_000).map(|i| i * 31).collect();
+    let mut drained = 0;
+    for id in &ids {
+        let [high, low] = id.to_be_bytes();
+        testbed.round_trip(&[high, low, 0, 0, 0, 1, 0, 0]);
+        drained += probe.drain(1_000);
+    }
+    assert!(drained > 0);
+    let recording = probe.finish().expect("the counters can be read");
+    assert!(recording.len() > drained as u64);
+    assert_complete(recording, &testbed, &ids);
+}
+
+#[test]
+fn on_loopback_requests_and_responses_are_told_apart() {
+    let Some(_alone) = live("on_loopback_requests_and_responses_are_told_apart") else {
+        return;
+    };
+    let testbed = Testbed::loopback();
+    let mut probe = load(&testbed.spec);
+    probe.attach().expect("the hooks are there");
+    let ids: Vec<u16> = (0..500).collect();
+    for id in &ids {
+        testbed.round_trip(&id.to_be_bytes());
+    }
+    let recording = probe.finish().expect("the counters can be read");
+    assert_complete(recording, &testbed, &ids);
+}
+
+#[test]
+fn a_short_payload_has_an_id_all_the_same() {
+    let Some(_alone) = live("a_short_payload_has_an_id_all_the_same") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let mut probe = load(&testbed.spec);
+    probe.attach().expect("the hooks are there");
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        // a payload of 2 bytes first, so that old bytes could be taken for the id
+        testbed.round_trip(&[0xaa, 0xbb]);
+        testbed.round_trip(&[0xcc]);
+        testbed.round_trip(&[]);
+        ids.extend([0xaabb, 0xcc00, 0]);
+    }
+    let recording = probe.finish().expect("the counters can be read");
+    assert_eq!(recording.lost.total(), 0);
+    let events: Vec<Event> = recording.into_events().collect();
+    let keys = |out: bool| -> Vec<u16> {
+        let id = |event: &Event| match event.kind {
+            EventKind::PacketIn { key, .. } if !out => Some(key.id),
+            EventKind::PacketOut { key, .. } if out => Some(key.id),
+            _ => None,
+        };
+        events.iter().filter_map(id).collect()
+    };
+    assert_eq!(keys(false), ids);
+    assert_eq!(keys(true), ids);
+}
+
+#[test]
+fn what_is_not_the_servers_is_not_recorded() {
+    let Some(_alone) = live("what_is_not_the_servers_is_not_recorded") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let stamped = |spec: &ProbeSpec| {
+        let mut probe = load(spec);
+        probe.attach().expect("the hooks are there");
+        for id in 0..200_u16 {
+            testbed.round_trip(&id.to_be_bytes());
+        }
+        let recording = probe.finish().expect("the counters can be read");
+        let is_switch = |e: &Event| matches!(e.kind, EventKind::Switched { .. });
+        let events: Vec<Event> = recording.into_events().collect();
+        let switches = events.iter().filter(|e| is_switch(e)).count();
+        (events.len() - switches, switches)
+    };
+    let ours = &testbed.spec;
+
+    let (_, switches) = stamped(&ProbeSpec {
+        server_cpus: Vec::new(),
+        ..ours.clone()
+    });
+    assert_eq!(switches, 0, "no CPU of the server");
+
+    let (stamps, switches) = stamped(&ProbeSpec {
+        server_port: SERVER_PORT + 1,
+        server_tgid: 1,
+        ..ours.clone()
+    });
+    assert_eq!(stamps, 0, "another port and process");
+    assert!(switches > 0);
+
+    let mut elsewhere = ours.clone();
+    elsewhere.device.netns_inode -= 1;
+    elsewhere.server_tgid = 1;
+    let mut probe = load(&elsewhere);
+    probe.attach().expect("the hooks are there");
+    testbed.round_trip(&[1, 2]);
+    let recording = probe.finish().expect("the counters can be read");
+    let on_the_device = |e: Event| {
+        matches!(
+            e.kind,
+            EventKind::PacketIn { .. } | EventKind::PacketOut { .. } | EventKind::Enqueued { .. }
+        )
+    };
+    assert!(
+        !recording.into_events().any(on_the_device),
+        "another namespace's device of the same index"
+    );
+}
+
+#[test]
+fn it_attaches_and_detaches_again_and_again_and_leaves_nothing() {
+    let Some(_alone) = live("it_attaches_and_detaches_again_and_again_and_leaves_nothing") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let before = (descriptors("bpf-prog"), descriptors("bpf-map"));
+    let mut probe = load(&testbed.spec);
+    assert_eq!(descriptors("bpf_link"), 0, "loading attaches nothing");
+    for round in 0..20_u16 {
+        probe.attach().expect("the hooks are there");
+        assert!(probe.is_attached() && descriptors("bpf_link") > 0);
+        testbed.round_trip(&round.to_be_bytes());
+        assert!(probe.pending() > 0);
+        probe.detach();
+        assert!(!probe.is_attached());
+        assert_eq!(descriptors("bpf_link"), 0);
+
+        let pending = probe.pending();
+        testbed.round_trip(&[0xff, 0xff]);
+        assert_eq!(
+            probe.pending(),
+            pending,
+            "nothing is recorded while detached"
+        );
+        if round == 9 {
+            probe.discard().expect("the counters can be read");
+            assert_eq!(probe.pending(), 0);
+        }
+    }
+    let recording = probe.finish().expect("the counters can be read");
+    // what came before the tenth round was discarded
+    let ids: Vec<u16> = (10..20).collect();
+    assert_complete(recording, &testbed, &ids);
+    let after = (descriptors("bpf-prog"), descriptors("bpf-map"));
+    assert_eq!(after, before, "everything is unloaded");
+}
+
+#[test]
+fn a_full_ring_is_counted_and_recording_goes_on_after_it() {
+    let Some(_alone) = live("a_full_ring_is_counted_and_recording_goes_on_after_it") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let mut probe = load(&ProbeSpec {
+        ring_bytes_per_cpu: 0,
+        ..testbed.spec.clone()
+    });
+    probe.attach().expect("the hooks are there");
+    for id in 0..1_000_u16 {
+        testbed.round_trip(&id.to_be_bytes());
+    }
+    let mut drained = 0;
+    while probe.drain(10) > 0 {
+        drained += 1;
+    }
+    assert!(drained > 0);
+    testbed.round_trip(&[0xab, 0xcd]);
+    let recording = probe.finish().expect("the counters can be read");
+    assert!(recording.lost.ring_full > 0);
+    assert_eq!(recording.lost.recursion, 0);
+    let last = recording
+        .into_events()
+        .filter(|e| matches!(e.kind, EventKind::PacketOut { key, .. } if key.id == 0xabcd));
+    assert_eq!(last.count(), 1);
+}
+
+#[test]
+fn a_recording_survives_a_file() {
+    let Some(_alone) = live("a_recording_survives_a_file") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let mut probe = load(&testbed.spec);
+    probe.attach().expect("the hooks are there");
+    for id in 0..100_u16 {
+        testbed.round_trip(&id.to_be_bytes());
+    }
+    let recording = probe.finish().expect("the counters can be read");
+    let mut file = Vec::new();
+    recording.write(&mut file).expect("memory can be written");
+    let read = Recording::read(file.as_slice()).expect("it was just written");
+    assert!(read.into_events().eq(recording.into_events()));
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused_with_a_reason() {
+    let Some(_alone) = live("what_cannot_be_watched_is_refused_with_a_reason") else {
+        return;
+    };
+    let spec = ProbeSpec {
+        device: taillab_probe::DeviceId {
+            ifindex: 1,
+            netns_inode: 1,
+        },
+        server_port: 1,
+        server_tgid: std::process::id(),
+        server_cpus: vec![0],
+        ring_bytes_per_cpu: 1 << 16,
+    };
+    let cases = [
+        (
+            ProbeSpec {
+                server_port: 0,
+                ..spec.clone()
+            },
+            "port 0",
+        ),
+        (
+            ProbeSpec {
+                server_tgid: u32::MAX,
+                ..spec.clone()
+            },
+            "no process",
+        ),
+        (
+            ProbeSpec {
+                server_cpus: vec![0, 9_999],
+                ..spec.clone()
+            },
+            "no CPU 9999",
+        ),
+        (
+            ProbeSpec {
+                ring_bytes_per_cpu: usize::MAX,
+                ..spec
+            },
+            "too large",
+        ),
+    ];
+    for (spec, why) in cases {
+        match Probe::load(&spec) {
+            Err(ProbeError::BadSpec(text)) => assert!(text.contains(why), "{text}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_client_may_drain_from_another_thread() {
+    let Some(_alone) = live("the_client_may_drain_from_another_thread") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let mut probe = load(&testbed.spec);
+    probe.attach().expect("the hooks are there");
+    let ids: Vec<u16> = (0..1_000).collect();
+    let drained = std::thread::scope(|scope| {
+        let drain = || {
+            let mut drained = 0;
+            for id in &ids {
+                testbed.round_trip(&id.to_be_bytes());
+                drained += probe.drain(usize::MAX);
+            }
+            drained
+        };
+        scope.spawn(drain).join().expect("the client's thread")
+    });
+    assert!(drained > 0);
+    let recording = probe.finish().expect("the counters can be read");
+    assert_complete(recording, &testbed, &ids);
+}
