@@ -29,11 +29,11 @@ impl ArrivalKind {
     /// Poisson also where another family's parameters make it so.
     pub fn of(arrivals: &ArrivalProcess) -> Self {
         match *arrivals {
-            ArrivalProcess::Poisson | ArrivalProcess::Erlang { stages: 1 } => Self::Poisson,
-            ArrivalProcess::Gamma { cv } | ArrivalProcess::Hyperexponential { cv } if cv == 1.0 => {
-                Self::Poisson
-            }
-            ArrivalProcess::Weibull { shape } if shape == 1.0 => Self::Poisson,
+            ArrivalProcess::Poisson
+            | ArrivalProcess::Erlang { stages: 1 }
+            | ArrivalProcess::Gamma { cv: 1.0 }
+            | ArrivalProcess::Hyperexponential { cv: 1.0 }
+            | ArrivalProcess::Weibull { shape: 1.0 } => Self::Poisson,
             _ => Self::Other,
         }
     }
