@@ -17,6 +17,9 @@ mod sharing;
 mod shortest_queue;
 mod time_sliced;
 
+#[cfg(test)]
+mod agreement;
+
 use crate::discipline::{Assignment, Discipline};
 use crate::grid::Grid;
 use crate::isa::Isa;
