@@ -8,8 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::activity::{self, Activity};
+use crate::cgroup;
 use crate::cpus::{self, CpuSet, Placement};
-use crate::hazard::Hazard;
+use crate::hazard::{self, Hazard};
 use crate::process::{Stat, numbers_in};
 use crate::roots::{Roots, read_optional};
 use crate::server;
@@ -65,6 +66,9 @@ pub struct Environment {
     pub irqbalance_running: bool,
     /// Control groups of this process, as /proc/self/cgroup has them.
     pub cgroup: Vec<String>,
+    /// The CPU time that control groups allow, as the kernel writes it (quota and
+    /// period in µs); `None` without a limit.
+    pub cpu_quota: Option<String>,
     /// Load average over 1, 5 and 15 minutes.
     pub load_average: Option<[f64; 3]>,
     /// The server.
@@ -226,6 +230,7 @@ impl Environment {
             cgroup: procs("self/cgroup")
                 .map(|text| text.lines().map(str::to_owned).collect())
                 .unwrap_or_default(),
+            cpu_quota: cgroup::cpu_quota(spec.roots),
             load_average: procs("loadavg").and_then(|text| {
                 let mut numbers = text.split_ascii_whitespace().map(str::parse);
                 Some([
@@ -242,110 +247,8 @@ impl Environment {
                 .then(|| activity::observe(spec.roots, &watched, spec.observe)),
             hazards: Vec::new(),
         };
-        environment.hazards = environment.find_hazards(spec.roots);
+        environment.hazards = hazard::of_machine(spec.roots, &environment);
         environment
-    }
-
-    fn find_hazards(&self, roots: &Roots) -> Vec<Hazard> {
-        let mut hazards = Vec::new();
-        if let Some(activity) = &self.activity {
-            let busy = &activity.busy_processes;
-            if !busy.is_empty() {
-                let named: Vec<String> = busy
-                    .iter()
-                    .take(5)
-                    .map(|p| format!("{} (pid {}) {:.0} %", p.name, p.pid, p.cpus * 100.0))
-                    .collect();
-                hazards.push(Hazard::new(
-                    "busy_processes",
-                    format!(
-                        "other processes use the CPUs of the measurement: {}",
-                        named.join(", ")
-                    ),
-                    "stop them, or move them to other CPUs (taskset -p)",
-                ));
-            }
-            if activity
-                .usage
-                .is_some_and(|usage| usage.steal_share > 0.001)
-            {
-                hazards.push(Hazard::new(
-                    "steal",
-                    "the hypervisor takes CPU time away (steal): part of the tail is not this machine's",
-                    "use a machine or an instance type with dedicated CPUs",
-                ));
-            }
-        }
-        if self.virtualization.hypervisor_flag == Some(true) {
-            hazards.push(Hazard::new(
-                "virtual_machine",
-                "this is a virtual machine: the hypervisor pauses its CPUs without a trace, and \
-                 steal may read 0 all the same; interprocessor interrupts are expensive",
-                "measure on the real machine where the tail below p99.9 matters",
-            ));
-        }
-        if self.irqbalance_running {
-            hazards.push(Hazard::new(
-                "irqbalance",
-                "irqbalance runs and may move interrupts to the CPUs of the measurement",
-                "stop it for the time of the measurement (systemctl stop irqbalance)",
-            ));
-        }
-        if let Some(governor @ ("powersave" | "ondemand" | "conservative" | "schedutil")) =
-            self.power.governor.as_deref()
-        {
-            hazards.push(Hazard::new(
-                "frequency_governor",
-                format!("the frequency governor is {governor}: service times depend on the load"),
-                "cpupower frequency-set -g performance",
-            ));
-        }
-        if self.scheduling.rt_runtime_us.is_some_and(|us| us >= 0) {
-            hazards.push(Hazard::new(
-                "rt_throttling",
-                "real-time throttling is on: a real-time server that spins is stopped for up to \
-                 50 ms a second; other servers are not concerned",
-                "for a real-time server: sysctl kernel.sched_rt_runtime_us=-1",
-            ));
-        }
-        if let Some(clock @ ("hpet" | "acpi_pm" | "jiffies" | "refined-jiffies")) =
-            self.scheduling.clocksource.as_deref()
-        {
-            hazards.push(Hazard::new(
-                "slow_clock",
-                format!(
-                    "the clock source is {clock}: every time stamp costs a microsecond or more"
-                ),
-                "boot with clocksource=tsc where the machine's TSC is stable",
-            ));
-        }
-        if self.scheduling.numa_balancing.is_some_and(|on| on != 0)
-            && self.cpu.numa_nodes.is_some_and(|nodes| nodes > 1)
-        {
-            hazards.push(Hazard::new(
-                "numa_balancing",
-                "automatic NUMA balancing is on: it takes page faults to see who uses which memory",
-                "sysctl kernel.numa_balancing=0",
-            ));
-        }
-        let near: CpuSet = self
-            .cpu
-            .server
-            .iter()
-            .flat_map(|cpu| cpus::siblings(roots, cpu).iter().collect::<Vec<_>>())
-            .collect();
-        let shared = near.intersection(&self.cpu.client);
-        if !shared.is_empty() {
-            hazards.push(Hazard::new(
-                "shared_core",
-                format!(
-                    "CPU {shared} of the load generator shares a core with the server's: the \
-                         spinning generator slows the server"
-                ),
-                "choose CPUs of different cores, or switch SMT off",
-            ));
-        }
-        hazards
     }
 }
 
@@ -581,6 +484,8 @@ mod tests {
         let environment = capture(&[
             ("proc/sys/kernel/osrelease", "6.18.0\n"),
             ("proc/sys/kernel/sched_rt_runtime_us", "950000\n"),
+            ("proc/self/cgroup", "0::/box\n"),
+            ("sys/fs/cgroup/box/cpu.max", "50000 100000\n"),
             (
                 "proc/cpuinfo",
                 "model name\t: Fast CPU\nflags\t\t: fpu hypervisor\n",
@@ -635,8 +540,8 @@ mod tests {
             "virtual_machine",
             "irqbalance",
             "frequency_governor",
-            "rt_throttling",
             "slow_clock",
+            "cpu_quota",
             "shared_core",
         ];
         assert_eq!(keys, expected);

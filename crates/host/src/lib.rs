@@ -4,6 +4,7 @@
 //! signal, so that it goes when we do; the [`journal`] is for the rest.
 
 pub mod activity;
+mod cgroup;
 pub mod cpu_time;
 pub mod cpus;
 pub mod disk;

@@ -1,5 +1,7 @@
 //! Ctrl-C: the first raises the flag, the second kills.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::os::unix::process::ExitStatusExt;

@@ -1,6 +1,8 @@
 //! After a SIGKILL: the next start finds what was left and ends it, and it does no
 //! harm to runs that are alive.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::fs;

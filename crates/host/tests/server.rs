@@ -1,6 +1,8 @@
 //! The server process live: placed as told, it says why it ended, and it never
 //! outlives its spawner.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::ffi::OsString;
