@@ -84,3 +84,83 @@ fn rate_per_s(arrivals: &[Nanos], from: Nanos) -> f64 {
         _ => 0.0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matched::Unmatched;
+    use taillab_model::{Request, RequestKey, Stamps};
+
+    fn at(ns: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(ns)
+    }
+
+    fn request(t1: u64, t6: u64) -> Request {
+        let server = Stamps {
+            t1: at(t1),
+            middle: [None; 4],
+            t6: at(t6),
+        };
+        Request {
+            server,
+            client: None,
+            operation: None,
+        }
+    }
+
+    fn matched(requests: &[(u64, u64)], unmatched: &[u64]) -> Matched {
+        let key = RequestKey { port: 1, id: 1 };
+        let lost = |&t1: &u64| Unmatched {
+            key,
+            t1: at(t1),
+            t2: None,
+            ambiguous: false,
+        };
+        Matched {
+            requests: requests.iter().map(|&(a, b)| request(a, b)).collect(),
+            keys: vec![key; requests.len()],
+            unmatched: unmatched.iter().map(lost).collect(),
+            ..Matched::default()
+        }
+    }
+
+    fn run(matched: &Matched, from: u64) -> IdealRun {
+        IdealRun::of(matched, Nanos::new(10), NonZeroU32::MIN, at(from))
+    }
+
+    fn ns(times: &[Nanos]) -> Vec<u64> {
+        times.iter().map(|t| t.get()).collect()
+    }
+
+    #[test]
+    fn the_warm_up_and_the_unanswered_keep_the_ideal_server_busy() {
+        let matched = matched(&[(1_000, 1_030), (1_005, 1_050), (1_012, 1_070)], &[1_001]);
+        let all = run(&matched, 0);
+        assert_eq!(ns(&all.ideal), [10, 25, 28]);
+        let late = run(&matched, 1_004);
+        assert_eq!(ns(&late.ideal), [25, 28]);
+        assert_eq!(ns(&late.measured), [45, 58]);
+        assert_eq!(ns(&late.excess()), [20, 30]);
+    }
+
+    #[test]
+    fn a_request_faster_than_its_ideal_has_no_excess_and_is_counted() {
+        let run = run(&matched(&[(1_000, 1_004), (1_100, 1_120)], &[]), 0);
+        assert_eq!(ns(&run.excess()), [0, 10]);
+        assert_eq!(run.faster_than_ideal(), 0.5);
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_measurement() {
+        let requests: Vec<(u64, u64)> = (0..101).map(|i| (1_000 * i, 1_000 * i + 20)).collect();
+        let run = run(&matched(&requests, &[]), 50_000);
+        assert!((run.arrival_rate_per_s - 1e6).abs() < 1e-6);
+    }
+
+    #[test]
+    fn nothing_in_gives_nothing_out() {
+        let run = run(&Matched::default(), 0);
+        assert!(run.ideal.is_empty());
+        assert_eq!(run.faster_than_ideal(), 0.0);
+    }
+}

@@ -56,7 +56,7 @@ fn band_at(ranked: &[(Nanos, &Request)], q: f64) -> Option<StagesAt> {
         return None;
     }
     let centre = ((q * n as f64).ceil() as u64).clamp(1, n) - 1;
-    let mut half = ((BAND_SHARE * above) as u64).max(BAND_MIN);
+    let mut half = ((BAND_SHARE * above).round() as u64).max(BAND_MIN);
     half = half.min(n - 1 - centre).min(centre);
     loop {
         let band = centre.saturating_sub(half)..=(centre + half).min(n - 1);
@@ -86,5 +86,67 @@ fn band_at(ranked: &[(Nanos, &Request)], q: f64) -> Option<StagesAt> {
             return None;
         }
         half = half * 2 + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taillab_model::{Monotonic, Stamps};
+
+    /// A request whose stages are i, 2i, 3i, 4i, 5i (sojourn 15i), or without its T3.
+    fn request(i: u64, complete: bool) -> Request {
+        let at = |parts: u64| Monotonic::from_nanos_since_boot(1_000 + parts * i);
+        Request {
+            server: Stamps {
+                t1: at(0),
+                middle: [
+                    Some(at(1)),
+                    complete.then(|| at(3)),
+                    Some(at(6)),
+                    Some(at(10)),
+                ],
+                t6: at(15),
+            },
+            client: None,
+            operation: None,
+        }
+    }
+
+    #[test]
+    fn each_band_lies_around_its_percentile_and_its_parts_make_the_whole() {
+        let requests: Vec<Request> = (1..=100_000).rev().map(|i| request(i, true)).collect();
+        let bands = stages_at(requests.iter());
+        assert_eq!(bands.len(), STAGE_PERCENTILES.len());
+        for (band, q) in bands.iter().zip(STAGE_PERCENTILES) {
+            assert_eq!(band.q, q);
+            let centre = 15.0 * q * 100_000.0;
+            assert!((band.mean_sojourn_ns - centre).abs() < 1.0, "{band:?}");
+            assert_eq!(band.mean_stage_ns.iter().sum::<f64>(), band.mean_sojourn_ns);
+        }
+        // 5 % of the 50,000 above the median on either side; at least ten; one at the top
+        let sizes: Vec<u64> = bands.iter().map(|band| band.requests).collect();
+        assert_eq!(sizes, [5_001, 1_001, 101, 21, 21, 1]);
+    }
+
+    #[test]
+    fn a_percentile_is_ranked_among_all_and_described_by_the_complete() {
+        let requests: Vec<Request> = (1..=1_000).map(|i| request(i, i <= 980)).collect();
+        let bands = stages_at(requests.iter());
+        let slowest = bands.last().unwrap();
+        // the nearest complete ones, in a band that had to grow down to them
+        assert!(slowest.requests >= 1 && slowest.mean_sojourn_ns <= 15.0 * 980.0);
+        assert!(bands.iter().all(|band| band.q != 0.9999));
+        let none: Vec<Request> = (1..=50).map(|i| request(i, false)).collect();
+        assert!(stages_at(none.iter()).is_empty());
+        assert!(stages_at([].iter()).is_empty());
+    }
+
+    #[test]
+    fn distributions_stand_for_the_complete_requests() {
+        let requests: Vec<Request> = (1..=1_000).map(|i| request(i, i % 2 == 0)).collect();
+        let stages = stages(requests.iter());
+        assert_eq!(stages.t1_t2.count, 500);
+        assert_eq!(stages.t5_t6.max, Some(Nanos::new(5_000)));
     }
 }

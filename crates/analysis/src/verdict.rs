@@ -78,9 +78,11 @@ pub enum Invalid {
     },
     /// The generator's own delay hides the server's.
     LateClient {
-        /// p99.9 of the lateness.
+        /// The percentile compared: p99.9, or the highest that the run supports.
+        q: f64,
+        /// That percentile of the lateness.
         lateness: Nanos,
-        /// p99.9 of the measured sojourn.
+        /// That percentile of the measured sojourn.
         sojourn: Nanos,
     },
     /// The sends did not follow the process wanted.
@@ -290,9 +292,14 @@ impl fmt::Display for Invalid {
                 Percent(share(*matched, *responses)),
                 Percent(MIN_MATCHED_SHARE)
             ),
-            Self::LateClient { lateness, sojourn } => write!(
+            Self::LateClient {
+                q,
+                lateness,
+                sojourn,
+            } => write!(
                 f,
-                "the client sends late by {lateness} at p99.9, more than the {sojourn} it is to measure: give it a CPU of its own, or lower the load"
+                "the client sends late by {lateness} at {}, more than the {sojourn} it is to measure: give it a CPU of its own, or lower the load",
+                Percentile(*q)
             ),
             Self::Arrivals {
                 process,
@@ -430,11 +437,15 @@ fn reasons(summary: &RunSummary) -> Vec<Invalid> {
     }
     let measured = &summary.measured.sojourn;
     let load = &summary.load;
-    if let (Some(lateness), Some(sojourn)) =
-        (load.lateness.quantile(0.999), measured.quantile(0.999))
+    let both = |q| Some((q, load.lateness.quantile(q)?, measured.quantile(q)?));
+    if let Some((q, lateness, sojourn)) = [0.999, 0.99, 0.9, 0.5].into_iter().find_map(both)
         && lateness > sojourn
     {
-        invalid.push(Invalid::LateClient { lateness, sojourn });
+        invalid.push(Invalid::LateClient {
+            q,
+            lateness,
+            sojourn,
+        });
     }
     if !load.arrivals.passed {
         invalid.push(Invalid::Arrivals {

@@ -1,4 +1,5 @@
 //! The join with the client's records.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 

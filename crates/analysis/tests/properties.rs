@@ -1,4 +1,5 @@
 //! The matcher against a simulated server whose truth is known.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 

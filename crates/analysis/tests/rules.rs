@@ -1,4 +1,5 @@
 //! One hand-written stream for each of the matcher's rules.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 

@@ -1,0 +1,108 @@
+//! Recorded streams of events (`golden/*.tlc`), each with what the matcher makes of it
+//! (`*.txt` beside it).
+//!
+//! A change here is either a defect or an improvement that a person has looked at. Then
+//! `TAILLAB_BLESS=1 cargo test -p taillab-analysis --test golden` writes the new text, and a
+//! text for each new capture.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use common::server::Server;
+use taillab_analysis::statistics::distribution_of;
+use taillab_analysis::{MatchOptions, match_events, matched};
+
+use taillab_model::{LostEvents, Monotonic, Recording, Stage};
+
+fn folder() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden"))
+}
+
+fn blessed() -> bool {
+    std::env::var_os("TAILLAB_BLESS").is_some()
+}
+
+/// Two threads on two CPUs, blind windows, and ids so few that some are in use twice.
+fn simulated() -> Recording {
+    let server = Server {
+        seed: 4,
+        requests: 600,
+        threads: 2,
+        load: 0.7,
+        ids: 8,
+        ports: 2,
+        preemption: 0.02,
+        ..Server::default()
+    };
+    let mut traffic = server.run();
+    traffic.hide_behind_init(4, 0.1);
+    Recording::from_events(traffic.events, LostEvents::default())
+}
+
+/// Everything that the matcher decides, short enough to read and to compare.
+fn describe(recording: Recording) -> String {
+    let mut text = String::new();
+    let lost = recording.lost.total();
+    let found = match_events(recording.into_events(), &MatchOptions::default());
+    let start = Monotonic::from_nanos_since_boot(0);
+    let counts = found.counts(start);
+    writeln!(
+        text,
+        "events {} lost {lost} late {}",
+        found.events, found.late_events
+    )
+    .unwrap();
+    writeln!(text, "{counts:#?}").unwrap();
+    // FNV-1a over every stamp of every request: any change shows
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for request in &found.requests {
+        let s = request.server;
+        let [t2, t3, t4, t5] = s.middle;
+        for stamp in [Some(s.t1), t2, t3, t4, t5, Some(s.t6)] {
+            let ns = stamp.map_or(u64::MAX, Monotonic::nanos_since_boot);
+            for byte in ns.to_le_bytes() {
+                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+            }
+        }
+    }
+    writeln!(text, "stamps {hash:016x}").unwrap();
+    let sojourn = distribution_of(&matched::sojourns(&found.requests));
+    writeln!(text, "sojourn {:?} to {:?}", sojourn.min, sojourn.max).unwrap();
+    for quantile in sojourn.quantiles.iter().filter(|q| q.value.is_some()) {
+        writeln!(text, "  {quantile:?}").unwrap();
+    }
+    for stage in Stage::ALL {
+        let complete = found.requests.iter().filter_map(|r| r.server.stages());
+        let total: u64 = complete.map(|stages| stages[stage as usize].get()).sum();
+        writeln!(text, "{}: {total} ns in all", stage.label()).unwrap();
+    }
+    text
+}
+
+#[test]
+fn recorded_streams_give_what_they_gave_before() {
+    if blessed() {
+        let file = File::create(folder().join("simulated.tlc")).unwrap();
+        simulated().write(file).unwrap();
+    }
+    let mut captures = 0;
+    for entry in fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "tlc") {
+            continue;
+        }
+        captures += 1;
+        let found = describe(Recording::read(File::open(&path).unwrap()).unwrap());
+        let golden = path.with_extension("txt");
+        if blessed() {
+            fs::write(&golden, &found).unwrap();
+        }
+        let expected = fs::read_to_string(&golden).unwrap_or_default();
+        assert_eq!(found, expected, "{}", path.display());
+    }
+    assert!(captures > 0, "no capture in {}", folder().display());
+}

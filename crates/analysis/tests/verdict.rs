@@ -1,0 +1,273 @@
+//! From a simulated server to a summary and its verdict.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::num::NonZeroU32;
+
+use common::server::Server;
+use taillab_analysis::statistics::distribution_of;
+use taillab_analysis::{
+    AnalyseOptions, Analysis, AnalysisError, Facts, Invalid, MatchOptions, Matched, Warning,
+    analyse, judge, match_events,
+};
+use taillab_model::summary::{
+    ArrivalsVerdict, Calibration, ClientCost, LoadErrors, LoadSummary, Overhead, RunSummary,
+    SCHEMA_VERSION, Verdict,
+};
+use taillab_model::{Monotonic, Nanos};
+
+const SERVICE: Nanos = Nanos::from_micros(900);
+
+fn options() -> AnalyseOptions {
+    AnalyseOptions {
+        service_time: SERVICE,
+        workers: NonZeroU32::MIN,
+        measure_from: Monotonic::from_nanos_since_boot(1_000_000_000),
+        lost_events: 0,
+    }
+}
+
+fn analysis() -> Analysis {
+    let server = Server {
+        requests: 20_000,
+        load: 0.5,
+        ..Server::default()
+    };
+    let stale_after = Nanos::from_secs(100);
+    let options_ = MatchOptions {
+        stale_after,
+        ..MatchOptions::default()
+    };
+    let matched = match_events(server.run().events, &options_);
+    analyse(&matched, &options()).unwrap()
+}
+
+/// A run with nothing to object to.
+fn good(analysis: &Analysis) -> RunSummary {
+    let spread = |from: u64, to: u64| {
+        let series: Vec<Nanos> = (0..20_000_u64)
+            .map(|i| Nanos::new(from + i.wrapping_mul(2_654_435_761) % (to - from)))
+            .collect();
+        distribution_of(&series)
+    };
+    RunSummary {
+        schema_version: SCHEMA_VERSION,
+        command: "run".into(),
+        server: "memcached".into(),
+        started_unix_s: 0,
+        partial: false,
+        load: LoadSummary {
+            target_rate_per_s: 500.0,
+            target_utilization: 0.5,
+            sent_rate_per_s: 500.0,
+            duration_ns: Nanos::from_secs(40),
+            requests: 20_000,
+            response_time: spread(10_000_000, 90_000_000),
+            service_time: spread(10_000_000, 90_000_000),
+            lateness: spread(100, 5_000),
+            arrivals: ArrivalsVerdict {
+                process: "poisson".into(),
+                cv: 1.0,
+                ks_d: 0.004,
+                ks_critical: 0.01,
+                ad_a2: 0.5,
+                ad_critical: 2.5,
+                idc: Vec::new(),
+                passed: true,
+            },
+            client: ClientCost {
+                cpu_ns_per_request: Nanos::from_micros(5),
+                busy_share: 0.2,
+            },
+            errors: LoadErrors::default(),
+        },
+        service_time_ns: SERVICE,
+        calibration: Calibration {
+            peak_per_s: 1_100.0,
+            peak_lo_per_s: 1_090.0,
+            peak_hi_per_s: 1_110.0,
+            server_cpu_busy_share: 0.99,
+            blocks: 5,
+        },
+        measured: analysis.measured.clone(),
+        ideal: analysis.ideal.clone(),
+        excess: analysis.excess.clone(),
+        stages: analysis.stages.clone(),
+        stages_at: analysis.stages_at.clone(),
+        matching: analysis.matching.clone(),
+        overhead: Overhead {
+            pairs: 3,
+            throughput_loss: Some(0.05),
+            throughput_loss_lo: Some(0.03),
+            throughput_loss_hi: Some(0.07),
+            cpu_ns_per_request: Some(700.0),
+        },
+        causes: Vec::new(),
+        model_fit: None,
+        predictions: Vec::new(),
+        verdict: Verdict::default(),
+    }
+}
+
+#[test]
+fn the_parts_of_a_summary_agree_with_each_other() {
+    let found = analysis();
+    let n = found.measured.sojourn.count;
+    assert!(n > 15_000 && n < 20_000, "{n}: the warm-up is left out");
+    assert_eq!((found.ideal.sojourn.count, found.excess.count), (n, n));
+    assert_eq!(found.matching.matched, n);
+    assert_eq!(found.stages.t1_t2.count, found.matching.complete);
+    assert!(
+        (found.ideal.utilization - 0.45).abs() < 0.03,
+        "{:?}",
+        found.ideal
+    );
+    assert_eq!(found.ideal.sojourn.min, Some(SERVICE));
+    let last = found.measured_ccdf.last().unwrap();
+    assert_eq!(Some(last.0), found.measured.sojourn.max);
+    assert!(found.stages_at.len() >= 5);
+    // 20,000 correlated requests cannot tell p99.99
+    let unsupported: Vec<f64> = found.evidence.unsupported.iter().map(|u| u.q).collect();
+    assert!(unsupported.contains(&0.9999));
+    assert!(found.evidence.unsupported.iter().all(|u| u.needs > n));
+}
+
+#[test]
+fn without_traffic_or_responses_there_is_a_clear_error() {
+    let nothing = analyse(&Matched::default(), &options());
+    assert_eq!(nothing, Err(AnalysisError::NoPackets { events: 0 }));
+    let events = Server::default().run().events;
+    let matched = match_events(events, &MatchOptions::default());
+    let after_the_end = AnalyseOptions {
+        measure_from: Monotonic::from_nanos_since_boot(u64::MAX / 2),
+        ..options()
+    };
+    let error = analyse(&matched, &after_the_end).unwrap_err();
+    assert_eq!(error, AnalysisError::NothingMatched { arrivals: 200 });
+}
+
+/// The verdict on a good run that `spoil` has changed.
+fn verdict(spoil: impl FnOnce(&mut RunSummary)) -> (Vec<Invalid>, Vec<Warning>) {
+    let analysis = analysis();
+    let mut summary = good(&analysis);
+    spoil(&mut summary);
+    let judgement = judge(&summary, &analysis.evidence, &Facts::default());
+    let verdict = Verdict::from(&judgement);
+    assert_eq!(verdict.valid, judgement.invalid.is_empty());
+    assert_eq!(verdict.reasons.len(), judgement.invalid.len());
+    for line in verdict.reasons.iter().chain(&verdict.warnings) {
+        assert!(
+            !line.contains('\n') && line.contains(':') | line.contains(';'),
+            "{line}"
+        );
+    }
+    (judgement.invalid, judgement.warnings)
+}
+
+#[test]
+fn a_good_run_is_valid() {
+    let (invalid, warnings) = verdict(|_| {});
+    assert_eq!(invalid, []);
+    let expected = |w: &Warning| {
+        matches!(
+            w,
+            Warning::Unsupported { .. } | Warning::FasterThanIdeal { .. }
+        )
+    };
+    assert!(warnings.iter().all(expected), "{warnings:?}");
+}
+
+#[test]
+fn each_reason_against_a_run_is_found_alone() {
+    type Spoil = fn(&mut RunSummary);
+    let cases: [(&str, Spoil); 10] = [
+        ("the probe lost 3 events", |s| s.matching.lost_events = 3),
+        ("only 98.00 % of 10000 responses", |s| {
+            (s.matching.responses, s.matching.matched) = (10_000, 9_800);
+            s.matching.complete = 9_800;
+        }),
+        ("of the 10000 responses that the client received", |s| {
+            (s.matching.client_responses, s.matching.client_matched) = (10_000, 9_989);
+        }),
+        ("the client sends late by", |s| {
+            s.load.lateness = s.load.service_time.clone()
+        }),
+        ("the sends are not poisson", |s| {
+            s.load.arrivals.passed = false
+        }),
+        ("30 time-outs, 1 misses in 20000 requests", |s| {
+            (s.load.errors.timeouts, s.load.errors.misses) = (30, 1);
+        }),
+        ("100.00 % of the capacity", |s| s.ideal.utilization = 1.0),
+        ("is not above the ideal one of", |s| {
+            s.ideal.sojourn = s.measured.sojourn.clone()
+        }),
+        ("that the client saw", |s| {
+            s.load.service_time = s.measured.sojourn.clone()
+        }),
+        ("the client sends late by", |s| {
+            s.load.lateness = s.load.response_time.clone();
+            s.load.errors.timeouts = 1; // one in 20,000 is a warning only
+        }),
+    ];
+    for (line, spoil) in cases {
+        let (invalid, _) = verdict(spoil);
+        assert_eq!(invalid.len(), 1, "{line}: {invalid:?}");
+        assert!(
+            invalid[0].to_string().contains(line),
+            "{line}: {}",
+            invalid[0]
+        );
+    }
+}
+
+#[test]
+fn each_warning_is_found() {
+    type Spoil = fn(&mut RunSummary);
+    let cases: [(&str, Spoil); 8] = [
+        ("ended before its time", |s| s.partial = true),
+        ("were only 80.00 % busy", |s| {
+            s.calibration.server_cpu_busy_share = 0.8
+        }),
+        ("1 refused sends in 20000 requests", |s| {
+            s.load.errors.send_errors = 1
+        }),
+        ("4 responses could be those of more than one", |s| {
+            s.matching.ambiguous = 4
+        }),
+        ("2 requests have stamps that contradict", |s| {
+            s.matching.out_of_order = 2
+        }),
+        ("have all six stamps", |s| s.matching.complete /= 2),
+        ("was blind in 5 windows, 1.00 ms at most", |s| {
+            s.matching.blind_windows = 5;
+            s.matching.blind_ns = Nanos::from_millis(1);
+        }),
+        ("costs 20.00 % of the peak", |s| {
+            s.overhead.throughput_loss = Some(0.2)
+        }),
+    ];
+    for (line, spoil) in cases {
+        let (invalid, warnings) = verdict(spoil);
+        assert_eq!(invalid, [], "{line}");
+        let found = warnings.iter().any(|w| w.to_string().contains(line));
+        assert!(found, "{line}: {warnings:?}");
+    }
+    let analysis = analysis();
+    let facts = Facts {
+        hypervisor: Some("kvm".into()),
+    };
+    let judgement = judge(&good(&analysis), &analysis.evidence, &facts);
+    let lines: Vec<String> = judgement.warnings.iter().map(ToString::to_string).collect();
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("virtual machine (kvm)"))
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.starts_with("p99.99 is not known: it needs about"))
+    );
+}
