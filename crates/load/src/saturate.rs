@@ -21,6 +21,12 @@ const ROWS: usize = 1 << 14;
 /// A request unanswered for so long is given up and another one sent instead.
 const GIVE_UP: Nanos = Nanos::from_millis(20);
 
+/// This thread was away for so long: answers may have come meanwhile.
+const STALL: Nanos = Nanos::from_millis(5);
+
+/// Looks after a stall before anything is given up: all connections were seen.
+const LOOKS_AFTER_STALL: u32 = 256;
+
 /// How often the idle hook is called at least, however busy the loop is.
 const HOOK_PERIOD: Nanos = Nanos::from_micros(200);
 
@@ -204,18 +210,26 @@ impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
         let mut at = now();
         let warm_until = at + load.warm_up;
         let mut counting_from = at;
+        let mut uncounted = 0;
         let mut warm = load.warm_up == Nanos::ZERO;
-        let end = warm_until + load.length;
+        let mut end = warm_until + load.length;
+        let mut previous = at;
+        let mut looks_to_go = 0_u32;
         let mut hook_due = at;
         let mut stop_check = at + STOP_CHECK;
         let mut last_answer = at;
         let mut stopped = None;
-        while at < end {
+        while at < end || !warm {
+            if at.saturating_since(previous) > STALL {
+                looks_to_go = LOOKS_AFTER_STALL;
+            }
+            previous = at;
             if !warm && at >= warm_until {
                 warm = true;
                 counting_from = at;
+                end = at + load.length;
                 self.errors = LoadErrors::default();
-                self.responses = 0;
+                uncounted = self.responses;
                 self.idle = Nanos::ZERO;
             }
             if at >= stop_check {
@@ -244,6 +258,7 @@ impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
                 continue;
             }
             let began = at;
+            looks_to_go = looks_to_go.saturating_sub(1);
             let found = self.look();
             at = now();
             if found {
@@ -252,7 +267,7 @@ impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
                 continue;
             }
             self.idle += at.saturating_since(began);
-            if self.flight.give_up(at) {
+            if looks_to_go == 0 && self.flight.give_up(at) {
                 self.errors.timeouts += 1;
             }
             // An empty look: the server is busy and nothing waits for this thread.
@@ -266,7 +281,7 @@ impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
             Nanos::ZERO
         };
         Saturation {
-            responses: if warm { self.responses } else { 0 },
+            responses: if warm { self.responses - uncounted } else { 0 },
             elapsed,
             errors: self.errors,
             idle_share: self.idle.get() as f64 / elapsed.get().max(1) as f64,
@@ -317,64 +332,64 @@ mod tests {
     use crate::engine::NoHooks;
     use crate::fake::{Fake, answer, datagram};
 
-    struct Count {
+    /// Ends the loop once the server has had a number of requests.
+    struct Until<'a> {
+        progress: &'a Progress,
+        requests: u64,
         idle: u64,
-        stop: bool,
     }
-    impl Hooks for Count {
+    impl Hooks for Until<'_> {
         fn idle(&mut self, _until_next: Nanos) {
             self.idle += 1;
         }
         fn should_stop(&mut self) -> bool {
-            self.stop
+            self.progress.sent() >= self.requests
         }
     }
 
     fn run(
+        requests: u64,
         server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + 'static,
-        length: Nanos,
-        hooks: &mut impl Hooks,
     ) -> Saturation {
-        let mut client = Fake::client(4, server);
+        let progress = Progress::new();
         let load = ClosedLoop {
             outstanding: 32,
-            length,
-            warm_up: Nanos::from_millis(5),
+            length: Nanos::from_secs(3600),
+            warm_up: Nanos::ZERO,
             seed: 1,
             stop: &AtomicBool::new(false),
-            progress: &Progress::new(),
+            progress: &progress,
         };
-        saturate(&mut client, &load, hooks).unwrap()
+        let mut hooks = Until {
+            progress: &progress,
+            requests,
+            idle: 0,
+        };
+        let found = saturate(&mut Fake::client(4, server), &load, &mut hooks).unwrap();
+        assert_eq!(found.stopped, Some(StopReason::Hook));
+        assert!(hooks.idle > 0);
+        assert!(progress.sent() >= requests);
+        // every request was answered, given up, or is one of those in flight
+        let done = found.responses + found.errors.timeouts;
+        assert!(done <= progress.sent() && progress.sent() <= done + 32);
+        found
     }
 
     #[test]
-    fn answers_are_counted_and_the_hook_is_called() {
-        let mut hooks = Count {
-            idle: 0,
-            stop: false,
-        };
-        let found = run(
-            |_, request| vec![answer(request)],
-            Nanos::from_millis(50),
-            &mut hooks,
-        );
-        assert!(found.responses > 0 && found.rate_per_s() > 0.0);
-        assert!(found.elapsed >= Nanos::from_millis(50));
+    fn every_answer_is_counted() {
+        let found = run(1000, |_, request| vec![answer(request)]);
+        assert!(found.responses >= 1000 - 32 && found.rate_per_s() > 0.0);
         assert_eq!(found.errors, LoadErrors::default());
-        assert_eq!(found.stopped, None);
-        assert!(hooks.idle > 0);
     }
 
     /// Every 50th request is lost: without replacement all 32 would soon hang.
     #[test]
     fn lost_requests_are_replaced() {
-        let lossy = |k: usize, request: &[u8]| match k % 50 {
+        let found = run(5000, |k, request| match k % 50 {
             0 => vec![],
             _ => vec![answer(request)],
-        };
-        let found = run(lossy, GIVE_UP * 10, &mut NoHooks);
-        assert!(found.errors.timeouts > 32, "{found:?}");
-        assert!(found.responses > 32 * 50);
+        });
+        assert!(found.errors.timeouts >= 100 - 32, "{found:?}");
     }
 
     #[test]
@@ -389,21 +404,32 @@ mod tests {
                 _ => vec![right],
             }
         };
-        let errors = run(nasty, Nanos::from_millis(50), &mut NoHooks).errors;
-        assert!(errors.unexpected_responses > 0);
-        assert!(errors.malformed_responses > 0);
-        assert!(errors.server_errors > 0);
+        let errors = run(1000, nasty).errors;
+        for count in [
+            errors.unexpected_responses,
+            errors.malformed_responses,
+            errors.server_errors,
+        ] {
+            assert!(count >= (1000 - 32) / 4, "{errors:?}");
+        }
+        assert_eq!((errors.timeouts, errors.misses), (0, 0));
     }
 
     #[test]
-    fn it_stops_when_told() {
-        let mut hooks = Count {
-            idle: 0,
-            stop: true,
+    fn the_time_counted_begins_after_the_warm_up() {
+        let mut client = Fake::client(4, |_, request| vec![answer(request)]);
+        let load = ClosedLoop {
+            outstanding: 1,
+            length: Nanos::from_millis(10),
+            warm_up: Nanos::from_millis(20),
+            seed: 1,
+            stop: &AtomicBool::new(false),
+            progress: &Progress::new(),
         };
-        let found = run(|_, _| vec![], Nanos::from_secs(3600), &mut hooks);
-        assert_eq!(found.stopped, Some(StopReason::Hook));
-        assert_eq!(found.responses, 0);
+        let found = saturate(&mut client, &load, &mut NoHooks).unwrap();
+        assert!(found.elapsed >= load.length);
+        assert!(found.responses < load.progress.received());
+        assert_eq!(found.stopped, None);
     }
 
     #[test]

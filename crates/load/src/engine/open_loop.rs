@@ -1,8 +1,9 @@
 //! The spinning loop.
 //!
 //! One turn does one thing: a send that is due, else one look for an answer, and reads
-//! the clock once. So a send is late by at most one look (about a microsecond when an
-//! answer is there) plus what the kernel does on this CPU.
+//! the clock once. So a send waits for at most one look (about a microsecond when an
+//! answer is there), and for [`SENDS_IN_A_ROW`] looks when the generator is behind; the
+//! rest of its lateness is what sends take and what else the kernel does on this CPU.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -16,8 +17,9 @@ use crate::clock::{now, thread_cpu_time};
 use crate::protocol::DatagramProtocol;
 use crate::transport::{NotSent, Transport};
 
-/// Sends in a row, when the generator is behind, before it looks for an answer once.
-const SENDS_IN_A_ROW: u32 = 8;
+/// When the generator is behind: sends in a row before it looks for as many answers.
+/// Without that, answers would pile up until the socket buffers overflow.
+const SENDS_IN_A_ROW: u32 = 4;
 
 /// This near a send the loop only reads the clock: a look that finds nothing would
 /// take longer.
@@ -210,6 +212,7 @@ impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
         let mut due = self.record.due(0);
         let mut stop_check = at + STOP_CHECK;
         let mut in_a_row = 0;
+        let mut looks_owed = 0;
         let mut turn = 0_u32;
         while self.next < n {
             if at >= stop_check {
@@ -222,16 +225,23 @@ impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
                     return Some(reason);
                 }
             }
-            if at >= due && in_a_row < SENDS_IN_A_ROW {
-                self.send(at);
-                if self.next < n {
-                    due = self.record.due(self.next);
+            if at >= due {
+                if looks_owed == 0 {
+                    self.send(at);
+                    if self.next < n {
+                        due = self.record.due(self.next);
+                    }
+                    in_a_row += 1;
+                    if in_a_row == SENDS_IN_A_ROW {
+                        (in_a_row, looks_owed) = (0, SENDS_IN_A_ROW);
+                    }
+                    at = now();
+                    continue;
                 }
-                in_a_row += 1;
-                at = now();
-                continue;
+                looks_owed -= 1;
+            } else {
+                (in_a_row, looks_owed) = (0, 0);
             }
-            in_a_row = 0;
             let began = at;
             let until_due = due.saturating_since(at);
             if until_due > Nanos::ZERO && until_due < QUIET {
@@ -245,6 +255,7 @@ impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
                 at = then;
                 continue;
             }
+            looks_owed = 0;
             at = now();
             self.cpu.idle += at.saturating_since(began);
             at = self.idle(at, due, hooks);

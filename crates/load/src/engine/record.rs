@@ -297,6 +297,59 @@ fn outcome_of(asked: u32) -> Outcome {
 mod tests {
     use super::*;
 
+    const TIMEOUT: Nanos = Nanos::from_secs(1);
+
+    fn at(ms: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(ms * 1_000_000)
+    }
+
+    /// Requests 0 and 65,536 have the same id; only they matter.
+    fn wrapped(second_sent: Monotonic) -> (Record, usize) {
+        let n = (1 << 16) + 1;
+        let plan = vec![Planned::new(Operation::Get, 0); n];
+        let mut record = Record::new(Ids::new(vec![1]), vec![Nanos::ZERO; n], &plan, 0, TIMEOUT);
+        for k in 0..n - 1 {
+            record.send(k, at(10));
+        }
+        record.send(n - 1, second_sent);
+        (record, n - 1)
+    }
+
+    #[test]
+    fn an_answer_that_two_requests_could_have_is_nobodys() {
+        let (mut record, second) = wrapped(at(1000));
+        assert_eq!(record.key_of(0), record.key_of(second));
+        assert_eq!(record.outstanding(second), None);
+        record.finish();
+        assert_eq!(record.get(second).unwrap().outcome, Outcome::TimedOut);
+        assert_eq!(record.get(0).unwrap().outcome, Outcome::TimedOut);
+    }
+
+    #[test]
+    fn an_id_is_free_again_after_the_time_out() {
+        let (mut record, second) = wrapped(at(1011));
+        assert!(record.outstanding(second).is_some());
+        record.answered(second, Outcome::Hit, at(1012));
+        record.finish();
+        assert_eq!(record.get(second).unwrap().outcome, Outcome::Hit);
+        assert_eq!(record.get(0).unwrap().outcome, Outcome::TimedOut);
+    }
+
+    #[test]
+    fn a_late_answer_counts_as_none_and_keeps_its_time() {
+        let plan = [Planned::new(Operation::Get, 0); 2];
+        let schedule = vec![Nanos::ZERO; 2];
+        let mut record = Record::new(Ids::new(vec![1]), schedule, &plan, 0, TIMEOUT);
+        record.send(0, at(10));
+        record.send(1, at(10));
+        record.answered(0, Outcome::Hit, at(1010));
+        record.answered(1, Outcome::Hit, at(1011));
+        let outcome = |k| record.get(k).unwrap().outcome;
+        assert_eq!((outcome(0), outcome(1)), (Outcome::Hit, Outcome::TimedOut));
+        assert_eq!(record.get(1).unwrap().times.received, Some(at(1011)));
+        assert_eq!(record.outstanding(1), None);
+    }
+
     #[test]
     fn a_request_takes_28_bytes() {
         let n = 1000;

@@ -178,25 +178,6 @@ fn an_answer_that_two_requests_could_have_is_nobodys() {
     assert_eq!(result.errors.unexpected_responses, 1);
 }
 
-/// The same, but request 0 has long timed out when its id comes back.
-#[test]
-fn an_id_is_free_again_after_the_time_out() {
-    let n = (1 << 16) + 10;
-    let mut client = Fake::client(1, move |k, request| match k {
-        0 => vec![],
-        _ => vec![answer(request)],
-    });
-    let mut schedule = vec![Nanos::ZERO; n];
-    schedule[1 << 16..].fill(Nanos::from_millis(100));
-    let result = run(&mut client, schedule, 0, Nanos::new(1), &mut NoHooks);
-    let at = result.record.get(1 << 16).unwrap();
-    // with a time-out of 1 ns every answer is late: kept, and counted as none
-    assert!(at.times.received.is_some());
-    assert_eq!(at.outcome, Outcome::TimedOut);
-    assert_eq!(result.errors.timeouts, n as u64);
-    assert_eq!(result.errors.unexpected_responses, 0);
-}
-
 #[test]
 fn a_set_stop_flag_ends_the_run_with_what_was_measured() {
     let stop = Rc::new(AtomicBool::new(false));
