@@ -79,7 +79,7 @@ pub(crate) fn percentage(q: f64) -> String {
 pub(crate) fn needs(q: f64, n: u64) -> String {
     let least = independent_need(q);
     if n < least {
-        format!("needs {} requests", count(two_digits_up(least)))
+        format!("needs at least {} requests", count(two_digits_up(least)))
     } else {
         // the observations are correlated, and by how much is not told
         format!("needs more than {} requests", count(n))
@@ -144,6 +144,29 @@ pub(crate) fn round_length(ns: f64) -> String {
     }
 }
 
+/// The text with a no-break space between each number and its unit, so that a line does
+/// not end between them.
+pub(crate) fn glued(text: &str) -> String {
+    let mut glued = String::with_capacity(text.len());
+    let mut words = text.split(' ').peekable();
+    while let Some(word) = words.next() {
+        glued.push_str(word);
+        let Some(next) = words.peek() else { break };
+        let ends_in_number = word.ends_with(|c: char| c.is_ascii_digit());
+        let next = next.trim_end_matches([',', ';', '.', ')']);
+        let is_unit = matches!(next, "%" | "ns" | "µs" | "ms" | "s");
+        glued.push(if ends_in_number && is_unit {
+            NO_BREAK_SPACE
+        } else {
+            ' '
+        });
+    }
+    glued
+}
+
+/// What [`glued`] puts before a unit.
+pub(crate) const NO_BREAK_SPACE: char = '\u{a0}';
+
 /// `2 requests`, `1 request`.
 pub(crate) fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
@@ -204,6 +227,14 @@ mod tests {
     }
 
     #[test]
+    fn a_number_keeps_its_unit() {
+        assert_eq!(
+            glued("late by 1.2 µs, in 5 % of 3 s or so"),
+            "late by 1.2\u{a0}µs, in 5\u{a0}% of 3\u{a0}s or so"
+        );
+    }
+
+    #[test]
     fn one_lost_request_shows_in_the_percentage() {
         assert_eq!(percent_of(10, 10), "100 %");
         assert_eq!(percent_of(9_999_999, 10_000_000), "99.99999 %");
@@ -230,7 +261,7 @@ mod tests {
         }
         assert_eq!(two_digits_up(56_641), 57_000);
         assert_eq!(two_digits_up(60), 60);
-        assert!(needs(0.9999, 1_000).starts_with("needs "));
+        assert!(needs(0.9999, 1_000).starts_with("needs at least "));
         assert_eq!(needs(0.9999, 345_000), "needs more than 345,000 requests");
     }
 

@@ -3,7 +3,7 @@
 use taillab_model::summary::{DispersionAt, RunSummary};
 use taillab_model::{Distribution, Nanos};
 
-use crate::figures::{count, counted, percent, percent_of, rate, round_length};
+use crate::figures::{count, counted, micros_f64, percent, percent_of, rate, round_length};
 
 /// One thing that was checked.
 #[derive(Clone, Debug)]
@@ -218,11 +218,9 @@ fn probe(summary: &RunSummary) -> Finding {
         };
     };
     let interval = match (o.throughput_loss_lo, o.throughput_loss_hi) {
-        (Some(lo), Some(hi)) => format!(
-            " (95 % interval {} to {})",
-            percent(lo, 1),
-            percent(hi, 1)
-        ),
+        (Some(lo), Some(hi)) => {
+            format!(" (95 % interval {} to {})", percent(lo, 1), percent(hi, 1))
+        }
         _ => String::new(),
     };
     let mut line = format!(
@@ -231,7 +229,10 @@ fn probe(summary: &RunSummary) -> Finding {
         counted(u64::from(o.pairs), "interleaved pair", "interleaved pairs"),
     );
     if let Some(cost) = o.cpu_ns_per_request {
-        line.push_str(&format!("; {cost:.0} ns of server CPU per request"));
+        line.push_str(&format!(
+            "; {} µs of server CPU per request",
+            micros_f64(cost)
+        ));
     }
     Finding {
         name: "probe",
@@ -298,11 +299,7 @@ fn precision(summary: &RunSummary) -> Finding {
         } else {
             State::Notable
         },
-        lines: if lost.is_empty() {
-            vec![hooks()]
-        } else {
-            lost
-        },
+        lines: if lost.is_empty() { vec![hooks()] } else { lost },
     }
 }
 

@@ -115,8 +115,7 @@ fn latencies(row: &RequestRow) -> [Option<Nanos>; 3] {
 }
 
 fn histograms() -> Result<[Histogram<u64>; 3], ReportError> {
-    let empty: Histogram<u64> =
-        Histogram::new(SIGNIFICANT_DIGITS).map_err(|e| format_error(&e))?;
+    let empty: Histogram<u64> = Histogram::new(SIGNIFICANT_DIGITS).map_err(|e| format_error(&e))?;
     Ok([empty.clone(), empty.clone(), empty])
 }
 
@@ -133,16 +132,17 @@ impl Totals {
         /// Lines for each halving of the distance to 100 %, as the format's tools write.
         const TICKS_PER_HALF_DISTANCE: u32 = 5;
         let histogram = self.of(series);
-        let mut text = String::from(
-            "       Value     Percentile TotalCount 1/(1-Percentile)\n\n",
-        );
+        let mut text = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");
         let mut count = 0;
         for step in histogram.iter_quantiles(TICKS_PER_HALF_DISTANCE) {
             let q = step.quantile_iterated_to();
             let value = histogram.value_at_quantile(q) as f64 / NS_PER_US;
             count += step.count_since_last_iteration();
             let line = if q < 1.0 {
-                format!("{value:12.3} {q:14.12} {count:10} {:14.2}\n", 1.0 / (1.0 - q))
+                format!(
+                    "{value:12.3} {q:14.12} {count:10} {:14.2}\n",
+                    1.0 / (1.0 - q)
+                )
             } else {
                 format!("{value:12.3} {q:14.12} {count:10}\n")
             };

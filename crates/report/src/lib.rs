@@ -62,7 +62,7 @@ impl Series {
         match self {
             Self::Ideal => "ideal",
             Self::Measured => "measured",
-            Self::Client => "client's view",
+            Self::Client => "client’s view",
         }
     }
 

@@ -79,10 +79,7 @@ mod tests {
     #[test]
     fn ticks_are_round_and_inside() {
         let scale = LogScale { from: 3e4, to: 7e6 };
-        assert_eq!(
-            scale.ticks(10),
-            [5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6]
-        );
+        assert_eq!(scale.ticks(10), [5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6]);
         assert_eq!(scale.ticks(4), [1e5, 1e6]);
         assert_eq!(scale.position(3e4), 0.0);
         assert_eq!(scale.position(7e6), 1.0);

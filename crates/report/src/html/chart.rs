@@ -111,14 +111,16 @@ pub(super) fn put(page: &mut Markup, report: &RunReport<'_>) {
         "</g>\n<svg class=\"curves\" width=\"100%\" height=\"100%\" viewBox=\"0 0 {SIDE} {SIDE}\" \
          preserveAspectRatio=\"none\">\n"
     );
-    // the ideal is drawn last: where curves fall together its dashes show both
-    for curve in curves.iter().rev() {
-        put!(
-            page,
-            "<path class=\"curve {}\" d=\"{}\"/>\n",
-            class(curve.series),
-            path(curve, &axes)
-        );
+    // dotted and dashed curves over the solid one: where they fall together both show
+    for series in [Series::Measured, Series::Client, Series::Ideal] {
+        for curve in curves.iter().filter(|curve| curve.series == series) {
+            put!(
+                page,
+                "<path class=\"curve {}\" d=\"{}\"/>\n",
+                class(series),
+                path(curve, &axes)
+            );
+        }
     }
     put!(
         page,

@@ -3,6 +3,7 @@
 use taillab_model::summary::RunSummary;
 
 use super::markup::{Esc, Markup, put};
+use crate::figures::glued;
 use crate::findings::{self, State};
 
 pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
@@ -24,7 +25,7 @@ pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
             finding.name
         );
         for line in &finding.lines {
-            put!(page, "<p>{}</p>", Esc(line));
+            put!(page, "<p>{}</p>", Esc(&glued(line)));
         }
         put!(page, "</dd></div>\n");
     }

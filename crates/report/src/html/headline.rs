@@ -44,7 +44,11 @@ pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
     let facts = [
         (
             "Load",
-            format!("{}/s, {}", rate(load.target_rate_per_s), load.arrivals.process),
+            format!(
+                "{}/s, {}",
+                rate(load.target_rate_per_s),
+                load.arrivals.process
+            ),
         ),
         ("Utilisation", percent(load.target_utilization, 1)),
         (
@@ -60,7 +64,11 @@ pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
         ("From", figures::utc(summary.started_unix_s)),
     ];
     for (name, fact) in facts {
-        put!(page, "<div><dt>{name}</dt><dd>{}</dd></div>\n", Esc(&fact));
+        put!(
+            page,
+            "<div><dt>{name}</dt><dd>{}</dd></div>\n",
+            Esc(&figures::glued(&fact))
+        );
     }
     put!(page, "</dl>\n");
     if !summary.verdict.valid {
@@ -92,7 +100,10 @@ pub(super) fn put_latency(page: &mut Markup, summary: &RunSummary) {
          <div class=\"cards\">\n"
     );
     let rows = latency::rows(summary);
-    for row in rows.iter().filter(|row| matches!(row.name.as_str(), "p50" | "p99" | "p99.9")) {
+    for row in rows
+        .iter()
+        .filter(|row| matches!(row.name.as_str(), "p50" | "p99" | "p99.9"))
+    {
         let longest = (row.cells.iter().filter_map(Cell::value)).max();
         put!(page, "<div class=\"card\">\n<h3>{}</h3>\n", row.name);
         match &row.cells[1] {
@@ -107,7 +118,10 @@ pub(super) fn put_latency(page: &mut Markup, summary: &RunSummary) {
             || "no ratio".to_owned(),
             |ratio| format!("<strong>{}</strong> the ideal", figures::ratio(ratio)),
         );
-        put!(page, "<p class=\"ratio\">{ratio}</p>\n<ul class=\"bars\">\n");
+        put!(
+            page,
+            "<p class=\"ratio\">{ratio}</p>\n<ul class=\"bars\">\n"
+        );
         for (series, cell) in Series::ALL.into_iter().zip(&row.cells) {
             let (text, width) = match (cell.value(), longest) {
                 (Some(value), Some(longest)) if longest.get() > 0 => (
@@ -126,16 +140,31 @@ pub(super) fn put_latency(page: &mut Markup, summary: &RunSummary) {
         }
         put!(page, "</ul>\n</div>\n");
     }
-    put!(page, "</div>\n<p class=\"explain\">{}", Esc(EXPLANATION));
+    put!(page, "</div>\n<p class=\"explain\">{}</p>\n", explanation());
     let excess = &summary.excess;
     if let (Some(p50), Some(p99)) = (excess.quantile(0.5), excess.quantile(0.99)) {
         put!(
             page,
-            " Of all requests, {} were slower than their own ideal: by {p50} (p50), {p99} (p99).",
+            "<p class=\"explain\">Of all requests, {} were slower than their own ideal: by {p50} \
+             (p50), {p99} (p99).</p>\n",
             figures::percent_of(excess.count, summary.measured.sojourn.count),
         );
     }
-    put!(page, "</p>\n</section>\n");
+    put!(page, "</section>\n");
+}
+
+/// [`EXPLANATION`] with the name of each view in the colour of its curve.
+fn explanation() -> String {
+    let mut text = Esc(EXPLANATION).to_string();
+    for (name, series) in [
+        ("“Ideal”", Series::Ideal),
+        ("“measured”", Series::Measured),
+        ("“client’s view”", Series::Client),
+    ] {
+        let coloured = format!("<b class=\"{}\">{name}</b>", class(series));
+        text = text.replace(name, &coloured);
+    }
+    text
 }
 
 /// The table that says in figures what the curves show.

@@ -107,7 +107,10 @@ fn put_breakdown(page: &mut Markup, summary: &RunSummary) {
             stage.label()
         );
     }
-    put!(page, "<th scope=\"col\">requests</th></tr></thead>\n<tbody>\n");
+    put!(
+        page,
+        "<th scope=\"col\">requests</th></tr></thead>\n<tbody>\n"
+    );
     for at in &summary.stages_at {
         put!(
             page,

@@ -10,7 +10,7 @@ use self::text::{Ink, Side, Table, clean, columns, wrap};
 use crate::figures::{self, count, micros, micros_f64, percent, rate};
 use crate::findings::{self, State};
 use crate::latency::{self, Cell};
-use crate::{EXPLANATION, RunReport};
+use crate::{EXPLANATION, RunReport, Series};
 
 /// How the terminal wants its text; the caller decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,15 @@ impl Page {
         self.text.push('\n');
     }
 
+    /// Columns between the figures of a table.
+    const fn gap(&self) -> usize {
+        if self.is_narrow() { 2 } else { 3 }
+    }
+
+    const fn is_narrow(&self) -> bool {
+        self.style.width < 70
+    }
+
     fn heading(&mut self, title: &str, remark: &str) {
         let title_text = self.style.paint(Ink::Title, title);
         self.line("");
@@ -102,7 +111,11 @@ impl Page {
     }
 
     fn header(&mut self, summary: &RunSummary, saved_in: Option<&str>) {
-        let title = format!("taillab {} {}", clean(&summary.command), clean(&summary.server));
+        let title = format!(
+            "taillab {} {}",
+            clean(&summary.command),
+            clean(&summary.server)
+        );
         let (ink, word) = verdict_word(summary);
         let gap = (self.style.width)
             .saturating_sub(columns(&title) + columns(word))
@@ -145,93 +158,54 @@ impl Page {
                 ),
             ),
         ];
-        let mut table = Table::new(&[(Side::Left, INDENT), (Side::Left, 2)]);
         for (name, fact) in facts {
-            table.row(vec![(Ink::Quiet, name.to_owned()), (Ink::Plain, fact)]);
+            self.fact(name, &fact);
         }
         if let Some(place) = saved_in {
-            let place = (Ink::Plain, clean(place));
-            table.row(vec![(Ink::Quiet, "saved in".to_owned()), place]);
+            self.fact("saved in", &clean(place));
         }
-        self.table(&table);
+    }
+
+    fn fact(&mut self, name: &str, fact: &str) {
+        /// Columns of the longest name, and two.
+        const NAME: usize = 14;
+        let mut lead = format!(
+            "{:INDENT$}{}",
+            "",
+            self.style.paint(Ink::Quiet, &format!("{name:NAME$}"))
+        );
+        for line in wrap(fact, self.style.width - INDENT - NAME) {
+            self.line(&format!("{lead}{line}"));
+            lead = " ".repeat(INDENT + NAME);
+        }
     }
 
     fn latency(&mut self, summary: &RunSummary) {
-        // which of ideal, measured and client show their interval, as the width allows
-        let intervals = match self.style.width {
-            0..70 => [false; 3],
-            70..96 => [false, true, true],
-            _ => [true; 3],
+        // as many intervals as there is room for: the measured one first
+        let choices = [
+            [true, true, true],
+            [false, true, true],
+            [false, true, false],
+            [false, false, false],
+        ];
+        let tables = choices.map(|intervals| (intervals, latency_table(summary, intervals)));
+        let fitting = tables
+            .iter()
+            .find(|(_, (table, _))| table.width() <= self.style.width);
+        let Some(([_, any_interval, _], (table, notes))) = fitting.or(tables.last()) else {
+            return;
         };
         self.heading(
             "Latency in µs",
-            match intervals {
-                [_, true, _] => "with 95 % intervals",
-                _ => "",
+            if *any_interval {
+                "with 95 % intervals"
+            } else {
+                ""
             },
         );
-        const INKS: [Ink; 3] = [Ink::Ideal, Ink::Measured, Ink::Client];
-        let mut sides = vec![(Side::Left, INDENT)];
-        let mut head = vec![(Ink::Quiet, String::new())];
-        for (i, series) in crate::Series::ALL.iter().enumerate() {
-            sides.push((Side::Right, 3));
-            head.push((INKS[i], series.label().to_owned()));
-            if intervals[i] {
-                sides.push((Side::Left, 1));
-                head.push((Ink::Quiet, String::new()));
-            }
-            if i == 1 {
-                sides.push((Side::Right, 2));
-                head.push((Ink::Title, "ratio".to_owned()));
-            }
-        }
-        let mut table = Table::new(&sides);
-        table.row(head);
-        let mut notes = Vec::new();
-        for row in latency::rows(summary) {
-            let name = (Ink::Title, row.name.clone());
-            let unsupported: Vec<&str> = row
-                .cells
-                .iter()
-                .filter_map(|cell| match cell {
-                    Cell::Unsupported(what) => Some(what.as_str()),
-                    Cell::Known(..) => None,
-                })
-                .collect();
-            if unsupported.len() == row.cells.len() {
-                let what = unsupported[0].to_owned();
-                table.running_row(vec![name, (Ink::Quiet, what)]);
-                continue;
-            }
-            let mut cells = vec![name];
-            for (i, cell) in row.cells.iter().enumerate() {
-                let (value, interval) = match cell {
-                    Cell::Known(value, interval) => (
-                        micros(*value),
-                        interval
-                            .map(|(lo, hi)| format!("{}–{}", micros(lo), micros(hi)))
-                            .unwrap_or_default(),
-                    ),
-                    Cell::Unsupported(what) => {
-                        let series = crate::Series::ALL[i].label();
-                        notes.push(format!("– {} of {series}: {what}", row.name));
-                        ("–".to_owned(), String::new())
-                    }
-                };
-                cells.push((INKS[i], value));
-                if intervals[i] {
-                    cells.push((Ink::Quiet, interval));
-                }
-                if i == 1 {
-                    let ratio = row.ratio.map_or_else(|| "–".to_owned(), figures::ratio);
-                    cells.push((Ink::Title, ratio));
-                }
-            }
-            table.row(cells);
-        }
-        self.table(&table);
+        self.table(table);
         for note in notes {
-            self.paragraph(Ink::Quiet, &note);
+            self.paragraph(Ink::Quiet, note);
         }
         let excess = &summary.excess;
         if let (Some(p50), Some(p99)) = (excess.quantile(0.5), excess.quantile(0.99)) {
@@ -266,15 +240,21 @@ impl Page {
             "Stages in µs",
             &format!("over {} complete requests", count(stages[0].1.count)),
         );
+        let gap = self.gap();
         let mut table = Table::new(&[
             (Side::Left, INDENT),
             (Side::Left, 1),
-            (Side::Right, 3),
-            (Side::Right, 3),
-            (Side::Right, 3),
-            (Side::Right, 3),
+            (Side::Right, gap),
+            (Side::Right, gap),
+            (Side::Right, gap),
+            (Side::Right, gap),
         ]);
-        let head = ["", "", "p50", "p99", "p99.9", "share of the mean"];
+        let share = if self.is_narrow() {
+            "share"
+        } else {
+            "mean share"
+        };
+        let head = ["", "", "p50", "p99", "p99.9", share];
         table.row(head.map(|name| (Ink::Quiet, name.to_owned())).to_vec());
         let mut notes = Vec::new();
         for (stage, distribution) in stages {
@@ -317,10 +297,13 @@ impl Page {
             "Where the time goes",
             "mean µs of the complete requests around each percentile",
         );
-        let mut sides = vec![(Side::Right, 3); 2 + Stage::ALL.len()];
+        let mut sides = vec![(Side::Right, self.gap()); 2 + Stage::ALL.len()];
         sides[0] = (Side::Left, INDENT);
         let mut table = Table::new(&sides);
-        let mut head = vec![(Ink::Quiet, String::new()), (Ink::Quiet, "sojourn".to_owned())];
+        let mut head = vec![
+            (Ink::Quiet, String::new()),
+            (Ink::Quiet, "sojourn".to_owned()),
+        ];
         head.extend(Stage::ALL.map(|stage| (Ink::Quiet, span(stage))));
         table.row(head);
         for at in &summary.stages_at {
@@ -333,7 +316,11 @@ impl Page {
             let largest = at.mean_stage_ns.iter().copied().fold(0.0, f64::max);
             cells.push((Ink::Plain, micros_f64(at.mean_sojourn_ns)));
             for ns in at.mean_stage_ns {
-                let ink = if ns >= largest { Ink::Title } else { Ink::Plain };
+                let ink = if ns >= largest {
+                    Ink::Title
+                } else {
+                    Ink::Plain
+                };
                 cells.push((ink, micros_f64(ns)));
             }
             table.row(cells);
@@ -395,6 +382,69 @@ impl Page {
             }
         }
     }
+}
+
+/// The main table, with the intervals of ideal, measured and client as `intervals`
+/// says, and what its gaps mean.
+fn latency_table(summary: &RunSummary, intervals: [bool; 3]) -> (Table, Vec<String>) {
+    const INKS: [Ink; 3] = [Ink::Ideal, Ink::Measured, Ink::Client];
+    /// Where the ratio stands: after this one of the three.
+    const MEASURED: usize = 1;
+    let mut sides = vec![(Side::Left, INDENT)];
+    let mut head = vec![(Ink::Quiet, String::new())];
+    for (i, series) in Series::ALL.iter().enumerate() {
+        sides.push((Side::Right, 3));
+        head.push((INKS[i], series.label().to_owned()));
+        if intervals[i] {
+            sides.push((Side::Left, 1));
+            head.push((Ink::Quiet, String::new()));
+        }
+        if i == MEASURED {
+            sides.push((Side::Right, 2));
+            head.push((Ink::Title, "ratio".to_owned()));
+        }
+    }
+    let mut table = Table::new(&sides);
+    table.row(head);
+    let mut notes = Vec::new();
+    for row in latency::rows(summary) {
+        let name = (Ink::Title, row.name.clone());
+        if let [
+            Cell::Unsupported(what),
+            Cell::Unsupported(_),
+            Cell::Unsupported(_),
+        ] = &row.cells
+        {
+            table.running_row(vec![name, (Ink::Quiet, what.clone())]);
+            continue;
+        }
+        let mut cells = vec![name];
+        for (i, cell) in row.cells.iter().enumerate() {
+            let (value, interval) = match cell {
+                Cell::Known(value, interval) => (
+                    micros(*value),
+                    interval
+                        .map(|(lo, hi)| format!("{}–{}", micros(lo), micros(hi)))
+                        .unwrap_or_default(),
+                ),
+                Cell::Unsupported(what) => {
+                    let series = Series::ALL[i].label();
+                    notes.push(format!("– {} of {series}: {what}", row.name));
+                    ("–".to_owned(), String::new())
+                }
+            };
+            cells.push((INKS[i], value));
+            if intervals[i] {
+                cells.push((Ink::Quiet, interval));
+            }
+            if i == MEASURED {
+                let ratio = row.ratio.map_or_else(|| "–".to_owned(), figures::ratio);
+                cells.push((Ink::Title, ratio));
+            }
+        }
+        table.row(cells);
+    }
+    (table, notes)
 }
 
 fn stage_distributions(stages: &Stages) -> [(Stage, &Distribution); 5] {

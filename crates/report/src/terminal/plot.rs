@@ -23,7 +23,11 @@ pub(super) fn lines(report: &RunReport<'_>, style: Style) -> Option<Vec<String>>
         .filter_map(|&series| report.curves.iter().find(|curve| curve.series == series))
         .filter(|curve| curve.points.len() > 1)
         .collect();
-    let times = || curves.iter().flat_map(|curve| curve.points.iter().map(|p| p.0));
+    let times = || {
+        curves
+            .iter()
+            .flat_map(|curve| curve.points.iter().map(|p| p.0))
+    };
     let (first, last) = (times().min()?, times().max()?);
     let least_share = curves
         .iter()
@@ -51,7 +55,7 @@ pub(super) fn lines(report: &RunReport<'_>, style: Style) -> Option<Vec<String>>
     }
     let mut axis = vec!['─'; width];
     let mut labels = vec![' '; width];
-    for tick in scale.ticks(width / 12) {
+    for tick in scale.ticks(width / 10) {
         let at = column(tick);
         axis[at] = '┴';
         let text: Vec<char> = figures::round_length(tick).chars().collect();
@@ -63,12 +67,17 @@ pub(super) fn lines(report: &RunReport<'_>, style: Style) -> Option<Vec<String>>
     }
     let quiet = |text: String| style.paint(Ink::Quiet, &text);
     lines.push(quiet(format!("{:LABELS$}└{}", "", String::from_iter(axis))));
-    lines.push(quiet(format!("{:LABELS$} {}", "", String::from_iter(labels))));
+    let labels = String::from_iter(labels);
+    lines.push(quiet(format!("{:LABELS$} {}", "", labels.trim_end())));
     let legend: Vec<String> = curves
         .iter()
         .map(|curve| {
             let (ink, mark) = mark(curve.series);
-            format!("{} {}", style.paint(ink, &mark.to_string()), curve.series.label())
+            format!(
+                "{} {}",
+                style.paint(ink, &mark.to_string()),
+                curve.series.label()
+            )
         })
         .collect();
     lines.push(format!("{:LABELS$}  {}", "", legend.join("   ")));
@@ -114,7 +123,10 @@ fn line(
         String::new()
     };
     let tick = if label.is_empty() { '│' } else { '┤' };
-    let mut text = style.paint(Ink::Quiet, &format!("{label:>width$} {tick}", width = LABELS - 1));
+    let mut text = style.paint(
+        Ink::Quiet,
+        &format!("{label:>width$} {tick}", width = LABELS - 1),
+    );
     let end = cells
         .iter()
         .rposition(|(_, c)| *c != ' ')

@@ -1,6 +1,7 @@
 //! Plain text with columns: colours, wrapping and aligned tables.
 
 use super::Style;
+use crate::figures;
 
 /// What a piece of text is, from which its colour follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +58,15 @@ pub(super) fn columns(text: &str) -> usize {
     text.chars().count()
 }
 
-/// The text broken between words into lines of at most `width` columns; a word that is
-/// longer has a line of its own.
+/// The text broken between words, but not between a number and its unit, into lines of
+/// at most `width` columns; a word that is longer has a line of its own.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
-    for word in text.split(' ').filter(|word| !word.is_empty()) {
+    for word in figures::glued(text)
+        .split(' ')
+        .filter(|word| !word.is_empty())
+    {
         if !line.is_empty() && columns(&line) + 1 + columns(word) > width {
             lines.push(std::mem::take(&mut line));
         }
@@ -73,6 +77,10 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     }
     if !line.is_empty() || lines.is_empty() {
         lines.push(line);
+    }
+    // a plain space, so that the output can be searched as it reads
+    for line in &mut lines {
+        *line = line.replace(figures::NO_BREAK_SPACE, " ");
     }
     lines
 }
@@ -120,6 +128,12 @@ impl Table {
             cells,
             runs_over: true,
         });
+    }
+
+    /// Columns of the longest line.
+    pub(super) fn width(&self) -> usize {
+        let lines = self.lines(Style::PLAIN);
+        lines.iter().map(|line| columns(line)).max().unwrap_or(0)
     }
 
     pub(super) fn lines(&self, style: Style) -> Vec<String> {
@@ -170,6 +184,7 @@ mod tests {
             ["a few words", "and", "aratherlongoneindeed", "in between"]
         );
         assert_eq!(wrap("", 10), [""]);
+        assert_eq!(wrap("late by 12.5 µs", 12), ["late by", "12.5 µs"]);
     }
 
     #[test]

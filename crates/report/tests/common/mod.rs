@@ -14,17 +14,17 @@ use taillab_report::requests::RequestRow;
 use taillab_report::{Curve, RunReport, Series};
 
 /// Everything that the outputs take.
-pub struct Sample {
-    pub summary: RunSummary,
-    pub environment: serde_json::Value,
-    pub experiment_toml: String,
-    pub curves: Vec<Curve>,
-    pub rows: Vec<RequestRow>,
-    pub started: Monotonic,
+pub(crate) struct Sample {
+    pub(crate) summary: RunSummary,
+    pub(crate) environment: serde_json::Value,
+    pub(crate) experiment_toml: String,
+    pub(crate) curves: Vec<Curve>,
+    pub(crate) rows: Vec<RequestRow>,
+    pub(crate) started: Monotonic,
 }
 
 impl Sample {
-    pub fn report(&self) -> RunReport<'_> {
+    pub(crate) fn report(&self) -> RunReport<'_> {
         RunReport {
             summary: &self.summary,
             environment: &self.environment,
@@ -38,7 +38,7 @@ const SERVICE_TIME: Nanos = Nanos::new(43_500);
 const STARTED_UNIX_S: u64 = 1_795_183_401;
 
 /// A run of `length` at 75 % of the capacity.
-pub fn sample(length: Nanos) -> Sample {
+pub(crate) fn sample(length: Nanos) -> Sample {
     let capacity = 1e9 / SERVICE_TIME.get() as f64;
     let target = capacity * 0.75;
     let started = Monotonic::from_nanos_since_boot(86_400_000_000_000);
@@ -54,7 +54,8 @@ pub fn sample(length: Nanos) -> Sample {
         if intended >= length {
             break;
         }
-        let sent = intended + Nanos::new(60 + dice.exponential(250.0)) + dice.rarely(0.002, 9_000.0);
+        let sent =
+            intended + Nanos::new(60 + dice.exponential(250.0)) + dice.rarely(0.002, 9_000.0);
         let t1 = sent + Nanos::new(2_900 + dice.exponential(300.0));
         let t2 = t1 + Nanos::new(5_200 + dice.exponential(900.0)) + dice.rarely(0.001, 25_000.0);
         let mut wake = if free_at > t2 {
@@ -111,7 +112,7 @@ pub fn sample(length: Nanos) -> Sample {
         row.ideal = Some(*ideal);
     }
 
-    let sojourns = sorted(rows.iter().map(|row| sojourn(row)));
+    let sojourns = sorted(rows.iter().map(sojourn));
     let responses = sorted(rows.iter().filter_map(|row| {
         let client = row.client?;
         client.received?.checked_since(client.intended)
@@ -129,13 +130,17 @@ pub fn sample(length: Nanos) -> Sample {
             .filter_map(|row| sojourn(row).checked_sub(row.ideal?)),
     );
     let ideals = sorted(ideals.into_iter());
-    let curves = [(Series::Ideal, &ideals), (Series::Measured, &sojourns), (Series::Client, &responses)]
-        .into_iter()
-        .map(|(series, sorted)| Curve {
-            series,
-            points: ccdf(sorted),
-        })
-        .collect();
+    let curves = [
+        (Series::Ideal, &ideals),
+        (Series::Measured, &sojourns),
+        (Series::Client, &responses),
+    ]
+    .into_iter()
+    .map(|(series, sorted)| Curve {
+        series,
+        points: ccdf(sorted),
+    })
+    .collect();
     let complete: Vec<(Nanos, [Nanos; 5])> = {
         let mut of: Vec<_> = rows
             .iter()

@@ -62,6 +62,7 @@
     return x0 * (x1 / x0) ** (Math.log(y0 / share) / Math.log(y0 / y1));
   };
 
+  // round values on a logarithmic axis; on a short one, evenly spaced round values
   const steps = (from, to, most) => {
     const among = (mantissas) => {
       const found = [];
@@ -72,8 +73,15 @@
         }
       return found;
     };
-    const choices = [[1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 5], [1]].map(among);
-    return choices.find((found) => found.length <= most) || choices[2];
+    const choices = [[1, 2, 3, 5, 7], [1, 2, 5], [1]].map(among);
+    const found = choices.find((choice) => choice.length <= most) || choices[2];
+    if (found.length >= 4) return found;
+    const rough = (to - from) / 5;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 5, 10].find((mantissa) => mantissa * power >= rough);
+    const even = [];
+    for (let i = Math.ceil(from / step); i * step <= to; i++) even.push(i * step);
+    return even;
   };
 
   const draw = () => {
@@ -188,7 +196,10 @@
     const [y0, y1] = [start[1], at[1]].sort((a, b) => a - b);
     start = null;
     // smaller than this it was a press, not a drag
-    if (x1 - x0 > 0.02 && y1 - y0 > 0.02)
+    const isDrag = x1 - x0 > 0.02 && y1 - y0 > 0.02;
+    // beyond a part in a hundred there is nothing more to see
+    const isFine = view.x[1] / view.x[0] < 1.01;
+    if (isDrag && !isFine)
       view = { x: [timeAt(x0), timeAt(x1)], y: [shareAt(y1), shareAt(y0)] };
     draw();
   });

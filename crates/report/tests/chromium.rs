@@ -1,0 +1,302 @@
+//! The page in a real browser: what it shows, with and without scripts, and that it
+//! neither complains nor fetches anything.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of a test may panic, as the test itself may"
+)]
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use taillab_model::Nanos;
+use taillab_report::html;
+
+mod browser;
+mod common;
+
+use browser::Browser;
+use common::Sample;
+
+/// The sample's page in a file of its own.
+struct Page {
+    file: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Page {
+    fn of(bytes: &[u8]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("report.html");
+        std::fs::write(&file, bytes).unwrap();
+        Self {
+            file,
+            _directory: directory,
+        }
+    }
+
+    fn report(sample: &Sample) -> Self {
+        Self::of(&html::render(&sample.report()))
+    }
+}
+
+/// The text that a person sees.
+const TEXT: &str = "document.body.innerText.replaceAll('\\u00a0', ' ')";
+
+fn assert_figures(browser: &mut Browser, sample: &Sample) {
+    let text = browser.value(TEXT);
+    let text = text.as_str().unwrap();
+    let summary = &sample.summary;
+    for distribution in [
+        &summary.ideal.sojourn,
+        &summary.measured.sojourn,
+        &summary.load.response_time,
+    ] {
+        for q in [0.5, 0.9, 0.99, 0.999] {
+            let micros = distribution.quantile(q).unwrap().as_micros_f64();
+            let figure = format!("{:.1}", micros % 1000.0);
+            assert!(
+                text.contains(&figure),
+                "{figure} of p{} is missing",
+                q * 100.0
+            );
+        }
+    }
+    for what in [
+        "memcached",
+        "VALID",
+        "43.5 µs",
+        "75.0 %",
+        "T2–T3",
+        "blind windows",
+    ] {
+        assert!(text.contains(what), "{what} is missing");
+    }
+}
+
+/// The size on the screen of everything that the selector finds: [[width, height], …].
+fn sizes(browser: &mut Browser, selector: &str) -> Vec<(f64, f64)> {
+    let found = browser.value(&format!(
+        "[...document.querySelectorAll({selector:?})].map((e) => {{ const b = e.getBoundingClientRect(); return [b.width, b.height]; }})"
+    ));
+    serde_json::from_value(found).unwrap()
+}
+
+fn assert_drawings(browser: &mut Browser) {
+    let curves = sizes(browser, ".curves path.curve");
+    assert_eq!(curves.len(), 3);
+    assert!(
+        curves.iter().all(|(w, h)| *w > 200.0 && *h > 200.0),
+        "{curves:?}"
+    );
+    let bars = sizes(browser, ".bar");
+    assert_eq!(bars.len(), 6);
+    assert!(
+        bars.iter().all(|(w, h)| *w > 200.0 && *h > 20.0),
+        "{bars:?}"
+    );
+    let segments = sizes(browser, ".bar rect");
+    assert_eq!(segments.len(), 30);
+    assert!(
+        segments.iter().all(|(w, h)| *w > 0.0 && *h > 20.0),
+        "{segments:?}"
+    );
+}
+
+#[test]
+fn the_page_shows_the_figures_and_can_be_used() {
+    let Some(mut browser) = Browser::launch("the_page_shows_the_figures_and_can_be_used") else {
+        return;
+    };
+    let sample = common::sample(Nanos::from_secs(20));
+    let page = Page::report(&sample);
+    browser.call(
+        "Emulation.setDeviceMetricsOverride",
+        json!({ "width": 1200, "height": 1400, "deviceScaleFactor": 1, "mobile": false }),
+    );
+    browser.open(&page.file);
+    assert_figures(&mut browser, &sample);
+    assert_drawings(&mut browser);
+
+    // the slider starts at p99 and says what the table says
+    let read = "document.querySelector('.reading output').innerText";
+    let reading = browser.value(read);
+    let p99 = sample.summary.measured.sojourn.quantile(0.99).unwrap();
+    let reading = reading.as_str().unwrap();
+    assert!(
+        reading.contains("99.00 %") && reading.contains(&p99.to_string()),
+        "{reading}"
+    );
+
+    // the pointer reads off where it is
+    let frame = "document.querySelector('.frame').getBoundingClientRect()";
+    let place = browser.value(&format!(
+        "(() => {{ const b = {frame}; return [b.left, b.top, b.width, b.height]; }})()"
+    ));
+    let [left, top, width, height]: [f64; 4] = serde_json::from_value(place).unwrap();
+    browser.mouse("mouseMoved", left + width * 0.5, top + height * 0.6);
+    let moved = browser.value(read);
+    assert!(
+        moved.as_str().unwrap().contains("99.9") && moved != json!(reading),
+        "{moved}"
+    );
+    assert_eq!(sizes(&mut browser, ".cursor circle").len(), 3);
+
+    // dragging enlarges, the button and only then goes back
+    let path = "document.querySelector('.curves .measured').getAttribute('d')";
+    let labels =
+        "[...document.querySelectorAll('.ticks text')].map((t) => t.textContent).join('|')";
+    let (whole, whole_labels) = (browser.value(path), browser.value(labels));
+    assert_eq!(
+        browser.value("document.querySelector('.reset').hidden"),
+        json!(true)
+    );
+    browser.mouse("mousePressed", left + width * 0.5, top + height * 0.3);
+    browser.mouse("mouseMoved", left + width * 0.7, top + height * 0.4);
+    browser.screenshot("dragging");
+    browser.mouse("mouseMoved", left + width * 0.9, top + height * 0.6);
+    browser.mouse("mouseReleased", left + width * 0.9, top + height * 0.6);
+    assert_ne!(browser.value(path), whole);
+    assert_ne!(browser.value(labels), whole_labels);
+    browser.screenshot("enlarged");
+    browser.value("document.querySelector('.reset').click()");
+    assert_eq!(browser.value(labels), whole_labels);
+    assert_eq!(
+        browser.value("document.querySelector('.reset').hidden"),
+        json!(true)
+    );
+
+    // a name hides its curve
+    let hide = "document.querySelector('[data-series=ideal] button').click()";
+    let visibility = "getComputedStyle(document.querySelector('.curves .ideal')).visibility";
+    assert_eq!(browser.value(visibility), json!("visible"));
+    browser.value(hide);
+    assert_eq!(browser.value(visibility), json!("hidden"));
+    browser.value(hide);
+    assert_eq!(browser.value(visibility), json!("visible"));
+    browser.screenshot("page");
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+#[test]
+fn the_page_reads_without_scripts() {
+    let Some(mut browser) = Browser::launch("the_page_reads_without_scripts") else {
+        return;
+    };
+    let sample = common::sample(Nanos::from_secs(20));
+    let page = Page::report(&sample);
+    browser.call(
+        "Emulation.setScriptExecutionDisabled",
+        json!({ "value": true }),
+    );
+    browser.open(&page.file);
+    assert_figures(&mut browser, &sample);
+    assert_drawings(&mut browser);
+    assert_eq!(sizes(&mut browser, ".reading").len(), 0, "the script ran");
+    let hints = sizes(&mut browser, ".script-only");
+    assert_eq!(hints, [(0.0, 0.0)], "a hint at what only the script can do");
+    let labels =
+        browser.value("[...document.querySelectorAll('.ticks text')].map((t) => t.textContent)");
+    for label in ["90 %", "99 %", "99.9 %", "100 µs", "1 ms"] {
+        assert!(
+            labels.as_array().unwrap().contains(&json!(label)),
+            "{label}: {labels}"
+        );
+    }
+    // every table has a caption and names its columns or rows
+    let unnamed = browser.value(
+        "[...document.querySelectorAll('table')].filter((t) => !t.caption || !t.querySelector('th[scope]')).length",
+    );
+    assert_eq!(unnamed, json!(0));
+}
+
+#[test]
+fn the_page_fits_every_width_in_light_and_dark() {
+    let Some(mut browser) = Browser::launch("the_page_fits_every_width_in_light_and_dark") else {
+        return;
+    };
+    let sample = common::sample(Nanos::from_secs(20));
+    let page = Page::report(&sample);
+    let mut papers = Vec::new();
+    for scheme in ["light", "dark"] {
+        browser.call(
+            "Emulation.setEmulatedMedia",
+            json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] }),
+        );
+        for width in [360, 768, 1280] {
+            browser.call(
+                "Emulation.setDeviceMetricsOverride",
+                json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500 }),
+            );
+            browser.open(&page.file);
+            let over = browser.value("document.documentElement.scrollWidth - innerWidth");
+            assert!(
+                over.as_f64().unwrap() <= 0.0,
+                "{over} px too wide at {width}, {scheme}"
+            );
+            browser.screenshot(&format!("{scheme}-{width}"));
+            assert_eq!(browser.complaints(), [""; 0]);
+        }
+        papers.push(browser.value("getComputedStyle(document.body).backgroundColor"));
+    }
+    assert_ne!(papers[0], papers[1], "dark is as light");
+}
+
+#[test]
+fn hostile_names_do_not_run() {
+    let Some(mut browser) = Browser::launch("hostile_names_do_not_run") else {
+        return;
+    };
+    let hostile = "</script><script>window.owned = 1</script><img src=http://127.0.0.1:9/ onerror='window.owned = 1'>";
+    let mut sample = common::sample(Nanos::from_secs(1));
+    sample.summary.server = hostile.to_owned();
+    sample.experiment_toml = hostile.to_owned();
+    sample.environment = json!({ hostile: hostile });
+    let page = Page::report(&sample);
+    browser.open(&page.file);
+    assert_eq!(browser.value("typeof window.owned"), json!("undefined"));
+    assert_eq!(browser.value("document.images.length"), json!(0));
+    let title = browser.value("document.querySelector('h1').firstChild.textContent.trim()");
+    assert_eq!(title, json!(hostile));
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+/// The checks above would see an error if there were one.
+#[test]
+fn a_page_that_misbehaves_is_caught() {
+    let Some(mut browser) = Browser::launch("a_page_that_misbehaves_is_caught") else {
+        return;
+    };
+    let page = Page::of(
+        b"<!DOCTYPE html><title>x</title><img src='http://127.0.0.1:9/x.png'>\
+          <script>console.error('a word'); setTimeout(() => { throw new Error('thrown'); });</script>",
+    );
+    browser.open(&page.file);
+    let complaints = browser.complaints().join("\n");
+    for sign in [
+        "request: http://127.0.0.1:9/x.png",
+        "a word",
+        "Error: thrown",
+    ] {
+        assert!(complaints.contains(sign), "{sign} is not in {complaints}");
+    }
+
+    // and the policy of the real page stops what the markup would let through
+    let sample = common::sample(Nanos::from_millis(100));
+    let whole = String::from_utf8(html::render(&sample.report())).unwrap();
+    let spoilt = whole.replace(
+        "</body>",
+        "<script>window.owned = 1</script><img src='http://127.0.0.1:9/x.png'></body>",
+    );
+    assert_ne!(spoilt, whole);
+    browser.open(&Page::of(spoilt.as_bytes()).file);
+    assert_eq!(
+        browser.value("typeof window.owned"),
+        Value::from("undefined")
+    );
+    let complaints = browser.complaints().join("\n");
+    assert!(
+        complaints.contains("Content Security Policy"),
+        "{complaints}"
+    );
+}

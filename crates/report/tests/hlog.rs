@@ -1,0 +1,155 @@
+//! `latency.hlog` read back by the histogram library's own reader.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of a test may panic, as the test itself may"
+)]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use taillab_model::{ClientTimes, Monotonic, Nanos, Stamps};
+use taillab_report::requests::RequestRow;
+use taillab_report::{Series, hlog};
+
+mod common;
+
+/// (tag, start of the interval) → its histogram.
+type Log = BTreeMap<(String, Duration), Histogram<u64>>;
+
+fn read(log: &[u8]) -> Log {
+    let mut intervals = Log::new();
+    for entry in IntervalLogIterator::new(log) {
+        if let LogEntry::Interval(interval) = entry.unwrap() {
+            let packed = STANDARD.decode(interval.encoded_histogram()).unwrap();
+            let histogram = Deserializer::new()
+                .deserialize(&mut packed.as_slice())
+                .unwrap();
+            let tag = interval.tag().unwrap().as_str().to_owned();
+            assert_eq!(interval.duration(), Duration::from_secs(1));
+            let before = intervals.insert((tag, interval.start_timestamp()), histogram);
+            assert!(before.is_none(), "an interval is there twice");
+        }
+    }
+    intervals
+}
+
+#[test]
+fn every_request_is_in_the_log_of_its_second() {
+    let sample = common::sample(Nanos::from_secs(3));
+    let mut log = Vec::new();
+    let rows = sample.rows.iter().copied();
+    let totals = hlog::write(rows, sample.started, 1_795_183_401, &mut log).unwrap();
+    let intervals = read(&log);
+    assert_eq!(intervals.len(), 9, "three series in each of three seconds");
+    let text = String::from_utf8(log).unwrap();
+    assert!(
+        text.contains("#[BaseTime: 1795183401.000"),
+        "{}",
+        &text[..200]
+    );
+
+    for series in Series::ALL {
+        let mut whole: Histogram<u64> = Histogram::new(hlog::SIGNIFICANT_DIGITS).unwrap();
+        for second in 0..3 {
+            let key = (series.key().to_owned(), Duration::from_secs(second));
+            whole.add(&intervals[&key]).unwrap();
+        }
+        assert_eq!(whole.len(), sample.rows.len() as u64);
+        assert_eq!(totals.count(series), whole.len());
+        let exact = match series {
+            Series::Ideal => &sample.summary.ideal.sojourn,
+            Series::Measured => &sample.summary.measured.sojourn,
+            Series::Client => &sample.summary.load.response_time,
+        };
+        for q in [0.5, 0.99] {
+            let exact = exact.quantile(q).unwrap().get() as f64;
+            let logged = whole.value_at_quantile(q) as f64;
+            // three significant digits
+            assert!(
+                (logged / exact - 1.0).abs() < 2e-3,
+                "{series:?} {q}: {logged} {exact}"
+            );
+        }
+    }
+}
+
+#[test]
+fn rows_go_to_the_second_in_which_they_were_due() {
+    let started = Monotonic::from_nanos_since_boot(5_000_000_000);
+    let row = |due_ms: u64, response_us: u64, warm_up: bool| {
+        let intended = started + Nanos::from_millis(due_ms);
+        RequestRow {
+            server: Some(Stamps {
+                t1: intended,
+                middle: [None; 4],
+                t6: intended + Nanos::from_micros(20),
+            }),
+            ideal: Some(Nanos::from_micros(10)),
+            client: Some(ClientTimes {
+                intended,
+                sent: intended,
+                received: Some(intended + Nanos::from_micros(response_us)),
+            }),
+            operation: None,
+            warm_up,
+        }
+    };
+    let unanswered = RequestRow {
+        server: None,
+        ideal: None,
+        client: Some(ClientTimes {
+            received: None,
+            ..row(2_600, 0, false).client.unwrap()
+        }),
+        ..row(2_600, 0, false)
+    };
+    let rows = [
+        row(100, 50, true),
+        row(900, 2_000_000, false), // answered two seconds later
+        row(2_500, 60, false),
+        row(1_999, 70, false), // out of order: counted where the log is
+        unanswered,
+    ];
+    let mut log = Vec::new();
+    let totals = hlog::write(rows, started, 0, &mut log).unwrap();
+    let counts: Vec<(String, u64, u64)> = read(&log)
+        .into_iter()
+        .map(|((tag, start), histogram)| (tag, start.as_secs(), histogram.len()))
+        .collect();
+    let expected = ["client_response", "ideal", "measured"]
+        .into_iter()
+        .flat_map(|tag| [(tag.to_owned(), 0, 1), (tag.to_owned(), 2, 2)]);
+    assert_eq!(counts, expected.collect::<Vec<_>>());
+    assert_eq!(totals.count(Series::Measured), 3);
+}
+
+#[test]
+fn the_percentile_file_rises_to_the_maximum() {
+    let sample = common::sample(Nanos::from_secs(1));
+    let rows = sample.rows.iter().copied();
+    let totals = hlog::write(rows, sample.started, 0, std::io::sink()).unwrap();
+    let text = String::from_utf8(totals.percentiles(Series::Measured)).unwrap();
+    let lines: Vec<Vec<f64>> = text
+        .lines()
+        .skip(2)
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| {
+            line.split_whitespace()
+                .map(|word| word.parse().unwrap())
+                .collect()
+        })
+        .collect();
+    assert!(lines.len() > 20);
+    assert!(lines.is_sorted_by(|a, b| a[0] <= b[0] && a[1] < b[1] && a[2] <= b[2]));
+    let last = lines.last().unwrap();
+    let max_us = sample.summary.measured.sojourn.max.unwrap().as_micros_f64();
+    assert!((last[0] / max_us - 1.0).abs() < 2e-3);
+    assert_eq!(last[2], sample.rows.len() as f64);
+    assert!(text.contains("#[Mean"));
+}

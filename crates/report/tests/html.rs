@@ -1,0 +1,116 @@
+//! The page as text; `chromium.rs` looks at it in a browser.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of a test may panic, as the test itself may"
+)]
+
+use serde_json::json;
+use taillab_model::Nanos;
+use taillab_report::{RunReport, html};
+
+mod common;
+
+fn page(report: &RunReport<'_>) -> String {
+    String::from_utf8(html::render(report)).unwrap()
+}
+
+#[test]
+fn the_page_refers_to_nothing_outside_itself() {
+    let sample = common::sample(Nanos::from_secs(2));
+    let page = page(&sample.report());
+    // what names a scheme is the icon's namespace and the script's, which no browser fetches
+    for (at, _) in page.match_indices("://") {
+        let start = at.saturating_sub(4);
+        assert!(
+            page[start..].starts_with("http://www.w3.org/2000/svg"),
+            "{}",
+            &page[start..at + 30]
+        );
+    }
+    for attribute in [
+        "src=", "@import", "url(", "<iframe", "<object", "<base", "style=\"",
+    ] {
+        assert!(!page.contains(attribute), "{attribute}");
+    }
+    assert_eq!(
+        page.matches("href=").count(),
+        page.matches("href=\"data:image/svg+xml").count()
+    );
+    assert!(page.len() < 3_000_000);
+}
+
+#[test]
+fn the_policy_allows_the_page_its_own_style_and_script_only() {
+    let sample = common::sample(Nanos::from_millis(100));
+    let page = page(&sample.report());
+    let policy = page
+        .split("Content-Security-Policy\" content=\"")
+        .nth(1)
+        .unwrap();
+    let policy = policy.split('"').next().unwrap();
+    assert!(
+        policy.starts_with("default-src 'none'; style-src 'sha256-"),
+        "{policy}"
+    );
+    assert!(!policy.contains("unsafe"), "{policy}");
+    assert_eq!(policy.matches("'sha256-").count(), 2);
+}
+
+/// No text of the report may end up as markup, wherever it comes from.
+#[test]
+fn hostile_text_stays_text() {
+    let hostile =
+        "</script></title></pre><script>alert(1)</script><img src=x onerror=alert(1)>\"'&";
+    let mut sample = common::sample(Nanos::from_millis(100));
+    let summary = &mut sample.summary;
+    summary.server = hostile.to_owned();
+    summary.command = hostile.to_owned();
+    summary.load.arrivals.process = hostile.to_owned();
+    summary.verdict.valid = false;
+    summary.verdict.reasons = vec![hostile.to_owned()];
+    summary.verdict.warnings = vec![hostile.to_owned()];
+    for hook in &mut summary.matching.hooks {
+        hook.stamp = hostile.to_owned();
+        hook.hook = hostile.to_owned();
+        hook.lost_precision = Some(hostile.to_owned());
+    }
+    sample.experiment_toml = hostile.to_owned();
+    sample.environment = json!({ hostile: { hostile: [hostile, { hostile: hostile }] } });
+    let page = page(&sample.report());
+    assert!(!page.contains("<img"));
+    assert_eq!(
+        page.matches("</script>").count(),
+        2,
+        "the data and the script"
+    );
+    assert!(!page.contains("alert(1)</script>"));
+    // 1 title, 4 head, 1 reason, 1 warning, … : it is all there, as text
+    assert!(
+        page.matches("&lt;img src=x onerror=alert(1)&gt;&quot;&#39;&amp;")
+            .count()
+            > 10
+    );
+}
+
+#[test]
+fn a_run_without_requests_still_has_a_page() {
+    let mut sample = common::sample(Nanos::from_millis(100));
+    let nothing = taillab_model::Distribution::from_sorted(&[]);
+    let summary = &mut sample.summary;
+    summary.load.requests = 0;
+    summary.load.response_time = nothing.clone();
+    summary.measured.sojourn = nothing.clone();
+    summary.ideal.sojourn = nothing.clone();
+    summary.excess = nothing.clone();
+    summary.stages.t1_t2 = nothing;
+    summary.stages_at.clear();
+    summary.matching = taillab_model::summary::Matching::default();
+    let report = RunReport {
+        curves: &[],
+        ..sample.report()
+    };
+    let page = page(&report);
+    assert!(page.contains("needs ") && page.contains("no request"));
+    assert!(!page.contains("NaN") && !page.contains("inf"));
+}

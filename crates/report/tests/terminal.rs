@@ -1,0 +1,124 @@
+//! The result as it stands in a terminal.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of a test may panic, as the test itself may"
+)]
+
+use taillab_model::Nanos;
+use taillab_report::RunReport;
+use taillab_report::terminal::{Style, render};
+
+mod common;
+
+#[test]
+fn a_valid_run_in_80_columns() {
+    let sample = common::sample(Nanos::from_secs(20));
+    let text = render(
+        &sample.report(),
+        Some("./taillab-memcached-1"),
+        Style::PLAIN,
+    );
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_valid_run_in_110_columns_with_colours() {
+    let sample = common::sample(Nanos::from_secs(20));
+    let style = Style {
+        colour: true,
+        width: 200,
+    };
+    let text = render(&sample.report(), None, style);
+    insta::assert_snapshot!(text.replace('\u{1b}', "^"));
+}
+
+/// Interrupted after 100 ms: too few requests for the tail, lost events, nothing to draw.
+#[test]
+fn an_invalid_partial_run_in_60_columns() {
+    let mut sample = common::sample(Nanos::from_millis(100));
+    let summary = &mut sample.summary;
+    summary.partial = true;
+    summary.matching.lost_events = 1_204;
+    summary.load.arrivals.passed = false;
+    summary.load.errors.timeouts = 3;
+    summary.overhead.pairs = 0;
+    summary.overhead.throughput_loss = None;
+    summary.verdict.valid = false;
+    summary.verdict.reasons = vec![
+        "1,204 events were lost because the ring buffer was full; give it more room with \
+         --ring-buffer"
+            .to_owned(),
+        "the gaps between the sends are not Poisson (KS D 0.31 above 0.0023)".to_owned(),
+    ];
+    let report = RunReport {
+        curves: &[],
+        ..sample.report()
+    };
+    let style = Style {
+        colour: false,
+        width: 60,
+    };
+    insta::assert_snapshot!(render(&report, None, style));
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal() {
+    let sample = common::sample(Nanos::from_secs(2));
+    for width in [60, 70, 80, 96, 110] {
+        let style = Style {
+            colour: false,
+            width,
+        };
+        for line in render(&sample.report(), None, style).lines() {
+            let columns = line.chars().count();
+            assert!(columns <= width, "{columns} columns of {width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_quantile_without_support_is_never_a_number() {
+    let sample = common::sample(Nanos::from_millis(500));
+    assert_eq!(sample.summary.measured.sojourn.quantile(0.9999), None);
+    let text = render(&sample.report(), None, Style::PLAIN);
+    let line = text.lines().find(|line| line.contains("p99.99 ")).unwrap();
+    assert!(line.contains("needs at least 57,000 requests"), "{line}");
+}
+
+#[test]
+fn text_from_outside_cannot_steer_the_terminal() {
+    let mut sample = common::sample(Nanos::from_millis(100));
+    let hostile = "\u{1b}]0;owned\u{7}\u{1b}[2J\r\n";
+    let summary = &mut sample.summary;
+    summary.server = hostile.to_owned();
+    summary.command = hostile.to_owned();
+    summary.load.arrivals.process = hostile.to_owned();
+    summary.verdict.reasons = vec![hostile.to_owned()];
+    summary.verdict.warnings = vec![hostile.to_owned()];
+    for hook in &mut summary.matching.hooks {
+        hook.lost_precision = Some(hostile.to_owned());
+    }
+    let text = render(&sample.report(), Some(hostile), Style::PLAIN);
+    assert!(text.contains("owned"));
+    let control = text.chars().find(|c| c.is_control() && *c != '\n');
+    assert_eq!(control, None);
+}
+
+#[test]
+fn plain_text_is_the_coloured_text_without_its_colours() {
+    let sample = common::sample(Nanos::from_millis(500));
+    let of = |colour| render(&sample.report(), None, Style { colour, width: 100 });
+    let coloured = of(true);
+    assert!(coloured.contains("\u{1b}[1m"));
+    let mut plain = String::new();
+    for (i, part) in coloured.split('\u{1b}').enumerate() {
+        let rest = if i == 0 {
+            part
+        } else {
+            part.split_once('m').unwrap().1
+        };
+        plain.push_str(rest);
+    }
+    assert_eq!(plain, of(false));
+}
