@@ -87,13 +87,6 @@ impl Rig {
                     .unwrap_or_default()
             })
             .map_err(host)?;
-        // Everything else of ours keeps off the server's CPUs.
-        let rest = cpus::allowed().map_err(host)?;
-        let rest: CpuSet = rest
-            .iter()
-            .filter(|cpu| !placement.server.contains(*cpu))
-            .collect();
-        cpus::pin_current_thread(&rest).map_err(host)?;
         Ok(Self {
             server,
             testbed,
@@ -105,6 +98,16 @@ impl Rig {
             server_gone: Arc::default(),
             address,
         })
+    }
+
+    /// Keeps the calling thread off the server's CPUs from now on.
+    pub fn step_aside(&self) -> Result<(), Failure> {
+        let allowed = cpus::allowed().map_err(host)?;
+        let rest: CpuSet = allowed
+            .iter()
+            .filter(|cpu| !self.placement.server.contains(*cpu))
+            .collect();
+        cpus::pin_current_thread(&rest).map_err(host)
     }
 
     /// Loads the probe for this server; nothing is attached yet.

@@ -1,0 +1,76 @@
+//! Bad input and missing privileges: one clear line, the right exit code, nothing left.
+
+use std::process::Output;
+
+use assert_cmd::Command;
+
+fn taillab(args: &[&str]) -> (Output, usize) {
+    let place = tempfile::tempdir().unwrap();
+    let output = Command::cargo_bin("taillab")
+        .unwrap()
+        .args(args)
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    let left = std::fs::read_dir(place.path()).unwrap().count();
+    (output, left)
+}
+
+#[test]
+fn wrong_settings_are_usage_errors_that_name_the_setting() {
+    for (args, named) in [
+        (&["-u", "100%"][..], "utilization"),
+        (&["-u", "0"], "utilization"),
+        (&["-R", "-5"], "rate"),
+        (&["-R", "nan"], "rate"),
+        (&["-d", "20"], "20s"),
+        (&["-d", "0s"], "duration"),
+        (&["--value-bytes", "5000"], "value"),
+        (&["--get-share", "110%"], "get_share"),
+        (&["--pairs", "1"], "pairs"),
+        (&["--ring-bytes", "1000000"], "power of two"),
+        (&["-f", "/does/not/exist.toml"], "/does/not/exist.toml"),
+        (&["-C", "zero"], "CPU list"),
+    ] {
+        let all: Vec<&str> = ["run", "memcached"].iter().chain(args).copied().collect();
+        let (output, left) = taillab(&all);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(named), "{args:?}: {stderr}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        assert_eq!(left, 0, "{args:?} left something behind");
+    }
+}
+
+#[test]
+fn a_wrong_experiment_file_is_named_with_its_line() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("experiment.toml");
+    std::fs::write(&file, "[workload]\nduration = \"5s\"\nseed = = 3\n").unwrap();
+    let (output, _) = taillab(&["run", "memcached", "-f", file.to_str().unwrap()]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(
+        stderr.contains("line 3") && stderr.lines().count() == 1,
+        "{stderr}"
+    );
+}
+
+#[test]
+fn an_unknown_server_lists_the_known_ones() {
+    let (output, _) = taillab(&["run", "apache"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("memcached"));
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    let (output, _) = taillab(&["completions", "bash"]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("--utilization"));
+    let place = tempfile::tempdir().unwrap();
+    let (output, _) = taillab(&["man", place.path().to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let page = std::fs::read_to_string(place.path().join("taillab-run.1")).unwrap();
+    assert!(page.contains("open-loop"));
+}

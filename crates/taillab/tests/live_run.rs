@@ -1,0 +1,284 @@
+//! `taillab run memcached` on this machine: real server, real load, real kernel probe.
+
+mod support;
+
+use std::fs::File;
+use std::net::UdpSocket;
+use std::path::Path;
+
+use arrow_array::{Array, Int64Array, RecordBatch};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::Value;
+use support::{Machine, SHORT, alive, live, server_of, signal, start, taillab, wait_for};
+
+fn summary(dir: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(dir.join("summary.json")).unwrap()).unwrap()
+}
+
+fn batches(dir: &Path) -> Vec<RecordBatch> {
+    let file = File::open(dir.join("requests.parquet")).unwrap();
+    ParquetRecordBatchReaderBuilder::try_new(file)
+        .unwrap()
+        .build()
+        .unwrap()
+        .map(Result::unwrap)
+        .collect()
+}
+
+fn column<'a>(batch: &'a RecordBatch, name: &str) -> &'a Int64Array {
+    batch
+        .column_by_name(name)
+        .unwrap_or_else(|| panic!("no column {name}"))
+        .as_any()
+        .downcast_ref()
+        .unwrap_or_else(|| panic!("{name} is not a column of 64-bit integers"))
+}
+
+fn median(summary: &Value, place: &str) -> u64 {
+    summary.pointer(place).unwrap()["quantiles"][0]["value"]
+        .as_u64()
+        .unwrap()
+}
+
+#[test]
+fn a_run_keeps_every_promise_of_its_result() {
+    if !live("a_run_keeps_every_promise_of_its_result") {
+        return;
+    }
+    let before = Machine::now();
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("run");
+    let output = taillab().args(SHORT).arg("-o").arg(&dir).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    // A noisy machine may make the run invalid (4); nothing may make it fail.
+    assert!(
+        matches!(output.status.code(), Some(0 | 4)),
+        "{:?}: {stderr}",
+        output.status
+    );
+    assert_eq!(Machine::now(), before, "something was left behind");
+
+    // stdout is one JSON object, the same as the file, and it obeys the schema.
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let summary = summary(&dir);
+    assert_eq!(printed, summary);
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../schemas/run.schema.json")).unwrap();
+    let errors: Vec<String> = jsonschema::validator_for(&schema)
+        .unwrap()
+        .iter_errors(&summary)
+        .map(|error| error.to_string())
+        .collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    assert_eq!(summary["partial"], false);
+
+    // Matching.
+    let count = |key: &str| summary["matching"][key].as_u64().unwrap();
+    let responses = count("responses");
+    assert!(responses > 5_000, "{responses} responses");
+    assert_eq!(count("lost_events"), 0);
+    assert!(count("matched") as f64 >= 0.999 * responses as f64);
+    assert!(count("client_matched") as f64 >= 0.999 * count("client_responses") as f64);
+    assert!(count("complete") as f64 >= 0.98 * responses as f64);
+
+    // Order of the three views.
+    let ideal = median(&summary, "/ideal/sojourn");
+    let measured = median(&summary, "/measured/sojourn");
+    let client = median(&summary, "/load/response_time");
+    assert!(
+        ideal < measured && measured < client,
+        "{ideal} {measured} {client}"
+    );
+
+    // Every request: stages add up exactly, stamps are in order, nothing is negative.
+    let (mut rows, mut complete) = (0, 0);
+    for batch in batches(&dir) {
+        rows += batch.num_rows();
+        let stamps =
+            ["t1", "t2", "t3", "t4", "t5", "t6"].map(|t| column(&batch, &format!("{t}_ns")));
+        let stages = ["t1_t2", "t2_t3", "t3_t4", "t4_t5", "t5_t6"]
+            .map(|stage| column(&batch, &format!("{stage}_ns")));
+        let sojourn = column(&batch, "sojourn_ns");
+        for row in 0..batch.num_rows() {
+            if sojourn.is_valid(row) {
+                assert!(sojourn.value(row) >= 0);
+                assert_eq!(
+                    stamps[5].value(row) - stamps[0].value(row),
+                    sojourn.value(row)
+                );
+            }
+            if stages.iter().all(|stage| stage.is_valid(row)) {
+                complete += 1;
+                let sum: i64 = stages.iter().map(|stage| stage.value(row)).sum();
+                assert_eq!(sum, sojourn.value(row));
+                assert!(
+                    stamps
+                        .windows(2)
+                        .all(|t| t[0].value(row) <= t[1].value(row))
+                );
+            }
+        }
+    }
+    assert!(rows as u64 >= responses);
+    assert!(complete as u64 >= count("complete"));
+
+    // Every file of the run directory, none of them writable by others.
+    for name in [
+        "experiment.toml",
+        "environment.json",
+        "summary.json",
+        "requests.parquet",
+        "latency.hlog",
+        "report.html",
+    ] {
+        use std::os::unix::fs::PermissionsExt;
+        let facts = dir
+            .join(name)
+            .metadata()
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(facts.len() > 0, "{name} is empty");
+        assert_eq!(facts.permissions().mode() & 0o022, 0, "{name}");
+    }
+}
+
+#[test]
+fn the_written_experiment_runs_again() {
+    if !live("the_written_experiment_runs_again") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let (first, second) = (place.path().join("a"), place.path().join("b"));
+    let run = |args: &[&str], dir: &Path| {
+        let output = taillab().args(args).arg("-o").arg(dir).output().unwrap();
+        assert!(matches!(output.status.code(), Some(0 | 4)), "{output:?}");
+    };
+    run(&SHORT, &first);
+    let file = first.join("experiment.toml");
+    run(
+        &["run", "memcached", "-q", "-f", file.to_str().unwrap()],
+        &second,
+    );
+    let text = |dir: &Path| std::fs::read_to_string(dir.join("experiment.toml")).unwrap();
+    assert_eq!(text(&first), text(&second));
+    assert_eq!(
+        summary(&first)["load"]["requests"],
+        summary(&second)["load"]["requests"]
+    );
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_measured_and_removes_the_rest() {
+    if !live("an_interrupt_keeps_what_was_measured_and_removes_the_rest") {
+        return;
+    }
+    let before = Machine::now();
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("run");
+    let mut long = SHORT;
+    long[6] = "40s";
+    let child = start(&long, &dir);
+    let server = server_of(child.id());
+    // Calibration takes a bit over two seconds; then some requests must have been measured.
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    signal(child.id(), "INT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let summary = summary(&dir);
+    assert_eq!(summary["partial"], true);
+    assert!(summary["matching"]["matched"].as_u64().unwrap() > 0);
+    assert!(!alive(server));
+    assert_eq!(Machine::now(), before);
+}
+
+#[test]
+fn after_sigkill_nothing_is_left_once_the_next_run_has_started() {
+    if !live("after_sigkill_nothing_is_left_once_the_next_run_has_started") {
+        return;
+    }
+    let before = Machine::now();
+    let place = tempfile::tempdir().unwrap();
+    let mut child = start(&SHORT, &place.path().join("run"));
+    let server = server_of(child.id());
+    signal(child.id(), "KILL");
+    child.wait().unwrap();
+    // The kernel ends the server and with it the namespaces; nothing of ours has to run.
+    wait_for("the server's end", || (!alive(server)).then_some(()));
+    // What the journal still says goes at the next start, even of a run that fails.
+    let next = taillab()
+        .args(["run", "memcached", "--server-program", "no-such-server"])
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    assert_eq!(next.status.code(), Some(1), "{next:?}");
+    assert_eq!(Machine::now(), before);
+}
+
+#[test]
+fn a_server_that_dies_ends_the_run_with_its_reason_and_what_was_measured() {
+    if !live("a_server_that_dies_ends_the_run_with_its_reason_and_what_was_measured") {
+        return;
+    }
+    let before = Machine::now();
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("run");
+    let mut long = SHORT;
+    long[6] = "40s";
+    let child = start(&long, &dir);
+    let server = server_of(child.id());
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    signal(server, "KILL");
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("killed by signal 9"), "{stderr}");
+    assert_eq!(summary(&dir)["partial"], true);
+    assert_eq!(Machine::now(), before);
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_with_a_remedy() {
+    if !live("a_port_that_is_taken_is_named_with_a_remedy") {
+        return;
+    }
+    let before = Machine::now();
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let place = tempfile::tempdir().unwrap();
+    let output = taillab()
+        .args(SHORT)
+        .args(["--testbed", "loopback", "-p", &port])
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains(&port) && stderr.lines().count() == 1,
+        "{stderr}"
+    );
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    assert_eq!(Machine::now(), before);
+}
+
+#[test]
+fn loopback_works_and_says_what_it_shifts() {
+    if !live("loopback_works_and_says_what_it_shifts") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("run");
+    let output = taillab()
+        .args(SHORT)
+        .args(["--testbed", "loopback", "-p", "21211", "-o"])
+        .arg(&dir)
+        .output()
+        .unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{output:?}");
+    let summary = summary(&dir);
+    let warnings = summary["verdict"]["warnings"].to_string();
+    assert!(warnings.contains("loopback"), "{warnings}");
+    let matching = &summary["matching"];
+    assert!(
+        matching["matched"].as_f64().unwrap() >= 0.999 * matching["responses"].as_f64().unwrap()
+    );
+}

@@ -1,0 +1,154 @@
+//! Shared by the live tests: the machine's state and short runs.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A short run at a low rate: seconds, not minutes.
+pub const SHORT: [&str; 13] = [
+    "run",
+    "memcached",
+    "--json",
+    "-R",
+    "4000",
+    "-d",
+    "2s",
+    "--warmup",
+    "300ms",
+    "--pairs",
+    "6",
+    "--block",
+    "60ms",
+];
+
+/// The command under test.
+pub fn taillab() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_taillab"))
+}
+
+/// Whether the live tests can run; says loudly why not and fails unless told to skip.
+pub fn live(test: &str) -> bool {
+    let root = rustix_is_root();
+    let btf = Path::new("/sys/kernel/btf/vmlinux").exists();
+    if root && btf {
+        return true;
+    }
+    let why = format!("{test} needs root ({root}) and a kernel with BTF ({btf})");
+    assert!(
+        std::env::var_os("TAILLAB_SKIP_LIVE").is_some(),
+        "{why}; run `make test`, or set TAILLAB_SKIP_LIVE=1 to skip it"
+    );
+    println!("SKIPPED {why}");
+    false
+}
+
+fn rustix_is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("Uid:"))
+        .is_some_and(|ids| ids.split_whitespace().nth(1) == Some("0"))
+}
+
+/// What a run could leave behind: interfaces, mounts, our server processes, journals.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Machine {
+    interfaces: Vec<String>,
+    mounts: Vec<String>,
+    journals: usize,
+}
+
+impl Machine {
+    /// The state now.
+    pub fn now() -> Self {
+        let first_words = |path: &str, skip: usize| -> Vec<String> {
+            std::fs::read_to_string(path)
+                .unwrap()
+                .lines()
+                .skip(skip)
+                .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+                .collect()
+        };
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let journals = std::fs::read_dir("/run/taillab")
+            .map(|entries| {
+                entries
+                    .filter_map(Result::ok)
+                    .filter(|entry| entry.path().extension().is_some_and(|e| e == "json"))
+                    .count()
+            })
+            .unwrap_or(0);
+        Self {
+            interfaces: first_words("/proc/net/dev", 2),
+            mounts: mounts.lines().map(str::to_owned).collect(),
+            journals,
+        }
+    }
+}
+
+/// Starts the command in the background, its stdout kept.
+pub fn start(args: &[&str], output: &Path) -> Child {
+    taillab()
+        .args(args)
+        .arg("-o")
+        .arg(output)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// The memcached that `parent` started, once it is there.
+pub fn server_of(parent: u32) -> u32 {
+    wait_for("the server's start", || children(parent).into_iter().next())
+}
+
+/// Processes named memcached whose parent is `parent`.
+pub fn children(parent: u32) -> Vec<u32> {
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+                let after = stat.rsplit(')').next().unwrap_or_default();
+                stat.contains("(memcached)")
+                    && after.split_whitespace().nth(1) == Some(&parent.to_string())
+            })
+        })
+        .collect()
+}
+
+/// Whether a process is there and not a zombie.
+pub fn alive(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        !stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .starts_with(" Z")
+    })
+}
+
+/// Asks again and again, for a bounded time.
+pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = ask() {
+            return found;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "no sign of {what}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends a signal by number.
+pub fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill")
+        .args(["-s", name, &pid.to_string()])
+        .status()
+        .unwrap();
+    assert!(sent.success(), "could not send {name} to {pid}");
+}
