@@ -64,7 +64,7 @@ pub(crate) fn of_machine(roots: &Roots, environment: &Environment) -> Vec<Hazard
             "virtual_machine",
             "this is a virtual machine: the hypervisor pauses its CPUs without a trace, and \
                  steal may read 0 all the same; interprocessor interrupts are expensive",
-            "measure on the real machine where the tail below p99.9 matters",
+            "measure on the real machine where the tail beyond p99.9 matters",
         ));
     }
     if environment.irqbalance_running {

@@ -21,7 +21,7 @@ fn run_until_killed() -> ! {
     let roots = Roots::default();
     let mut journal = JournalFolder::at(folder).begin(&roots).unwrap();
     let (name, value) = journal.plan_server("sleep").unwrap();
-    let server = Command::new("sleep")
+    let mut server = Command::new("sleep")
         .arg("600")
         .env(name, value)
         .spawn()
@@ -30,6 +30,7 @@ fn run_until_killed() -> ! {
         journal.server_started(&roots, server.id()).unwrap();
     }
     tell(server.id());
+    server.wait().unwrap(); // we are killed first
     wait_for_death();
 }
 
