@@ -105,8 +105,6 @@ pub struct Cpu {
     pub online: Option<CpuSet>,
     /// How many are online.
     pub online_count: Option<u32>,
-    /// CPUs this process may use.
-    pub allowed: Option<CpuSet>,
     /// The server's.
     pub server: CpuSet,
     /// The load generator's.
@@ -263,7 +261,6 @@ impl Cpu {
             mhz: field(&info, &["cpu MHz"]).and_then(|mhz| mhz.parse().ok()),
             online_count: online.as_ref().map(|set| set.len() as u32),
             online,
-            allowed: cpus::allowed().ok(),
             server: spec.placement.server.clone(),
             client: spec.placement.client.clone(),
             isolated: cpu("isolated"),
