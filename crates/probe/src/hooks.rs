@@ -1,5 +1,7 @@
 //! Which kernel hooks can give each stamp, best first.
 
+use std::io;
+
 use taillab_model::summary::Hook;
 
 /// A way to get one stamp.
@@ -27,7 +29,7 @@ pub(crate) struct Stamp {
 
 /// All stamps. T3 has no hook of its own: the thread that T4 names came onto its CPU
 /// at one of the `switch` events.
-pub(crate) const STAMPS: [Stamp; 6] = [
+pub(crate) static STAMPS: [Stamp; 6] = [
     Stamp {
         name: "T1",
         candidates: &[Candidate {
@@ -58,11 +60,24 @@ pub(crate) const STAMPS: [Stamp; 6] = [
     },
     Stamp {
         name: "T4",
-        candidates: &[Candidate {
-            hook: "tp_btf/sys_exit",
-            programs: &["read_returned"],
-            lost_precision: None,
-        }],
+        candidates: &[
+            Candidate {
+                hook: "tp_btf/sock_recv_length",
+                programs: &["read_done"],
+                lost_precision: Some(
+                    "stamped when the socket has given the datagram, about 0.1 µs before the \
+                     system call returns",
+                ),
+            },
+            Candidate {
+                hook: "tp_btf/sys_exit",
+                programs: &["read_returned"],
+                lost_precision: Some(
+                    "reads of the server's other sockets are stamped as well, and reads of \
+                     empty datagrams are not",
+                ),
+            },
+        ],
         without: None,
     },
     Stamp {
@@ -97,13 +112,76 @@ pub(crate) const STAMPS: [Stamp; 6] = [
 /// What gives each stamp of [`STAMPS`]; `None`: nothing does.
 pub(crate) type Choice = [Option<&'static Candidate>; STAMPS.len()];
 
-/// The best candidate of each stamp.
-pub(crate) fn best() -> Choice {
-    STAMPS.each_ref().map(|stamp| stamp.candidates.first())
+/// A trial that failed.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// What was being done.
+    pub(crate) phase: &'static str,
+    /// It failed for want of memory, which says nothing about the hook.
+    pub(crate) out_of_memory: bool,
+    /// The kernel's answer.
+    pub(crate) source: io::Error,
+}
+
+/// The stamp that cannot be had, its best hook, and why.
+pub(crate) type Failure = (&'static str, &'static str, Refusal);
+
+/// The best choice that `load` accepts, and what it made of it.
+///
+/// `load` is given programs to load and attach. Where every best hook works, as on
+/// most kernels, it is called once; else each candidate is tried alone first.
+pub(crate) fn choose<T>(
+    avoided: &[&str],
+    mut load: impl FnMut(&[&'static str]) -> Result<T, Refusal>,
+) -> Result<(T, Choice), Failure> {
+    let candidates = |stamp: &'static Stamp| {
+        let allowed = |candidate: &&Candidate| !avoided.contains(&candidate.hook);
+        stamp.candidates.iter().filter(allowed)
+    };
+    let best = STAMPS.each_ref().map(|stamp| candidates(stamp).next());
+    let complete = best
+        .iter()
+        .zip(&STAMPS)
+        .all(|(chosen, stamp)| chosen.is_some() || stamp.without.is_some());
+    if complete && let Ok(loaded) = load(&programs(&best)) {
+        return Ok((loaded, best));
+    }
+
+    let mut choice: Choice = [None; STAMPS.len()];
+    for (chosen, stamp) in choice.iter_mut().zip(&STAMPS) {
+        let mut best_refusal = None;
+        for candidate in candidates(stamp) {
+            match load(candidate.programs) {
+                Ok(_) => {
+                    *chosen = Some(candidate);
+                    break;
+                }
+                Err(refusal) if refusal.out_of_memory => {
+                    return Err((stamp.name, candidate.hook, refusal));
+                }
+                Err(refusal) => {
+                    best_refusal.get_or_insert((stamp.name, candidate.hook, refusal));
+                }
+            }
+        }
+        if chosen.is_none() && stamp.without.is_none() {
+            let avoided = || Refusal {
+                phase: "choosing",
+                out_of_memory: false,
+                source: io::Error::other("every hook for it is to be avoided"),
+            };
+            let hook = stamp.candidates[0].hook;
+            return Err(best_refusal.unwrap_or_else(|| (stamp.name, hook, avoided())));
+        }
+    }
+    let loaded = load(&programs(&choice));
+    // each of them was accepted alone: the first stands for all
+    let loaded = loaded.map_err(|refusal| (STAMPS[0].name, "all together", refusal))?;
+    Ok((loaded, choice))
 }
 
 /// The programs of a choice.
-pub(crate) fn programs(choice: &Choice) -> Vec<&'static str> {
+fn programs(choice: &Choice) -> Vec<&'static str> {
     choice
         .iter()
         .flatten()
@@ -126,4 +204,101 @@ pub(crate) fn describe(choice: &Choice) -> Vec<Hook> {
         }
     };
     STAMPS.iter().zip(choice).map(describe).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that refuses these programs.
+    fn kernel(
+        refused: &[&'static str],
+        loads: &mut usize,
+    ) -> impl FnMut(&[&'static str]) -> Result<Vec<&'static str>, Refusal> {
+        move |programs| {
+            *loads += 1;
+            match programs.iter().find(|program| refused.contains(program)) {
+                None => Ok(programs.to_vec()),
+                Some(_) => Err(Refusal {
+                    phase: "loading",
+                    out_of_memory: false,
+                    source: io::Error::from_raw_os_error(1),
+                }),
+            }
+        }
+    }
+
+    fn hook_of(choice: &Choice, stamp: &str) -> Hook {
+        let mut hooks = describe(choice).into_iter();
+        hooks.find(|hook| hook.stamp == stamp).unwrap()
+    }
+
+    #[test]
+    fn a_kernel_that_allows_everything_is_asked_once() {
+        let mut loads = 0;
+        let (loaded, choice) = choose(&[], kernel(&[], &mut loads)).unwrap();
+        assert_eq!(loads, 1);
+        assert_eq!(loaded, programs(&choice));
+        assert!(choice.iter().all(Option::is_some));
+        assert!(!loaded.contains(&"enqueued_late"), "{loaded:?}");
+    }
+
+    #[test]
+    fn a_refused_hook_is_replaced_by_the_next_one_alone() {
+        let mut loads = 0;
+        // Linux 6.1
+        let old = &["enqueued", "read_done"];
+        let (loaded, choice) = choose(&[], kernel(old, &mut loads)).unwrap();
+        let t2 = hook_of(&choice, "T2");
+        assert_eq!(t2.hook, "fexit/__udp_enqueue_schedule_skb");
+        assert!(t2.lost_precision.is_some());
+        assert_eq!(hook_of(&choice, "T4").hook, "tp_btf/sys_exit");
+        // what only the loser needed is not loaded
+        assert!(!loaded.contains(&"packet_received"), "{loaded:?}");
+    }
+
+    #[test]
+    fn a_stamp_that_can_be_missing_is_said_to_be() {
+        let mut loads = 0;
+        let refused = &["enqueued", "enqueued_late"];
+        let (_, choice) = choose(&[], kernel(refused, &mut loads)).unwrap();
+        let t2 = hook_of(&choice, "T2");
+        assert_eq!(t2.hook, "none");
+        assert!(t2.lost_precision.is_some());
+    }
+
+    #[test]
+    fn a_stamp_that_must_not_be_missing_is_an_error_with_its_best_hook() {
+        let mut loads = 0;
+        let refused = &["read_done", "read_returned"];
+        let (stamp, hook, refusal) = choose(&[], kernel(refused, &mut loads)).unwrap_err();
+        assert_eq!((stamp, hook), ("T4", "tp_btf/sock_recv_length"));
+        assert_eq!(refusal.phase, "loading");
+    }
+
+    #[test]
+    fn want_of_memory_is_not_blamed_on_a_hook() {
+        let mut loads = 0;
+        let broke = |_: &[&'static str]| -> Result<(), Refusal> {
+            loads += 1;
+            Err(Refusal {
+                phase: "loading",
+                out_of_memory: true,
+                source: io::ErrorKind::OutOfMemory.into(),
+            })
+        };
+        assert!(choose(&[], broke).unwrap_err().2.out_of_memory);
+        assert_eq!(loads, 2);
+    }
+
+    #[test]
+    fn avoided_hooks_are_not_even_tried() {
+        let mut loads = 0;
+        let avoided = &["tp_btf/sock_recv_length", "tp_btf/sk_data_ready"];
+        let (_, choice) = choose(avoided, kernel(&[], &mut loads)).unwrap();
+        assert_eq!(loads, 1);
+        assert_eq!(hook_of(&choice, "T4").hook, "tp_btf/sys_exit");
+        let (stamp, ..) = choose(&["tp_btf/netif_rx"], kernel(&[], &mut loads)).unwrap_err();
+        assert_eq!(stamp, "T1");
+    }
 }

@@ -13,7 +13,7 @@ use libbpf_rs::{
     ErrorKind, Link, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject, libbpf_sys,
 };
 
-use crate::hooks::{self, Candidate, Choice, STAMPS};
+use crate::hooks::{self, Choice, Refusal};
 use crate::{ProbeError, ProbeSpec};
 
 /// The compiled programs; libbpf reads the ELF structures where they lie.
@@ -67,8 +67,8 @@ struct Plan {
     cpus: usize,
 }
 
-/// Loads the programs that this kernel allows.
-pub(crate) fn load(spec: &ProbeSpec) -> Result<Loaded, ProbeError> {
+/// Loads the programs that this kernel allows, without the hooks in `avoided`.
+pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeError> {
     // libbpf prints the kernel's refusals on stderr, which belongs to the command
     libbpf_rs::set_print(None);
     check_privilege()?;
@@ -76,58 +76,24 @@ pub(crate) fn load(spec: &ProbeSpec) -> Result<Loaded, ProbeError> {
         return Err(ProbeError::NoBtf);
     }
     let plan = plan(spec)?;
-    let loaded = |object, choice| Loaded {
-        object,
-        choice,
-        cpus: plan.cpus,
-        slots_per_cpu: plan.config.slots,
-    };
-
-    let best = hooks::best();
-    if let Ok(object) = try_load(&plan, &hooks::programs(&best)) {
-        return Ok(loaded(object, best));
-    }
-    // one of them is refused: try each alone
-    let mut choice: Choice = [None; STAMPS.len()];
-    for (slot, stamp) in choice.iter_mut().zip(&STAMPS) {
-        let mut refusals = Vec::new();
-        for candidate in stamp.candidates {
-            match try_load(&plan, candidate.programs) {
-                Ok(_) => {
-                    *slot = Some(candidate);
-                    break;
-                }
-                Err(refusal) if refusal.is_out_of_memory() => return Err(plan.no_memory(refusal)),
-                Err(refusal) => refusals.push((candidate, refusal)),
-            }
-        }
-        if slot.is_none() && stamp.without.is_none() {
-            let (Candidate { hook, .. }, refusal) = refusals.swap_remove(0);
-            return Err(ProbeError::HookRefused {
-                stamp: stamp.name,
-                hook,
-                phase: refusal.phase,
-                source: refusal.source,
-            });
-        }
-    }
-    match try_load(&plan, &hooks::programs(&choice)) {
-        Ok(object) => Ok(loaded(object, choice)),
-        Err(refusal) if refusal.is_out_of_memory() => Err(plan.no_memory(refusal)),
-        Err(refusal) => Err(ProbeError::Kernel {
-            doing: "loading programs that it had accepted one by one",
+    match hooks::choose(avoided, |programs| try_load(&plan, programs)) {
+        Ok((object, choice)) => Ok(Loaded {
+            object,
+            choice,
+            cpus: plan.cpus,
+            slots_per_cpu: plan.config.slots,
+        }),
+        Err((_, _, refusal)) if refusal.out_of_memory => Err(ProbeError::OutOfMemory {
+            what: "the event rings",
+            bytes: plan.cpus as u64 * u64::from(plan.config.slots) * SLOT_BYTES as u64,
             source: refusal.source,
         }),
-    }
-}
-
-impl Plan {
-    fn no_memory(&self, refusal: Refusal) -> ProbeError {
-        ProbeError::OutOfMemory {
-            what: "the event rings",
-            bytes: self.cpus as u64 * u64::from(self.config.slots) * SLOT_BYTES as u64,
+        Err((stamp, hook, refusal)) => Err(ProbeError::HookRefused {
+            stamp,
+            hook,
+            phase: refusal.phase,
             source: refusal.source,
-        }
+        }),
     }
 }
 
@@ -237,24 +203,13 @@ pub(crate) fn attach(object: &Object) -> Result<Vec<Link>, libbpf_rs::Error> {
         .collect()
 }
 
-/// A trial that failed.
-struct Refusal {
-    phase: &'static str,
-    kind: ErrorKind,
-    source: io::Error,
-}
-
 impl Refusal {
     fn new(phase: &'static str, error: &libbpf_rs::Error) -> Self {
         Self {
             phase,
-            kind: error.kind(),
+            out_of_memory: matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::TooBig),
             source: as_io(error),
         }
-    }
-
-    fn is_out_of_memory(&self) -> bool {
-        matches!(self.kind, ErrorKind::OutOfMemory | ErrorKind::TooBig)
     }
 }
 
@@ -268,7 +223,7 @@ fn check_privilege() -> Result<(), ProbeError> {
     const CAP_SYS_ADMIN: u64 = 1 << 21;
     const CAP_PERFMON: u64 = 1 << 38;
     const CAP_BPF: u64 = 1 << 39;
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let effective = status
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))

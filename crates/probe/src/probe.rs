@@ -40,12 +40,21 @@ impl Probe {
     /// # Errors
     /// [`ProbeError`]: what is missing and what to do about it.
     pub fn load(spec: &ProbeSpec) -> Result<Self, ProbeError> {
+        Self::load_avoiding(spec, &[])
+    }
+
+    /// As [`Probe::load`], but as if the kernel refused these hooks (named as in
+    /// [`Probe::hooks`]): to compare hooks with each other.
+    ///
+    /// # Errors
+    /// [`ProbeError`]: what is missing and what to do about it.
+    pub fn load_avoiding(spec: &ProbeSpec, avoided: &[&str]) -> Result<Self, ProbeError> {
         let Loaded {
             object,
             choice,
             cpus,
             slots_per_cpu,
-        } = object::load(spec)?;
+        } = object::load(spec, avoided)?;
         let missing = || ProbeError::Kernel {
             doing: "looking up the event rings",
             source: std::io::ErrorKind::NotFound.into(),

@@ -200,4 +200,4 @@ impl<T> Drop for Mapping<T> {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;

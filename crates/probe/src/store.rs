@@ -15,8 +15,6 @@ pub(crate) struct Store {
     streams: Vec<Stream>,
     /// Empty chunks, touched already.
     free: Vec<Block>,
-    /// Chunks that had to be made while draining, because too few were reserved.
-    late_chunks: u64,
 }
 
 #[derive(Default)]
@@ -29,7 +27,6 @@ impl Store {
         Self {
             streams: (0..cpus).map(|_| Stream::default()).collect(),
             free: Vec::new(),
-            late_chunks: 0,
         }
     }
 
@@ -41,6 +38,11 @@ impl Store {
             .map(|events| events.div_ceil(CHUNK_EVENTS))
             .and_then(|chunks| chunks.checked_add(busy_cpus))
             .ok_or(io::ErrorKind::OutOfMemory)?;
+        // the kernel promises more than there is, and kills who asks for it
+        let missing = wanted.saturating_sub(self.free.len());
+        if missing.saturating_mul(BLOCK_BYTES) as u64 > available_memory()? {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         while self.free.len() < wanted {
             self.free.push(Block::new()?);
         }
@@ -59,10 +61,8 @@ impl Store {
         if stream.blocks.last().is_none_or(Block::is_full) {
             let block = match self.free.pop() {
                 Some(block) => block,
-                None => {
-                    self.late_chunks += 1;
-                    Block::new().ok()?
-                }
+                // more events than were reserved: late is better than lost
+                None => Block::new().ok()?,
             };
             stream.blocks.push(block);
         }
@@ -79,7 +79,6 @@ impl Store {
                 self.free.push(block);
             }
         }
-        self.late_chunks = 0;
     }
 
     /// The streams of the CPUs that have events; gives unused memory back.
@@ -94,6 +93,17 @@ impl Store {
             })
             .collect()
     }
+}
+
+/// Bytes that can be had without swapping.
+fn available_memory() -> io::Result<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo")?;
+    let available = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
+        .ok_or(io::ErrorKind::InvalidData)?;
+    Ok(available.saturating_mul(1024))
 }
 
 /// The end of one CPU's stream, with room for at least one event.
@@ -290,17 +300,28 @@ mod tests {
             for i in 0..events {
                 push(&mut store, (i % 2) as usize, event(i, 0));
             }
-            assert_eq!(store.late_chunks, 0);
+            // 2 chunks are full and 1 is begun, of the 5 reserved
+            assert_eq!(store.free.len(), 2);
             store.clear();
+            assert_eq!(store.free.len(), 5);
         }
         assert!(store.into_streams().is_empty());
+    }
+
+    #[test]
+    fn more_than_there_is_is_refused_and_not_tried() {
+        let mut store = Store::new(1);
+        for events in [available_memory().unwrap() / 8, u64::MAX] {
+            let error = store.reserve(events, 1).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+        }
+        assert!(store.free.is_empty());
     }
 
     #[test]
     fn without_a_reservation_events_are_kept_all_the_same() {
         let mut store = Store::new(1);
         push(&mut store, 0, event(1, 0));
-        assert_eq!(store.late_chunks, 1);
         assert_eq!(times(&store.into_streams())[0].len(), 1);
     }
 }

@@ -19,6 +19,14 @@ impl Probe {
         Err(ProbeError::NotBuilt)
     }
 
+    /// Always fails.
+    ///
+    /// # Errors
+    /// [`ProbeError::NotBuilt`].
+    pub fn load_avoiding(_spec: &ProbeSpec, _avoided: &[&str]) -> Result<Self, ProbeError> {
+        Err(ProbeError::NotBuilt)
+    }
+
     pub fn hooks(&self) -> Vec<Hook> {
         match *self {}
     }
@@ -57,5 +65,26 @@ impl Probe {
 
     pub fn finish(self) -> Result<Recording, ProbeError> {
         match self {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loading_says_what_was_left_out() {
+        let spec = ProbeSpec {
+            device: crate::DeviceId {
+                ifindex: 1,
+                netns_inode: 1,
+            },
+            server_port: 1,
+            server_tgid: 1,
+            server_cpus: Vec::new(),
+            ring_bytes_per_cpu: 0,
+        };
+        let error = Probe::load(&spec).unwrap_err();
+        assert!(error.to_string().contains("feature `bpf`"), "{error}");
     }
 }

@@ -127,6 +127,54 @@ fn assert_complete(recording: Recording, testbed: &Testbed, ids: &[u16]) {
     );
 }
 
+#[test]
+fn other_hooks_give_the_same_stamps() {
+    let Some(_alone) = live("other_hooks_give_the_same_stamps") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let mut probe = Probe::load_avoiding(&testbed.spec, &["tp_btf/sock_recv_length"])
+        .expect("this kernel lets the probe load");
+    let hooks = probe.hooks();
+    let t4 = hooks.iter().find(|hook| hook.stamp == "T4");
+    assert_eq!(t4.expect("T4 has a hook").hook, "tp_btf/sys_exit");
+    probe.attach().expect("the hooks are there");
+    let ids: Vec<u16> = (0..500).collect();
+    for id in &ids {
+        testbed.round_trip(&id.to_be_bytes());
+    }
+    let recording = probe.finish().expect("the counters can be read");
+    assert_complete(recording, &testbed, &ids);
+}
+
+#[test]
+fn without_a_hook_for_t2_the_other_stamps_are_there() {
+    let Some(_alone) = live("without_a_hook_for_t2_the_other_stamps_are_there") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let avoided = ["tp_btf/sk_data_ready", "fexit/__udp_enqueue_schedule_skb"];
+    let mut probe =
+        Probe::load_avoiding(&testbed.spec, &avoided).expect("this kernel lets the probe load");
+    let hooks = probe.hooks();
+    let t2 = hooks
+        .iter()
+        .find(|hook| hook.stamp == "T2")
+        .expect("listed");
+    assert_eq!(t2.hook, "none");
+    assert!(t2.lost_precision.is_some());
+    probe.attach().expect("the hooks are there");
+    for id in 0..100_u16 {
+        testbed.round_trip(&id.to_be_bytes());
+    }
+    let recording = probe.finish().expect("the counters can be read");
+    let events: Vec<Event> = recording.into_events().collect();
+    let count = |wanted: fn(&EventKind) -> bool| events.iter().filter(|e| wanted(&e.kind)).count();
+    assert_eq!(count(|k| matches!(k, EventKind::PacketIn { .. })), 100);
+    assert_eq!(count(|k| matches!(k, EventKind::Enqueued { .. })), 0);
+    assert_eq!(count(|k| matches!(k, EventKind::PacketOut { .. })), 100);
+}
+
 fn load(spec: &ProbeSpec) -> Probe {
     let mut probe = Probe::load(spec).expect("this kernel lets the probe load");
     probe.reserve(100_000).expect("there is memory");
@@ -425,4 +473,20 @@ fn the_client_may_drain_from_another_thread() {
     assert!(drained > 0);
     let recording = probe.finish().expect("the counters can be read");
     assert_complete(recording, &testbed, &ids);
+}
+
+#[test]
+fn without_privilege_it_says_so() {
+    let Some(_alone) = live("without_privilege_it_says_so") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let nobody = || {
+        let nobody = rustix::fs::Uid::from_raw(65_534);
+        // of this thread only
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root can");
+        Probe::load(&testbed.spec)
+    };
+    let result = std::thread::scope(|scope| scope.spawn(nobody).join().expect("no panic"));
+    assert!(matches!(result, Err(ProbeError::NoPrivilege)), "{result:?}");
 }

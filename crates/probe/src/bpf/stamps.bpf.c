@@ -10,6 +10,7 @@
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 
 #ifndef __TARGET_ARCH_x86
@@ -20,6 +21,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define ETH_P_IP 0x0800
 #define IPPROTO_UDP 17
+#define MSG_PEEK 2
 #define IP_OFFSET 0x1fff /* fragment offset bits of iphdr.frag_off */
 
 /* kinds of events, as in taillab_model::PackedEvent */
@@ -140,28 +142,57 @@ static __always_inline u32 packet_id(const struct sk_buff *skb)
 	return ((u64)skb - (u64)&config) >> 6;
 }
 
-struct udp_packet {
-	/* IPv4 */
-	u8 version_ihl;
-	u8 tos;
-	__be16 total_length;
+/*
+ * Reads header bytes in place where the kernel has this kfunc (Linux 6.2): it is no
+ * call but a change of type, and saves 40 ns against bpf_probe_read_kernel.
+ */
+extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym __weak;
+
+/* any kernel type that begins with four 16-bit numbers serves to read these */
+#define IN_PLACE(at) \
+	((const struct udphdr *)bpf_rdonly_cast(at, bpf_core_type_id_kernel(struct udphdr)))
+
+#define IP_BYTES 20
+#define UDP_BYTES 8
+
+/* of an IPv4 header, each word as it lies in memory */
+struct ip_words {
+	u16 version_ihl_tos;
+	u16 total_length;
 	u16 identification;
-	__be16 fragment;
-	u8 ttl;
-	u8 protocol;
-	u16 header_checksum;
-	u32 source_address;
-	u32 destination_address;
-	/* UDP */
-	__be16 source;
-	__be16 destination;
-	__be16 length;
-	u16 checksum;
-	/* the protocol's request id, and two bytes that make it a whole number of words */
-	u8 id[4];
+	u16 fragment;
+	u16 ttl_protocol;
 };
 
-#define HEADERS 28
+/* a UDP header and the first two bytes of its payload */
+struct udp_words {
+	u16 source;
+	u16 destination;
+	u16 length;
+	u16 checksum;
+	u16 id;
+};
+
+static __always_inline bool read_ip(const unsigned char *ip, struct ip_words *words)
+{
+	if (!bpf_ksym_exists(bpf_rdonly_cast))
+		return !bpf_probe_read_kernel(words, sizeof(*words), ip);
+	words->version_ihl_tos = IN_PLACE(ip)->source;
+	words->fragment = IN_PLACE(ip)->check;
+	words->ttl_protocol = IN_PLACE(ip + 8)->source;
+	return true;
+}
+
+static __always_inline bool read_udp(const unsigned char *udp, struct udp_words *words)
+{
+	if (!bpf_ksym_exists(bpf_rdonly_cast))
+		return !bpf_probe_read_kernel(words, sizeof(*words), udp);
+	words->source = IN_PLACE(udp)->source;
+	words->destination = IN_PLACE(udp)->dest;
+	words->length = IN_PLACE(udp)->len;
+	words->id = IN_PLACE(udp + UDP_BYTES)->source;
+	return true;
+}
 
 enum verdict {
 	OTHER,
@@ -177,40 +208,34 @@ enum verdict {
 static __always_inline enum verdict read_key(const unsigned char *ip, u32 linear, bool incoming,
 					     u32 *key)
 {
-	struct udp_packet p;
-	u32 options, payload, id = 0;
+	u32 header, payload, id;
+	struct udp_words udp;
+	struct ip_words words;
 	u16 ours, theirs;
 
-	if (linear < HEADERS)
+	if (linear < IP_BYTES || !read_ip(ip, &words))
 		return UNREADABLE;
-	/*
-	 * May read up to four bytes past the linear part: they are mapped (the
-	 * skb's shared info follows it) and not used.
-	 */
-	if (bpf_probe_read_kernel(&p, sizeof(p), ip))
-		return UNREADABLE;
-	if (p.protocol != IPPROTO_UDP || p.fragment & bpf_htons(IP_OFFSET))
+	if (words.ttl_protocol >> 8 != IPPROTO_UDP || words.fragment & bpf_htons(IP_OFFSET))
 		return OTHER;
-	options = (p.version_ihl & 0xf) * 4 - 20;
-	if (options) {
-		if (options > 40 || linear < HEADERS + options)
-			return UNREADABLE;
-		if (bpf_probe_read_kernel(&p.source, 12, ip + 20 + options))
-			return UNREADABLE;
-	}
-	ours = incoming ? p.destination : p.source;
-	theirs = incoming ? p.source : p.destination;
+	header = (words.version_ihl_tos & 0xf) * 4;
+	/*
+	 * The id of a payload that ends here is read all the same and not used: what
+	 * follows the linear part (the skb's shared info) is mapped.
+	 */
+	if (header < IP_BYTES || linear < header + UDP_BYTES || !read_udp(ip + header, &udp))
+		return UNREADABLE;
+	ours = incoming ? udp.destination : udp.source;
+	theirs = incoming ? udp.source : udp.destination;
 	if (bpf_ntohs(ours) != config.port)
 		return OTHER;
-	if (bpf_ntohs(p.length) < 8)
-		return OTHER;
-	payload = bpf_ntohs(p.length) - 8;
-	if (payload >= 2 && linear >= HEADERS + options + 2)
-		id = p.id[0] << 8 | p.id[1];
-	else if (payload >= 2)
+	payload = bpf_ntohs(udp.length) - UDP_BYTES;
+	if (payload > 2)
+		payload = 2;
+	if (linear < header + UDP_BYTES + payload)
 		return UNREADABLE;
-	else if (payload == 1 && linear >= HEADERS + options + 1)
-		id = p.id[0] << 8;
+	id = bpf_ntohs(udp.id);
+	if (payload < 2)
+		id = payload ? id & 0xff00 : 0;
 	*key = (u32)bpf_ntohs(theirs) << 16 | id;
 	return OURS;
 }
@@ -299,18 +324,6 @@ int BPF_PROG(enqueued_late, struct sock *sk, struct sk_buff *skb, int ret)
 	return 0;
 }
 
-/*
- * System calls of x86-64 that read or write datagrams. read and write are left out:
- * they also serve eventfds and pipes, and a server that answers many clients from
- * one socket needs the address that only these calls give and take.
- */
-#define NR_SENDTO 44
-#define NR_RECVFROM 45
-#define NR_SENDMSG 46
-#define NR_RECVMSG 47
-#define NR_RECVMMSG 299
-#define NR_SENDMMSG 307
-
 static __always_inline void emit_for_server(u64 kind, u32 b)
 {
 	u64 pid_tgid = bpf_get_current_pid_tgid();
@@ -325,7 +338,32 @@ static __always_inline void emit_for_server(u64 kind, u32 b)
 		emit(cpu, ring, bpf_ktime_get_ns(), kind, (u32)pid_tgid, b);
 }
 
-/* T4: the server's read returns to user space with something */
+/*
+ * T4: a socket of the server has given a datagram, here one of no bytes included.
+ * Unlike sys_exit it costs nothing in the server's other system calls and knows the
+ * socket; a call for many messages has one event for each.
+ */
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(read_done, struct sock *sk, int ret, int flags)
+{
+	if (ret >= 0 && !(flags & MSG_PEEK) && is_servers(sk))
+		emit_for_server(READ_RETURNED, ret);
+	return 0;
+}
+
+/*
+ * System calls of x86-64 that read or write datagrams. read and write are left out:
+ * they also serve eventfds and pipes, and a server that answers many clients from
+ * one socket needs the address that only these calls give and take.
+ */
+#define NR_SENDTO 44
+#define NR_RECVFROM 45
+#define NR_SENDMSG 46
+#define NR_RECVMSG 47
+#define NR_RECVMMSG 299
+#define NR_SENDMMSG 307
+
+/* T4 where sock_recv_length does not exist (before Linux 6.3) */
 SEC("tp_btf/sys_exit")
 int BPF_PROG(read_returned, struct pt_regs *regs, long ret)
 {

@@ -73,6 +73,13 @@ struct sk_buff {
 	unsigned char *data;
 };
 
+struct udphdr {
+	__be16 source;
+	__be16 dest;
+	__be16 len;
+	__sum16 check;
+};
+
 struct sock_common {
 	__u16 skc_num;
 	possible_net_t skc_net;
