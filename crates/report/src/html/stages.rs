@@ -8,7 +8,7 @@ use crate::figures::{self, count, micros, micros_f64, percent};
 use crate::latency::{self, Cell};
 
 /// Segments narrower than this have no room for their share as text.
-const ROOM_FOR_TEXT: f64 = 0.09;
+const ROOM_FOR_TEXT: f64 = 0.12;
 
 pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
     put!(
@@ -86,7 +86,7 @@ fn put_bars(page: &mut Markup, summary: &RunSummary) {
     put!(
         page,
         "</div>\n<figcaption>Mean stages of the complete requests around each percentile of the \
-         sojourn, as shares of it; the figure at the right is their mean sojourn.</figcaption>\n\
+         sojourn, as shares of it; the figure beside each bar is their mean sojourn.</figcaption>\n\
          </figure>\n"
     );
 }
