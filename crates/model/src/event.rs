@@ -61,7 +61,7 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// Identity of a kernel packet buffer: bits 6 to 37 of its address.
+/// Identity of a kernel packet buffer: bits 6 to 37 of its distance from a fixed address.
 ///
 /// Buffers are at least 64-byte aligned, so two live buffers within 256 GiB of
 /// each other differ. Addresses are reused as soon as a buffer is freed: an id

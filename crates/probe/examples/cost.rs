@@ -19,6 +19,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(n) => n.parse()?,
         None => 50_000,
     };
+    // client and server on one CPU: a round trip is the CPU time of both, and no
+    // interprocessor interrupt hides the probe
+    let mut cpu = rustix::thread::CpuSet::new();
+    cpu.set(0);
+    rustix::thread::sched_setaffinity(None, &cpu)?;
     let testbed = Testbed::veth();
     let mut probe = Probe::load(&testbed.spec)?;
     probe.reserve(u64::from(requests) * 16)?;
