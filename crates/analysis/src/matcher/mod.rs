@@ -6,14 +6,14 @@
 //! - **T1** `PacketIn` opens a request.
 //! - **T2** `Enqueued` belongs to the latest `PacketIn` with that packet id: buffers are
 //!   recycled at once, so an id names a packet only until its next use.
-//! - **T6** `PacketOut` names its request by key; see [`open`] for keys that are used again.
+//! - **T6** `PacketOut` names its request by key; see `open.rs` for keys that are used again.
 //! - **T4, T5** are the last `ReadReturned` and `WriteCalled` of the thread before its T6,
 //!   adjacent in the thread's own sequence: each T6 uses them up.
 //! - **T3** is the moment from which the reading thread could serve the request:
 //!   max(T2, the thread's last switch onto a core before T4, its previous T6). Until its
 //!   previous T6 the thread was busy with an earlier request, and waiting for that is
 //!   queueing, so it belongs to T2–T3. A thread that is preempted in its own read gets
-//!   T3 after the preemption: that wait is for the core too. See [`threads`] for when
+//!   T3 after the preemption: that wait is for the core too. See `threads.rs` for when
 //!   T3 cannot be known; it is then left out and never guessed.
 //!
 //! A missing middle stamp never drops a request: T1 and T6 suffice. A response that more

@@ -18,7 +18,7 @@ pub fn distribution_of(series: &[Nanos]) -> Distribution {
     distribution_and_sorted(series).0
 }
 
-/// [`distribution_of`], and the sorted sample for who needs it too (for [`ccdf`]).
+/// [`distribution_of`], and the sorted sample for who needs it too (for [`ccdf()`]).
 pub fn distribution_and_sorted(series: &[Nanos]) -> (Distribution, Vec<Nanos>) {
     let mut sorted = series.to_vec();
     sorted.sort_unstable();
