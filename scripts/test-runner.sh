@@ -4,7 +4,7 @@
 set -euo pipefail
 binary=$1; shift
 case $(basename "$binary") in
-  live_*)
+  live_* | live-*)
     exec "$(dirname "$0")/as-root.sh" "runs the live tests of $(basename "$binary")" \
       "$binary" --test-threads=1 --nocapture "$@" ;;
   *) exec "$binary" "$@" ;;

@@ -8,6 +8,7 @@ use crate::journal::JournalError;
 use crate::netns::NetnsError;
 use crate::programs::MissingProgram;
 use crate::server::ServerError;
+use crate::socket_buffers::SocketBufferError;
 use crate::testbed::TestbedError;
 use crate::user::UnknownUser;
 use crate::veth::VethError;
@@ -43,6 +44,8 @@ pub enum HostError {
     Netns(#[from] NetnsError),
     /// The server.
     Server(#[from] ServerError),
+    /// The server's sockets.
+    SocketBuffer(#[from] SocketBufferError),
     /// The testbed.
     Testbed(#[from] TestbedError),
     /// The server's user.

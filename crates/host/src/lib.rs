@@ -18,6 +18,7 @@ pub mod process;
 pub mod programs;
 mod roots;
 pub mod server;
+pub mod socket_buffers;
 mod sysfs;
 mod tail;
 pub mod testbed;

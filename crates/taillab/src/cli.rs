@@ -190,6 +190,15 @@ pub struct Settings {
         help_heading = "Server and testbed"
     )]
     port: Option<u16>,
+    /// Receive buffer of the server's socket, so that a stall drops no request; 0 leaves the
+    /// server's own [default: 8388608]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "TAILLAB_RECEIVE_BUFFER",
+        help_heading = "Server and testbed"
+    )]
+    receive_buffer: Option<u32>,
     /// User that the server runs as [default: nobody]
     #[arg(
         long,
@@ -305,6 +314,10 @@ impl Settings {
             ("server.cpus", self.server_cpus.map(text)),
             ("server.threads", whole(self.threads.map(Into::into))),
             ("server.port", whole(self.port.map(Into::into))),
+            (
+                "server.receive_buffer_bytes",
+                whole(self.receive_buffer.map(Into::into)),
+            ),
             ("server.user", self.server_user.map(text)),
             ("server.program", self.server_program.map(text)),
             ("server.args", server_args),

@@ -48,6 +48,9 @@ pub struct Server {
     pub threads: u32,
     /// UDP port.
     pub port: u16,
+    /// Receive buffer of its socket, so that a stall of some milliseconds drops no request;
+    /// 0 leaves the server's own.
+    pub receive_buffer_bytes: u32,
 }
 
 /// Servers that `taillab run` knows.
@@ -168,6 +171,7 @@ impl Experiment {
                 cpus: "0".to_owned(),
                 threads: 1,
                 port: 11_211,
+                receive_buffer_bytes: 8 << 20,
             },
             client: Client {
                 cpu: 1,
@@ -284,6 +288,10 @@ impl Experiment {
             (
                 self.server.port > 0,
                 "server.port must not be 0: the probe has to know it".to_owned(),
+            ),
+            (
+                self.server.receive_buffer_bytes <= 1 << 30,
+                "server.receive_buffer_bytes must be at most 1 GiB".to_owned(),
             ),
             (
                 (1..=1024).contains(&self.client.connections),

@@ -12,7 +12,10 @@ use std::time::Duration;
 use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::{Hazard, Interrupt, JournalFolder, Roots};
 use taillab_load::StopReason;
+use taillab_model::summary::Hook;
 
+use self::calibrate::Calibrated;
+use self::measure::Recorded;
 use self::result::Context;
 use self::rig::Rig;
 use self::rundir::RunDir;
@@ -57,21 +60,18 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         server_program: Some(&experiment.server.program),
         observe: OBSERVE,
     });
-    rig.step_aside()?;
-    say.step("loading the probe");
-    let mut probe = rig.load_probe(&experiment)?;
-    let hooks = probe.hooks();
-    say.step("storing the keys");
-    let mut client = rig.prefill(&experiment)?;
-    say.step("calibrating");
-    let calibrated = calibrate::calibrate(&mut rig, &mut client, &mut probe, &experiment)?;
-    let rate_per_s = measure::rate(&experiment, calibrated.service_time);
-    say.step(&format!("measuring at {rate_per_s:.0} requests per second"));
-    let recorded = measure::measure(&mut rig, &mut client, probe, &experiment, rate_per_s)?;
-    let stopped = recorded.load.stopped;
+    let session = take_measurements(&mut rig, &experiment, say);
     let server_failure = rig.server_failure();
     let hazards = rig.hazards();
-    rig.take_down()?;
+    // The machine is put back before anything is said about what went wrong.
+    let torn_down = rig.take_down();
+    let Session {
+        calibrated,
+        hooks,
+        recorded,
+    } = session?;
+    torn_down?;
+    let stopped = recorded.load.stopped;
 
     let context = Context {
         experiment: &experiment,
@@ -128,6 +128,33 @@ fn in_words(hazard: Hazard) -> String {
         Some(remedy) => format!("{}; {remedy}", hazard.text),
         None => hazard.text,
     }
+}
+
+/// What was measured.
+struct Session {
+    calibrated: Calibrated,
+    hooks: Vec<Hook>,
+    recorded: Recorded,
+}
+
+/// Everything that needs the server: the keys, the peak, the load.
+fn take_measurements(rig: &mut Rig, experiment: &Experiment, say: Say) -> Result<Session, Failure> {
+    rig.step_aside()?;
+    say.step("loading the probe");
+    let mut probe = rig.load_probe(experiment)?;
+    let hooks = probe.hooks();
+    say.step("storing the keys");
+    let mut client = rig.prefill(experiment)?;
+    say.step("calibrating");
+    let calibrated = calibrate::calibrate(rig, &mut client, &mut probe, experiment)?;
+    let rate_per_s = measure::rate(experiment, calibrated.service_time);
+    say.step(&format!("measuring at {rate_per_s:.0} requests per second"));
+    let recorded = measure::measure(rig, &mut client, probe, experiment, rate_per_s)?;
+    Ok(Session {
+        calibrated,
+        hooks,
+        recorded,
+    })
 }
 
 /// Remarks on stderr.

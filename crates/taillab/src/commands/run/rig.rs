@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use taillab_host::socket_buffers::set_receive_buffers;
 use taillab_host::{
     CpuSet, Hazard, Interrupt, Journal, JournalFolder, Placement, Roots, ServerProcess, ServerSpec,
     Testbed, TestbedSpec, User, cpus, server,
@@ -55,49 +56,24 @@ impl Rig {
         let roots = Roots::default();
         let placement = place(experiment, &roots)?;
         let mut journal = JournalFolder::of_this_user().begin(&roots).map_err(host)?;
-        let testbed = match experiment.testbed.kind {
-            TestbedKind::Veth => Testbed::veth(&TestbedSpec {
-                placement: placement.clone(),
+        match start_server(experiment, &roots, &placement, &mut journal) {
+            Ok((server, testbed, address)) => Ok(Self {
+                server,
+                testbed,
+                journal,
+                placement,
+                roots,
+                progress,
+                interrupt,
+                server_gone: Arc::default(),
+                address,
             }),
-            TestbedKind::Loopback => Testbed::loopback(),
+            Err(failure) => {
+                // What was made is gone with its owners; only the journal is left.
+                journal.finish().map_err(host)?;
+                Err(failure)
+            }
         }
-        .map_err(host)?;
-        let address = SocketAddr::new(testbed.server_address(), experiment.server.port);
-        testbed
-            .run_at_server(|| server::ensure_udp_port_free(address))
-            .map_err(host)?
-            .map_err(host)?;
-        let mark = journal
-            .plan_server(experiment.server.kind.name())
-            .map_err(host)?;
-        let spec = ServerSpec {
-            program: experiment.server.program.clone(),
-            args: memcached_args(experiment, testbed.server_address()),
-            env: vec![mark],
-            namespace: testbed.server_namespace(),
-            cpus: placement.server.clone(),
-            user: Some(User::find(&roots, &experiment.server.user).map_err(host)?),
-        };
-        let mut server = ServerProcess::spawn(&spec).map_err(host)?;
-        journal.server_started(&roots, server.pid()).map_err(host)?;
-        server
-            .wait_ready(READY_WITHIN, || {
-                testbed
-                    .run_at_client(|| answers(address))
-                    .unwrap_or_default()
-            })
-            .map_err(host)?;
-        Ok(Self {
-            server,
-            testbed,
-            journal,
-            placement,
-            roots,
-            progress,
-            interrupt,
-            server_gone: Arc::default(),
-            address,
-        })
     }
 
     /// Keeps the calling thread off the server's CPUs from now on.
@@ -237,6 +213,52 @@ impl Rig {
         let finished = self.journal.finish().map_err(host);
         stopped.map(drop).and(removed).and(finished)
     }
+}
+
+/// Makes the testbed and starts the server in it.
+fn start_server(
+    experiment: &Experiment,
+    roots: &Roots,
+    placement: &Placement,
+    journal: &mut Journal,
+) -> Result<(ServerProcess, Testbed, SocketAddr), Failure> {
+    let testbed = match experiment.testbed.kind {
+        TestbedKind::Veth => Testbed::veth(&TestbedSpec {
+            placement: placement.clone(),
+        }),
+        TestbedKind::Loopback => Testbed::loopback(),
+    }
+    .map_err(host)?;
+    let address = SocketAddr::new(testbed.server_address(), experiment.server.port);
+    testbed
+        .run_at_server(|| server::ensure_udp_port_free(address))
+        .map_err(host)?
+        .map_err(host)?;
+    let mark = journal
+        .plan_server(experiment.server.kind.name())
+        .map_err(host)?;
+    let spec = ServerSpec {
+        program: experiment.server.program.clone(),
+        args: memcached_args(experiment, testbed.server_address()),
+        env: vec![mark],
+        namespace: testbed.server_namespace(),
+        cpus: placement.server.clone(),
+        user: Some(User::find(roots, &experiment.server.user).map_err(host)?),
+    };
+    let mut server = ServerProcess::spawn(&spec).map_err(host)?;
+    journal.server_started(roots, server.pid()).map_err(host)?;
+    server
+        .wait_ready(READY_WITHIN, || {
+            testbed
+                .run_at_client(|| answers(address))
+                .unwrap_or_default()
+        })
+        .map_err(host)?;
+    if experiment.server.receive_buffer_bytes > 0 {
+        set_receive_buffers(roots, server.pid(), experiment.server.receive_buffer_bytes)
+            .map_err(host)?;
+    }
+    Ok((server, testbed, address))
 }
 
 /// The CPUs of both sides, as asked for.

@@ -1,0 +1,26 @@
+//! Receive buffers of another process's sockets, for real: needs root.
+
+mod common;
+
+use std::net::UdpSocket;
+
+use rustix::net::sockopt;
+use taillab_host::{Roots, socket_buffers::set_receive_buffers};
+
+#[test]
+fn a_datagram_socket_gets_the_buffer_and_a_stream_socket_does_not() {
+    if !common::live("a_datagram_socket_gets_the_buffer_and_a_stream_socket_does_not") {
+        return;
+    }
+    let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let stream = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let before = sockopt::socket_recv_buffer_size(&stream).unwrap();
+    let bytes = 3 << 20;
+    let effective = set_receive_buffers(&Roots::default(), std::process::id(), bytes).unwrap();
+    assert_eq!(effective, 2 * bytes as usize);
+    assert_eq!(
+        sockopt::socket_recv_buffer_size(&datagrams).unwrap(),
+        effective
+    );
+    assert_eq!(sockopt::socket_recv_buffer_size(&stream).unwrap(), before);
+}
