@@ -63,6 +63,8 @@ impl Browser {
                 "--hide-scrollbars",
             ])
             .arg(format!("--user-data-dir={}", profile.path().display()))
+            // its sockets go with the profile
+            .env("TMPDIR", profile.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -232,7 +234,15 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // its children go with it; an error means that it has ended already
+        // asked to close, its processes end in order and write to the profile no more;
+        // a browser that does not answer is killed. Nothing here may panic.
+        let _ = self
+            .commands
+            .write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline && matches!(self.process.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_millis(20));
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
