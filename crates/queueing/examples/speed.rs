@@ -1,5 +1,5 @@
 //! Requests per second of each kernel on one core, quickly: `cargo run --release -p
-//! taillab-queueing --example speed [millions of requests]`.
+//! taillab-queueing --example speed [millions of requests [discipline]]`.
 #![allow(clippy::unwrap_used)]
 
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -16,7 +16,13 @@ fn main() {
         .nth(1)
         .map_or(50, |text| text.parse().expect("millions of requests"));
     let requests = millions * 1_000_000;
-    for isa in Isa::available() {
+    let wanted = std::env::args().nth(2).unwrap_or_default();
+    // all instruction sets when everything is asked for, else the best
+    let mut sets = Isa::available();
+    if !wanted.is_empty() {
+        sets.drain(..sets.len() - 1);
+    }
+    for isa in sets {
         println!("{}", isa.name());
         for (service, workers, discipline) in [
             ("deterministic:50us", 1, "fifo"),
@@ -46,6 +52,9 @@ fn main() {
             ("exponential:50us", 4, "time-sliced:quantum=20us,switch=0"),
             ("exponential:50us", 4, "priority:0.1,background,service=exponential:50us"),
         ] {
+            if !discipline.starts_with(&wanted) {
+                continue;
+            }
             let simulation = Simulation {
                 stop: Stop::Requests(requests),
                 threads: NonZeroUsize::new(1),
@@ -61,6 +70,9 @@ fn main() {
             let speed = outcome.engine.requests_per_second() / 1e6;
             println!("{speed:6.0} M/s  {service} x{workers} {discipline}  ({})", outcome.engine.kernel);
         }
+    }
+    if !wanted.is_empty() && wanted != "trace" {
+        return;
     }
     println!("recorded trace in memory, {}", Isa::detect().name());
     let trace = ArrivalProcess::Poisson

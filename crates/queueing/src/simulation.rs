@@ -37,7 +37,8 @@ pub struct Simulation {
     pub unavailable: Vec<Unavailable>,
     /// When to stop.
     pub stop: Stop,
-    /// What is discarded at the start of each replication.
+    /// What is discarded at the start of each replication. To compare disciplines on
+    /// the same requests, give all of them the longest of their warm-ups.
     pub warm_up: WarmUp,
     /// The seed of every random choice.
     pub seed: u64,

@@ -224,12 +224,22 @@ proptest! {
         for (g, w) in sorted(got).iter().zip(&want) {
             prop_assert!((g.0 - w.0).abs() < 1e-6, "{:?} instead of {:?}", g, w);
         }
+        // so many at once that the sorted list overflows into the heap
+        let crowd: Vec<(u32, u32)> = (0..400_u32).map(|i| (u32::from(i > 200) * 3, 1 + i * 7919 % 997)).collect();
+        let want = sorted(shared(&crowd, workers));
+        let got = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, false).kernel::<1>(0), &crowd, rows);
+        for (g, w) in sorted(got).iter().zip(&want) {
+            prop_assert!((g.0 - w.0).abs() < 1e-4, "{:?} instead of {:?}", g, w);
+        }
         let load = constant(&load, 21);
         let fast = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, true).kernel::<1>(0), &load, rows);
         let general = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, false).kernel::<1>(0), &load, rows);
-        for (f, g) in sorted(fast).iter().zip(&sorted(general)) {
+        for (f, g) in sorted(fast.clone()).iter().zip(&sorted(general)) {
             prop_assert!((f.0 - g.0).abs() < 1e-6, "{:?} instead of {:?}", f, g);
         }
+        let lanes = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, true).kernel::<8>(0), &load, rows);
+        let eightfold: Vec<_> = sorted(fast).iter().flat_map(|p| [*p; 8]).collect();
+        prop_assert_eq!(sorted(lanes), eightfold);
     }
 
     /// Slow and absent workers under FIFO: against the recursion with one of each.

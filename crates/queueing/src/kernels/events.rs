@@ -136,7 +136,7 @@ impl EventQueue {
                 Some(connections[index_below(choice, connections.len() as u64) as usize] as usize)
             }
             Discipline::JoinShortestQueue => {
-                Some(shortest(n, choice, |k| self.workers[k].present(at)))
+                Some(shortest(self.workers.iter_mut().map(|w| w.present(at)), choice))
             }
             Discipline::PowerOfD { d } if (d as usize) < n => {
                 let mut left: Vec<usize> = (0..n).collect();
@@ -147,11 +147,11 @@ impl EventQueue {
                     bits = stretch(bits);
                 }
                 drawn.sort_unstable();
-                let i = shortest(drawn.len(), bits, |i| self.workers[drawn[i]].present(at));
-                Some(drawn[i])
+                let lengths: Vec<_> = drawn.iter().map(|k| self.workers[*k].present(at)).collect();
+                Some(drawn[shortest(lengths.into_iter(), bits)])
             }
             Discipline::PowerOfD { .. } => {
-                Some(shortest(n, choice, |k| self.workers[k].present(at)))
+                Some(shortest(self.workers.iter_mut().map(|w| w.present(at)), choice))
             }
             _ => None,
         }

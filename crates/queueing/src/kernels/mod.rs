@@ -12,6 +12,7 @@ mod kiefer_wolfowitz;
 mod matching;
 mod per_lane;
 mod priority;
+mod ring;
 mod round_robin;
 mod sharing;
 mod shortest_queue;
@@ -51,6 +52,7 @@ impl Finished {
         self.services.clear();
     }
 
+    #[inline(always)]
     fn push(&mut self, wait: f64, service: f64) {
         self.waits.push(wait);
         self.services.push(service);
@@ -145,7 +147,7 @@ impl Queue<'_> {
             )),
             Discipline::WorkStealing { .. } => self.events(first, choices),
             Discipline::ProcessorSharing if self.constant_service => Box::new(PerLane::new(
-                std::array::from_fn(|_| sharing::Sharing::in_order_of_arrival(self.workers)),
+                std::array::from_fn(|_| sharing::Sharing::in_turn(self.workers)),
                 None,
             )),
             Discipline::ProcessorSharing => Box::new(PerLane::new(

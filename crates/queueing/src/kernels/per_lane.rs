@@ -56,9 +56,9 @@ impl<Q: LaneQueue, const L: usize> Kernel<L> for PerLane<Q, L> {
         if let Some(choices) = &mut self.choices {
             fill_bits(isa, choices, &mut self.bits);
         }
-        for (lane, queue) in self.lanes.iter_mut().enumerate() {
-            let rows = arrivals.iter().zip(services).zip(&self.bits);
-            for ((at, service), choice) in rows {
+        // row by row: the lanes do not wait for each other's results
+        for ((at, service), choice) in arrivals.iter().zip(services).zip(&self.bits) {
+            for (lane, queue) in self.lanes.iter_mut().enumerate() {
                 queue.arrive(at[lane], service[lane], choice[lane], out);
             }
         }

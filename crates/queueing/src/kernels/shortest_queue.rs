@@ -1,9 +1,8 @@
 //! A queue for each worker; requests join a shortest one, of all or of d drawn.
 
-use std::collections::VecDeque;
-
 use super::Finished;
 use super::per_lane::LaneQueue;
+use super::ring::Ring;
 use crate::random::law::index_below;
 
 pub(super) struct ShortestQueue {
@@ -13,17 +12,21 @@ pub(super) struct ShortestQueue {
     drawn: Vec<u32>,
 }
 
-#[derive(Default)]
 struct Worker {
     /// When the requests present depart, in order.
-    departures: VecDeque<f64>,
+    departures: Ring<f64>,
+    /// The last of them, also when it has passed.
+    free_at: f64,
 }
 
 impl Worker {
+    /// The number of requests present.
     #[inline(always)]
     fn present(&mut self, at: f64) -> usize {
-        while self.departures.front().is_some_and(|d| *d <= at) {
-            self.departures.pop_front();
+        // none or one has left since: no branch for these
+        self.departures.pop_if(self.departures.front() <= at);
+        while self.departures.front() <= at {
+            self.departures.pop_if(true);
         }
         self.departures.len()
     }
@@ -32,7 +35,12 @@ impl Worker {
 impl ShortestQueue {
     pub(super) fn new(workers: usize, d: Option<usize>) -> Self {
         Self {
-            workers: (0..workers).map(|_| Worker::default()).collect(),
+            workers: (0..workers)
+                .map(|_| Worker {
+                    departures: Ring::new(f64::INFINITY),
+                    free_at: 0.0,
+                })
+                .collect(),
             d: d.filter(|d| *d < workers),
             drawn: Vec::new(),
         }
@@ -42,10 +50,22 @@ impl ShortestQueue {
     #[inline(always)]
     fn choose(&mut self, at: f64, choice: u64) -> usize {
         match self.d {
-            None => shortest(self.workers.len(), choice, |k| self.workers[k].present(at)),
+            None => {
+                let lengths = self.workers.iter_mut().map(|worker| worker.present(at));
+                shortest(lengths, choice)
+            }
+            Some(2) => {
+                let n = self.workers.len() as u64;
+                let bits = stretch(choice);
+                let a = index_below(choice, n) as usize;
+                let b = index_below(bits, n - 1) as usize;
+                let b = b + usize::from(b >= a);
+                let pair = [a.min(b), a.max(b)];
+                let lengths = pair.map(|k| self.workers[k].present(at));
+                pair[shortest(lengths.into_iter(), stretch(bits))]
+            }
             Some(d) => {
-                // The first d places of a shuffle (Fisher and Yates 1938), from 64 bits
-                // stretched by a linear congruence.
+                // The first d places of a shuffle (Fisher and Yates 1938).
                 let mut bits = choice;
                 self.drawn.clear();
                 for taken in 0..d {
@@ -61,9 +81,9 @@ impl ShortestQueue {
                     self.drawn.insert(place, k);
                 }
                 let workers = &mut self.workers;
-                let drawn = &self.drawn;
-                let i = shortest(d, bits, |i| workers[drawn[i] as usize].present(at));
-                drawn[i] as usize
+                let lengths = self.drawn.iter().map(|k| workers[*k as usize].present(at));
+                let i = shortest(lengths, bits);
+                self.drawn[i] as usize
             }
         }
     }
@@ -76,24 +96,20 @@ pub(super) fn stretch(bits: u64) -> u64 {
     x ^ (x >> 32)
 }
 
-/// One of the indices below `n` with the least length, each equally likely.
+/// The index of a least length; of equals each is equally likely to within 2⁻¹⁶.
 #[inline(always)]
-pub(super) fn shortest(n: usize, choice: u64, mut length: impl FnMut(usize) -> usize) -> usize {
-    let (mut best, mut ties, mut chosen, mut bits) = (usize::MAX, 0_u64, 0, choice);
-    for k in 0..n {
-        let here = length(k);
-        if here < best {
-            (best, ties, chosen) = (here, 1, k);
-        } else if here == best {
-            // each of m equals survives with probability 1/m (reservoir of one)
-            ties += 1;
+pub(super) fn shortest(lengths: impl Iterator<Item = usize>, choice: u64) -> usize {
+    // One number to compare: the length, then 16 random bits, then the index.
+    let (mut least, mut bits) = (u64::MAX, choice);
+    for (k, length) in lengths.enumerate() {
+        let quarter = 16 * (k as u64 % 4);
+        let draw = (bits >> quarter) & 0xffff;
+        least = least.min((length as u64) << 40 | draw << 24 | k as u64);
+        if quarter == 48 {
             bits = stretch(bits);
-            if index_below(bits, ties) == 0 {
-                chosen = k;
-            }
         }
     }
-    chosen
+    (least & 0xff_ffff) as usize
 }
 
 impl LaneQueue for ShortestQueue {
@@ -102,9 +118,10 @@ impl LaneQueue for ShortestQueue {
     #[inline(always)]
     fn arrive(&mut self, at: f64, service: f64, choice: u64, out: &mut Finished) {
         let k = self.choose(at, choice);
-        let departures = &mut self.workers[k].departures;
-        let start = departures.back().copied().unwrap_or(at);
-        departures.push_back(start + service);
+        let worker = &mut self.workers[k];
+        let start = if at > worker.free_at { at } else { worker.free_at };
+        worker.free_at = start + service;
+        worker.departures.push(worker.free_at);
         out.push(start - at, service);
     }
 
@@ -114,9 +131,8 @@ impl LaneQueue for ShortestQueue {
 
     fn rebase(&mut self, by: f64) {
         for worker in &mut self.workers {
-            for departure in &mut worker.departures {
-                *departure -= by;
-            }
+            worker.free_at -= by;
+            worker.departures.for_each(|departure| *departure -= by);
         }
     }
 }
