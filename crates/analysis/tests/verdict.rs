@@ -12,8 +12,8 @@ use taillab_analysis::{
     analyse, judge, match_events,
 };
 use taillab_model::summary::{
-    ArrivalsVerdict, Calibration, ClientCost, LoadErrors, LoadSummary, Overhead, RunSummary,
-    SCHEMA_VERSION, Verdict,
+    ArrivalsVerdict, Calibration, ClientCost, DispersionAt, LoadErrors, LoadSummary, Overhead,
+    RunSummary, SCHEMA_VERSION, Verdict,
 };
 use taillab_model::{Monotonic, Nanos};
 
@@ -194,7 +194,10 @@ fn each_reason_against_a_run_is_found_alone() {
             s.load.lateness = s.load.service_time.clone()
         }),
         ("the sends are not poisson", |s| {
-            s.load.arrivals.passed = false
+            s.load.arrivals.idc = vec![DispersionAt {
+                window_ns: Nanos::from_millis(10),
+                value: Some(9.0),
+            }]
         }),
         ("30 time-outs, 1 misses in 20000 requests", |s| {
             (s.load.errors.timeouts, s.load.errors.misses) = (30, 1);
@@ -225,7 +228,10 @@ fn each_reason_against_a_run_is_found_alone() {
 #[test]
 fn each_warning_is_found() {
     type Spoil = fn(&mut RunSummary);
-    let cases: [(&str, Spoil); 8] = [
+    let cases: [(&str, Spoil); 9] = [
+        ("single gaps between sends are not exactly poisson", |s| {
+            s.load.arrivals.passed = false
+        }),
         ("ended before its time", |s| s.partial = true),
         ("were only 80.00 % busy", |s| {
             s.calibration.server_cpu_busy_share = 0.8
@@ -266,8 +272,8 @@ fn each_warning_is_found() {
             .any(|line| line.contains("virtual machine (kvm)"))
     );
     assert!(
-        lines
-            .iter()
-            .any(|line| line.starts_with("p99.99 is not known: it needs about"))
+        lines.iter().any(
+            |line| line.starts_with("p99.99 and what lies beyond is not known: it needs about")
+        )
     );
 }

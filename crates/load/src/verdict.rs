@@ -31,9 +31,6 @@ pub const WINDOWS: [Nanos; 3] = [
     Nanos::from_millis(100),
 ];
 
-/// How far from 1 an index of dispersion may be, beyond what chance does.
-pub const DISPERSION_TOLERANCE: f64 = 0.05;
-
 /// Fewer windows than this give no index of dispersion.
 const FEWEST_WINDOWS: usize = 10;
 
@@ -154,20 +151,6 @@ impl fmt::Display for KolmogorovSmirnov {
             self.critical
         )
     }
-}
-
-/// Whether an index of dispersion over a series of `length` is that of a Poisson
-/// process, give or take [`DISPERSION_TOLERANCE`] and three standard errors; `None`
-/// where there is no value.
-///
-/// The standard error of the index over n windows is √(2/(n−1)), because (n−1) times the
-/// index of Poisson counts is nearly χ² with n−1 degrees of freedom (Fisher's dispersion
-/// test; Cox and Lewis 1966, section 6.3).
-pub fn dispersion_passes(at: &DispersionAt, length: Nanos) -> Option<bool> {
-    let windows = (length.get() / at.window_ns.get().max(1)).max(2);
-    let standard_error = (2.0 / (windows - 1) as f64).sqrt();
-    let value = at.value?;
-    Some((value - 1.0).abs() <= DISPERSION_TOLERANCE + 3.0 * standard_error)
 }
 
 /// The distance that 5 % of samples of `n` from the true distribution exceed: the
@@ -387,22 +370,15 @@ mod tests {
     }
 
     #[test]
-    fn dispersion_is_judged_by_tolerance_and_chance() {
-        let passes = |value, length| {
-            let window_ns = Nanos::from_millis(10);
-            dispersion_passes(&DispersionAt { window_ns, value }, length)
-        };
-        let (short, long) = (Nanos::from_secs(1), Nanos::from_secs(1000));
-        // 100 windows: 0.05 + 3 · 0.142; 100,000 windows: 0.05 + 3 · 0.0045
-        assert_eq!(passes(Some(1.47), short), Some(true));
-        assert_eq!(passes(Some(0.52), short), Some(false));
-        assert_eq!(passes(Some(1.06), long), Some(true));
-        assert_eq!(passes(Some(1.47), long), Some(false));
-        assert_eq!(passes(None, long), None);
+    fn a_true_sample_has_the_dispersion_of_its_process() {
         let true_sample = verdict(exponential(400_000, 9));
         let length = Nanos::from_secs(20);
-        let passed = |at| dispersion_passes(at, length) == Some(true);
-        assert!(true_sample.idc.iter().all(passed));
+        assert!(
+            true_sample
+                .idc
+                .iter()
+                .all(|at| at.is_poisson(length) == Some(true))
+        );
     }
 
     #[test]

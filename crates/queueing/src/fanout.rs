@@ -157,7 +157,7 @@ fn from_ranks(
             q,
             value: Some(at(ranks.value)),
             lo: Some(at(ranks.lo)),
-            hi: Some(at(ranks.hi)),
+            hi: ranks.hi.map(at),
         }),
         None => Err(FanoutError::TooFewObservations {
             q,

@@ -50,10 +50,8 @@ pub fn inflation_at_quantiles(series: &[Nanos], sorted: &[Nanos]) -> Vec<(f64, f
 pub fn requests_needed(factors: &[(f64, f64)], q: f64) -> u64 {
     let known = factors.iter().rfind(|(p, _)| *p <= q);
     let factor = known.map_or(1.0, |(_, factor)| *factor);
-    // The conditions of `quantile_ranks`, solved for the sample's size: u² = n (1 − q).
-    let half = SCORE_Z * (q * factor).sqrt();
-    let u = (half + (half * half + 4.0).sqrt()) / 2.0;
-    let needed = (u * u).max(SCORE_Z * SCORE_Z * factor) / (1.0 - q);
+    // The conditions of `quantile_ranks`, solved for the sample's size.
+    let needed = factor.max(SCORE_Z * SCORE_Z) / (1.0 - q);
     // two digits, rounded up: it is an estimate
     let step = 10_f64.powf(needed.log10().floor() - 1.0).max(1.0);
     ((needed / step).ceil() * step) as u64
