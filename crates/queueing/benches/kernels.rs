@@ -13,7 +13,9 @@ const REQUESTS: u64 = 4_000_000;
 
 fn one_queue(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("poisson at 0.8");
-    group.throughput(Throughput::Elements(REQUESTS)).sample_size(10);
+    group
+        .throughput(Throughput::Elements(REQUESTS))
+        .sample_size(10);
     for (service, workers, discipline) in [
         ("deterministic:50us", 4, "fifo"),
         ("exponential:50us", 4, "fifo"),
@@ -51,7 +53,9 @@ fn trace(criterion: &mut Criterion) {
     let arrivals = ArrivalProcess::Poisson
         .schedule(64_000.0, Nanos::from_secs(100), 1)
         .expect("a schedule");
-    group.throughput(Throughput::Elements(arrivals.len() as u64)).sample_size(10);
+    group
+        .throughput(Throughput::Elements(arrivals.len() as u64))
+        .sample_size(10);
     for workers in [1, 4, 8] {
         let mut simulation = TraceSimulation::new(
             "deterministic:50us".parse().expect("a service"),
@@ -59,7 +63,9 @@ fn trace(criterion: &mut Criterion) {
         );
         simulation.speed = TraceSpeed::Utilization(0.8);
         let id = BenchmarkId::new("fifo", format!("deterministic:50us x{workers}"));
-        group.bench_with_input(id, &simulation, |b, s| b.iter(|| black_box(s.run(&arrivals))));
+        group.bench_with_input(id, &simulation, |b, s| {
+            b.iter(|| black_box(s.run(&arrivals)))
+        });
     }
     group.finish();
 }

@@ -50,7 +50,11 @@ fn main() {
             ("exponential:50us", 4, "ps"),
             ("exponential:50us", 4, "work-stealing"),
             ("exponential:50us", 4, "time-sliced:quantum=20us,switch=0"),
-            ("exponential:50us", 4, "priority:0.1,background,service=exponential:50us"),
+            (
+                "exponential:50us",
+                4,
+                "priority:0.1,background,service=exponential:50us",
+            ),
         ] {
             if !discipline.starts_with(&wanted) {
                 continue;
@@ -66,9 +70,14 @@ fn main() {
                     discipline.parse().unwrap(),
                 )
             };
-            let outcome = simulation.run_on(isa, &|_| ControlFlow::Continue(())).unwrap();
+            let outcome = simulation
+                .run_on(isa, &|_| ControlFlow::Continue(()))
+                .unwrap();
             let speed = outcome.engine.requests_per_second() / 1e6;
-            println!("{speed:6.0} M/s  {service} x{workers} {discipline}  ({})", outcome.engine.kernel);
+            println!(
+                "{speed:6.0} M/s  {service} x{workers} {discipline}  ({})",
+                outcome.engine.kernel
+            );
         }
     }
     if !wanted.is_empty() && wanted != "trace" {
@@ -86,6 +95,9 @@ fn main() {
         simulation.speed = taillab_queueing::trace::TraceSpeed::Utilization(0.8);
         let outcome = simulation.run(&trace).unwrap();
         let speed = outcome.engine.requests_per_second() / 1e6;
-        println!("{speed:6.0} M/s  deterministic:50us x{workers} fifo  ({})", outcome.engine.kernel);
+        println!(
+            "{speed:6.0} M/s  deterministic:50us x{workers} fifo  ({})",
+            outcome.engine.kernel
+        );
     }
 }

@@ -142,12 +142,17 @@ impl ArrivalProcess {
             Self::Lognormal { cv } | Self::Gamma { cv } | Self::Hyperexponential { cv } => cv,
             Self::Erlang { stages } => 1.0 / f64::from(stages).sqrt(),
             Self::Weibull { shape } => {
-                let squared = (ln_gamma(1.0 + 2.0 / shape) - 2.0 * ln_gamma(1.0 + 1.0 / shape)).exp() - 1.0;
+                let squared =
+                    (ln_gamma(1.0 + 2.0 / shape) - 2.0 * ln_gamma(1.0 + 1.0 / shape)).exp() - 1.0;
                 squared.max(0.0).sqrt()
             }
             Self::Pareto { alpha } if alpha > 2.0 => 1.0 / (alpha * (alpha - 2.0)).sqrt(),
             Self::Pareto { .. } => f64::INFINITY,
-            Self::Mmpp2 { ratio, share, burst } => {
+            Self::Mmpp2 {
+                ratio,
+                share,
+                burst,
+            } => {
                 let (m1, m2) = mmpp2(1.0, ratio, share, burst).gap_moments();
                 (m2 / (m1 * m1) - 1.0).max(0.0).sqrt()
             }
@@ -175,11 +180,23 @@ impl ArrivalProcess {
             Self::Deterministic | Self::Poisson => Ok(()),
             Self::Lognormal { cv } => check("lognormal", "cv", cv, cv > 0.0 && cv <= 1e6, CV),
             Self::Gamma { cv } => check("gamma", "cv", cv, cv > 0.0 && cv <= 100.0, CV_GAMMA),
-            Self::Erlang { stages } => check("erlang", "stages", f64::from(stages), stages > 0, "at least 1"),
+            Self::Erlang { stages } => check(
+                "erlang",
+                "stages",
+                f64::from(stages),
+                stages > 0,
+                "at least 1",
+            ),
             Self::Weibull { shape } => check("weibull", "shape", shape, shape >= 0.1, SHAPE),
-            Self::Hyperexponential { cv } => check("hyperexponential", "cv", cv, cv >= 1.0, CV_HYPER),
+            Self::Hyperexponential { cv } => {
+                check("hyperexponential", "cv", cv, cv >= 1.0, CV_HYPER)
+            }
             Self::Pareto { alpha } => check("pareto", "alpha", alpha, alpha > 1.0, ALPHA),
-            Self::Mmpp2 { ratio, share, burst } => {
+            Self::Mmpp2 {
+                ratio,
+                share,
+                burst,
+            } => {
                 check("mmpp", "ratio", ratio, ratio > 1.0, RATIO)?;
                 check("mmpp", "share", share, share > 0.0 && share < 1.0, SHARE)?;
                 check("mmpp", "burst", burst, burst > 0.0, BURST)
@@ -218,7 +235,11 @@ impl ArrivalProcess {
                 inverse_alpha: 1.0 / alpha,
                 min_ns: mean_ns * (alpha - 1.0) / alpha,
             },
-            Self::Mmpp2 { ratio, share, burst } => Law::Mmpp2(mmpp2(mean_ns, ratio, share, burst)),
+            Self::Mmpp2 {
+                ratio,
+                share,
+                burst,
+            } => Law::Mmpp2(mmpp2(mean_ns, ratio, share, burst)),
         }
     }
 }
@@ -282,22 +303,32 @@ impl FromStr for ArrivalProcess {
             "deterministic" | "uniform" => Self::Deterministic,
             "poisson" => Self::Poisson,
             "lognormal" => Self::Lognormal {
-                cv: n.like("lognormal:cv=2").number("cv", CV, |x| x > 0.0 && x <= 1e6)?,
+                cv: n
+                    .like("lognormal:cv=2")
+                    .number("cv", CV, |x| x > 0.0 && x <= 1e6)?,
             },
             "gamma" => Self::Gamma {
-                cv: n.like("gamma:cv=0.5").number("cv", CV_GAMMA, |x| x > 0.0 && x <= 100.0)?,
+                cv: n
+                    .like("gamma:cv=0.5")
+                    .number("cv", CV_GAMMA, |x| x > 0.0 && x <= 100.0)?,
             },
             "erlang" => Self::Erlang {
                 stages: n.like("erlang:stages=4").whole("stages", 1)?,
             },
             "weibull" => Self::Weibull {
-                shape: n.like("weibull:shape=0.5").number("shape", SHAPE, |x| x >= 0.1)?,
+                shape: n
+                    .like("weibull:shape=0.5")
+                    .number("shape", SHAPE, |x| x >= 0.1)?,
             },
             "hyperexponential" => Self::Hyperexponential {
-                cv: n.like("hyperexponential:cv=3").number("cv", CV_HYPER, |x| x >= 1.0)?,
+                cv: n
+                    .like("hyperexponential:cv=3")
+                    .number("cv", CV_HYPER, |x| x >= 1.0)?,
             },
             "pareto" => Self::Pareto {
-                alpha: n.like("pareto:alpha=2.5").number("alpha", ALPHA, |x| x > 1.0)?,
+                alpha: n
+                    .like("pareto:alpha=2.5")
+                    .number("alpha", ALPHA, |x| x > 1.0)?,
             },
             "mmpp" | "mmpp2" | "mmpp-2" => {
                 n.like("mmpp:ratio=10,share=0.1,burst=50");
@@ -331,7 +362,11 @@ impl fmt::Display for ArrivalProcess {
             Self::Weibull { shape } => write!(f, "weibull:shape={shape}"),
             Self::Hyperexponential { cv } => write!(f, "hyperexponential:cv={cv}"),
             Self::Pareto { alpha } => write!(f, "pareto:alpha={alpha}"),
-            Self::Mmpp2 { ratio, share, burst } => {
+            Self::Mmpp2 {
+                ratio,
+                share,
+                burst,
+            } => {
                 write!(f, "mmpp:ratio={ratio},share={share},burst={burst}")
             }
         }
@@ -379,7 +414,10 @@ mod tests {
     fn errors_in_text_say_what_would_be_right() {
         let error = |text: &str| text.parse::<ArrivalProcess>().unwrap_err().to_string();
         assert!(error("posson").contains("`posson` is not an arrival process; known are: det"));
-        assert_eq!(error("lognormal"), "`lognormal` lacks `cv`; write e.g. `lognormal:cv=2`");
+        assert_eq!(
+            error("lognormal"),
+            "`lognormal` lacks `cv`; write e.g. `lognormal:cv=2`"
+        );
         assert_eq!(
             error("lognormal:cv=nan"),
             "in `lognormal:cv=nan`, `cv` must be a number above 0, not `nan`"
@@ -422,7 +460,10 @@ mod tests {
         ] {
             let process: ArrivalProcess = text.parse().unwrap();
             let due = process.schedule(1e5, Nanos::from_secs(20), 42).unwrap();
-            let gaps: Vec<f64> = due.windows(2).map(|w| (w[1] - w[0]).get() as f64 / 1e4).collect();
+            let gaps: Vec<f64> = due
+                .windows(2)
+                .map(|w| (w[1] - w[0]).get() as f64 / 1e4)
+                .collect();
             let want = [1.0, 1.0 + process.cv().powi(2)];
             for (power, want) in [1, 2].into_iter().zip(want) {
                 let blocks: Vec<f64> = gaps
@@ -433,7 +474,10 @@ mod tests {
                 let mean = blocks.iter().sum::<f64>() / n;
                 let variance = blocks.iter().map(|b| (b - mean).powi(2)).sum::<f64>() / (n - 1.0);
                 let z = (mean - want) / (variance / n).sqrt();
-                assert!(z.abs() < 4.0, "{text}: E[gap^{power}] = {mean}, not {want} (z = {z})");
+                assert!(
+                    z.abs() < 4.0,
+                    "{text}: E[gap^{power}] = {mean}, not {want} (z = {z})"
+                );
             }
         }
     }
@@ -444,6 +488,10 @@ mod tests {
             .schedule(1e6, Nanos::from_millis(1), 9)
             .unwrap();
         assert_eq!(due.len(), 999);
-        assert!(due.iter().enumerate().all(|(i, t)| t.get() == 1_000 * (i as u64 + 1)));
+        assert!(
+            due.iter()
+                .enumerate()
+                .all(|(i, t)| t.get() == 1_000 * (i as u64 + 1))
+        );
     }
 }

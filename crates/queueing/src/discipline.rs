@@ -132,7 +132,9 @@ impl FromStr for Discipline {
                     match n.text_of("assign")? {
                         "round-robin" => Assignment::RoundRobin,
                         "random" => Assignment::Random,
-                        other => return Err(n.bad_value("assign", "`round-robin` or `random`", other)),
+                        other => {
+                            return Err(n.bad_value("assign", "`round-robin` or `random`", other));
+                        }
                     }
                 } else {
                     Assignment::RoundRobin
@@ -163,8 +165,9 @@ impl FromStr for Discipline {
             }
             "priority" => {
                 n.like("priority:background=0.1,first=background,service=exponential:1ms");
-                let background =
-                    n.number("background", "a number between 0 and 1", |x| x > 0.0 && x < 1.0)?;
+                let background = n.number("background", "a number between 0 and 1", |x| {
+                    x > 0.0 && x < 1.0
+                })?;
                 let first = match n.text_of("first")? {
                     "background" => Class::Background,
                     "requests" => Class::Requests,
@@ -213,7 +216,12 @@ impl fmt::Display for Discipline {
             Self::WorkStealing { cost } => write!(f, "work-stealing:cost={}", text(cost)),
             Self::ProcessorSharing => f.write_str("ps"),
             Self::TimeSliced { quantum, switch } => {
-                write!(f, "time-sliced:quantum={},switch={}", text(quantum), text(switch))
+                write!(
+                    f,
+                    "time-sliced:quantum={},switch={}",
+                    text(quantum),
+                    text(switch)
+                )
             }
             Self::Priority {
                 background,
@@ -224,7 +232,10 @@ impl fmt::Display for Discipline {
                     Class::Requests => "requests",
                     Class::Background => "background",
                 };
-                write!(f, "priority:background={background},first={first},service={service}")
+                write!(
+                    f,
+                    "priority:background={background},first={first},service={service}"
+                )
             }
         }
     }

@@ -5,6 +5,8 @@
 //! one addition and one shift. A bin is at most 0.2 % wide, so that its middle is within
 //! 0.1 % of every observation in it.
 
+use crate::isa::{Isa, multiversion};
+
 /// x + BIAS_NS is what is binned: linear bins up to here.
 const BIAS_NS: f64 = 1024.0;
 /// Fraction bits that a bin does not see.
@@ -26,8 +28,6 @@ fn edge_ns(bin: usize) -> f64 {
 fn bin_of(x_ns: f64) -> usize {
     (((x_ns.min(LIMIT_NS) + BIAS_NS).to_bits() >> SHIFT) - FIRST) as usize
 }
-
-use crate::isa::{Isa, multiversion};
 
 /// Observations pooled by count; times in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,7 +111,11 @@ impl Histogram {
             sum_ns: self.sum_ns + n * by_ns,
             sum_of_squares: self.sum_of_squares + by_ns * (2.0 * self.sum_ns + n * by_ns),
             min_ns: self.min_ns + by_ns,
-            max_ns: if self.count == 0 { 0.0 } else { self.max_ns + by_ns },
+            max_ns: if self.count == 0 {
+                0.0
+            } else {
+                self.max_ns + by_ns
+            },
             ..self.clone()
         }
     }
@@ -235,6 +239,17 @@ impl Sums {
         min: [f64::INFINITY; 8],
         max: [0.0; 8],
     };
+
+    /// Adds at most eight observations, each to its own sums.
+    #[inline(always)]
+    fn add(&mut self, xs: &[f64]) {
+        for (i, &x) in xs.iter().enumerate() {
+            self.sum[i] += x;
+            self.squares[i] += x * x;
+            self.min[i] = if x < self.min[i] { x } else { self.min[i] };
+            self.max[i] = if x > self.max[i] { x } else { self.max[i] };
+        }
+    }
 }
 
 impl Tally {
@@ -307,20 +322,9 @@ multiversion! {
         let mut s = sums.clone();
         let mut rows = xs_ns.chunks_exact(8);
         for row in &mut rows {
-            for i in 0..8 {
-                let x = row[i];
-                s.sum[i] += x;
-                s.squares[i] += x * x;
-                s.min[i] = if x < s.min[i] { x } else { s.min[i] };
-                s.max[i] = if x > s.max[i] { x } else { s.max[i] };
-            }
+            s.add(row);
         }
-        for (i, &x) in rows.remainder().iter().enumerate() {
-            s.sum[i] += x;
-            s.squares[i] += x * x;
-            s.min[i] = if x < s.min[i] { x } else { s.min[i] };
-            s.max[i] = if x > s.max[i] { x } else { s.max[i] };
-        }
+        s.add(rows.remainder());
         *sums = s;
     }
 }
@@ -395,13 +399,16 @@ mod tests {
         let h = filled(Isa::detect(), &[1e20, 5.0]);
         assert_eq!(h.count(), 2);
         assert_eq!(h.max_ns(), Some(1e20));
-        assert_eq!(h.count_above(1e19), 1.0_f64.min(h.count_above(1e19)));
+        assert_eq!(h.count_above(10.0), 1.0);
     }
 
     #[test]
     fn an_empty_histogram_has_no_numbers() {
         let h = Histogram::default();
-        assert_eq!((h.quantile_ns(0.5), h.mean_ns(), h.max_ns()), (None, None, None));
+        assert_eq!(
+            (h.quantile_ns(0.5), h.mean_ns(), h.max_ns()),
+            (None, None, None)
+        );
         assert_eq!(h.count_above(0.0), 0.0);
     }
 }

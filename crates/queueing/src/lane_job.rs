@@ -71,9 +71,9 @@ multiversion! {
     pub(crate) fn accumulate_rows[const L: usize](rows: &mut [[f64; L]], at: &mut [f64; L]) {
         let mut now = *at;
         for row in rows {
-            for lane in 0..L {
-                now[lane] += row[lane];
-                row[lane] = now[lane];
+            for (now, gap) in now.iter_mut().zip(row) {
+                *now += *gap;
+                *gap = *now;
             }
         }
         *at = now;

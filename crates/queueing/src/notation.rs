@@ -69,9 +69,12 @@ impl<'a> Notation<'a> {
         let (name, mut rest) = text.split_once(':').unwrap_or((text, ""));
         let mut parameters = Vec::new();
         while !rest.is_empty() {
-            let whole = verbatim
-                .iter()
-                .find_map(|key| rest.trim().strip_prefix(key)?.strip_prefix('=').map(|v| (*key, v)));
+            let whole = verbatim.iter().find_map(|key| {
+                rest.trim()
+                    .strip_prefix(key)?
+                    .strip_prefix('=')
+                    .map(|v| (*key, v))
+            });
             if let Some((key, value)) = whole {
                 // a borrowed key of the text itself, so that lifetimes agree
                 let key = &rest.trim()[..key.len()];
@@ -123,7 +126,12 @@ impl<'a> Notation<'a> {
         !self.parameters.is_empty()
     }
 
-    pub(crate) fn bad_value(&self, key: &str, wanted: impl Into<String>, value: &str) -> NotationError {
+    pub(crate) fn bad_value(
+        &self,
+        key: &str,
+        wanted: impl Into<String>,
+        value: &str,
+    ) -> NotationError {
         NotationError::Value {
             text: self.text.to_owned(),
             key: key.to_owned(),
@@ -150,11 +158,9 @@ impl<'a> Notation<'a> {
     /// A positive whole number.
     pub(crate) fn whole(&mut self, key: &'static str, least: u32) -> Result<u32, NotationError> {
         let value = self.text_of(key)?;
-        value
-            .parse()
-            .ok()
-            .filter(|n| *n >= least)
-            .ok_or_else(|| self.bad_value(key, format!("a whole number of at least {least}"), value))
+        value.parse().ok().filter(|n| *n >= least).ok_or_else(|| {
+            self.bad_value(key, format!("a whole number of at least {least}"), value)
+        })
     }
 
     /// A positive length of time.

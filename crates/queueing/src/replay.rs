@@ -84,7 +84,9 @@ impl Replay {
         station.check()?;
         if matches!(
             self.discipline,
-            Discipline::ProcessorSharing | Discipline::TimeSliced { .. } | Discipline::Priority { .. }
+            Discipline::ProcessorSharing
+                | Discipline::TimeSliced { .. }
+                | Discipline::Priority { .. }
         ) {
             return Err(SimulationError::Unsupported {
                 discipline: self.discipline.to_string(),

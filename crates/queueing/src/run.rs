@@ -148,7 +148,10 @@ impl Jobs<'_> {
             constant_service: simulation.service.constant().is_some(),
             filled: 0,
         };
-        let constant = simulation.service.constant().filter(|_| station.keeps_service_times());
+        let constant = simulation
+            .service
+            .constant()
+            .filter(|_| station.keeps_service_times());
         let mut recorder = Recorder::new(constant.map(|s| s.get() as f64));
         let length = Length {
             warm_up: self.warm_up,
@@ -213,7 +216,11 @@ impl Batches {
             let results: Vec<JobResult> = if threads == 1 {
                 range.clone().map(|j| jobs.run(j, rows)).collect()
             } else {
-                range.clone().into_par_iter().map(|j| jobs.run(j, rows)).collect()
+                range
+                    .clone()
+                    .into_par_iter()
+                    .map(|j| jobs.run(j, rows))
+                    .collect()
             };
             for (job, result) in range.zip(results) {
                 self.recorded[(job % batches) as usize].merge(&result.recorded);
@@ -373,7 +380,8 @@ impl Simulation {
             let capacity = self.station().capacity();
             for worker in map {
                 let slowdown = self.slowdown.get(worker as usize).copied().unwrap_or(1.0);
-                load[worker as usize] += self.utilization * capacity * slowdown / f64::from(connections);
+                load[worker as usize] +=
+                    self.utilization * capacity * slowdown / f64::from(connections);
             }
             load.iter().any(|l| *l >= 1.0)
         };

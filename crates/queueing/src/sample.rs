@@ -17,7 +17,11 @@ impl Estimate {
     /// How many standard errors the estimate lies above `truth`.
     pub fn z(&self, truth: f64) -> f64 {
         let off = self.value - truth;
-        if off == 0.0 { 0.0 } else { off / self.standard_error }
+        if off == 0.0 {
+            0.0
+        } else {
+            off / self.standard_error
+        }
     }
 }
 

@@ -126,7 +126,9 @@ impl Service {
         let ns = |t: Nanos| t.get() as f64;
         match self {
             Self::Deterministic { time } => ns(*time).powi(k),
-            Self::Exponential { mean } => (1..=k).map(f64::from).product::<f64>() * ns(*mean).powi(k),
+            Self::Exponential { mean } => {
+                (1..=k).map(f64::from).product::<f64>() * ns(*mean).powi(k)
+            }
             Self::Lognormal { mean, cv } => {
                 let k = f64::from(k);
                 ns(*mean).powf(k) * (1.0 + cv * cv).powf(k * (k - 1.0) / 2.0)
@@ -220,7 +222,9 @@ impl Service {
     pub(crate) fn law(&self) -> Law {
         let ns = |t: Nanos| t.get() as f64;
         match self {
-            Self::Deterministic { time } => Law::Constant { value_ns: ns(*time) },
+            Self::Deterministic { time } => Law::Constant {
+                value_ns: ns(*time),
+            },
             Self::Exponential { mean } => Law::Exponential { mean_ns: ns(*mean) },
             Self::Lognormal { mean, cv } => lognormal(ns(*mean), *cv),
             Self::Bimodal { short, long, share } => Law::TwoPoints {
@@ -359,7 +363,10 @@ mod tests {
             assert!(Service::NOTATION.contains(text));
         }
         let positional: Service = "bimodal:10us,1ms,0.01".parse().unwrap();
-        assert_eq!(positional.to_string(), "bimodal:short=10us,long=1ms,share=0.01");
+        assert_eq!(
+            positional.to_string(),
+            "bimodal:short=10us,long=1ms,share=0.01"
+        );
     }
 
     #[test]
@@ -382,10 +389,23 @@ mod tests {
         let us = Nanos::from_micros;
         for service in [
             Service::deterministic(Nanos::ZERO),
-            Service::Lognormal { mean: us(1), cv: f64::NAN },
-            Service::Bimodal { short: us(1), long: us(2), share: 1.5 },
-            Service::BoundedPareto { alpha: 1.0, min: us(2), max: us(2) },
-            Service::Empirical { values: Arc::from([]) },
+            Service::Lognormal {
+                mean: us(1),
+                cv: f64::NAN,
+            },
+            Service::Bimodal {
+                short: us(1),
+                long: us(2),
+                share: 1.5,
+            },
+            Service::BoundedPareto {
+                alpha: 1.0,
+                min: us(2),
+                max: us(2),
+            },
+            Service::Empirical {
+                values: Arc::from([]),
+            },
         ] {
             assert!(service.check().is_err(), "{service}");
         }
@@ -398,10 +418,25 @@ mod tests {
         for service in [
             Service::deterministic(us(50)),
             Service::Exponential { mean: us(50) },
-            Service::Lognormal { mean: us(50), cv: 1.5 },
-            Service::Bimodal { short: us(10), long: us(1000), share: 0.02 },
-            Service::BoundedPareto { alpha: 1.5, min: us(10), max: us(500) },
-            Service::BoundedPareto { alpha: 1.0, min: us(10), max: us(500) },
+            Service::Lognormal {
+                mean: us(50),
+                cv: 1.5,
+            },
+            Service::Bimodal {
+                short: us(10),
+                long: us(1000),
+                share: 0.02,
+            },
+            Service::BoundedPareto {
+                alpha: 1.5,
+                min: us(10),
+                max: us(500),
+            },
+            Service::BoundedPareto {
+                alpha: 1.0,
+                min: us(10),
+                max: us(500),
+            },
             Service::empirical([us(1), us(2), us(30)]).unwrap(),
         ] {
             let rng = LaneRng::<8>::new(3, Purpose::Service, 0);
@@ -418,9 +453,13 @@ mod tests {
                     .collect();
                 let n = means.len() as f64;
                 let mean = means.iter().sum::<f64>() / n;
-                let se = (means.iter().map(|m| (m - mean).powi(2)).sum::<f64>() / (n - 1.0) / n).sqrt();
+                let se =
+                    (means.iter().map(|m| (m - mean).powi(2)).sum::<f64>() / (n - 1.0) / n).sqrt();
                 let off = (mean - want).abs();
-                assert!(off <= 4.0 * se + 1e-9 * want, "{service}: E[S^{power}] {mean}, not {want}");
+                assert!(
+                    off <= 4.0 * se + 1e-9 * want,
+                    "{service}: E[S^{power}] {mean}, not {want}"
+                );
             }
         }
     }

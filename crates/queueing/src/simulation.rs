@@ -85,7 +85,9 @@ pub enum WarmUp {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SimulationError {
     /// The utilisation is not a number above 0.
-    #[error("the utilisation must be between 0 and 1, not {0}; 0.8 means that the workers are busy 80 % of the time")]
+    #[error(
+        "the utilisation must be between 0 and 1, not {0}; 0.8 means that the workers are busy 80 % of the time"
+    )]
     Utilization(f64),
     /// Requests come faster than they can be served.
     #[error(
@@ -116,7 +118,9 @@ pub enum SimulationError {
         value: f64,
     },
     /// The slowdown is not one positive factor for each worker.
-    #[error("the slowdown must be one positive factor for each of the {workers} workers, not {given:?}")]
+    #[error(
+        "the slowdown must be one positive factor for each of the {workers} workers, not {given:?}"
+    )]
     Slowdown {
         /// The number of workers.
         workers: u32,
@@ -124,10 +128,14 @@ pub enum SimulationError {
         given: Vec<f64>,
     },
     /// An absence is impossible.
-    #[error("the absence {0:?} must name an existing worker, end after it begins, and come again only after it has ended")]
+    #[error(
+        "the absence {0:?} must name an existing worker, end after it begins, and come again only after it has ended"
+    )]
     Unavailable(Unavailable),
     /// Two features that do not go together.
-    #[error("{discipline} cannot be simulated with {feature}; it works with fifo, lifo, random-request, random-worker, round-robin, jsq, power-of-d, static and work-stealing")]
+    #[error(
+        "{discipline} cannot be simulated with {feature}; it works with fifo, lifo, random-request, random-worker, round-robin, jsq, power-of-d, static and work-stealing"
+    )]
     Unsupported {
         /// The discipline.
         discipline: String,
@@ -239,7 +247,12 @@ impl Simulation {
         let most = 1_u64 << 53;
         let requests = |n: u64| {
             let good = n > 0 && n <= most;
-            parameter("the number of requests", "above 0 and at most 2^53", n as f64, good)
+            parameter(
+                "the number of requests",
+                "above 0 and at most 2^53",
+                n as f64,
+                good,
+            )
         };
         match self.stop {
             Stop::Requests(n) => requests(n)?,
@@ -248,7 +261,12 @@ impl Simulation {
                 let q = target.quantile;
                 parameter("the quantile", "between 0 and 1", q, q > 0.0 && q < 1.0)?;
                 let r = target.relative;
-                parameter("the relative precision", "above 0", r, r > 0.0 && r.is_finite())?;
+                parameter(
+                    "the relative precision",
+                    "above 0",
+                    r,
+                    r > 0.0 && r.is_finite(),
+                )?;
             }
         }
         let batches = f64::from(self.batches);
@@ -276,7 +294,11 @@ impl Simulation {
         let squared = |cv: f64| (cv * cv).min(100.0);
         let variability = (squared(self.arrivals.cv()) + squared(self.service.cv())) / 2.0;
         let workers = f64::from(self.workers.get());
-        let queues = if self.discipline.has_own_queues() { workers } else { 1.0 };
+        let queues = if self.discipline.has_own_queues() {
+            workers
+        } else {
+            1.0
+        };
         let relaxation = variability.max(0.5) * load / (1.0 - load.sqrt()).powi(2);
         let requests = 8.0 * relaxation * queues + 20.0 * workers;
         WarmUpLength {
@@ -324,7 +346,8 @@ impl<'a> Station<'a> {
 
     /// Whether every request is in service for exactly its drawn service time.
     pub(crate) fn keeps_service_times(&self) -> bool {
-        let stolen_longer = matches!(self.discipline, Discipline::WorkStealing { cost } if cost.get() > 0);
+        let stolen_longer =
+            matches!(self.discipline, Discipline::WorkStealing { cost } if cost.get() > 0);
         self.slowdown.is_empty() && self.unavailable.is_empty() && !stolen_longer
     }
 
@@ -332,8 +355,9 @@ impl<'a> Station<'a> {
     fn absent_share(&self, worker: usize) -> f64 {
         let of_worker = |u: &&Unavailable| u.worker.is_none_or(|w| w as usize == worker);
         let share = |u: &Unavailable| {
-            u.every
-                .map_or(0.0, |every| (u.to - u.from).get() as f64 / every.get() as f64)
+            u.every.map_or(0.0, |every| {
+                (u.to - u.from).get() as f64 / every.get() as f64
+            })
         };
         self.unavailable.iter().filter(of_worker).map(share).sum()
     }
@@ -369,7 +393,10 @@ impl<'a> Station<'a> {
             let what = if load == utilization {
                 "the load".to_owned()
             } else {
-                format!("the load, with what {} and absences take at worst,", self.discipline)
+                format!(
+                    "the load, with what {} and absences take at worst,",
+                    self.discipline
+                )
             };
             return refuse(what, load);
         }
@@ -391,9 +418,13 @@ impl<'a> Station<'a> {
         };
         for (k, share) in shares.into_iter().enumerate() {
             let slowdown = self.slowdown.get(k).copied().unwrap_or(1.0);
-            let load = utilization * self.capacity() * share * slowdown / (1.0 - self.absent_share(k));
+            let load =
+                utilization * self.capacity() * share * slowdown / (1.0 - self.absent_share(k));
             if load.is_nan() || load >= 1.0 {
-                return refuse(format!("the load of worker {k} under {}", self.discipline), load);
+                return refuse(
+                    format!("the load of worker {k} under {}", self.discipline),
+                    load,
+                );
             }
         }
         Ok(())
@@ -414,7 +445,9 @@ impl<'a> Station<'a> {
         }
         for u in self.unavailable {
             let exists = u.worker.is_none_or(|w| w < workers);
-            let again = u.every.is_none_or(|every| u.to > u.from && every > u.to - u.from);
+            let again = u
+                .every
+                .is_none_or(|every| u.to > u.from && every > u.to - u.from);
             if !(exists && u.to > u.from && again) {
                 return Err(SimulationError::Unavailable(*u));
             }

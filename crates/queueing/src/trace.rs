@@ -31,7 +31,9 @@ pub enum TraceError {
     #[error("the trace has no rate: all its {0} time stamps are equal")]
     NoDuration(u64),
     /// It is not in order of time.
-    #[error("the trace is not in order: time stamp {position} ({later} ns) comes before the one above it ({earlier} ns); sort it by time")]
+    #[error(
+        "the trace is not in order: time stamp {position} ({later} ns) comes before the one above it ({earlier} ns); sort it by time"
+    )]
     Unsorted {
         /// Which time stamp, from 1.
         position: u64,
@@ -297,15 +299,17 @@ impl TraceRun {
             }
             let services = &self.service_block[..n];
             self.finished.clear();
-            self.kernel.advance(self.isa, arrivals, services, &mut self.finished);
-            let of_block = self.kernel.in_order().then(|| services.as_flattened());
+            self.kernel
+                .advance(self.isa, arrivals, services, &mut self.finished);
+            let of_block = self.kernel.in_order().then_some(services.as_flattened());
             self.recorder.record(self.isa, &self.finished, of_block);
             let last = arrivals.last().map_or(0.0, |row| row[0]);
             if last > self.horizon_ns {
                 self.kernel.rebase(&[last]);
                 self.origin_ns += last;
             }
-            let batch = |seen: u64| u128::from(seen) * u128::from(BATCHES) / u128::from(self.summary.count);
+            let batch =
+                |seen: u64| u128::from(seen) * u128::from(BATCHES) / u128::from(self.summary.count);
             let before = batch(self.seen.count);
             self.seen.count += n as u64;
             if batch(self.seen.count) > before && self.seen.count < self.summary.count {

@@ -38,7 +38,9 @@ impl Absences {
             }
             match u.every {
                 Some(every) => {
-                    absences.periodic.push((ns(u.from), ns(u.to) - ns(u.from), ns(every)));
+                    absences
+                        .periodic
+                        .push((ns(u.from), ns(u.to) - ns(u.from), ns(every)));
                 }
                 None => absences.once.push((ns(u.from), ns(u.to))),
             }

@@ -7,6 +7,9 @@
 //! 15 %, so that the count behind it is near normal. The number of cells tested is
 //! checked, so that none can drop out unseen.
 
+// in helpers of tests, too, a panic is the failure of the test
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
@@ -38,7 +41,9 @@ fn table(file: &str) -> Vec<BTreeMap<String, String>> {
     lines
         .map(|line| {
             let pairs = header.iter().zip(line.split(','));
-            pairs.map(|(k, v)| ((*k).to_owned(), v.to_owned())).collect()
+            pairs
+                .map(|(k, v)| ((*k).to_owned(), v.to_owned()))
+                .collect()
         })
         .collect()
 }
@@ -50,7 +55,14 @@ fn number(row: &BTreeMap<String, String>, column: &str) -> Option<f64> {
 
 /// A simulation of one row; each row has random numbers of its own, so that the errors of
 /// different rows are independent.
-fn simulate(row: usize, service: &str, workers: u32, rho: f64, discipline: &str, millions: u64) -> Outcome {
+fn simulate(
+    row: usize,
+    service: &str,
+    workers: u32,
+    rho: f64,
+    discipline: &str,
+    millions: u64,
+) -> Outcome {
     let simulation = Simulation {
         stop: Stop::Requests(millions * 1_000_000),
         batches: BATCHES,
@@ -83,8 +95,10 @@ impl Cells {
         self.tested += 1;
         self.squares += z * z;
         if z.is_nan() || z.abs() > LARGEST_Z {
-            self.misses
-                .push(format!("{name}: {} instead of {want}, z = {z:.2}", got.value));
+            self.misses.push(format!(
+                "{name}: {} instead of {want}, z = {z:.2}",
+                got.value
+            ));
         }
     }
 
@@ -104,11 +118,19 @@ impl Cells {
     fn finish(self, least: usize) {
         let scatter = (self.squares / self.tested as f64).sqrt();
         let (tested, unsupported) = (self.tested, self.unsupported);
-        println!("{tested} cells, root mean square of z {scatter:.2}, not supported: {unsupported:?}");
+        println!(
+            "{tested} cells, root mean square of z {scatter:.2}, not supported: {unsupported:?}"
+        );
         assert!(self.misses.is_empty(), "{}", self.misses.join("\n"));
-        assert!(tested >= least, "only {tested} of {least} cells were tested");
+        assert!(
+            tested >= least,
+            "only {tested} of {least} cells were tested"
+        );
         // errors that are too large would hide every defect
-        assert!((0.4..1.5).contains(&scatter), "root mean square of z: {scatter}");
+        assert!(
+            (0.4..1.5).contains(&scatter),
+            "root mean square of z: {scatter}"
+        );
     }
 }
 
@@ -123,7 +145,12 @@ fn fifo(file: &str, service: &str, least: usize) {
         let waits = outcome.wait.share_above(0.0).unwrap();
         cells.check(name("P(wait)"), waits, number(&row, "P_wait").unwrap(), 0.0);
         let mean = outcome.sojourn.mean_ns().unwrap();
-        cells.check(name("mean"), mean, number(&row, "mean_us").unwrap() * 1e3, 0.0);
+        cells.check(
+            name("mean"),
+            mean,
+            number(&row, "mean_us").unwrap() * 1e3,
+            0.0,
+        );
         for (column, above) in QUANTILES {
             let x = number(&row, column).unwrap();
             // at the shortest possible sojourn there is an atom, which P(wait) tests
@@ -170,7 +197,11 @@ fn disciplines_against_exact_laws() {
     let mut cells = Cells::default();
     for (i, row) in table("discipline_exact.csv").into_iter().enumerate() {
         let (c, rho) = (number(&row, "c").unwrap(), number(&row, "rho").unwrap());
-        let service = if row["model"].starts_with("M/D") { "deterministic:50us" } else { "exponential:50us" };
+        let service = if row["model"].starts_with("M/D") {
+            "deterministic:50us"
+        } else {
+            "exponential:50us"
+        };
         let discipline = match row["discipline"].as_str() {
             "FIFO" => "fifo",
             "LIFO" => "lifo",
@@ -186,11 +217,22 @@ fn disciplines_against_exact_laws() {
         };
         let name = |column: &str| format!("{} {discipline} c={c} rho={rho} {column}", row["model"]);
         let mean = sample.mean_ns().unwrap();
-        cells.check(name("mean"), mean, number(&row, "mean_us").unwrap() * 1e3, 0.0);
+        cells.check(
+            name("mean"),
+            mean,
+            number(&row, "mean_us").unwrap() * 1e3,
+            0.0,
+        );
         for (column, above) in QUANTILES {
-            let Some(x) = number(&row, column) else { continue };
+            let Some(x) = number(&row, column) else {
+                continue;
+            };
             // Atoms: no wait at all, and M/D/1 at the shortest sojourn, whatever the order.
-            let atom = if service.starts_with("deterministic") && discipline != "ps" { 50.000_001 } else { 0.0 };
+            let atom = if service.starts_with("deterministic") && discipline != "ps" {
+                50.000_001
+            } else {
+                0.0
+            };
             if x > atom {
                 cells.check_tail(&name(column), sample, x, above);
             }
@@ -210,13 +252,19 @@ fn moments() {
         if quantity.starts_with("E[max]") {
             continue;
         }
-        let service = if row["model"].starts_with("M/M") { "exponential:50us" } else { "deterministic:50us" };
+        let service = if row["model"].starts_with("M/M") {
+            "exponential:50us"
+        } else {
+            "deterministic:50us"
+        };
         let of = |discipline: &str, millions| simulate(i, service, 1, rho, discipline, millions);
         let want = number(&row, "value_us_or_us2").unwrap();
         // second moments of long tails need more
         let millions = if rho > 0.92 { 60 } else { 30 };
         let name = format!("{} rho={rho} {quantity}", row["model"]);
-        let mut check = |got: Option<Estimate>, unit: f64| cells.check(name.clone(), got.unwrap(), want * unit, 0.0);
+        let mut check = |got: Option<Estimate>, unit: f64| {
+            cells.check(name.clone(), got.unwrap(), want * unit, 0.0)
+        };
         match quantity {
             "E[T] FIFO=LIFO=ROS (P-K)" => {
                 for discipline in ["fifo", "lifo", "random-request"] {
@@ -240,7 +288,11 @@ fn disciplines_against_another_simulator() {
     let mut cells = Cells::default();
     for (i, row) in table("discipline_sim.csv").into_iter().enumerate() {
         let (c, rho) = (number(&row, "c").unwrap(), number(&row, "rho").unwrap());
-        let service = if row["service"] == "D" { "deterministic:50us" } else { "exponential:50us" };
+        let service = if row["service"] == "D" {
+            "deterministic:50us"
+        } else {
+            "exponential:50us"
+        };
         let discipline = match row["discipline"].as_str() {
             "fifo" | "lifo" | "jsq" | "ps" => row["discipline"].as_str(),
             "ros" => "random-request",
@@ -252,8 +304,14 @@ fn disciplines_against_another_simulator() {
             other => panic!("unknown discipline {other}"),
         };
         let outcome = simulate(i, service, c as u32, rho, discipline, 25);
-        let name = |column: &str| format!("{} {service} c={c} rho={rho} {column}", row["discipline"]);
-        for (column, q) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)] {
+        let name =
+            |column: &str| format!("{} {service} c={c} rho={rho} {column}", row["discipline"]);
+        for (column, q) in [
+            ("p50", 0.5),
+            ("p99", 0.99),
+            ("p99.9", 0.999),
+            ("p99.99", 0.9999),
+        ] {
             let want = number(&row, &format!("{column}_us")).unwrap() * 1e3;
             let error = number(&row, &format!("se_{column}")).unwrap() * 1e3;
             let Some(got) = outcome.sojourn.quantile(q) else {

@@ -1,6 +1,9 @@
 //! The simulator as a whole: reproducible, honest about precision, clear about what is
 //! impossible.
 
+// in helpers of tests, too, a panic is the failure of the test
+#![allow(clippy::unwrap_used)]
+
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::ControlFlow;
 
@@ -35,7 +38,13 @@ fn simulation(service: &str, c: u32, rho: f64, discipline: &str, requests: u64) 
 
 /// Everything of an outcome that must not depend on how it was calculated.
 fn essence(o: &Outcome) -> impl PartialEq + std::fmt::Debug + use<> {
-    (o.sojourn.clone(), o.wait.clone(), o.replications, o.warm_up, o.engine.simulated)
+    (
+        o.sojourn.clone(),
+        o.wait.clone(),
+        o.replications,
+        o.warm_up,
+        o.engine.simulated,
+    )
 }
 
 const EVERY_DISCIPLINE: [&str; 14] = [
@@ -61,13 +70,23 @@ fn threads_and_vector_widths_do_not_show() {
         for service in ["deterministic:50us", "lognormal:50us,cv=1.5"] {
             let mut s = simulation(service, 3, 0.7, discipline, 200_000);
             s.threads = NonZeroUsize::new(1);
-            let one = essence(&s.run_on(Isa::BASELINE, &|_| ControlFlow::Continue(())).unwrap());
+            let one = essence(
+                &s.run_on(Isa::BASELINE, &|_| ControlFlow::Continue(()))
+                    .unwrap(),
+            );
             for isa in Isa::available() {
                 let outcome = s.run_on(isa, &|_| ControlFlow::Continue(())).unwrap();
-                assert!(essence(&outcome) == one, "{discipline} {service} on {}", isa.name());
+                assert!(
+                    essence(&outcome) == one,
+                    "{discipline} {service} on {}",
+                    isa.name()
+                );
             }
             s.threads = NonZeroUsize::new(3);
-            assert!(essence(&s.run().unwrap()) == one, "{discipline} {service} in three threads");
+            assert!(
+                essence(&s.run().unwrap()) == one,
+                "{discipline} {service} in three threads"
+            );
         }
     }
 }
@@ -88,7 +107,10 @@ fn every_request_is_counted_in_every_discipline() {
 #[test]
 fn another_seed_gives_another_result_within_the_errors() {
     let first = simulation("exponential:50us", 2, 0.8, "fifo", 4_000_000);
-    let second = Simulation { seed: 2, ..first.clone() };
+    let second = Simulation {
+        seed: 2,
+        ..first.clone()
+    };
     let (a, b) = (first.run().unwrap(), second.run().unwrap());
     let (a, b) = (a.sojourn.mean_ns().unwrap(), b.sojourn.mean_ns().unwrap());
     assert_ne!(a.value, b.value);
@@ -121,7 +143,9 @@ fn general_service_waits_as_long_as_theory_says() {
         let lambda = 0.7 / law.mean_ns();
         let want = lambda * law.raw_moment(2) / (2.0 * 0.3);
         for discipline in ["fifo", "lifo", "random-request"] {
-            let o = simulation(service, 1, 0.7, discipline, 10_000_000).run().unwrap();
+            let o = simulation(service, 1, 0.7, discipline, 10_000_000)
+                .run()
+                .unwrap();
             let z = o.wait.mean_ns().unwrap().z(want);
             assert!(z.abs() < 4.0, "{service} {discipline}: z = {z}");
         }
@@ -138,7 +162,9 @@ fn preemption_costs_what_theory_says() {
     let residual = (share / s1 * background.raw_moment(2) + rho / s2 * service.raw_moment(2)) / 2.0;
     let want = s2 / (1.0 - share) + residual / ((1.0 - share) * (1.0 - share - rho));
     let discipline = "priority:0.2,background,service=deterministic:200us";
-    let o = simulation("exponential:50us", 1, rho, discipline, 4_000_000).run().unwrap();
+    let o = simulation("exponential:50us", 1, rho, discipline, 4_000_000)
+        .run()
+        .unwrap();
     let z = o.sojourn.mean_ns().unwrap().z(want);
     assert!(z.abs() < 4.0, "z = {z}");
 }
@@ -147,14 +173,21 @@ fn preemption_costs_what_theory_says() {
 #[test]
 fn time_slices_lie_between_sharing_and_fifo() {
     let mean = |discipline: &str| {
-        let o = simulation("lognormal:50us,cv=2", 2, 0.7, discipline, 2_000_000).run().unwrap();
+        let o = simulation("lognormal:50us,cv=2", 2, 0.7, discipline, 2_000_000)
+            .run()
+            .unwrap();
         o.sojourn.mean_ns().unwrap()
     };
     let (sharing, fifo) = (mean("ps"), mean("fifo"));
     let short = mean("time-sliced:quantum=500ns,switch=0");
     let long = mean("time-sliced:quantum=1s,switch=0");
     // the same queue; only who is still present at the ends of the recording differs
-    assert!((long.value / fifo.value - 1.0).abs() < 1e-3, "{} and {}", long.value, fifo.value);
+    assert!(
+        (long.value / fifo.value - 1.0).abs() < 1e-3,
+        "{} and {}",
+        long.value,
+        fifo.value
+    );
     let z = (short.value - sharing.value) / short.standard_error.hypot(sharing.standard_error);
     assert!(z.abs() < 4.0, "{} and {}", short.value, sharing.value);
 }
@@ -209,7 +242,11 @@ fn an_observer_can_stop_a_run_and_keeps_what_there_is() {
     let o = s
         .run_observed(&|p| {
             assert!(p.total >= 2_000_000_000);
-            if p.done > 5_000_000 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if p.done > 5_000_000 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         })
         .unwrap();
     assert_eq!(o.stopped, Stopped::Interrupted);
@@ -218,7 +255,9 @@ fn an_observer_can_stop_a_run_and_keeps_what_there_is() {
 
 #[test]
 fn a_quantile_beyond_the_sample_is_none() {
-    let o = simulation("exponential:50us", 1, 0.9, "fifo", 20_000).run().unwrap();
+    let o = simulation("exponential:50us", 1, 0.9, "fifo", 20_000)
+        .run()
+        .unwrap();
     assert!(o.sojourn.quantile(0.5).is_some());
     assert!(o.sojourn.quantile(0.99999).is_none());
 }
@@ -264,7 +303,11 @@ fn the_impossible_is_refused_with_a_remedy() {
     let background = "priority:0.3,background,service=exponential:1ms";
     let crowded = refused(&|s| s.discipline = background.parse().unwrap());
     assert!(crowded.contains("1.1000"), "{crowded}");
-    assert!("p99.9".parse::<taillab_queueing::simulation::Precision>().is_err());
+    assert!(
+        "p99.9"
+            .parse::<taillab_queueing::simulation::Precision>()
+            .is_err()
+    );
 }
 
 #[test]
@@ -277,7 +320,10 @@ fn the_warm_up_grows_with_the_load_and_is_stated() {
     s.warm_up = WarmUp::Requests(77);
     let o = s.run().unwrap();
     assert_eq!(o.warm_up.requests, 77);
-    assert_eq!(o.engine.simulated, o.sojourn.pooled().count() + 77 * o.replications);
+    assert_eq!(
+        o.engine.simulated,
+        o.sojourn.pooled().count() + 77 * o.replications
+    );
 }
 
 fn poisson_trace(seconds: u64) -> Vec<Nanos> {
@@ -292,7 +338,9 @@ fn a_trace_gives_what_the_ideal_queue_gives() {
     let time = Nanos::from_micros(50);
     let service = Service::deterministic(time);
     for c in [4, 5, 8, 30] {
-        let o = TraceSimulation::new(service.clone(), workers(c)).run(&trace).unwrap();
+        let o = TraceSimulation::new(service.clone(), workers(c))
+            .run(&trace)
+            .unwrap();
         let mut ideal = ideal::sojourns(&trace, time, workers(c));
         ideal.sort_unstable();
         let pooled = o.sojourn.pooled();
@@ -302,9 +350,22 @@ fn a_trace_gives_what_the_ideal_queue_gives() {
         let total: u64 = ideal.iter().map(|t| t.get()).sum();
         assert_eq!(pooled.mean_ns(), Some(total as f64 / trace.len() as f64));
         let replayed = Replay::fifo(workers(c))
-            .run(&trace.iter().map(|t| ReplayRequest { arrival: *t, service: time, worker: None }).collect::<Vec<_>>())
+            .run(
+                &trace
+                    .iter()
+                    .map(|t| ReplayRequest {
+                        arrival: *t,
+                        service: time,
+                        worker: None,
+                    })
+                    .collect::<Vec<_>>(),
+            )
             .unwrap();
-        let mut sojourns: Vec<Nanos> = replayed.iter().zip(&trace).map(|(r, t)| r.departure - *t).collect();
+        let mut sojourns: Vec<Nanos> = replayed
+            .iter()
+            .zip(&trace)
+            .map(|(r, t)| r.departure - *t)
+            .collect();
         sojourns.sort_unstable();
         assert_eq!(sojourns, ideal);
     }
@@ -315,10 +376,21 @@ fn a_trace_in_parts_is_the_same_trace() {
     let trace = poisson_trace(1);
     let mut t = TraceSimulation::new("exponential:50us".parse().unwrap(), workers(4));
     t.speed = TraceSpeed::Utilization(0.9);
-    for discipline in ["fifo", "lifo", "random-request", "jsq", "ps", "random-worker"] {
+    for discipline in [
+        "fifo",
+        "lifo",
+        "random-request",
+        "jsq",
+        "ps",
+        "random-worker",
+    ] {
         t.discipline = discipline.parse().unwrap();
         let whole = t.run(&trace).unwrap();
-        assert_eq!(whole.sojourn.pooled().count(), trace.len() as u64, "{discipline}");
+        assert_eq!(
+            whole.sojourn.pooled().count(),
+            trace.len() as u64,
+            "{discipline}"
+        );
         let mut summary = TraceSummary::default();
         let block = trace.len() / 32;
         let parts = || trace.chunks(block.min(512) * 7);
@@ -373,16 +445,32 @@ fn unusable_traces_say_where() {
     assert_eq!(trace_error(&[]), TraceError::Empty);
     assert_eq!(trace_error(&[5, 5]), TraceError::NoDuration(2));
     let unsorted = trace_error(&[1, 1_000_000, 3, 4]);
-    assert_eq!(unsorted, TraceError::Unsorted { position: 3, earlier: 1_000_000, later: 3 });
+    assert_eq!(
+        unsorted,
+        TraceError::Unsorted {
+            position: 3,
+            earlier: 1_000_000,
+            later: 3
+        }
+    );
     assert!(unsorted.to_string().contains("sort it by time"));
 }
 
 #[test]
 fn pinned_requests_wait_for_their_own_worker() {
     let us = Nanos::from_micros;
-    let request = |arrival, worker| ReplayRequest { arrival: us(arrival), service: us(10), worker: Some(worker) };
+    let request = |arrival, worker| ReplayRequest {
+        arrival: us(arrival),
+        service: us(10),
+        worker: Some(worker),
+    };
     let mut replay = Replay::fifo(workers(2));
-    replay.unavailable = vec![Unavailable { worker: Some(0), from: us(5), to: us(8), every: None }];
+    replay.unavailable = vec![Unavailable {
+        worker: Some(0),
+        from: us(5),
+        to: us(8),
+        every: None,
+    }];
     let requests = [request(0, 0), request(1, 0), request(2, 1)];
     let got = replay.run(&requests).unwrap();
     let departures: Vec<Nanos> = got.iter().map(|r| r.departure).collect();

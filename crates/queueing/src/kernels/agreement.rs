@@ -53,7 +53,13 @@ fn by_kernel<const L: usize>(
             assert!(finished.services.is_empty());
             finished.services.extend_from_slice(services.as_flattened());
         }
-        result.extend(finished.waits.iter().copied().zip(finished.services.iter().copied()));
+        result.extend(
+            finished
+                .waits
+                .iter()
+                .copied()
+                .zip(finished.services.iter().copied()),
+        );
         // a new origin must not show
         if i % 3 == 2 {
             kernel.rebase(&[at; L]);
@@ -63,7 +69,13 @@ fn by_kernel<const L: usize>(
     finished.clear();
     kernel.finish(&mut finished);
     if !kernel.in_order() {
-        result.extend(finished.waits.iter().copied().zip(finished.services.iter().copied()));
+        result.extend(
+            finished
+                .waits
+                .iter()
+                .copied()
+                .zip(finished.services.iter().copied()),
+        );
     }
     assert_eq!(result.len(), load.len() * L, "every request comes out once");
     result
@@ -76,7 +88,13 @@ fn by_events(rules: &Rules, load: &[(u32, u32)], choices: &mut LaneRng<1>) -> Ve
     let mut at = 0.0;
     for (gap, service) in load {
         at += f64::from(*gap);
-        queue.request(at, f64::from(*service), choices.next_of(0), None, &mut |s| all.push(s));
+        queue.request(
+            at,
+            f64::from(*service),
+            choices.next_of(0),
+            None,
+            &mut |s| all.push(s),
+        );
     }
     queue.serve_rest(&mut |s| all.push(s));
     all.sort_by_key(|s| s.id);
@@ -89,7 +107,10 @@ fn sorted(mut pairs: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 }
 
 fn pairs(served: &[Served]) -> Vec<(f64, f64)> {
-    served.iter().map(|s| (s.start - s.arrival, s.departure - s.start)).collect()
+    served
+        .iter()
+        .map(|s| (s.start - s.arrival, s.departure - s.start))
+        .collect()
 }
 
 fn constant(load: &[(u32, u32)], service: u32) -> Vec<(u32, u32)> {
@@ -328,5 +349,8 @@ fn a_favoured_background_job_interrupts_and_the_request_resumes() {
     // The server is busy with background a quarter of the time on arrival, and else
     // a job comes within the 20 ns of service with probability 1 − e^(−1/2).
     let want = 1.0 - 0.75 * (-0.5_f64).exp();
-    assert!((interrupted - want).abs() < 0.05, "{interrupted} instead of {want}");
+    assert!(
+        (interrupted - want).abs() < 0.05,
+        "{interrupted} instead of {want}"
+    );
 }

@@ -135,9 +135,10 @@ impl EventQueue {
                 let connections = &self.rules.connections;
                 Some(connections[index_below(choice, connections.len() as u64) as usize] as usize)
             }
-            Discipline::JoinShortestQueue => {
-                Some(shortest(self.workers.iter_mut().map(|w| w.present(at)), choice))
-            }
+            Discipline::JoinShortestQueue => Some(shortest(
+                self.workers.iter_mut().map(|w| w.present(at)),
+                choice,
+            )),
             Discipline::PowerOfD { d } if (d as usize) < n => {
                 let mut left: Vec<usize> = (0..n).collect();
                 let mut drawn = Vec::new();
@@ -150,9 +151,10 @@ impl EventQueue {
                 let lengths: Vec<_> = drawn.iter().map(|k| self.workers[*k].present(at)).collect();
                 Some(drawn[shortest(lengths.into_iter(), bits)])
             }
-            Discipline::PowerOfD { .. } => {
-                Some(shortest(self.workers.iter_mut().map(|w| w.present(at)), choice))
-            }
+            Discipline::PowerOfD { .. } => Some(shortest(
+                self.workers.iter_mut().map(|w| w.present(at)),
+                choice,
+            )),
             _ => None,
         }
     }
@@ -201,7 +203,9 @@ impl EventQueue {
                 let n = self.workers.len();
                 // the lower half of the bits: the upper chose the queue
                 let from = index_below(choice << 32, n as u64) as usize;
-                let victim = (from..from + n).map(|v| v % n).find(|v| !self.workers[*v].queue.is_empty())?;
+                let victim = (from..from + n)
+                    .map(|v| v % n)
+                    .find(|v| !self.workers[*v].queue.is_empty())?;
                 let mut stolen = self.workers[victim].queue.pop_front()?;
                 stolen.service += cost.get() as f64;
                 Some(stolen)
@@ -223,7 +227,11 @@ impl EventQueue {
         let departure = worker.absences.finish(start, work);
         worker.free_at = departure;
         worker.departures.push_back(departure);
-        while worker.departures.front().is_some_and(|d| *d <= request.arrival) {
+        while worker
+            .departures
+            .front()
+            .is_some_and(|d| *d <= request.arrival)
+        {
             worker.departures.pop_front();
         }
         Served {

@@ -69,7 +69,10 @@ impl Lane {
                 Pick::Newest => self.waiting.pop(),
                 Pick::Random => {
                     let n = self.waiting.len() as u64;
-                    Some(self.waiting.swap_remove(index_below(start.choice, n) as usize))
+                    Some(
+                        self.waiting
+                            .swap_remove(index_below(start.choice, n) as usize),
+                    )
                 }
             };
             if let Some(arrival) = arrival {
@@ -98,7 +101,8 @@ impl<const L: usize> Kernel<L> for Matching<L> {
         services: &[[f64; L]],
         out: &mut Finished,
     ) {
-        self.fifo.advance(isa, arrivals, services, &mut self.fifo_out);
+        self.fifo
+            .advance(isa, arrivals, services, &mut self.fifo_out);
         self.bits.resize(arrivals.len(), [0; L]);
         if self.pick == Pick::Random {
             fill_bits(isa, &mut self.choices, &mut self.bits);

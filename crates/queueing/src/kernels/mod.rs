@@ -125,15 +125,18 @@ impl Queue<'_> {
                 matching::Pick::Random,
                 choices,
             )),
-            Discipline::RandomWorker => {
-                Box::new(assigned::Assigned::random(self.workers, choices))
-            }
+            Discipline::RandomWorker => Box::new(assigned::Assigned::random(self.workers, choices)),
             Discipline::Static {
                 connections,
                 assignment,
             } => {
-                let maps = connection_maps(*connections, *assignment, self.workers, self.seed, first);
-                Box::new(assigned::Assigned::by_connection(self.workers, maps, choices))
+                let maps =
+                    connection_maps(*connections, *assignment, self.workers, self.seed, first);
+                Box::new(assigned::Assigned::by_connection(
+                    self.workers,
+                    maps,
+                    choices,
+                ))
             }
             Discipline::JoinShortestQueue => Box::new(PerLane::new(
                 std::array::from_fn(|_| shortest_queue::ShortestQueue::new(self.workers, None)),
@@ -156,11 +159,19 @@ impl Queue<'_> {
             )),
             Discipline::TimeSliced { quantum, switch } => Box::new(PerLane::new(
                 std::array::from_fn(|_| {
-                    time_sliced::TimeSliced::new(self.workers, quantum.get() as f64, switch.get() as f64)
+                    time_sliced::TimeSliced::new(
+                        self.workers,
+                        quantum.get() as f64,
+                        switch.get() as f64,
+                    )
                 }),
                 None,
             )),
-            Discipline::Priority { service, first: class, .. } => Box::new(PerLane::new(
+            Discipline::Priority {
+                service,
+                first: class,
+                ..
+            } => Box::new(PerLane::new(
                 std::array::from_fn(|lane| {
                     let background = priority::Background::new(
                         self.background_gap_ns,
@@ -205,7 +216,13 @@ impl Queue<'_> {
                 Discipline::Static {
                     connections,
                     assignment,
-                } => connection_map(*connections, *assignment, self.workers, self.seed, replication),
+                } => connection_map(
+                    *connections,
+                    *assignment,
+                    self.workers,
+                    self.seed,
+                    replication,
+                ),
                 _ => Vec::new(),
             },
             grid: self.grid,

@@ -55,7 +55,11 @@ impl Background {
         };
         let mut background = Self {
             gaps: Sampler::new(gaps, rng(Purpose::Background), grid.rounder()),
-            services: Sampler::new(service.law(), rng(Purpose::BackgroundService), grid.rounder()),
+            services: Sampler::new(
+                service.law(),
+                rng(Purpose::BackgroundService),
+                grid.rounder(),
+            ),
             block: Vec::new(),
             next_at: 0.0,
         };
@@ -70,7 +74,8 @@ impl Background {
             self.gaps.fill(Isa::BASELINE, &mut gaps);
             self.services.fill(Isa::BASELINE, &mut services);
             let pairs = gaps.iter().zip(&services).rev();
-            self.block.extend(pairs.map(|(gap, service)| (gap[0], service[0])));
+            self.block
+                .extend(pairs.map(|(gap, service)| (gap[0], service[0])));
         }
         self.block.last().copied().unwrap_or((f64::INFINITY, 0.0))
     }
@@ -118,7 +123,8 @@ impl Priority {
                 .iter_mut()
                 .filter(|w| w.is_some_and(|r| r.job.class != first))
                 .max_by(|a, b| {
-                    let arrival = |w: &Option<Running>| w.map_or(f64::NEG_INFINITY, |r| r.job.arrival);
+                    let arrival =
+                        |w: &Option<Running>| w.map_or(f64::NEG_INFINITY, |r| r.job.arrival);
                     arrival(a).total_cmp(&arrival(b))
                 });
             match victim {
@@ -151,7 +157,10 @@ impl Priority {
                     if job.class == Class::Requests {
                         out.push((ends - job.arrival - job.service).max(0.0), job.service);
                     }
-                    let next = self.favoured.pop_front().or_else(|| self.others.pop_front());
+                    let next = self
+                        .favoured
+                        .pop_front()
+                        .or_else(|| self.others.pop_front());
                     self.workers[k] = next.map(|job| Running {
                         job,
                         ends: ends + job.left,

@@ -118,12 +118,17 @@ impl<P: Present> Sharing<P> {
     #[inline(always)]
     fn run_until(&mut self, until: f64, out: &mut Finished) {
         while self.next_leaves <= until {
-            let Some(next) = self.present.next() else { return };
+            let Some(next) = self.present.next() else {
+                return;
+            };
             self.present.remove_next();
             self.now = self.next_leaves;
             self.virtual_now = next.leaves_at_virtual;
             // rounding may take the last bits of the time alone
-            out.push((self.now - next.arrival - next.service).max(0.0), next.service);
+            out.push(
+                (self.now - next.arrival - next.service).max(0.0),
+                next.service,
+            );
             self.look_ahead();
         }
     }

@@ -119,7 +119,11 @@ impl LaneQueue for ShortestQueue {
     fn arrive(&mut self, at: f64, service: f64, choice: u64, out: &mut Finished) {
         let k = self.choose(at, choice);
         let worker = &mut self.workers[k];
-        let start = if at > worker.free_at { at } else { worker.free_at };
+        let start = if at > worker.free_at {
+            at
+        } else {
+            worker.free_at
+        };
         worker.free_at = start + service;
         worker.departures.push(worker.free_at);
         out.push(start - at, service);

@@ -53,11 +53,7 @@ impl<const L: usize> LaneRng<L> {
     /// The next 64 bits of every lane.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> [u64; L] {
-        let mut out = [0; L];
-        for lane in 0..L {
-            out[lane] = self.next_of(lane);
-        }
-        out
+        std::array::from_fn(|lane| self.next_of(lane))
     }
 
     /// The next 64 bits of one lane.
@@ -97,12 +93,19 @@ pub(crate) fn fill_bits<const L: usize>(isa: Isa, rng: &mut LaneRng<L>, rows: &m
         // The compiler does not keep four vectors of state in registers by itself, and
         // this is the hottest loop of all: hence the intrinsics.
         if let (8, Ok(state)) = (L, <&mut [u64; 32]>::try_from(vectors)) {
+            let out = rows.as_flattened_mut();
             match isa.level() {
-                // SAFETY: an `Isa` of this level is only made after the processor was
-                // seen to have the features.
-                Level::Avx512 => return unsafe { x86::fill_avx512(state, rows.as_flattened_mut()) },
-                // SAFETY: as above.
-                Level::Avx2 => return unsafe { x86::fill_avx2(state, rows.as_flattened_mut()) },
+                Level::Avx512 => {
+                    // SAFETY: an `Isa` of this level is only made after the processor
+                    // was seen to have the features.
+                    unsafe { x86::fill_avx512(state, out) };
+                    return;
+                }
+                Level::Avx2 => {
+                    // SAFETY: as above.
+                    unsafe { x86::fill_avx2(state, out) };
+                    return;
+                }
                 Level::Baseline => {}
             }
         }

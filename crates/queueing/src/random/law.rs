@@ -9,25 +9,58 @@ use crate::isa::{Isa, multiversion};
 /// A distribution of lengths in nanoseconds, with its parameters ready for drawing.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Law {
-    Constant { value_ns: f64 },
-    Exponential { mean_ns: f64 },
+    Constant {
+        value_ns: f64,
+    },
+    Exponential {
+        mean_ns: f64,
+    },
     /// exp(mu + sigma Z), Z a standard normal.
-    Lognormal { mu: f64, sigma: f64 },
+    Lognormal {
+        mu: f64,
+        sigma: f64,
+    },
     /// The sum of `shape` exponentials.
-    Erlang { shape: u32, mean_of_one_ns: f64 },
-    Gamma { shape: f64, scale_ns: f64 },
+    Erlang {
+        shape: u32,
+        mean_of_one_ns: f64,
+    },
+    Gamma {
+        shape: f64,
+        scale_ns: f64,
+    },
     /// scale · E^(1/shape), E a unit exponential.
-    Weibull { inverse_shape: f64, scale_ns: f64 },
+    Weibull {
+        inverse_shape: f64,
+        scale_ns: f64,
+    },
     /// One of two exponentials.
-    Hyperexponential { share_first: f64, first_ns: f64, second_ns: f64 },
+    Hyperexponential {
+        share_first: f64,
+        first_ns: f64,
+        second_ns: f64,
+    },
     /// min · U^(−1/alpha).
-    Pareto { inverse_alpha: f64, min_ns: f64 },
+    Pareto {
+        inverse_alpha: f64,
+        min_ns: f64,
+    },
     /// Pareto cut off at a largest value; `mass` is P(Pareto ≤ largest).
-    BoundedPareto { inverse_alpha: f64, min_ns: f64, mass: f64 },
+    BoundedPareto {
+        inverse_alpha: f64,
+        min_ns: f64,
+        mass: f64,
+    },
     /// One of two values.
-    TwoPoints { share_second: f64, first_ns: f64, second_ns: f64 },
+    TwoPoints {
+        share_second: f64,
+        first_ns: f64,
+        second_ns: f64,
+    },
     /// Each value equally likely.
-    Empirical { values_ns: Arc<[f64]> },
+    Empirical {
+        values_ns: Arc<[f64]>,
+    },
     /// Gaps of a Poisson process whose rate follows a two-state Markov chain.
     Mmpp2(Mmpp2),
 }
@@ -92,7 +125,10 @@ impl<const L: usize> Sampler<L> {
                 fill_bits(isa, &mut self.rng, &mut self.bits);
                 lognormal(isa, self.bits.as_flattened(), *mu, *sigma, out);
             }
-            Law::Erlang { shape, mean_of_one_ns } => {
+            Law::Erlang {
+                shape,
+                mean_of_one_ns,
+            } => {
                 out.fill(0.0);
                 self.more.resize(rows.len(), [0.0; L]);
                 for _ in 0..*shape {
@@ -104,28 +140,80 @@ impl<const L: usize> Sampler<L> {
                     }
                 }
             }
-            Law::Weibull { inverse_shape, scale_ns } => {
+            Law::Weibull {
+                inverse_shape,
+                scale_ns,
+            } => {
                 fill_bits(isa, &mut self.rng, &mut self.bits);
-                weibull(isa, self.bits.as_flattened(), *inverse_shape, *scale_ns, out);
+                weibull(
+                    isa,
+                    self.bits.as_flattened(),
+                    *inverse_shape,
+                    *scale_ns,
+                    out,
+                );
             }
-            Law::Hyperexponential { share_first, first_ns, second_ns } => {
+            Law::Hyperexponential {
+                share_first,
+                first_ns,
+                second_ns,
+            } => {
                 fill_bits(isa, &mut self.rng, &mut self.bits);
                 exponential(isa, self.bits.as_flattened(), 1.0, 0.0, out);
                 fill_bits(isa, &mut self.rng, &mut self.bits);
-                scale_by_either(isa, self.bits.as_flattened(), *share_first, *first_ns, *second_ns, out);
+                scale_by_either(
+                    isa,
+                    self.bits.as_flattened(),
+                    *share_first,
+                    *first_ns,
+                    *second_ns,
+                    out,
+                );
             }
-            Law::Pareto { inverse_alpha, min_ns } => {
+            Law::Pareto {
+                inverse_alpha,
+                min_ns,
+            } => {
                 fill_bits(isa, &mut self.rng, &mut self.bits);
-                pareto(isa, self.bits.as_flattened(), *inverse_alpha, *min_ns, 1.0, out);
+                pareto(
+                    isa,
+                    self.bits.as_flattened(),
+                    *inverse_alpha,
+                    *min_ns,
+                    1.0,
+                    out,
+                );
             }
-            Law::BoundedPareto { inverse_alpha, min_ns, mass } => {
+            Law::BoundedPareto {
+                inverse_alpha,
+                min_ns,
+                mass,
+            } => {
                 fill_bits(isa, &mut self.rng, &mut self.bits);
-                pareto(isa, self.bits.as_flattened(), *inverse_alpha, *min_ns, *mass, out);
+                pareto(
+                    isa,
+                    self.bits.as_flattened(),
+                    *inverse_alpha,
+                    *min_ns,
+                    *mass,
+                    out,
+                );
             }
-            Law::TwoPoints { share_second, first_ns, second_ns } => {
+            Law::TwoPoints {
+                share_second,
+                first_ns,
+                second_ns,
+            } => {
                 fill_bits(isa, &mut self.rng, &mut self.bits);
                 out.fill(1.0);
-                scale_by_either(isa, self.bits.as_flattened(), *share_second, *second_ns, *first_ns, out);
+                scale_by_either(
+                    isa,
+                    self.bits.as_flattened(),
+                    *share_second,
+                    *second_ns,
+                    *first_ns,
+                    out,
+                );
             }
             Law::Empirical { values_ns } => {
                 fill_bits(isa, &mut self.rng, &mut self.bits);

@@ -17,7 +17,8 @@ pub(crate) fn neg_ln(u: f64) -> f64 {
     let shifted = u.to_bits().wrapping_add(ONE - SQRT_HALF);
     let m = f64::from_bits((shifted & FRACTION) + SQRT_HALF);
     // The biased exponent as a double: it is written into the fraction of 2^52.
-    let k = f64::from_bits((shifted >> 52) | 0x4330_0000_0000_0000) - (4_503_599_627_370_496.0 + 1023.0);
+    let k = f64::from_bits((shifted >> 52) | 0x4330_0000_0000_0000)
+        - (4_503_599_627_370_496.0 + 1023.0);
     let r = m - 1.0;
     // ln(1 + r) / r, degree 11, by pairs (Estrin) for short chains
     let r2 = r * r;
@@ -166,7 +167,12 @@ mod tests {
 
     #[test]
     fn the_gamma_function_at_known_points() {
-        for (x, gamma) in [(1.0, 1.0), (5.0, 24.0), (0.5, std::f64::consts::PI.sqrt()), (0.1, 9.513_507_698_668_732)] {
+        for (x, gamma) in [
+            (1.0, 1.0),
+            (5.0, 24.0),
+            (0.5, std::f64::consts::PI.sqrt()),
+            (0.1, 9.513_507_698_668_732),
+        ] {
             assert!((ln_gamma(x).exp() / gamma - 1.0).abs() < 1e-12, "{x}");
         }
     }
