@@ -377,7 +377,7 @@ mod tests {
             true_sample
                 .idc
                 .iter()
-                .all(|at| at.is_poisson(length) == Some(true))
+                .all(|at| at.is_poisson(length, 0.05) == Some(true))
         );
     }
 

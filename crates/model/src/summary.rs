@@ -115,20 +115,17 @@ pub struct DispersionAt {
 }
 
 impl DispersionAt {
-    /// How far from 1 the index may be, beyond what chance does.
-    pub const TOLERANCE: f64 = 0.05;
-
     /// Whether this is the index of a Poisson process observed for `length`, give or take
-    /// [`DispersionAt::TOLERANCE`] and three standard errors; `None` where there is no value.
+    /// `tolerance` and three standard errors; `None` where there is no value.
     ///
     /// The standard error of the index over n windows is √(2/(n−1)), because (n−1) times the
     /// index of Poisson counts is nearly χ² with n−1 degrees of freedom (Fisher's dispersion
     /// test; Cox and Lewis 1966, section 6.3).
-    pub fn is_poisson(&self, length: Nanos) -> Option<bool> {
+    pub fn is_poisson(&self, length: Nanos, tolerance: f64) -> Option<bool> {
         let windows = (length.get() / self.window_ns.get().max(1)).max(2);
         let standard_error = (2.0 / (windows - 1) as f64).sqrt();
         let value = self.value?;
-        Some((value - 1.0).abs() <= Self::TOLERANCE + 3.0 * standard_error)
+        Some((value - 1.0).abs() <= tolerance + 3.0 * standard_error)
     }
 }
 
@@ -301,7 +298,7 @@ mod tests {
     fn dispersion_is_judged_by_tolerance_and_chance() {
         let passes = |value, length| {
             let window_ns = Nanos::from_millis(10);
-            DispersionAt { window_ns, value }.is_poisson(length)
+            DispersionAt { window_ns, value }.is_poisson(length, 0.05)
         };
         let (short, long) = (Nanos::from_secs(1), Nanos::from_secs(1000));
         // 100 windows: 0.05 + 3 · 0.142; 100,000 windows: 0.05 + 3 · 0.0045

@@ -199,7 +199,7 @@ impl Experiment {
                 service_time: None,
             },
             probe: Probe {
-                ring_bytes: 16 << 20,
+                ring_bytes: 4 << 20,
             },
         }
     }

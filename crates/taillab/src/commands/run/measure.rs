@@ -46,8 +46,7 @@ pub fn measure(
         .or_exit(Exit::Usage)?;
     let measure_from = schedule.partition_point(|due| *due < workload.warmup);
     let total = schedule.len() as u64;
-    // A fifth more than a busy server makes, and room for a quiet one's switches.
-    let events = total as f64 * EVENTS_PER_REQUEST * 1.2 + 1e5;
+    let events = total as f64 * EVENTS_PER_REQUEST;
     probe.reserve(events as u64).map_err(probe_failure)?;
     probe.attach().map_err(probe_failure)?;
     let stop = rig.interrupt().shared_flag();
