@@ -80,6 +80,9 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         hypervisor: hypervisor(&environment),
         warnings: warnings(hazards, &environment),
     };
+    if args.save_capture {
+        rundir.write("capture.tlc", |out| recorded.events.write(out))?;
+    }
     say.step("analysing");
     let result = result::evaluate(recorded, context)?;
     outputs::save(&mut rundir, &result, &experiment, &environment)?;

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Measures what docs/benchmarks.md states. Minutes; nothing else should run meanwhile.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cargo build --release --locked --quiet
+out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
+
+echo "== memory at two million requests"
+scripts/as-root.sh "runs memcached under the probe for about a minute" \
+  python3 scripts/peak-memory.py target/release/taillab run memcached -q --json -d 50s -o "$out/long" \
+  >"$out/long.json" || [ $? -eq 4 ]
+python3 - "$out/long.json" <<'PY'
+import json, sys
+s = json.load(open(sys.argv[1]))
+print(f"{s['load']['requests']} requests")
+PY
+
+echo "== cost of the probe (interleaved blocks with and without, in the run itself)"
+python3 - "$out/long.json" <<'PY'
+import json, sys
+o = json.load(open(sys.argv[1]))["overhead"]
+print(f"throughput loss {o['throughput_loss']:.1%} ({o['throughput_loss_lo']:.1%} to {o['throughput_loss_hi']:.1%}), "
+      f"{o['pairs']} pairs, {o['cpu_ns_per_request']:.0f} ns of server CPU per request")
+PY
+
+echo "== speed of the simulator's kernels, one core"
+cargo run --release --locked --quiet -p taillab-queueing --example speed
+
+echo "== speed of the matcher and of the analysis"
+cargo run --release --locked --quiet -p taillab-analysis --example two_million
