@@ -17,6 +17,19 @@ pub(crate) fn count(n: u64) -> String {
     group(&n.to_string())
 }
 
+/// A large number of things in a few digits: `20 M`, `1.2 G`, `57,000`.
+pub(crate) fn round_count(n: u64) -> String {
+    let short = |unit: f64, name: &str| {
+        let text = format!("{:.1}", n as f64 / unit);
+        format!("{} {name}", text.trim_end_matches(".0"))
+    };
+    match n {
+        1_000_000_000.. => short(1e9, "G"),
+        1_000_000.. => short(1e6, "M"),
+        _ => count(n),
+    }
+}
+
 /// Events per second, as whole as the number is large: `17,250` or `8.25`.
 pub(crate) fn rate(per_s: f64) -> String {
     let decimals = match per_s.abs() {
@@ -172,7 +185,8 @@ pub(crate) fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
 }
 
-fn grouped(x: f64, decimals: usize) -> String {
+/// A number with so many decimals and its thousands set apart.
+pub(crate) fn grouped(x: f64, decimals: usize) -> String {
     if !x.is_finite() {
         return "–".to_owned();
     }

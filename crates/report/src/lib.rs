@@ -4,6 +4,7 @@
 //! standard output. What grows with the requests ([`requests`], [`hlog`]) is written
 //! through a stream that the caller hands in, so that memory does not grow.
 
+pub mod chart;
 mod error;
 mod figures;
 mod findings;
@@ -11,8 +12,10 @@ pub mod hlog;
 pub mod html;
 pub mod json;
 mod latency;
+pub mod reproduction;
 pub mod requests;
 mod scale;
+pub mod simulation;
 pub mod terminal;
 
 use taillab_model::Nanos;

@@ -1,11 +1,15 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
+mod sim;
+
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use taillab_model::Nanos;
 
 use crate::experiment::{Override, ServerKind, TestbedKind};
+
+pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs, TimeUnit};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
     wrong command line or experiment file\n  4    the measurement cannot be believed (the result \
@@ -26,6 +30,10 @@ pub struct Cli {
 pub enum Command {
     /// Measure a server under controlled load against its ideal
     Run(Box<RunArgs>),
+    /// Simulate a queue: its latency distribution, beside exact theory
+    Sim(Box<SimArgs>),
+    /// Reproduce the figures of a paper and check its claims
+    Reproduce(ReproduceArgs),
     /// Print a shell completion script
     Completions {
         /// The shell
@@ -264,7 +272,7 @@ pub struct Settings {
         help_heading = "Calibration and probe"
     )]
     service_time: Option<Nanos>,
-    /// Ring buffer of each CPU, a power of two [default: 16777216]
+    /// Ring buffer of each CPU, a power of two [default: 4194304]
     #[arg(
         long,
         value_name = "BYTES",

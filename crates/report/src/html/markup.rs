@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Text as HTML shows it, in element content and in quoted attributes.
-pub(super) struct Esc<'a>(pub(super) &'a str);
+pub(crate) struct Esc<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Esc<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,10 +25,10 @@ impl fmt::Display for Esc<'_> {
 
 /// Markup under construction.
 #[derive(Debug, Default)]
-pub(super) struct Markup(pub(super) String);
+pub(crate) struct Markup(pub(crate) String);
 
 impl Markup {
-    pub(super) fn add(&mut self, args: fmt::Arguments<'_>) {
+    pub(crate) fn add(&mut self, args: fmt::Arguments<'_>) {
         // a String takes everything
         let _ = fmt::Write::write_fmt(&mut self.0, args);
     }
@@ -40,7 +40,7 @@ macro_rules! put {
         $markup.add(format_args!($($format)*))
     };
 }
-pub(super) use put;
+pub(crate) use put;
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,10 @@ mod chart;
 mod checks;
 mod details;
 mod headline;
-mod markup;
+pub(crate) mod markup;
+mod page;
+mod reproduction;
+mod simulation;
 mod stages;
 
 use base64::Engine;
@@ -18,6 +21,9 @@ use sha2::{Digest, Sha256};
 
 use self::markup::{Esc, Markup, put};
 use crate::{RunReport, figures};
+
+pub use self::reproduction::render as render_reproduction;
+pub use self::simulation::render as render_simulation;
 
 const STYLE: &str = include_str!("assets/report.css");
 const SCRIPT: &str = include_str!("assets/report.js");

@@ -1,6 +1,9 @@
 //! The result as a person reads it in a terminal.
 
+mod chart;
 mod plot;
+mod reproduction;
+mod simulation;
 mod text;
 
 use taillab_model::summary::{RunSummary, Stages};
@@ -11,6 +14,10 @@ use crate::figures::{self, count, micros, micros_f64, percent, rate};
 use crate::findings::{self, State};
 use crate::latency::{self, Cell};
 use crate::{EXPLANATION, RunReport, Series};
+
+pub use self::chart::render as render_chart;
+pub use self::reproduction::render as render_reproduction;
+pub use self::simulation::render as render_simulation;
 
 /// How the terminal wants its text; the caller decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

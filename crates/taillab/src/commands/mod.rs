@@ -1,4 +1,6 @@
 //! One module for each command.
 
+pub mod reproduce;
 pub mod run;
 pub mod shell;
+pub mod sim;

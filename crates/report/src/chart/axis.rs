@@ -1,0 +1,151 @@
+//! Scales and their ticks.
+
+use super::{Axis, Chart};
+use crate::figures;
+use crate::scale::LogScale;
+
+/// An axis that fits the curves.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FittedAxis {
+    axis: Axis,
+    from: f64,
+    to: f64,
+    /// Values and labels, from the least.
+    pub(crate) ticks: Vec<(f64, String)>,
+}
+
+/// The least share that is shown even where no curve reaches it.
+const SHALLOWEST: f64 = 1e-3;
+
+impl FittedAxis {
+    /// The axis over the values `of` all points, with at most about `most` ticks.
+    pub(crate) fn new(axis: Axis, chart: &Chart, of: fn(&(f64, f64)) -> f64, most: usize) -> Self {
+        let values = || {
+            let points = chart.curves.iter().flat_map(|curve| &curve.points);
+            points.map(of).filter(move |value| axis.has(*value))
+        };
+        let least = values().fold(f64::INFINITY, f64::min);
+        let most_of_all = values().fold(0.0, f64::max);
+        let (least, greatest) = if least.is_finite() {
+            (least, most_of_all)
+        } else {
+            axis.nothing()
+        };
+        let (from, to) = match axis {
+            Axis::Slower => (least.min(SHALLOWEST) * 0.8, 1.0),
+            Axis::Utilisation => {
+                let room = ((greatest - least) * 0.04).max(0.01);
+                ((least - room).max(0.0), greatest + room)
+            }
+            Axis::Latency | Axis::Workers => {
+                let scale = LogScale::covering(least, greatest);
+                (scale.from, scale.to)
+            }
+        };
+        let mut fitted = Self {
+            axis,
+            from,
+            to,
+            ticks: Vec::new(),
+        };
+        fitted.ticks = fitted.ticks(most);
+        fitted
+    }
+
+    /// Where a value lies, from 0 at the left or the bottom to 1; `None` where it has no
+    /// place on the scale.
+    pub(crate) fn position(&self, value: f64) -> Option<f64> {
+        if !self.axis.has(value) {
+            return None;
+        }
+        Some(match self.axis {
+            Axis::Utilisation => ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0),
+            Axis::Latency | Axis::Slower | Axis::Workers => LogScale {
+                from: self.from,
+                to: self.to,
+            }
+            .position(value),
+        })
+    }
+
+    fn ticks(&self, most: usize) -> Vec<(f64, String)> {
+        let within = |value: &f64| (self.from..=self.to).contains(value);
+        match self.axis {
+            Axis::Latency => {
+                let scale = LogScale {
+                    from: self.from,
+                    to: self.to,
+                };
+                let mut ticks = scale.ticks(most);
+                if ticks.len() < 3 {
+                    ticks = finer(self.from, self.to);
+                }
+                let labelled = |ns| (ns, figures::round_length(ns));
+                ticks.into_iter().map(labelled).collect()
+            }
+            Axis::Slower => {
+                let decades = (1..).map(|power| 10_f64.powi(-power));
+                let mut shares: Vec<f64> = [1.0, 0.5].into_iter().collect();
+                shares.extend(decades.take_while(within));
+                shares.reverse();
+                let label = |share| (share, format!("{} %", figures::percentage(1.0 - share)));
+                shares.into_iter().map(label).collect()
+            }
+            Axis::Utilisation => {
+                let steps = [0.01, 0.02, 0.05, 0.1, 0.2];
+                let step = steps
+                    .into_iter()
+                    .find(|step| (self.to - self.from) / step <= most as f64)
+                    .unwrap_or(0.2);
+                (0..=1000)
+                    .map(|i| f64::from(i) * step)
+                    .filter(within)
+                    .map(|u| (u, format!("{:.0} %", u * 100.0)))
+                    .collect()
+            }
+            Axis::Workers => {
+                let mut ticks: Vec<f64> = (0..32).map(|i| 2_f64.powi(i)).filter(within).collect();
+                if ticks.len() < 2 {
+                    ticks = finer(self.from, self.to);
+                    ticks.retain(|n| n.fract() == 0.0);
+                }
+                let label = |n: f64| (n, figures::count(n as u64));
+                ticks.into_iter().map(label).collect()
+            }
+        }
+    }
+}
+
+/// Ticks of a scale on which there is no room for 1, 2 and 5.
+fn finer(from: f64, to: f64) -> Vec<f64> {
+    let step = 10_f64.powf(((to - from) / 4.0).log10().floor());
+    let step = [1.0, 2.0, 5.0]
+        .map(|m| m * step)
+        .into_iter()
+        .find(|step| (to - from) / step <= 6.0)
+        .unwrap_or(10.0 * step);
+    let first = (from / step).ceil() as u64;
+    (first..)
+        .map(|i| i as f64 * step)
+        .take_while(|x| *x <= to)
+        .take(10)
+        .collect()
+}
+
+impl Axis {
+    /// Whether the value has a place on the scale.
+    fn has(self, value: f64) -> bool {
+        let logarithmic = value > 0.0 || matches!(self, Self::Utilisation);
+        value.is_finite() && logarithmic
+    }
+
+    /// The ends when there is nothing to show.
+    const fn nothing(self) -> (f64, f64) {
+        match self {
+            Self::Latency => (1e3, 1e6),
+            Self::Slower => (SHALLOWEST, 1.0),
+            Self::Utilisation => (0.0, 1.0),
+            Self::Workers => (1.0, 8.0),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! A scene as PNG.
+
+use tiny_skia::{
+    Color, FillRule, LineJoin, Paint, Path, PathBuilder, Pixmap, Stroke, StrokeDash, Transform,
+};
+
+use super::font;
+use super::layout::{Anchor, Ink, Mark, Scene};
+use crate::ReportError;
+
+/// Pixels for each unit of the scene: sharp on screens and in print.
+const PIXELS: f32 = 2.0;
+
+/// The picture on white.
+pub(super) fn encode(scene: &Scene) -> Result<Vec<u8>, ReportError> {
+    let defect = |cause: String| ReportError::Format {
+        output: "the figure (PNG)",
+        cause,
+    };
+    let pixels = |length: f64| (length * f64::from(PIXELS)).ceil() as u32;
+    let mut pixmap = Pixmap::new(pixels(scene.width), pixels(scene.height))
+        .ok_or_else(|| defect(format!("{} × {} units", scene.width, scene.height)))?;
+    pixmap.fill(Color::WHITE);
+    for mark in &scene.marks {
+        draw(&mut pixmap, mark);
+    }
+    pixmap.encode_png().map_err(|e| defect(e.to_string()))
+}
+
+fn draw(pixmap: &mut Pixmap, mark: &Mark) {
+    let scale = Transform::from_scale(PIXELS, PIXELS);
+    match mark {
+        Mark::Line {
+            points,
+            ink,
+            width,
+            dashes,
+        } => {
+            let mut path = PathBuilder::new();
+            for (i, &(x, y)) in points.iter().enumerate() {
+                if i == 0 {
+                    path.move_to(x as f32, y as f32);
+                } else {
+                    path.line_to(x as f32, y as f32);
+                }
+            }
+            let dash = dashes.iter().map(|length| *length as f32).collect();
+            let stroke = Stroke {
+                width: *width as f32,
+                line_join: LineJoin::Round,
+                dash: StrokeDash::new(dash, 0.0),
+                ..Stroke::default()
+            };
+            if let Some(path) = path.finish() {
+                pixmap.stroke_path(&path, &paint(*ink), &stroke, scale, None);
+            }
+        }
+        Mark::Disc {
+            centre: (x, y),
+            radius,
+            ink,
+        } => {
+            let disc = PathBuilder::from_circle(*x as f32, *y as f32, *radius as f32);
+            fill(pixmap, disc, *ink, scale);
+        }
+        Mark::Text {
+            at: (x, y),
+            anchor,
+            size,
+            ink,
+            text,
+        } => {
+            let back = match anchor {
+                Anchor::Start => 0.0,
+                Anchor::Middle => 0.5,
+                Anchor::End => 1.0,
+            };
+            let left = x - back * font::width(text, *size);
+            let mut letters = PathBuilder::new();
+            font::outline(text, left, *y, *size, &mut letters);
+            fill(pixmap, letters.finish(), *ink, scale);
+        }
+    }
+}
+
+fn fill(pixmap: &mut Pixmap, path: Option<Path>, ink: Ink, scale: Transform) {
+    if let Some(path) = path {
+        pixmap.fill_path(&path, &paint(ink), FillRule::Winding, scale, None);
+    }
+}
+
+fn paint(ink: Ink) -> Paint<'static> {
+    let [red, green, blue] = ink.rgb();
+    let mut paint = Paint::default();
+    paint.set_color_rgba8(red, green, blue, 255);
+    paint.anti_alias = true;
+    paint
+}

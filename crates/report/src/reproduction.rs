@@ -1,0 +1,187 @@
+//! The results of `taillab reproduce`: a paper's figures beside its claims.
+
+use serde::Serialize;
+use taillab_model::Distribution;
+
+use crate::ReportError;
+use crate::chart::{Axis, Chart, Curve};
+
+/// One call of `taillab reproduce`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Reproduction {
+    /// Version of this shape.
+    pub schema_version: u32,
+    /// Always `reproduce`.
+    pub command: &'static str,
+    /// The paper.
+    pub paper: &'static str,
+    /// It was interrupted; some curves are missing or short.
+    pub partial: bool,
+    /// In the paper's order.
+    pub figures: Vec<ReproducedFigure>,
+}
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReproducedFigure {
+    /// `fig1` …
+    pub figure: String,
+    /// What it shows.
+    pub title: String,
+    /// In the order of the legend.
+    pub curves: Vec<ReproducedCurve>,
+    /// The paper's statements beside our numbers.
+    pub claims: Vec<JudgedClaim>,
+    /// Where our curves are not the paper's.
+    pub note: Option<String>,
+}
+
+/// One curve.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReproducedCurve {
+    /// In the legend.
+    pub label: String,
+    /// What was simulated.
+    pub sojourn: Distribution,
+    /// Share of requests that take longer than a time in nanoseconds.
+    #[serde(skip)]
+    pub points: Vec<(f64, f64)>,
+}
+
+/// One statement.
+#[derive(Clone, Debug, Serialize)]
+pub struct JudgedClaim {
+    /// In our words.
+    pub statement: String,
+    /// Where it stands.
+    pub source: String,
+    /// The paper's number, e.g. `10` or `above 1`.
+    pub paper: String,
+    /// Our number; `None` where a quantile is missing.
+    pub ours: Option<f64>,
+    /// `µs`, or empty for a ratio.
+    pub unit: &'static str,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Why exact theory disagrees with the paper, where it does.
+    pub explanation: Option<String>,
+}
+
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Our number is the paper's.
+    Agrees,
+    /// It is not, and exact theory is on our side.
+    TheoryDisagrees,
+    /// It is not.
+    Disagrees,
+    /// A quantile is missing.
+    NotMeasured,
+}
+
+impl Verdict {
+    /// What a person reads.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Agrees => "agrees",
+            Self::TheoryDisagrees => "theory disagrees",
+            Self::Disagrees => "disagrees",
+            Self::NotMeasured => "not measured",
+        }
+    }
+
+    pub(crate) const fn mark(self) -> &'static str {
+        match self {
+            Self::Agrees => "✓",
+            Self::TheoryDisagrees => "!",
+            Self::Disagrees => "✗",
+            Self::NotMeasured => "–",
+        }
+    }
+}
+
+impl JudgedClaim {
+    /// Our number with its unit.
+    pub(crate) fn ours_text(&self) -> String {
+        let Some(ours) = self.ours else {
+            return "–".to_owned();
+        };
+        let decimals = if ours.abs() < 20.0 { 2 } else { 1 };
+        let number = crate::figures::grouped(ours, decimals);
+        if self.unit.is_empty() {
+            number
+        } else {
+            format!("{number} {}", self.unit)
+        }
+    }
+}
+
+impl ReproducedFigure {
+    /// The figure's chart.
+    pub fn chart(&self) -> Chart {
+        let (title, subtitle) = self.title.split_once(": ").unwrap_or((&self.title, ""));
+        let number = self.figure.trim_start_matches("fig");
+        Chart {
+            title: format!("Figure {number}: {title}"),
+            subtitle: subtitle.to_owned(),
+            x: Axis::Latency,
+            y: Axis::Slower,
+            curves: (self.curves.iter())
+                .map(|curve| Curve {
+                    label: curve.label.clone(),
+                    points: curve.points.clone(),
+                    marked: false,
+                })
+                .collect(),
+        }
+    }
+}
+
+impl Reproduction {
+    /// The JSON of `--json`, with a newline at its end.
+    ///
+    /// # Errors
+    /// [`ReportError::Format`], which no result is known to cause.
+    pub fn json(&self) -> Result<Vec<u8>, ReportError> {
+        crate::simulation::json(self, "the result as JSON")
+    }
+
+    /// Whether every claim was judged and none fails for a reason that is not known.
+    pub fn succeeded(&self) -> bool {
+        let claims = || self.figures.iter().flat_map(|figure| &figure.claims);
+        claims().all(|claim| matches!(claim.verdict, Verdict::Agrees | Verdict::TheoryDisagrees))
+    }
+
+    /// How many claims ended so.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        let claims = self.figures.iter().flat_map(|figure| &figure.claims);
+        claims.filter(|claim| claim.verdict == verdict).count()
+    }
+
+    /// All verdicts in one sentence.
+    pub fn tally(&self) -> String {
+        let all = self
+            .figures
+            .iter()
+            .map(|figure| figure.claims.len())
+            .sum::<usize>();
+        let mut text = format!("{} of {all} claims agree", self.count(Verdict::Agrees));
+        for (verdict, words) in [
+            (
+                Verdict::TheoryDisagrees,
+                "where exact theory disagrees with the paper's text, as explained",
+            ),
+            (Verdict::Disagrees, "that our simulation does not confirm"),
+            (Verdict::NotMeasured, "not measured: too few requests"),
+        ] {
+            let n = self.count(verdict);
+            if n > 0 {
+                text.push_str(&format!("; {n} {words}"));
+            }
+        }
+        text.push('.');
+        text
+    }
+}

@@ -1,0 +1,189 @@
+//! A chart as text: marks on a grid of cells, percentiles or latencies at the left.
+
+use super::text::{Ink, clean, columns, wrap};
+use super::{INDENT, Style, WIDEST};
+use crate::chart::{Axis, Chart, Curve, FittedAxis};
+
+/// Rows of a plot whose rows are not percentiles.
+const ROWS: usize = 18;
+/// Percentiles of the rows, as the share of slower requests: three to a decade, so that
+/// they are evenly spaced on a logarithmic axis.
+const ROWS_PER_DECADE: f64 = 3.0;
+/// Narrower than this, the figure says nothing.
+const NARROWEST: usize = 40;
+
+/// Colours and marks, all different.
+const MARKS: [(Ink, char); 8] = [
+    (Ink::Ideal, '●'),
+    (Ink::Measured, '○'),
+    (Ink::Client, '◆'),
+    (Ink::Good, '◇'),
+    (Ink::Notable, '▲'),
+    (Ink::Bad, '△'),
+    (Ink::Plain, '■'),
+    (Ink::Quiet, '□'),
+];
+
+/// The chart with its title, a legend and axes.
+pub fn render(chart: &Chart, style: Style) -> String {
+    let style = Style {
+        width: style.width.clamp(NARROWEST, WIDEST),
+        ..style
+    };
+    let axis_y = FittedAxis::new(chart.y, chart, |p| p.1, 9);
+    let rows = match chart.y {
+        Axis::Slower => {
+            let decades = axis_y.ticks.len().saturating_sub(1) as f64;
+            (decades * ROWS_PER_DECADE) as usize + 1
+        }
+        _ => ROWS,
+    };
+    let labels = axis_y.ticks.iter().map(|(_, label)| columns(label)).max();
+    let labels = labels.unwrap_or(0) + INDENT;
+    let width = style.width.saturating_sub(labels + 3).max(10);
+    let axis_x = FittedAxis::new(chart.x, chart, |p| p.0, width / 10);
+    let grid = Grid {
+        axis_x: &axis_x,
+        axis_y: &axis_y,
+        width,
+        rows,
+    };
+
+    let mut text = String::new();
+    let mut line = |line: &str| {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    };
+    line(&style.paint(Ink::Title, &clean(&chart.title)));
+    let quiet = |text: &str| style.paint(Ink::Quiet, text);
+    for part in wrap(&clean(&chart.subtitle), style.width - INDENT) {
+        line(&format!("{:INDENT$}{}", "", quiet(&part)));
+    }
+    line(&format!("{:INDENT$}{}", "", quiet(chart.y.label())));
+    let cells = grid.cells(&chart.curves);
+    for (row, cells) in cells.iter().enumerate() {
+        let label = axis_y
+            .ticks
+            .iter()
+            .find(|(value, _)| grid.row(*value) == Some(row));
+        let (label, tick) = label.map_or(("", '│'), |(_, label)| (label, '┤'));
+        let mut out = quiet(&format!("{label:>labels$} {tick}"));
+        for cell in cells {
+            match cell {
+                Some(n) => {
+                    let (ink, mark) = MARKS[n % MARKS.len()];
+                    out.push_str(&style.paint(ink, &mark.to_string()));
+                }
+                None => out.push(' '),
+            }
+        }
+        line(&out);
+    }
+    for part in grid.foot(labels) {
+        line(&quiet(&part));
+    }
+    let end = columns(chart.x.label());
+    let lead = (labels + 2 + width).saturating_sub(end);
+    line(&quiet(&format!("{:lead$}{}", "", chart.x.label())));
+    for part in legend(chart, style, labels + 2) {
+        line(&part);
+    }
+    text
+}
+
+struct Grid<'a> {
+    axis_x: &'a FittedAxis,
+    axis_y: &'a FittedAxis,
+    width: usize,
+    rows: usize,
+}
+
+impl Grid<'_> {
+    fn column(&self, x: f64) -> Option<usize> {
+        let at = self.axis_x.position(x)?;
+        Some((at * (self.width - 1) as f64).round() as usize)
+    }
+
+    /// From the top.
+    fn row(&self, y: f64) -> Option<usize> {
+        let at = 1.0 - self.axis_y.position(y)?;
+        Some((at * (self.rows - 1) as f64).round() as usize)
+    }
+
+    /// Which curve, if any, is in each cell.
+    fn cells(&self, curves: &[Curve]) -> Vec<Vec<Option<usize>>> {
+        let mut cells = vec![vec![None; self.width]; self.rows];
+        // the first curves are drawn last: they are the ones that are compared with
+        for (n, curve) in curves.iter().enumerate().rev() {
+            let mut before = None;
+            for &(x, y) in &curve.points {
+                let foot = self.rows - 1;
+                let Some(column) = self.column(x) else {
+                    continue;
+                };
+                let row = self.row(y).unwrap_or(foot);
+                for (column, row) in steps(before.unwrap_or((column, row)), (column, row)) {
+                    cells[row][column] = Some(n);
+                }
+                before = Some((column, row));
+            }
+        }
+        cells
+    }
+
+    /// The axis and its labels.
+    fn foot(&self, labels: usize) -> [String; 2] {
+        let mut axis = vec!['─'; self.width];
+        let mut text = vec![' '; self.width];
+        for (value, label) in &self.axis_x.ticks {
+            let Some(at) = self.column(*value) else {
+                continue;
+            };
+            axis[at] = '┴';
+            let label: Vec<char> = label.chars().collect();
+            let start = at
+                .saturating_sub(label.len() / 2)
+                .min(self.width.saturating_sub(label.len()));
+            let end = (start + label.len()).min(self.width);
+            let clear = start.saturating_sub(1)..(end + 1).min(self.width);
+            if text[clear].iter().all(|c| *c == ' ') {
+                text[start..end].copy_from_slice(&label[..end - start]);
+            }
+        }
+        [
+            format!("{:labels$} └{}", "", String::from_iter(axis)),
+            format!("{:labels$}  {}", "", String::from_iter(text)),
+        ]
+    }
+}
+
+/// The cells on the way from one to the other, without the first and with the last.
+fn steps(from: (usize, usize), to: (usize, usize)) -> impl Iterator<Item = (usize, usize)> {
+    let length = from.0.abs_diff(to.0).max(from.1.abs_diff(to.1)).max(1);
+    let between = move |a: usize, b: usize, step: usize| {
+        let part = step as f64 / length as f64;
+        (a as f64 + (b as f64 - a as f64) * part).round() as usize
+    };
+    (1..=length).map(move |step| (between(from.0, to.0, step), between(from.1, to.1, step)))
+}
+
+fn legend(chart: &Chart, style: Style, lead: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let (mut line, mut used) = (" ".repeat(lead), lead);
+    for (n, curve) in chart.curves.iter().enumerate() {
+        let (ink, mark) = MARKS[n % MARKS.len()];
+        let label = clean(&curve.label);
+        let width = columns(&label) + 5;
+        if used > lead && used + width > style.width {
+            lines.push(std::mem::replace(&mut line, " ".repeat(lead)));
+            used = lead;
+        }
+        line.push_str(&format!(
+            "{} {label}   ",
+            style.paint(ink, &mark.to_string())
+        ));
+        used += width;
+    }
+    lines.push(line);
+    lines
+}

@@ -1,0 +1,443 @@
+//! The command lines of `taillab sim` and `taillab reproduce`.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use taillab_queueing::arrivals::ArrivalProcess;
+use taillab_queueing::discipline::Discipline;
+use taillab_queueing::service::Service;
+use taillab_queueing::simulation::Precision;
+
+use super::{Output, share};
+
+const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or a \
+    claim was not reproduced\n  2    wrong command line or trace\n  130  interrupted; what was \
+    simulated is printed";
+
+/// Notation and examples, below the options.
+fn sim_help() -> String {
+    format!(
+        "Notation (times need a unit: ns, us, ms, s):\n  arrivals     {}\n  service      {},\n               \
+         empirical:FILE\n  disciplines  {}\n\nExamples:\n  \
+         taillab sim --service deterministic:50us --workers 4 --utilization 0.8 --plot -\n  \
+         taillab sim --workers 4 --discipline fifo,lifo,random-request,random-worker --plot order.svg\n  \
+         taillab sim --service exponential:1ms --precision p99.9=1% --exact\n  \
+         taillab sim --sweep utilization=0.5..0.95:0.05 --parquet sweep.parquet --plot sweep.png\n  \
+         taillab sim --trace arrivals.csv --trace-column time_us --utilization 70%\n\n{EXIT_CODES}",
+        ArrivalProcess::NOTATION,
+        Service::NOTATION,
+        Discipline::NOTATION
+    )
+}
+
+/// Simulate a queue: latency distributions of arrivals, service, workers and a discipline.
+///
+/// Requests arrive, wait for one of the workers and are served. Without options: Poisson
+/// arrivals, 50 µs each, one worker, 80 % utilisation, first come, first served. The same
+/// seed gives the same result on any number of threads; several disciplines in one call
+/// get the same arrivals and service times.
+#[derive(Debug, Args)]
+#[command(after_help = sim_help())]
+pub struct SimArgs {
+    /// How requests arrive
+    #[arg(
+        long,
+        value_name = "PROCESS",
+        default_value = "poisson",
+        help_heading = "System"
+    )]
+    pub arrivals: ArrivalProcess,
+    /// The service times
+    #[arg(
+        long,
+        value_name = "LAW",
+        default_value = "deterministic:50us",
+        help_heading = "System"
+    )]
+    pub service: String,
+    /// The number of workers
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        default_value = "1",
+        value_parser = workers,
+        allow_hyphen_values = true,
+        help_heading = "System"
+    )]
+    pub workers: NonZeroU32,
+    /// How busy the workers are, e.g. 0.8 or 80% [default: 80%; a trace is played as recorded]
+    #[arg(
+        short,
+        long,
+        value_name = "SHARE",
+        value_parser = share,
+        allow_hyphen_values = true,
+        help_heading = "System"
+    )]
+    pub utilization: Option<f64>,
+    /// Who is served when; several, with commas, are compared
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        default_value = "fifo",
+        help_heading = "System"
+    )]
+    pub discipline: Disciplines,
+    /// Also the slowest of N parts: the latency of a request that goes to N servers
+    #[arg(long, value_name = "N", value_parser = workers, help_heading = "System")]
+    pub fanout: Option<NonZeroU32>,
+    /// Simulate the parts of --fanout as well, with their common arrivals (fork-join)
+    #[arg(long, requires = "fanout", conflicts_with_all = ["trace", "sweep"], help_heading = "System")]
+    pub fork_join: bool,
+
+    /// Arrivals from a file of time stamps: text, CSV or Parquet
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["arrivals", "requests", "precision", "exact"],
+        help_heading = "Recorded arrivals"
+    )]
+    pub trace: Option<PathBuf>,
+    /// The column of the time stamps: its name, or its number from 1
+    #[arg(
+        long,
+        value_name = "COLUMN",
+        requires = "trace",
+        help_heading = "Recorded arrivals"
+    )]
+    pub trace_column: Option<String>,
+    /// The unit of the time stamps [default: by the column's name, as in time_us; or seconds]
+    #[arg(
+        long,
+        value_name = "UNIT",
+        requires = "trace",
+        help_heading = "Recorded arrivals"
+    )]
+    pub trace_unit: Option<TimeUnit>,
+    /// Play a trace even where it asks for more than can be served
+    #[arg(long, help_heading = "Recorded arrivals")]
+    pub allow_overload: bool,
+
+    /// How many requests, e.g. 20M, 1e9, 1.2G [default: 20M]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        allow_hyphen_values = true,
+        help_heading = "Sample"
+    )]
+    pub requests: Option<Count>,
+    /// Simulate until a quantile is known so well, e.g. p99.9=1%; --requests is the limit
+    #[arg(long, value_name = "TARGET", help_heading = "Sample")]
+    pub precision: Option<Precision>,
+    /// The seed of every random choice
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Sample")]
+    pub seed: u64,
+    /// Threads; the result does not depend on them [default: one for each processor]
+    #[arg(short, long, value_name = "N", help_heading = "Sample")]
+    pub threads: Option<NonZeroUsize>,
+    /// Simulate along utilization=0.5..0.95:0.05, workers=1,2,4,8 or discipline=fifo,lifo; may
+    /// be given often
+    #[arg(long, value_name = "WHAT=VALUES", help_heading = "Sample")]
+    pub sweep: Vec<Sweep>,
+
+    /// Show exact results beside the simulated ones, with z-scores
+    #[arg(long, help_heading = "Result")]
+    pub exact: bool,
+    /// Draw the result: FILE.svg, .png or .html, or - for the terminal; may be given often
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        allow_hyphen_values = true,
+        help_heading = "Result"
+    )]
+    pub plot: Vec<PathBuf>,
+    /// Write a table with one row for each system
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Result")]
+    pub parquet: Option<PathBuf>,
+    /// Write everything into a directory: sim.json, sim.parquet, sim.svg, sim.png, sim.html
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Result")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub common: Output,
+}
+
+/// Reproduce the figures of a paper and check its claims.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct ReproduceArgs {
+    #[command(subcommand)]
+    pub paper: Paper,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Paper {
+    /// Tales of the Tail (Li, Sharma, Ports, Gribble 2014): figures 1 to 4, queueing theory
+    Tales(TalesArgs),
+}
+
+/// Figures 1 to 4 of Tales of the Tail.
+///
+/// Simulates every curve, draws the figures (SVG, PNG, HTML and in the terminal) and judges what
+/// the paper says about them. Where the paper's text disagrees with exact theory, it says so.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct TalesArgs {
+    /// Which figures
+    #[arg(value_name = "FIGURE", required = true)]
+    pub figures: Vec<FigureName>,
+    /// Requests of each curve, e.g. 20M or 1e9
+    #[arg(short = 'n', long, value_name = "N", default_value = "20M")]
+    pub requests: Count,
+    /// The seed of every random choice
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Threads; the result does not depend on them [default: one for each processor]
+    #[arg(short, long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+    /// A recorded trace for figure 1, where the paper has one of Wikipedia
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub trace: Option<PathBuf>,
+    /// The column of its time stamps: its name, or its number from 1
+    #[arg(long, value_name = "COLUMN", requires = "trace")]
+    pub trace_column: Option<String>,
+    /// The unit of its time stamps [default: by the column's name, or seconds]
+    #[arg(long, value_name = "UNIT", requires = "trace")]
+    pub trace_unit: Option<TimeUnit>,
+    /// Directory for fig1.svg, fig1.png ... and tales.html
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "taillab-tales")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub common: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FigureName {
+    /// Arrival processes
+    Fig1,
+    /// Utilisation
+    Fig2,
+    /// Workers on one queue
+    Fig3,
+    /// Queueing disciplines
+    Fig4,
+    /// All four
+    All,
+}
+
+/// The unit of a trace's time stamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TimeUnit {
+    /// Seconds
+    S,
+    /// Milliseconds
+    Ms,
+    /// Microseconds
+    Us,
+    /// Nanoseconds
+    Ns,
+}
+
+/// A number of requests, as `20M`, `1e9` or `1.2G`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count(pub u64);
+
+impl FromStr for Count {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error =
+            || format!("`{text}` is not a number of requests; write e.g. 500000, 20M, 1e9 or 1.2G");
+        let digits = text.trim().replace('_', "");
+        let (number, unit) = match digits.char_indices().last() {
+            Some((at, 'k' | 'K')) => (&digits[..at], 1e3),
+            Some((at, 'M')) => (&digits[..at], 1e6),
+            Some((at, 'G' | 'B')) => (&digits[..at], 1e9),
+            _ => (digits.as_str(), 1.0),
+        };
+        let number: f64 = number.parse().map_err(|_| error())?;
+        let count = number * unit;
+        // 2^53: beyond it a double does not count
+        if count.is_nan() || !(1.0..=9_007_199_254_740_992.0).contains(&count) {
+            return Err(error());
+        }
+        Ok(Self(count.round() as u64))
+    }
+}
+
+/// Disciplines separated by commas; their parameters have commas too.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Disciplines(pub Vec<Discipline>);
+
+impl FromStr for Disciplines {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut names: Vec<String> = Vec::new();
+        for part in text.split(',') {
+            // `key=value` goes on with the discipline before it
+            let parameter = part
+                .find(['=', ':'])
+                .is_some_and(|at| part[at..].starts_with('='));
+            match names.last_mut() {
+                Some(name) if parameter => {
+                    name.push(',');
+                    name.push_str(part);
+                }
+                _ => names.push(part.to_owned()),
+            }
+        }
+        let mut disciplines: Vec<Discipline> = Vec::new();
+        for name in names {
+            let discipline: Discipline = name
+                .parse()
+                .map_err(|error: taillab_queueing::notation::NotationError| error.to_string())?;
+            if disciplines.contains(&discipline) {
+                return Err(format!("`{}` is named twice", name.trim()));
+            }
+            disciplines.push(discipline);
+        }
+        Ok(Self(disciplines))
+    }
+}
+
+/// What is varied, and over which values.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Sweep {
+    Utilization(Vec<f64>),
+    Workers(Vec<NonZeroU32>),
+    Discipline(Vec<Discipline>),
+}
+
+impl FromStr for Sweep {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const HELP: &str =
+            "write utilization=0.5..0.95:0.05, workers=1,2,4,8 or discipline=fifo,lifo";
+        let (what, values) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{text}` is not a sweep; {HELP}"))?;
+        match what.trim() {
+            "utilization" | "utilisation" => Ok(Self::Utilization(numbers(values, share)?)),
+            "workers" => {
+                let whole = |text: &str| workers(text).map(|n| f64::from(n.get()));
+                numbers(values, whole)?
+                    .into_iter()
+                    .map(|n| workers(&n.to_string()))
+                    .collect::<Result<_, _>>()
+                    .map(Self::Workers)
+            }
+            "discipline" => values
+                .parse()
+                .map(|Disciplines(list)| Self::Discipline(list)),
+            other => Err(format!("`{other}` cannot be swept; {HELP}")),
+        }
+    }
+}
+
+/// `a,b,c` or `from..to:step`.
+fn numbers(text: &str, one: impl Fn(&str) -> Result<f64, String>) -> Result<Vec<f64>, String> {
+    /// More systems than anybody waits for.
+    const MOST: f64 = 1_000.0;
+    let Some((from, rest)) = text.split_once("..") else {
+        return text.split(',').map(one).collect();
+    };
+    let (to, step) = rest.split_once(':').ok_or_else(|| {
+        format!("`{text}` lacks its step; write from..to:step, e.g. 0.5..0.95:0.05")
+    })?;
+    let (from, to, step) = (one(from)?, one(to)?, one(step)?);
+    if !(step > 0.0 && to >= from) {
+        return Err(format!(
+            "`{text}` must go up: from..to:step, with a step above 0"
+        ));
+    }
+    let steps = ((to - from) / step + 1e-9).floor();
+    if steps >= MOST {
+        return Err(format!(
+            "`{text}` has more than {MOST} values; take a larger step"
+        ));
+    }
+    // to nine decimals: 0.5 + 4 · 0.05 is meant to be 0.7
+    let value = |i: u32| ((from + f64::from(i) * step) * 1e9).round() / 1e9;
+    Ok((0..=steps as u32).map(value).collect())
+}
+
+fn workers(text: &str) -> Result<NonZeroU32, String> {
+    /// Enough for any machine; memory grows with them.
+    const MOST: u32 = 100_000;
+    match text.trim().parse::<NonZeroU32>() {
+        Ok(n) if n.get() <= MOST => Ok(n),
+        _ => Err(format!("`{text}` must be a whole number from 1 to {MOST}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_as_people_write_them() {
+        let read = |text: &str| text.parse::<Count>().map(|count| count.0);
+        assert_eq!(read("20M"), Ok(20_000_000));
+        assert_eq!(read("1e9"), Ok(1_000_000_000));
+        assert_eq!(read("1.2G"), Ok(1_200_000_000));
+        assert_eq!(read("1_000"), Ok(1_000));
+        assert_eq!(read("64k"), Ok(64_000));
+        for wrong in ["0", "-5", "NaN", "inf", "many", "", "M", "1e99"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn commas_part_disciplines_but_not_their_parameters() {
+        let list: Disciplines = "fifo,static:connections=64,assign=random,power-of-d:d=2"
+            .parse()
+            .unwrap();
+        let names: Vec<String> = list.0.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            names,
+            [
+                "fifo",
+                "static:connections=64,assign=random",
+                "power-of-d:d=2"
+            ]
+        );
+        let background = "priority:background=0.1,first=requests,service=lognormal:1ms,cv=2,lifo";
+        assert_eq!(background.parse::<Disciplines>().unwrap().0.len(), 2);
+        assert!("fifo,fifo".parse::<Disciplines>().is_err());
+        assert!("fifo,".parse::<Disciplines>().is_err());
+    }
+
+    #[test]
+    fn sweeps_are_lists_or_ranges() {
+        let sweep: Sweep = "utilization=0.5..0.95:0.05".parse().unwrap();
+        let Sweep::Utilization(values) = sweep else {
+            panic!("not the utilisation")
+        };
+        assert_eq!(values.len(), 10);
+        assert_eq!((values[4], values[9]), (0.7, 0.95));
+        let four: Vec<NonZeroU32> = [1, 2, 4, 8]
+            .into_iter()
+            .filter_map(NonZeroU32::new)
+            .collect();
+        assert_eq!("workers=1,2,4,8".parse(), Ok(Sweep::Workers(four)));
+        for wrong in [
+            "utilization",
+            "utilization=0.5..0.9",
+            "utilization=0.9..0.5:0.1",
+            "utilization=0.5..0.9:0",
+            "utilization=0..1:0.0001",
+            "workers=1.5",
+            "load=1",
+        ] {
+            assert!(wrong.parse::<Sweep>().is_err(), "{wrong}");
+        }
+    }
+}

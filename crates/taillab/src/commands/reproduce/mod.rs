@@ -1,0 +1,13 @@
+//! `taillab reproduce`: a paper's figures, and its claims beside our numbers.
+
+mod tales;
+
+use crate::cli::{Paper, ReproduceArgs};
+use crate::exit::{Exit, Failure};
+
+/// Reproduces what was asked for; the figures are written, the claims printed.
+pub fn run(args: ReproduceArgs) -> Result<Exit, Failure> {
+    match args.paper {
+        Paper::Tales(args) => tales::run(args),
+    }
+}

@@ -1,0 +1,216 @@
+//! Figures 1 to 4 of *Tales of the Tail*.
+
+use std::num::NonZeroU32;
+
+use taillab_host::Interrupt;
+use taillab_queueing::discipline::Discipline;
+use taillab_queueing::paper::{self, Claim, Curve, Expected, Figure, Measure, Specification};
+use taillab_queueing::run::{Outcome, Stopped};
+use taillab_queueing::sample::Sample;
+use taillab_queueing::service::Service;
+use taillab_queueing::simulation::{Simulation, Stop};
+use taillab_queueing::trace::{TraceSimulation, TraceSpeed};
+use taillab_report::reproduction::{
+    JudgedClaim, ReproducedCurve, ReproducedFigure, Reproduction, Verdict,
+};
+use taillab_report::simulation::ccdf_points;
+use taillab_report::{html, terminal};
+
+use crate::cli::{FigureName, TalesArgs};
+use crate::commands::sim::trace::{TraceFile, TraceOptions};
+use crate::commands::sim::watch::{Gauge, watched};
+use crate::commands::sim::{outputs, play, simulate};
+use crate::exit::{Exit, Failure, OrExit};
+use crate::fail::host;
+
+const PAPER: &str = "Tales of the Tail (Li, Sharma, Ports and Gribble, 2014), section 2";
+
+/// Simulates the figures, writes and prints them.
+pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
+    let interrupt = Interrupt::register().map_err(host)?;
+    let wanted = figures(&args.figures);
+    let trace = match &args.trace {
+        Some(path) if wanted.contains(&Figure::Fig1) => Some(TraceFile::open(TraceOptions {
+            path: path.clone(),
+            column: args.trace_column.clone(),
+            unit: args.trace_unit,
+            unit_matters: false,
+        })?),
+        Some(_) => {
+            return Err(Failure::new(
+                Exit::Usage,
+                "only fig1 has a recorded trace; leave --trace out or add fig1",
+            ));
+        }
+        None => None,
+    };
+    outputs::make_directory(&args.output)?;
+    let mut reproduction = Reproduction {
+        schema_version: 1,
+        command: "reproduce",
+        paper: PAPER,
+        partial: false,
+        figures: Vec::new(),
+    };
+    for figure in wanted {
+        if interrupt.is_raised() {
+            reproduction.partial = true;
+            break;
+        }
+        let (figure, partial) = reproduce(figure, &args, trace.as_ref(), &interrupt)?;
+        outputs::save_figure(&args.output, &figure.figure, &figure.chart())?;
+        reproduction.figures.push(figure);
+        reproduction.partial |= partial;
+    }
+    let page = html::render_reproduction(&reproduction);
+    outputs::write(&args.output.join("tales.html"), &page)?;
+    let json = reproduction.json().or_exit(Exit::Failed)?;
+    outputs::write(&args.output.join("tales.json"), &json)?;
+    if args.common.json {
+        outputs::print(&json)?;
+    } else {
+        let text = terminal::render_reproduction(&reproduction, outputs::style());
+        let place = args.output.display();
+        outputs::print(format!("{text}  saved in {place}\n").as_bytes())?;
+    }
+    Ok(match (reproduction.partial, reproduction.succeeded()) {
+        (true, _) => Exit::Interrupted,
+        (false, true) => Exit::Ok,
+        (false, false) => Exit::Failed,
+    })
+}
+
+/// Each figure once, in the paper's order.
+fn figures(names: &[FigureName]) -> Vec<Figure> {
+    let named = |figure: &Figure| {
+        let name = match figure {
+            Figure::Fig1 => FigureName::Fig1,
+            Figure::Fig2 => FigureName::Fig2,
+            Figure::Fig3 => FigureName::Fig3,
+            Figure::Fig4 => FigureName::Fig4,
+        };
+        names.contains(&name) || names.contains(&FigureName::All)
+    };
+    Figure::ALL.into_iter().filter(named).collect()
+}
+
+/// One figure, and whether it was interrupted.
+fn reproduce(
+    figure: Figure,
+    args: &TalesArgs,
+    trace: Option<&TraceFile>,
+    interrupt: &Interrupt,
+) -> Result<(ReproducedFigure, bool), Failure> {
+    let specification = figure.specification();
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    for curve in &specification.curves {
+        let mut simulation = Simulation::new(
+            curve.arrivals.clone(),
+            curve.service(),
+            workers(curve),
+            curve.utilization,
+            curve.discipline.clone(),
+        );
+        simulation.stop = Stop::Requests(args.requests.0);
+        simulation.seed = args.seed;
+        simulation.threads = args.threads;
+        let name = format!("{figure}: {}", curve.label);
+        outcomes.push(simulate(&simulation, &name, args.common.quiet, interrupt)?);
+    }
+    let partial = outcomes
+        .iter()
+        .any(|outcome| outcome.stopped == Stopped::Interrupted);
+    let claims = judged(&specification, &outcomes);
+    let mut curves: Vec<ReproducedCurve> = (specification.curves.iter())
+        .zip(&outcomes)
+        .map(|(curve, outcome)| reproduced(&curve.label, &outcome.sojourn))
+        .collect();
+    if let (Some(trace), Some(utilization)) = (trace, specification.trace_utilization) {
+        let service = Service::deterministic(paper::SERVICE_TIME);
+        let simulation = TraceSimulation {
+            discipline: Discipline::Fifo,
+            speed: TraceSpeed::Utilization(utilization),
+            seed: args.seed,
+            ..TraceSimulation::new(service, NonZeroU32::MIN)
+        };
+        let gauge = Gauge::default();
+        let name = format!("{figure}: trace");
+        let played = watched(&name, args.common.quiet, &gauge, || {
+            play(trace, &[simulation], &gauge, interrupt)
+        })?;
+        let label = format!("trace {}", trace.name());
+        curves.extend(
+            played
+                .iter()
+                .map(|outcome| reproduced(&label, &outcome.sojourn)),
+        );
+    }
+    let reproduced = ReproducedFigure {
+        figure: figure.to_string(),
+        title: specification.title.to_owned(),
+        curves,
+        claims,
+        note: specification.note.map(str::to_owned),
+    };
+    Ok((reproduced, partial))
+}
+
+fn workers(curve: &Curve) -> NonZeroU32 {
+    NonZeroU32::new(curve.workers).unwrap_or(NonZeroU32::MIN)
+}
+
+fn reproduced(label: &str, sojourn: &Sample) -> ReproducedCurve {
+    ReproducedCurve {
+        label: label.to_owned(),
+        sojourn: sojourn.distribution(),
+        points: ccdf_points(sojourn.pooled()),
+    }
+}
+
+fn judged(specification: &Specification, outcomes: &[Outcome]) -> Vec<JudgedClaim> {
+    let quantile_us = |curve: usize, q: f64| {
+        let estimate = outcomes.get(curve)?.sojourn.quantile(q)?;
+        Some(estimate.value_ns / 1e3)
+    };
+    (specification.claims.iter())
+        .map(|claim| {
+            let ours = claim
+                .measure
+                .evaluate(specification.curves.len(), quantile_us);
+            JudgedClaim {
+                statement: claim.statement.to_owned(),
+                source: claim.source.to_owned(),
+                paper: expected(claim),
+                ours,
+                unit: unit(&claim.measure),
+                verdict: match claim.judge(ours) {
+                    paper::Verdict::Agrees => Verdict::Agrees,
+                    paper::Verdict::DisagreesAsKnown => Verdict::TheoryDisagrees,
+                    paper::Verdict::Disagrees => Verdict::Disagrees,
+                    paper::Verdict::NotMeasured => Verdict::NotMeasured,
+                },
+                explanation: claim.known_disagreement.map(str::to_owned),
+            }
+        })
+        .collect()
+}
+
+const fn unit(measure: &Measure) -> &'static str {
+    match measure {
+        Measure::QuantileUs { .. } => "µs",
+        _ => "",
+    }
+}
+
+/// The paper's number as it is printed: `10`, `200 µs`, `above 1`.
+fn expected(claim: &Claim) -> String {
+    let number = match claim.expected {
+        Expected::About { value, .. } => format!("{value}"),
+        Expected::Above(bound) => format!("above {bound}"),
+        Expected::Below(bound) => format!("below {bound}"),
+    };
+    match unit(&claim.measure) {
+        "" => number,
+        unit => format!("{number} {unit}"),
+    }
+}

@@ -1,0 +1,227 @@
+//! An outcome of the simulator as it is reported.
+
+use std::num::NonZeroU32;
+
+use taillab_model::{Nanos, Quantile, REPORTED_QUANTILES};
+use taillab_queueing::discipline::Discipline;
+use taillab_queueing::exact::{ExactError, ExactModel, System};
+use taillab_queueing::fanout;
+use taillab_queueing::run::{Outcome, Stopped};
+use taillab_queueing::sample::Sample;
+use taillab_queueing::service::Service;
+use taillab_queueing::simulation::Simulation;
+use taillab_report::simulation::{
+    Engine, Exact, ExactQuantile, Fanout, SimulatedRun, WarmUp, Z, ZQuantile, ccdf_points,
+};
+
+/// What was simulated.
+pub struct Described<'a> {
+    pub arrivals: String,
+    pub service: &'a Service,
+    pub workers: NonZeroU32,
+    pub discipline: &'a Discipline,
+    pub seed: u64,
+}
+
+/// The part of the report that every outcome has.
+pub fn describe(what: &Described<'_>, outcome: &Outcome) -> SimulatedRun {
+    let sojourn = outcome.sojourn.distribution();
+    let waits = outcome.wait.pooled();
+    let needs = (sojourn.quantiles.iter())
+        .filter(|quantile| quantile.value.is_none())
+        .map(|quantile| (quantile.q, needed(&outcome.sojourn, quantile.q)))
+        .collect();
+    SimulatedRun {
+        arrivals: what.arrivals.clone(),
+        service: service_name(what.service),
+        service_mean_ns: what.service.mean_ns(),
+        workers: what.workers.get(),
+        discipline: what.discipline.to_string(),
+        utilization: outcome.utilization,
+        seed: what.seed,
+        stopped: match outcome.stopped {
+            Stopped::Finished => "finished",
+            Stopped::Precise => "precise",
+            Stopped::Limit => "limit",
+            Stopped::Interrupted => "interrupted",
+        },
+        mean_standard_error_ns: outcome
+            .sojourn
+            .mean_ns()
+            .map(|mean| mean.standard_error)
+            .filter(|error| error.is_finite()),
+        waited_share: (waits.count() > 0)
+            .then(|| 1.0 - waits.count_at_origin() as f64 / waits.count() as f64),
+        sojourn,
+        wait: outcome.wait.distribution(),
+        warm_up: WarmUp {
+            requests: outcome.warm_up.requests,
+            capped: outcome.warm_up.capped,
+        },
+        replications: outcome.replications,
+        engine: Engine {
+            kernel: outcome.engine.kernel.to_owned(),
+            isa: outcome.engine.isa.name().to_owned(),
+            threads: outcome.engine.threads,
+            requests: outcome.engine.simulated,
+            elapsed_ns: Nanos::new(
+                u64::try_from(outcome.engine.elapsed.as_nanos()).unwrap_or(u64::MAX),
+            ),
+            requests_per_second: outcome.engine.requests_per_second(),
+        },
+        fanout: None,
+        exact: None,
+        z: None,
+        warnings: warnings(outcome),
+        needs,
+        points: ccdf_points(outcome.sojourn.pooled()),
+    }
+}
+
+/// Measured service times have no notation of their own.
+fn service_name(service: &Service) -> String {
+    match service {
+        Service::Empirical { values } => format!("empirical ({} values)", values.len()),
+        _ => service.to_string(),
+    }
+}
+
+fn warnings(outcome: &Outcome) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if outcome.warm_up.capped {
+        warnings.push(
+            "the warm-up is shorter than this queue needs to settle; the tail may be too good: \
+             lower the utilisation"
+                .to_owned(),
+        );
+    }
+    if outcome.overloaded_replications > 0 {
+        warnings.push(format!(
+            "in {} of {} replications the random assignment gives a worker more than it can \
+             serve; its queue grows with the length of the run: use more connections or a lower \
+             utilisation",
+            outcome.overloaded_replications, outcome.replications
+        ));
+    }
+    if outcome.utilization >= 1.0 {
+        warnings.push(
+            "the load is more than can be served: the queue grows to the end of the trace, and \
+             every quantile grows with its length"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+/// About how many requests the quantile needs, rounded up to two digits: the correlation
+/// of this sample is taken to be that of a longer one.
+fn needed(sample: &Sample, q: f64) -> u64 {
+    /// Student's factor for 31 degrees of freedom.
+    const STUDENT: f64 = 2.04;
+    let independent = fanout::observations_needed(1, q, 1.0).unwrap_or(u64::MAX);
+    let n = sample.pooled().count() as f64;
+    let inflated = sample
+        .pooled()
+        .quantile_ns(q)
+        .and_then(|x| sample.share_above(x))
+        .filter(|share| share.standard_error.is_finite())
+        .map_or(0.0, |share| {
+            let half = STUDENT * share.standard_error / (1.0 - q);
+            n * half * half
+        });
+    two_digits_up(independent.max(inflated.ceil() as u64))
+}
+
+fn two_digits_up(n: u64) -> u64 {
+    let mut unit = 1;
+    while n / unit >= 100 {
+        unit *= 10;
+    }
+    n.div_ceil(unit) * unit
+}
+
+/// The largest of `parts` independent sojourns.
+pub fn fanout(sojourn: &Sample, parts: NonZeroU32) -> Fanout {
+    let nanos = |ns: f64| Some(Nanos::new(ns.round().max(0.0) as u64));
+    let independent = REPORTED_QUANTILES
+        .iter()
+        .map(|&q| {
+            let one = 1.0 - fanout::one_upper_probability(parts.get(), 1.0 - q);
+            let estimate = sojourn.quantile(one);
+            Quantile {
+                q,
+                value: estimate.and_then(|x| nanos(x.value_ns)),
+                lo: estimate.and_then(|x| nanos(x.lo_ns)),
+                hi: estimate.and_then(|x| nanos(x.hi_ns)),
+            }
+        })
+        .collect();
+    Fanout {
+        parts: parts.get(),
+        independent,
+        fork_join: None,
+    }
+}
+
+/// What theory says of the system, and how far the sample is from it.
+pub fn exact(
+    simulation: &Simulation,
+    sojourn: &Sample,
+) -> Result<(Option<Exact>, Option<Z>), ExactError> {
+    let system = System::new(
+        &simulation.arrivals,
+        &simulation.service,
+        simulation.workers.get(),
+        &simulation.discipline,
+        simulation.utilization,
+    );
+    let Some(model) = ExactModel::of(&system)? else {
+        return Ok((None, None));
+    };
+    let mean_ns = model.mean_sojourn_s() * 1e9;
+    let known: Vec<(f64, Option<f64>)> = REPORTED_QUANTILES
+        .iter()
+        .map(|&q| (q, model.sojourn_quantile_s(q)))
+        .collect();
+    let z = Z {
+        mean: sojourn
+            .mean_ns()
+            .map(|mean| mean.z(mean_ns))
+            .filter(|z| z.is_finite()),
+        quantiles: (known.iter())
+            .map(|&(q, quantile_s)| ZQuantile {
+                q,
+                z: quantile_s.and_then(|quantile_s| z_at(&model, sojourn, q, quantile_s)),
+            })
+            .collect(),
+    };
+    let exact = Exact {
+        model: model.name().to_owned(),
+        source: model.source().to_owned(),
+        unit: "ns",
+        mean: mean_ns,
+        quantiles: (known.iter())
+            .map(|&(q, quantile_s)| ExactQuantile {
+                q,
+                value: quantile_s.map(|s| Nanos::new((s * 1e9).round() as u64)),
+            })
+            .collect(),
+    };
+    Ok((Some(exact), Some(z)))
+}
+
+/// The deviation of the share of requests above the exact quantile. Where the law jumps
+/// there, or fewer requests than a quantile needs are above it, it is no test.
+fn z_at(model: &ExactModel, sojourn: &Sample, q: f64, quantile_s: f64) -> Option<f64> {
+    /// A share next to the quantile that no continuous law has within so short a time.
+    const JUMP: f64 = 1e-3;
+    const BESIDE: f64 = 1e-7;
+    let below = model.sojourn_ccdf(quantile_s * (1.0 - BESIDE))?;
+    let above = model.sojourn_ccdf(quantile_s * (1.0 + BESIDE))?;
+    if below - above > JUMP * (1.0 - q) {
+        return None;
+    }
+    sojourn.quantile(q)?;
+    let z = sojourn.share_above(quantile_s * 1e9)?.z(1.0 - q);
+    z.is_finite().then_some(z)
+}

@@ -1,0 +1,211 @@
+//! Files and what is printed.
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use taillab_report::chart::Chart;
+use taillab_report::simulation::{SimulationReport, chart, write_parquet};
+use taillab_report::{ReportError, html, terminal};
+
+use crate::exit::{Exit, Failure, OrExit};
+
+/// The outputs that were asked for.
+#[derive(Debug)]
+pub struct Wanted {
+    plots: Vec<Plot>,
+    parquet: Option<PathBuf>,
+    directory: Option<PathBuf>,
+    json: bool,
+}
+
+#[derive(Debug)]
+enum Plot {
+    Terminal,
+    Svg(PathBuf),
+    Png(PathBuf),
+    Html(PathBuf),
+}
+
+impl Wanted {
+    /// Refuses what could not be written after all the work.
+    pub fn new(
+        plots: Vec<PathBuf>,
+        parquet: Option<PathBuf>,
+        directory: Option<PathBuf>,
+        json: bool,
+    ) -> Result<Self, Failure> {
+        let plots: Vec<Plot> = plots.into_iter().map(plot).collect::<Result<_, _>>()?;
+        if json && plots.iter().any(|plot| matches!(plot, Plot::Terminal)) {
+            return Err(Failure::new(
+                Exit::Usage,
+                "--json and --plot - both want standard output; draw into a file",
+            ));
+        }
+        let files = plots
+            .iter()
+            .filter_map(Plot::file)
+            .chain(parquet.as_deref());
+        for file in files {
+            let folder = file.parent().filter(|folder| *folder != Path::new(""));
+            if let Some(folder) = folder
+                && !folder.is_dir()
+            {
+                return Err(Failure::new(
+                    Exit::Usage,
+                    format!(
+                        "cannot write {}: there is no directory {}; make it first",
+                        file.display(),
+                        folder.display()
+                    ),
+                ));
+            }
+        }
+        if let Some(directory) = &directory {
+            make_directory(directory)?;
+        }
+        Ok(Self {
+            plots,
+            parquet,
+            directory,
+            json,
+        })
+    }
+}
+
+impl Plot {
+    fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Terminal => None,
+            Self::Svg(path) | Self::Png(path) | Self::Html(path) => Some(path),
+        }
+    }
+}
+
+fn plot(path: PathBuf) -> Result<Plot, Failure> {
+    if path == Path::new("-") {
+        return Ok(Plot::Terminal);
+    }
+    let extension = path.extension().map(|name| name.to_ascii_lowercase());
+    match extension.as_ref().and_then(|name| name.to_str()) {
+        Some("svg") => Ok(Plot::Svg(path)),
+        Some("png") => Ok(Plot::Png(path)),
+        Some("html" | "htm") => Ok(Plot::Html(path)),
+        _ => Err(Failure::new(
+            Exit::Usage,
+            format!(
+                "cannot tell the format of `{}`; name it FILE.svg, FILE.png or FILE.html, or - for the \
+                 terminal",
+                path.display()
+            ),
+        )),
+    }
+}
+
+/// Writes every file.
+pub fn save(wanted: &Wanted, report: &SimulationReport) -> Result<(), Failure> {
+    let figure = chart(report);
+    for plot in &wanted.plots {
+        match plot {
+            Plot::Terminal => {}
+            Plot::Svg(path) => write(path, &figure.svg())?,
+            Plot::Png(path) => write(path, &figure.png().or_exit(Exit::Failed)?)?,
+            Plot::Html(path) => write(path, &html::render_simulation(report))?,
+        }
+    }
+    if let Some(path) = &wanted.parquet {
+        write(path, &table(report)?)?;
+    }
+    if let Some(directory) = &wanted.directory {
+        write(
+            &directory.join("sim.json"),
+            &report.json().or_exit(Exit::Failed)?,
+        )?;
+        write(&directory.join("sim.parquet"), &table(report)?)?;
+        write(
+            &directory.join("sim.html"),
+            &html::render_simulation(report),
+        )?;
+        save_figure(directory, "sim", &figure)?;
+    }
+    Ok(())
+}
+
+/// Writes `name.svg` and `name.png`.
+pub fn save_figure(directory: &Path, name: &str, figure: &Chart) -> Result<(), Failure> {
+    write(&directory.join(format!("{name}.svg")), &figure.svg())?;
+    let png = figure.png().or_exit(Exit::Failed)?;
+    write(&directory.join(format!("{name}.png")), &png)
+}
+
+fn table(report: &SimulationReport) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    write_parquet(report, &mut bytes)
+        .map_err(|error: ReportError| Failure::new(Exit::Failed, error))?;
+    Ok(bytes)
+}
+
+/// Makes the directory unless it is there.
+pub fn make_directory(directory: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(directory).map_err(|error| {
+        let text = format!(
+            "cannot make the directory {}: {error}; choose another with -o",
+            directory.display()
+        );
+        Failure::new(Exit::Failed, text)
+    })
+}
+
+/// Writes a file as a whole.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    fs::write(path, bytes).map_err(|error| {
+        let text = format!(
+            "cannot write {}: {error}; choose a place that you may write to",
+            path.display()
+        );
+        Failure::new(Exit::Failed, text)
+    })
+}
+
+/// Prints the result on stdout.
+pub fn show(wanted: &Wanted, report: &SimulationReport) -> Result<(), Failure> {
+    if wanted.json {
+        return print(&report.json().or_exit(Exit::Failed)?);
+    }
+    let style = style();
+    let mut text = terminal::render_simulation(report, style);
+    if wanted
+        .plots
+        .iter()
+        .any(|plot| matches!(plot, Plot::Terminal))
+    {
+        text.push('\n');
+        text.push_str(&terminal::render_chart(&chart(report), style));
+    }
+    print(text.as_bytes())
+}
+
+/// Prints on stdout; a reader that has seen enough (`| head`) is no failure.
+pub fn print(bytes: &[u8]) -> Result<(), Failure> {
+    match io::stdout().write_all(bytes) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
+            Exit::Failed,
+            format!("cannot print the result: {error}; write it into files with -o DIR"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Colour on a terminal unless NO_COLOR says otherwise; the terminal's width.
+pub fn style() -> terminal::Style {
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return terminal::Style::PLAIN;
+    }
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let (_, columns) = console::Term::stdout().size();
+    terminal::Style {
+        colour,
+        width: usize::from(columns),
+    }
+}
