@@ -1,7 +1,9 @@
 //! Workers in turn: D_n = max(A_n, D_{n−c}) + S_n, c independent max-plus recursions.
 //!
 //! With equal service times this is FIFO over c workers, too: requests depart in the
-//! order of arrival, so the worker of request n − c is always the first to be free.
+//! order of arrival, so the worker of request n − c is always the first to be free. Then
+//! it is a true scan: with k the turn, D − (k + 1) S = max(A − k S, D' − k S) is a running
+//! maximum, whose steps wait for one comparison only.
 
 use super::{Finished, Kernel};
 use crate::isa::{Isa, multiversion};
@@ -9,21 +11,22 @@ use crate::isa::{Isa, multiversion};
 pub(super) struct RoundRobin<const L: usize> {
     /// When each worker is free; the next one to be used stands first.
     free_at: Vec<[f64; L]>,
-    name: &'static str,
+    /// All service times are equal, so that workers in turn are FIFO.
+    is_fifo: bool,
 }
 
 impl<const L: usize> RoundRobin<L> {
     pub(super) fn new(workers: usize) -> Self {
         Self {
             free_at: vec![[0.0; L]; workers],
-            name: "Lindley recursion by turns",
+            is_fifo: false,
         }
     }
 
-    /// The same calculation under the name it has for FIFO.
+    /// FIFO, for equal service times.
     pub(super) fn max_plus(workers: usize) -> Self {
         Self {
-            name: "max-plus scan",
+            is_fifo: true,
             ..Self::new(workers)
         }
     }
@@ -31,7 +34,11 @@ impl<const L: usize> RoundRobin<L> {
 
 impl<const L: usize> Kernel<L> for RoundRobin<L> {
     fn name(&self) -> &'static str {
-        self.name
+        if self.is_fifo {
+            "max-plus scan"
+        } else {
+            "Lindley recursion by turns"
+        }
     }
 
     fn in_order(&self) -> bool {
@@ -47,16 +54,27 @@ impl<const L: usize> Kernel<L> for RoundRobin<L> {
     ) {
         let waits = out.rows::<L>(arrivals.len());
         let free_at = &mut self.free_at[..];
-        match free_at.len() {
-            1 => few::<1, L>(isa, arrivals, services, free_at, waits),
-            2 => few::<2, L>(isa, arrivals, services, free_at, waits),
-            3 => few::<3, L>(isa, arrivals, services, free_at, waits),
-            4 => few::<4, L>(isa, arrivals, services, free_at, waits),
-            5 => few::<5, L>(isa, arrivals, services, free_at, waits),
-            6 => few::<6, L>(isa, arrivals, services, free_at, waits),
-            7 => few::<7, L>(isa, arrivals, services, free_at, waits),
-            8 => few::<8, L>(isa, arrivals, services, free_at, waits),
-            _ => many(isa, arrivals, services, free_at, waits),
+        // One lane waits for its own maxima; eight lanes hide that, and gain nothing.
+        if self.is_fifo && L == 1 && free_at.len() <= 4 {
+            let service = services.first().map_or(0.0, |s| s[0]);
+            match free_at.len() {
+                1 => scan::<1, L>(isa, arrivals, service, free_at, waits),
+                2 => scan::<2, L>(isa, arrivals, service, free_at, waits),
+                3 => scan::<3, L>(isa, arrivals, service, free_at, waits),
+                _ => scan::<4, L>(isa, arrivals, service, free_at, waits),
+            }
+        } else {
+            match free_at.len() {
+                1 => few::<1, L>(isa, arrivals, services, free_at, waits),
+                2 => few::<2, L>(isa, arrivals, services, free_at, waits),
+                3 => few::<3, L>(isa, arrivals, services, free_at, waits),
+                4 => few::<4, L>(isa, arrivals, services, free_at, waits),
+                5 => few::<5, L>(isa, arrivals, services, free_at, waits),
+                6 => few::<6, L>(isa, arrivals, services, free_at, waits),
+                7 => few::<7, L>(isa, arrivals, services, free_at, waits),
+                8 => few::<8, L>(isa, arrivals, services, free_at, waits),
+                _ => many(isa, arrivals, services, free_at, waits),
+            }
         }
         let turns = arrivals.len() % free_at.len();
         free_at.rotate_left(turns);
@@ -107,6 +125,40 @@ multiversion! {
         *state = local;
         for (j, a) in last_arrivals.iter().enumerate() {
             step(a, &last_services[j], &mut state[j], &mut last_waits[j]);
+        }
+    }
+
+    /// Few workers and equal service times.
+    fn scan[const C: usize, const L: usize](
+        arrivals: &[[f64; L]],
+        service: f64,
+        free_at: &mut [[f64; L]],
+        waits: &mut [[f64; L]],
+    ) {
+        let Ok(state) = <&mut [[f64; L]; C]>::try_from(free_at) else { return };
+        let mut latest = *state;
+        let (turns, last_arrivals) = arrivals.as_chunks::<C>();
+        let (waits, last_waits) = waits.as_chunks_mut::<C>();
+        let mut served = 0.0;
+        for (a, w) in turns.iter().zip(waits) {
+            for j in 0..C {
+                for lane in 0..L {
+                    let at = a[j][lane] - served;
+                    let l = latest[j][lane];
+                    let start = if at > l { at } else { l };
+                    latest[j][lane] = start;
+                    w[j][lane] = start - at;
+                }
+            }
+            served += service;
+        }
+        for j in 0..C {
+            for lane in 0..L {
+                state[j][lane] = latest[j][lane] + served;
+            }
+        }
+        for (j, a) in last_arrivals.iter().enumerate() {
+            step(a, &[service; L], &mut state[j], &mut last_waits[j]);
         }
     }
 
