@@ -121,14 +121,17 @@ fn lost_and_blind(summary: &RunSummary) -> Finding {
 }
 
 fn arrivals(summary: &RunSummary) -> Finding {
+    /// The index of dispersion may be so far from 1 in the windows that make queues.
+    const DISPERSION_ERROR: f64 = 0.25;
+    const JUDGED_WINDOW: Nanos = Nanos::from_millis(10);
     let a = &summary.load.arrivals;
     let mut lines = vec![format!(
         "{} {}: CV of the gaps {:.3}, KS D {:.4} (critical {:.4}), Anderson–Darling A² {:.2} (critical {:.2})",
         a.process,
         if a.passed {
-            "confirmed at 5 %"
+            "gap by gap"
         } else {
-            "rejected at 5 %"
+            "but not gap by gap (5 % tests)"
         },
         a.cv,
         a.ks_d,
@@ -151,9 +154,22 @@ fn arrivals(summary: &RunSummary) -> Finding {
             idc.join(", ")
         ));
     }
+    let bursts_differ = a
+        .idc
+        .iter()
+        .filter(|at| at.window_ns <= JUDGED_WINDOW)
+        .filter_map(|at| at.value)
+        .any(|idc| (idc - 1.0).abs() > DISPERSION_ERROR);
     Finding {
         name: "arrivals",
-        state: if a.passed { State::Good } else { State::Bad },
+        // Bursts decide, not single gaps of microseconds: they make the queues.
+        state: if bursts_differ {
+            State::Bad
+        } else if a.passed {
+            State::Good
+        } else {
+            State::Notable
+        },
         lines,
     }
 }

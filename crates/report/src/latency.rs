@@ -1,7 +1,7 @@
 //! The main table: each reported quantile in the three views.
 
 use taillab_model::summary::RunSummary;
-use taillab_model::{Distribution, Nanos};
+use taillab_model::{Distribution, Nanos, Quantile};
 
 use crate::figures;
 
@@ -23,7 +23,7 @@ pub(crate) struct LatencyRow {
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
     /// The estimate and its 95 % interval, where it has one.
-    Known(Nanos, Option<(Nanos, Nanos)>),
+    Known(Nanos, Option<Interval>),
     /// What the sample lacks.
     Unsupported(String),
 }
@@ -59,13 +59,36 @@ pub(crate) fn distributions(summary: &RunSummary) -> [&Distribution; 3] {
     ]
 }
 
+/// The 95 % interval of a quantile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interval {
+    lo: Nanos,
+    /// `None` when it lies beyond the largest observation.
+    hi: Option<Nanos>,
+}
+
+impl Interval {
+    fn of(quantile: &Quantile) -> Option<Self> {
+        let (lo, hi) = (quantile.lo?, quantile.hi);
+        Some(Self { lo, hi })
+    }
+
+    /// In microseconds: `51.7–56.5`, or `≥ 51.7` where the sample has no upper end.
+    pub(crate) fn micros(self) -> String {
+        match self.hi {
+            Some(hi) => format!("{}–{}", figures::micros(self.lo), figures::micros(hi)),
+            None => format!("≥ {}", figures::micros(self.lo)),
+        }
+    }
+}
+
 /// One quantile of a distribution with its interval, or what the sample lacks.
 pub(crate) fn quantile(distribution: &Distribution, q: f64) -> Cell {
     let found = distribution
         .quantiles
         .iter()
         .find(|x| (x.q - q).abs() < 1e-12);
-    match found.and_then(|x| x.value.map(|value| (value, x.lo.zip(x.hi)))) {
+    match found.and_then(|x| x.value.map(|value| (value, Interval::of(x)))) {
         Some((value, interval)) => Cell::Known(value, interval),
         None => Cell::Unsupported(figures::needs(q, distribution.count)),
     }

@@ -93,6 +93,7 @@ pub struct RunArgs {
 pub struct Settings {
     /// Load in requests per second (goes before --utilization)
     #[arg(
+        allow_negative_numbers = true,
         short = 'R',
         long,
         value_name = "PER_S",
@@ -101,7 +102,7 @@ pub struct Settings {
     )]
     rate: Option<f64>,
     /// Load as a share of the calibrated capacity, e.g. 75% or 0.75 [default: 75%]
-    #[arg(short, long, value_name = "SHARE", value_parser = share, env = "TAILLAB_UTILIZATION", help_heading = "Load")]
+    #[arg(allow_negative_numbers = true, short, long, value_name = "SHARE", value_parser = share, env = "TAILLAB_UTILIZATION", help_heading = "Load")]
     utilization: Option<f64>,
     /// Length of the measurement [default: 20s]
     #[arg(

@@ -234,10 +234,13 @@ impl Experiment {
         for (key, value) in flags {
             set(&mut table, key, value);
         }
-        let experiment: Self = table.try_into().map_err(|error: toml::de::Error| {
-            let place = file.map_or_else(String::new, |path| format!("{}: ", path.display()));
-            usage(format!("{place}{}", one_line(&error)))
-        })?;
+        let experiment: Self = serde_path_to_error::deserialize(table).map_err(
+            |error: serde_path_to_error::Error<toml::de::Error>| {
+                let place = file.map_or_else(String::new, |path| format!("{}: ", path.display()));
+                let key = error.path().to_string();
+                usage(format!("{place}{key}: {}", one_line(error.inner())))
+            },
+        )?;
         experiment.check()?;
         Ok(experiment)
     }

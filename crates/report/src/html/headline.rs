@@ -145,9 +145,8 @@ pub(super) fn put_latency(page: &mut Markup, summary: &RunSummary) {
     if let (Some(p50), Some(p99)) = (excess.quantile(0.5), excess.quantile(0.99)) {
         put!(
             page,
-            "<p class=\"explain\">Of all requests, {} were slower than their own ideal: by {p50} \
-             (p50), {p99} (p99).</p>\n",
-            figures::percent_of(excess.count, summary.measured.sojourn.count),
+            "<p class=\"explain\">Request by request, the excess over its own ideal is {p50} (p50) \
+             and {p99} (p99).</p>\n",
         );
     }
     put!(page, "</section>\n");
@@ -193,12 +192,11 @@ pub(super) fn put_table(page: &mut Markup, summary: &RunSummary) {
         put!(page, "<tr><th scope=\"row\">{}</th>", row.name);
         for (i, cell) in row.cells.iter().enumerate() {
             match cell {
-                Cell::Known(value, Some((lo, hi))) => put!(
+                Cell::Known(value, Some(interval)) => put!(
                     page,
-                    "<td>{}<small>{}–{}</small></td>",
+                    "<td>{}<small>{}</small></td>",
                     micros(*value),
-                    micros(*lo),
-                    micros(*hi)
+                    interval.micros()
                 ),
                 Cell::Known(value, None) => put!(page, "<td>{}</td>", micros(*value)),
                 Cell::Unsupported(what) => {

@@ -12,7 +12,7 @@ use taillab_model::{Distribution, Stage};
 use self::text::{Ink, Side, Table, clean, columns, wrap};
 use crate::figures::{self, count, micros, micros_f64, percent, rate};
 use crate::findings::{self, State};
-use crate::latency::{self, Cell};
+use crate::latency::{self, Cell, Interval};
 use crate::{EXPLANATION, RunReport, Series};
 
 pub use self::chart::render as render_chart;
@@ -219,8 +219,7 @@ impl Page {
             self.paragraph(
                 Ink::Quiet,
                 &format!(
-                    "Of all requests, {} were slower than their own ideal: by {p50} (p50), {p99} (p99).",
-                    figures::percent_of(excess.count, summary.measured.sojourn.count),
+                    "Request by request, the excess over its own ideal is {p50} (p50) and {p99} (p99).",
                 ),
             );
         }
@@ -430,9 +429,7 @@ fn latency_table(summary: &RunSummary, intervals: [bool; 3]) -> (Table, Vec<Stri
             let (value, interval) = match cell {
                 Cell::Known(value, interval) => (
                     micros(*value),
-                    interval
-                        .map(|(lo, hi)| format!("{}–{}", micros(lo), micros(hi)))
-                        .unwrap_or_default(),
+                    interval.map(Interval::micros).unwrap_or_default(),
                 ),
                 Cell::Unsupported(what) => {
                     let series = Series::ALL[i].label();

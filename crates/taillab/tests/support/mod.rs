@@ -1,5 +1,7 @@
 //! Shared by the live tests: the machine's state and short runs.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
