@@ -193,72 +193,144 @@ impl Present for InTurn {
     }
 }
 
-/// Requests present by time of departure: the next few in a sorted list, which is fastest
-/// while it is short, the others in a heap.
-#[derive(Default)]
+/// Other service times: some of the requests present in no order, the later ones in a heap.
+///
+/// How far a newcomer must move in a sorted list cannot be predicted; the least of
+/// a few numbers is found without a branch.
 pub(super) struct AnyOrder {
-    /// The next to leave stands last.
-    near: Vec<Sharer>,
+    /// When each leaves, as the bits of a positive number, which compare like it, with
+    /// the place in the last bits; beyond the `n` that are there, the greatest number.
+    keys: [u64; NEAR],
+    near: [Sharer; NEAR],
+    n: usize,
+    /// Where the next to leave is.
+    first: usize,
+    /// All those in it leave later than all of `near`.
     far: BinaryHeap<Sharer>,
+    /// The first of them to leave.
+    far_from: f64,
 }
 
-/// The longest sorted list.
-const NEAR: usize = 48;
+/// The most that are kept without order.
+const NEAR: usize = 64;
+const PLACE: u64 = NEAR as u64 - 1;
+
+impl Default for AnyOrder {
+    fn default() -> Self {
+        let nobody = Sharer {
+            leaves_at_virtual: f64::INFINITY,
+            arrival: 0.0,
+            service: 0.0,
+        };
+        Self {
+            keys: [u64::MAX; NEAR],
+            near: [nobody; NEAR],
+            n: 0,
+            first: 0,
+            far: BinaryHeap::new(),
+            far_from: f64::INFINITY,
+        }
+    }
+}
 
 impl AnyOrder {
+    #[inline(always)]
+    fn put(&mut self, sharer: Sharer) {
+        let key = sharer.leaves_at_virtual.to_bits() & !PLACE | self.n as u64;
+        let is_first = self.n == 0 || key < self.keys[self.first & PLACE as usize];
+        self.first = if is_first { self.n } else { self.first };
+        self.keys[self.n] = key;
+        self.near[self.n] = sharer;
+        self.n += 1;
+    }
+
+    /// Finds the least key; eight at a time, so that their number hardly shows.
+    #[inline(always)]
+    fn find_first(&mut self) {
+        let mut least = u64::MAX;
+        for k in self.keys[..self.n.next_multiple_of(8)].as_chunks::<8>().0 {
+            let fours = [
+                k[0].min(k[4]),
+                k[1].min(k[5]),
+                k[2].min(k[6]),
+                k[3].min(k[7]),
+            ];
+            let twos = [fours[0].min(fours[2]), fours[1].min(fours[3])];
+            least = least.min(twos[0].min(twos[1]));
+        }
+        self.first = (least & PLACE) as usize;
+    }
+
+    /// Makes room: the later half goes to the heap.
+    #[cold]
+    fn spill(&mut self) {
+        let mut all = self.near;
+        all.sort_unstable_by(|a, b| a.leaves_at_virtual.total_cmp(&b.leaves_at_virtual));
+        let (sooner, later) = all.split_at(NEAR / 2);
+        self.far_from = later[0].leaves_at_virtual;
+        self.far.extend(later);
+        self.keys = [u64::MAX; NEAR];
+        self.n = 0;
+        for sharer in sooner {
+            self.put(*sharer);
+        }
+    }
+
+    /// Takes the first half of what fits from the heap.
     #[cold]
     fn refill(&mut self) {
-        while self.near.len() < NEAR / 2
+        while self.n < NEAR / 2
             && let Some(sharer) = self.far.pop()
         {
-            self.near.push(sharer);
+            self.put(sharer);
         }
-        self.near.reverse();
+        self.far_from = self
+            .far
+            .peek()
+            .map_or(f64::INFINITY, |s| s.leaves_at_virtual);
     }
 }
 
 impl Present for AnyOrder {
     #[inline(always)]
     fn next(&self) -> Option<Sharer> {
-        self.near.last().copied()
+        (self.n > 0).then(|| self.near[self.first])
     }
 
     #[inline(always)]
     fn len(&self) -> usize {
-        self.near.len() + self.far.len()
+        self.n + self.far.len()
     }
 
     #[inline(always)]
     fn remove_next(&mut self) {
-        self.near.pop();
-        if self.near.is_empty() && !self.far.is_empty() {
+        let (gone, last) = (self.first, self.n - 1);
+        self.near[gone] = self.near[last];
+        self.keys[gone] = self.keys[last] & !PLACE | gone as u64;
+        self.keys[last] = u64::MAX;
+        self.n = last;
+        if last == 0 && !self.far.is_empty() {
             self.refill();
+        } else {
+            self.find_first();
         }
     }
 
     #[inline(always)]
     fn insert(&mut self, sharer: Sharer) {
-        // later than all in the list, where there is a heap: it may be later than those, too
-        let later = |other: &Sharer| sharer.leaves_at_virtual >= other.leaves_at_virtual;
-        if !self.far.is_empty() && self.near.first().is_some_and(later) {
+        if self.n == NEAR {
+            self.spill();
+        }
+        if sharer.leaves_at_virtual >= self.far_from {
             self.far.push(sharer);
-            return;
-        }
-        self.near.push(sharer);
-        let mut place = self.near.len() - 1;
-        while place > 0 && later(&self.near[place - 1]) {
-            self.near[place] = self.near[place - 1];
-            place -= 1;
-        }
-        self.near[place] = sharer;
-        if self.near.len() > NEAR {
-            self.far.push(self.near.remove(0));
+        } else {
+            self.put(sharer);
         }
     }
 
     fn rebase(&mut self, by: f64) {
         let mut far = std::mem::take(&mut self.far).into_vec();
-        for sharer in self.near.iter_mut().chain(&mut far) {
+        for sharer in self.near[..self.n].iter_mut().chain(&mut far) {
             sharer.arrival -= by;
         }
         self.far = far.into();
