@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# vm.sh SUITE COMMAND [ARG ...]: boots Debian's kernel of SUITE (bookworm: 6.1, bookworm-backports:
+# 6.12) in QEMU and runs COMMAND there as root, in this directory. Exits with its exit code.
+#
+# The guest's file system is this machine's, read-only below a tmpfs: it runs what was built here,
+# and what it changes is lost, except under /out, which is .cache/vm/out here. QEMU emulates the
+# CPUs (no KVM needed), some 12 times slower than they are: look at behaviour here, not at times.
+#
+# VM_CPUS (4), VM_MEMORY (2048 MiB), VM_TIMEOUT (540 s) and VM_MIRROR (deb.debian.org) may be set.
+set -euo pipefail
+[ $# -ge 2 ] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }
+suite=$1; shift
+[[ $suite =~ ^[a-z][a-z-]*$ ]] || { echo "error: '$suite' is no Debian suite: try bookworm" >&2; exit 2; }
+here=$(cd "$(dirname "$0")" && pwd)
+cache=$(dirname "$here")/.cache/vm
+kernel=$cache/$suite out=$cache/out
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+
+# package:file that shows it is there
+missing=()
+for entry in qemu-system-x86:/usr/bin/qemu-system-x86_64 busybox-static:/bin/busybox \
+             cpio:/bin/cpio kmod:/bin/kmod debian-archive-keyring:$keyring; do
+  [ -e "${entry#*:}" ] || missing+=("${entry%%:*}")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "installing: ${missing[*]}" >&2
+  "$here/as-root.sh" "installs the Debian packages ${missing[*]}" env DEBIAN_FRONTEND=noninteractive \
+    sh -c 'apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"' vm "${missing[@]}" >&2
+fi
+
+mkdir -p "$out"
+exec 9>"$cache/lock"
+flock --timeout 600 9 || { echo "error: another guest has been running for ten minutes" >&2; exit 1; }
+work=$(mktemp -d)
+guest=
+trap '[ -z "$guest" ] || kill "$guest" 2>/dev/null; rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# The kernel: a package of its own apt configuration, unpacked and never installed.
+if [ ! -e "$kernel/initrd" ]; then
+  echo "downloading Debian's kernel of $suite (about 100 MB, kept in $kernel)" >&2
+  rm -rf "$kernel"
+  mkdir -p "$kernel" "$work/lists/partial" "$work/archives/partial"
+  echo "deb [arch=amd64 signed-by=$keyring] ${VM_MIRROR:-http://deb.debian.org/debian} $suite main" >"$work/sources"
+  # how to reach the mirror is the machine's affair; its hooks and lists are left alone
+  apt-config dump | grep -E '^Acquire::(https?|Check-|Retries)' >"$work/apt.conf" || true
+  cat >>"$work/apt.conf" <<CONF
+APT::Architecture "amd64"; APT::Sandbox::User ""; Acquire::Languages "none";
+Dir::Etc::Parts "/dev/null"; Dir::Etc::Main "/dev/null"; Dir::Etc::SourceParts "/dev/null";
+Dir::Etc::SourceList "$work/sources"; Dir::Etc::PreferencesParts "/dev/null"; Dir::Etc::Preferences "/dev/null";
+Dir::State "$work"; Dir::State::Lists "$work/lists"; Dir::State::status "/dev/null";
+Dir::Cache "$work"; Dir::Cache::archives "$work/archives";
+CONF
+  export APT_CONFIG=$work/apt.conf
+  apt-get update -qq
+  package=$(apt-cache depends --no-recommends --no-suggests linux-image-amd64 |
+            sed -n 's/^ *Depends: *\(linux-image-[^ ]*\)$/\1/p' | head -n 1)
+  (cd "$work" && apt-get download -qq "${package:?the suite has no linux-image-amd64}")
+  unset APT_CONFIG
+  dpkg -x "$work"/linux-image-*.deb "$kernel"
+  release=$(basename "$kernel"/lib/modules/*)
+  /sbin/depmod -b "$kernel" "$release"
+
+  # The first file system: busybox, and the modules that reach the real one.
+  mkdir -p "$work/initrd"/{bin,modules,proc,sys,dev,host,scratch,new}
+  cp /bin/busybox "$work/initrd/bin/"
+  n=10
+  for module in virtio_pci virtio_mmio 9pnet_virtio 9p overlay; do
+    while read -r verb file _; do
+      [ "$verb" = insmod ] && ! grep -qxF "$file" "$work/loaded" 2>/dev/null || continue
+      echo "$file" >>"$work/loaded"
+      target=$work/initrd/modules/$((n++))-$(basename "${file%.xz}")
+      case $file in *.xz) xz -dc "$file" >"$target" ;; *) cp "$file" "$target" ;; esac
+    done < <(/sbin/modprobe -d "$kernel" -S "$release" --show-depends "$module" 2>/dev/null)
+  done
+  cat >"$work/initrd/init" <<'INIT'
+#!/bin/busybox sh
+/bin/busybox --install -s /bin
+for module in /modules/*; do insmod "$module"; done
+mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,ro hostroot /host
+mount -t tmpfs scratch /scratch; mkdir /scratch/upper /scratch/work
+mount -t overlay -o lowerdir=/host,upperdir=/scratch/upper,workdir=/scratch/work root /new
+mkdir -p /new/out
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 out /new/out
+for dir in proc sys dev; do mount --move /$dir /new/$dir; done
+exec switch_root /new /bin/sh /out/.init
+INIT
+  chmod 755 "$work/initrd/init"
+  (cd "$work/initrd" && find . | cpio --quiet -o -H newc | gzip -1) >"$work/initrd.gz"
+  mv "$work/initrd.gz" "$kernel/initrd"
+fi
+
+# What the guest does once it has its file system.
+rm -rf "${out:?}"; mkdir -p "$out"
+release=$(basename "$kernel"/lib/modules/*)
+cat >"$out/.init" <<EOS
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb
+mkdir -p /lib/modules /dev/pts /dev/shm
+ln -sfn $(printf %q "$kernel/lib/modules/$release") /lib/modules/$release
+mount -t devpts pts /dev/pts; mount -t tmpfs shm /dev/shm; mount -t tmpfs run /run
+mount -t tracefs tracefs /sys/kernel/tracing; mount -t bpf bpf /sys/fs/bpf
+mount -t cgroup2 cgroup /sys/fs/cgroup
+ln -sf /proc/self/fd /dev/fd; ln -sf /proc/self/fd/1 /dev/stdout; ln -sf /proc/self/fd/2 /dev/stderr
+ip link set lo up
+bash -c $(printf %q "cd $(printf %q "$PWD") && exec $(printf '%q ' "$@")") </dev/null
+echo \$? >/out/.code; sync
+busybox poweroff -f
+EOS
+
+echo "booting $release with ${VM_CPUS:-4} emulated CPUs" >&2
+timeout --foreground --kill-after=5 "${VM_TIMEOUT:-540}" qemu-system-x86_64 \
+  -machine q35 -accel tcg,thread=single -cpu Nehalem -smp "${VM_CPUS:-4}" -m "${VM_MEMORY:-2048}" \
+  -nodefaults -no-reboot -display none -monitor none -serial stdio \
+  -kernel "$kernel/boot/vmlinuz-$release" -initrd "$kernel/initrd" \
+  -append "console=ttyS0 panic=-1 quiet loglevel=3 mitigations=off nokaslr" \
+  -fsdev local,id=host,path=/,security_model=none,readonly=on,multidevs=remap \
+  -device virtio-9p-pci,fsdev=host,mount_tag=hostroot \
+  -fsdev "local,id=out,path=${out//,/,,},security_model=none" \
+  -device virtio-9p-pci,fsdev=out,mount_tag=out </dev/null > >(sed -u 's/\r$//') 9>&- &
+guest=$!
+wait "$guest" || echo "error: the guest did not end by itself within ${VM_TIMEOUT:-540} s, or QEMU failed" >&2
+guest=
+code=$(cat "$out/.code" 2>/dev/null) || { echo "error: the guest died before COMMAND ended" >&2; exit 1; }
+exit "$code"
