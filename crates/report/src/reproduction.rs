@@ -55,11 +55,11 @@ pub struct JudgedClaim {
     pub statement: String,
     /// Where it stands.
     pub source: String,
-    /// The paper's number, e.g. `10` or `above 1`.
+    /// The paper's number, e.g. `10×` or `above 1×`.
     pub paper: String,
     /// Our number; `None` where a quantile is missing.
     pub ours: Option<f64>,
-    /// `µs`, or empty for a ratio.
+    /// `µs`, or `×` for a ratio.
     pub unit: &'static str,
     /// What became of it.
     pub verdict: Verdict,
@@ -110,10 +110,9 @@ impl JudgedClaim {
         };
         let decimals = if ours.abs() < 20.0 { 2 } else { 1 };
         let number = crate::figures::grouped(ours, decimals);
-        if self.unit.is_empty() {
-            number
-        } else {
-            format!("{number} {}", self.unit)
+        match self.unit {
+            "×" => format!("{number}×"),
+            unit => format!("{number} {unit}"),
         }
     }
 }

@@ -77,7 +77,10 @@ impl FittedAxis {
                     to: self.to,
                 };
                 let mut ticks = scale.ticks(most);
-                if ticks.len() < 3 {
+                if ticks.len() < FEW_TICKS {
+                    ticks = dense(self.from, self.to);
+                }
+                if ticks.len() < FEW_TICKS {
                     ticks = finer(self.from, self.to);
                 }
                 let labelled = |ns| (ns, figures::round_length(ns));
@@ -114,6 +117,19 @@ impl FittedAxis {
             }
         }
     }
+}
+
+/// Fewer ticks than this say little about a scale.
+const FEW_TICKS: usize = 4;
+
+/// Ticks closer than 1, 2 and 5.
+fn dense(from: f64, to: f64) -> Vec<f64> {
+    const MANTISSAS: [f64; 8] = [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0];
+    let powers = from.log10().floor() as i32..=to.log10().ceil() as i32;
+    powers
+        .flat_map(|power| MANTISSAS.map(|m| m * 10_f64.powi(power)))
+        .filter(|x| (from..=to).contains(x))
+        .collect()
 }
 
 /// Ticks of a scale on which there is no room for 1, 2 and 5.

@@ -97,7 +97,7 @@ const fn dashes(n: usize) -> &'static [f64] {
 
 const WIDTH: f64 = 820.0;
 const PLOT_HEIGHT: f64 = 400.0;
-const LEFT: f64 = 82.0;
+const LEFT: f64 = 92.0;
 const RIGHT: f64 = 26.0;
 const TITLE: f64 = 18.0;
 const LABEL: f64 = 12.5;

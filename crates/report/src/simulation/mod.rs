@@ -237,7 +237,10 @@ impl SimulationReport {
             runs.iter().all(|run| of(run) == first).then_some(first)
         };
         [
-            same(|run| format!("{} arrivals", run.arrivals)),
+            same(|run| match run.arrivals.strip_prefix("trace:") {
+                Some(file) => format!("arrivals from {file}"),
+                None => format!("{} arrivals", run.arrivals),
+            }),
             same(|run| format!("service {}", run.service)),
             same(|run| workers(run.workers)),
             same(|run| run.discipline.clone()),

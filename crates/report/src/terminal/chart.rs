@@ -41,7 +41,7 @@ pub fn render(chart: &Chart, style: Style) -> String {
     let labels = axis_y.ticks.iter().map(|(_, label)| columns(label)).max();
     let labels = labels.unwrap_or(0) + INDENT;
     let width = style.width.saturating_sub(labels + 3).max(10);
-    let axis_x = FittedAxis::new(chart.x, chart, |p| p.0, width / 10);
+    let axis_x = FittedAxis::new(chart.x, chart, |p| p.0, width / 9);
     let grid = Grid {
         axis_x: &axis_x,
         axis_y: &axis_y,

@@ -55,8 +55,8 @@ impl Unit {
         let typical = typical.fold(f64::INFINITY, f64::min);
         let (name, ns) = match typical {
             x if x < 1e3 => ("ns", 1.0),
-            x if x < 1e7 || x.is_infinite() => ("µs", 1e3),
-            x if x < 1e10 => ("ms", 1e6),
+            x if x < 2e6 || x.is_infinite() => ("µs", 1e3),
+            x if x < 2e9 => ("ms", 1e6),
             _ => ("s", 1e9),
         };
         let decimals = match typical / ns {

@@ -163,7 +163,7 @@ fn reproduced(label: &str, sojourn: &Sample) -> ReproducedCurve {
     ReproducedCurve {
         label: label.to_owned(),
         sojourn: sojourn.distribution(),
-        points: ccdf_points(sojourn.pooled()),
+        points: ccdf_points(sojourn),
     }
 }
 
@@ -198,19 +198,19 @@ fn judged(specification: &Specification, outcomes: &[Outcome]) -> Vec<JudgedClai
 const fn unit(measure: &Measure) -> &'static str {
     match measure {
         Measure::QuantileUs { .. } => "µs",
-        _ => "",
+        _ => "×",
     }
 }
 
 /// The paper's number as it is printed: `10`, `200 µs`, `above 1`.
 fn expected(claim: &Claim) -> String {
-    let number = match claim.expected {
-        Expected::About { value, .. } => format!("{value}"),
-        Expected::Above(bound) => format!("above {bound}"),
-        Expected::Below(bound) => format!("below {bound}"),
+    let unit = match claim.measure {
+        Measure::QuantileUs { .. } => " µs",
+        _ => "×",
     };
-    match unit(&claim.measure) {
-        "" => number,
-        unit => format!("{number} {unit}"),
+    match claim.expected {
+        Expected::About { value, .. } => format!("{value}{unit}"),
+        Expected::Above(bound) => format!("above {bound}{unit}"),
+        Expected::Below(bound) => format!("below {bound}{unit}"),
     }
 }

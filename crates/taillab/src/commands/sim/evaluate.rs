@@ -74,7 +74,7 @@ pub fn describe(what: &Described<'_>, outcome: &Outcome) -> SimulatedRun {
         z: None,
         warnings: warnings(outcome),
         needs,
-        points: ccdf_points(outcome.sojourn.pooled()),
+        points: ccdf_points(&outcome.sojourn),
     }
 }
 
@@ -183,6 +183,11 @@ pub fn exact(
         .iter()
         .map(|&q| (q, model.sojourn_quantile_s(q)))
         .collect();
+    let mut deviations = Deviations {
+        model: &model,
+        sojourn,
+        inflation: 1.0,
+    };
     let z = Z {
         mean: sojourn
             .mean_ns()
@@ -191,7 +196,7 @@ pub fn exact(
         quantiles: (known.iter())
             .map(|&(q, quantile_s)| ZQuantile {
                 q,
-                z: quantile_s.and_then(|quantile_s| z_at(&model, sojourn, q, quantile_s)),
+                z: quantile_s.and_then(|quantile_s| deviations.at(q, quantile_s)),
             })
             .collect(),
     };
@@ -210,18 +215,46 @@ pub fn exact(
     Ok((Some(exact), Some(z)))
 }
 
-/// The deviation of the share of requests above the exact quantile. Where the law jumps
-/// there, or fewer requests than a quantile needs are above it, it is no test.
-fn z_at(model: &ExactModel, sojourn: &Sample, q: f64, quantile_s: f64) -> Option<f64> {
-    /// A share next to the quantile that no continuous law has within so short a time.
-    const JUMP: f64 = 1e-3;
-    const BESIDE: f64 = 1e-7;
-    let below = model.sojourn_ccdf(quantile_s * (1.0 - BESIDE))?;
-    let above = model.sojourn_ccdf(quantile_s * (1.0 + BESIDE))?;
-    if below - above > JUMP * (1.0 - q) {
-        return None;
+/// Deviations at the exact quantiles, from the middle to the tail.
+struct Deviations<'a> {
+    model: &'a ExactModel,
+    sojourn: &'a Sample,
+    /// By how much correlation multiplied the variance at the quantile before.
+    inflation: f64,
+}
+
+impl Deviations<'_> {
+    /// How many standard errors the share of requests above the exact quantile is off.
+    /// `None` where the law jumps, or where so few busy periods reach the quantile that
+    /// the test says nothing.
+    ///
+    /// Far in the tail the spread of the batches is small just when they saw too little;
+    /// there the correlation at the quantile before is taken.
+    fn at(&mut self, q: f64, quantile_s: f64) -> Option<f64> {
+        /// A share next to the quantile that no continuous law has within so short a time.
+        const JUMP: f64 = 1e-3;
+        const BESIDE: f64 = 1e-7;
+        /// Independent observations above the quantile that make the spread known.
+        const WELL_KNOWN: f64 = 200.0;
+        /// A larger error, relative to the share above the quantile, tests nothing.
+        const LARGEST_ERROR: f64 = 0.5;
+        let above = self.model.sojourn_ccdf(quantile_s * (1.0 + BESIDE))?;
+        let below = self.model.sojourn_ccdf(quantile_s * (1.0 - BESIDE))?;
+        if below - above > JUMP * (1.0 - q) {
+            return None;
+        }
+        let wanted = 1.0 - q;
+        let share = self.sojourn.share_above(quantile_s * 1e9)?;
+        let independent = wanted * q / self.sojourn.pooled().count() as f64;
+        let measured = share.standard_error.powi(2);
+        let as_before = self.inflation * independent;
+        let variance = if wanted * wanted / as_before < WELL_KNOWN {
+            measured.max(as_before)
+        } else {
+            measured
+        };
+        self.inflation = (variance / independent).max(1.0);
+        let error = variance.sqrt();
+        (error > 0.0 && error <= LARGEST_ERROR * wanted).then(|| (share.value - wanted) / error)
     }
-    sojourn.quantile(q)?;
-    let z = sojourn.share_above(quantile_s * 1e9)?.z(1.0 - q);
-    z.is_finite().then_some(z)
 }

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use taillab_queueing::notation::NotationError;
 use taillab_queueing::service::Service;
 use taillab_queueing::simulation::{Simulation, SimulationError, Stop};
 use taillab_queueing::trace::{TraceSimulation, TraceSpeed};
@@ -140,9 +141,13 @@ pub fn plan(args: SimArgs) -> Result<(Plan, Wanted), Failure> {
 fn service(text: &str) -> Result<Service, Failure> {
     match text.trim().strip_prefix("empirical:") {
         Some(file) => empirical::read(file),
-        None => text
-            .parse()
-            .map_err(|error| Failure::new(Exit::Usage, format!("{error}, empirical:FILE"))),
+        None => text.parse().map_err(|error| match error {
+            // the library does not know of files
+            NotationError::Unknown { .. } => {
+                Failure::new(Exit::Usage, format!("{error}, empirical:FILE"))
+            }
+            _ => Failure::new(Exit::Usage, error),
+        }),
     }
 }
 

@@ -56,10 +56,8 @@ impl TraceFile {
     pub fn open(options: TraceOptions) -> Result<Self, Failure> {
         let path = options.path.clone();
         let cannot = |error: io::Error| {
-            usage(
-                &path,
-                format!("{error}; give the path of a file that you may read"),
-            )
+            let what = format!("cannot be read: {error}; give a file that you may read");
+            usage(&path, what)
         };
         let metadata = std::fs::metadata(&path).map_err(cannot)?;
         if !metadata.is_file() {

@@ -1,0 +1,100 @@
+//! `taillab reproduce tales`: figures and judged claims.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of a test may panic, as the test itself may"
+)]
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+#[test]
+fn all_figures_are_written_and_all_claims_judged() {
+    let directory = TempDir::new().unwrap();
+    let out = directory.path().join("tales");
+    let output = Command::new(env!("CARGO_BIN_EXE_taillab"))
+        .args(["reproduce", "tales", "all", "--json", "-n", "2M", "-o"])
+        .arg(&out)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../schemas/reproduce.schema.json")).unwrap();
+    let complaints: Vec<String> = jsonschema::draft202012::new(&schema)
+        .unwrap()
+        .iter_errors(&result)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert_eq!(complaints, [""; 0]);
+
+    let figures = result["figures"].as_array().unwrap();
+    assert_eq!(figures.len(), 4);
+    let verdicts: Vec<&str> = figures
+        .iter()
+        .flat_map(|figure| figure["claims"].as_array().unwrap())
+        .map(|claim| claim["verdict"].as_str().unwrap())
+        .collect();
+    let count = |verdict: &str| verdicts.iter().filter(|v| **v == verdict).count();
+    // from exact theory: the paper is off in three ratios of figure 2 and two medians of figure 4
+    assert_eq!(
+        (count("agrees"), count("theory_disagrees")),
+        (16, 5),
+        "{verdicts:?}"
+    );
+    let medians = figures[3]["claims"].as_array().unwrap();
+    let fifo = medians
+        .iter()
+        .find(|claim| claim["statement"] == "FIFO's median is 64 µs")
+        .unwrap();
+    assert!(
+        (fifo["ours"].as_f64().unwrap() - 56.9).abs() < 0.5,
+        "{fifo}"
+    );
+    assert!(fifo["explanation"].as_str().unwrap().contains("M/M/4"));
+
+    for figure in 1..=4 {
+        let svg = fs::read_to_string(out.join(format!("fig{figure}.svg"))).unwrap();
+        assert!(svg.contains(&format!("Figure {figure}: ")) && svg.trim_end().ends_with("</svg>"));
+        let png = fs::read(out.join(format!("fig{figure}.png"))).unwrap();
+        assert!(png.starts_with(b"\x89PNG") && png.len() > 20_000);
+    }
+    let page = fs::read_to_string(out.join("tales.html")).unwrap();
+    assert_eq!(page.matches("<svg").count(), 4);
+    assert_eq!(page.matches("class=\"explained\"").count(), 5);
+}
+
+#[test]
+fn one_figure_is_shown_with_its_claims() {
+    let directory = TempDir::new().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_taillab"))
+        .args(["reproduce", "tales", "fig4", "-n", "1M", "-o"])
+        .arg(directory.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for wanted in [
+        "Figure 4: Queueing disciplines",
+        "● FIFO   ○ LIFO",
+        "theory disagrees",
+        "6 of 8 claims agree",
+    ] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+}
+
+#[test]
+fn an_unknown_figure_names_the_known_ones() {
+    let output = Command::new(env!("CARGO_BIN_EXE_taillab"))
+        .args(["reproduce", "tales", "fig9"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("fig1, fig2, fig3, fig4, all"), "{error}");
+}

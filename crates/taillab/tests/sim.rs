@@ -1,0 +1,606 @@
+//! `taillab sim` as a user runs it: outputs, formats of traces, errors.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of a test may panic, as the test itself may"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use arrow_array::{
+    Array, ArrayRef, Float64Array, Int64Array, RecordBatch, TimestampMicrosecondArray,
+};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn taillab(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_taillab"))
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A successful `taillab sim --json`.
+fn json(args: &[&str]) -> Value {
+    let output = taillab(&[&["sim", "--json"], args].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The error line of a call that must end with exit code 2.
+fn usage_error(args: &[&str]) -> String {
+    let output = taillab(&[&["sim"], args].concat());
+    assert_eq!(
+        output.status.code(),
+        Some(2),
+        "{args:?}: {}",
+        stderr(&output)
+    );
+    assert_eq!(stdout(&output), "", "{args:?}");
+    stderr(&output)
+}
+
+fn complaints(instance: &Value) -> Vec<String> {
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../schemas/sim.schema.json")).unwrap();
+    assert!(jsonschema::draft202012::meta::is_valid(&schema));
+    jsonschema::draft202012::new(&schema)
+        .unwrap()
+        .iter_errors(instance)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect()
+}
+
+/// Everything but how long it took.
+fn without_engine(mut result: Value) -> Value {
+    let object = result.as_object_mut().unwrap();
+    object.remove("engine");
+    for run in object
+        .get_mut("runs")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        run.as_object_mut().unwrap().remove("engine");
+    }
+    result
+}
+
+fn path(directory: &TempDir, name: &str) -> String {
+    directory.path().join(name).to_str().unwrap().to_owned()
+}
+
+fn file(directory: &TempDir, name: &str, text: &str) -> String {
+    let path = path(directory, name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn every_kind_of_result_keeps_to_the_schema() {
+    let calls: [&[&str]; 6] = [
+        &["-n", "200k", "--exact"],
+        &["-n", "50k", "--arrivals", "lognormal:cv=2", "--exact"],
+        &["-n", "200k", "--discipline", "fifo,lifo,ps", "--exact"],
+        &[
+            "-n",
+            "100k",
+            "--sweep",
+            "utilization=0.5,0.7",
+            "--workers",
+            "2",
+        ],
+        &[
+            "-n",
+            "200k",
+            "--fanout",
+            "10",
+            "--fork-join",
+            "--service",
+            "exponential:1ms",
+        ],
+        &["--precision", "p90=5%", "-n", "20M"],
+    ];
+    for call in calls {
+        assert_eq!(complaints(&json(call)), [""; 0], "{call:?}");
+    }
+    // the schema refuses what is not told in it
+    let mut result = json(&["-n", "50k"]);
+    result["surprise"] = Value::Bool(true);
+    assert_ne!(complaints(&result), [""; 0]);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_result_on_any_number_of_threads() {
+    let call = |threads| {
+        without_engine(json(&[
+            "-n",
+            "300k",
+            "--workers",
+            "4",
+            "--discipline",
+            "fifo,random-request",
+            "--seed",
+            "7",
+            "--threads",
+            threads,
+        ]))
+    };
+    let one = call("1");
+    assert_eq!(one, call("2"));
+    let other = json(&[
+        "-n",
+        "300k",
+        "--workers",
+        "4",
+        "--discipline",
+        "fifo,random-request",
+        "--seed",
+        "8",
+    ]);
+    assert_ne!(one, without_engine(other));
+    let fork_join = |threads| {
+        without_engine(json(&[
+            "-n",
+            "50k",
+            "--fanout",
+            "3",
+            "--fork-join",
+            "-t",
+            threads,
+        ]))
+    };
+    assert_eq!(fork_join("1"), fork_join("2"));
+}
+
+#[test]
+fn simulated_stands_beside_exact() {
+    let result = json(&["-n", "4M", "--exact", "--workers", "4"]);
+    assert_eq!(result["exact"]["model"], "M/D/4");
+    let z = result["z"]["quantiles"].as_array().unwrap();
+    let tested: Vec<f64> = z.iter().filter_map(|z| z["z"].as_f64()).collect();
+    assert!(tested.len() >= 4, "{z:?}");
+    assert!(tested.iter().all(|z| z.abs() <= 4.0), "{z:?}");
+    // shared/reference/mdc_sojourn_quantiles.csv: M/D/4 at 80 %, p99 in services of 50 µs
+    let p99 = result["exact"]["quantiles"][2]["value"].as_f64().unwrap();
+    assert!((p99 / 172_734.0 - 1.0).abs() < 1e-3, "{p99}");
+    let unknown = json(&[
+        "-n",
+        "50k",
+        "--exact",
+        "--discipline",
+        "jsq",
+        "--workers",
+        "2",
+    ]);
+    assert!(unknown["exact"].is_null() && unknown.get("z").is_none());
+}
+
+#[test]
+fn what_the_sample_cannot_support_says_what_it_needs() {
+    let result = json(&["-n", "20k"]);
+    let last = result["sojourn"]["quantiles"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()
+        .clone();
+    assert!(last["value"].is_null());
+    let text = stdout(&taillab(&["sim", "-n", "20k"]));
+    let line = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("p99.999"))
+        .unwrap();
+    assert!(
+        line.contains("needs ") && line.ends_with(" requests"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_precision_is_reached_or_the_limit_is_named() {
+    let result = json(&["--precision", "p99=3%", "-n", "100M"]);
+    assert_eq!(result["stopped"], "precise");
+    let p99 = &result["sojourn"]["quantiles"][2];
+    let [value, lo, hi] = ["value", "lo", "hi"].map(|key| p99[key].as_f64().unwrap());
+    assert!((hi - lo) / 2.0 / value <= 0.0301, "{p99}");
+    assert_eq!(
+        json(&["--precision", "p99.99=0.01%", "-n", "200k"])["stopped"],
+        "limit"
+    );
+}
+
+#[test]
+fn disciplines_are_compared_on_the_same_arrivals() {
+    let result = json(&[
+        "-n",
+        "400k",
+        "--workers",
+        "2",
+        "--discipline",
+        "fifo,lifo,random-request",
+    ]);
+    let means: Vec<f64> = (result["runs"].as_array().unwrap().iter())
+        .map(|run| run["sojourn"]["mean"].as_f64().unwrap())
+        .collect();
+    // the order of service does not change the mean, and the arrivals are the same
+    assert_eq!(means.len(), 3);
+    for mean in &means {
+        assert!((mean / means[0] - 1.0).abs() < 1e-3, "{means:?}");
+    }
+    let text = stdout(&taillab(&[
+        "sim",
+        "-n",
+        "400k",
+        "--workers",
+        "2",
+        "--discipline",
+        "fifo,lifo",
+        "--plot",
+        "-",
+    ]));
+    assert!(
+        text.contains("common random numbers") && text.contains("● fifo   ○ lifo"),
+        "{text}"
+    );
+}
+
+#[test]
+fn pictures_are_whole_and_show_something() {
+    let directory = TempDir::new().unwrap();
+    let [svg, png, html] = ["a.svg", "a.png", "a.html"].map(|name| path(&directory, name));
+    let output = taillab(&[
+        "sim",
+        "-n",
+        "200k",
+        "--discipline",
+        "fifo,lifo",
+        "--plot",
+        &svg,
+        "--plot",
+        &png,
+        "--plot",
+        &html,
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let svg = fs::read_to_string(svg).unwrap();
+    assert!(svg.starts_with("<?xml") && svg.trim_end().ends_with("</svg>"));
+    assert!(
+        svg.contains("stroke-dasharray") && svg.contains(">lifo</text>") && svg.contains("99.9 %")
+    );
+    let png = fs::read(png).unwrap();
+    assert_eq!(png[..8], *b"\x89PNG\r\n\x1a\n");
+    assert_eq!(png[png.len() - 8..][..4], *b"IEND");
+    let width = u32::from_be_bytes(png[16..20].try_into().unwrap());
+    assert!(
+        width > 1_000 && png.len() > 20_000,
+        "{width}, {} bytes",
+        png.len()
+    );
+    let html = fs::read_to_string(html).unwrap();
+    assert!(html.contains("<svg") && html.contains("p99.999") && !html.contains("http://example"));
+    assert!(!html.contains("src=") && !html.contains("<script"));
+}
+
+#[test]
+fn a_sweep_is_a_table_a_figure_and_a_parquet_file() {
+    let directory = TempDir::new().unwrap();
+    let out = path(&directory, "out");
+    let parquet = path(&directory, "sweep.parquet");
+    let output = taillab(&[
+        "sim",
+        "-n",
+        "100k",
+        "--sweep",
+        "utilization=0.5..0.7:0.1",
+        "--sweep",
+        "workers=1,2",
+        "--parquet",
+        &parquet,
+        "-o",
+        &out,
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(
+        stdout(&output).contains("2 workers, 60 %"),
+        "{}",
+        stdout(&output)
+    );
+    let reader = ParquetRecordBatchReaderBuilder::try_new(fs::File::open(parquet).unwrap())
+        .unwrap()
+        .build()
+        .unwrap();
+    let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
+    let batch = &batches[0];
+    assert_eq!((batches.len(), batch.num_rows()), (1, 6));
+    let utilization = batch.column_by_name("utilization").unwrap();
+    let utilization = utilization.as_any().downcast_ref::<Float64Array>().unwrap();
+    assert_eq!(
+        utilization.values().to_vec(),
+        [0.5, 0.6, 0.7, 0.5, 0.6, 0.7]
+    );
+    let p50 = batch.column_by_name("p50_ns").unwrap();
+    assert_eq!(p50.null_count(), 0);
+    assert_eq!(batch.column_by_name("p99_999_ns").unwrap().null_count(), 6);
+    for name in ["sim.json", "sim.parquet", "sim.svg", "sim.png", "sim.html"] {
+        assert!(
+            fs::metadata(Path::new(&out).join(name)).unwrap().len() > 500,
+            "{name}"
+        );
+    }
+    let result: Value =
+        serde_json::from_slice(&fs::read(Path::new(&out).join("sim.json")).unwrap()).unwrap();
+    assert_eq!(complaints(&result), [""; 0]);
+}
+
+/// A thousand arrivals, `gap_us` apart but for every tenth, which comes with the next.
+fn stamps_us() -> Vec<i64> {
+    (0..1_000)
+        .map(|i| 1_000_000 + 100 * (i + i64::from(i % 10 == 9)))
+        .collect()
+}
+
+fn write_parquet(path: &str, name: &str, column: ArrayRef) {
+    let batch = RecordBatch::try_from_iter([(name, column)]).unwrap();
+    let mut writer =
+        ArrowWriter::try_new(fs::File::create(path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn a_trace_is_the_same_in_every_format() {
+    let directory = TempDir::new().unwrap();
+    let stamps = stamps_us();
+    let lines = |write: &dyn Fn(i64) -> String| -> String {
+        stamps.iter().map(|t| write(*t) + "\n").collect()
+    };
+    let seconds = |t: i64| format!("{}.{:06}", t / 1_000_000, t % 1_000_000);
+    let text = file(
+        &directory,
+        "a.txt",
+        &format!("# seconds\n\n{}", lines(&seconds)),
+    );
+    let csv = file(
+        &directory,
+        "a.csv",
+        &format!(
+            "id,\"time_us\",size\r\n{}",
+            lines(&|t| format!("x,{t},7\r"))
+        ),
+    );
+    let plain = file(&directory, "b.csv", &lines(&|t| format!("{t};{}", t % 7)));
+    let [integers, typed, floats] =
+        ["i.parquet", "t.parquet", "f.parquet"].map(|name| path(&directory, name));
+    write_parquet(
+        &integers,
+        "arrival_us",
+        Arc::new(Int64Array::from(stamps.clone())),
+    );
+    write_parquet(
+        &typed,
+        "when",
+        Arc::new(TimestampMicrosecondArray::from(stamps.clone())),
+    );
+    let milliseconds: Vec<f64> = stamps.iter().map(|t| *t as f64 / 1e3).collect();
+    write_parquet(&floats, "t", Arc::new(Float64Array::from(milliseconds)));
+    let play = |args: &[&str]| {
+        let mut result =
+            without_engine(json(&[args, &["--service", "deterministic:80us"]].concat()));
+        assert_eq!(complaints_of_trace(&mut result), [""; 0]);
+        result.as_object_mut().unwrap().remove("arrivals");
+        result
+    };
+    let first = play(&["--trace", &text, "--trace-unit", "s"]);
+    assert_eq!(first["sojourn"]["count"], 1_000);
+    assert_eq!(first["sojourn"]["max"], 160_000);
+    let others: [&[&str]; 5] = [
+        &["--trace", &csv],
+        &[
+            "--trace",
+            &plain,
+            "--trace-column",
+            "1",
+            "--trace-unit",
+            "us",
+        ],
+        &["--trace", &integers],
+        &["--trace", &typed],
+        &["--trace", &floats, "--trace-unit", "ms"],
+    ];
+    for other in others {
+        assert_eq!(play(other), first, "{other:?}");
+    }
+    // scaled, the unit does not matter
+    let scaled = |args: &[&str]| play(&[args, &["--utilization", "50%"]].concat());
+    let as_seconds = scaled(&["--trace", &plain, "--trace-column", "1"]);
+    assert_eq!(as_seconds["utilization"], 0.5);
+    assert_eq!(as_seconds["sojourn"]["count"], 1_000);
+}
+
+/// The schema's complaints about a result whose `engine` was taken away.
+fn complaints_of_trace(result: &mut Value) -> Vec<String> {
+    result["engine"] = serde_json::json!({
+        "kernel": "", "isa": "", "threads": 1, "requests": 1, "elapsed_ns": 1, "requests_per_second": 1.0
+    });
+    let complaints = complaints(result);
+    result.as_object_mut().unwrap().remove("engine");
+    complaints
+}
+
+#[test]
+fn a_bad_trace_is_named_in_one_line() {
+    let directory = TempDir::new().unwrap();
+    let nulls = path(&directory, "n.parquet");
+    write_parquet(
+        &nulls,
+        "t_us",
+        Arc::new(Int64Array::from(vec![Some(1), None])),
+    );
+    let cases = [
+        ("", "is empty"),
+        ("# nothing\n", "is empty"),
+        ("time\n", "has no time stamps"),
+        ("1\n2\n1.5\n", "line 3 is 500.0 ms before"),
+        ("# head\n1\n\nabc\n", "line 4: `abc` is not a number"),
+        ("1\nNaN\n", "line 2: `NaN` is not a number"),
+        ("-1\n2\n", "line 1: -1 is negative"),
+        ("5\n5\n", "all its 2 time stamps are equal"),
+        ("7\n", "all its 1 time stamps are equal"),
+        ("1795183401123456789\n1795183401123456790\n", "--trace-unit"),
+        ("a,b\n1,2\n", "`a`, `b`; choose one with --trace-column"),
+        ("t,v\n1,2\n3\n", ""),
+    ];
+    for (i, (text, wanted)) in cases.into_iter().enumerate() {
+        let name = file(&directory, &format!("{i}.txt"), text);
+        let mut args = vec!["--trace", &name, "-u", "0.5"];
+        if wanted.is_empty() {
+            args.extend(["--trace-column", "v"]);
+        }
+        let error = usage_error(&args).replace("500 ms", "500.0 ms");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        let wanted = if wanted.is_empty() {
+            "line 3: has no column 2"
+        } else {
+            wanted
+        };
+        assert!(error.contains(wanted), "{text:?}: {error}");
+    }
+    assert!(usage_error(&["--trace", &nulls, "-u", "0.5"]).contains("row 2: `t_us` is null"));
+    assert!(
+        usage_error(&["--trace", "/nowhere/at/all"]).contains("/nowhere/at/all cannot be read")
+    );
+    assert!(usage_error(&["--trace", "/tmp"]).contains("no regular file"));
+}
+
+#[test]
+fn an_overloaded_trace_runs_only_when_it_is_allowed() {
+    let directory = TempDir::new().unwrap();
+    let text: String = (0..1_000).map(|i| format!("{i}\n")).collect();
+    let name = file(&directory, "fast.txt", &text);
+    let args = [
+        "--trace",
+        &name,
+        "--trace-unit",
+        "us",
+        "--service",
+        "deterministic:2us",
+    ];
+    let error = usage_error(&args);
+    assert!(
+        error.contains("without bound") && error.contains("--allow-overload"),
+        "{error}"
+    );
+    let result = json(&[&args[..], &["--allow-overload"]].concat());
+    assert!(result["utilization"].as_f64().unwrap() > 1.9);
+    assert!(
+        result["warnings"][0]
+            .as_str()
+            .unwrap()
+            .contains("more than can be served")
+    );
+}
+
+#[test]
+fn service_times_may_come_from_a_file() {
+    let directory = TempDir::new().unwrap();
+    let name = file(&directory, "times.csv", "service_us\n40\n60\n40\n60\n");
+    let result = json(&[
+        "-n",
+        "200k",
+        "--service",
+        &format!("empirical:{name}"),
+        "--exact",
+    ]);
+    assert_eq!(result["service_mean_ns"], 50_000.0);
+    assert!(
+        result["z"]["mean"].as_f64().unwrap().abs() <= 4.0,
+        "{}",
+        result["z"]
+    );
+    let error = usage_error(&["--service", &format!("empirical:{name},size=3")]);
+    assert!(error.contains("column=NAME,unit=us"), "{error}");
+}
+
+#[test]
+fn errors_teach() {
+    let cases: [(&[&str], &[&str]); 22] = [
+        (&["-u", "1"], &["without bound", "--allow-overload"]),
+        (&["-u", "80"], &["--utilization 80%"]),
+        (&["-u", "0"], &["between 0 and 1"]),
+        (&["-u", "-0.5"], &["between 0 and 1"]),
+        (&["-u", "NaN"], &["75% or 0.75"]),
+        (&["-n", "0"], &["20M"]),
+        (&["-n", "-3"], &["20M"]),
+        (&["--workers", "0"], &["whole number from 1"]),
+        (&["--workers", "1.5"], &["whole number from 1"]),
+        (
+            &["--discipline", "best"],
+            &["known are: fifo, lifo", "power-of-d:d=2"],
+        ),
+        (&["--arrivals", "poison"], &["known are:", "lognormal:cv=2"]),
+        (&["--arrivals", "lognormal:cv=NaN"], &["cv"]),
+        (
+            &["--service", "50us"],
+            &["known are: deterministic:50us", "empirical:FILE"],
+        ),
+        (&["--service", "deterministic:0us"], &["above zero"]),
+        (&["--precision", "p99"], &["p99.9=1%"]),
+        (
+            &["--plot", "figure.gif"],
+            &["FILE.svg, FILE.png or FILE.html"],
+        ),
+        (&["--plot", "/nowhere/a.png"], &["no directory /nowhere"]),
+        (&["--plot", "-", "--json"], &["both want standard output"]),
+        (&["--sweep", "load=1"], &["utilization=0.5..0.95:0.05"]),
+        (
+            &["--sweep", "workers=1,2", "--sweep", "workers=4"],
+            &["swept twice"],
+        ),
+        (&["--allow-overload"], &["--trace FILE"]),
+        (&["--sweep", "utilization=0.9..1.1:0.1"], &["without bound"]),
+    ];
+    for (args, wanted) in cases {
+        let error = usage_error(args);
+        for text in wanted {
+            assert!(error.contains(text), "{args:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_run_prints_what_there_is() {
+    let directory = TempDir::new().unwrap();
+    let printed = path(&directory, "out.json");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_taillab"))
+        .args(["sim", "--json", "-n", "1e12", "-t", "1"])
+        .stdout(fs::File::create(&printed).unwrap())
+        .spawn()
+        .unwrap();
+    // long enough that some batches are done; the run itself would take hours
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let kill = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(kill.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let result: Value = serde_json::from_slice(&fs::read(printed).unwrap()).unwrap();
+    assert_eq!(result["partial"], true);
+    assert_eq!(result["stopped"], "interrupted");
+    assert!(result["sojourn"]["count"].as_u64().unwrap() > 0);
+    assert_eq!(complaints(&result), [""; 0]);
+}
