@@ -1,6 +1,7 @@
 //! Shared by the live tests: the machine's state and short runs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(unreachable_pub, reason = "every test binary includes this file")]
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
