@@ -5,7 +5,7 @@ CARGO   ?= cargo
 BINARY  := target/release/taillab
 SHELL   := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test build lint bench clean
+.PHONY: help run test vm build lint bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -22,6 +22,13 @@ build: ## Build the release binary
 test: ## Run every test (lints, units, live on this machine, browser)
 	@scripts/setup.sh test
 	@scripts/test.sh
+
+vm: ## Run the probe's live tests on Debian 12's kernel in QEMU
+	@scripts/setup.sh build
+	@scripts/setup.sh run
+	@binary=$$($(CARGO) test -p taillab-probe --test live --no-run --locked --quiet --message-format=json | \
+	  sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1) && \
+	  scripts/vm.sh bookworm "$${binary:?no test binary was built}" --test-threads=1
 
 lint: ## Check formatting and lints only
 	@scripts/setup.sh build

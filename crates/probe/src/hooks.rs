@@ -48,6 +48,11 @@ pub(crate) static STAMPS: [Stamp; 6] = [
                 lost_precision: None,
             },
             Candidate {
+                hook: "fentry/sock_def_readable",
+                programs: &["packet_received", "to_wake_reader"],
+                lost_precision: None,
+            },
+            Candidate {
                 hook: "fexit/__udp_enqueue_schedule_skb",
                 programs: &["enqueued_late"],
                 lost_precision: Some(
@@ -250,17 +255,28 @@ mod tests {
         let old = &["enqueued", "read_done"];
         let (loaded, choice) = choose(&[], kernel(old, &mut loads)).unwrap();
         let t2 = hook_of(&choice, "T2");
+        assert_eq!(t2.hook, "fentry/sock_def_readable");
+        assert_eq!(t2.lost_precision, None);
+        assert_eq!(hook_of(&choice, "T4").hook, "tp_btf/sys_exit");
+        assert!(!loaded.contains(&"enqueued_late"), "{loaded:?}");
+    }
+
+    #[test]
+    fn the_last_resort_says_what_it_lacks_and_loads_nothing_more() {
+        let mut loads = 0;
+        let refused = &["enqueued", "to_wake_reader"];
+        let (loaded, choice) = choose(&[], kernel(refused, &mut loads)).unwrap();
+        let t2 = hook_of(&choice, "T2");
         assert_eq!(t2.hook, "fexit/__udp_enqueue_schedule_skb");
         assert!(t2.lost_precision.is_some());
-        assert_eq!(hook_of(&choice, "T4").hook, "tp_btf/sys_exit");
-        // what only the loser needed is not loaded
+        // what only the losers needed is not loaded
         assert!(!loaded.contains(&"packet_received"), "{loaded:?}");
     }
 
     #[test]
     fn a_stamp_that_can_be_missing_is_said_to_be() {
         let mut loads = 0;
-        let refused = &["enqueued", "enqueued_late"];
+        let refused = &["enqueued", "to_wake_reader", "enqueued_late"];
         let (_, choice) = choose(&[], kernel(refused, &mut loads)).unwrap();
         let t2 = hook_of(&choice, "T2");
         assert_eq!(t2.hook, "none");

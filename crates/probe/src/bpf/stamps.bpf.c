@@ -282,32 +282,45 @@ static __always_inline bool is_servers(const struct sock *sk)
 	return sk->__sk_common.skc_num == config.port && sk->sk_protocol == IPPROTO_UDP;
 }
 
-/* T2: UDP has queued the current packet and is about to wake the reader */
-SEC("tp_btf/sk_data_ready")
-int BPF_PROG(enqueued, const struct sock *sk)
+static __always_inline void emit_enqueued(const struct sock *sk)
 {
 	struct ring *ring;
 	u64 packet;
 	u32 cpu;
 
 	if (!is_servers(sk))
-		return 0;
+		return;
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
 	if (!ring)
-		return 0;
+		return;
 	packet = ring->current_packet;
 	if (!packet)
-		return 0;
+		return;
 	ring->current_packet = 0;
 	emit(cpu, ring, bpf_ktime_get_ns(), ENQUEUED, (u32)packet, 0);
+}
+
+/* T2: UDP has queued the current packet and is about to wake the reader */
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(enqueued, const struct sock *sk)
+{
+	emit_enqueued(sk);
 	return 0;
 }
 
 /*
- * T2 where sk_data_ready does not exist (before Linux 6.3). The skb is given, but
- * the reader is awake already.
+ * T2 where sk_data_ready does not exist (before Linux 6.3): the beginning of the
+ * function that has this tracepoint as its first statement since.
  */
+SEC("fentry/sock_def_readable")
+int BPF_PROG(to_wake_reader, const struct sock *sk)
+{
+	emit_enqueued(sk);
+	return 0;
+}
+
+/* T2 where neither is allowed: the skb is given, but the reader is awake already. */
 SEC("fexit/__udp_enqueue_schedule_skb")
 int BPF_PROG(enqueued_late, struct sock *sk, struct sk_buff *skb, int ret)
 {
