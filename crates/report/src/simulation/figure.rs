@@ -33,7 +33,9 @@ pub fn ccdf_points(sample: &Sample) -> Vec<(f64, f64)> {
     }
     let n = histogram.count() as f64;
     let supported = |&(time_ns, share): &(f64, f64)| {
-        let error = sample.share_above(time_ns).map(|share| share.standard_error);
+        let error = sample
+            .share_above(time_ns)
+            .map(|share| share.standard_error);
         share * n >= FEWEST_ABOVE && error.is_some_and(|error| error <= LARGEST_ERROR * share)
     };
     let curve = histogram.ccdf();

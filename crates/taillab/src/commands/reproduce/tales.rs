@@ -105,7 +105,7 @@ fn reproduce(
     let mut outcomes: Vec<Outcome> = Vec::new();
     for curve in &specification.curves {
         let mut simulation = Simulation::new(
-            curve.arrivals.clone(),
+            curve.arrivals,
             curve.service(),
             workers(curve),
             curve.utilization,

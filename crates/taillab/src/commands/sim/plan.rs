@@ -109,7 +109,7 @@ pub fn plan(args: SimArgs) -> Result<(Plan, Wanted), Failure> {
             };
             let random = |case: Case| {
                 let mut simulation = Simulation::new(
-                    args.arrivals.clone(),
+                    args.arrivals,
                     service.clone(),
                     case.workers,
                     case.utilization.unwrap_or(USUAL_UTILIZATION),

@@ -127,16 +127,19 @@ impl TraceFile {
     }
 }
 
+/// What is done with each part and the bytes of the file that it took.
+type Each<'a> = dyn FnMut(&[Nanos], u64) -> Result<(), Failure> + 'a;
+
 /// Takes values one by one and hands them over in parts.
 struct Sink<'a> {
     path: &'a Path,
     order: Order,
-    /// The last value as text and in nanoseconds.
+    /// The last value.
     last: Option<Nanos>,
     count: u64,
     part: Vec<Nanos>,
     bytes: u64,
-    each: &'a mut dyn FnMut(&[Nanos], u64) -> Result<(), Failure>,
+    each: &'a mut Each<'a>,
 }
 
 impl Sink<'_> {
