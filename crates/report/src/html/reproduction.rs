@@ -29,14 +29,13 @@ pub fn render(reproduction: &Reproduction) -> Vec<u8> {
 
 fn put_figure(page: &mut Markup, figure: &ReproducedFigure) {
     let id = Esc(&figure.figure).to_string();
-    let number = figure.figure.trim_start_matches("fig");
+    let chart = figure.chart();
     put!(
         page,
-        "<section aria-labelledby=\"{id}\">\n<h2 id=\"{id}\">Figure {}: {}</h2>\n",
-        Esc(number),
-        Esc(&figure.title)
+        "<section aria-labelledby=\"{id}\">\n<h2 id=\"{id}\">{}</h2>\n",
+        Esc(&chart.title)
     );
-    page::put_chart(page, &figure.chart());
+    page::put_chart(page, &chart);
     put!(
         page,
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Claims\">\n\
