@@ -305,8 +305,8 @@ impl Experiment {
                 "client.timeout must be longer than nothing, e.g. 1s".to_owned(),
             ),
             (
-                (5..=1000).contains(&self.calibration.pairs),
-                "calibration.pairs must lie in 5 to 1000: fewer give no interval".to_owned(),
+                (6..=1000).contains(&self.calibration.pairs),
+                "calibration.pairs must lie in 6 to 1000: fewer give no interval".to_owned(),
             ),
             (
                 self.calibration.block >= Nanos::from_millis(20),

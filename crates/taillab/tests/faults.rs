@@ -29,7 +29,7 @@ fn wrong_settings_are_usage_errors_that_name_the_setting() {
         (&["-d", "0s"], "duration"),
         (&["--value-bytes", "5000"], "value"),
         (&["--get-share", "110%"], "get_share"),
-        (&["--pairs", "1"], "pairs"),
+        (&["--pairs", "5"], "pairs"),
         (&["--ring-bytes", "1000000"], "power of two"),
         (&["-f", "/does/not/exist.toml"], "/does/not/exist.toml"),
         (&["-C", "zero"], "CPU list"),
