@@ -123,7 +123,7 @@ fn two_digits_up(n: u64) -> u64 {
 }
 
 /// An instant in seconds since 1970 as `2026-11-20 14:03:21 UTC`.
-pub(crate) fn utc(unix_s: u64) -> String {
+pub fn utc(unix_s: u64) -> String {
     let (days, second) = (unix_s / 86_400, unix_s % 86_400);
     // civil_from_days of H. Hinnant, "chrono-Compatible Low-Level Date Algorithms":
     // years begin in March, so that the leap day is a year's last

@@ -22,6 +22,7 @@ use taillab_model::Nanos;
 use taillab_model::summary::RunSummary;
 
 pub use error::ReportError;
+pub use figures::utc;
 
 /// What the person's outputs (terminal, HTML) show of one run.
 #[derive(Clone, Copy, Debug)]

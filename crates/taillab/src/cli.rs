@@ -28,11 +28,9 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Measure a server under controlled load against its ideal
+    // The three take their help from their arguments: it is longer than a line.
     Run(Box<RunArgs>),
-    /// Simulate a queue: its latency distribution, beside exact theory
     Sim(Box<SimArgs>),
-    /// Reproduce the figures of a paper and check its claims
     Reproduce(ReproduceArgs),
     /// Print a shell completion script
     Completions {

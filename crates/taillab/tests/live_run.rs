@@ -11,7 +11,9 @@ use std::path::Path;
 use arrow_array::{Array, Int64Array, RecordBatch};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
-use support::{Machine, SHORT, alive, live, server_of, signal, start, taillab, wait_for};
+use support::{
+    Machine, SHORT, alive, in_mid_run, live, server_of, signal, start, taillab, wait_for,
+};
 
 fn summary(dir: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(dir.join("summary.json")).unwrap()).unwrap()
@@ -175,12 +177,7 @@ fn an_interrupt_keeps_what_was_measured_and_removes_the_rest() {
     let before = Machine::now();
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("run");
-    let mut long = SHORT;
-    long[6] = "40s";
-    let child = start(&long, &dir);
-    let server = server_of(child.id());
-    // Calibration takes a bit over two seconds; then some requests must have been measured.
-    std::thread::sleep(std::time::Duration::from_secs(6));
+    let (child, server) = in_mid_run(&dir);
     signal(child.id(), "INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
@@ -222,11 +219,7 @@ fn a_server_that_dies_ends_the_run_with_its_reason_and_what_was_measured() {
     let before = Machine::now();
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("run");
-    let mut long = SHORT;
-    long[6] = "40s";
-    let child = start(&long, &dir);
-    let server = server_of(child.id());
-    std::thread::sleep(std::time::Duration::from_secs(6));
+    let (child, server) = in_mid_run(&dir);
     signal(server, "KILL");
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "every test binary includes this file")]
 
+use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -99,6 +100,33 @@ pub fn start(args: &[&str], output: &Path) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap()
+}
+
+/// A run that says it is measuring and has measured for a moment, and its server.
+pub fn in_mid_run(output: &Path) -> (Child, u32) {
+    let mut long = SHORT;
+    long[6] = "120s";
+    let mut child = taillab()
+        .args(long)
+        .args(["-v", "-o"])
+        .arg(output)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let server = server_of(child.id());
+    // Byte by byte: what comes after this line is for whoever waits for the child.
+    let mut stderr = child.stderr.take().unwrap();
+    let mut said = Vec::new();
+    let mut byte = [0];
+    while !said.ends_with(b"requests per second\n") {
+        assert_eq!(stderr.read(&mut byte).unwrap(), 1, "the run ended early");
+        said.push(byte[0]);
+    }
+    child.stderr = Some(stderr);
+    // The warm-up is 300 ms; nothing depends on how much is measured after it.
+    std::thread::sleep(Duration::from_secs(2));
+    (child, server)
 }
 
 /// The memcached that `parent` started, once it is there.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use taillab_host::disk;
+use taillab_report::utc;
 
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
@@ -123,29 +124,14 @@ fn stamp() -> String {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
-    let (year, month, day) = civil_date(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
+    compact(&utc(seconds))
 }
 
-/// Gregorian date of a day since 1970-01-01 (Hinnant, *chrono-compatible low-level date
-/// algorithms*, `civil_from_days`).
-fn civil_date(days: u64) -> (u64, u64, u64) {
-    let z = days + 719_468;
-    let era = z / 146_097;
-    let day_of_era = z % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    (year, month, day)
+/// `2026-11-20 21:45:12 UTC` as a part of a file's name: `20261120-214512`.
+fn compact(utc: &str) -> String {
+    utc.trim_end_matches(" UTC")
+        .replace(['-', ':'], "")
+        .replace(' ', "-")
 }
 
 #[cfg(test)]
@@ -155,11 +141,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_right_across_leap_years() {
-        assert_eq!(civil_date(0), (1970, 1, 1));
-        assert_eq!(civil_date(11_016), (2000, 2, 29));
-        assert_eq!(civil_date(11_017), (2000, 3, 1));
-        assert_eq!(civil_date(20_777), (2026, 11, 20));
+    fn a_time_becomes_a_part_of_a_name() {
+        assert_eq!(compact(&utc(951_782_400)), "20000229-000000");
     }
 
     #[test]
