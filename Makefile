@@ -12,8 +12,9 @@ help: ## Show this list
 
 run: build ## Measure memcached on this machine and write a report
 	@scripts/setup.sh run
+	@# 4: the measurement was spoiled; the result is there and says why
 	@scripts/as-root.sh "starts memcached in a network namespace and loads the kernel probe" \
-	  $(BINARY) run memcached $(ARGS)
+	  $(BINARY) run memcached $(ARGS) || [ $$? -eq 4 ]
 
 build: ## Build the release binary
 	@scripts/setup.sh build

@@ -121,7 +121,8 @@ fn lost_and_blind(summary: &RunSummary) -> Finding {
 }
 
 fn arrivals(summary: &RunSummary) -> Finding {
-    /// The index of dispersion may be so far from 1 in the windows that make queues.
+    /// The index of dispersion may be so far from 1, beyond what chance does, in the windows
+    /// that make queues.
     const DISPERSION_ERROR: f64 = 0.25;
     const JUDGED_WINDOW: Nanos = Nanos::from_millis(10);
     let a = &summary.load.arrivals;
@@ -158,8 +159,7 @@ fn arrivals(summary: &RunSummary) -> Finding {
         .idc
         .iter()
         .filter(|at| at.window_ns <= JUDGED_WINDOW)
-        .filter_map(|at| at.value)
-        .any(|idc| (idc - 1.0).abs() > DISPERSION_ERROR);
+        .any(|at| at.is_poisson(summary.load.duration_ns, DISPERSION_ERROR) == Some(false));
     Finding {
         name: "arrivals",
         // Bursts decide, not single gaps of microseconds: they make the queues.

@@ -11,6 +11,8 @@ use super::rundir::RunDir;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
 
+/// The page that a person opens.
+const REPORT: &str = "report.html";
 /// Upper bound of what one request takes on disk, in all files.
 const BYTES_PER_REQUEST: f64 = 120.0;
 /// What the other files take.
@@ -53,7 +55,7 @@ pub fn save(
         hlog::write(result.rows(), started, result.summary.started_unix_s, out).map(drop)
     })?;
     let page = html::render(&report);
-    dir.write("report.html", |out| out.write_all(&page))
+    dir.write(REPORT, |out| out.write_all(&page))
 }
 
 /// Prints the result on stdout.
@@ -69,7 +71,7 @@ pub fn show(
     } else {
         let toml = experiment.to_toml()?;
         let facts = serde_json::to_value(environment).or_exit(Exit::Failed)?;
-        let place = dir.path().display().to_string();
+        let place = dir.path().join(REPORT).display().to_string();
         let text = terminal::render(&report(result, &facts, &toml), Some(&place), style());
         text.into_bytes()
     };
