@@ -15,7 +15,10 @@ fi
 build=(clang:clang libelf-dev:/usr/include/libelf.h zlib1g-dev:/usr/include/zlib.h
        gcc:cc make:make pkg-config:pkg-config)
 run=(iproute2:ip memcached:memcached)
-test=("${run[@]}" chromium:chromium)
+# Ubuntu's browser package has another name and brings the snap.
+browser=chromium
+grep -qs '^ID=ubuntu' /etc/os-release && browser=chromium-browser
+test=("${run[@]}" "$browser:chromium")
 
 case $purpose in
   build) wanted=("${build[@]}") ;;
@@ -31,7 +34,6 @@ for entry in "${wanted[@]}"; do
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
-# Ubuntu ships Chromium only as a snap behind a stub package; a .deb browser does as well.
 if ! command -v apt-get >/dev/null; then
   echo "error: please install: ${missing[*]} (automatic installation knows only apt-get)" >&2
   exit 1

@@ -111,16 +111,15 @@ fn hypervisor(environment: &Environment) -> Option<String> {
     name.or_else(|| facts.hypervisor_flag?.then(|| "a hypervisor".to_owned()))
 }
 
-/// Conditions of the testbed and of the machine that colour this kind of run. That the
-/// machine is virtual is said by the verdict; real-time throttling stops no server that
-/// runs as memcached does.
+/// Conditions of the testbed and of the machine that colour this kind of run.
 fn warnings(testbed: Vec<Hazard>, environment: &Environment) -> Vec<String> {
-    const SAID_OR_IRRELEVANT: [&str; 2] = ["virtual_machine", "rt_throttling"];
+    // The verdict says this one itself.
+    const SAID: &str = "virtual_machine";
     let machine = environment.hazards.iter().cloned();
     testbed
         .into_iter()
         .chain(machine)
-        .filter(|hazard| !SAID_OR_IRRELEVANT.contains(&hazard.key.as_str()))
+        .filter(|hazard| hazard.key != SAID)
         .map(in_words)
         .collect()
 }
