@@ -85,13 +85,17 @@ fn a_run_keeps_every_promise_of_its_result() {
     assert!(count("client_matched") as f64 >= 0.999 * count("client_responses") as f64);
     assert!(count("complete") as f64 >= 0.98 * responses as f64);
 
-    // Order of the three views.
+    // Order of the three views; a calibration that the machine disturbed can put the ideal
+    // too high, and then the run must say so.
     let ideal = median(&summary, "/ideal/sojourn");
     let measured = median(&summary, "/measured/sojourn");
     let client = median(&summary, "/load/response_time");
-    assert!(
-        ideal < measured && measured < client,
-        "{ideal} {measured} {client}"
+    assert!(measured < client, "{measured} {client}");
+    let reasons = summary["verdict"]["reasons"].to_string();
+    assert_eq!(
+        ideal >= measured,
+        reasons.contains("is not above the ideal one"),
+        "{ideal} {measured}: {reasons}"
     );
 
     // Every request: stages add up exactly, stamps are in order, nothing is negative.

@@ -55,6 +55,7 @@ impl Rig {
     ) -> Result<Self, Failure> {
         let roots = Roots::default();
         let placement = place(experiment, &roots)?;
+        workload(experiment)?;
         let mut journal = JournalFolder::of_this_user().begin(&roots).map_err(host)?;
         match start_server(experiment, &roots, &placement, &mut journal) {
             Ok((server, testbed, address)) => Ok(Self {
@@ -109,13 +110,7 @@ impl Rig {
 
     /// Connects the generator's client and stores every key.
     pub fn prefill(&mut self, experiment: &Experiment) -> Result<LoadClient, Failure> {
-        let workload = MemcachedWorkload {
-            keys: experiment.workload.keys,
-            key_bytes: experiment.workload.key_bytes.into(),
-            value_bytes: experiment.workload.value_bytes as usize,
-            get_share: experiment.workload.get_share,
-        };
-        let protocol = Memcached::new(workload).or_exit(Exit::Usage)?;
+        let protocol = Memcached::new(workload(experiment)?).or_exit(Exit::Usage)?;
         let connections = experiment.client.connections.into();
         let address = self.address;
         let stop = self.interrupt.shared_flag();
@@ -259,6 +254,18 @@ fn start_server(
             .map_err(host)?;
     }
     Ok((server, testbed, address))
+}
+
+/// What is asked of memcached; a usage failure where its protocol does not allow it.
+fn workload(experiment: &Experiment) -> Result<MemcachedWorkload, Failure> {
+    let workload = MemcachedWorkload {
+        keys: experiment.workload.keys,
+        key_bytes: experiment.workload.key_bytes.into(),
+        value_bytes: experiment.workload.value_bytes as usize,
+        get_share: experiment.workload.get_share,
+    };
+    workload.validate().or_exit(Exit::Usage)?;
+    Ok(workload)
 }
 
 /// The CPUs of both sides, as asked for.
