@@ -280,3 +280,49 @@ fn loopback_works_and_says_what_it_shifts() {
         matching["matched"].as_f64().unwrap() >= 0.999 * matching["responses"].as_f64().unwrap()
     );
 }
+
+/// A copy of the command that every user can run, and a folder that every user can write.
+fn for_everybody(place: &Path) -> std::path::PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(place, open).unwrap();
+    let copy = place.join("taillab");
+    std::fs::copy(env!("CARGO_BIN_EXE_taillab"), &copy).unwrap();
+    copy
+}
+
+#[test]
+fn without_privilege_or_a_second_cpu_there_is_one_line_and_its_exit_code() {
+    if !live("without_privilege_or_a_second_cpu_there_is_one_line_and_its_exit_code") {
+        return;
+    }
+    let before = Machine::now();
+    let place = tempfile::tempdir().unwrap();
+    let copy = for_everybody(place.path());
+    let nobody = [
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+    ];
+    let one_cpu = ["taskset", "-c", "1"];
+    for (prefix, remedy) in [(&nobody[..], "run as root"), (&one_cpu, "two or more CPUs")] {
+        let output = std::process::Command::new(prefix[0])
+            .args(&prefix[1..])
+            .arg(&copy)
+            .args(SHORT)
+            .current_dir(place.path())
+            .env("HOME", place.path())
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(5), "{stderr}");
+        assert!(stderr.contains(remedy), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+    // Only the copy of the command is there: no result folder, empty or not.
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
+    assert_eq!(Machine::now(), before);
+}
