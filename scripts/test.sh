@@ -19,10 +19,11 @@ cargo test --workspace --locked --no-fail-fast \
 
 # One line that counts everything; a skipped test is counted and shown, never silent.
 sum() { grep -E '^test result:' "$log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
-skipped_lines=$(grep -c '^SKIPPED' "$log" || true)
+# With one test at a time the name stands before it on the same line.
+skipped_lines=$(grep -c 'SKIPPED ' "$log" || true)
 passed=$(sum passed) failed=$(sum failed) ignored=$(sum ignored)
 skipped=$((skipped_lines + ignored))
-grep '^SKIPPED' "$log" || true
+grep -o 'SKIPPED .*' "$log" || true
 if [ "$skipped" -gt 0 ] && [ -e /sys/kernel/btf/vmlinux ] && [ -z "${TAILLAB_SKIP_LIVE:-}" ]; then
   echo "error: $skipped tests were skipped although this kernel has BTF" >&2
   status=1
