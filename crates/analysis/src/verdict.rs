@@ -5,28 +5,15 @@
 use std::fmt;
 
 use taillab_model::Nanos;
-use taillab_model::summary::{DispersionAt, LoadErrors, RunSummary, Verdict};
-
-/// At least this share of the responses must have T1 and T6.
-pub const MIN_MATCHED_SHARE: f64 = 0.999;
-
-/// At least this share of the responses should have all six stamps.
-pub const MIN_COMPLETE_SHARE: f64 = 0.995;
+use taillab_model::summary::{
+    DispersionAt, LoadErrors, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, RunSummary, Verdict,
+};
 
 /// More requests than this share that went wrong spoil the far percentiles.
 pub const MAX_ERROR_SHARE: f64 = 1e-4;
 
 /// Server CPUs less busy than this at the calibrated peak: something else was the limit.
 pub const MIN_BUSY_AT_PEAK: f64 = 0.95;
-
-/// The dispersion in windows up to this length decides whether the sends were the process
-/// wanted: bursts of that length make the queues. Longer windows are too few in a usual run.
-pub const MAX_JUDGED_WINDOW: Nanos = Nanos::from_millis(10);
-
-/// Bursts that add more than this to the index of dispersion are the client's, not the
-/// workload's: one pause of the client of about 10 ms in 20 s does, since what was due
-/// meanwhile is then sent at once.
-pub const MAX_DISPERSION_ERROR: f64 = 0.25;
 
 /// A probe that costs more of the throughput than this changes what it measures.
 pub const MAX_PROBE_COST: f64 = 0.10;
@@ -470,19 +457,15 @@ fn reasons(summary: &RunSummary) -> Vec<Invalid> {
             sojourn,
         });
     }
-    let failed = |at: &&DispersionAt| {
-        at.window_ns <= MAX_JUDGED_WINDOW
-            && at.is_poisson(load.duration_ns, MAX_DISPERSION_ERROR) == Some(false)
-    };
     if let Some(DispersionAt {
         window_ns,
         value: Some(idc),
-    }) = load.arrivals.idc.iter().find(failed)
+    }) = load.arrivals.foreign_bursts(load.duration_ns)
     {
         invalid.push(Invalid::Arrivals {
             process: load.arrivals.process.clone(),
-            idc: *idc,
-            window: *window_ns,
+            idc,
+            window: window_ns,
         });
     }
     if share(total(&load.errors), load.requests) > MAX_ERROR_SHARE {

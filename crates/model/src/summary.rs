@@ -10,6 +10,12 @@ use crate::{Distribution, Nanos};
 /// Version of [`RunSummary`]'s shape.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// At least this share of the responses must have T1 and T6.
+pub const MIN_MATCHED_SHARE: f64 = 0.999;
+
+/// At least this share of the responses should have all six stamps.
+pub const MIN_COMPLETE_SHARE: f64 = 0.995;
+
 /// What `taillab run` found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunSummary {
@@ -112,6 +118,27 @@ pub struct DispersionAt {
     pub window_ns: Nanos,
     /// Variance ÷ mean; `None` with fewer than ten windows.
     pub value: Option<f64>,
+}
+
+impl ArrivalsVerdict {
+    /// The dispersion in windows up to this length decides whether the sends were the process
+    /// wanted: bursts of that length make the queues. Longer windows are too few in a usual run.
+    pub const MAX_JUDGED_WINDOW: Nanos = Nanos::from_millis(10);
+
+    /// Bursts that add more than this to the index of dispersion are the client's, not the
+    /// workload's: one pause of the client of about 10 ms in 20 s does, since what was due
+    /// meanwhile is then sent at once.
+    pub const MAX_DISPERSION_ERROR: f64 = 0.25;
+
+    /// The first window whose counts, over a series of `length`, are not those of the
+    /// process wanted, if there is one.
+    pub fn foreign_bursts(&self, length: Nanos) -> Option<DispersionAt> {
+        let foreign = |at: &&DispersionAt| {
+            at.window_ns <= Self::MAX_JUDGED_WINDOW
+                && at.is_poisson(length, Self::MAX_DISPERSION_ERROR) == Some(false)
+        };
+        self.idc.iter().find(foreign).copied()
+    }
 }
 
 impl DispersionAt {

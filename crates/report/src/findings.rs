@@ -1,6 +1,6 @@
 //! What was checked about the run, in words that the terminal and the page share.
 
-use taillab_model::summary::{DispersionAt, RunSummary};
+use taillab_model::summary::{DispersionAt, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, RunSummary};
 use taillab_model::{Distribution, Nanos};
 
 use crate::figures::{count, counted, micros_f64, percent, percent_of, rate, round_length};
@@ -42,10 +42,6 @@ pub(crate) fn of(summary: &RunSummary) -> Vec<Finding> {
 }
 
 fn matching(summary: &RunSummary) -> Finding {
-    /// The share of responses that must have T1 and T6.
-    const MATCHED: f64 = 0.999;
-    /// The share of responses that must have all six stamps.
-    const COMPLETE: f64 = 0.995;
     let m = &summary.matching;
     let at_least = |part: u64, whole: u64, share: f64| part as f64 >= whole as f64 * share;
     let mut lines = vec![format!(
@@ -84,9 +80,9 @@ fn matching(summary: &RunSummary) -> Finding {
     ));
     Finding {
         name: "matching",
-        state: if at_least(m.matched, m.responses, MATCHED)
-            && at_least(m.client_matched, m.client_responses, MATCHED)
-            && at_least(m.complete, m.responses, COMPLETE)
+        state: if at_least(m.matched, m.responses, MIN_MATCHED_SHARE)
+            && at_least(m.client_matched, m.client_responses, MIN_MATCHED_SHARE)
+            && at_least(m.complete, m.responses, MIN_COMPLETE_SHARE)
         {
             State::Good
         } else {
@@ -121,10 +117,6 @@ fn lost_and_blind(summary: &RunSummary) -> Finding {
 }
 
 fn arrivals(summary: &RunSummary) -> Finding {
-    /// The index of dispersion may be so far from 1, beyond what chance does, in the windows
-    /// that make queues.
-    const DISPERSION_ERROR: f64 = 0.25;
-    const JUDGED_WINDOW: Nanos = Nanos::from_millis(10);
     let a = &summary.load.arrivals;
     let mut lines = vec![format!(
         "{} {}: CV of the gaps {:.3}, KS D {:.4} (critical {:.4}), Anderson–Darling A² {:.2} (critical {:.2})",
@@ -155,15 +147,10 @@ fn arrivals(summary: &RunSummary) -> Finding {
             idc.join(", ")
         ));
     }
-    let bursts_differ = a
-        .idc
-        .iter()
-        .filter(|at| at.window_ns <= JUDGED_WINDOW)
-        .any(|at| at.is_poisson(summary.load.duration_ns, DISPERSION_ERROR) == Some(false));
     Finding {
         name: "arrivals",
         // Bursts decide, not single gaps of microseconds: they make the queues.
-        state: if bursts_differ {
+        state: if a.foreign_bursts(summary.load.duration_ns).is_some() {
             State::Bad
         } else if a.passed {
             State::Good
