@@ -257,7 +257,7 @@ fn total(errors: &LoadErrors) -> u64 {
     kinds(errors).iter().map(|(count, _)| count).sum()
 }
 
-fn kinds(errors: &LoadErrors) -> [(u64, &'static str); 6] {
+fn kinds(errors: &LoadErrors) -> [(u64, &'static str); 9] {
     [
         (errors.timeouts, "time-outs"),
         (errors.send_errors, "refused sends"),
@@ -265,6 +265,12 @@ fn kinds(errors: &LoadErrors) -> [(u64, &'static str); 6] {
         (errors.unexpected_responses, "unexpected responses"),
         (errors.malformed_responses, "malformed responses"),
         (errors.misses, "misses"),
+        (
+            errors.lost_with_connection,
+            "requests lost with their connection",
+        ),
+        (errors.connections_reset, "connections reset"),
+        (errors.connections_closed, "connections closed"),
     ]
 }
 

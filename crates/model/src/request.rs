@@ -105,6 +105,8 @@ pub enum Operation {
     Get,
     /// A write.
     Set,
+    /// A remote procedure call that is neither, e.g. an echo.
+    Call,
 }
 
 /// One request, from the client's schedule to the response's departure.

@@ -180,6 +180,12 @@ pub struct LoadErrors {
     pub malformed_responses: u64,
     /// Gets that found nothing.
     pub misses: u64,
+    /// Requests whose connection ended before their response.
+    pub lost_with_connection: u64,
+    /// Connections that the server's host reset or refused.
+    pub connections_reset: u64,
+    /// Connections that the server closed, in or between responses.
+    pub connections_closed: u64,
 }
 
 /// How the service time was found.

@@ -188,6 +188,9 @@ fn errors(summary: &RunSummary) -> Finding {
         (e.unexpected_responses, "unexpected responses"),
         (e.malformed_responses, "malformed responses"),
         (e.misses, "misses"),
+        (e.lost_with_connection, "lost with their connection"),
+        (e.connections_reset, "connections reset"),
+        (e.connections_closed, "connections closed"),
     ];
     let seen: Vec<String> = kinds
         .iter()

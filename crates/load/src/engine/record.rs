@@ -24,6 +24,12 @@ pub enum Outcome {
     Stored = 5,
     /// The server answered with an error.
     ServerError = 6,
+    /// A call that was answered as it should be.
+    Done = 9,
+    /// Its connection ended before its answer.
+    ConnectionLost = 10,
+    /// What came as its answer is none of the protocol.
+    Malformed = 11,
 }
 
 /// State of a request while the run goes on; the first values are [`Outcome`]'s.
@@ -274,7 +280,9 @@ impl Record {
                 Outcome::SendFailed => errors.send_errors += 1,
                 Outcome::ServerError => errors.server_errors += 1,
                 Outcome::Miss => errors.misses += 1,
-                Outcome::Hit | Outcome::Stored => {}
+                Outcome::ConnectionLost => errors.lost_with_connection += 1,
+                Outcome::Malformed => errors.malformed_responses += 1,
+                Outcome::Hit | Outcome::Stored | Outcome::Done => {}
             }
         }
         errors
@@ -288,6 +296,9 @@ fn outcome_of(asked: u32) -> Outcome {
         4 => Outcome::Miss,
         5 => Outcome::Stored,
         6 => Outcome::ServerError,
+        9 => Outcome::Done,
+        10 => Outcome::ConnectionLost,
+        11 => Outcome::Malformed,
         // waiting: an answer that has not come yet
         _ => Outcome::TimedOut,
     }

@@ -97,7 +97,9 @@ fn check(run: &LoadRun) {
                 Outcome::SendFailed => counted.send_errors += 1,
                 Outcome::ServerError => counted.server_errors += 1,
                 Outcome::Miss => counted.misses += 1,
-                Outcome::Hit | Outcome::Stored => {}
+                Outcome::ConnectionLost => counted.lost_with_connection += 1,
+                Outcome::Malformed => counted.malformed_responses += 1,
+                Outcome::Hit | Outcome::Stored | Outcome::Done => {}
             }
         }
     }

@@ -24,6 +24,60 @@ pub trait DatagramProtocol {
     fn judge(&self, what: Planned, body: &Body<'_>) -> Option<Outcome>;
 }
 
+/// A protocol on a stream of bytes, where each connection's answers come in the order
+/// of its requests.
+pub trait StreamProtocol {
+    /// Draws what the first `n` requests ask for, reproducibly.
+    fn plan(&self, n: usize, seed: u64) -> Vec<Planned>;
+
+    /// Appends the bytes of a request to `out`; must neither format nor draw, nor
+    /// allocate except to let `out` grow. `tag` is free for the protocol to send and to
+    /// expect back (an echo does); it is the same in [`StreamProtocol::decode`].
+    fn encode(&mut self, what: Planned, tag: u32, out: &mut Vec<u8>);
+
+    /// Reads the answer to a request at the beginning of `bytes`; any bytes are allowed,
+    /// those of later answers may follow.
+    fn decode(&self, what: Planned, tag: u32, bytes: &[u8]) -> Decoded;
+
+    /// How large requests and answers typically are, for a null responder to imitate.
+    fn sizes(&self) -> MessageSizes;
+
+    /// What must be stored before a measurement, in the order of sending; empty where
+    /// nothing must be.
+    fn to_store(&self) -> Vec<Planned> {
+        Vec::new()
+    }
+}
+
+/// What a look at the bytes of an answer found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded {
+    /// The answer is not complete before there are `at_least` bytes of it, which is more
+    /// than there are; do not look again before.
+    Partial {
+        /// Bytes of the answer, counted from its beginning.
+        at_least: usize,
+    },
+    /// The answer is complete.
+    Answer {
+        /// How many bytes it takes.
+        bytes: usize,
+        /// How the request ended.
+        outcome: Outcome,
+    },
+    /// Not an answer to this request: where the next one begins is unknown.
+    Malformed,
+}
+
+/// Bytes of a typical request and of its answer, protocol headers included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageSizes {
+    /// Of a request.
+    pub request_bytes: usize,
+    /// Of an answer.
+    pub response_bytes: usize,
+}
+
 /// What one request asks for, drawn before the run: operation and key.
 ///
 /// Four bytes and below 2^28, because the record keeps it beside the outcome.
@@ -32,7 +86,7 @@ pub struct Planned(u32);
 
 impl Planned {
     /// The most keys that can be told apart.
-    pub const MAX_KEYS: u32 = 1 << 27;
+    pub const MAX_KEYS: u32 = 1 << 26;
 
     /// An operation on the key number `key`.
     ///
@@ -40,23 +94,28 @@ impl Planned {
     /// When `key` is not below [`Planned::MAX_KEYS`].
     pub fn new(operation: Operation, key: u32) -> Self {
         assert!(key < Self::MAX_KEYS, "key number out of range");
-        Self(key << 1 | u32::from(operation == Operation::Set))
+        let operation = match operation {
+            Operation::Get => 0,
+            Operation::Set => 1,
+            Operation::Call => 2,
+        };
+        Self(key << 2 | operation)
     }
 
     /// What it does.
     #[inline]
     pub fn operation(self) -> Operation {
-        if self.0 & 1 == 1 {
-            Operation::Set
-        } else {
-            Operation::Get
+        match self.0 & 3 {
+            0 => Operation::Get,
+            1 => Operation::Set,
+            _ => Operation::Call,
         }
     }
 
     /// To which key.
     #[inline]
     pub fn key(self) -> u32 {
-        self.0 >> 1
+        self.0 >> 2
     }
 
     pub(crate) fn to_bits(self) -> u32 {

@@ -246,6 +246,7 @@ const fn name_of(operation: Operation) -> &'static str {
     match operation {
         Operation::Get => "get",
         Operation::Set => "set",
+        Operation::Call => "call",
     }
 }
 
