@@ -79,7 +79,7 @@ fn an_open_loop_gets_what_it_asks_for() {
     assert_eq!(result.stopped, None);
     for entry in result.record.iter() {
         let expected = match entry.operation {
-            Operation::Get => Outcome::Hit,
+            Operation::Get | Operation::Call => Outcome::Hit,
             Operation::Set => Outcome::Stored,
         };
         assert_eq!(entry.outcome, expected);

@@ -169,7 +169,7 @@ impl DatagramProtocol for Memcached {
         let width = self.workload.key_bytes;
         let key = &self.keys[what.key() as usize * width..][..width];
         let datagram = match what.operation() {
-            Operation::Get => &mut self.get,
+            Operation::Get | Operation::Call => &mut self.get,
             Operation::Set => &mut self.set,
         };
         datagram[..2].copy_from_slice(&id.to_be_bytes());
