@@ -16,6 +16,7 @@
 
 pub mod client;
 pub mod clock;
+mod endpoint;
 pub mod engine;
 mod error;
 #[cfg(test)]
@@ -27,7 +28,8 @@ pub mod target;
 pub mod transport;
 pub mod verdict;
 
-pub use client::Client;
+pub use client::{Client, DatagramClient};
+pub use endpoint::Endpoint;
 pub use engine::{
     Entry, Hooks, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record, StopReason, open_loop,
 };
