@@ -33,4 +33,4 @@ pub use error::LoadError;
 pub use prefill::{Prefilled, prefill};
 pub use protocol::memcached_udp::{Memcached, MemcachedWorkload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
-pub use verdict::arrivals_verdict;
+pub use verdict::{arrivals_verdict, schedule_verdict};
