@@ -411,6 +411,12 @@ fn only_what_the_client_did_spoils_a_sweep() {
         invalid: vec![LoadInvalid::ClientBusy { busy_share: 0.99 }],
         warnings: Vec::new(),
     };
+    let failing = LoadJudgement {
+        invalid: vec![LoadInvalid::NoAnswer { requests: 7 }],
+        warnings: Vec::new(),
+    };
+    let failed = judge_sweep(&[(3e4, failing)], false);
+    assert!(failed.valid && failed.warnings[0].starts_with("at 30000/s: none of 7"));
     let good = LoadJudgement::default();
     let fine = judge_sweep(&[(1e4, good.clone()), (2e4, overload)], false);
     assert!(

@@ -193,7 +193,7 @@ impl LoadJudgement {
 }
 
 impl LoadInvalid {
-    const fn is_overload(&self) -> bool {
+    pub(super) const fn is_overload(&self) -> bool {
         matches!(self, Self::Overload { .. } | Self::Growing(_))
     }
 
