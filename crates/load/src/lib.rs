@@ -28,7 +28,7 @@ pub mod target;
 pub mod transport;
 pub mod verdict;
 
-pub use client::{Client, DatagramClient};
+pub use client::{Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
     Entry, Hooks, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record, StopReason, open_loop,
