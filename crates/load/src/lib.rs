@@ -9,6 +9,7 @@
 //! | [`mod@saturate`] | the closed loop that finds a server's peak |
 //! | [`mod@prefill`] | stores every key before a measurement |
 //! | [`verdict`] | whether the arrivals sent were the process wanted |
+//! | [`serve`] | the built-in servers |
 //!
 //! Everything runs on the calling thread, which the caller has pinned and put into
 //! the right network namespace.
@@ -22,6 +23,7 @@ mod fake;
 pub mod prefill;
 pub mod protocol;
 pub mod saturate;
+pub mod serve;
 pub mod transport;
 pub mod verdict;
 
