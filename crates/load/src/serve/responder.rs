@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,6 +20,7 @@ use super::listen::{self, Listener, SocketPath};
 use super::null_rpc::NullRpc;
 use super::tally::{Answered, Rare};
 use super::{Architecture, Listen, ServeError, Served, ServiceTime, datagram};
+use crate::Endpoint;
 use crate::protocol::MessageSizes;
 
 /// More workers than this help nobody.
@@ -344,6 +345,30 @@ impl Responder {
     /// Where it listens, with the port that the kernel chose.
     pub fn address(&self) -> &Listen {
         &self.at
+    }
+
+    /// Where a client connects to. A server on all addresses is reached on loopback.
+    pub fn endpoint(&self) -> Endpoint {
+        match &self.at {
+            Listen::Unix(path) => Endpoint::Unix(path.clone()),
+            Listen::Inet(address) => {
+                let mut address = *address;
+                match address.ip() {
+                    IpAddr::V4(ip) if ip.is_unspecified() => {
+                        address.set_ip(Ipv4Addr::LOCALHOST.into());
+                    }
+                    IpAddr::V6(ip) if ip.is_unspecified() => {
+                        address.set_ip(Ipv6Addr::LOCALHOST.into());
+                    }
+                    _ => {}
+                }
+                if self.architecture.is_datagram() {
+                    Endpoint::Udp(address)
+                } else {
+                    Endpoint::Tcp(address)
+                }
+            }
+        }
     }
 
     /// The address and the port, unless it is a Unix socket.
