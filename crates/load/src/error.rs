@@ -1,9 +1,10 @@
 //! What can go wrong before or instead of a measurement.
 
 use std::io;
-use std::net::SocketAddr;
 
 use taillab_queueing::arrivals::ArrivalError;
+
+use crate::Endpoint;
 
 /// Why a load cannot be produced. Each text names the cause and the remedy.
 ///
@@ -20,33 +21,41 @@ pub enum LoadError {
         /// Open files needed, with room for the rest of the process.
         needed: usize,
     },
-    /// A socket to the server cannot be made.
+    /// There are not enough local ports for so many connections to one server.
     #[error(
-        "cannot open a UDP socket to {server}: {source}; check the address and the route to it"
+        "no local port is left for {connections} connections to {server}: widen `sysctl net.ipv4.ip_local_port_range`, use fewer connections or wait a minute for old ones to time out"
     )]
+    TooManyPorts {
+        /// Whom they were for.
+        server: Endpoint,
+        /// Connections asked for.
+        connections: usize,
+    },
+    /// A socket to the server cannot be made.
+    #[error("cannot open a socket to {server}: {source}; check the address and the route to it")]
     Socket {
         /// Whom it was for.
-        server: SocketAddr,
+        server: Endpoint,
         /// What the kernel said.
         source: io::Error,
     },
     /// The server's host says that nothing listens there.
     #[error(
-        "nothing listens on UDP port {} of {}: start the server there (memcached: -U {})",
-        server.port(), server.ip(), server.port()
+        "nothing listens at {server}: start the server there{}",
+        server.memcached_hint()
     )]
     Refused {
         /// Who was asked.
-        server: SocketAddr,
+        server: Endpoint,
     },
     /// The server does not answer at all.
     #[error(
-        "no answer from {server} to {requests} requests: check that it runs, speaks this protocol over UDP (memcached: -U {}), and that no firewall is between",
-        server.port()
+        "no answer from {server} to {requests} requests: check that it runs, speaks this protocol there{}, and that no firewall is between",
+        server.memcached_hint()
     )]
     NoAnswer {
         /// Who was asked.
-        server: SocketAddr,
+        server: Endpoint,
         /// Requests sent.
         requests: u64,
     },
@@ -56,7 +65,7 @@ pub enum LoadError {
     )]
     NotStored {
         /// Who was asked.
-        server: SocketAddr,
+        server: Endpoint,
         /// Keys it refused.
         refused: u64,
         /// Keys there are.
@@ -68,7 +77,7 @@ pub enum LoadError {
     )]
     Evicted {
         /// Who was asked.
-        server: SocketAddr,
+        server: Endpoint,
         /// Keys of the sample that are not there.
         missing: u64,
         /// Keys asked for.

@@ -8,13 +8,16 @@
 //! | [`engine`] | the open loop: every request at its scheduled time, never re-based |
 //! | [`mod@saturate`] | the closed loop that finds a server's peak |
 //! | [`mod@prefill`] | stores every key before a measurement |
+//! | [`mod@target`] | where a load goes, as a person writes it |
 //! | [`verdict`] | whether the arrivals sent were the process wanted |
+//! | [`serve`] | the built-in servers |
 //!
 //! Everything runs on the calling thread, which the caller has pinned and put into
 //! the right network namespace.
 
 pub mod client;
 pub mod clock;
+mod endpoint;
 pub mod engine;
 mod error;
 #[cfg(test)]
@@ -22,10 +25,13 @@ mod fake;
 pub mod prefill;
 pub mod protocol;
 pub mod saturate;
+pub mod serve;
+pub mod target;
 pub mod transport;
 pub mod verdict;
 
-pub use client::Client;
+pub use client::{Client, DatagramClient, StreamClient};
+pub use endpoint::Endpoint;
 pub use engine::{
     Entry, Hooks, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record, StopReason, open_loop,
 };
@@ -33,4 +39,5 @@ pub use error::LoadError;
 pub use prefill::{Prefilled, prefill};
 pub use protocol::memcached_udp::{Memcached, MemcachedWorkload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
+pub use target::Target;
 pub use verdict::{arrivals_verdict, schedule_verdict};

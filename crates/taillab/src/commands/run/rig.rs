@@ -11,8 +11,8 @@ use taillab_host::{
     CpuSet, Hazard, Interrupt, Journal, JournalFolder, Placement, Roots, ServerProcess, ServerSpec,
     Testbed, TestbedSpec, User, cpus, server,
 };
-use taillab_load::{Client, LoadError, Memcached, MemcachedWorkload};
-use taillab_probe::{DeviceId, Probe, ProbeSpec};
+use taillab_load::{DatagramClient, Endpoint, LoadError, Memcached, MemcachedWorkload};
+use taillab_probe::{DeviceId, Probe, ProbeSpec, ServerProcesses, Transport};
 
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::{Experiment, TestbedKind};
@@ -25,7 +25,7 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 const STOP_WITHIN: Duration = Duration::from_secs(2);
 
 /// The generator's client, whose sockets live in the testbed's client namespace.
-pub type LoadClient = Client<Memcached>;
+pub type LoadClient = DatagramClient<Memcached>;
 
 /// A running server with the load's client and the probe beside it.
 ///
@@ -95,8 +95,9 @@ impl Rig {
                 ifindex: device.ifindex,
                 netns_inode: device.netns_inode,
             },
+            transport: Transport::Udp,
             server_port: experiment.server.port,
-            server_tgid: self.server.pid(),
+            server: ServerProcesses::These(vec![self.server.pid()]),
             server_cpus: self
                 .placement
                 .server
@@ -118,8 +119,8 @@ impl Rig {
             &[],
             || 0,
             || {
-                let mut client = Client::connect(address, connections, protocol)?;
-                let prefilled = taillab_load::prefill(&mut client, address, &stop)?;
+                let mut client = DatagramClient::connect(address, connections, protocol)?;
+                let prefilled = taillab_load::prefill(&mut client, &Endpoint::Udp(address), &stop)?;
                 Ok::<_, LoadError>((client, prefilled))
             },
         )??;
