@@ -38,4 +38,4 @@ pub use prefill::{Prefilled, prefill};
 pub use protocol::memcached_udp::{Memcached, MemcachedWorkload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
 pub use target::Target;
-pub use verdict::arrivals_verdict;
+pub use verdict::{arrivals_verdict, schedule_verdict};
