@@ -1,5 +1,6 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
+mod load;
 mod sim;
 
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use taillab_model::Nanos;
 
 use crate::experiment::{Override, ServerKind, TestbedKind};
 
+pub use self::load::{Amounts, Floor, LoadArgs, StampKind, WaitKind};
 pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs, TimeUnit};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
@@ -28,8 +30,9 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    // The three take their help from their arguments: it is longer than a line.
+    // These take their help from their arguments: it is longer than a line.
     Run(Box<RunArgs>),
+    Load(Box<LoadArgs>),
     Sim(Box<SimArgs>),
     Reproduce(ReproduceArgs),
     /// Print a shell completion script
