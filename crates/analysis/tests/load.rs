@@ -6,7 +6,7 @@ use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_analysis::load::{
     Growth, LoadAnalysis, LoadContext, LoadFacts, LoadInvalid, LoadJudgement, LoadWarning,
-    LoadedRequest, found, judge_load, judge_sweep, objective_at, summarise,
+    LoadedRequest, found, judge_closed_loop, judge_load, judge_sweep, objective_at, summarise,
 };
 use taillab_model::load_result::{LoadStep, Objective};
 use taillab_model::summary::{
@@ -287,6 +287,37 @@ fn a_queue_that_only_grows_is_found_and_one_that_does_not_is_not() {
     assert_eq!(analysed(&requests(50_000, 90_000)).evidence.growth, None);
 }
 
+#[test]
+fn a_closed_loop_is_judged_by_its_answers() {
+    let load = good().summary;
+    let judged = |errors: LoadErrors, busy_share: f64, answers| {
+        let client = ClientCost {
+            busy_share,
+            ..load.client
+        };
+        let context = LoadContext::default();
+        let judgement = judge_closed_loop(load.requests, answers, &client, &errors, &context);
+        Verdict::from(&judgement)
+    };
+    let answers = &load.service_time;
+    assert_eq!(
+        judged(LoadErrors::default(), 0.5, answers),
+        Verdict {
+            valid: true,
+            ..Verdict::default()
+        }
+    );
+    let clients = judged(LoadErrors::default(), 0.99, answers);
+    assert!(clients.valid && clients.warnings[0].contains("the peak is its own"));
+    let lost = LoadErrors {
+        timeouts: 1_000,
+        ..LoadErrors::default()
+    };
+    assert!(judged(lost, 0.5, answers).reasons[0].contains("1000 time-outs"));
+    let none = taillab_model::Distribution::from_sorted(&[]);
+    assert!(judged(lost, 0.5, &none).reasons[0].contains("was answered"));
+}
+
 fn step(rate: f64, requests: &[LoadedRequest], objective: Objective) -> LoadStep {
     let mut analysis = analysed(requests);
     analysis.summary.target_rate_per_s = rate;
@@ -380,6 +411,12 @@ fn only_what_the_client_did_spoils_a_sweep() {
         invalid: vec![LoadInvalid::ClientBusy { busy_share: 0.99 }],
         warnings: Vec::new(),
     };
+    let failing = LoadJudgement {
+        invalid: vec![LoadInvalid::NoAnswer { requests: 7 }],
+        warnings: Vec::new(),
+    };
+    let failed = judge_sweep(&[(3e4, failing)], false);
+    assert!(failed.valid && failed.warnings[0].starts_with("at 30000/s: none of 7"));
     let good = LoadJudgement::default();
     let fine = judge_sweep(&[(1e4, good.clone()), (2e4, overload)], false);
     assert!(

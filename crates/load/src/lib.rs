@@ -10,6 +10,7 @@
 //! | [`mod@prefill`] | stores every key before a measurement |
 //! | [`mod@target`] | where a load goes, as a person writes it |
 //! | [`verdict`] | whether the arrivals sent were the process wanted |
+//! | [`serve`] | the built-in servers |
 //!
 //! Everything runs on the calling thread, which the caller has pinned and put into
 //! the right network namespace.
@@ -24,11 +25,12 @@ mod fake;
 pub mod prefill;
 pub mod protocol;
 pub mod saturate;
+pub mod serve;
 pub mod target;
 pub mod transport;
 pub mod verdict;
 
-pub use client::{Client, DatagramClient};
+pub use client::{Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
     Entry, Hooks, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record, StopReason, open_loop,

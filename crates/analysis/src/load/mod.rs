@@ -19,8 +19,8 @@ use crate::verdict::Unsupported;
 
 pub use objective::{found, judge_sweep, objective_at};
 pub use verdict::{
-    LoadContext, LoadInvalid, LoadJudgement, LoadWarning, NOTABLE_FLOOR_SHARE, judge_load,
-    reasons_against_client,
+    LoadContext, LoadInvalid, LoadJudgement, LoadWarning, NOTABLE_FLOOR_SHARE, judge_closed_loop,
+    judge_load, reasons_against_client,
 };
 
 /// One request of the measurement as the client knows it.

@@ -110,10 +110,13 @@ pub fn found(objective: Objective, steps: &[LoadStep]) -> Found {
 pub fn judge_sweep(steps: &[(f64, LoadJudgement)], partial: bool) -> Verdict {
     let mut verdict = Verdict::default();
     for (rate_per_s, judgement) in steps {
-        for reason in judgement.invalid.iter().filter(|r| !r.is_servers()) {
-            verdict
-                .reasons
-                .push(format!("at {rate_per_s:.0}/s: {reason}"));
+        for reason in judgement.invalid.iter().filter(|r| !r.is_overload()) {
+            let lines = if reason.is_servers() {
+                &mut verdict.warnings
+            } else {
+                &mut verdict.reasons
+            };
+            lines.push(format!("at {rate_per_s:.0}/s: {reason}"));
         }
     }
     if steps.is_empty() {

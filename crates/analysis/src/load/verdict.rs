@@ -5,11 +5,11 @@
 
 use std::fmt;
 
-use taillab_model::Nanos;
 use taillab_model::summary::{
-    ArrivalsReference, LoadErrors, LoadSummary, MAX_CLIENT_BUSY_SHARE, MAX_ERROR_SHARE,
+    ArrivalsReference, ClientCost, LoadErrors, LoadSummary, MAX_CLIENT_BUSY_SHARE, MAX_ERROR_SHARE,
     MAX_LATENESS_SHARE, MIN_SENT_SHARE, NOTABLE_LATENESS_SHARE, Verdict,
 };
+use taillab_model::{Distribution, Nanos};
 
 use super::{Growth, LoadEvidence};
 use crate::words::{Errors, Percent, Percentile, share};
@@ -126,6 +126,11 @@ pub enum LoadWarning {
         /// p50 of the response time.
         response_time: Nanos,
     },
+    /// The peak is the client's own.
+    ClientsPeak {
+        /// Share of the measurement in which the client was not waiting.
+        busy_share: f64,
+    },
     /// Single gaps differ from the process where no queue can tell.
     ArrivalGaps {
         /// The process.
@@ -188,7 +193,7 @@ impl LoadJudgement {
 }
 
 impl LoadInvalid {
-    const fn is_overload(&self) -> bool {
+    pub(super) const fn is_overload(&self) -> bool {
         matches!(self, Self::Overload { .. } | Self::Growing(_))
     }
 
@@ -236,6 +241,40 @@ pub fn judge_load(
         invalid: reasons(load, evidence),
         warnings: warnings(load, evidence, context),
     }
+}
+
+/// Judges a load without a schedule.
+///
+/// A client that had no time left is only worth knowing: where the client is what is
+/// measured, that is how it should be.
+pub fn judge_closed_loop(
+    requests: u64,
+    service_time: &Distribution,
+    client: &ClientCost,
+    errors: &LoadErrors,
+    context: &LoadContext<'_>,
+) -> LoadJudgement {
+    let mut judgement = LoadJudgement::default();
+    if service_time.count == 0 {
+        judgement.invalid.push(LoadInvalid::NoAnswer { requests });
+    }
+    if share(wrong(errors), requests) > MAX_ERROR_SHARE {
+        judgement.invalid.push(LoadInvalid::Errors {
+            errors: *errors,
+            requests,
+        });
+    }
+    if context.partial {
+        judgement.warnings.push(LoadWarning::Partial);
+    }
+    judgement.warnings.extend(about_errors(errors, requests));
+    if client.busy_share > MAX_CLIENT_BUSY_SHARE {
+        judgement.warnings.push(LoadWarning::ClientsPeak {
+            busy_share: client.busy_share,
+        });
+    }
+    judgement.warnings.extend(about_machine(context));
+    judgement
 }
 
 /// Answers that were wrong, or not there, or not asked for.
@@ -294,32 +333,7 @@ fn warnings(
     if context.partial {
         warnings.push(LoadWarning::Partial);
     }
-    let errors = &load.errors;
-    let wrong = wrong(errors);
-    if wrong > 0 && share(wrong, load.requests) <= MAX_ERROR_SHARE {
-        warnings.push(LoadWarning::Errors {
-            // what has its own warning is left out
-            errors: LoadErrors {
-                misses: 0,
-                connections_closed: 0,
-                connections_reset: 0,
-                ..*errors
-            },
-            requests: load.requests,
-        });
-    }
-    if errors.misses > 0 {
-        warnings.push(LoadWarning::Misses {
-            misses: errors.misses,
-            requests: load.requests,
-        });
-    }
-    if errors.connections_closed + errors.connections_reset > 0 {
-        warnings.push(LoadWarning::ConnectionsEnded {
-            closed: errors.connections_closed,
-            reset: errors.connections_reset,
-        });
-    }
+    warnings.extend(about_errors(&load.errors, load.requests));
     if let Some((q, lateness, response_time)) = late(load)
         && exceeds(lateness, NOTABLE_LATENESS_SHARE, response_time)
         && !exceeds(lateness, MAX_LATENESS_SHARE, response_time)
@@ -362,12 +376,43 @@ fn warnings(
             has: load.response_time.count,
         });
     }
-    if let Some(hypervisor) = &context.hypervisor {
-        warnings.push(LoadWarning::Virtual {
-            hypervisor: hypervisor.clone(),
+    warnings.extend(about_machine(context));
+    warnings
+}
+
+fn about_errors(errors: &LoadErrors, requests: u64) -> Vec<LoadWarning> {
+    let mut warnings = Vec::new();
+    let wrong = wrong(errors);
+    if wrong > 0 && share(wrong, requests) <= MAX_ERROR_SHARE {
+        warnings.push(LoadWarning::Errors {
+            // what has its own warning is left out
+            errors: LoadErrors {
+                misses: 0,
+                connections_closed: 0,
+                connections_reset: 0,
+                ..*errors
+            },
+            requests,
+        });
+    }
+    if errors.misses > 0 {
+        warnings.push(LoadWarning::Misses {
+            misses: errors.misses,
+            requests,
+        });
+    }
+    if errors.connections_closed + errors.connections_reset > 0 {
+        warnings.push(LoadWarning::ConnectionsEnded {
+            closed: errors.connections_closed,
+            reset: errors.connections_reset,
         });
     }
     warnings
+}
+
+fn about_machine(context: &LoadContext<'_>) -> Option<LoadWarning> {
+    let hypervisor = context.hypervisor.clone()?;
+    Some(LoadWarning::Virtual { hypervisor })
 }
 
 impl fmt::Display for LoadInvalid {
@@ -472,6 +517,11 @@ impl fmt::Display for LoadWarning {
             } => write!(
                 f,
                 "the client and its network alone take {floor} of the {response_time} at p50: the result says little about the server; see the percentiles above the floor"
+            ),
+            Self::ClientsPeak { busy_share } => write!(
+                f,
+                "the client was busy {} of the time, so the peak is its own and the server's may be higher: give the client more threads and CPUs",
+                Percent(*busy_share)
             ),
             Self::ArrivalGaps { process, ks_d } => write!(
                 f,
