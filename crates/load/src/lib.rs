@@ -33,7 +33,8 @@ pub mod verdict;
 pub use client::{Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
-    Entry, Hooks, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record, StopReason, open_loop,
+    Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record,
+    StopReason, open_loop,
 };
 pub use error::LoadError;
 pub use prefill::{Prefilled, prefill};

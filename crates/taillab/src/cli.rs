@@ -1,5 +1,6 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
+mod load;
 mod serve;
 mod sim;
 
@@ -10,6 +11,7 @@ use taillab_model::Nanos;
 
 use crate::experiment::{Override, ServerKind, TestbedKind};
 
+pub use self::load::{Amounts, Floor, LoadArgs, StampKind, WaitKind};
 pub use self::serve::ServeArgs;
 pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs, TimeUnit};
 
@@ -33,6 +35,7 @@ pub enum Command {
     // These take their help from their arguments: it is longer than a line.
     Run(Box<RunArgs>),
     Serve(Box<ServeArgs>),
+    Load(Box<LoadArgs>),
     Sim(Box<SimArgs>),
     Reproduce(ReproduceArgs),
     /// Print a shell completion script

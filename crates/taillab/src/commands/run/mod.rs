@@ -5,7 +5,7 @@ mod measure;
 mod outputs;
 mod result;
 mod rig;
-mod rundir;
+pub mod rundir;
 
 use std::time::Duration;
 
