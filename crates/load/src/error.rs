@@ -1,9 +1,10 @@
 //! What can go wrong before or instead of a measurement.
 
 use std::io;
-use std::net::SocketAddr;
 
 use taillab_queueing::arrivals::ArrivalError;
+
+use crate::Endpoint;
 
 /// Why a load cannot be produced. Each text names the cause and the remedy.
 ///
@@ -21,32 +22,30 @@ pub enum LoadError {
         needed: usize,
     },
     /// A socket to the server cannot be made.
-    #[error(
-        "cannot open a UDP socket to {server}: {source}; check the address and the route to it"
-    )]
+    #[error("cannot open a socket to {server}: {source}; check the address and the route to it")]
     Socket {
         /// Whom it was for.
-        server: SocketAddr,
+        server: Endpoint,
         /// What the kernel said.
         source: io::Error,
     },
     /// The server's host says that nothing listens there.
     #[error(
-        "nothing listens on UDP port {} of {}: start the server there (memcached: -U {})",
-        server.port(), server.ip(), server.port()
+        "nothing listens at {server}: start the server there{}",
+        server.memcached_hint()
     )]
     Refused {
         /// Who was asked.
-        server: SocketAddr,
+        server: Endpoint,
     },
     /// The server does not answer at all.
     #[error(
-        "no answer from {server} to {requests} requests: check that it runs, speaks this protocol over UDP (memcached: -U {}), and that no firewall is between",
-        server.port()
+        "no answer from {server} to {requests} requests: check that it runs, speaks this protocol there{}, and that no firewall is between",
+        server.memcached_hint()
     )]
     NoAnswer {
         /// Who was asked.
-        server: SocketAddr,
+        server: Endpoint,
         /// Requests sent.
         requests: u64,
     },
@@ -56,7 +55,7 @@ pub enum LoadError {
     )]
     NotStored {
         /// Who was asked.
-        server: SocketAddr,
+        server: Endpoint,
         /// Keys it refused.
         refused: u64,
         /// Keys there are.
@@ -68,7 +67,7 @@ pub enum LoadError {
     )]
     Evicted {
         /// Who was asked.
-        server: SocketAddr,
+        server: Endpoint,
         /// Keys of the sample that are not there.
         missing: u64,
         /// Keys asked for.

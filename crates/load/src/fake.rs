@@ -8,7 +8,7 @@ use taillab_model::Operation;
 use crate::protocol::Planned;
 use crate::protocol::memcached_udp::{Memcached, MemcachedWorkload};
 use crate::transport::{NotSent, Receipt, Transport};
-use crate::{Client, LoadError};
+use crate::{DatagramClient, LoadError};
 
 /// A small protocol: 4-byte keys, 3-byte values.
 pub(crate) fn protocol() -> Result<Memcached, LoadError> {
@@ -66,7 +66,7 @@ impl Fake {
     pub(crate) fn client(
         connections: usize,
         server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + 'static,
-    ) -> Client<Memcached, Self> {
+    ) -> DatagramClient<Memcached, Self> {
         let fake = Self {
             connections,
             server: Box::new(server),
@@ -75,7 +75,7 @@ impl Fake {
             current: Vec::new(),
             refuse_sends: 0,
         };
-        Client::new(fake, protocol().unwrap())
+        DatagramClient::new(fake, protocol().unwrap())
     }
 }
 

@@ -15,6 +15,7 @@
 
 pub mod client;
 pub mod clock;
+mod endpoint;
 pub mod engine;
 mod error;
 #[cfg(test)]
@@ -25,7 +26,8 @@ pub mod saturate;
 pub mod transport;
 pub mod verdict;
 
-pub use client::Client;
+pub use client::{Client, DatagramClient};
+pub use endpoint::Endpoint;
 pub use engine::{
     Entry, Hooks, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record, StopReason, open_loop,
 };

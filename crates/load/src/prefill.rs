@@ -1,17 +1,14 @@
 //! Stores every key before a measurement and makes sure that it is there.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use taillab_model::{Nanos, Operation};
 
-use crate::LoadError;
 use crate::client::{Client, Received};
 use crate::clock::now;
 use crate::engine::Outcome;
 use crate::protocol::Planned;
-use crate::protocol::memcached_udp::Memcached;
-use crate::transport::Transport;
+use crate::{Endpoint, LoadError};
 
 /// Requests in flight at once: the server's default socket buffer holds this many sets.
 const WINDOW: usize = 32;
@@ -41,41 +38,41 @@ pub struct Prefilled {
     pub interrupted: bool,
 }
 
-/// Stores all keys, repeating what is lost, and reads a sample back.
+/// Stores all that the client's protocol says must be, repeating what is lost, and reads
+/// a sample back.
 ///
 /// `server` is only for the errors' texts.
 ///
 /// # Errors
 /// [`LoadError::Refused`], [`LoadError::NoAnswer`], [`LoadError::NotStored`] or
 /// [`LoadError::Evicted`].
-pub fn prefill<T: Transport>(
-    client: &mut Client<Memcached, T>,
-    server: SocketAddr,
+pub fn prefill<C: Client>(
+    client: &mut C,
+    server: &Endpoint,
     stop: &AtomicBool,
 ) -> Result<Prefilled, LoadError> {
-    let keys = client.protocol().workload().keys;
-    let sets: Vec<_> = (0..keys)
-        .map(|key| Planned::new(Operation::Set, key))
+    let sets = client.to_store();
+    // evenly spread, so that the first keys stored, which are evicted first, are in it
+    let step = sets.len().div_ceil(SAMPLE).max(1);
+    let gets: Vec<_> = sets
+        .iter()
+        .step_by(step)
+        .map(|set| Planned::new(Operation::Get, set.key()))
         .collect();
+    let keys = sets.len() as u64;
     let stored = Exchange::new(client, server, stop).all(sets)?;
     if stored.server_errors > 0 {
         return Err(LoadError::NotStored {
-            server,
+            server: server.clone(),
             refused: stored.server_errors,
-            keys: u64::from(keys),
+            keys,
         });
     }
-    // evenly spread, so that the first keys stored, which are evicted first, are in it
-    let step = (keys as usize).div_ceil(SAMPLE);
-    let gets: Vec<_> = (0..keys)
-        .step_by(step)
-        .map(|key| Planned::new(Operation::Get, key))
-        .collect();
     let sampled = gets.len() as u64;
     let read = Exchange::new(client, server, stop).all(gets)?;
     if read.misses + read.server_errors > 0 {
         return Err(LoadError::Evicted {
-            server,
+            server: server.clone(),
             missing: read.misses + read.server_errors,
             sampled,
         });
@@ -98,15 +95,15 @@ struct Ended {
 }
 
 /// Sends a list of requests, a window at a time, until each has an answer.
-struct Exchange<'a, T> {
-    client: &'a mut Client<Memcached, T>,
-    server: SocketAddr,
+struct Exchange<'a, C> {
+    client: &'a mut C,
+    server: &'a Endpoint,
     stop: &'a AtomicBool,
     ended: Ended,
 }
 
-impl<'a, T: Transport> Exchange<'a, T> {
-    fn new(client: &'a mut Client<Memcached, T>, server: SocketAddr, stop: &'a AtomicBool) -> Self {
+impl<'a, C: Client> Exchange<'a, C> {
+    fn new(client: &'a mut C, server: &'a Endpoint, stop: &'a AtomicBool) -> Self {
         Self {
             client,
             server,
@@ -138,14 +135,14 @@ impl<'a, T: Transport> Exchange<'a, T> {
             return Ok(self.ended);
         }
         Err(LoadError::NoAnswer {
-            server: self.server,
+            server: self.server.clone(),
             requests,
         })
     }
 
     /// Sends each request once; returns those without an answer and how many were sent.
     fn round(&mut self, todo: Vec<Planned>) -> Result<(Vec<Planned>, u64), LoadError> {
-        self.client.begin();
+        self.client.begin(0);
         let mut waiting: Vec<Option<Planned>> = Vec::with_capacity(todo.len());
         let mut in_flight = 0;
         let mut last = now();
@@ -175,9 +172,10 @@ impl<'a, T: Transport> Exchange<'a, T> {
                         _ => self.ended.good += 1,
                     }
                 }
+                Received::Lost { .. } => in_flight = in_flight.saturating_sub(1),
                 Received::Refused => {
                     return Err(LoadError::Refused {
-                        server: self.server,
+                        server: self.server.clone(),
                     });
                 }
                 Received::Nothing if now().saturating_since(last) > PATIENCE => {
@@ -207,12 +205,15 @@ mod tests {
     fn run(
         server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + 'static,
     ) -> Result<Prefilled, LoadError> {
-        let address = ([127, 0, 0, 1], 11211).into();
         prefill(
             &mut Fake::client(4, server),
-            address,
+            &endpoint(),
             &AtomicBool::new(false),
         )
+    }
+
+    fn endpoint() -> Endpoint {
+        Endpoint::Udp(([127, 0, 0, 1], 11211).into())
     }
 
     fn reply(request: &[u8], text: &[u8]) -> Vec<Vec<u8>> {
@@ -272,9 +273,8 @@ mod tests {
 
     #[test]
     fn a_set_stop_flag_ends_it() {
-        let server = ([127, 0, 0, 1], 11211).into();
         let mut client = Fake::client(4, |_, _| vec![]);
-        let done = prefill(&mut client, server, &AtomicBool::new(true)).unwrap();
+        let done = prefill(&mut client, &endpoint(), &AtomicBool::new(true)).unwrap();
         assert!(done.interrupted);
         assert_eq!(done.keys, 0);
     }

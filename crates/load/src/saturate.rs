@@ -9,8 +9,8 @@ use crate::LoadError;
 use crate::client::{Client, Received};
 use crate::clock::now;
 use crate::engine::{Hooks, Outcome, Progress, StopReason};
-use crate::protocol::{DatagramProtocol, Planned};
-use crate::transport::{NotSent, Transport};
+use crate::protocol::Planned;
+use crate::transport::NotSent;
 
 /// Requests drawn in advance; they are used again from the start.
 const PLAN: usize = 1 << 16;
@@ -89,8 +89,8 @@ impl Saturation {
 ///
 /// # Errors
 /// [`LoadError::Outstanding`]. What goes wrong with requests is counted.
-pub fn saturate<P: DatagramProtocol, T: Transport, H: Hooks>(
-    client: &mut Client<P, T>,
+pub fn saturate<C: Client, H: Hooks>(
+    client: &mut C,
     load: &ClosedLoop<'_>,
     hooks: &mut H,
 ) -> Result<Saturation, LoadError> {
@@ -100,8 +100,8 @@ pub fn saturate<P: DatagramProtocol, T: Transport, H: Hooks>(
             max: ClosedLoop::MAX_OUTSTANDING,
         });
     }
-    let plan = client.protocol().plan(PLAN, load.seed);
-    client.begin();
+    let plan = client.plan(PLAN, load.seed);
+    client.begin(0);
     let run = Loop {
         client,
         flight: Flight {
@@ -195,8 +195,8 @@ impl Flight {
     }
 }
 
-struct Loop<'a, P, T> {
-    client: &'a mut Client<P, T>,
+struct Loop<'a, C> {
+    client: &'a mut C,
     flight: Flight,
     refused: bool,
     errors: LoadErrors,
@@ -204,7 +204,7 @@ struct Loop<'a, P, T> {
     idle: Nanos,
 }
 
-impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
+impl<C: Client> Loop<'_, C> {
     fn spin<H: Hooks>(mut self, load: &ClosedLoop<'_>, hooks: &mut H) -> Saturation {
         load.progress.restart();
         let mut at = now();
@@ -271,6 +271,7 @@ impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
                 self.errors.timeouts += 1;
             }
             // An empty look: the server is busy and nothing waits for this thread.
+            self.client.tend(Nanos::MAX);
             hooks.idle(HOOK_PERIOD);
             at = now();
             hook_due = at + HOOK_PERIOD;
@@ -317,10 +318,21 @@ impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
                     _ => {}
                 }
             }
+            Received::Lost { k, outcome } => {
+                if self.flight.outstanding(k).is_some() {
+                    self.flight.done(k);
+                    match outcome {
+                        Outcome::Malformed => self.errors.malformed_responses += 1,
+                        _ => self.errors.lost_with_connection += 1,
+                    }
+                }
+            }
             Received::Unexpected => self.errors.unexpected_responses += 1,
             Received::Malformed => self.errors.malformed_responses += 1,
             Received::Refused => self.refused = true,
-            Received::Part => {}
+            Received::ConnectionClosed => self.errors.connections_closed += 1,
+            Received::ConnectionReset => self.errors.connections_reset += 1,
+            Received::Part | Received::Late => {}
         }
         true
     }

@@ -11,8 +11,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use taillab_load::{
-    Client, ClosedLoop, LoadError, Memcached, MemcachedWorkload, NoHooks, Outcome, Prefilled,
-    Progress, prefill, saturate,
+    ClosedLoop, DatagramClient, Endpoint, LoadError, Memcached, MemcachedWorkload, NoHooks,
+    Outcome, Prefilled, Progress, prefill, saturate,
 };
 use taillab_model::summary::LoadErrors;
 use taillab_model::{Nanos, Operation};
@@ -41,10 +41,14 @@ impl Server {
     }
 
     /// Prefills once the server listens.
-    fn prefill(&self, client: &mut Client<Memcached>) -> Result<Prefilled, LoadError> {
+    fn prefill(&self, client: &mut DatagramClient<Memcached>) -> Result<Prefilled, LoadError> {
         let give_up = Instant::now() + Duration::from_secs(30);
         loop {
-            match prefill(client, self.address, &AtomicBool::new(false)) {
+            match prefill(
+                client,
+                &Endpoint::Udp(self.address),
+                &AtomicBool::new(false),
+            ) {
                 Err(LoadError::Refused { .. }) if Instant::now() < give_up => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
@@ -62,9 +66,9 @@ impl Drop for Server {
 }
 
 /// The paper's workload, with keys and values as long as there.
-fn client(server: &Server) -> Client<Memcached> {
+fn client(server: &Server) -> DatagramClient<Memcached> {
     let protocol = Memcached::new(MemcachedWorkload::default()).unwrap();
-    Client::connect(server.address, 16, protocol).unwrap()
+    DatagramClient::connect(server.address, 16, protocol).unwrap()
 }
 
 #[test]
@@ -121,7 +125,7 @@ fn answers_of_two_datagrams_are_joined() {
         ..MemcachedWorkload::default()
     };
     let protocol = Memcached::new(workload).unwrap();
-    let mut client = Client::connect(server.address, 4, protocol).unwrap();
+    let mut client = DatagramClient::connect(server.address, 4, protocol).unwrap();
     let done = server.prefill(&mut client).unwrap();
     assert_eq!((done.keys, done.verified), (200, 200));
     let result = support::run(&mut client, Nanos::from_secs(60), &mut NoHooks);
@@ -137,7 +141,7 @@ fn too_little_memory_is_found_before_the_run() {
         ..MemcachedWorkload::default()
     };
     let protocol = Memcached::new(workload).unwrap();
-    let mut client = Client::connect(server.address, 4, protocol).unwrap();
+    let mut client = DatagramClient::connect(server.address, 4, protocol).unwrap();
     let error = server.prefill(&mut client).unwrap_err();
     let named = matches!(
         error,

@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::AtomicBool;
 
 use support::{Responder, answer, client, datagram, id, is_answered, run};
-use taillab_load::{LoadError, NoHooks, Outcome, StopReason, prefill};
+use taillab_load::{Endpoint, LoadError, NoHooks, Outcome, StopReason, prefill};
 use taillab_model::Nanos;
 use taillab_model::summary::LoadErrors;
 
@@ -20,13 +20,19 @@ const SHORT: Nanos = Nanos::from_secs(2);
 fn a_good_server_answers_everything() {
     let server = Responder::start(|_, request| Some(vec![answer(request)]));
     let mut client = client(server.address);
-    let done = prefill(&mut client, server.address, &AtomicBool::new(false)).unwrap();
+    let done = prefill(
+        &mut client,
+        &Endpoint::Udp(server.address),
+        &AtomicBool::new(false),
+    )
+    .unwrap();
     assert_eq!((done.keys, done.verified), (100, 100));
     let result = run(&mut client, PATIENT, &mut NoHooks);
     assert_eq!(result.errors, LoadErrors::default());
     assert_eq!(result.stopped, None);
     assert!(result.record.iter().all(|e| is_answered(&e)));
-    let ports: std::collections::BTreeSet<_> = result.record.iter().map(|e| e.key.port).collect();
+    let ports: std::collections::BTreeSet<_> =
+        result.record.iter().map(|e| e.key.unwrap().port).collect();
     assert_eq!(ports.len(), 16);
 }
 
@@ -42,7 +48,7 @@ fn the_record_names_the_packets() {
     for _ in 0..2 {
         let result = run(&mut client, PATIENT, &mut NoHooks);
         let seen: Vec<_> = told.try_iter().collect();
-        let named: Vec<_> = result.record.iter().map(|e| e.key.id).collect();
+        let named: Vec<_> = result.record.iter().map(|e| e.key.unwrap().id).collect();
         assert_eq!(seen, named);
     }
 }
@@ -60,7 +66,7 @@ fn a_server_that_reorders_changes_nothing_but_the_times() {
         Some(held.drain(..).rev().collect())
     });
     let protocol = taillab_load::Memcached::new(support::workload()).unwrap();
-    let mut client = taillab_load::Client::connect(server.address, 1, protocol).unwrap();
+    let mut client = taillab_load::DatagramClient::connect(server.address, 1, protocol).unwrap();
     let result = run(&mut client, SHORT, &mut NoHooks);
     let n = result.record.len();
     let answered = result.record.iter().filter(is_answered).count();
@@ -119,7 +125,12 @@ fn a_silent_server_ends_in_time_outs_and_an_error_before_the_run() {
     let measured = result.record.measured().len() as u64;
     assert!(measured > 0);
     assert_eq!(result.errors.timeouts, measured);
-    let error = prefill(&mut client, server.address, &AtomicBool::new(false)).unwrap_err();
+    let error = prefill(
+        &mut client,
+        &Endpoint::Udp(server.address),
+        &AtomicBool::new(false),
+    )
+    .unwrap_err();
     assert!(matches!(error, LoadError::NoAnswer { .. }), "{error}");
 }
 
@@ -130,7 +141,7 @@ fn a_closed_port_is_named_as_such() {
         .local_addr()
         .unwrap();
     let mut client = client(closed);
-    let error = prefill(&mut client, closed, &AtomicBool::new(false)).unwrap_err();
+    let error = prefill(&mut client, &Endpoint::Udp(closed), &AtomicBool::new(false)).unwrap_err();
     assert!(matches!(error, LoadError::Refused { .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains(&format!("-U {}", closed.port())), "{text}");

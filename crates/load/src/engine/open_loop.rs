@@ -14,8 +14,7 @@ use super::{HOOK_GUARD, Hooks, Progress, Record};
 use crate::LoadError;
 use crate::client::{Client, Received};
 use crate::clock::{now, thread_cpu_time};
-use crate::protocol::DatagramProtocol;
-use crate::transport::{NotSent, Transport};
+use crate::transport::NotSent;
 
 /// When the generator is behind: sends in a row before it looks for as many answers.
 /// Without that, answers would pile up until the socket buffers overflow.
@@ -121,10 +120,21 @@ pub struct LoadRun {
 /// [`LoadError::EmptySchedule`], [`LoadError::UnsortedSchedule`] or
 /// [`LoadError::NothingMeasured`]. Whatever happens once requests are sent is in the
 /// record and never an error.
-pub fn open_loop<P: DatagramProtocol, T: Transport, H: Hooks>(
-    client: &mut Client<P, T>,
+pub fn open_loop<C: Client, H: Hooks>(
+    client: &mut C,
     load: OpenLoop<'_>,
     hooks: &mut H,
+) -> Result<LoadRun, LoadError> {
+    open_loop_from(client, load, hooks, || now() + LEAD)
+}
+
+/// [`open_loop`] whose schedule begins when `start` says, which is asked once all is
+/// prepared.
+pub(crate) fn open_loop_from<C: Client, H: Hooks>(
+    client: &mut C,
+    load: OpenLoop<'_>,
+    hooks: &mut H,
+    start: impl FnOnce() -> Monotonic,
 ) -> Result<LoadRun, LoadError> {
     let n = load.schedule.len();
     if n == 0 {
@@ -139,9 +149,16 @@ pub fn open_loop<P: DatagramProtocol, T: Transport, H: Hooks>(
     if let Some(before) = load.schedule.windows(2).position(|w| w[1] < w[0]) {
         return Err(LoadError::UnsortedSchedule { at: before + 1 });
     }
-    let plan = client.protocol().plan(n, load.seed);
-    let ids = client.begin();
-    let record = Record::new(ids, load.schedule, &plan, load.measure_from, load.timeout);
+    let plan = client.plan(n, load.seed);
+    client.begin(n);
+    let period = client.key_period();
+    let record = Record::new(
+        period,
+        load.schedule,
+        &plan,
+        load.measure_from,
+        load.timeout,
+    );
     drop(plan);
     let (measure_from, timeout) = (load.measure_from, load.timeout);
     let mut run = Loop {
@@ -161,11 +178,13 @@ pub fn open_loop<P: DatagramProtocol, T: Transport, H: Hooks>(
         measured_cpu: CpuUse::default(),
         window: None,
     };
-    let stopped = run.spin(hooks);
-    run.record.finish();
+    let stopped = run.spin(start(), hooks);
+    run.record.finish(run.client.keys());
     let mut errors = run.record.request_errors();
-    errors.unexpected_responses = run.extra.unexpected_responses;
-    errors.malformed_responses = run.extra.malformed_responses;
+    errors.unexpected_responses += run.extra.unexpected_responses;
+    errors.malformed_responses += run.extra.malformed_responses;
+    errors.connections_closed += run.extra.connections_closed;
+    errors.connections_reset += run.extra.connections_reset;
     Ok(LoadRun {
         record: run.record,
         errors,
@@ -181,8 +200,8 @@ struct Window {
     thread: Nanos,
 }
 
-struct Loop<'a, P, T> {
-    client: &'a mut Client<P, T>,
+struct Loop<'a, C> {
+    client: &'a mut C,
     record: Record,
     stop: &'a AtomicBool,
     progress: &'a Progress,
@@ -195,19 +214,19 @@ struct Loop<'a, P, T> {
     answered: usize,
     refused: bool,
     last_answer: Monotonic,
-    /// Answers that belong to no request.
+    /// What belongs to no request.
     extra: LoadErrors,
     cpu: CpuUse,
     measured_cpu: CpuUse,
     window: Option<Window>,
 }
 
-impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
-    fn spin<H: Hooks>(&mut self, hooks: &mut H) -> Option<StopReason> {
+impl<C: Client> Loop<'_, C> {
+    fn spin<H: Hooks>(&mut self, start: Monotonic, hooks: &mut H) -> Option<StopReason> {
         self.progress.restart();
         let n = self.record.planned_len();
         let mut at = now();
-        self.record.begin(at + LEAD);
+        self.record.begin(start);
         self.last_answer = at;
         let mut due = self.record.due(0);
         let mut stop_check = at + STOP_CHECK;
@@ -298,12 +317,19 @@ impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
                 self.waiting -= 1;
                 self.answered += 1;
                 self.last_answer = at;
+                self.refused = false;
                 self.progress.set_received(self.answered);
+            }
+            Received::Lost { k, outcome } => {
+                self.record.lost(k, outcome, at);
+                self.waiting -= 1;
             }
             Received::Unexpected => self.extra.unexpected_responses += 1,
             Received::Malformed => self.extra.malformed_responses += 1,
             Received::Refused => self.refused = true,
-            Received::Part | Received::Nothing => {}
+            Received::ConnectionClosed => self.extra.connections_closed += 1,
+            Received::ConnectionReset => self.extra.connections_reset += 1,
+            Received::Part | Received::Late | Received::Nothing => {}
         }
         Some(at)
     }
@@ -315,6 +341,7 @@ impl<P: DatagramProtocol, T: Transport> Loop<'_, P, T> {
         if until_due < HOOK_GUARD {
             return at;
         }
+        self.client.tend(until_due);
         hooks.idle(until_due);
         let after = now();
         self.cpu.hook += after.saturating_since(at);

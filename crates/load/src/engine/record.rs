@@ -5,7 +5,7 @@ use std::ops::Range;
 use taillab_model::summary::LoadErrors;
 use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, RequestKey};
 
-use crate::client::Ids;
+use crate::client::Keys;
 use crate::protocol::Planned;
 
 /// How a request ended.
@@ -56,8 +56,10 @@ pub struct Entry {
     pub operation: Operation,
     /// How it ended.
     pub outcome: Outcome,
-    /// What its packets carried.
-    pub key: RequestKey,
+    /// The number of the connection that it took; `None` if none took it.
+    pub connection: Option<usize>,
+    /// What its packets carried, where that is known.
+    pub key: Option<RequestKey>,
     /// It belongs to the warm-up.
     pub warm_up: bool,
 }
@@ -83,12 +85,14 @@ impl Entry {
     }
 }
 
-/// Every request that was sent, in order of the schedule: 28 bytes each.
+/// Every request that was sent, in order of the schedule: 28 bytes each, and 8 more
+/// over streams for its connection and key.
 ///
 /// A request that was due and not yet sent when a run ended early has no row.
 #[derive(Clone, Debug)]
 pub struct Record {
-    ids: Ids,
+    keys: Keys,
+    key_period: usize,
     start: Monotonic,
     timeout: Nanos,
     measure_from: usize,
@@ -103,7 +107,7 @@ pub struct Record {
 impl Record {
     /// Reserves and touches all memory, so that the run has no page fault.
     pub(crate) fn new(
-        ids: Ids,
+        key_period: usize,
         schedule: Vec<Nanos>,
         plan: &[Planned],
         measure_from: usize,
@@ -112,7 +116,8 @@ impl Record {
         debug_assert_eq!(schedule.len(), plan.len());
         let n = schedule.len();
         Self {
-            ids,
+            keys: Keys::none(),
+            key_period,
             start: Monotonic::from_nanos_since_boot(0),
             timeout,
             measure_from,
@@ -149,7 +154,7 @@ impl Record {
         debug_assert_eq!(k, self.len);
         self.sent_ns[k] = at.nanos_since_boot();
         let contended = k
-            .checked_sub(self.ids.period())
+            .checked_sub(self.key_period)
             .is_some_and(|earlier| self.could_still_answer(earlier, at));
         let state = if contended {
             state::CONTENDED
@@ -191,8 +196,17 @@ impl Record {
         self.asked[k] = self.asked[k] & !state::MASK | outcome as u32;
     }
 
+    /// Its connection ended, so that no answer can come any more.
+    #[cold]
+    pub(crate) fn lost(&mut self, k: usize, outcome: Outcome, at: Monotonic) {
+        let late = at.nanos_since_boot() - self.sent_ns[k] > self.timeout.get();
+        let outcome = if late { Outcome::TimedOut } else { outcome };
+        self.asked[k] = self.asked[k] & !state::MASK | outcome as u32;
+    }
+
     /// Closes the record: whatever still waits has timed out.
-    pub(crate) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self, keys: Keys) {
+        self.keys = keys;
         for asked in &mut self.asked[..self.len] {
             if matches!(*asked & state::MASK, state::WAITING | state::CONTENDED) {
                 *asked = *asked & !state::MASK | Outcome::TimedOut as u32;
@@ -221,14 +235,15 @@ impl Record {
         self.measure_from..self.len
     }
 
-    /// The packets of request `k`, which may be any number below [`Record::len`].
-    pub fn key_of(&self, k: usize) -> RequestKey {
-        self.ids.key_of(k)
+    /// What the packets of request `k` carried; `None` where that is not known.
+    pub fn key_of(&self, k: usize) -> Option<RequestKey> {
+        self.keys.key_of(k)
     }
 
-    /// How many requests later the same key comes again.
+    /// How many requests later the same key comes again; `usize::MAX` where it is not
+    /// given by the number.
     pub fn key_period(&self) -> usize {
-        self.ids.period()
+        self.key_period
     }
 
     /// Request `k`, or `None` if it was not sent.
@@ -246,6 +261,7 @@ impl Record {
             },
             operation: planned.operation(),
             outcome: outcome_of(self.asked[k]),
+            connection: self.keys.connection_of(k),
             key: self.key_of(k),
             warm_up: k < self.measure_from,
         })
@@ -318,7 +334,7 @@ mod tests {
     fn wrapped(second_sent: Monotonic) -> (Record, usize) {
         let n = (1 << 16) + 1;
         let plan = vec![Planned::new(Operation::Get, 0); n];
-        let mut record = Record::new(Ids::new(vec![1]), vec![Nanos::ZERO; n], &plan, 0, TIMEOUT);
+        let mut record = Record::new(1 << 16, vec![Nanos::ZERO; n], &plan, 0, TIMEOUT);
         for k in 0..n - 1 {
             record.send(k, at(10));
         }
@@ -329,9 +345,8 @@ mod tests {
     #[test]
     fn an_answer_that_two_requests_could_have_is_nobodys() {
         let (mut record, second) = wrapped(at(1000));
-        assert_eq!(record.key_of(0), record.key_of(second));
         assert_eq!(record.outstanding(second), None);
-        record.finish();
+        record.finish(Keys::none());
         assert_eq!(record.get(second).unwrap().outcome, Outcome::TimedOut);
         assert_eq!(record.get(0).unwrap().outcome, Outcome::TimedOut);
     }
@@ -341,7 +356,7 @@ mod tests {
         let (mut record, second) = wrapped(at(1011));
         assert!(record.outstanding(second).is_some());
         record.answered(second, Outcome::Hit, at(1012));
-        record.finish();
+        record.finish(Keys::none());
         assert_eq!(record.get(second).unwrap().outcome, Outcome::Hit);
         assert_eq!(record.get(0).unwrap().outcome, Outcome::TimedOut);
     }
@@ -350,7 +365,7 @@ mod tests {
     fn a_late_answer_counts_as_none_and_keeps_its_time() {
         let plan = [Planned::new(Operation::Get, 0); 2];
         let schedule = vec![Nanos::ZERO; 2];
-        let mut record = Record::new(Ids::new(vec![1]), schedule, &plan, 0, TIMEOUT);
+        let mut record = Record::new(1 << 16, schedule, &plan, 0, TIMEOUT);
         record.send(0, at(10));
         record.send(1, at(10));
         record.answered(0, Outcome::Hit, at(1010));
@@ -365,8 +380,7 @@ mod tests {
     fn a_request_takes_28_bytes() {
         let n = 1000;
         let plan = vec![Planned::new(Operation::Get, 0); n];
-        let ids = Ids::new(vec![1]);
-        let record = Record::new(ids, vec![Nanos::ZERO; n], &plan, 0, Nanos::ZERO);
+        let record = Record::new(1 << 16, vec![Nanos::ZERO; n], &plan, 0, Nanos::ZERO);
         let bytes = record.schedule.capacity() * size_of::<Nanos>()
             + record.sent_ns.capacity() * size_of::<u64>()
             + record.received_ns.capacity() * size_of::<u64>()

@@ -9,7 +9,7 @@ use taillab_model::Nanos;
 use taillab_model::summary::LoadErrors;
 
 use super::*;
-use crate::client::Client;
+use crate::DatagramClient;
 use crate::fake::{Fake, answer, datagram};
 use crate::protocol::memcached_udp::Memcached;
 
@@ -17,7 +17,7 @@ use crate::protocol::memcached_udp::Memcached;
 const HOUR: Nanos = Nanos::from_secs(3600);
 
 /// Sends everything at once and ends when all is sent and nothing more comes.
-fn run_all(client: &mut Client<Memcached, Fake>, n: usize, measure_from: usize) -> LoadRun {
+fn run_all(client: &mut DatagramClient<Memcached, Fake>, n: usize, measure_from: usize) -> LoadRun {
     struct Done<'a>(&'a Progress, usize, bool);
     impl Hooks for Done<'_> {
         fn idle(&mut self, _until_next: Nanos) {
@@ -43,7 +43,7 @@ fn run_all(client: &mut Client<Memcached, Fake>, n: usize, measure_from: usize) 
 }
 
 fn run(
-    client: &mut Client<Memcached, Fake>,
+    client: &mut DatagramClient<Memcached, Fake>,
     schedule: Vec<Nanos>,
     measure_from: usize,
     timeout: Nanos,

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::Operation;
 
-use super::{Body, DatagramProtocol, Malformed, Planned, Response};
+use super::{Body, DatagramProtocol, Malformed, MessageSizes, Planned, Response};
 use crate::LoadError;
 use crate::engine::Outcome;
 
@@ -193,6 +193,34 @@ impl DatagramProtocol for Memcached {
             (Operation::Set, Body::Stored) => Some(Outcome::Stored),
             _ => None,
         }
+    }
+
+    /// Those of the commoner operation.
+    fn sizes(&self) -> MessageSizes {
+        let MemcachedWorkload {
+            key_bytes,
+            value_bytes,
+            get_share,
+            ..
+        } = self.workload;
+        let size = format!(" 0 {value_bytes}\r\n");
+        let value = b"VALUE ".len() + key_bytes + size.len() + value_bytes + b"\r\nEND\r\n".len();
+        if get_share >= 0.5 {
+            MessageSizes {
+                request_bytes: self.get.len(),
+                response_bytes: FRAME_BYTES + value,
+            }
+        } else {
+            MessageSizes {
+                request_bytes: self.set.len(),
+                response_bytes: FRAME_BYTES + b"STORED\r\n".len(),
+            }
+        }
+    }
+
+    fn to_store(&self) -> Vec<Planned> {
+        let keys = 0..self.workload.keys;
+        keys.map(|key| Planned::new(Operation::Set, key)).collect()
     }
 }
 

@@ -22,6 +22,41 @@ pub trait DatagramProtocol {
 
     /// How the request ended, or `None` if this cannot be the answer to it.
     fn judge(&self, what: Planned, body: &Body<'_>) -> Option<Outcome>;
+
+    /// How large requests and answers typically are, for a null responder to imitate.
+    fn sizes(&self) -> MessageSizes;
+
+    /// What must be stored before a measurement, in the order of sending; empty where
+    /// nothing must be.
+    fn to_store(&self) -> Vec<Planned> {
+        Vec::new()
+    }
+}
+
+impl<P: DatagramProtocol + ?Sized> DatagramProtocol for Box<P> {
+    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
+        (**self).plan(n, seed)
+    }
+
+    fn encode(&mut self, what: Planned, id: u16) -> &[u8] {
+        (**self).encode(what, id)
+    }
+
+    fn decode<'a>(&self, datagram: &'a [u8]) -> Result<Response<'a>, Malformed> {
+        (**self).decode(datagram)
+    }
+
+    fn judge(&self, what: Planned, body: &Body<'_>) -> Option<Outcome> {
+        (**self).judge(what, body)
+    }
+
+    fn sizes(&self) -> MessageSizes {
+        (**self).sizes()
+    }
+
+    fn to_store(&self) -> Vec<Planned> {
+        (**self).to_store()
+    }
 }
 
 /// A protocol on a stream of bytes, where each connection's answers come in the order
@@ -46,6 +81,28 @@ pub trait StreamProtocol {
     /// nothing must be.
     fn to_store(&self) -> Vec<Planned> {
         Vec::new()
+    }
+}
+
+impl<P: StreamProtocol + ?Sized> StreamProtocol for Box<P> {
+    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
+        (**self).plan(n, seed)
+    }
+
+    fn encode(&mut self, what: Planned, tag: u32, out: &mut Vec<u8>) {
+        (**self).encode(what, tag, out);
+    }
+
+    fn decode(&self, what: Planned, tag: u32, bytes: &[u8]) -> Decoded {
+        (**self).decode(what, tag, bytes)
+    }
+
+    fn sizes(&self) -> MessageSizes {
+        (**self).sizes()
+    }
+
+    fn to_store(&self) -> Vec<Planned> {
+        (**self).to_store()
     }
 }
 

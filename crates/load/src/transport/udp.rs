@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
 use super::{NotSent, Receipt, Transport};
-use crate::LoadError;
+use crate::{Endpoint, LoadError};
 
 /// Bytes of receive buffer asked for per socket: room for some hundred answers while
 /// the generator's CPU is taken away from it.
@@ -62,7 +62,10 @@ impl UdpSockets {
                     needed: connections + 64,
                 }
             } else {
-                LoadError::Socket { server, source }
+                LoadError::Socket {
+                    server: Endpoint::Udp(server),
+                    source,
+                }
             }
         };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;

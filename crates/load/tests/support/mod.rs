@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use taillab_load::{
-    Client, Entry, Hooks, LoadRun, Memcached, MemcachedWorkload, OpenLoop, Outcome, Progress,
-    open_loop,
+    DatagramClient, Entry, Hooks, LoadRun, Memcached, MemcachedWorkload, OpenLoop, Outcome,
+    Progress, open_loop,
 };
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -30,13 +30,13 @@ pub(crate) fn workload() -> MemcachedWorkload {
 }
 
 /// A client of a server on this host.
-pub(crate) fn client(server: SocketAddr) -> Client<Memcached> {
-    Client::connect(server, 16, Memcached::new(workload()).unwrap()).unwrap()
+pub(crate) fn client(server: SocketAddr) -> DatagramClient<Memcached> {
+    DatagramClient::connect(server, 16, Memcached::new(workload()).unwrap()).unwrap()
 }
 
 /// A quarter of a second at [`RATE`], the first fifth of it warm-up.
 pub(crate) fn run(
-    client: &mut Client<Memcached>,
+    client: &mut DatagramClient<Memcached>,
     timeout: Nanos,
     hooks: &mut impl Hooks,
 ) -> LoadRun {

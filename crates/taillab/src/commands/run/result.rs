@@ -120,10 +120,12 @@ fn client_records(load: &LoadRun) -> impl Iterator<Item = ClientRecord> {
     load.record
         .iter()
         .filter(|entry| entry.outcome != Outcome::SendFailed)
-        .map(|entry| ClientRecord {
-            key: entry.key,
-            times: entry.times,
-            operation: entry.operation,
+        .filter_map(|entry| {
+            Some(ClientRecord {
+                key: entry.key?,
+                times: entry.times,
+                operation: entry.operation,
+            })
         })
 }
 

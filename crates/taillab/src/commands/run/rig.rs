@@ -11,7 +11,7 @@ use taillab_host::{
     CpuSet, Hazard, Interrupt, Journal, JournalFolder, Placement, Roots, ServerProcess, ServerSpec,
     Testbed, TestbedSpec, User, cpus, server,
 };
-use taillab_load::{Client, LoadError, Memcached, MemcachedWorkload};
+use taillab_load::{DatagramClient, Endpoint, LoadError, Memcached, MemcachedWorkload};
 use taillab_probe::{DeviceId, Probe, ProbeSpec};
 
 use crate::exit::{Exit, Failure, OrExit};
@@ -25,7 +25,7 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 const STOP_WITHIN: Duration = Duration::from_secs(2);
 
 /// The generator's client, whose sockets live in the testbed's client namespace.
-pub type LoadClient = Client<Memcached>;
+pub type LoadClient = DatagramClient<Memcached>;
 
 /// A running server with the load's client and the probe beside it.
 ///
@@ -118,8 +118,8 @@ impl Rig {
             &[],
             || 0,
             || {
-                let mut client = Client::connect(address, connections, protocol)?;
-                let prefilled = taillab_load::prefill(&mut client, address, &stop)?;
+                let mut client = DatagramClient::connect(address, connections, protocol)?;
+                let prefilled = taillab_load::prefill(&mut client, &Endpoint::Udp(address), &stop)?;
                 Ok::<_, LoadError>((client, prefilled))
             },
         )??;

@@ -1,13 +1,11 @@
-//! Joins transport and protocol: sends request after request, and says which of them
-//! an answer belongs to.
+//! Requests that are one datagram each and carry an id.
 
 use std::net::SocketAddr;
 
-use taillab_model::RequestKey;
-
+use super::{Client, Ids, Keys, Received};
 use crate::LoadError;
 use crate::engine::Outcome;
-use crate::protocol::{DatagramProtocol, Planned};
+use crate::protocol::{DatagramProtocol, MessageSizes, Planned};
 use crate::transport::udp::UdpSockets;
 use crate::transport::{NotSent, Receipt, Transport};
 
@@ -15,80 +13,9 @@ use crate::transport::{NotSent, Receipt, Transport};
 /// is given up (its request then times out).
 const PARTIAL_ANSWERS: usize = 256;
 
-/// The ids of requests: which connection and which 16-bit id request number k has.
-///
-/// Requests take the connections in turn and count the ids of each connection up, so
-/// an id comes back after 65,536 × connections requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ids {
-    ports: Vec<u16>,
-    first_id: u16,
-}
-
-impl Ids {
-    /// Connections with these ports of the client; ids from 0.
-    pub(crate) fn new(ports: Vec<u16>) -> Self {
-        Self { ports, first_id: 0 }
-    }
-
-    /// The connection that request `k` takes.
-    #[inline]
-    pub fn connection_of(&self, k: usize) -> usize {
-        k % self.ports.len()
-    }
-
-    /// What the packets of request `k` carry.
-    #[inline]
-    pub fn key_of(&self, k: usize) -> RequestKey {
-        let n = self.ports.len();
-        RequestKey {
-            port: self.ports[k % n],
-            id: self.first_id.wrapping_add((k / n) as u16),
-        }
-    }
-
-    /// How many requests later the same key comes again.
-    pub fn period(&self) -> usize {
-        self.ports.len() << 16
-    }
-
-    /// The latest of the first `sent` requests that has this id on this connection.
-    #[inline]
-    fn latest(&self, connection: usize, id: u16, sent: usize) -> Option<usize> {
-        let n = self.ports.len();
-        // requests sent on this connection, and the last of them
-        let last = ((sent + n - 1 - connection) / n).checked_sub(1)?;
-        let wanted = id.wrapping_sub(self.first_id);
-        let back = (last as u16).wrapping_sub(wanted);
-        Some(last.checked_sub(usize::from(back))? * n + connection)
-    }
-}
-
-/// What one look for an answer found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
-    /// No datagram.
-    Nothing,
-    /// The answer to request `k`, complete.
-    Answer {
-        /// Number of the request.
-        k: usize,
-        /// How it ended.
-        outcome: Outcome,
-    },
-    /// A datagram of an answer that has more to come.
-    Part,
-    /// An answer that no outstanding request asked for.
-    Unexpected,
-    /// Bytes that are no answer.
-    Malformed,
-    /// The server's host says that nothing listens there.
-    Refused,
-}
-
-/// A client with its connections, ready to send.
+/// A client whose requests and answers are datagrams.
 #[derive(Debug)]
-pub struct Client<P, T = UdpSockets> {
+pub struct DatagramClient<P, T = UdpSockets> {
     protocol: P,
     transport: T,
     ids: Ids,
@@ -107,7 +34,7 @@ struct Partial {
     outcome: Option<Outcome>,
 }
 
-impl<P: DatagramProtocol> Client<P> {
+impl<P: DatagramProtocol> DatagramClient<P> {
     /// Opens `connections` UDP sockets in the calling thread's network namespace.
     ///
     /// # Errors
@@ -120,7 +47,7 @@ impl<P: DatagramProtocol> Client<P> {
     }
 }
 
-impl<P: DatagramProtocol, T: Transport> Client<P, T> {
+impl<P: DatagramProtocol, T: Transport> DatagramClient<P, T> {
     /// A client over connections that are already open.
     pub fn new(transport: T, protocol: P) -> Self {
         let ports = (0..transport.connections())
@@ -141,78 +68,9 @@ impl<P: DatagramProtocol, T: Transport> Client<P, T> {
         &self.protocol
     }
 
-    /// Number of connections.
-    pub fn connections(&self) -> usize {
-        self.transport.connections()
-    }
-
     #[cfg(test)]
     pub(crate) fn transport_mut(&mut self) -> &mut T {
         &mut self.transport
-    }
-
-    /// Begins a new count of requests at k = 0 and returns its ids.
-    ///
-    /// What has arrived by now is thrown away. The ids go on where the last count ended,
-    /// so that an answer to one of its requests that is still under way is not taken
-    /// for an answer to a new one.
-    pub fn begin(&mut self) -> Ids {
-        self.transport.discard();
-        let used = self.sent.div_ceil(self.transport.connections());
-        self.ids.first_id = self.ids.first_id.wrapping_add(used as u16);
-        self.sent = 0;
-        self.partial.clear();
-        self.next_partial = 0;
-        self.ids.clone()
-    }
-
-    /// Sends the next request.
-    ///
-    /// # Errors
-    /// [`NotSent`]; the request has used up its number and id all the same.
-    #[inline]
-    pub fn send(&mut self, what: Planned) -> Result<(), NotSent> {
-        let k = self.sent;
-        self.sent += 1;
-        let datagram = self.protocol.encode(what, self.ids.key_of(k).id);
-        self.transport.send(self.ids.connection_of(k), datagram)
-    }
-
-    /// Looks once for an answer. `outstanding(k)` says what request `k` asked for, or
-    /// `None` if it no longer waits for an answer.
-    #[inline]
-    pub fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> Received {
-        let (connection, bytes) = match self.transport.receive() {
-            Receipt::Nothing => return Received::Nothing,
-            Receipt::Refused => return Received::Refused,
-            Receipt::Datagram { connection, bytes } => (connection, bytes),
-        };
-        let Ok(response) = self.protocol.decode(bytes) else {
-            return Received::Malformed;
-        };
-        let Some(k) = self.ids.latest(connection, response.id, self.sent) else {
-            return Received::Unexpected;
-        };
-        let Some(what) = outstanding(k) else {
-            return Received::Unexpected;
-        };
-        if response.datagrams == 1 {
-            return match self.protocol.judge(what, &response.body) {
-                Some(outcome) => Received::Answer { k, outcome },
-                None => Received::Unexpected,
-            };
-        }
-        let outcome = if response.sequence == 0 {
-            let outcome = self.protocol.judge(what, &response.body);
-            if outcome.is_none() {
-                return Received::Unexpected;
-            }
-            outcome
-        } else {
-            None
-        };
-        let (sequence, datagrams) = (response.sequence, response.datagrams);
-        self.join(k, sequence, datagrams, outcome)
     }
 
     /// Notes one datagram of several.
@@ -267,52 +125,92 @@ impl<P: DatagramProtocol, T: Transport> Client<P, T> {
     }
 }
 
+impl<P: DatagramProtocol, T: Transport> Client for DatagramClient<P, T> {
+    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
+        self.protocol.plan(n, seed)
+    }
+
+    fn to_store(&self) -> Vec<Planned> {
+        self.protocol.to_store()
+    }
+
+    fn sizes(&self) -> MessageSizes {
+        self.protocol.sizes()
+    }
+
+    fn connections(&self) -> usize {
+        self.transport.connections()
+    }
+
+    /// The ids go on where the last count ended, so that an answer to one of its
+    /// requests that is still under way is not taken for an answer to a new one.
+    fn begin(&mut self, _requests: usize) {
+        self.transport.discard();
+        let used = self.sent.div_ceil(self.transport.connections());
+        self.ids.first_id = self.ids.first_id.wrapping_add(used as u16);
+        self.sent = 0;
+        self.partial.clear();
+        self.next_partial = 0;
+    }
+
+    fn key_period(&self) -> usize {
+        self.ids.period()
+    }
+
+    fn keys(&mut self) -> Keys {
+        Keys::Counted(self.ids.clone())
+    }
+
+    #[inline]
+    fn send(&mut self, what: Planned) -> Result<(), NotSent> {
+        let k = self.sent;
+        self.sent += 1;
+        let datagram = self.protocol.encode(what, self.ids.key_of(k).id);
+        self.transport.send(self.ids.connection_of(k), datagram)
+    }
+
+    #[inline]
+    fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> Received {
+        let (connection, bytes) = match self.transport.receive() {
+            Receipt::Nothing => return Received::Nothing,
+            Receipt::Refused => return Received::Refused,
+            Receipt::Datagram { connection, bytes } => (connection, bytes),
+        };
+        let Ok(response) = self.protocol.decode(bytes) else {
+            return Received::Malformed;
+        };
+        let Some(k) = self.ids.latest(connection, response.id, self.sent) else {
+            return Received::Unexpected;
+        };
+        let Some(what) = outstanding(k) else {
+            return Received::Unexpected;
+        };
+        if response.datagrams == 1 {
+            return match self.protocol.judge(what, &response.body) {
+                Some(outcome) => Received::Answer { k, outcome },
+                None => Received::Unexpected,
+            };
+        }
+        let outcome = if response.sequence == 0 {
+            let outcome = self.protocol.judge(what, &response.body);
+            if outcome.is_none() {
+                return Received::Unexpected;
+            }
+            outcome
+        } else {
+            None
+        };
+        let (sequence, datagrams) = (response.sequence, response.datagrams);
+        self.join(k, sequence, datagrams, outcome)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
     use crate::fake::{Fake, answer, datagram, get, set};
-
-    proptest! {
-        /// The latest request with an id is found across any number of wraps.
-        #[test]
-        fn an_id_leads_back_to_its_latest_request(
-            connections in 1_usize..20,
-            first_id: u16,
-            sent in 1_usize..1_000_000,
-            back in 0_usize..100_000,
-        ) {
-            let ids = Ids { ports: (0..connections as u16).collect(), first_id };
-            let k = sent.saturating_sub(1 + back);
-            let found = ids.latest(ids.connection_of(k), ids.key_of(k).id, sent).unwrap();
-            prop_assert!(found < sent && found >= k);
-            prop_assert_eq!(ids.key_of(found), ids.key_of(k));
-            prop_assert!(found + ids.period() >= sent);
-        }
-
-        #[test]
-        fn keys_differ_within_a_period(connections in 1_usize..5, first_id: u16, at: u32) {
-            let ids = Ids { ports: (7..7 + connections as u16).collect(), first_id };
-            let at = at as usize;
-            prop_assert_eq!(ids.key_of(at), ids.key_of(at + ids.period()));
-            prop_assert_ne!(ids.key_of(at), ids.key_of(at + 1 + at % (ids.period() - 1)));
-        }
-    }
-
-    #[test]
-    fn an_id_that_was_not_used_yet_leads_nowhere() {
-        let ids = Ids {
-            ports: vec![1, 2],
-            first_id: 10,
-        };
-        assert_eq!(ids.latest(0, 10, 0), None);
-        assert_eq!(ids.latest(0, 10, 1), Some(0));
-        assert_eq!(ids.latest(1, 10, 1), None);
-        assert_eq!(ids.latest(1, 10, 2), Some(1));
-        assert_eq!(ids.latest(0, 11, 2), None);
-        assert_eq!(ids.latest(0, 9, 2), None);
-    }
 
     #[test]
     fn each_answer_finds_its_request() {
@@ -340,7 +238,7 @@ mod tests {
             client.send(get()).unwrap();
         }
         let under_way = std::mem::take(&mut client.transport.arriving);
-        client.begin();
+        client.begin(0);
         client.transport.arriving = under_way;
         for _ in 0..2 {
             client.send(get()).unwrap();

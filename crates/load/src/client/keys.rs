@@ -1,0 +1,208 @@
+//! What requests carry on the wire, by which the server's side of them is found.
+
+use taillab_model::RequestKey;
+
+/// Which connection and key request number k had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// Given by the number: datagrams.
+    Counted(Ids),
+    /// Noted one by one: streams.
+    Noted(Places),
+}
+
+impl Keys {
+    /// No key of any request.
+    pub(crate) fn none() -> Self {
+        Self::Noted(Places::default())
+    }
+
+    /// The connection that request `k` took; `None` if none took it.
+    pub fn connection_of(&self, k: usize) -> Option<usize> {
+        match self {
+            Self::Counted(ids) => Some(ids.connection_of(k)),
+            Self::Noted(places) => places.get(k)?.connection(),
+        }
+    }
+
+    /// What the packets of request `k` carry; `None` where that is not known.
+    pub fn key_of(&self, k: usize) -> Option<RequestKey> {
+        match self {
+            Self::Counted(ids) => Some(ids.key_of(k)),
+            Self::Noted(places) => places.get(k)?.key(),
+        }
+    }
+}
+
+/// A request's connection and key: 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    connection: u32,
+    /// Port 0 stands for no key: no connection has it.
+    key: RequestKey,
+}
+
+impl Place {
+    /// A request that no connection took.
+    pub const NOWHERE: Self = Self::new(u32::MAX, None);
+
+    /// A request that took this connection.
+    #[inline]
+    pub const fn new(connection: u32, key: Option<RequestKey>) -> Self {
+        let key = match key {
+            Some(key) => key,
+            None => RequestKey { port: 0, id: 0 },
+        };
+        Self { connection, key }
+    }
+
+    /// The connection's number.
+    pub fn connection(self) -> Option<usize> {
+        (self.connection != u32::MAX).then_some(self.connection as usize)
+    }
+
+    /// What its packets carry.
+    pub fn key(self) -> Option<RequestKey> {
+        (self.key.port != 0).then_some(self.key)
+    }
+}
+
+/// The places of the first requests of a count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places(Vec<Place>);
+
+#[allow(dead_code, reason = "the client of streams comes next")]
+impl Places {
+    /// Room for this many requests, already touched, so that noting has no page fault.
+    pub(crate) fn with_room(requests: usize) -> Self {
+        let mut places = vec![Place::NOWHERE; requests];
+        places.clear();
+        Self(places)
+    }
+
+    /// Notes the next request's place; without room it is forgotten.
+    #[inline]
+    pub(crate) fn note(&mut self, place: Place) {
+        if self.0.len() < self.0.capacity() {
+            self.0.push(place);
+        }
+    }
+
+    fn get(&self, k: usize) -> Option<Place> {
+        self.0.get(k).copied()
+    }
+}
+
+/// The ids of requests: which connection and which 16-bit id request number k has.
+///
+/// Requests take the connections in turn and count the ids of each connection up, so
+/// an id comes back after 65,536 × connections requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ids {
+    pub(super) ports: Vec<u16>,
+    pub(super) first_id: u16,
+}
+
+impl Ids {
+    /// Connections with these ports of the client; ids from 0.
+    pub(crate) fn new(ports: Vec<u16>) -> Self {
+        Self { ports, first_id: 0 }
+    }
+
+    /// The connection that request `k` takes.
+    #[inline]
+    pub fn connection_of(&self, k: usize) -> usize {
+        k % self.ports.len()
+    }
+
+    /// What the packets of request `k` carry.
+    #[inline]
+    pub fn key_of(&self, k: usize) -> RequestKey {
+        let n = self.ports.len();
+        RequestKey {
+            port: self.ports[k % n],
+            id: self.first_id.wrapping_add((k / n) as u16),
+        }
+    }
+
+    /// How many requests later the same key comes again.
+    pub fn period(&self) -> usize {
+        self.ports.len() << 16
+    }
+
+    /// The latest of the first `sent` requests that has this id on this connection.
+    #[inline]
+    pub(super) fn latest(&self, connection: usize, id: u16, sent: usize) -> Option<usize> {
+        let n = self.ports.len();
+        // requests sent on this connection, and the last of them
+        let last = ((sent + n - 1 - connection) / n).checked_sub(1)?;
+        let wanted = id.wrapping_sub(self.first_id);
+        let back = (last as u16).wrapping_sub(wanted);
+        Some(last.checked_sub(usize::from(back))? * n + connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// The latest request with an id is found across any number of wraps.
+        #[test]
+        fn an_id_leads_back_to_its_latest_request(
+            connections in 1_usize..20,
+            first_id: u16,
+            sent in 1_usize..1_000_000,
+            back in 0_usize..100_000,
+        ) {
+            let ids = Ids { ports: (0..connections as u16).collect(), first_id };
+            let k = sent.saturating_sub(1 + back);
+            let found = ids.latest(ids.connection_of(k), ids.key_of(k).id, sent).unwrap();
+            prop_assert!(found < sent && found >= k);
+            prop_assert_eq!(ids.key_of(found), ids.key_of(k));
+            prop_assert!(found + ids.period() >= sent);
+        }
+
+        #[test]
+        fn keys_differ_within_a_period(connections in 1_usize..5, first_id: u16, at: u32) {
+            let ids = Ids { ports: (7..7 + connections as u16).collect(), first_id };
+            let at = at as usize;
+            prop_assert_eq!(ids.key_of(at), ids.key_of(at + ids.period()));
+            prop_assert_ne!(ids.key_of(at), ids.key_of(at + 1 + at % (ids.period() - 1)));
+        }
+    }
+
+    #[test]
+    fn an_id_that_was_not_used_yet_leads_nowhere() {
+        let ids = Ids {
+            ports: vec![1, 2],
+            first_id: 10,
+        };
+        assert_eq!(ids.latest(0, 10, 0), None);
+        assert_eq!(ids.latest(0, 10, 1), Some(0));
+        assert_eq!(ids.latest(1, 10, 1), None);
+        assert_eq!(ids.latest(1, 10, 2), Some(1));
+        assert_eq!(ids.latest(0, 11, 2), None);
+        assert_eq!(ids.latest(0, 9, 2), None);
+    }
+
+    #[test]
+    fn places_take_8_bytes_and_are_noted_while_there_is_room() {
+        assert_eq!(size_of::<Place>(), 8);
+        let mut places = Places::with_room(2);
+        let key = RequestKey { port: 7, id: 9 };
+        places.note(Place::new(3, Some(key)));
+        places.note(Place::NOWHERE);
+        places.note(Place::new(4, None));
+        let keys = Keys::Noted(places);
+        assert_eq!(
+            (keys.connection_of(0), keys.key_of(0)),
+            (Some(3), Some(key))
+        );
+        for k in [1, 2, usize::MAX] {
+            assert_eq!((keys.connection_of(k), keys.key_of(k)), (None, None));
+        }
+    }
+}

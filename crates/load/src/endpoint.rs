@@ -1,0 +1,37 @@
+//! Where a server listens.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Where a server listens, and on what kind of socket.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// A UDP port.
+    Udp(SocketAddr),
+    /// A TCP port.
+    Tcp(SocketAddr),
+    /// A Unix stream socket.
+    Unix(PathBuf),
+}
+
+impl Endpoint {
+    /// How memcached is told to listen there, for the texts of errors.
+    pub(crate) fn memcached_hint(&self) -> String {
+        match self {
+            Self::Udp(address) => format!(" (memcached: -U {})", address.port()),
+            Self::Tcp(address) => format!(" (memcached: -p {})", address.port()),
+            Self::Unix(path) => format!(" (memcached: -s {})", path.display()),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Udp(address) => write!(f, "{address} (UDP)"),
+            Self::Tcp(address) => write!(f, "{address} (TCP)"),
+            Self::Unix(path) => write!(f, "Unix socket {}", path.display()),
+        }
+    }
+}
