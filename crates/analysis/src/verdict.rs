@@ -466,6 +466,7 @@ fn reasons(summary: &RunSummary) -> Vec<Invalid> {
     if let Some(DispersionAt {
         window_ns,
         value: Some(idc),
+        ..
     }) = load.arrivals.foreign_bursts(load.duration_ns)
     {
         invalid.push(Invalid::Arrivals {

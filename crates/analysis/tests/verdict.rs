@@ -12,8 +12,8 @@ use taillab_analysis::{
     analyse, judge, match_events,
 };
 use taillab_model::summary::{
-    ArrivalsVerdict, Calibration, ClientCost, DispersionAt, LoadErrors, LoadSummary, Overhead,
-    RunSummary, SCHEMA_VERSION, Verdict,
+    ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, LoadErrors,
+    LoadSummary, Overhead, RunSummary, SCHEMA_VERSION, Verdict,
 };
 use taillab_model::{Monotonic, Nanos};
 
@@ -59,7 +59,7 @@ fn good(analysis: &Analysis) -> RunSummary {
         partial: false,
         load: LoadSummary {
             target_rate_per_s: 500.0,
-            target_utilization: 0.5,
+            target_utilization: Some(0.5),
             sent_rate_per_s: 500.0,
             duration_ns: Nanos::from_secs(40),
             requests: 20_000,
@@ -68,6 +68,7 @@ fn good(analysis: &Analysis) -> RunSummary {
             lateness: spread(100, 5_000),
             arrivals: ArrivalsVerdict {
                 process: "poisson".into(),
+                reference: ArrivalsReference::Process,
                 cv: 1.0,
                 ks_d: 0.004,
                 ks_critical: 0.01,
@@ -197,6 +198,7 @@ fn each_reason_against_a_run_is_found_alone() {
             s.load.arrivals.idc = vec![DispersionAt {
                 window_ns: Nanos::from_millis(10),
                 value: Some(9.0),
+                expected: Some(1.0),
             }]
         }),
         ("30 time-outs, 1 misses in 20000 requests", |s| {

@@ -8,7 +8,9 @@
 //! | [`engine`] | the open loop: every request at its scheduled time, never re-based |
 //! | [`mod@saturate`] | the closed loop that finds a server's peak |
 //! | [`mod@prefill`] | stores every key before a measurement |
+//! | [`mod@target`] | where a load goes, as a person writes it |
 //! | [`verdict`] | whether the arrivals sent were the process wanted |
+//! | [`serve`] | the built-in servers |
 //!
 //! Everything runs on the calling thread, which the caller has pinned and put into
 //! the right network namespace.
@@ -23,6 +25,8 @@ mod fake;
 pub mod prefill;
 pub mod protocol;
 pub mod saturate;
+pub mod serve;
+pub mod target;
 pub mod transport;
 pub mod verdict;
 
@@ -35,4 +39,5 @@ pub use error::LoadError;
 pub use prefill::{Prefilled, prefill};
 pub use protocol::memcached_udp::{Memcached, MemcachedWorkload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
+pub use target::Target;
 pub use verdict::arrivals_verdict;

@@ -14,7 +14,7 @@
 
 use std::fmt;
 
-use taillab_model::summary::{ArrivalsVerdict, DispersionAt};
+use taillab_model::summary::{ArrivalsReference, ArrivalsVerdict, DispersionAt};
 use taillab_model::{Monotonic, Nanos};
 use taillab_queueing::arrivals::ArrivalError;
 
@@ -50,6 +50,7 @@ pub fn arrivals_verdict(
     let ks = KolmogorovSmirnov::of_sorted(&gaps, rate_per_s)?;
     Ok(ArrivalsVerdict {
         process: "poisson".to_owned(),
+        reference: ArrivalsReference::Process,
         cv: coefficient_of_variation(&gaps),
         ks_d: ks.d,
         ks_critical: ks.critical,
@@ -57,9 +58,13 @@ pub fn arrivals_verdict(
         ad_critical: ANDERSON_DARLING_CRITICAL,
         idc: WINDOWS
             .iter()
-            .map(|&window| DispersionAt {
-                window_ns: window,
-                value: index_of_dispersion(&sent_ns, window),
+            .map(|&window| {
+                let value = index_of_dispersion(&sent_ns, window);
+                DispersionAt {
+                    window_ns: window,
+                    value,
+                    expected: value.map(|_| 1.0),
+                }
             })
             .collect(),
         passed: ks.passed(),

@@ -143,7 +143,7 @@ impl Page {
                     rate(load.target_rate_per_s),
                     rate(summary.calibration.peak_per_s * f64::from(summary.ideal.workers)),
                     figures::counted(u64::from(summary.ideal.workers), "worker", "workers"),
-                    percent(load.target_utilization, 1),
+                    figures::known_percent(load.target_utilization),
                     clean(&load.arrivals.process),
                 ),
             ),
