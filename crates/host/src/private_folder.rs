@@ -32,8 +32,9 @@ pub enum PrivateFolderError {
     },
 }
 
-/// A detached tmpfs: reached by a descriptor alone, so the kernel removes it with
-/// the last process that holds the descriptor, however that ends.
+/// A detached tmpfs, reached by a descriptor or as the working directory of a server started
+/// in it ([`crate::ServerSpec::folder`]): the kernel removes it with the last process that
+/// uses it, however that ends.
 #[derive(Debug)]
 pub struct PrivateFolder(OwnedFd);
 
@@ -57,8 +58,7 @@ impl PrivateFolder {
         Ok(Self(mount.map_err(|e| PrivateFolderError::Make(e.into()))?))
     }
 
-    /// Its path, for this process and for a server started with it
-    /// ([`crate::ServerSpec::files`]); nobody else can use it.
+    /// Its path for this process; other processes have no path to it.
     pub fn path(&self) -> PathBuf {
         Path::new("/proc/self/fd").join(self.0.as_raw_fd().to_string())
     }

@@ -8,7 +8,7 @@ mod version;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, getpid, getrlimit, kill_process, pidfd_open,
     set_parent_process_death_signal, setrlimit,
@@ -55,8 +54,8 @@ pub struct ServerSpec<'a> {
     /// The user to become; `None`: ours. A server that changes its user by itself
     /// would lose its death signal: let it be done here.
     pub user: Option<User>,
-    /// Files that only it needs, found under the same path as by us.
-    pub files: Option<&'a PrivateFolder>,
+    /// Its working directory, with files that only it needs; `None`: ours.
+    pub folder: Option<&'a PrivateFolder>,
     /// Descriptors that it may open at least, as far as we may grant them.
     pub open_files: u64,
 }
@@ -273,8 +272,7 @@ struct Placing {
     namespace: Option<OwnedFd>,
     affinity: rustix::thread::CpuSet,
     user: Option<User>,
-    /// Of [`ServerSpec::files`], which outlives the start: the server has the same number.
-    files: Option<RawFd>,
+    folder: Option<OwnedFd>,
     open_files: u64,
     /// Us: readable once we have ended.
     spawner: OwnedFd,
@@ -287,7 +285,7 @@ impl Placing {
             namespace: spec.namespace.map(|n| copy(n.as_fd())).transpose()?,
             affinity: spec.cpus.to_affinity(),
             user: spec.user.clone().filter(|user| !user.is_current()),
-            files: spec.files.map(|files| files.as_fd().as_raw_fd()),
+            folder: spec.folder.map(|folder| copy(folder.as_fd())).transpose()?,
             open_files: spec.open_files,
             spawner: pidfd_open(getpid(), PidfdFlags::empty())?,
         })
@@ -308,15 +306,12 @@ impl Placing {
             "bind to its CPUs",
             rustix::thread::sched_setaffinity(None, &self.affinity),
         )?;
+        if let Some(folder) = &self.folder {
+            step("enter its folder", rustix::process::fchdir(folder))?;
+        }
         raise_open_files(self.open_files);
         if let Some(user) = &self.user {
             step("change its user", user.assume())?;
-        }
-        if let Some(files) = self.files {
-            // SAFETY: the folder is borrowed for as long as the start takes, and a fork
-            // has every descriptor of its parent.
-            let files = unsafe { BorrowedFd::borrow_raw(files) };
-            step("keep its files", fcntl_setfd(files, FdFlags::empty()))?;
         }
         // After the change of user, which clears the death signal.
         let armed = set_parent_process_death_signal(Some(Signal::KILL));

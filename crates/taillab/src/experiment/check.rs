@@ -57,7 +57,9 @@ impl Experiment {
                 },
             ),
             (
-                server.workers.is_none_or(|n| (1..=MOST_WORKERS).contains(&n)),
+                server
+                    .workers
+                    .is_none_or(|n| (1..=MOST_WORKERS).contains(&n)),
                 format!("server.workers must lie in 1 to {MOST_WORKERS}"),
             ),
             (
@@ -101,9 +103,9 @@ impl Experiment {
             ServerKind::Nginx => Protocol::Http,
             ServerKind::Custom => protocol,
         };
-        let architecture = server.architecture.filter(|architecture| {
-            architecture.is_datagram() != (transport == Transport::Udp)
-        });
+        let architecture = server
+            .architecture
+            .filter(|architecture| architecture.is_datagram() != (transport == Transport::Udp));
         vec![
             (
                 protocol == expected,

@@ -46,58 +46,6 @@ pub struct Experiment {
 }
 
 /// The generator.
-    pub client: Client,
-    /// What is asked of the server, and how fast.
-    pub workload: Workload,
-    /// Where both run.
-    pub testbed: Testbed,
-    /// How t and the probe's cost are found.
-    pub calibration: Calibration,
-    /// The kernel probe.
-    pub probe: Probe,
-}
-
-/// The server under test.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Server {
-    /// `memcached`.
-    pub kind: ServerKind,
-    /// The program to start, a name on PATH or a path.
-    pub program: PathBuf,
-    /// Further arguments, after ours.
-    pub args: Vec<String>,
-    /// The user that it runs as.
-    pub user: String,
-    /// CPUs that it is pinned to, e.g. `0` or `0-2`.
-    pub cpus: String,
-    /// Worker threads.
-    pub threads: u32,
-    /// UDP port.
-    pub port: u16,
-    /// Receive buffer of its socket, so that a stall of some milliseconds drops no request;
-    /// 0 leaves the server's own.
-    pub receive_buffer_bytes: u32,
-}
-
-/// Servers that `taillab run` knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum ServerKind {
-    /// memcached over UDP.
-    Memcached,
-}
-
-impl ServerKind {
-    /// The name in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Memcached => "memcached",
-        }
-    }
-}
-
-/// The generator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Client {
@@ -331,6 +279,18 @@ fn choose(kind: Option<ServerKind>, asked: &toml::Table) -> Result<Choice, Failu
     };
     let architecture = name::<String>(asked, "server", "architecture")
         .and_then(|name| name.parse::<Architecture>().ok());
+    let said = |key| {
+        asked
+            .get("server")
+            .and_then(|server| server.get(key))
+            .is_some()
+    };
+    if kind == ServerKind::Custom && !said("protocol") {
+        return Err(usage(
+            "server.protocol is missing: say with --protocol what your server speaks: echo, \
+             memcached, http or redis",
+        ));
+    }
     let usual = Choice::of(kind, architecture);
     Ok(Choice {
         transport: name(asked, "server", "transport").unwrap_or(usual.transport),

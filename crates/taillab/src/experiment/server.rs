@@ -129,10 +129,10 @@ impl Server {
     /// What messages and results call it: `memcached`, or a custom server's program.
     pub fn name(&self) -> String {
         match self.kind {
-            ServerKind::Custom => self
-                .program
-                .file_name()
-                .map_or_else(|| "server".into(), |name| name.to_string_lossy().into_owned()),
+            ServerKind::Custom => self.program.file_name().map_or_else(
+                || "server".into(),
+                |name| name.to_string_lossy().into_owned(),
+            ),
             kind => kind.name().to_owned(),
         }
     }
@@ -144,9 +144,7 @@ impl Server {
             Transport::Udp => "UDP",
         };
         let with = match (self.kind, self.architecture) {
-            (ServerKind::NullRpc, Some(architecture))
-                if architecture != Architecture::NullRpc =>
-            {
+            (ServerKind::NullRpc, Some(architecture)) if architecture != Architecture::NullRpc => {
                 format!(" ({architecture})")
             }
             (ServerKind::Custom, _) => format!(" ({})", self.protocol.name()),

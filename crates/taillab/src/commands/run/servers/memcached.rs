@@ -20,7 +20,10 @@ pub fn args(experiment: &Experiment, address: SocketAddr) -> Vec<OsString> {
         ("-l", address.ip().to_string()),
         ("-m", megabytes(experiment).to_string()),
         // its own limit; beyond it a connection is not answered
-        ("-c", (u32::from(experiment.client.connections) + 64).to_string()),
+        (
+            "-c",
+            (u32::from(experiment.client.connections) + 64).to_string(),
+        ),
     ];
     args.into_iter()
         .flat_map(|(flag, value)| [OsString::from(flag), value.into()])

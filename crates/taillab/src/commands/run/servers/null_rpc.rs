@@ -9,7 +9,11 @@ use crate::experiment::{Experiment, Requests};
 pub fn args(experiment: &Experiment, address: SocketAddr) -> Vec<OsString> {
     let server = &experiment.server;
     let mut args = vec!["serve".to_owned()];
-    args.extend(server.architecture.map(|architecture| architecture.to_string()));
+    args.extend(
+        server
+            .architecture
+            .map(|architecture| architecture.to_string()),
+    );
     let mut set = |flag: &str, value: String| args.extend([flag.to_owned(), value]);
     set("--listen", address.to_string());
     if let Some(service) = &server.service {
