@@ -30,7 +30,7 @@ pub mod target;
 pub mod transport;
 pub mod verdict;
 
-pub use client::{Client, DatagramClient};
+pub use client::{Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
     Entry, Hooks, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record, StopReason, open_loop,
@@ -40,4 +40,4 @@ pub use prefill::{Prefilled, prefill};
 pub use protocol::memcached_udp::{Memcached, MemcachedWorkload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
 pub use target::Target;
-pub use verdict::arrivals_verdict;
+pub use verdict::{arrivals_verdict, schedule_verdict};

@@ -102,7 +102,7 @@ impl ServerProcess {
         let (reader, writer) = io::pipe().map_err(failed)?;
         // a descriptor of its own for the child: the standard streams have locks
         let complaints = writer.try_clone().map_err(failed)?;
-        let mut command = Command::new(path);
+        let mut command = Command::new(&path);
         command
             .args(&spec.args)
             .envs(spec.env.iter().map(|(name, value)| (name, value)))
@@ -134,9 +134,17 @@ impl ServerProcess {
             }),
             Err(error) => {
                 output.wait_end(LAST_WORDS);
-                Err(start_failed(match output.last_line() {
-                    Some(step) => format!("cannot {step}: {error}"),
-                    None => error.to_string(),
+                Err(start_failed(match (output.last_line(), &spec.user) {
+                    (Some(step), _) => format!("cannot {step}: {error}"),
+                    (None, Some(user)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                        format!(
+                            "the user {} may not execute {}: choose another (--server-user) or \
+                             another program",
+                            user.name,
+                            path.display()
+                        )
+                    }
+                    (None, _) => error.to_string(),
                 }))
             }
         }

@@ -13,7 +13,7 @@ use taillab_report::{Curve, Series};
 use super::calibrate::Calibrated;
 use super::measure::Recorded;
 use crate::exit::{Exit, Failure, OrExit};
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, ServerKind, Transport};
 
 /// Everything that the outputs need.
 pub struct RunResult {
@@ -107,9 +107,18 @@ fn match_recording(
     experiment: &Experiment,
     rate_per_s: f64,
 ) -> Matched {
-    let period = load.record.key_period() as f64 / rate_per_s;
-    let period = Nanos::try_from_secs_f64(period).unwrap_or(Nanos::MAX);
-    let options = MatchOptions::for_client(experiment.client.timeout, period);
+    let timeout = experiment.client.timeout;
+    let options = match experiment.server.transport {
+        Transport::Udp => {
+            let period = load.record.key_period() as f64 / rate_per_s;
+            let period = Nanos::try_from_secs_f64(period).unwrap_or(Nanos::MAX);
+            MatchOptions::for_client(timeout, period)
+        }
+        // The servers that we know answer what they have read before they read more.
+        Transport::Tcp => {
+            MatchOptions::for_streams(timeout, experiment.server.kind != ServerKind::Custom)
+        }
+    };
     match_events(events.into_events(), &options)
 }
 

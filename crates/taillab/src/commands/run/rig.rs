@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use taillab_host::socket_buffers::set_receive_buffers;
+use taillab_host::socket_buffers::{SocketBufferError, set_receive_buffers};
 use taillab_host::{
     CpuSet, Hazard, Interrupt, Journal, JournalFolder, Placement, Roots, ServerProcess, ServerSpec,
     Testbed, TestbedSpec, User, cpus, server,
 };
-use taillab_probe::{DeviceId, Probe, ProbeSpec};
+use taillab_probe::{DeviceId, Probe, ProbeSpec, ServerProcesses};
 
 use super::client::{self, LoadClient};
 use super::servers::{self, Launch, Question};
@@ -92,8 +92,15 @@ impl Rig {
                 ifindex: device.ifindex,
                 netns_inode: device.netns_inode,
             },
+            transport: match experiment.server.transport {
+                Transport::Tcp => taillab_probe::Transport::Tcp,
+                Transport::Udp => taillab_probe::Transport::Udp,
+            },
             server_port: experiment.server.port,
-            server_tgid: self.server.pid(),
+            server: match self.testbed.server_namespace() {
+                Some(_) => ServerProcesses::InNamespace,
+                None => ServerProcesses::These(self.server.processes()),
+            },
             server_cpus: self
                 .placement
                 .server
@@ -257,9 +264,22 @@ fn start_server(
         })
         .map_err(host)?;
     if let Some(bytes) = asked.receive_buffer_bytes.filter(|bytes| *bytes > 0) {
-        set_receive_buffers(roots, server.pid(), bytes).map_err(host)?;
+        set_all_receive_buffers(roots, &server.processes(), bytes)?;
     }
     Ok((server, testbed, address))
+}
+
+/// Gives the UDP sockets of a server, in whichever of its processes they are, their buffer.
+fn set_all_receive_buffers(roots: &Roots, processes: &[u32], bytes: u32) -> Result<(), Failure> {
+    let mut given = Err(SocketBufferError::NoSocket);
+    for pid in processes {
+        match set_receive_buffers(roots, *pid, bytes) {
+            Err(SocketBufferError::NoSocket) => {}
+            Err(error) => return Err(host(error)),
+            Ok(_) => given = Ok(()),
+        }
+    }
+    given.map_err(host)
 }
 
 /// The CPUs of both sides, as asked for.
