@@ -1,5 +1,6 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
+mod serve;
 mod sim;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use taillab_model::Nanos;
 use crate::commands::run::servers::words;
 use crate::experiment::{Override, Protocol, ServerKind, TestbedKind, Transport};
 
+pub use self::serve::ServeArgs;
 pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs, TimeUnit};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
@@ -30,8 +32,9 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    // The three take their help from their arguments: it is longer than a line.
+    // These take their help from their arguments: it is longer than a line.
     Run(Box<RunArgs>),
+    Serve(Box<ServeArgs>),
     Sim(Box<SimArgs>),
     Reproduce(ReproduceArgs),
     /// Print a shell completion script

@@ -2,5 +2,6 @@
 
 pub mod reproduce;
 pub mod run;
+pub mod serve;
 pub mod shell;
 pub mod sim;

@@ -23,7 +23,8 @@ pub fn endpoint(experiment: &Experiment, address: SocketAddr) -> Endpoint {
 /// # Errors
 /// A usage failure that says what it does not.
 pub fn check(experiment: &Experiment) -> Result<(), Failure> {
-    let _ = workload(experiment); Ok(())
+    let _ = workload(experiment);
+    Ok(())
 }
 
 /// Opens the connections in the calling thread's namespace.
