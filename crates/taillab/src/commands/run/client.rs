@@ -55,6 +55,7 @@ fn workload(experiment: &Experiment) -> Result<MemcachedWorkload, Failure> {
         key_bytes: key_bytes.into(),
         value_bytes: value_bytes as usize,
         get_share,
+        ..MemcachedWorkload::default()
     };
     workload.validate().or_exit(Exit::Usage)?;
     Ok(workload)
