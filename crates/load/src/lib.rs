@@ -11,6 +11,7 @@
 //! | [`fleet`] | several client threads together |
 //! | [`mod@target`] | where a load goes, as a person writes it |
 //! | [`verdict`] | whether the arrivals sent were the process wanted |
+//! | [`serve`] | the built-in servers |
 //!
 //! Everything but a [`fleet`] runs on the calling thread, which the caller has pinned and
 //! put into the right network namespace.
@@ -26,6 +27,7 @@ pub mod fleet;
 pub mod prefill;
 pub mod protocol;
 pub mod saturate;
+pub mod serve;
 pub mod target;
 pub mod transport;
 pub mod verdict;
@@ -33,12 +35,18 @@ pub mod verdict;
 pub use client::{AnyClient, AnyProtocol, Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
-    Entry, Hooks, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record, StopReason, open_loop,
+    Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record,
+    StopReason, open_loop,
 };
 pub use error::LoadError;
 pub use fleet::{ClosedFleet, Fleet, FleetProgress, FleetRun, OpenFleet};
 pub use prefill::{Prefilled, prefill};
-pub use protocol::memcached_udp::{Memcached, MemcachedWorkload};
+pub use protocol::echo::{EchoDatagrams, EchoStream, EchoWorkload};
+pub use protocol::http::{Http, HttpWorkload};
+pub use protocol::keys::KeyDistribution;
+pub use protocol::memcached::{MemcachedStream, MemcachedUdp, MemcachedWorkload};
+pub use protocol::memcached_udp::Memcached;
+pub use protocol::redis::{Redis, RedisWorkload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
 pub use target::Target;
-pub use verdict::arrivals_verdict;
+pub use verdict::{arrivals_verdict, schedule_verdict};
