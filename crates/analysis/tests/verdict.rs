@@ -12,8 +12,8 @@ use taillab_analysis::{
     analyse, judge, match_events,
 };
 use taillab_model::summary::{
-    ArrivalsVerdict, Calibration, ClientCost, DispersionAt, LoadErrors, LoadSummary, Overhead,
-    RunSummary, SCHEMA_VERSION, Verdict,
+    ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, LoadErrors,
+    LoadSummary, Overhead, RunSummary, SCHEMA_VERSION, Verdict,
 };
 use taillab_model::{Monotonic, Nanos};
 
@@ -59,7 +59,7 @@ fn good(analysis: &Analysis) -> RunSummary {
         partial: false,
         load: LoadSummary {
             target_rate_per_s: 500.0,
-            target_utilization: 0.5,
+            target_utilization: Some(0.5),
             sent_rate_per_s: 500.0,
             duration_ns: Nanos::from_secs(40),
             requests: 20_000,
@@ -68,6 +68,7 @@ fn good(analysis: &Analysis) -> RunSummary {
             lateness: spread(100, 5_000),
             arrivals: ArrivalsVerdict {
                 process: "poisson".into(),
+                reference: ArrivalsReference::Process,
                 cv: 1.0,
                 ks_d: 0.004,
                 ks_critical: 0.01,
@@ -181,7 +182,7 @@ fn a_good_run_is_valid() {
 #[test]
 fn each_reason_against_a_run_is_found_alone() {
     type Spoil = fn(&mut RunSummary);
-    let cases: [(&str, Spoil); 10] = [
+    let cases: [(&str, Spoil); 11] = [
         ("the probe lost 3 events", |s| s.matching.lost_events = 3),
         ("only 98.00 % of 10000 responses", |s| {
             (s.matching.responses, s.matching.matched) = (10_000, 9_800);
@@ -197,10 +198,14 @@ fn each_reason_against_a_run_is_found_alone() {
             s.load.arrivals.idc = vec![DispersionAt {
                 window_ns: Nanos::from_millis(10),
                 value: Some(9.0),
+                expected: Some(1.0),
             }]
         }),
         ("30 time-outs, 1 misses in 20000 requests", |s| {
             (s.load.errors.timeouts, s.load.errors.misses) = (30, 1);
+        }),
+        ("the client was busy 96.00 % of the time", |s| {
+            s.load.client.busy_share = 0.96
         }),
         ("100.00 % of the capacity", |s| s.ideal.utilization = 1.0),
         ("is not above the ideal one of", |s| {

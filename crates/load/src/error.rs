@@ -21,6 +21,16 @@ pub enum LoadError {
         /// Open files needed, with room for the rest of the process.
         needed: usize,
     },
+    /// There are not enough local ports for so many connections to one server.
+    #[error(
+        "no local port is left for {connections} connections to {server}: widen `sysctl net.ipv4.ip_local_port_range`, use fewer connections or wait a minute for old ones to time out"
+    )]
+    TooManyPorts {
+        /// Whom they were for.
+        server: Endpoint,
+        /// Connections asked for.
+        connections: usize,
+    },
     /// A socket to the server cannot be made.
     #[error("cannot open a socket to {server}: {source}; check the address and the route to it")]
     Socket {

@@ -8,7 +8,9 @@
 //! | [`engine`] | the open loop: every request at its scheduled time, never re-based |
 //! | [`mod@saturate`] | the closed loop that finds a server's peak |
 //! | [`mod@prefill`] | stores every key before a measurement |
+//! | [`mod@target`] | where a load goes, as a person writes it |
 //! | [`verdict`] | whether the arrivals sent were the process wanted |
+//! | [`serve`] | the built-in servers |
 //!
 //! Everything runs on the calling thread, which the caller has pinned and put into
 //! the right network namespace.
@@ -23,10 +25,12 @@ mod fake;
 pub mod prefill;
 pub mod protocol;
 pub mod saturate;
+pub mod serve;
+pub mod target;
 pub mod transport;
 pub mod verdict;
 
-pub use client::{Client, DatagramClient};
+pub use client::{Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
     Entry, Hooks, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record, StopReason, open_loop,
@@ -40,4 +44,5 @@ pub use protocol::memcached::{MemcachedStream, MemcachedUdp, MemcachedWorkload};
 pub use protocol::memcached_udp::Memcached;
 pub use protocol::redis::{Redis, RedisWorkload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
-pub use verdict::arrivals_verdict;
+pub use target::Target;
+pub use verdict::{arrivals_verdict, schedule_verdict};

@@ -12,13 +12,17 @@
 //! distortion is and at which gap, and the index of dispersion whether bursts of a
 //! millisecond and longer, which make queues, are those of the process.
 
+mod schedule;
+
 use std::fmt;
 
-use taillab_model::summary::{ArrivalsVerdict, DispersionAt};
+use taillab_model::summary::{ArrivalsReference, ArrivalsVerdict, DispersionAt};
 use taillab_model::{Monotonic, Nanos};
 use taillab_queueing::arrivals::ArrivalError;
 
 use crate::LoadError;
+
+pub use self::schedule::schedule_verdict;
 
 /// A² that 5 % of samples from the true distribution exceed, when it is fully
 /// specified (Stephens 1974, JASA 69, table 1, case 0; n ≥ 5).
@@ -50,6 +54,7 @@ pub fn arrivals_verdict(
     let ks = KolmogorovSmirnov::of_sorted(&gaps, rate_per_s)?;
     Ok(ArrivalsVerdict {
         process: "poisson".to_owned(),
+        reference: ArrivalsReference::Process,
         cv: coefficient_of_variation(&gaps),
         ks_d: ks.d,
         ks_critical: ks.critical,
@@ -57,9 +62,13 @@ pub fn arrivals_verdict(
         ad_critical: ANDERSON_DARLING_CRITICAL,
         idc: WINDOWS
             .iter()
-            .map(|&window| DispersionAt {
-                window_ns: window,
-                value: index_of_dispersion(&sent_ns, window),
+            .map(|&window| {
+                let value = index_of_dispersion(&sent_ns, window);
+                DispersionAt {
+                    window_ns: window,
+                    value,
+                    expected: value.map(|_| 1.0),
+                }
             })
             .collect(),
         passed: ks.passed(),

@@ -4,6 +4,7 @@
 
 mod distribution;
 mod event;
+pub mod load_result;
 mod recording;
 mod request;
 pub mod summary;
@@ -17,5 +18,5 @@ pub use recording::{
     Chunk, CpuStream, Events, LostEvents, PackedEvent, Recording, RecordingError,
     VERSION as RECORDING_VERSION,
 };
-pub use request::{ClientTimes, Operation, Request, Stage, Stamps};
+pub use request::{ClientTimes, Operation, Request, Stage, Stamps, WireTimes};
 pub use time::{Monotonic, Nanos, ParseNanosError};

@@ -98,6 +98,16 @@ pub struct ClientTimes {
     pub received: Option<Monotonic>,
 }
 
+/// What the kernel of the client's host knows of one request (SO_TIMESTAMPING), on the
+/// clock of [`ClientTimes`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireTimes {
+    /// When the request's last byte was given to the driver; `None` if that was not stamped.
+    pub sent: Option<Monotonic>,
+    /// When the response's packet came in; `None` if that was not stamped.
+    pub received: Option<Monotonic>,
+}
+
 /// What the request asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {

@@ -16,6 +16,22 @@ pub const MIN_MATCHED_SHARE: f64 = 0.999;
 /// At least this share of the responses should have all six stamps.
 pub const MIN_COMPLETE_SHARE: f64 = 0.995;
 
+/// More requests than this share that went wrong spoil the far percentiles.
+pub const MAX_ERROR_SHARE: f64 = 1e-4;
+
+/// A client busier than this is the bottleneck: what it measures is itself.
+pub const MAX_CLIENT_BUSY_SHARE: f64 = 0.95;
+
+/// At least this share of the rate that the schedule planned must have been sent.
+pub const MIN_SENT_SHARE: f64 = 0.99;
+
+/// Lateness at a percentile above this share of the response time there: the generator
+/// had as large a part in it as the server.
+pub const MAX_LATENESS_SHARE: f64 = 0.5;
+
+/// Lateness at a percentile above this share of the response time there is worth knowing.
+pub const NOTABLE_LATENESS_SHARE: f64 = 0.1;
+
 /// What `taillab run` found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunSummary {
@@ -68,8 +84,8 @@ pub enum NotYet {}
 pub struct LoadSummary {
     /// Rate of the schedule, requests per second.
     pub target_rate_per_s: f64,
-    /// Target rate × t ÷ workers.
-    pub target_utilization: f64,
+    /// Target rate × t ÷ workers, where the capacity is known.
+    pub target_utilization: Option<f64>,
     /// Requests sent per second of the measurement.
     pub sent_rate_per_s: f64,
     /// Length of the measurement.
@@ -95,6 +111,8 @@ pub struct LoadSummary {
 pub struct ArrivalsVerdict {
     /// The process wanted: `poisson`.
     pub process: String,
+    /// What the sends are held against.
+    pub reference: ArrivalsReference,
     /// Coefficient of variation of the gaps (Poisson: 1).
     pub cv: f64,
     /// Kolmogorov–Smirnov distance of the gaps sent from the wanted distribution.
@@ -111,6 +129,18 @@ pub struct ArrivalsVerdict {
     pub passed: bool,
 }
 
+/// What the sends of a run are held against.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArrivalsReference {
+    /// The process itself, whose distribution of gaps is known: Poisson.
+    #[default]
+    Process,
+    /// The sends that the schedule planned, for every other process: the distances are
+    /// those of two samples, and single gaps are not judged.
+    Schedule,
+}
+
 /// Variance over mean of the number of sends in windows of one length.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DispersionAt {
@@ -118,6 +148,8 @@ pub struct DispersionAt {
     pub window_ns: Nanos,
     /// Variance ÷ mean; `None` with fewer than ten windows.
     pub value: Option<f64>,
+    /// What it should be: 1 for Poisson, else that of the schedule; `None` as `value`.
+    pub expected: Option<f64>,
 }
 
 impl ArrivalsVerdict {
@@ -134,8 +166,11 @@ impl ArrivalsVerdict {
     /// process wanted, if there is one.
     pub fn foreign_bursts(&self, length: Nanos) -> Option<DispersionAt> {
         let foreign = |at: &&DispersionAt| {
-            at.window_ns <= Self::MAX_JUDGED_WINDOW
-                && at.is_poisson(length, Self::MAX_DISPERSION_ERROR) == Some(false)
+            let as_wanted = match self.reference {
+                ArrivalsReference::Process => at.is_poisson(length, Self::MAX_DISPERSION_ERROR),
+                ArrivalsReference::Schedule => at.is_as_planned(Self::MAX_DISPERSION_ERROR),
+            };
+            at.window_ns <= Self::MAX_JUDGED_WINDOW && as_wanted == Some(false)
         };
         self.idc.iter().find(foreign).copied()
     }
@@ -153,6 +188,15 @@ impl DispersionAt {
         let standard_error = (2.0 / (windows - 1) as f64).sqrt();
         let value = self.value?;
         Some((value - 1.0).abs() <= tolerance + 3.0 * standard_error)
+    }
+
+    /// Whether this is the index of the schedule, give or take `tolerance` (as a share of
+    /// it, where it is above 1); `None` where there is no value.
+    ///
+    /// Chance has no part in it: both are of the same requests.
+    pub fn is_as_planned(&self, tolerance: f64) -> Option<bool> {
+        let (value, expected) = (self.value?, self.expected?);
+        Some((value - expected).abs() <= tolerance * expected.max(1.0))
     }
 }
 
@@ -186,6 +230,41 @@ pub struct LoadErrors {
     pub connections_reset: u64,
     /// Connections that the server closed, in or between responses.
     pub connections_closed: u64,
+}
+
+impl LoadErrors {
+    /// Each kind with its count and its name, in the order of weight.
+    pub const fn kinds(&self) -> [(u64, &'static str); 9] {
+        [
+            (self.timeouts, "time-outs"),
+            (self.send_errors, "refused sends"),
+            (self.server_errors, "error responses"),
+            (self.unexpected_responses, "unexpected responses"),
+            (self.malformed_responses, "malformed responses"),
+            (self.misses, "misses"),
+            (
+                self.lost_with_connection,
+                "requests lost with their connection",
+            ),
+            (self.connections_reset, "connections reset"),
+            (self.connections_closed, "connections closed"),
+        ]
+    }
+
+    /// All kinds together.
+    pub fn total(&self) -> u64 {
+        self.kinds().iter().map(|(count, _)| count).sum()
+    }
+
+    /// Requests without a good answer. A miss is an answer, and a connection that ended
+    /// between two requests took none with it.
+    pub const fn failed_requests(&self) -> u64 {
+        self.timeouts
+            + self.send_errors
+            + self.server_errors
+            + self.malformed_responses
+            + self.lost_with_connection
+    }
 }
 
 /// How the service time was found.
@@ -331,7 +410,12 @@ mod tests {
     fn dispersion_is_judged_by_tolerance_and_chance() {
         let passes = |value, length| {
             let window_ns = Nanos::from_millis(10);
-            DispersionAt { window_ns, value }.is_poisson(length, 0.05)
+            let at = DispersionAt {
+                window_ns,
+                value,
+                expected: Some(1.0),
+            };
+            at.is_poisson(length, 0.05)
         };
         let (short, long) = (Nanos::from_secs(1), Nanos::from_secs(1000));
         // 100 windows: 0.05 + 3 · 0.142; 100,000 windows: 0.05 + 3 · 0.0045

@@ -1,5 +1,7 @@
 //! Arrival processes: the one source of schedules for the generator and the simulator.
 
+pub mod profile;
+
 use std::fmt;
 use std::str::FromStr;
 

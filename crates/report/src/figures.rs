@@ -45,6 +45,11 @@ pub(crate) fn percent(share: f64, decimals: usize) -> String {
     format!("{} %", grouped(share * 100.0, decimals))
 }
 
+/// A share that may not be known, as a percentage: `75.0 %` or `–`.
+pub(crate) fn known_percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "–".to_owned(), |share| percent(share, 1))
+}
+
 /// `part` of `whole` as a percentage that never rounds up to 100 % or down to 0 %,
 /// because one lost request in a million must show; `–` of nothing.
 pub(crate) fn percent_of(part: u64, whole: u64) -> String {

@@ -3,7 +3,7 @@
 use taillab_model::summary::RunSummary;
 
 use super::markup::{Esc, Markup, put};
-use crate::figures::{self, micros, percent, rate};
+use crate::figures::{self, micros, rate};
 use crate::latency::{self, Cell};
 use crate::{EXPLANATION, Series};
 
@@ -50,7 +50,10 @@ pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
                 load.arrivals.process
             ),
         ),
-        ("Utilisation", percent(load.target_utilization, 1)),
+        (
+            "Utilisation",
+            figures::known_percent(load.target_utilization),
+        ),
         (
             "Service time t",
             format!(

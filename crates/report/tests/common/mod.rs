@@ -6,8 +6,9 @@
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::summary::{
-    ArrivalsVerdict, Calibration, ClientCost, DispersionAt, Hook, Ideal, LoadErrors, LoadSummary,
-    Matching, Measured, Overhead, RunSummary, SCHEMA_VERSION, Stages, StagesAt, Verdict,
+    ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, Hook, Ideal,
+    LoadErrors, LoadSummary, Matching, Measured, Overhead, RunSummary, SCHEMA_VERSION, Stages,
+    StagesAt, Verdict,
 };
 use taillab_model::{ClientTimes, Distribution, Monotonic, Nanos, Operation, Stamps};
 use taillab_report::requests::RequestRow;
@@ -162,7 +163,7 @@ pub(crate) fn sample(length: Nanos) -> Sample {
         partial: false,
         load: LoadSummary {
             target_rate_per_s: target,
-            target_utilization: 0.75,
+            target_utilization: Some(0.75),
             sent_rate_per_s: rows.len() as f64 / length.as_secs_f64(),
             duration_ns: length,
             requests: rows.len() as u64,
@@ -170,6 +171,7 @@ pub(crate) fn sample(length: Nanos) -> Sample {
             service_time: correlated(&service),
             lateness: Distribution::from_sorted(&lateness),
             arrivals: ArrivalsVerdict {
+                reference: ArrivalsReference::Process,
                 process: "poisson".to_owned(),
                 cv: 1.0012,
                 ks_d: 0.00113,
@@ -180,14 +182,17 @@ pub(crate) fn sample(length: Nanos) -> Sample {
                     DispersionAt {
                         window_ns: Nanos::from_millis(1),
                         value: Some(1.002),
+                        expected: Some(1.0),
                     },
                     DispersionAt {
                         window_ns: Nanos::from_millis(100),
                         value: Some(0.987),
+                        expected: Some(1.0),
                     },
                     DispersionAt {
                         window_ns: Nanos::from_secs(10),
                         value: None,
+                        expected: None,
                     },
                 ],
                 passed: true,

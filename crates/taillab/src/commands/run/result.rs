@@ -150,8 +150,9 @@ fn load_summary(
     let requests = entries().count() as u64;
     let summary = LoadSummary {
         target_rate_per_s: rate_per_s,
-        target_utilization: rate_per_s * calibrated.service_time.as_secs_f64()
-            / f64::from(workers.get()),
+        target_utilization: Some(
+            rate_per_s * calibrated.service_time.as_secs_f64() / f64::from(workers.get()),
+        ),
         sent_rate_per_s: requests as f64 / duration.as_secs_f64().max(1e-9),
         duration_ns: duration,
         requests,

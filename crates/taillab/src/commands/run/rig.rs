@@ -12,7 +12,7 @@ use taillab_host::{
     Testbed, TestbedSpec, User, cpus, server,
 };
 use taillab_load::{DatagramClient, Endpoint, LoadError, Memcached, MemcachedWorkload};
-use taillab_probe::{DeviceId, Probe, ProbeSpec};
+use taillab_probe::{DeviceId, Probe, ProbeSpec, ServerProcesses, Transport};
 
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::{Experiment, TestbedKind};
@@ -95,8 +95,9 @@ impl Rig {
                 ifindex: device.ifindex,
                 netns_inode: device.netns_inode,
             },
+            transport: Transport::Udp,
             server_port: experiment.server.port,
-            server_tgid: self.server.pid(),
+            server: ServerProcesses::These(vec![self.server.pid()]),
             server_cpus: self
                 .placement
                 .server
@@ -263,8 +264,9 @@ fn workload(experiment: &Experiment) -> Result<MemcachedWorkload, Failure> {
         key_bytes: experiment.workload.key_bytes.into(),
         value_bytes: experiment.workload.value_bytes as usize,
         get_share: experiment.workload.get_share,
+        ..MemcachedWorkload::default()
     };
-    workload.validate().or_exit(Exit::Usage)?;
+    workload.validate_datagrams().or_exit(Exit::Usage)?;
     Ok(workload)
 }
 

@@ -1,0 +1,464 @@
+//! Where a load goes, as a person writes it: `memcached+udp://127.0.0.1:11211`.
+//!
+//! Pure: nothing is resolved and nothing is opened here.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The longest path that fits a Unix socket's address (`sun_path`, one byte ends it).
+pub const MAX_UNIX_PATH_BYTES: usize = 107;
+
+/// A server: what it speaks, how it is reached and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// What it speaks.
+    pub protocol: Application,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// A protocol of requests and answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Application {
+    /// Raw bytes back: the null RPC.
+    Echo,
+    /// memcached, in one of its dialects.
+    Memcached(Dialect),
+    /// HTTP/1.1.
+    Http {
+        /// The path with its query, beginning with `/`.
+        path: String,
+    },
+    /// Redis (RESP).
+    Redis,
+}
+
+/// How memcached is spoken to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// `get`, `set`.
+    #[default]
+    Ascii,
+    /// The binary protocol.
+    Binary,
+    /// `mg`, `ms`.
+    Meta,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A UDP port.
+    Udp(HostPort),
+    /// A TCP port.
+    Tcp(HostPort),
+    /// A stream socket in the file system.
+    Unix(PathBuf),
+}
+
+/// A host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    /// Name or address.
+    pub host: Host,
+    /// From 1.
+    pub port: u16,
+}
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// An address.
+    Address(IpAddr),
+    /// A name that is still to be resolved.
+    Name(String),
+}
+
+/// The transport that a scheme names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    Udp,
+    Tcp,
+    Unix,
+}
+
+/// Why a text is no target. Each says what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// It has no scheme.
+    #[error("`{0}` does not say what the server speaks: write e.g. memcached+udp://{0} or http://{0}/ ({schemes})", schemes = Target::SCHEMES)]
+    NoScheme(String),
+    /// The scheme is unknown.
+    #[error("`{0}` is not a scheme; known are {schemes}", schemes = Target::SCHEMES)]
+    UnknownScheme(String),
+    /// This protocol does not run over that transport.
+    #[error("{protocol} does not run over {transport}; use {instead}")]
+    Transport {
+        /// The protocol.
+        protocol: &'static str,
+        /// The transport asked for.
+        transport: &'static str,
+        /// Those that there are.
+        instead: &'static str,
+    },
+    /// Something between the scheme and the host, or after the port, that has no meaning.
+    #[error("`{0}` has no meaning here; write scheme://host:port{path}", path = .1)]
+    Superfluous(String, &'static str),
+    /// No host.
+    #[error("`{0}` lacks its host; write e.g. 127.0.0.1:{1}")]
+    NoHost(String, u16),
+    /// The port is none.
+    #[error("`{0}` is not a port; it must be a number from 1 to 65535")]
+    Port(String),
+    /// The host can be neither a name nor an address.
+    #[error(
+        "`{0}` is neither a host's name nor an address; an IPv6 address needs brackets, e.g. [::1]:11211"
+    )]
+    Host(String),
+    /// The path of a Unix socket is missing or unusable.
+    #[error(
+        "`{0}` is not a path of a Unix socket: write e.g. {1}:/run/server.sock, at most {MAX_UNIX_PATH_BYTES} bytes"
+    )]
+    UnixPath(String, String),
+    /// Bytes that a request line cannot have.
+    #[error(
+        "`{0}` is not a path of a request: it must begin with `/` and have neither spaces nor control characters (write %20)"
+    )]
+    HttpPath(String),
+}
+
+impl Target {
+    /// The schemes, for help and for error messages.
+    pub const SCHEMES: &str = "echo+tcp, echo+udp, echo+unix, memcached+tcp, memcached+udp, \
+        memcached+unix, memcached-binary+tcp, memcached-meta+tcp, http, http+unix, redis, redis+unix";
+
+    /// The same server spoken to in another dialect of memcached.
+    ///
+    /// # Errors
+    /// [`TargetError::Transport`] when the dialect does not run over its transport, or the
+    /// server is no memcached.
+    pub fn with_dialect(mut self, dialect: Dialect) -> Result<Self, TargetError> {
+        let transport = self.place.transport();
+        let scheme = Scheme {
+            name: match self.protocol {
+                Application::Memcached(_) => Name::Memcached(dialect),
+                _ => {
+                    return Err(TargetError::Transport {
+                        protocol: "a dialect of memcached",
+                        transport: "this protocol",
+                        instead: "it with memcached+tcp, memcached+udp or memcached+unix",
+                    });
+                }
+            },
+            transport,
+        };
+        scheme.check()?;
+        self.protocol = Application::Memcached(dialect);
+        Ok(self)
+    }
+}
+
+/// The first part of a scheme.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    Echo,
+    Memcached(Dialect),
+    Http,
+    Redis,
+}
+
+/// What stands before the colon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Scheme {
+    name: Name,
+    transport: Transport,
+}
+
+impl Name {
+    /// The port that a server of this kind usually has. The echo's is RFC 862's.
+    fn default_port(self) -> u16 {
+        match self {
+            Self::Echo => 7,
+            Self::Memcached(_) => 11211,
+            Self::Http => 80,
+            Self::Redis => 6379,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Memcached(Dialect::Ascii) => "memcached",
+            Self::Memcached(Dialect::Binary) => "memcached-binary",
+            Self::Memcached(Dialect::Meta) => "memcached-meta",
+            Self::Http => "http",
+            Self::Redis => "redis",
+        }
+    }
+
+    /// Whether requests of it can be datagrams.
+    fn over_udp(self) -> bool {
+        matches!(self, Self::Echo | Self::Memcached(Dialect::Ascii))
+    }
+}
+
+impl Transport {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+            Self::Unix => "unix",
+        }
+    }
+}
+
+impl Scheme {
+    fn read(text: &str) -> Result<Self, TargetError> {
+        let unknown = || TargetError::UnknownScheme(text.to_owned());
+        let lower = text.to_ascii_lowercase();
+        let (name, transport) = match lower.split_once('+') {
+            Some((name, transport)) => (name, transport),
+            None => (lower.as_str(), "tcp"),
+        };
+        let name = match name {
+            "echo" => Name::Echo,
+            "memcached" | "memcached-ascii" => Name::Memcached(Dialect::Ascii),
+            "memcached-binary" => Name::Memcached(Dialect::Binary),
+            "memcached-meta" => Name::Memcached(Dialect::Meta),
+            "http" => Name::Http,
+            "redis" => Name::Redis,
+            _ => return Err(unknown()),
+        };
+        let transport = match transport {
+            "udp" => Transport::Udp,
+            "tcp" => Transport::Tcp,
+            "unix" => Transport::Unix,
+            _ => return Err(unknown()),
+        };
+        let scheme = Self { name, transport };
+        scheme.check()?;
+        Ok(scheme)
+    }
+
+    fn check(self) -> Result<(), TargetError> {
+        if self.transport == Transport::Udp && !self.name.over_udp() {
+            return Err(TargetError::Transport {
+                protocol: self.name.text(),
+                transport: "UDP",
+                instead: "+tcp or +unix",
+            });
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let text = text.trim();
+        let (scheme, rest) = text
+            .split_once(':')
+            // `localhost:11211` has a colon and no scheme
+            .filter(|(scheme, rest)| {
+                rest.starts_with('/') || (scheme.contains('+') && !rest.is_empty())
+            })
+            .ok_or_else(|| TargetError::NoScheme(text.to_owned()))?;
+        let scheme = Scheme::read(scheme)?;
+        match scheme.transport {
+            Transport::Unix => unix(scheme, rest),
+            Transport::Tcp | Transport::Udp => network(scheme, rest),
+        }
+    }
+}
+
+/// `/run/server.sock`, `///run/server.sock`; for HTTP also `:/path` behind it.
+fn unix(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
+    let bad =
+        |path: &str| TargetError::UnixPath(path.to_owned(), format!("{}+unix", scheme.name.text()));
+    // an empty authority may stand before the path: any number of slashes is one
+    let inner = rest.trim_start_matches('/');
+    let path = &rest[(rest.len() - inner.len()).saturating_sub(1)..];
+    let (path, http) = match (scheme.name, path.split_once(':')) {
+        (Name::Http, Some((path, http))) => (path, http),
+        _ => (path, "/"),
+    };
+    let fits = path.len() <= MAX_UNIX_PATH_BYTES && path.len() > 1;
+    if !path.starts_with('/') || !fits || path.contains('\0') || path.ends_with('/') {
+        return Err(bad(path));
+    }
+    Ok(Target {
+        protocol: application(scheme.name, http)?,
+        place: Place::Unix(PathBuf::from(path)),
+    })
+}
+
+/// `//host:port`, for HTTP with a path behind it.
+fn network(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
+    let is_http = scheme.name == Name::Http;
+    let wanted = if is_http { "/path" } else { "" };
+    let rest = rest
+        .strip_prefix("//")
+        .ok_or_else(|| TargetError::NoHost(rest.to_owned(), scheme.name.default_port()))?;
+    let (authority, path) = match rest.find(['/', '?']) {
+        Some(at) => rest.split_at(at),
+        None => (rest, ""),
+    };
+    if let Some((user, _)) = authority.split_once('@') {
+        return Err(TargetError::Superfluous(format!("{user}@"), wanted));
+    }
+    if !is_http && !path.is_empty() && path != "/" {
+        return Err(TargetError::Superfluous(path.to_owned(), wanted));
+    }
+    let at = host_port(authority, scheme.name.default_port())?;
+    Ok(Target {
+        protocol: application(scheme.name, path)?,
+        place: match scheme.transport {
+            Transport::Udp => Place::Udp(at),
+            Transport::Tcp | Transport::Unix => Place::Tcp(at),
+        },
+    })
+}
+
+fn application(name: Name, path: &str) -> Result<Application, TargetError> {
+    Ok(match name {
+        Name::Echo => Application::Echo,
+        Name::Memcached(dialect) => Application::Memcached(dialect),
+        Name::Redis => Application::Redis,
+        Name::Http => Application::Http {
+            path: http_path(path)?,
+        },
+    })
+}
+
+/// The path as it goes into the request line; a fragment stays at home.
+fn http_path(path: &str) -> Result<String, TargetError> {
+    let path = path.split('#').next().unwrap_or_default();
+    let path = match path.chars().next() {
+        None => "/".to_owned(),
+        Some('?') => format!("/{path}"),
+        _ => path.to_owned(),
+    };
+    if path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic()) {
+        Ok(path)
+    } else {
+        Err(TargetError::HttpPath(path))
+    }
+}
+
+fn host_port(text: &str, default_port: u16) -> Result<HostPort, TargetError> {
+    let bad_host = || TargetError::Host(text.to_owned());
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (address, after) = rest.split_once(']').ok_or_else(bad_host)?;
+        let address: Ipv6Addr = address.parse().map_err(|_| bad_host())?;
+        let port = match after {
+            "" => None,
+            _ => Some(after.strip_prefix(':').ok_or_else(bad_host)?),
+        };
+        (Host::Address(IpAddr::V6(address)), port)
+    } else {
+        let (host, port) = match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        };
+        if port.is_some_and(|port| port.contains(':')) {
+            return Err(bad_host());
+        }
+        if host.is_empty() {
+            return Err(TargetError::NoHost(text.to_owned(), default_port));
+        }
+        let host = match host.parse::<IpAddr>() {
+            Ok(address) => Host::Address(address),
+            Err(_) if is_name(host) => Host::Name(host.to_owned()),
+            Err(_) => return Err(bad_host()),
+        };
+        (host, port)
+    };
+    let port = match port {
+        None => default_port,
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|port| *port > 0 && text.bytes().all(|b| b.is_ascii_digit()))
+            .ok_or_else(|| TargetError::Port(text.to_owned()))?,
+    };
+    Ok(HostPort { host, port })
+}
+
+/// What a resolver may be asked. A name whose last label is a number would be a mistyped
+/// address (WHATWG URL, "ends in a number").
+fn is_name(text: &str) -> bool {
+    let labels = text.strip_suffix('.').unwrap_or(text);
+    let good = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    let last = labels.rsplit('.').next().unwrap_or_default();
+    labels.len() <= 253 && labels.split('.').all(good) && !last.bytes().all(|b| b.is_ascii_digit())
+}
+
+impl Place {
+    fn transport(&self) -> Transport {
+        match self {
+            Self::Udp(_) => Transport::Udp,
+            Self::Tcp(_) => Transport::Tcp,
+            Self::Unix(_) => Transport::Unix,
+        }
+    }
+}
+
+impl Application {
+    fn name(&self) -> Name {
+        match self {
+            Self::Echo => Name::Echo,
+            Self::Memcached(dialect) => Name::Memcached(*dialect),
+            Self::Http { .. } => Name::Http,
+            Self::Redis => Name::Redis,
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(IpAddr::V6(address)) => write!(f, "[{address}]"),
+            Self::Address(address) => write!(f, "{address}"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+impl fmt::Display for Target {
+    /// The text that reads back as this target, its port always said.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.protocol.name().text();
+        f.write_str(name)?;
+        if !matches!(self.protocol, Application::Http { .. } | Application::Redis)
+            || matches!(self.place, Place::Unix(_))
+        {
+            write!(f, "+{}", self.place.transport().text())?;
+        }
+        match &self.place {
+            Place::Udp(at) | Place::Tcp(at) => write!(f, "://{at}")?,
+            Place::Unix(path) => write!(f, ":{}", path.display())?,
+        }
+        match (&self.protocol, &self.place) {
+            (Application::Http { path }, Place::Unix(_)) => write!(f, ":{path}"),
+            (Application::Http { path }, _) => f.write_str(path),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,330 @@
+//! The result of `taillab load` as `--json` carries it.
+//!
+//! One measurement by a schedule is a [`LoadResult`], a sweep or a search a
+//! [`LoadSweepResult`], and a measurement without a schedule a [`ClosedLoopResult`];
+//! [`Mode`] tells them apart. Times are integer nanoseconds and their names end in `_ns`.
+//! The JSON Schema of all is `schemas/load.schema.json`; [`SCHEMA_VERSION`] changes with it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::summary::{ClientCost, LoadErrors, LoadSummary, Verdict};
+use crate::{Distribution, Nanos, ParseNanosError};
+
+/// Version of the shapes of this module.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The command that writes these results.
+pub const COMMAND: &str = "load";
+
+/// What `taillab load` found at one load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadResult {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// [`COMMAND`].
+    pub command: String,
+    /// What was loaded, and how.
+    #[serde(flatten)]
+    pub setup: Setup,
+    /// How requests were sent.
+    pub mode: Mode,
+    /// Start of the measurement, seconds since 1970 (UTC).
+    pub started_unix_s: u64,
+    /// The measurement ended before its time (Ctrl-C, or the server died).
+    pub partial: bool,
+    /// The server's peak, where the load was given as a share of it.
+    pub capacity: Option<Capacity>,
+    /// The load as wanted and as the client saw it.
+    #[serde(flatten)]
+    pub load: LoadSummary,
+    /// The same by the stamps of the kernel, where there are any.
+    pub wire: Option<Wire>,
+    /// The client's own floor.
+    pub floor: Option<Floor>,
+    /// Why there is no floor; there whenever `floor` is not.
+    pub floor_absent_because: Option<String>,
+    /// Whether the result can be believed.
+    pub verdict: Verdict,
+}
+
+/// What `taillab load` found at several loads: a sweep, or the search for the highest rate
+/// that holds an objective.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadSweepResult {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// [`COMMAND`].
+    pub command: String,
+    /// What was loaded, and how.
+    #[serde(flatten)]
+    pub setup: Setup,
+    /// How requests were sent.
+    pub mode: Mode,
+    /// Start of the first measurement, seconds since 1970 (UTC).
+    pub started_unix_s: u64,
+    /// Some of the measurements wanted are missing or short.
+    pub partial: bool,
+    /// The server's peak, where the load was given as a share of it.
+    pub capacity: Option<Capacity>,
+    /// One for each load, in the order in which they were measured.
+    pub steps: Vec<LoadStep>,
+    /// What the search found; `None` for a sweep.
+    pub found: Option<Found>,
+    /// The client's own floor.
+    pub floor: Option<Floor>,
+    /// Why there is no floor; there whenever `floor` is not.
+    pub floor_absent_because: Option<String>,
+    /// Whether the result as a whole can be believed.
+    pub verdict: Verdict,
+}
+
+/// What `taillab load` found without a schedule: the next request is sent when an answer is
+/// there. Says what the server can do, not what a user waits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClosedLoopResult {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// [`COMMAND`].
+    pub command: String,
+    /// What was loaded, and how.
+    #[serde(flatten)]
+    pub setup: Setup,
+    /// [`Mode::ClosedLoop`] or [`Mode::PingPong`].
+    pub mode: Mode,
+    /// Start of the measurement, seconds since 1970 (UTC).
+    pub started_unix_s: u64,
+    /// The measurement ended before its time (Ctrl-C, or the server died).
+    pub partial: bool,
+    /// Requests kept in flight, all connections together.
+    pub outstanding: u32,
+    /// Requests sent in the measurement.
+    pub requests: u64,
+    /// Length of the measurement.
+    pub duration_ns: Nanos,
+    /// Answers per second.
+    pub answered_rate_per_s: f64,
+    /// From the send to the response.
+    pub service_time: Distribution,
+    /// The client's own cost.
+    pub client: ClientCost,
+    /// What went wrong, by kind.
+    pub errors: LoadErrors,
+    /// Whether the result can be believed.
+    pub verdict: Verdict,
+}
+
+/// How requests were sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// By a schedule, whatever the answers: [`LoadResult`].
+    #[default]
+    OpenLoop,
+    /// By schedules of several rates: [`LoadSweepResult`].
+    Sweep,
+    /// By schedules that look for the highest rate that holds an objective.
+    Search,
+    /// So many in flight as the client is told, for the server's peak: [`ClosedLoopResult`].
+    ClosedLoop,
+    /// One in flight on each connection.
+    PingPong,
+}
+
+/// What was loaded, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setup {
+    /// The target as it was given: `memcached+udp://127.0.0.1:11211`.
+    pub target: String,
+    /// What was spoken: `memcached-ascii`, `http`, `redis`, `echo` …
+    pub protocol: String,
+    /// What carried it: `udp`, `tcp` or `unix`.
+    pub transport: String,
+    /// Connections, or ports of the client.
+    pub connections: u32,
+    /// Threads that sent and received.
+    pub threads: u32,
+}
+
+/// The server's peak, measured with a closed loop before the load.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Requests answered per second at the peak: median over the blocks.
+    pub peak_per_s: f64,
+    /// Lower end of its interval; `None` with too few blocks.
+    pub peak_lo_per_s: Option<f64>,
+    /// Upper end of its interval; `None` with too few blocks.
+    pub peak_hi_per_s: Option<f64>,
+    /// Blocks measured.
+    pub blocks: u32,
+}
+
+/// What the kernel's stamps say: the client's own delays inside its process left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Wire {
+    /// Requests with both stamps.
+    pub stamped: u64,
+    /// From the intended send to the packet's leaving.
+    pub lateness: Distribution,
+    /// From the packet's leaving to the response's coming in.
+    pub service_time: Distribution,
+}
+
+/// The same client and schedule against a responder that does nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Floor {
+    /// What answered, and where: `built-in null responder over udp on 127.0.0.1`.
+    pub responder: String,
+    /// The measurement.
+    #[serde(flatten)]
+    pub load: LoadSummary,
+}
+
+/// One load of a sweep or of a search.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadStep {
+    /// The measurement ended before its time.
+    pub partial: bool,
+    /// The load as wanted and as the client saw it.
+    #[serde(flatten)]
+    pub load: LoadSummary,
+    /// The server did not keep up: what was measured depends on how long it was measured.
+    pub overloaded: bool,
+    /// How the step stands to the objective of the search; `None` in a sweep.
+    pub objective: Option<ObjectiveAt>,
+    /// Whether the step can be believed.
+    pub verdict: Verdict,
+}
+
+/// What a search found.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// What was to hold.
+    pub objective: Objective,
+    /// Some rate holds it.
+    pub held: bool,
+    /// The highest rate that holds it, below all that do not; `None` if none holds.
+    pub rate_per_s: Option<f64>,
+    /// That rate as a share of the capacity, where this is known.
+    pub utilization: Option<f64>,
+    /// The lowest rate that does not hold it; `None` if all do.
+    pub fails_at_per_s: Option<f64>,
+    /// Lower end of the interval of the true answer: the highest rate at which even the upper
+    /// end of the quantile's interval is within the limit.
+    pub surely_holds_per_s: Option<f64>,
+    /// Upper end: the lowest rate at which even the lower end is beyond the limit.
+    pub surely_fails_per_s: Option<f64>,
+}
+
+/// A limit on a quantile of the response time, as `p99.9<=200us`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Objective {
+    /// The probability, in (0, 1).
+    pub q: f64,
+    /// The most that the quantile may be.
+    pub limit_ns: Nanos,
+}
+
+/// A step of a search against the objective.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ObjectiveAt {
+    /// The quantile; `None` where the sample cannot support it.
+    pub value_ns: Option<Nanos>,
+    /// Lower end of its interval.
+    pub lo_ns: Option<Nanos>,
+    /// Upper end; `None` beside a value when it lies beyond the largest observation.
+    pub hi_ns: Option<Nanos>,
+    /// The quantile is within the limit, and the server kept up and answered.
+    pub held: bool,
+    /// The interval lies on one side of the limit.
+    pub sure: bool,
+}
+
+/// Why a text is not an objective.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ParseObjectiveError {
+    /// There is no `<=`, or no percentile before it.
+    #[error("`{0}` is not an objective; write a percentile and its limit, e.g. p99.9<=200us")]
+    Form(String),
+    /// The percentile is not between 0 and 100.
+    #[error("the percentile of an objective lies between p0 and p100, not at p{0}")]
+    Percentile(f64),
+    /// The limit is not a length of time.
+    #[error("the limit of an objective: {0}")]
+    Limit(#[from] ParseNanosError),
+}
+
+impl FromStr for Objective {
+    type Err = ParseObjectiveError;
+
+    /// `p99.9<=200us`; `<` and `≤` mean the same.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let form = || ParseObjectiveError::Form(text.to_owned());
+        let parts = ["<=", "≤", "<"]
+            .iter()
+            .find_map(|sign| text.split_once(sign));
+        let (percentile, limit) = parts.ok_or_else(form)?;
+        let percent = percentile.trim().strip_prefix(['p', 'P']);
+        let percent: f64 = (percent.and_then(|text| text.trim().parse().ok())).ok_or_else(form)?;
+        if !(percent > 0.0 && percent < 100.0) {
+            return Err(ParseObjectiveError::Percentile(percent));
+        }
+        // 99.9 / 100 is not the double nearest to 0.999, which the quantiles have
+        let q = (percent * 1e9).round() / 1e11;
+        let limit_ns = limit.trim().parse()?;
+        Ok(Self { q, limit_ns })
+    }
+}
+
+impl fmt::Display for Objective {
+    /// As [`Objective::from_str`] reads it back.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = (self.q * 1e11).round() / 1e9;
+        write!(f, "p{percent}<={}", self.limit_ns.to_exact_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objectives_are_read_and_written_back() {
+        for (text, q, limit, again) in [
+            ("p99.9<=200us", 0.999, 200_000, "p99.9<=200us"),
+            ("p50 < 1.5ms", 0.5, 1_500_000, "p50<=1500us"),
+            ("P99.999 ≤ 2s", 0.99999, 2_000_000_000, "p99.999<=2s"),
+        ] {
+            let objective: Objective = text.parse().unwrap();
+            assert_eq!(
+                (objective.q, objective.limit_ns.get()),
+                (q, limit),
+                "{text}"
+            );
+            assert_eq!(objective.to_string(), again);
+            assert_eq!(again.parse(), Ok(objective));
+        }
+    }
+
+    #[test]
+    fn what_is_no_objective_is_refused_with_a_remedy() {
+        for text in ["", "p99", "200us", "p99>200us", "99<=200us", "pxx<=1ms"] {
+            let error = text.parse::<Objective>().unwrap_err();
+            assert!(
+                error.to_string().contains("p99.9<=200us"),
+                "{text}: {error}"
+            );
+        }
+        for text in ["p0<=1ms", "p100<=1ms", "p-1<=1ms", "pnan<=1ms"] {
+            let error = text.parse::<Objective>().unwrap_err();
+            assert!(
+                matches!(error, ParseObjectiveError::Percentile(_)),
+                "{text}"
+            );
+        }
+        let error = "p99<=200".parse::<Objective>().unwrap_err();
+        assert!(error.to_string().contains("a number and a unit"), "{error}");
+    }
+}

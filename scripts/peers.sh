@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Builds the load generators that `make bench` runs beside ours, into target/peers.
+# Their sources are fetched; nothing of them is installed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+peers=$PWD/target/peers
+mkdir -p "$peers"
+
+scripts/as-root.sh "installs sockperf, nginx, redis and what mutilate and wrk2 need to build" \
+  env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+  sockperf nginx-light redis-server git g++ make scons gengetopt libevent-dev libzmq3-dev \
+  cppzmq-dev libssl-dev zlib1g-dev
+
+# source NAME REPOSITORY: a shallow clone, once
+source_of() {
+  [ -d "$peers/$1" ] || git clone --quiet --depth 1 "https://github.com/$2" "$peers/$1"
+}
+
+source_of mutilate leverich/mutilate
+if [ ! -x "$peers/mutilate/mutilate" ]; then
+  # its build file is for Python 2
+  sed -i -E 's/^( *)print (".*"),?$/\1print(\2)/; s/print "(.*)"/print("\1")/' "$peers/mutilate/SConstruct"
+  (cd "$peers/mutilate" && scons >build.log 2>&1) || { tail "$peers/mutilate/build.log" >&2; exit 1; }
+fi
+
+source_of wrk2 giltene/wrk2
+if [ ! -x "$peers/wrk2/wrk" ]; then
+  make -C "$peers/wrk2" >"$peers/wrk2.log" 2>&1 || { tail "$peers/wrk2.log" >&2; exit 1; }
+fi
