@@ -37,6 +37,7 @@ fn options() -> MatchOptions {
         disorder: Nanos::ZERO,
         stale_after: Nanos::MAX,
         overtaken_after: Nanos::ZERO,
+        sequential: false,
     }
 }
 

@@ -21,6 +21,16 @@ pub enum LoadError {
         /// Open files needed, with room for the rest of the process.
         needed: usize,
     },
+    /// There are not enough local ports for so many connections to one server.
+    #[error(
+        "no local port is left for {connections} connections to {server}: widen `sysctl net.ipv4.ip_local_port_range`, use fewer connections or wait a minute for old ones to time out"
+    )]
+    TooManyPorts {
+        /// Whom they were for.
+        server: Endpoint,
+        /// Connections asked for.
+        connections: usize,
+    },
     /// A socket to the server cannot be made.
     #[error("cannot open a socket to {server}: {source}; check the address and the route to it")]
     Socket {
@@ -105,6 +115,33 @@ pub enum LoadError {
         keys: u32,
         /// The most there can be.
         max: u32,
+    },
+    /// Keys drawn in a way that there is not.
+    #[error(
+        "keys cannot be drawn as {0:?}: use uniform, or zipf:S with an exponent S above 0 and at most 16"
+    )]
+    KeyDistribution(String),
+    /// A message that the protocol cannot carry.
+    #[error("{what} cannot have {bytes} bytes: use between {min} and {max}")]
+    MessageSize {
+        /// Which message.
+        what: &'static str,
+        /// Size asked for.
+        bytes: usize,
+        /// Smallest size.
+        min: usize,
+        /// Largest size.
+        max: usize,
+    },
+    /// A part of a request that would break the request.
+    #[error("the {what} {text:?} cannot be sent: {remedy}")]
+    RequestText {
+        /// Which part.
+        what: &'static str,
+        /// What it is.
+        text: String,
+        /// What to use instead.
+        remedy: &'static str,
     },
     /// A share that is none.
     #[error("the share of gets must be between 0 and 1, not {0}")]

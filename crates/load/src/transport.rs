@@ -1,5 +1,7 @@
 //! Sockets: bytes out, bytes in, and nothing about what they mean.
 
+pub(crate) mod descriptors;
+pub mod stream;
 pub mod udp;
 
 /// Connections that carry whole datagrams and never block.

@@ -39,6 +39,41 @@ pub enum EventKind {
         /// Whose response it is.
         key: RequestKey,
     },
+    /// T1 of a stream: the driver handed a segment of a connection to the stack.
+    SegmentIn {
+        /// Whose, and where it ends.
+        key: RequestKey,
+        /// How many bytes of the stream it carries; 0 where the client opens the connection,
+        /// and `key` says where its stream begins.
+        bytes: u32,
+        /// The sender pushed it (PSH): a write of the client ends here.
+        push: bool,
+    },
+    /// T2 of a stream: the transport queued data in order at the server's socket.
+    SegmentQueued {
+        /// Whose, and the end of what has been queued so far.
+        key: RequestKey,
+    },
+    /// T4 of a stream: a read of the server's thread returned data.
+    SegmentRead {
+        /// The reading thread.
+        tid: Tid,
+        /// Whose, and the end of what has been read so far.
+        key: RequestKey,
+        /// The lowest ten bits of the number of bytes that the call returned.
+        bytes_mod_1024: u16,
+    },
+    /// T6 of a stream: the driver took a segment of a response.
+    SegmentOut {
+        /// The thread that was current; the writer, except when the send was deferred.
+        tid: Tid,
+        /// Whose, and the end of what the server had read by then.
+        key: RequestKey,
+        /// The server had written more of the stream, which has yet to leave.
+        more: bool,
+        /// It begins before the end of what has been sent: it is sent again.
+        resent: bool,
+    },
     /// A CPU of the server changed from one thread to another.
     Switched {
         /// The thread that left the CPU (0: idle).
@@ -69,12 +104,13 @@ pub struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PacketId(pub u32);
 
-/// Whose request a packet carries: the client's UDP port and the protocol's
-/// request id (memcached's UDP frame header), which wraps at 65,536.
+/// Whose request a packet carries: the client's port, and which of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestKey {
     /// The client's port.
     pub port: u16,
-    /// The request id in the packet.
+    /// Over UDP the protocol's request id (the first two bytes of the payload, as in
+    /// memcached's frame header). Over TCP the low 16 bits of the sequence number just
+    /// after the request's last byte. Both wrap at 65,536.
     pub id: u16,
 }

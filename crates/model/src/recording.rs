@@ -27,7 +27,19 @@ mod kind {
     pub(super) const PACKET_OUT: u8 = 5;
     pub(super) const SLEPT: u8 = 6;
     pub(super) const PREEMPTED: u8 = 7;
+    pub(super) const SEGMENT_IN: u8 = 8;
+    pub(super) const SEGMENT_QUEUED: u8 = 9;
+    pub(super) const SEGMENT_READ: u8 = 10;
+    pub(super) const SEGMENT_OUT: u8 = 11;
 }
+
+/// Bits of a thread id: the kernel's `PID_MAX_LIMIT` is 2^22.
+const TID_BITS: u32 = 22;
+const TID_MASK: u32 = (1 << TID_BITS) - 1;
+/// The top bit of the first value: `push` of a `SegmentIn`, `resent` of a `SegmentOut`.
+const TOP: u32 = 1 << 31;
+/// The bit below it: `more` of a `SegmentOut`.
+const SECOND: u32 = 1 << 30;
 
 /// One event without its CPU, in 16 bytes.
 ///
@@ -43,6 +55,10 @@ mod kind {
 /// | 5 | `PacketOut` | thread | port << 16 \| request id |
 /// | 6 | `Switched`, `prev` slept | prev | next |
 /// | 7 | `Switched`, `prev` preempted | prev | next |
+/// | 8 | `SegmentIn` | push << 31 \| bytes | port << 16 \| end |
+/// | 9 | `SegmentQueued` | 0 | port << 16 \| end |
+/// | 10 | `SegmentRead` | bytes modulo 1024 << 22 \| thread | port << 16 \| end |
+/// | 11 | `SegmentOut` | resent << 31 \| more << 30 \| thread | port << 16 \| end |
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct PackedEvent {
@@ -51,7 +67,8 @@ pub struct PackedEvent {
 }
 
 impl PackedEvent {
-    /// Packs an event; a time beyond 56 bits is cut to 56 bits.
+    /// Packs an event; a time beyond 56 bits is cut to 56 bits, a segment's length to 31,
+    /// and the thread of a stream's event to 22.
     pub fn new(at: Monotonic, kind: EventKind) -> Self {
         let (kind, a, b) = match kind {
             EventKind::PacketIn { packet, key } => (kind::PACKET_IN, packet.0, pack_key(key)),
@@ -69,6 +86,28 @@ impl PackedEvent {
                 next,
                 preempted: true,
             } => (kind::PREEMPTED, prev, next),
+            EventKind::SegmentIn { key, bytes, push } => {
+                let a = u32::from(push) << 31 | bytes & !TOP;
+                (kind::SEGMENT_IN, a, pack_key(key))
+            }
+            EventKind::SegmentQueued { key } => (kind::SEGMENT_QUEUED, 0, pack_key(key)),
+            EventKind::SegmentRead {
+                tid,
+                key,
+                bytes_mod_1024,
+            } => {
+                let a = u32::from(bytes_mod_1024) << TID_BITS | tid & TID_MASK;
+                (kind::SEGMENT_READ, a, pack_key(key))
+            }
+            EventKind::SegmentOut {
+                tid,
+                key,
+                more,
+                resent,
+            } => {
+                let a = u32::from(resent) << 31 | u32::from(more) << 30 | tid & TID_MASK;
+                (kind::SEGMENT_OUT, a, pack_key(key))
+            }
         };
         Self {
             head: u64::from(kind) << TIME_BITS | at.nanos_since_boot() & TIME_MASK,
@@ -80,7 +119,7 @@ impl PackedEvent {
     #[inline]
     pub const fn from_words(words: [u64; 2]) -> Option<Self> {
         let kind = (words[0] >> TIME_BITS) as u8;
-        if kind < kind::PACKET_IN || kind > kind::PREEMPTED {
+        if kind < kind::PACKET_IN || kind > kind::SEGMENT_OUT {
             return None;
         }
         Some(Self {
@@ -119,6 +158,23 @@ impl PackedEvent {
             kind::PACKET_OUT => EventKind::PacketOut {
                 tid: a,
                 key: unpack_key(b),
+            },
+            kind::SEGMENT_IN => EventKind::SegmentIn {
+                key: unpack_key(b),
+                bytes: a & !TOP,
+                push: a & TOP != 0,
+            },
+            kind::SEGMENT_QUEUED => EventKind::SegmentQueued { key: unpack_key(b) },
+            kind::SEGMENT_READ => EventKind::SegmentRead {
+                tid: a & TID_MASK,
+                key: unpack_key(b),
+                bytes_mod_1024: (a >> TID_BITS) as u16,
+            },
+            kind::SEGMENT_OUT => EventKind::SegmentOut {
+                tid: a & TID_MASK,
+                key: unpack_key(b),
+                more: a & SECOND != 0,
+                resent: a & TOP != 0,
             },
             // both constructors let only the kinds named here through
             kind => EventKind::Switched {

@@ -27,9 +27,12 @@ pub(crate) struct Stamp {
     pub(crate) without: Option<&'static str>,
 }
 
-/// All stamps. T3 has no hook of its own: the thread that T4 names came onto its CPU
-/// at one of the `switch` events.
-pub(crate) static STAMPS: [Stamp; 6] = [
+/// All stamps of a transport.
+pub(crate) type Stamps = [Stamp; 6];
+
+/// The stamps of datagrams. T3 has no hook of its own: the thread that T4 names came onto
+/// its CPU at one of the `switch` events.
+pub(crate) static UDP: Stamps = [
     Stamp {
         name: "T1",
         candidates: &[Candidate {
@@ -103,19 +106,92 @@ pub(crate) static STAMPS: [Stamp; 6] = [
         }],
         without: None,
     },
+    SWITCH,
+];
+
+/// The stamps of streams.
+pub(crate) static TCP: Stamps = [
     Stamp {
-        name: "switch",
+        name: "T1",
         candidates: &[Candidate {
-            hook: "tp_btf/sched_switch",
-            programs: &["switched"],
+            hook: "tp_btf/netif_rx",
+            programs: &["segment_in"],
             lost_precision: None,
         }],
         without: None,
     },
+    Stamp {
+        name: "T2",
+        candidates: &[
+            Candidate {
+                hook: "tp_btf/sk_data_ready",
+                programs: &["segment_queued"],
+                lost_precision: None,
+            },
+            Candidate {
+                hook: "fentry/sock_def_readable",
+                programs: &["to_wake_stream_reader"],
+                lost_precision: None,
+            },
+        ],
+        without: Some("the kernel allows no hook for it: T1–T2 and T2–T3 are not told apart"),
+    },
+    Stamp {
+        name: "T4",
+        candidates: &[
+            Candidate {
+                hook: "tp_btf/sock_recv_length",
+                programs: &["segment_read"],
+                lost_precision: Some(
+                    "stamped when the socket has given the data, about 0.1 µs before the \
+                     system call returns",
+                ),
+            },
+            Candidate {
+                hook: "tp_btf/sys_exit",
+                programs: &["stream_read_returned"],
+                lost_precision: Some(
+                    "reads of the server's other files are stamped as well, and a read is \
+                     taken for the thread's next response, whichever connection it is of",
+                ),
+            },
+        ],
+        without: None,
+    },
+    Stamp {
+        name: "T5",
+        candidates: &[Candidate {
+            hook: "tp_btf/sys_enter",
+            programs: &["stream_write_called"],
+            lost_precision: None,
+        }],
+        without: None,
+    },
+    Stamp {
+        name: "T6",
+        candidates: &[Candidate {
+            hook: "tp_btf/net_dev_start_xmit",
+            programs: &["segment_out"],
+            lost_precision: None,
+        }],
+        without: None,
+    },
+    SWITCH,
 ];
 
-/// What gives each stamp of [`STAMPS`]; `None`: nothing does.
-pub(crate) type Choice = [Option<&'static Candidate>; STAMPS.len()];
+/// For T3, and for what delays a request.
+const SWITCH: Stamp = Stamp {
+    name: "switch",
+    candidates: &[Candidate {
+        hook: "tp_btf/sched_switch",
+        programs: &["switched"],
+        lost_precision: None,
+    }],
+    without: None,
+};
+
+/// What gives each of the [`Stamps`]; `None`: nothing does.
+pub(crate) type Choice = [Option<&'static Candidate>; 6];
 
 /// A trial that failed.
 #[derive(Debug)]
@@ -136,6 +212,7 @@ pub(crate) type Failure = (&'static str, &'static str, Refusal);
 /// `load` is given programs to load and attach. Where every best hook works, as on
 /// most kernels, it is called once; else each candidate is tried alone first.
 pub(crate) fn choose<T>(
+    stamps: &'static Stamps,
     avoided: &[&str],
     mut load: impl FnMut(&[&'static str]) -> Result<T, Refusal>,
 ) -> Result<(T, Choice), Failure> {
@@ -143,17 +220,17 @@ pub(crate) fn choose<T>(
         let allowed = |candidate: &&Candidate| !avoided.contains(&candidate.hook);
         stamp.candidates.iter().filter(allowed)
     };
-    let best = STAMPS.each_ref().map(|stamp| candidates(stamp).next());
+    let best = stamps.each_ref().map(|stamp| candidates(stamp).next());
     let complete = best
         .iter()
-        .zip(&STAMPS)
+        .zip(stamps)
         .all(|(chosen, stamp)| chosen.is_some() || stamp.without.is_some());
     if complete && let Ok(loaded) = load(&programs(&best)) {
         return Ok((loaded, best));
     }
 
-    let mut choice: Choice = [None; STAMPS.len()];
-    for (chosen, stamp) in choice.iter_mut().zip(&STAMPS) {
+    let mut choice: Choice = [None; 6];
+    for (chosen, stamp) in choice.iter_mut().zip(stamps) {
         let mut best_refusal = None;
         for candidate in candidates(stamp) {
             match load(candidate.programs) {
@@ -181,7 +258,7 @@ pub(crate) fn choose<T>(
     }
     let loaded = load(&programs(&choice));
     // each of them was accepted alone: the first stands for all
-    let loaded = loaded.map_err(|refusal| (STAMPS[0].name, "all together", refusal))?;
+    let loaded = loaded.map_err(|refusal| (stamps[0].name, "all together", refusal))?;
     Ok((loaded, choice))
 }
 
@@ -196,7 +273,7 @@ fn programs(choice: &Choice) -> Vec<&'static str> {
 }
 
 /// A choice as the result shows it.
-pub(crate) fn describe(choice: &Choice) -> Vec<Hook> {
+pub(crate) fn describe(stamps: &Stamps, choice: &Choice) -> Vec<Hook> {
     let describe = |(stamp, chosen): (&Stamp, &Option<&Candidate>)| {
         let (hook, lost_precision) = match chosen {
             Some(candidate) => (candidate.hook, candidate.lost_precision),
@@ -208,7 +285,7 @@ pub(crate) fn describe(choice: &Choice) -> Vec<Hook> {
             lost_precision: lost_precision.map(Into::into),
         }
     };
-    STAMPS.iter().zip(choice).map(describe).collect()
+    stamps.iter().zip(choice).map(describe).collect()
 }
 
 #[cfg(test)]
@@ -234,14 +311,14 @@ mod tests {
     }
 
     fn hook_of(choice: &Choice, stamp: &str) -> Hook {
-        let mut hooks = describe(choice).into_iter();
+        let mut hooks = describe(&UDP, choice).into_iter();
         hooks.find(|hook| hook.stamp == stamp).unwrap()
     }
 
     #[test]
     fn a_kernel_that_allows_everything_is_asked_once() {
         let mut loads = 0;
-        let (loaded, choice) = choose(&[], kernel(&[], &mut loads)).unwrap();
+        let (loaded, choice) = choose(&UDP, &[], kernel(&[], &mut loads)).unwrap();
         assert_eq!(loads, 1);
         assert_eq!(loaded, programs(&choice));
         assert!(choice.iter().all(Option::is_some));
@@ -253,7 +330,7 @@ mod tests {
         let mut loads = 0;
         // Linux 6.1
         let old = &["enqueued", "read_done"];
-        let (loaded, choice) = choose(&[], kernel(old, &mut loads)).unwrap();
+        let (loaded, choice) = choose(&UDP, &[], kernel(old, &mut loads)).unwrap();
         let t2 = hook_of(&choice, "T2");
         assert_eq!(t2.hook, "fentry/sock_def_readable");
         assert_eq!(t2.lost_precision, None);
@@ -265,7 +342,7 @@ mod tests {
     fn the_last_resort_says_what_it_lacks_and_loads_nothing_more() {
         let mut loads = 0;
         let refused = &["enqueued", "to_wake_reader"];
-        let (loaded, choice) = choose(&[], kernel(refused, &mut loads)).unwrap();
+        let (loaded, choice) = choose(&UDP, &[], kernel(refused, &mut loads)).unwrap();
         let t2 = hook_of(&choice, "T2");
         assert_eq!(t2.hook, "fexit/__udp_enqueue_schedule_skb");
         assert!(t2.lost_precision.is_some());
@@ -277,7 +354,7 @@ mod tests {
     fn a_stamp_that_can_be_missing_is_said_to_be() {
         let mut loads = 0;
         let refused = &["enqueued", "to_wake_reader", "enqueued_late"];
-        let (_, choice) = choose(&[], kernel(refused, &mut loads)).unwrap();
+        let (_, choice) = choose(&UDP, &[], kernel(refused, &mut loads)).unwrap();
         let t2 = hook_of(&choice, "T2");
         assert_eq!(t2.hook, "none");
         assert!(t2.lost_precision.is_some());
@@ -287,7 +364,7 @@ mod tests {
     fn a_stamp_that_must_not_be_missing_is_an_error_with_its_best_hook() {
         let mut loads = 0;
         let refused = &["read_done", "read_returned"];
-        let (stamp, hook, refusal) = choose(&[], kernel(refused, &mut loads)).unwrap_err();
+        let (stamp, hook, refusal) = choose(&UDP, &[], kernel(refused, &mut loads)).unwrap_err();
         assert_eq!((stamp, hook), ("T4", "tp_btf/sock_recv_length"));
         assert_eq!(refusal.phase, "loading");
     }
@@ -303,18 +380,37 @@ mod tests {
                 source: io::ErrorKind::OutOfMemory.into(),
             })
         };
-        assert!(choose(&[], broke).unwrap_err().2.out_of_memory);
+        assert!(choose(&UDP, &[], broke).unwrap_err().2.out_of_memory);
         assert_eq!(loads, 2);
+    }
+
+    #[test]
+    fn streams_have_programs_of_their_own_and_fall_back_alike() {
+        let mut loads = 0;
+        let (loaded, _) = choose(&TCP, &[], kernel(&[], &mut loads)).unwrap();
+        assert_eq!(loads, 1);
+        let (datagrams, _) = choose(&UDP, &[], kernel(&[], &mut loads)).unwrap();
+        let shared: Vec<_> = loaded.iter().filter(|p| datagrams.contains(p)).collect();
+        assert_eq!(shared, [&"switched"]);
+        // Linux 6.1
+        let old = &["segment_queued", "segment_read"];
+        let (_, choice) = choose(&TCP, &[], kernel(old, &mut loads)).unwrap();
+        let hooks: Vec<String> = describe(&TCP, &choice)
+            .into_iter()
+            .map(|h| h.hook)
+            .collect();
+        assert_eq!(hooks[1], "fentry/sock_def_readable");
+        assert_eq!(hooks[2], "tp_btf/sys_exit");
     }
 
     #[test]
     fn avoided_hooks_are_not_even_tried() {
         let mut loads = 0;
         let avoided = &["tp_btf/sock_recv_length", "tp_btf/sk_data_ready"];
-        let (_, choice) = choose(avoided, kernel(&[], &mut loads)).unwrap();
+        let (_, choice) = choose(&UDP, avoided, kernel(&[], &mut loads)).unwrap();
         assert_eq!(loads, 1);
         assert_eq!(hook_of(&choice, "T4").hook, "tp_btf/sys_exit");
-        let (stamp, ..) = choose(&["tp_btf/netif_rx"], kernel(&[], &mut loads)).unwrap_err();
+        let (stamp, ..) = choose(&UDP, &["tp_btf/netif_rx"], kernel(&[], &mut loads)).unwrap_err();
         assert_eq!(stamp, "T1");
     }
 }

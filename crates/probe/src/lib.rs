@@ -31,4 +31,4 @@ pub use probe::Probe;
 pub use without_bpf::Probe;
 
 pub use error::ProbeError;
-pub use spec::{DeviceId, ProbeSpec, ProgramCost};
+pub use spec::{DeviceId, ProbeSpec, ProgramCost, ServerProcesses, Transport};

@@ -13,8 +13,8 @@ use libbpf_rs::{
     ErrorKind, Link, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject, libbpf_sys,
 };
 
-use crate::hooks::{self, Choice, Refusal};
-use crate::{ProbeError, ProbeSpec};
+use crate::hooks::{self, Choice, Refusal, Stamps};
+use crate::{ProbeError, ProbeSpec, ServerProcesses, Transport};
 
 /// The compiled programs; libbpf reads the ELF structures where they lie.
 static OBJECT: &Aligned<[u8]> =
@@ -26,7 +26,10 @@ struct Aligned<T: ?Sized>(T);
 /// As many CPUs as the programs' bitmap holds.
 const MAX_CPUS: usize = 1024;
 
-/// The constants of the programs; the same layout as `struct config` in stamps.bpf.c.
+/// As many processes as the programs compare with.
+const MAX_TGIDS: usize = 64;
+
+/// The constants of the programs; the same layout as `struct config` in common.bpf.h.
 #[derive(Clone)]
 #[repr(C)]
 struct Config {
@@ -34,8 +37,9 @@ struct Config {
     slots: u32,
     ifindex: u32,
     netns_inode: u32,
-    tgid: u32,
     port: u32,
+    tgid_count: u32,
+    tgids: [u32; MAX_TGIDS],
     reserved: u32,
 }
 
@@ -47,7 +51,7 @@ impl Config {
     }
 }
 
-/// Positions that the producer keeps free, as MARGIN in stamps.bpf.c.
+/// Positions that the producer keeps free, as MARGIN in common.bpf.h.
 const MARGIN: u32 = 64;
 
 /// Bytes of an event in a ring.
@@ -56,6 +60,7 @@ const SLOT_BYTES: usize = 16;
 /// Programs and maps in the kernel, not attached.
 pub(crate) struct Loaded {
     pub(crate) object: Object,
+    pub(crate) stamps: &'static Stamps,
     pub(crate) choice: Choice,
     pub(crate) cpus: usize,
     pub(crate) slots_per_cpu: u32,
@@ -65,6 +70,7 @@ pub(crate) struct Loaded {
 struct Plan {
     config: Config,
     cpus: usize,
+    stamps: &'static Stamps,
 }
 
 /// Loads the programs that this kernel allows, without the hooks in `avoided`.
@@ -76,9 +82,10 @@ pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeEr
         return Err(ProbeError::NoBtf);
     }
     let plan = plan(spec)?;
-    match hooks::choose(avoided, |programs| try_load(&plan, programs)) {
+    match hooks::choose(plan.stamps, avoided, |programs| try_load(&plan, programs)) {
         Ok((object, choice)) => Ok(Loaded {
             object,
+            stamps: plan.stamps,
             choice,
             cpus: plan.cpus,
             slots_per_cpu: plan.config.slots,
@@ -101,17 +108,30 @@ pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeEr
 fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
     let bad = |what: String| Err(ProbeError::BadSpec(what));
     if spec.server_port == 0 {
-        return bad("port 0 is no server's port: give the UDP port that it listens on".into());
+        return bad("port 0 is no server's port: give the port that it listens on".into());
     }
-    if !Path::new("/proc")
-        .join(spec.server_tgid.to_string())
-        .exists()
-    {
+    let processes: &[u32] = match &spec.server {
+        ServerProcesses::InNamespace => &[],
+        ServerProcesses::These(processes) if processes.is_empty() => {
+            return bad("no process of the server is named: give at least one process id".into());
+        }
+        ServerProcesses::These(processes) => processes,
+    };
+    if processes.len() > MAX_TGIDS {
         return bad(format!(
-            "there is no process {}: start the server first and give its process id",
-            spec.server_tgid
+            "{} processes are more than the {MAX_TGIDS} that the probe can tell apart: give \
+             the server a network namespace of its own and watch that",
+            processes.len()
         ));
     }
+    let exists = |process: u32| Path::new("/proc").join(process.to_string()).exists();
+    if let Some(process) = processes.iter().find(|&&process| !exists(process)) {
+        return bad(format!(
+            "there is no process {process}: start the server first and give its process id",
+        ));
+    }
+    let mut tgids = [0; MAX_TGIDS];
+    tgids[..processes.len()].copy_from_slice(processes);
     let Ok(netns_inode) = u32::try_from(spec.device.netns_inode) else {
         return bad(format!(
             "{} is not the inode of a network namespace: take it from /proc/PID/ns/net",
@@ -152,11 +172,16 @@ fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
             slots,
             ifindex: spec.device.ifindex,
             netns_inode,
-            tgid: spec.server_tgid,
             port: spec.server_port.into(),
+            tgid_count: processes.len() as u32,
+            tgids,
             reserved: 0,
         },
         cpus,
+        stamps: match spec.transport {
+            Transport::Udp => &hooks::UDP,
+            Transport::Tcp => &hooks::TCP,
+        },
     })
 }
 

@@ -7,7 +7,7 @@ use libbpf_rs::{Link, Object};
 use taillab_model::summary::Hook;
 use taillab_model::{LostEvents, Recording};
 
-use crate::hooks::{self, Choice};
+use crate::hooks::{self, Choice, Stamps};
 use crate::object::{self, Loaded};
 use crate::ring::{Losses, Rings};
 use crate::store::Store;
@@ -23,6 +23,7 @@ const BUSY_CPUS: usize = 8;
 pub struct Probe {
     /// One for each program while attached; they go before the programs do.
     links: Vec<Link>,
+    stamps: &'static Stamps,
     choice: Choice,
     rings: Rings,
     store: Store,
@@ -51,6 +52,7 @@ impl Probe {
     pub fn load_avoiding(spec: &ProbeSpec, avoided: &[&str]) -> Result<Self, ProbeError> {
         let Loaded {
             object,
+            stamps,
             choice,
             cpus,
             slots_per_cpu,
@@ -70,6 +72,7 @@ impl Probe {
         })?;
         Ok(Self {
             links: Vec::new(),
+            stamps,
             choice,
             store: Store::new(rings.cpus()),
             rings,
@@ -81,7 +84,7 @@ impl Probe {
 
     /// Which hook gives each stamp, and what precision it lacks.
     pub fn hooks(&self) -> Vec<Hook> {
-        hooks::describe(&self.choice)
+        hooks::describe(self.stamps, &self.choice)
     }
 
     /// Makes and touches the memory for this many more events, so that draining them

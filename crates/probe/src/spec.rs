@@ -9,15 +9,36 @@ pub struct DeviceId {
     pub netns_inode: u64,
 }
 
+/// How requests come to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// A datagram is a request, another one its response.
+    Udp,
+    /// Requests and responses follow each other on connections.
+    Tcp,
+}
+
+/// Whose system calls are the server's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerProcesses {
+    /// Those of these processes (at most 64), by their ids as seen from the initial pid
+    /// namespace; processes that start later are not among them.
+    These(Vec<u32>),
+    /// Those of every process in the device's network namespace, whenever it starts.
+    InNamespace,
+}
+
 /// One server and where its requests come in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSpec {
     /// The server's end: the device that receives requests and sends responses.
     pub device: DeviceId,
-    /// The server's UDP port.
+    /// How they come in.
+    pub transport: Transport,
+    /// The server's UDP or TCP port.
     pub server_port: u16,
-    /// The server's process id, as seen from the initial pid namespace.
-    pub server_tgid: u32,
+    /// The server's processes.
+    pub server: ServerProcesses,
     /// The CPUs whose thread changes are recorded.
     pub server_cpus: Vec<u16>,
     /// Room for events that are not drained yet, for each possible CPU, rounded up to

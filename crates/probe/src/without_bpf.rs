@@ -79,8 +79,9 @@ mod tests {
                 ifindex: 1,
                 netns_inode: 1,
             },
+            transport: crate::Transport::Udp,
             server_port: 1,
-            server_tgid: 1,
+            server: crate::ServerProcesses::InNamespace,
             server_cpus: Vec::new(),
             ring_bytes_per_cpu: 0,
         };

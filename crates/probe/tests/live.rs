@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use taillab_model::{Event, EventKind, Monotonic, Recording, RequestKey};
-use taillab_probe::{Probe, ProbeError, ProbeSpec};
+use taillab_probe::{Probe, ProbeError, ProbeSpec, ServerProcesses, Transport};
 use testbed::{SERVER_PORT, Testbed};
 
 /// One test at a time: they count descriptors of this process.
@@ -334,7 +334,7 @@ fn what_is_not_the_servers_is_not_recorded() {
 
     let (stamps, switches) = stamped(&ProbeSpec {
         server_port: SERVER_PORT + 1,
-        server_tgid: 1,
+        server: ServerProcesses::These(vec![1]),
         ..ours.clone()
     });
     assert_eq!(stamps, 0, "another port and process");
@@ -342,7 +342,7 @@ fn what_is_not_the_servers_is_not_recorded() {
 
     let mut elsewhere = ours.clone();
     elsewhere.device.netns_inode -= 1;
-    elsewhere.server_tgid = 1;
+    elsewhere.server = ServerProcesses::These(vec![1]);
     let mut probe = load(&elsewhere);
     probe.attach().expect("the hooks are there");
     testbed.round_trip(&[1, 2]);
@@ -454,8 +454,9 @@ fn what_cannot_be_watched_is_refused_with_a_reason() {
             ifindex: 1,
             netns_inode: 1,
         },
+        transport: Transport::Udp,
         server_port: 1,
-        server_tgid: std::process::id(),
+        server: ServerProcesses::These(vec![std::process::id()]),
         server_cpus: vec![0],
         ring_bytes_per_cpu: 1 << 16,
     };
@@ -469,10 +470,24 @@ fn what_cannot_be_watched_is_refused_with_a_reason() {
         ),
         (
             ProbeSpec {
-                server_tgid: u32::MAX,
+                server: ServerProcesses::These(vec![std::process::id(), u32::MAX]),
                 ..spec.clone()
             },
-            "no process",
+            "no process 4294967295",
+        ),
+        (
+            ProbeSpec {
+                server: ServerProcesses::These(Vec::new()),
+                ..spec.clone()
+            },
+            "at least one",
+        ),
+        (
+            ProbeSpec {
+                server: ServerProcesses::These(vec![1; 65]),
+                ..spec.clone()
+            },
+            "more than the 64",
         ),
         (
             ProbeSpec {

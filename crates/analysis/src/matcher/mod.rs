@@ -7,6 +7,8 @@
 //! - **T2** `Enqueued` belongs to the latest `PacketIn` with that packet id: buffers are
 //!   recycled at once, so an id names a packet only until its next use.
 //! - **T6** `PacketOut` names its request by key; see `open.rs` for keys that are used again.
+//!   A further datagram with the key of the response that the thread has just sent, before
+//!   it reads again or sleeps, is the rest of that response: T6 is the last one's.
 //! - **T4, T5** are the last `ReadReturned` and `WriteCalled` of the thread before its T6,
 //!   adjacent in the thread's own sequence: each T6 uses them up.
 //! - **T3** is the moment from which the reading thread could serve the request:
@@ -16,12 +18,17 @@
 //!   T3 after the preemption: that wait is for the core too. See `threads.rs` for when
 //!   T3 cannot be known; it is then left out and never guessed.
 //!
+//! Streams (TCP) say more: T2 and T4 name the connection and the position in it, and so
+//! does T6; see `stream.rs`. T5 and T3 come from the thread as above.
+//!
 //! A missing middle stamp never drops a request: T1 and T6 suffice. A response that more
 //! than one request could have caused is counted as ambiguous and matched to none.
 
 mod id_map;
 mod open;
 mod order;
+mod stream;
+mod streams;
 mod threads;
 
 use taillab_model::{
@@ -32,7 +39,9 @@ use crate::matched::{BlindWindow, Matched, Unmatched};
 pub(crate) use id_map::{IdMap, packed};
 use open::{Answer, OpenRequests};
 pub use order::InOrder;
-use threads::{Cores, Thread};
+use stream::Leaving;
+use streams::Streams;
+use threads::{Cores, Sent, Thread};
 
 /// What the matcher must know of the client and of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +57,11 @@ pub struct MatchOptions {
     /// will not answer that other one any more: threads take requests in the order of
     /// arrival, so its response was lost to the probe, or never sent.
     pub overtaken_after: Nanos,
+    /// Each connection's requests are handled in their order, and all that was read of a
+    /// connection is answered before more of it is read, as memcached, nginx, Redis and
+    /// every loop of blocking reads and writes do. It lets pipelined requests be told
+    /// apart that were read together; without it they are ambiguous.
+    pub sequential: bool,
 }
 
 impl Default for MatchOptions {
@@ -56,6 +70,7 @@ impl Default for MatchOptions {
             disorder: Nanos::from_millis(1),
             stale_after: Nanos::from_secs(1),
             overtaken_after: Nanos::from_millis(50),
+            sequential: false,
         }
     }
 }
@@ -70,6 +85,18 @@ impl MatchOptions {
         let before_reuse = Nanos::new(key_period.get() / 10 * 9);
         Self {
             stale_after: (timeout * 4).min(before_reuse).max(timeout),
+            ..Self::default()
+        }
+    }
+
+    /// For a client of connections (TCP) that waits `timeout` for a response.
+    ///
+    /// When keys come round again does not matter there: a connection's requests are told
+    /// apart by their order.
+    pub fn for_streams(timeout: Nanos, sequential: bool) -> Self {
+        Self {
+            stale_after: timeout * 4,
+            sequential,
             ..Self::default()
         }
     }
@@ -103,6 +130,7 @@ pub struct Matcher {
     keys: Vec<RequestKey>,
     answered: Vec<bool>,
     open: OpenRequests,
+    streams: Streams,
     /// Packets that wait for their T2.
     packets: IdMap<Slot>,
     threads: IdMap<Thread>,
@@ -123,6 +151,7 @@ impl Matcher {
             keys: Vec::new(),
             answered: Vec::new(),
             open: OpenRequests::default(),
+            streams: Streams::default(),
             packets: IdMap::default(),
             threads: IdMap::default(),
             cores: Cores::default(),
@@ -154,6 +183,33 @@ impl Matcher {
                 self.running(cpu, tid, at);
                 self.packet_out(at, tid, key);
             }
+            EventKind::SegmentIn { key, bytes, push } => self.segment_in(at, key, bytes, push),
+            EventKind::SegmentQueued { key } => self.segment_queued(at, key),
+            EventKind::SegmentRead {
+                tid,
+                key,
+                bytes_mod_1024,
+            } => {
+                let on_core = self.running(cpu, tid, at);
+                let thread = self.thread(tid);
+                let read = thread.stream_read(at, on_core, Some(bytes_mod_1024));
+                self.segment_read(key, read);
+            }
+            EventKind::SegmentOut {
+                tid,
+                key,
+                more,
+                resent,
+            } => {
+                self.running(cpu, tid, at);
+                let segment = Leaving {
+                    at,
+                    tid,
+                    more,
+                    resent,
+                };
+                self.segment_out(key, segment);
+            }
             EventKind::Switched {
                 prev,
                 next,
@@ -168,12 +224,14 @@ impl Matcher {
     }
 
     /// The result, when there are no more events.
-    pub fn finish(self) -> Matched {
+    pub fn finish(mut self) -> Matched {
+        self.end_of_streams();
         let Self {
             mut requests,
             mut keys,
             answered,
             open,
+            streams,
             blind,
             ambiguous,
             without_request,
@@ -193,7 +251,8 @@ impl Matcher {
                     key: keys[slot],
                     t1: requests[slot].server.t1,
                     t2: requests[slot].server.middle[0],
-                    ambiguous: open.is_ambiguous(slot as Slot),
+                    ambiguous: open.is_ambiguous(slot as Slot)
+                        || streams.is_ambiguous(slot as Slot),
                 });
             }
         }
@@ -226,10 +285,9 @@ impl Matcher {
         since
     }
 
-    fn packet_in(&mut self, at: Monotonic, packet: PacketId, key: RequestKey) {
-        let Ok(slot) = Slot::try_from(self.requests.len()) else {
-            return; // four thousand million requests: 340 GB of them came before
-        };
+    fn open_request(&mut self, at: Monotonic, key: RequestKey) -> Option<Slot> {
+        // four thousand million requests: 340 GB of them came before the last
+        let slot = Slot::try_from(self.requests.len()).ok()?;
         self.requests.push(Request {
             server: Stamps {
                 t1: at,
@@ -241,6 +299,13 @@ impl Matcher {
         });
         self.keys.push(key);
         self.answered.push(false);
+        Some(slot)
+    }
+
+    fn packet_in(&mut self, at: Monotonic, packet: PacketId, key: RequestKey) {
+        let Some(slot) = self.open_request(at, key) else {
+            return;
+        };
         self.packets.insert(packet.0, slot);
         self.open.insert(key, slot);
     }
@@ -255,7 +320,7 @@ impl Matcher {
 
     fn packet_out(&mut self, at: Monotonic, tid: Tid, key: RequestKey) {
         let thread = self.threads.entry(tid).or_default();
-        let (read, write) = thread.packet_out(at);
+        let Sent { read, write, .. } = thread.packet_out(at);
         let answered_up_to = thread.answered_up_to;
         let (requests, options) = (&self.requests, &self.options);
         let t1 = |slot: Slot| requests[slot as usize].server.t1;
@@ -266,7 +331,14 @@ impl Matcher {
             |slot| at < t1(slot) || at.saturating_since(t1(slot)) > options.stale_after,
         );
         match answer {
-            Answer::None => self.without_request.push(at),
+            Answer::None => match thread.answered {
+                Some((answered, slot))
+                    if answered == key && at.saturating_since(t1(slot)) <= options.stale_after =>
+                {
+                    self.requests[slot as usize].server.t6 = at;
+                }
+                _ => self.without_request.push(at),
+            },
             Answer::Ambiguous => self.ambiguous.push(at),
             Answer::One(slot) => {
                 let stamps = &mut self.requests[slot as usize].server;
@@ -277,6 +349,7 @@ impl Matcher {
                 *t5 = write;
                 self.answered[slot as usize] = true;
                 thread.answered_up_to = thread.answered_up_to.max(Some(stamps.t1));
+                thread.answered = Some((key, slot));
             }
         }
     }

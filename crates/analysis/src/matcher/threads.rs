@@ -16,8 +16,9 @@
 //! missed switch may lie on either side of them. The first switch on a CPU contradicts
 //! nothing.
 
-use taillab_model::{Monotonic, Tid};
+use taillab_model::{Monotonic, RequestKey, Tid};
 
+use super::Slot;
 use crate::matched::BlindWindow;
 
 /// Since when a thread has been on its core.
@@ -38,6 +39,8 @@ pub(super) struct Read {
     on_core: Option<Since>,
     /// When the thread was done with what it did before; `None` if that was not seen.
     free: Option<Monotonic>,
+    /// What the call returned, modulo 1024, where the event says so.
+    pub(super) bytes_mod_1024: Option<u16>,
 }
 
 impl Read {
@@ -72,34 +75,76 @@ impl Read {
 /// A thread of the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Thread {
+    /// A read that does not say of which connection it was.
     read: Option<Read>,
     write: Option<Monotonic>,
+    /// Writes called since the last read.
+    writes: u32,
     /// See [`Read::free`].
     free: Option<Monotonic>,
     /// The latest T1 among the requests that it has answered.
     pub(super) answered_up_to: Option<Monotonic>,
+    /// What it has answered since it last read or slept: its response may go on.
+    pub(super) answered: Option<(RequestKey, Slot)>,
+}
+
+/// What led to a response: used up by it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sent {
+    pub(super) read: Option<Read>,
+    /// T5.
+    pub(super) write: Option<Monotonic>,
+    /// Writes since the thread's last read.
+    pub(super) writes: u32,
 }
 
 impl Thread {
     pub(super) fn read_returned(&mut self, at: Monotonic, on_core: Option<Since>) {
-        self.read = Some(Read {
+        self.read = Some(self.stream_read(at, on_core, None));
+    }
+
+    /// A read of a connection that is known: the connection keeps it.
+    pub(super) fn stream_read(
+        &mut self,
+        at: Monotonic,
+        on_core: Option<Since>,
+        bytes_mod_1024: Option<u16>,
+    ) -> Read {
+        let read = Read {
             at,
             on_core,
             free: self.free,
-        });
+            bytes_mod_1024,
+        };
+        self.read = None;
         self.write = None;
+        self.writes = 0;
         self.free = None;
+        self.answered = None;
+        read
     }
 
     pub(super) fn write_called(&mut self, at: Monotonic) {
         self.write = Some(at);
+        self.writes += 1;
         self.free = None;
     }
 
     /// The thread's response has left: its last read and write are used up.
-    pub(super) fn packet_out(&mut self, at: Monotonic) -> (Option<Read>, Option<Monotonic>) {
+    pub(super) fn packet_out(&mut self, at: Monotonic) -> Sent {
         self.free = Some(at);
-        (self.read.take(), self.write.take())
+        Sent {
+            read: self.read.take(),
+            write: self.write.take(),
+            writes: self.writes,
+        }
+    }
+
+    /// More of the same response has left, unless the thread has gone on meanwhile.
+    pub(super) fn still_sending(&mut self, at: Monotonic) {
+        if self.free.is_some() {
+            self.free = Some(at);
+        }
     }
 
     /// The thread went to sleep: what it had to do (a response that was not seen, or
@@ -107,6 +152,7 @@ impl Thread {
     /// says so before it can read again.
     pub(super) fn slept(&mut self, at: Monotonic) {
         self.free = Some(at);
+        self.answered = None;
     }
 }
 

@@ -3,11 +3,16 @@
 
 mod datagram;
 mod keys;
+mod leftover;
+mod pending;
+mod rotation;
+mod stream;
 
 use taillab_model::Nanos;
 
 pub use datagram::DatagramClient;
 pub use keys::{Ids, Keys, Place, Places};
+pub use stream::StreamClient;
 
 use crate::engine::Outcome;
 use crate::protocol::{MessageSizes, Planned};

@@ -21,9 +21,11 @@ use super::{Chunk, CpuStream, LostEvents, PackedEvent, Recording};
 
 const MAGIC: [u8; 8] = *b"taillabE";
 
-/// The version that [`Recording::write`] writes, and the only one that
-/// [`Recording::read`] knows.
-pub const VERSION: u32 = 1;
+/// The version that [`Recording::write`] writes.
+///
+/// [`Recording::read`] reads all versions up to it: version 1 lacks the events of
+/// streams (kinds 8 to 11), and is the same otherwise.
+pub const VERSION: u32 = 2;
 
 /// Events read into one chunk: 1 MiB.
 const CHUNK_EVENTS: u64 = 65_536;
@@ -39,7 +41,7 @@ pub enum RecordingError {
     NotARecording,
     /// It was written by a version unknown here.
     #[error(
-        "the recorded stream has format version {found}, this taillab reads version {VERSION}: \
+        "the recorded stream has format version {found}, this taillab reads versions up to {VERSION}: \
          use the taillab that recorded it, or record again"
     )]
     UnsupportedVersion {
@@ -117,7 +119,7 @@ impl Recording {
         }
         let word = progress.check(input.take())?;
         let (version, streams) = (word as u32, word >> 32);
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(RecordingError::UnsupportedVersion { found: version });
         }
         let lost = LostEvents {

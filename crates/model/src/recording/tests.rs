@@ -27,6 +27,24 @@ fn kinds() -> impl Strategy<Value = EventKind> {
             next,
             preempted
         }),
+        (key(), 0_u32..1 << 31, any::<bool>())
+            .prop_map(|(key, bytes, push)| EventKind::SegmentIn { key, bytes, push }),
+        key().prop_map(|key| EventKind::SegmentQueued { key }),
+        (0_u32..1 << 22, key(), 0_u16..1024).prop_map(|(tid, key, bytes_mod_1024)| {
+            EventKind::SegmentRead {
+                tid,
+                key,
+                bytes_mod_1024,
+            }
+        }),
+        (0_u32..1 << 22, key(), any::<(bool, bool)>()).prop_map(|(tid, key, (more, resent))| {
+            EventKind::SegmentOut {
+                tid,
+                key,
+                more,
+                resent,
+            }
+        }),
     ]
 }
 
@@ -77,7 +95,7 @@ proptest! {
 
     #[test]
     fn words_of_unknown_kind_are_no_event(head: u64, values: u64) {
-        let known = (1..=7).contains(&(head >> 56));
+        let known = (1..=11).contains(&(head >> 56));
         prop_assert_eq!(PackedEvent::from_words([head, values]).is_some(), known);
     }
 
@@ -182,6 +200,21 @@ fn a_file_of_another_version_or_kind_is_refused_by_name() {
     assert!(error.to_string().contains("version 77"), "{error}");
     let error = Recording::read(&b"PAR1 and so on"[..]).unwrap_err();
     assert!(matches!(error, RecordingError::NotARecording));
+}
+
+#[test]
+fn the_first_version_is_still_read() {
+    let mut file = file_of(Vec::new());
+    file[8] = 1;
+    // the checksum of a header that says 1: as version 1 wrote it
+    let mut checksum = 0xcbf2_9ce4_8422_2325_u64;
+    let end = file.len() - 8;
+    for word in file[..end].chunks_exact(8) {
+        let word = u64::from_le_bytes(word.try_into().unwrap());
+        checksum = (checksum ^ word).wrapping_mul(0x0100_0000_01b3);
+    }
+    file[end..].copy_from_slice(&checksum.to_le_bytes());
+    assert_eq!(Recording::read(file.as_slice()).unwrap().lost, losses());
 }
 
 #[test]

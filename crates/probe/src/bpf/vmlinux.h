@@ -21,6 +21,7 @@ typedef __u8 u8;
 typedef __u16 u16;
 typedef __u32 u32;
 typedef __u64 u64;
+typedef __s32 s32;
 typedef __s64 s64;
 typedef _Bool bool;
 
@@ -63,8 +64,11 @@ struct net_device {
 	possible_net_t nd_net;
 };
 
+struct sock;
+
 struct sk_buff {
 	struct net_device *dev;
+	struct sock *sk;
 	unsigned int len;
 	unsigned int data_len;
 	__be16 protocol;
@@ -80,7 +84,15 @@ struct udphdr {
 	__sum16 check;
 };
 
+struct tcphdr {
+	__be16 source;
+	__be16 dest;
+	__be32 seq;
+	__be32 ack_seq;
+};
+
 struct sock_common {
+	__be16 skc_dport;
 	__u16 skc_num;
 	possible_net_t skc_net;
 };
@@ -90,8 +102,20 @@ struct sock {
 	__u16 sk_protocol;
 };
 
+struct tcp_sock {
+	u32 copied_seq;
+	u32 rcv_nxt;
+	u32 snd_nxt;
+	u32 write_seq;
+};
+
+struct nsproxy {
+	struct net *net_ns;
+};
+
 struct task_struct {
 	int pid;
+	struct nsproxy *nsproxy;
 };
 
 /* x86-64 */

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::thread::{UnshareFlags, gettid};
-use taillab_probe::{DeviceId, ProbeSpec};
+use taillab_probe::{DeviceId, ProbeSpec, ServerProcesses, Transport};
 
 pub(crate) const SERVER_PORT: u16 = 11_211;
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
@@ -168,8 +168,9 @@ impl Testbed {
         Self {
             spec: ProbeSpec {
                 device,
+                transport: Transport::Udp,
                 server_port: SERVER_PORT,
-                server_tgid: std::process::id(),
+                server: ServerProcesses::These(vec![std::process::id()]),
                 server_cpus: (0..cpus.get() as u16).collect(),
                 ring_bytes_per_cpu: 1 << 20,
             },

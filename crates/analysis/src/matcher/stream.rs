@@ -1,0 +1,360 @@
+//! Requests of TCP connections, and which of them a response answers.
+//!
+//! On a connection the events carry positions in the client's stream: where a segment
+//! ends (T1), how far data is queued (T2), how far the server has read when its read
+//! returns (T4) and when a segment of a response leaves (T6). A request is what ends in a
+//! segment that its sender pushed. Positions have 16 bits, and each kind only ever moves
+//! forward, by less than 65,536 bytes at a time, so they are continued to 64 bits.
+//!
+//! **Which request.** A server cannot answer what it has not read. So each response
+//! belongs to the *batch*: the requests that are read and not yet answered. A batch ends
+//! when the server reads of the connection again.
+//!
+//! - A batch of one request, which is every batch unless the client pipelines *and* the
+//!   server reads several requests at once, is answered by all segments that leave until
+//!   it ends; T6 is the last one's.
+//! - A batch of several is matched only for a server that is known to be
+//!   [sequential](super::MatchOptions::sequential), if one read returned exactly these
+//!   requests, and if either one write answered all of them (they leave together), or as
+//!   many writes as requests did (they leave in order). Everything else is ambiguous.
+//! - A batch that ends unanswered is lost for a sequential server; else its requests stay
+//!   possible, which makes the next batch one of several.
+//! - After an ambiguous batch of a server that is not known to be sequential, nobody knows
+//!   how many responses are still to come: what arrives on the connection is ambiguous
+//!   too, until it has been silent for [`overtaken_after`](super::MatchOptions).
+//!
+//! **Which segments.** A segment that is sent again never moves T6. While the socket had
+//! more to send behind the last segment, the response goes on; after that, a further
+//! segment belongs to it (a server may write head and body apart) unless it leaves longer
+//! than [`stale_after`](super::MatchOptions) after T1: it is then counted as a response
+//! without a request.
+//!
+//! **Retransmitted requests.** What lies inside the stream's known part is not new, and the
+//! first T1 stays; what fills a hole there is new.
+
+use std::collections::VecDeque;
+
+use taillab_model::{Monotonic, Tid};
+
+use super::threads::{Read, Sent};
+use super::{MatchOptions, Slot};
+
+/// A position in a client's stream; its low 16 bits are those of the sequence number.
+type Position = u64;
+
+/// Low enough never to be reached from above, high enough never to wrap below zero.
+const FIRST_LAP: Position = 1 << 32;
+
+/// The first position at or after `base` with these low bits.
+const fn forward(base: Position, id: u16) -> Position {
+    base + id.wrapping_sub(base as u16) as Position
+}
+
+/// A piece of the client's stream that has come in and is not settled.
+struct Segment {
+    start: Position,
+    end: Position,
+    /// T1.
+    at: Monotonic,
+    /// The request that ends here; none in the middle of one.
+    request: Option<Slot>,
+    queued: bool,
+    read: Option<Read>,
+}
+
+/// A segment of a response as the driver takes it.
+#[derive(Clone, Copy)]
+pub(super) struct Leaving {
+    pub(super) at: Monotonic,
+    pub(super) tid: Tid,
+    pub(super) more: bool,
+    pub(super) resent: bool,
+}
+
+/// What a segment of a response is to its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The first one that answers the batch, or a further one behind which nothing was
+    /// waiting: what the thread has called led to it.
+    Begins,
+    /// The rest of what the segments before it began, left by this thread.
+    Continues(Tid),
+    /// It was sent before.
+    Again,
+    /// It answers no request that was seen.
+    Unknown,
+}
+
+#[derive(Clone, Copy)]
+struct Departure {
+    segment: Leaving,
+    /// T5, where a write of the thread came before it.
+    write: Option<Monotonic>,
+    /// Writes of the thread since its read.
+    writes: u32,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Settled {
+    /// It was answered: T5 if known, and T6.
+    Answered(Slot, Option<Monotonic>, Monotonic),
+    /// One of several, at the time of the last response that may be its own.
+    Ambiguous(Slot, Monotonic),
+    /// The end of a response was not seen; its request counts as unanswered.
+    Unfinished(Monotonic),
+}
+
+/// One client connection, known by the client's port.
+pub(super) struct Connection {
+    /// Where the latest data ends.
+    next: Position,
+    /// Everything before is settled.
+    done: Position,
+    queued: Position,
+    /// What the server has read; the batch is all that is not settled before it.
+    read: Position,
+    /// In order of their ends.
+    segments: VecDeque<Segment>,
+    departures: Vec<Departure>,
+    /// When the last response left whose request could not be told.
+    doubt: Option<Monotonic>,
+}
+
+impl Connection {
+    /// A connection whose stream begins here.
+    pub(super) fn new(start: u16) -> Self {
+        let start = FIRST_LAP + Position::from(start);
+        Self {
+            next: start,
+            done: start,
+            queued: start,
+            read: start,
+            segments: VecDeque::new(),
+            departures: Vec::new(),
+            doubt: None,
+        }
+    }
+
+    /// T1: a segment with these last bytes; false if it is not new. `request` ends in it.
+    pub(super) fn arrived(
+        &mut self,
+        at: Monotonic,
+        id: u16,
+        bytes: u32,
+        request: Option<Slot>,
+    ) -> bool {
+        let length = Position::from(bytes);
+        let follows = id.wrapping_sub(bytes as u16) == self.next as u16;
+        let back = Position::from((self.next as u16).wrapping_sub(id));
+        let (start, end, place);
+        if !follows && back <= self.next - self.done {
+            end = self.next - back;
+            start = end.saturating_sub(length);
+            place = self.segments.partition_point(|other| other.end < end);
+            let overlaps = |other: &Segment| other.start < end && other.end > start;
+            let neighbours = self.segments.iter().skip(place.saturating_sub(1)).take(2);
+            if start < self.done.max(self.read) || neighbours.into_iter().any(overlaps) {
+                return false;
+            }
+        } else {
+            end = if follows {
+                self.next + length
+            } else {
+                forward(self.next, id)
+            };
+            // what was retransmitted together with new data is not new
+            start = end.saturating_sub(length).max(self.next);
+            place = self.segments.len();
+            self.next = end;
+        }
+        let segment = Segment {
+            start,
+            end,
+            at,
+            request,
+            queued: false,
+            read: None,
+        };
+        self.segments.insert(place, segment);
+        true
+    }
+
+    /// T2: calls `stamp` for each request that is queued now and was not before.
+    pub(super) fn queued(&mut self, id: u16, mut stamp: impl FnMut(Slot)) {
+        let position = forward(self.queued.max(self.done), id);
+        if position > self.next {
+            return; // data that was not seen to come in, or the end of the stream
+        }
+        self.queued = position;
+        let queued = self.segments.iter_mut();
+        for segment in queued.take_while(|segment| segment.end <= position) {
+            if !std::mem::replace(&mut segment.queued, true) {
+                segment.request.into_iter().for_each(&mut stamp);
+            }
+        }
+    }
+
+    /// T4: the server has read up to here.
+    pub(super) fn was_read(
+        &mut self,
+        id: u16,
+        read: Read,
+        options: &MatchOptions,
+        settled: &mut Vec<Settled>,
+    ) {
+        let position = self.begin_batch(id, options, settled);
+        if position > self.next {
+            return;
+        }
+        self.read = position;
+        let until = self.segments.iter_mut();
+        for segment in until.take_while(|segment| segment.end <= position) {
+            segment.read.get_or_insert(read);
+        }
+    }
+
+    /// T6: what this segment is; after [`Role::Begins`], [`Connection::departed`] follows.
+    pub(super) fn leaving(
+        &mut self,
+        id: u16,
+        segment: Leaving,
+        options: &MatchOptions,
+        settled: &mut Vec<Settled>,
+    ) -> Role {
+        let position = forward(self.read.max(self.done), id);
+        if position > self.next {
+            return Role::Unknown;
+        }
+        if position != self.read {
+            // a read was not seen
+            self.begin_batch(id, options, settled);
+            self.read = position;
+        }
+        let Some(first) = self.batch().next() else {
+            return if segment.resent {
+                Role::Again
+            } else {
+                Role::Unknown
+            };
+        };
+        match self.departures.last() {
+            Some(_) if segment.resent => Role::Again,
+            Some(last) if last.segment.more => Role::Continues(last.segment.tid),
+            Some(_) if segment.at.saturating_since(first.at) > options.stale_after => Role::Unknown,
+            _ => Role::Begins,
+        }
+    }
+
+    /// T6: notes a segment of the response, with what led to it. For the first one of a
+    /// batch, calls `begun` with each of its requests and the read that returned it.
+    pub(super) fn departed(
+        &mut self,
+        segment: Leaving,
+        sent: Sent,
+        mut begun: impl FnMut(Slot, Option<Read>),
+    ) {
+        if self.departures.is_empty() {
+            for segment in self.batch() {
+                if let Some(slot) = segment.request {
+                    begun(slot, segment.read.or(sent.read));
+                }
+            }
+        }
+        self.departures.push(Departure {
+            segment,
+            write: sent.write,
+            writes: sent.writes,
+        });
+    }
+
+    /// Where the server has read to, after ending the batch if that ends it.
+    fn begin_batch(
+        &mut self,
+        id: u16,
+        options: &MatchOptions,
+        settled: &mut Vec<Settled>,
+    ) -> Position {
+        let position = forward(self.read.max(self.done), id);
+        if !self.departures.is_empty() || options.sequential {
+            self.settle(options, settled);
+        }
+        position
+    }
+
+    /// The requests that are read and not settled.
+    fn batch(&self) -> impl Iterator<Item = &Segment> {
+        let read = self.segments.iter();
+        read.take_while(|segment| segment.end <= self.read)
+            .filter(|segment| segment.request.is_some())
+    }
+
+    /// Ends the batch: decides what answered its requests, and forgets them.
+    pub(super) fn settle(&mut self, options: &MatchOptions, settled: &mut Vec<Settled>) {
+        if let Some(last) = self.departures.last().map(|departure| departure.segment) {
+            let silent_since = |doubt: Monotonic| {
+                let mut batch = self.batch();
+                batch.all(|request| request.at.saturating_since(doubt) > options.overtaken_after)
+            };
+            let certain = options.sequential || self.doubt.is_none_or(silent_since);
+            let answers = certain.then(|| self.answers(options)).flatten();
+            self.doubt = answers.is_none().then_some(last.at);
+            let requests = self.batch().filter_map(|segment| segment.request);
+            match answers {
+                None => settled.extend(requests.map(|slot| Settled::Ambiguous(slot, last.at))),
+                Some(_) if last.more => settled.push(Settled::Unfinished(last.at)),
+                Some(answers) => {
+                    // one for all of them, or one for each
+                    let answers = answers.iter().cycle();
+                    let each = requests.zip(answers);
+                    settled.extend(each.map(|(slot, &(t5, t6))| Settled::Answered(slot, t5, t6)));
+                }
+            }
+        }
+        self.departures.clear();
+        let read = self.read;
+        let ended = self.segments.partition_point(|segment| segment.end <= read);
+        self.segments.drain(..ended);
+        self.done = self.done.max(read);
+    }
+
+    /// T5 and T6 of each request of the batch, in their order; one for all if they left
+    /// together; `None` if that cannot be told.
+    fn answers(&self, options: &MatchOptions) -> Option<Vec<(Option<Monotonic>, Monotonic)>> {
+        let (first, last) = (self.departures.first()?, self.departures.last()?);
+        let requests = self.batch().count();
+        if requests <= 1 {
+            return Some(vec![(first.write, last.segment.at)]);
+        }
+        if !options.sequential || !self.was_read_at_once() {
+            return None;
+        }
+        let mut writes: Vec<(Option<Monotonic>, Monotonic)> = Vec::new();
+        for departure in &self.departures {
+            match writes.last_mut() {
+                Some(last) if departure.write.is_none() => last.1 = departure.segment.at,
+                _ => writes.push((departure.write, departure.segment.at)),
+            }
+        }
+        let all_in_one = writes.len() == 1 && first.writes == 1;
+        (all_in_one || writes.len() == requests).then_some(writes)
+    }
+
+    /// One read returned exactly what the batch consists of, without a hole.
+    fn was_read_at_once(&self) -> bool {
+        let read = self.segments.iter();
+        let mut batch = read.take_while(|segment| segment.end <= self.read);
+        let Some((first, read)) = batch.next().and_then(|first| Some((first, first.read?))) else {
+            return false;
+        };
+        let mut end = first.end;
+        for segment in batch {
+            let together = segment.read.is_some_and(|other| other.at == read.at);
+            if !together || segment.start != end {
+                return false;
+            }
+            end = segment.end;
+        }
+        read.bytes_mod_1024 == Some(((end - first.start) % 1024) as u16)
+    }
+}
