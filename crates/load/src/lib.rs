@@ -33,11 +33,17 @@ pub mod verdict;
 pub use client::{Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
-    Entry, Hooks, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record, StopReason, open_loop,
+    Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record,
+    StopReason, open_loop,
 };
 pub use error::LoadError;
 pub use prefill::{Prefilled, prefill};
-pub use protocol::memcached_udp::{Memcached, MemcachedWorkload};
+pub use protocol::echo::{EchoDatagrams, EchoStream, EchoWorkload};
+pub use protocol::http::{Http, HttpWorkload};
+pub use protocol::keys::KeyDistribution;
+pub use protocol::memcached::{MemcachedStream, MemcachedUdp, MemcachedWorkload};
+pub use protocol::memcached_udp::Memcached;
+pub use protocol::redis::{Redis, RedisWorkload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
 pub use target::Target;
 pub use verdict::{arrivals_verdict, schedule_verdict};
