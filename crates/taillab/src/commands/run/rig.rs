@@ -264,8 +264,9 @@ fn workload(experiment: &Experiment) -> Result<MemcachedWorkload, Failure> {
         key_bytes: experiment.workload.key_bytes.into(),
         value_bytes: experiment.workload.value_bytes as usize,
         get_share: experiment.workload.get_share,
+        ..MemcachedWorkload::default()
     };
-    workload.validate().or_exit(Exit::Usage)?;
+    workload.validate_datagrams().or_exit(Exit::Usage)?;
     Ok(workload)
 }
 
