@@ -3,5 +3,6 @@
 pub mod load;
 pub mod reproduce;
 pub mod run;
+pub mod serve;
 pub mod shell;
 pub mod sim;
