@@ -2,9 +2,9 @@
 
 use taillab_analysis::load::{LoadContext, judge_closed_loop};
 use taillab_analysis::statistics::distribution_of;
+use taillab_model::Nanos;
 use taillab_model::load_result::{COMMAND, ClosedLoopResult, Mode, SCHEMA_VERSION};
 use taillab_model::summary::{ClientCost, Verdict};
-use taillab_model::Nanos;
 
 use super::outputs::Wanted;
 use super::plan::Closed;
@@ -20,7 +20,9 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
         None => (Mode::PingPong, plan.client.connections),
     };
     let (found, started_unix_s) =
-        context.session.closed_loop(outstanding, work.warmup, work.duration, plan.seed)?;
+        context
+            .session
+            .closed_loop(outstanding, work.warmup, work.duration, plan.seed)?;
     let requests = found.responses + found.errors.failed_requests();
     let service_time = distribution_of(&found.times);
     let busy = found.elapsed.get() as f64 * (1.0 - found.idle_share);
@@ -33,8 +35,7 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
         floor: None,
         hypervisor: hypervisor(),
     };
-    let judgement =
-        judge_closed_loop(requests, &service_time, &client, &found.errors, &context_of);
+    let judgement = judge_closed_loop(requests, &service_time, &client, &found.errors, &context_of);
     let result = ClosedLoopResult {
         schema_version: SCHEMA_VERSION,
         command: COMMAND.to_owned(),

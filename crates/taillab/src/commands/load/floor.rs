@@ -111,7 +111,9 @@ fn against_responder(
     drop(session);
     responder.stop();
     if measured.is_partial() {
-        return Ok(Outcome::Absent("interrupted while it was measured".to_owned()));
+        return Ok(Outcome::Absent(
+            "interrupted while it was measured".to_owned(),
+        ));
     }
     let floor = Floor {
         responder: format!(

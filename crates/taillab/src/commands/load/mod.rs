@@ -55,7 +55,10 @@ pub fn run(args: LoadArgs) -> Result<Exit, Failure> {
     if let Some(outstanding) = plan.work.calibration() {
         say.step("finding the capacity");
         let capacity = context.session.calibrate(outstanding, plan.seed)?;
-        say.step(&format!("the capacity is {:.0} per second", capacity.peak_per_s));
+        say.step(&format!(
+            "the capacity is {:.0} per second",
+            capacity.peak_per_s
+        ));
         context.capacity = Some(capacity);
     }
     match &plan.work {
@@ -81,9 +84,9 @@ impl Context<'_> {
     fn end(&self, stopped: Option<StopReason>, verdict: &Verdict) -> Result<Exit, Failure> {
         match stopped {
             Some(StopReason::Interrupted) => Ok(Exit::Interrupted),
-            Some(StopReason::Refused | StopReason::Hook) => {
-                Err(self.session.gone("during the load; what came before is in the result"))
-            }
+            Some(StopReason::Refused | StopReason::Hook) => Err(self
+                .session
+                .gone("during the load; what came before is in the result")),
             None if !verdict.valid => Ok(Exit::Invalid),
             None => Ok(Exit::Ok),
         }
@@ -94,7 +97,9 @@ impl Context<'_> {
 fn hypervisor() -> Option<String> {
     let cpus = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let flags = cpus.lines().find(|line| line.starts_with("flags"))?;
-    flags.split_whitespace().find(|flag| *flag == "hypervisor")?;
+    flags
+        .split_whitespace()
+        .find(|flag| *flag == "hypervisor")?;
     let product = std::fs::read_to_string("/sys/class/dmi/id/product_name").ok();
     let product = product.map(|name| name.trim().to_owned());
     Some(

@@ -1,8 +1,6 @@
 //! Schedules: one load, or several one after the other.
 
-use taillab_analysis::load::{
-    LoadContext, LoadJudgement, Unsupported, judge_load, judge_sweep, objective_at,
-};
+use taillab_analysis::load::{LoadContext, LoadJudgement, judge_load, judge_sweep, objective_at};
 use taillab_load::StopReason;
 use taillab_model::load_result::{
     COMMAND, LoadResult, LoadStep, LoadSweepResult, Mode, Objective, SCHEMA_VERSION,
@@ -19,11 +17,7 @@ use super::{Context, hypervisor};
 use crate::exit::{Exit, Failure, OrExit};
 
 /// One load.
-pub fn single(
-    mut context: Context<'_>,
-    work: &Open,
-    wanted: &mut Wanted,
-) -> Result<Exit, Failure> {
+pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Result<Exit, Failure> {
     let plan = context.plan;
     let planned = Planned::of(&context, work, work.levels[0], plan.seed)?;
     let measured = planned.measure(&mut context, &work.shape)?;
@@ -65,11 +59,13 @@ pub fn single(
         floor_absent_because,
         verdict: Verdict::from(&judgement),
     };
-    let needs = |lacking: &Unsupported| (lacking.q, lacking.needs);
+    let unsupported = measured.analysis.evidence.unsupported.iter();
     wanted.single(&Single {
         result: &result,
         curves: curves(&measured.analysis.curves, floor_curves),
-        needs: measured.analysis.evidence.unsupported.iter().map(needs).collect(),
+        needs: unsupported
+            .map(|lacking| (lacking.q, lacking.needs))
+            .collect(),
         run: &measured.run,
     })?;
     context.end(measured.run.stopped, &result.verdict)
@@ -106,7 +102,14 @@ pub fn sweep(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Resu
             break;
         }
     }
-    finish(context, work_process(&work.shape), steps, Mode::Sweep, None, wanted)
+    finish(
+        context,
+        work_process(&work.shape),
+        steps,
+        Mode::Sweep,
+        None,
+        wanted,
+    )
 }
 
 /// How a sweep or a search judges its arrivals.
@@ -225,7 +228,11 @@ impl Steps {
         });
         self.judged.push((planned.schedule.rate_per_s, judgement));
         let rate = |planned: &Planned| planned.schedule.rate_per_s;
-        if self.lowest.as_ref().is_none_or(|lowest| rate(&planned) < rate(lowest)) {
+        if self
+            .lowest
+            .as_ref()
+            .is_none_or(|lowest| rate(&planned) < rate(lowest))
+        {
             self.lowest = Some(planned);
         }
         &self.steps[self.steps.len() - 1]
@@ -233,7 +240,9 @@ impl Steps {
 
     /// The client, not the server, spoiled the last one.
     pub fn client_failed(&self) -> bool {
-        self.judged.last().is_some_and(|(_, judgement)| judgement.client_failed())
+        self.judged
+            .last()
+            .is_some_and(|(_, judgement)| judgement.client_failed())
     }
 
     /// Takes the last one back: a longer measurement replaces it.

@@ -163,7 +163,9 @@ fn row(entry: &Entry, thread: usize) -> LoadRow {
         wire: WireTimes::default(),
         operation: entry.operation,
         outcome: outcome(entry.outcome),
-        connection: entry.connection.map_or(0, |c| u32::try_from(c).unwrap_or(u32::MAX)),
+        connection: entry
+            .connection
+            .map_or(0, |c| u32::try_from(c).unwrap_or(u32::MAX)),
         thread: u32::try_from(thread).unwrap_or(u32::MAX),
         warm_up: entry.warm_up,
     }

@@ -30,7 +30,10 @@ enum Kind {
 impl Requests {
     /// Joins the target with the options that belong to its protocol; others are refused.
     pub fn of(target: &Target, args: &LoadArgs) -> Result<Self, Failure> {
-        let keyed = matches!(target.protocol, Application::Memcached(_) | Application::Redis);
+        let keyed = matches!(
+            target.protocol,
+            Application::Memcached(_) | Application::Redis
+        );
         let echo = target.protocol == Application::Echo;
         let http = matches!(target.protocol, Application::Http { .. });
         for (given, belongs, option, to) in [
@@ -40,8 +43,18 @@ impl Requests {
             (args.value_bytes.is_some(), keyed, "--value-bytes", KEYED),
             (args.zipf.is_some(), keyed, "--zipf", KEYED),
             (args.no_prefill, keyed, "--no-prefill", KEYED),
-            (args.request_bytes.is_some(), echo, "--request-bytes", "echo"),
-            (args.response_bytes.is_some(), echo, "--response-bytes", "echo"),
+            (
+                args.request_bytes.is_some(),
+                echo,
+                "--request-bytes",
+                "echo",
+            ),
+            (
+                args.response_bytes.is_some(),
+                echo,
+                "--response-bytes",
+                "echo",
+            ),
             (!args.header.is_empty(), http, "-H", "http"),
         ] {
             if given && !belongs {
@@ -113,7 +126,9 @@ impl Requests {
 const KEYED: &str = "memcached and redis";
 
 fn kind(target: &Target, args: &LoadArgs) -> Result<Kind, Failure> {
-    let distribution = args.zipf.map_or(KeyDistribution::Uniform, KeyDistribution::Zipf);
+    let distribution = args
+        .zipf
+        .map_or(KeyDistribution::Uniform, KeyDistribution::Zipf);
     Ok(match &target.protocol {
         Application::Echo => {
             let usual = EchoWorkload::default();

@@ -81,7 +81,11 @@ fn measure(
         "trying {:.0} per second for {}{}",
         trial.rate_per_s,
         trial.length,
-        if trial.earlier > 0 { ", longer than before" } else { "" }
+        if trial.earlier > 0 {
+            ", longer than before"
+        } else {
+            ""
+        }
     ));
     let measured = planned.measure(context, &work.shape)?;
     if trial.earlier > 0 {

@@ -81,13 +81,17 @@ impl<'a> Session<'a> {
     ) -> Result<Self, Failure> {
         let placing = client.placing.clone();
         let watch = Watch::new(say);
-        let fleet = watch.phases(&[], || 0, || {
-            Fleet::connect(
-                client.threads(),
-                move |i| pin(&placing, i),
-                |i| AnyClient::connect(&endpoint, client.connections_of(i), requests.spoken()?),
-            )
-        })?;
+        let fleet = watch.phases(
+            &[],
+            || 0,
+            || {
+                Fleet::connect(
+                    client.threads(),
+                    move |i| pin(&placing, i),
+                    |i| AnyClient::connect(&endpoint, client.connections_of(i), requests.spoken()?),
+                )
+            },
+        )?;
         Ok(Self {
             fleet,
             endpoint,
@@ -121,7 +125,9 @@ impl<'a> Session<'a> {
         let progress = fleet.progress();
         let stop = self.interrupt.flag();
         let done = || progress.received();
-        let stored = self.watch.phases(&phases, done, || fleet.prefill(endpoint, stop))?;
+        let stored = self
+            .watch
+            .phases(&phases, done, || fleet.prefill(endpoint, stop))?;
         if stored.interrupted {
             return Err(interrupted("while the keys were stored"));
         }
@@ -166,7 +172,10 @@ impl<'a> Session<'a> {
             None => {}
         }
         let peak = median(&rates).ok_or_else(|| {
-            Failure::new(Exit::Failed, "the capacity could not be measured; run it again")
+            Failure::new(
+                Exit::Failed,
+                "the capacity could not be measured; run it again",
+            )
         })?;
         Ok(Capacity {
             peak_per_s: peak.value,
@@ -253,9 +262,11 @@ impl<'a> Session<'a> {
             stop,
         };
         let started = unix_seconds();
-        let found = self.watch.load("closed loop", length + warm_up, &progress, || {
-            fleet.saturate(&load, &mut NoHooks)
-        })?;
+        let found = self
+            .watch
+            .load("closed loop", length + warm_up, &progress, || {
+                fleet.saturate(&load, &mut NoHooks)
+            })?;
         if found.responses == 0 && found.stopped.is_some() {
             return Err(self.nothing_measured(found.stopped));
         }

@@ -55,7 +55,8 @@ fn workload(experiment: &Experiment) -> Result<MemcachedWorkload, Failure> {
         key_bytes: key_bytes.into(),
         value_bytes: value_bytes as usize,
         get_share,
+        ..MemcachedWorkload::default()
     };
-    workload.validate().or_exit(Exit::Usage)?;
+    workload.validate_datagrams().or_exit(Exit::Usage)?;
     Ok(workload)
 }
