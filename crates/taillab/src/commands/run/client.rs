@@ -57,6 +57,6 @@ fn workload(experiment: &Experiment) -> Result<MemcachedWorkload, Failure> {
         get_share,
         ..MemcachedWorkload::default()
     };
-    workload.validate().or_exit(Exit::Usage)?;
+    workload.validate_datagrams().or_exit(Exit::Usage)?;
     Ok(workload)
 }
