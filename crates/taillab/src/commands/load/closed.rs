@@ -50,6 +50,8 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
         service_time,
         client,
         errors: found.errors,
+        floor: None,
+        floor_absent_because: None,
         verdict: Verdict::from(&judgement),
     };
     wanted.closed(&result)?;
