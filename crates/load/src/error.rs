@@ -116,6 +116,33 @@ pub enum LoadError {
         /// The most there can be.
         max: u32,
     },
+    /// Keys drawn in a way that there is not.
+    #[error(
+        "keys cannot be drawn as {0:?}: use uniform, or zipf:S with an exponent S above 0 and at most 16"
+    )]
+    KeyDistribution(String),
+    /// A message that the protocol cannot carry.
+    #[error("{what} cannot have {bytes} bytes: use between {min} and {max}")]
+    MessageSize {
+        /// Which message.
+        what: &'static str,
+        /// Size asked for.
+        bytes: usize,
+        /// Smallest size.
+        min: usize,
+        /// Largest size.
+        max: usize,
+    },
+    /// A part of a request that would break the request.
+    #[error("the {what} {text:?} cannot be sent: {remedy}")]
+    RequestText {
+        /// Which part.
+        what: &'static str,
+        /// What it is.
+        text: String,
+        /// What to use instead.
+        remedy: &'static str,
+    },
     /// A share that is none.
     #[error("the share of gets must be between 0 and 1, not {0}")]
     GetShare(f64),

@@ -17,6 +17,7 @@ pub(crate) fn protocol() -> Result<Memcached, LoadError> {
         key_bytes: 4,
         value_bytes: 3,
         get_share: 0.5,
+        ..MemcachedWorkload::default()
     })
 }
 

@@ -37,7 +37,12 @@ pub use engine::{
 };
 pub use error::LoadError;
 pub use prefill::{Prefilled, prefill};
-pub use protocol::memcached_udp::{Memcached, MemcachedWorkload};
+pub use protocol::echo::{EchoDatagrams, EchoStream, EchoWorkload};
+pub use protocol::http::{Http, HttpWorkload};
+pub use protocol::keys::KeyDistribution;
+pub use protocol::memcached::{MemcachedStream, MemcachedUdp, MemcachedWorkload};
+pub use protocol::memcached_udp::Memcached;
+pub use protocol::redis::{Redis, RedisWorkload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
 pub use target::Target;
 pub use verdict::{arrivals_verdict, schedule_verdict};

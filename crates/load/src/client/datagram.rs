@@ -251,7 +251,7 @@ mod tests {
 
     fn parts(id: u16) -> [Vec<u8>; 3] {
         [
-            datagram(id, 0, 3, b"VALUE 0042 0 3000\r\nvv"),
+            datagram(id, 0, 3, b"VALUE 0042 0 3\r\nvv"),
             datagram(id, 1, 3, b"vvvv"),
             datagram(id, 2, 3, b"vv\r\nEND\r\n"),
         ]
