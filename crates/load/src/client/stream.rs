@@ -340,6 +340,10 @@ impl<P: StreamProtocol, T: StreamTransport> Client for StreamClient<P, T> {
         usize::MAX
     }
 
+    fn is_lossy(&self) -> bool {
+        false
+    }
+
     fn keys(&mut self) -> Keys {
         Keys::Noted(std::mem::take(&mut self.places))
     }
