@@ -27,7 +27,7 @@ mod user;
 pub mod veth;
 
 pub use cpu_time::{CpuSample, CpuUsage, ProcessSample};
-pub use cpus::{CpuSet, Placement};
+pub use cpus::{CpuError, CpuSet, Placement};
 pub use environment::{CaptureSpec, Environment};
 pub use error::{ErrorKind, HostError};
 pub use hazard::Hazard;

@@ -35,7 +35,8 @@ pub mod verdict;
 pub use client::{AnyClient, AnyProtocol, Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
-    Entry, Hooks, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record, StopReason, open_loop,
+    Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record,
+    StopReason, open_loop,
 };
 pub use error::LoadError;
 pub use fleet::{ClosedFleet, Fleet, FleetProgress, FleetRun, OpenFleet};

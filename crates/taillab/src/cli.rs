@@ -1,5 +1,6 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
+mod load;
 mod serve;
 mod sim;
 
@@ -12,6 +13,7 @@ use taillab_model::Nanos;
 use crate::commands::run::servers::words;
 use crate::experiment::{Override, Protocol, ServerKind, TestbedKind, Transport};
 
+pub use self::load::{Amounts, Floor, LoadArgs, StampKind, WaitKind};
 pub use self::serve::ServeArgs;
 pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs, TimeUnit};
 
@@ -35,6 +37,7 @@ pub enum Command {
     // These take their help from their arguments: it is longer than a line.
     Run(Box<RunArgs>),
     Serve(Box<ServeArgs>),
+    Load(Box<LoadArgs>),
     Sim(Box<SimArgs>),
     Reproduce(ReproduceArgs),
     /// Print a shell completion script

@@ -1,5 +1,6 @@
 //! The open loop: every request at its scheduled time.
 
+mod live;
 mod open_loop;
 mod progress;
 mod record;
@@ -8,6 +9,7 @@ mod tests;
 
 use taillab_model::Nanos;
 
+pub use live::{LiveCounts, LiveHistogram};
 pub(crate) use open_loop::open_loop_from;
 pub use open_loop::{CpuUse, LoadRun, OpenLoop, StopReason, open_loop};
 pub use progress::Progress;

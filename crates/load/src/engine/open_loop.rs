@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use taillab_model::summary::{ClientCost, LoadErrors};
 use taillab_model::{Monotonic, Nanos};
 
-use super::{HOOK_GUARD, Hooks, Progress, Record};
+use super::{HOOK_GUARD, Hooks, Outcome, Progress, Record};
 use crate::LoadError;
 use crate::client::{Client, Received};
 use crate::clock::{now, thread_cpu_time};
@@ -296,10 +296,13 @@ impl<C: Client> Loop<'_, C> {
             Err(why) => {
                 self.refused |= why == NotSent::Refused;
                 self.record.send_failed(k);
+                self.progress.count_failed();
             }
         }
         self.next = k + 1;
         self.progress.set_sent(self.next);
+        let late = at.saturating_since(self.record.due(k));
+        self.progress.count_lateness(late);
     }
 
     /// Looks once for an answer; the time right after it if there was anything.
@@ -319,10 +322,16 @@ impl<C: Client> Loop<'_, C> {
                 self.last_answer = at;
                 self.refused = false;
                 self.progress.set_received(self.answered);
+                let response_time = at.saturating_since(self.record.due(k));
+                self.progress.count_response(response_time);
+                if outcome == Outcome::ServerError {
+                    self.progress.count_failed();
+                }
             }
             Received::Lost { k, outcome } => {
                 self.record.lost(k, outcome, at);
                 self.waiting -= 1;
+                self.progress.count_failed();
             }
             Received::Unexpected => self.extra.unexpected_responses += 1,
             Received::Malformed => self.extra.malformed_responses += 1,

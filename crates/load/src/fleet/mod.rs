@@ -89,6 +89,11 @@ impl FleetProgress {
         self.0.iter().map(|thread| thread.0.sent()).sum()
     }
 
+    /// Each thread's own.
+    pub fn threads(&self) -> impl ExactSizeIterator<Item = &Progress> {
+        self.0.iter().map(|thread| &thread.0)
+    }
+
     /// Answers received so far.
     pub fn received(&self) -> u64 {
         self.0.iter().map(|thread| thread.0.received()).sum()

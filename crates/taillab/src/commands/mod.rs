@@ -1,5 +1,6 @@
 //! One module for each command.
 
+pub mod load;
 pub mod reproduce;
 pub mod run;
 pub mod serve;

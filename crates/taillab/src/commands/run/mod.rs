@@ -7,7 +7,7 @@ mod measure;
 mod outputs;
 mod result;
 mod rig;
-mod rundir;
+pub mod rundir;
 pub mod servers;
 
 use std::time::Duration;
