@@ -64,6 +64,8 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
     let (load_summary, client_curve) = load_summary(&load, &calibrated, rate_per_s)?;
     let mut measured = analysis.measured;
     measured.server_cpu_busy_share = server_cpus.map(|usage| usage.busy_share);
+    let mut ideal = analysis.ideal;
+    ideal.virtual_workers = capacity.waits.is_some();
     let mut matching = analysis.matching;
     matching.hooks = context.hooks;
     let mut summary = RunSummary {
@@ -76,7 +78,7 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
         service_time_ns: calibrated.service_time,
         calibration: calibrated.calibration,
         measured,
-        ideal: analysis.ideal,
+        ideal,
         excess: analysis.excess,
         stages: analysis.stages,
         stages_at: analysis.stages_at,
