@@ -1,9 +1,12 @@
 //! A transport without a network, for tests: a server as a function from request to
 //! answers.
 
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
 
-use taillab_model::Operation;
+use taillab_model::{Nanos, Operation};
 
 use crate::protocol::Planned;
 use crate::protocol::memcached_udp::{Memcached, MemcachedWorkload};
@@ -60,6 +63,11 @@ pub(crate) struct Fake {
     current: Vec<u8>,
     /// The kernel refuses this many sends.
     pub(crate) refuse_sends: usize,
+    /// How often there was something to receive before each send, since the one before.
+    pub(crate) looks_before_send: Rc<RefCell<Vec<usize>>>,
+    looks: usize,
+    /// How often the client slept.
+    pub(crate) naps: Rc<Cell<u64>>,
 }
 
 impl Fake {
@@ -74,6 +82,9 @@ impl Fake {
             arriving: VecDeque::new(),
             current: Vec::new(),
             refuse_sends: 0,
+            looks_before_send: Rc::default(),
+            looks: 0,
+            naps: Rc::default(),
         };
         DatagramClient::new(fake, protocol().unwrap())
     }
@@ -91,6 +102,8 @@ impl Transport for Fake {
     fn send(&mut self, connection: usize, datagram: &[u8]) -> Result<(), NotSent> {
         let k = self.requests;
         self.requests += 1;
+        self.looks_before_send.borrow_mut().push(self.looks);
+        self.looks = 0;
         if self.refuse_sends > 0 {
             self.refuse_sends -= 1;
             return Err(NotSent::Failed);
@@ -105,7 +118,15 @@ impl Transport for Fake {
         self.arriving.clear();
     }
 
+    fn wait(&mut self, at_most: Nanos) {
+        if self.arriving.is_empty() {
+            self.naps.set(self.naps.get() + 1);
+            std::thread::sleep(Duration::from_nanos(at_most.get()));
+        }
+    }
+
     fn receive(&mut self) -> Receipt<'_> {
+        self.looks += 1;
         match self.arriving.pop_front() {
             None => Receipt::Nothing,
             Some((connection, bytes)) => {

@@ -12,9 +12,7 @@ use crate::clock::now;
 use crate::engine::Outcome;
 use crate::protocol::{Decoded, MessageSizes, Planned, StreamProtocol};
 use crate::transport::NotSent;
-use crate::transport::stream::{
-    Ending, Event, NotTaken, Origin, StreamSockets, StreamTransport,
-};
+use crate::transport::stream::{Ending, Event, NotTaken, Origin, StreamSockets, StreamTransport};
 use crate::{Endpoint, LoadError};
 
 /// Connections remembered in the order of their requests, to know where the next answer
@@ -62,7 +60,10 @@ pub struct StreamClient<P, T = StreamSockets> {
 enum Doing {
     Looking,
     /// There are bytes of a connection that were not looked at, from here on.
-    Reading { connection: usize, at: usize },
+    Reading {
+        connection: usize,
+        at: usize,
+    },
     /// A connection is gone, and its requests with it.
     Losing {
         connection: usize,
@@ -78,11 +79,7 @@ impl<P: StreamProtocol> StreamClient<P> {
     ///
     /// # Errors
     /// As [`StreamSockets::connect`].
-    pub fn connect(
-        server: &Endpoint,
-        connections: usize,
-        protocol: P,
-    ) -> Result<Self, LoadError> {
+    pub fn connect(server: &Endpoint, connections: usize, protocol: P) -> Result<Self, LoadError> {
         Ok(Self::new(
             StreamSockets::connect(server, connections)?,
             protocol,
@@ -140,7 +137,11 @@ impl<P: StreamProtocol, T: StreamTransport> StreamClient<P, T> {
     /// left to epoll.
     #[inline]
     fn came(&mut self, connection: usize) {
-        if self.guesses.front().is_some_and(|&c| c as usize != connection) {
+        if self
+            .guesses
+            .front()
+            .is_some_and(|&c| c as usize != connection)
+        {
             self.guesses.pop_front();
         }
     }
@@ -348,8 +349,7 @@ impl<P: StreamProtocol, T: StreamTransport> Client for StreamClient<P, T> {
         let number = self.base + self.sent as u64;
         self.sent += 1;
         self.request.clear();
-        self.protocol
-            .encode(what, number as u32, &mut self.request);
+        self.protocol.encode(what, number as u32, &mut self.request);
         for _ in 0..TRIES {
             let Some(connection) = self.rotation.next() else {
                 break;
@@ -393,6 +393,10 @@ impl<P: StreamProtocol, T: StreamTransport> Client for StreamClient<P, T> {
                 .lose(connection, next, ending, &outstanding)
                 .unwrap_or(Received::Part),
         }
+    }
+
+    fn takes_idle_connection(&self) -> bool {
+        true
     }
 
     #[inline]

@@ -333,10 +333,7 @@ impl StreamSockets {
         let first = link.output.is_empty();
         link.output.extend_from_slice(rest);
         if first {
-            self.watch(
-                connection,
-                epoll::EventFlags::IN | epoll::EventFlags::OUT,
-            );
+            self.watch(connection, epoll::EventFlags::IN | epoll::EventFlags::OUT);
         }
     }
 
@@ -357,7 +354,8 @@ impl StreamSockets {
         self.ready.clear();
         // reversed: `ready` is read from its end
         let found = self.events.iter().rev();
-        self.ready.extend(found.map(|event| event.data.u64() as u32));
+        self.ready
+            .extend(found.map(|event| event.data.u64() as u32));
     }
 
     /// What is not bytes and was not reported yet.

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use taillab_host::{CpuSample, CpuUsage};
-use taillab_load::{LoadRun, OpenLoop, Progress as LoadProgress, open_loop};
+use taillab_load::{LoadRun, OpenLoop, Progress as LoadProgress, Waiting, open_loop};
 use taillab_model::{Monotonic, Nanos, Recording};
 use taillab_probe::Probe;
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -78,6 +78,7 @@ pub fn measure(
                     measure_from,
                     seed: workload.seed,
                     timeout: experiment.client.timeout,
+                    waiting: Waiting::Spin,
                     stop: &stop,
                     progress: &counter,
                 },
