@@ -1,9 +1,9 @@
 //! A transport without a network, for tests: a server as a function from request to
 //! answers.
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use taillab_model::{Nanos, Operation};
@@ -20,6 +20,7 @@ pub(crate) fn protocol() -> Result<Memcached, LoadError> {
         key_bytes: 4,
         value_bytes: 3,
         get_share: 0.5,
+        ..MemcachedWorkload::default()
     })
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn set() -> Planned {
 }
 
 /// The server: given the number of the request and its bytes, what comes back.
-type Server = Box<dyn FnMut(usize, &[u8]) -> Vec<Vec<u8>>>;
+type Server = Box<dyn FnMut(usize, &[u8]) -> Vec<Vec<u8>> + Send>;
 
 /// Connections to a function.
 pub(crate) struct Fake {
@@ -64,16 +65,16 @@ pub(crate) struct Fake {
     /// The kernel refuses this many sends.
     pub(crate) refuse_sends: usize,
     /// How often there was something to receive before each send, since the one before.
-    pub(crate) looks_before_send: Rc<RefCell<Vec<usize>>>,
+    pub(crate) looks_before_send: Arc<Mutex<Vec<usize>>>,
     looks: usize,
     /// How often the client slept.
-    pub(crate) naps: Rc<Cell<u64>>,
+    pub(crate) naps: Arc<AtomicU64>,
 }
 
 impl Fake {
     pub(crate) fn client(
         connections: usize,
-        server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + 'static,
+        server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + Send + 'static,
     ) -> DatagramClient<Memcached, Self> {
         let fake = Self {
             connections,
@@ -82,9 +83,9 @@ impl Fake {
             arriving: VecDeque::new(),
             current: Vec::new(),
             refuse_sends: 0,
-            looks_before_send: Rc::default(),
+            looks_before_send: Arc::default(),
             looks: 0,
-            naps: Rc::default(),
+            naps: Arc::default(),
         };
         DatagramClient::new(fake, protocol().unwrap())
     }
@@ -102,7 +103,7 @@ impl Transport for Fake {
     fn send(&mut self, connection: usize, datagram: &[u8]) -> Result<(), NotSent> {
         let k = self.requests;
         self.requests += 1;
-        self.looks_before_send.borrow_mut().push(self.looks);
+        self.looks_before_send.lock().unwrap().push(self.looks);
         self.looks = 0;
         if self.refuse_sends > 0 {
             self.refuse_sends -= 1;
@@ -120,7 +121,7 @@ impl Transport for Fake {
 
     fn wait(&mut self, at_most: Nanos) {
         if self.arriving.is_empty() {
-            self.naps.set(self.naps.get() + 1);
+            self.naps.fetch_add(1, Relaxed);
             std::thread::sleep(Duration::from_nanos(at_most.get()));
         }
     }

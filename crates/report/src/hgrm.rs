@@ -17,7 +17,7 @@ pub(crate) fn percentiles(histogram: &Histogram<u64>) -> Vec<u8> {
     let mut count = 0;
     for step in histogram.iter_quantiles(TICKS_PER_HALF_DISTANCE) {
         let q = step.quantile_iterated_to();
-        let value = histogram.value_at_quantile(q) as f64 / NS_PER_MS;
+        let value = step.value_iterated_to() as f64 / NS_PER_MS;
         count += step.count_since_last_iteration();
         // six decimals: a nanosecond in milliseconds
         let mut line = format!("{value:12.6} {q:14.12} {count:10}");

@@ -176,6 +176,10 @@ impl<P: DatagramProtocol, T: Transport> Client for DatagramClient<P, T> {
         self.ids.period()
     }
 
+    fn is_lossy(&self) -> bool {
+        true
+    }
+
     fn keys(&mut self) -> Keys {
         Keys::Counted(self.ids.clone())
     }
@@ -291,7 +295,7 @@ mod tests {
 
     fn parts(id: u16) -> [Vec<u8>; 3] {
         [
-            datagram(id, 0, 3, b"VALUE 0042 0 3000\r\nvv"),
+            datagram(id, 0, 3, b"VALUE 0042 0 3\r\nvv"),
             datagram(id, 1, 3, b"vvvv"),
             datagram(id, 2, 3, b"vv\r\nEND\r\n"),
         ]

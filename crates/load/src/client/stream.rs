@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use taillab_model::{Nanos, RequestKey};
+use taillab_model::{Monotonic, Nanos, RequestKey};
 
 use super::leftover::Leftovers;
 use super::pending::{Pending, Request};
@@ -11,6 +11,7 @@ use super::{Client, Keys, Place, Places, Received};
 use crate::clock::now;
 use crate::engine::Outcome;
 use crate::protocol::{Decoded, MessageSizes, Planned, StreamProtocol};
+use crate::stamps::KernelStamps;
 use crate::transport::NotSent;
 use crate::transport::stream::{Ending, Event, NotTaken, Origin, StreamSockets, StreamTransport};
 use crate::{Endpoint, LoadError};
@@ -82,6 +83,22 @@ impl<P: StreamProtocol> StreamClient<P> {
     pub fn connect(server: &Endpoint, connections: usize, protocol: P) -> Result<Self, LoadError> {
         Ok(Self::new(
             StreamSockets::connect(server, connections)?,
+            protocol,
+        ))
+    }
+
+    /// The same with the kernel's stamps of what is received, over TCP.
+    ///
+    /// # Errors
+    /// As [`StreamSockets::connect`].
+    pub fn connect_stamped(
+        server: &Endpoint,
+        connections: usize,
+        protocol: P,
+        stamps: KernelStamps,
+    ) -> Result<Self, LoadError> {
+        Ok(Self::new(
+            StreamSockets::connect_stamped(server, connections, stamps)?,
             protocol,
         ))
     }
@@ -181,6 +198,16 @@ impl<P: StreamProtocol, T: StreamTransport> StreamClient<P, T> {
                     self.leftovers.clear(connection);
                     Doing::Looking
                 };
+                match self.number_in_count(request.number) {
+                    Some(k) if outstanding(k).is_some() => Received::Answer { k, outcome },
+                    _ => Received::Late,
+                }
+            }
+            Decoded::LastAnswer { bytes: n, outcome } if n <= bytes.len() => {
+                self.pending.pop(connection);
+                self.transport.abandon(connection);
+                let ending = Some(Ending::Closed);
+                self.gone(connection, Outcome::ConnectionLost, ending);
                 match self.number_in_count(request.number) {
                     Some(k) if outstanding(k).is_some() => Received::Answer { k, outcome },
                     _ => Received::Late,
@@ -340,6 +367,10 @@ impl<P: StreamProtocol, T: StreamTransport> Client for StreamClient<P, T> {
         usize::MAX
     }
 
+    fn is_lossy(&self) -> bool {
+        false
+    }
+
     fn keys(&mut self) -> Keys {
         Keys::Noted(std::mem::take(&mut self.places))
     }
@@ -397,6 +428,21 @@ impl<P: StreamProtocol, T: StreamTransport> Client for StreamClient<P, T> {
 
     fn takes_idle_connection(&self) -> bool {
         true
+    }
+
+    fn wait(&mut self, at_most: Nanos) {
+        if self.doing == Doing::Looking {
+            self.transport.wait(at_most);
+        }
+    }
+
+    fn kernel_stamps(&self) -> KernelStamps {
+        self.transport.stamps()
+    }
+
+    #[inline]
+    fn kernel_received(&self) -> Option<Monotonic> {
+        self.transport.stamp()
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 
 mod cpu;
 mod kernel_times;
+mod live;
 mod open_loop;
 mod ping_pong;
 mod progress;
@@ -15,6 +16,8 @@ mod waiting;
 use taillab_model::Nanos;
 
 pub use cpu::CpuUse;
+pub use live::{LiveCounts, LiveHistogram};
+pub(crate) use open_loop::open_loop_from;
 pub use open_loop::{OpenLoop, open_loop};
 pub use ping_pong::{PingPong, ping_pong};
 pub use progress::Progress;

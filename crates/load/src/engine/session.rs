@@ -123,10 +123,13 @@ impl<'a, C: Client> Session<'a, C> {
             Err(why) => {
                 self.refused |= why == NotSent::Refused;
                 self.record.send_failed(k);
+                self.progress.count_failed();
             }
         }
         self.next = k + 1;
         self.progress.set_sent(self.next);
+        let late = at.saturating_since(self.record.due(k));
+        self.progress.count_lateness(late);
         sent.is_ok()
     }
 
@@ -147,12 +150,10 @@ impl<'a, C: Client> Session<'a, C> {
         let at = now();
         self.ended = None;
         match received {
-            Received::Answer { k, outcome } => {
-                self.answered(k, outcome, at);
-                self.progress.set_received(self.answered);
-            }
+            Received::Answer { k, outcome } => self.answered(k, outcome, at),
             Received::Lost { k, outcome } => {
                 self.record.lost(k, outcome, at);
+                self.progress.count_failed();
                 self.outstanding -= 1;
                 self.ended = Some(k);
             }
@@ -177,6 +178,12 @@ impl<'a, C: Client> Session<'a, C> {
         self.answered += 1;
         self.last_answer = at;
         self.refused = false;
+        self.progress.set_received(self.answered);
+        let response_time = at.saturating_since(self.record.due(k));
+        self.progress.count_response(response_time);
+        if outcome == Outcome::ServerError {
+            self.progress.count_failed();
+        }
     }
 
     /// Gives the caller, and the client, an idle moment if the next send is far enough.

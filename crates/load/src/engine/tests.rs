@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use taillab_model::Nanos;
@@ -184,8 +185,8 @@ fn an_answer_that_two_requests_could_have_is_nobodys() {
 
 #[test]
 fn a_set_stop_flag_ends_the_run_with_what_was_measured() {
-    let stop = Rc::new(AtomicBool::new(false));
-    let set = Rc::clone(&stop);
+    let stop = Arc::new(AtomicBool::new(false));
+    let set = Arc::clone(&stop);
     let mut client = Fake::client(4, move |k, request| {
         if k == 500 {
             set.store(true, Relaxed);
@@ -288,9 +289,9 @@ fn a_flood_of_answers_does_not_hold_back_sends() {
     const FLOOD: usize = 100;
     let requests = 400;
     let mut client = Fake::client(4, |_, request| vec![answer(request); FLOOD]);
-    let looks = Rc::clone(&client.transport_mut().looks_before_send);
+    let looks = Arc::clone(&client.transport_mut().looks_before_send);
     let result = run_all(&mut client, requests, 0);
-    let looks = looks.borrow();
+    let looks = looks.lock().unwrap();
     assert_eq!(looks.len(), requests);
     // what was looked for before the first was due
     let looks = &looks[1..];
@@ -300,16 +301,15 @@ fn a_flood_of_answers_does_not_hold_back_sends() {
         turns >= requests / 4 - 1,
         "answers are looked for in between: {looks:?}"
     );
-    assert_eq!(
-        result.errors.unexpected_responses,
-        ((FLOOD - 1) * requests) as u64
-    );
+    // those of the last request need not be read any more
+    let extra = ((FLOOD - 1) * (requests - 1)) as u64;
+    assert!(result.errors.unexpected_responses >= extra);
 }
 
 #[test]
 fn a_hybrid_wait_sends_everything_and_never_early() {
     let mut client = Fake::client(4, |_, request| vec![answer(request)]);
-    let naps = Rc::clone(&client.transport_mut().naps);
+    let naps = Arc::clone(&client.transport_mut().naps);
     let load = OpenLoop {
         schedule: (0..50).map(Nanos::from_millis).collect(),
         measure_from: 0,
@@ -322,7 +322,7 @@ fn a_hybrid_wait_sends_everything_and_never_early() {
     let result = open_loop(&mut client, load, &mut NoHooks).unwrap();
     check(&result);
     assert_eq!(result.errors, LoadErrors::default());
-    assert!(naps.get() > 0);
+    assert!(naps.load(Relaxed) > 0);
     assert!(result.cpu.asleep > Nanos::ZERO);
     assert!(result.cpu.asleep + result.cpu.idle + result.cpu.hook <= result.cpu.elapsed);
 }

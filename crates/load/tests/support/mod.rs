@@ -26,6 +26,7 @@ pub(crate) fn workload() -> MemcachedWorkload {
         key_bytes: 4,
         value_bytes: 3,
         get_share: 0.9,
+        ..MemcachedWorkload::default()
     }
 }
 

@@ -80,6 +80,16 @@ impl LoadSeries {
         }
     }
 
+    /// The same where there is little room.
+    pub(crate) const fn short_label(self) -> &'static str {
+        match self {
+            Self::ResponseTime => "response",
+            Self::ServiceTime => "service",
+            Self::Lateness => "late",
+            Self::Floor => "floor",
+        }
+    }
+
     /// The name in machine-readable outputs.
     pub const fn key(self) -> &'static str {
         match self {

@@ -4,12 +4,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use taillab_host::{CpuSample, CpuUsage};
 use taillab_load::{LoadRun, OpenLoop, Progress as LoadProgress, Waiting, open_loop};
-use taillab_model::{Monotonic, Nanos, Recording};
+use taillab_model::{Monotonic, Recording};
 use taillab_probe::Probe;
 use taillab_queueing::arrivals::ArrivalProcess;
 
-use super::calibrate::{DrainProbe, EVENTS_PER_REQUEST};
-use super::rig::{LoadClient, Rig};
+use super::calibrate::{Calibrated, DrainProbe, EVENTS_PER_REQUEST};
+use super::client::LoadClient;
+use super::rig::Rig;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
 use crate::fail::{host, probe as probe_failure};
@@ -106,10 +107,9 @@ pub fn measure(
 }
 
 /// The rate that loads the server as asked for.
-pub fn rate(experiment: &Experiment, service_time: Nanos) -> f64 {
-    let workers = f64::from(experiment.server.threads);
-    experiment
-        .workload
-        .rate_per_s
-        .unwrap_or(experiment.workload.utilization * workers / service_time.as_secs_f64())
+pub fn rate(experiment: &Experiment, calibrated: &Calibrated) -> f64 {
+    let workload = &experiment.workload;
+    workload.rate_per_s.unwrap_or_else(|| {
+        (calibrated.capacity).rate_per_s(workload.utilization, calibrated.service_time)
+    })
 }

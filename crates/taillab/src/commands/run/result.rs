@@ -1,7 +1,5 @@
 //! From what was recorded to the summary, the curves and the rows: pure from here on.
 
-use std::num::NonZeroU32;
-
 use taillab_analysis::{
     AnalyseOptions, ClientRecord, Evidence, Facts, MatchOptions, Matched, analyse, ideal::IdealRun,
     judge, match_events, statistics,
@@ -15,7 +13,7 @@ use taillab_report::{Curve, Series};
 use super::calibrate::Calibrated;
 use super::measure::Recorded;
 use crate::exit::{Exit, Failure, OrExit};
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, ServerKind, Transport};
 
 /// Everything that the outputs need.
 pub struct RunResult {
@@ -52,18 +50,18 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
     } = recorded;
     let experiment = context.experiment;
     let calibrated = context.calibrated;
-    let workers = NonZeroU32::new(experiment.server.threads).unwrap_or(NonZeroU32::MIN);
+    let capacity = calibrated.capacity;
     let lost = events.lost;
     let mut matched = match_recording(events, &load, experiment, rate_per_s);
     matched.join_client(client_records(&load), measure_from);
     let options = AnalyseOptions {
         service_time: calibrated.service_time,
-        workers,
+        workers: capacity.workers,
         measure_from,
         lost_events: lost.total(),
     };
     let analysis = analyse(&matched, &options).or_exit(Exit::Failed)?;
-    let (load_summary, client_curve) = load_summary(&load, &calibrated, workers, rate_per_s)?;
+    let (load_summary, client_curve) = load_summary(&load, &calibrated, rate_per_s)?;
     let mut measured = analysis.measured;
     measured.server_cpu_busy_share = server_cpus.map(|usage| usage.busy_share);
     let mut matching = analysis.matching;
@@ -71,7 +69,7 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
     let mut summary = RunSummary {
         schema_version: SCHEMA_VERSION,
         command: "run".to_owned(),
-        server: experiment.server.kind.name().to_owned(),
+        server: experiment.server.title(),
         started_unix_s,
         partial: load.stopped.is_some(),
         load: load_summary,
@@ -109,9 +107,18 @@ fn match_recording(
     experiment: &Experiment,
     rate_per_s: f64,
 ) -> Matched {
-    let period = load.record.key_period() as f64 / rate_per_s;
-    let period = Nanos::try_from_secs_f64(period).unwrap_or(Nanos::MAX);
-    let options = MatchOptions::for_client(experiment.client.timeout, period);
+    let timeout = experiment.client.timeout;
+    let options = match experiment.server.transport {
+        Transport::Udp => {
+            let period = load.record.key_period() as f64 / rate_per_s;
+            let period = Nanos::try_from_secs_f64(period).unwrap_or(Nanos::MAX);
+            MatchOptions::for_client(timeout, period)
+        }
+        // The servers that we know answer what they have read before they read more.
+        Transport::Tcp => {
+            MatchOptions::for_streams(timeout, experiment.server.kind != ServerKind::Custom)
+        }
+    };
     match_events(events.into_events(), &options)
 }
 
@@ -132,7 +139,6 @@ fn client_records(load: &LoadRun) -> impl Iterator<Item = ClientRecord> {
 fn load_summary(
     load: &LoadRun,
     calibrated: &Calibrated,
-    workers: NonZeroU32,
     rate_per_s: f64,
 ) -> Result<(LoadSummary, Vec<(Nanos, f64)>), Failure> {
     let entries = || load.record.iter_measured();
@@ -151,7 +157,7 @@ fn load_summary(
     let summary = LoadSummary {
         target_rate_per_s: rate_per_s,
         target_utilization: Some(
-            rate_per_s * calibrated.service_time.as_secs_f64() / f64::from(workers.get()),
+            (calibrated.capacity).utilization(rate_per_s, calibrated.service_time),
         ),
         sent_rate_per_s: requests as f64 / duration.as_secs_f64().max(1e-9),
         duration_ns: duration,
