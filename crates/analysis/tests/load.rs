@@ -197,7 +197,7 @@ fn each_reason_against_a_load_is_found_alone() {
 #[test]
 fn each_warning_is_found_and_does_not_spoil_the_load() {
     type Spoil = fn(&mut LoadAnalysis);
-    let cases: [(&str, Spoil); 8] = [
+    let cases: [(&str, Spoil); 9] = [
         ("2 error responses in 100000 requests", |a| {
             a.summary.errors.server_errors = 2;
         }),
@@ -216,6 +216,9 @@ fn each_warning_is_found_and_does_not_spoil_the_load() {
         }),
         ("single gaps between sends are not exactly poisson", |a| {
             a.summary.arrivals.passed = false;
+        }),
+        ("Anderson–Darling A² 3.10", |a| {
+            a.summary.arrivals.ad_a2 = 3.1
         }),
         ("single gaps of trace arrivals are not judged", |a| {
             a.summary.arrivals.process = "trace".into();
@@ -357,6 +360,23 @@ fn an_objective_is_held_against_any_percentile_with_its_interval() {
     assert!(at("p97.5<=10s").held);
     let far = at("p99.9999<=10s");
     assert_eq!((far.value_ns, far.held, far.sure), (None, false, false));
+}
+
+/// What the client spoiled neither holds nor surely breaks, whatever its figures.
+#[test]
+fn a_spoiled_measurement_decides_nothing() {
+    let requests = requests(50_000, 40_000);
+    let spoiled = LoadJudgement {
+        invalid: vec![LoadInvalid::ClientBusy { busy_share: 0.99 }],
+        warnings: Vec::new(),
+    };
+    for limit in ["p99<=10s", "p99<=1ns"] {
+        let at = objective_at(limit.parse().unwrap(), requests.iter().copied(), &spoiled);
+        assert!(
+            !at.held && !at.sure && at.value_ns.is_some(),
+            "{limit}: {at:?}"
+        );
+    }
 }
 
 /// A server that answers only the fast requests does not hold an objective by that.

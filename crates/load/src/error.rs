@@ -83,6 +83,41 @@ pub enum LoadError {
         /// Keys asked for.
         sampled: u64,
     },
+    /// Endpoint and protocol do not fit.
+    #[error(
+        "this protocol cannot be spoken to {server}: choose a TCP or Unix target for a stream protocol and a UDP target for datagrams"
+    )]
+    WrongTransport {
+        /// Where it was to be spoken.
+        server: Endpoint,
+    },
+    /// No client thread at all was asked for.
+    #[error("the number of client threads must be at least 1")]
+    NoThreads,
+    /// A client thread cannot be made or prepared.
+    #[error("client thread {thread} cannot be set up: {source}; use fewer threads or other CPUs")]
+    Thread {
+        /// Its number.
+        thread: usize,
+        /// What failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A client thread panicked, which is a fault of this program.
+    #[error("client thread {thread} panicked: {said}; run again, and report this if it persists")]
+    ThreadPanicked {
+        /// Its number.
+        thread: usize,
+        /// What it said.
+        said: String,
+    },
+    /// Not one schedule for each client thread.
+    #[error("{schedules} schedules were given for {threads} client threads: give one for each")]
+    Schedules {
+        /// Schedules given.
+        schedules: usize,
+        /// Client threads.
+        threads: usize,
+    },
     /// No connection at all was asked for.
     #[error("the number of connections must be at least 1")]
     NoConnections,

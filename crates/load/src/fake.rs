@@ -49,7 +49,7 @@ pub(crate) fn set() -> Planned {
 }
 
 /// The server: given the number of the request and its bytes, what comes back.
-type Server = Box<dyn FnMut(usize, &[u8]) -> Vec<Vec<u8>>>;
+type Server = Box<dyn FnMut(usize, &[u8]) -> Vec<Vec<u8>> + Send>;
 
 /// Connections to a function.
 pub(crate) struct Fake {
@@ -66,7 +66,7 @@ pub(crate) struct Fake {
 impl Fake {
     pub(crate) fn client(
         connections: usize,
-        server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + 'static,
+        server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + Send + 'static,
     ) -> DatagramClient<Memcached, Self> {
         let fake = Self {
             connections,

@@ -8,12 +8,13 @@
 //! | [`engine`] | the open loop: every request at its scheduled time, never re-based |
 //! | [`mod@saturate`] | the closed loop that finds a server's peak |
 //! | [`mod@prefill`] | stores every key before a measurement |
+//! | [`fleet`] | several client threads together |
 //! | [`mod@target`] | where a load goes, as a person writes it |
 //! | [`verdict`] | whether the arrivals sent were the process wanted |
 //! | [`serve`] | the built-in servers |
 //!
-//! Everything runs on the calling thread, which the caller has pinned and put into
-//! the right network namespace.
+//! Everything but a [`fleet`] runs on the calling thread, which the caller has pinned and
+//! put into the right network namespace.
 
 pub mod client;
 pub mod clock;
@@ -22,6 +23,7 @@ pub mod engine;
 mod error;
 #[cfg(test)]
 mod fake;
+pub mod fleet;
 pub mod prefill;
 pub mod protocol;
 pub mod saturate;
@@ -30,13 +32,14 @@ pub mod target;
 pub mod transport;
 pub mod verdict;
 
-pub use client::{Client, DatagramClient, StreamClient};
+pub use client::{AnyClient, AnyProtocol, Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
     Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record,
     StopReason, open_loop,
 };
 pub use error::LoadError;
+pub use fleet::{ClosedFleet, Fleet, FleetProgress, FleetRun, OpenFleet};
 pub use prefill::{Prefilled, prefill};
 pub use protocol::echo::{EchoDatagrams, EchoStream, EchoWorkload};
 pub use protocol::http::{Http, HttpWorkload};

@@ -112,8 +112,29 @@ pub struct ClosedLoopResult {
     pub client: ClientCost,
     /// What went wrong, by kind.
     pub errors: LoadErrors,
+    /// The client's own floor.
+    pub floor: Option<ClosedFloor>,
+    /// Why there is no floor; there whenever `floor` is not.
+    pub floor_absent_because: Option<String>,
     /// Whether the result can be believed.
     pub verdict: Verdict,
+}
+
+/// The same closed loop against a responder that does nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClosedFloor {
+    /// What answered, and where.
+    pub responder: String,
+    /// Requests sent.
+    pub requests: u64,
+    /// Length of the measurement.
+    pub duration_ns: Nanos,
+    /// Answers per second.
+    pub answered_rate_per_s: f64,
+    /// From the send to the response.
+    pub service_time: Distribution,
+    /// The client's own cost.
+    pub client: ClientCost,
 }
 
 /// How requests were sent.

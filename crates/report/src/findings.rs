@@ -1,13 +1,15 @@
 //! What was checked about the run, in words that the terminal and the page share.
 
-use taillab_model::load_result::{Floor, LoadResult};
+use taillab_model::load_result::{ClosedLoopResult, Floor, LoadResult};
 use taillab_model::summary::{
     ArrivalsReference, DispersionAt, LoadErrors, LoadSummary, MAX_CLIENT_BUSY_SHARE,
     MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, RunSummary,
 };
 use taillab_model::{Distribution, Nanos};
 
-use crate::figures::{count, counted, micros_f64, percent, percent_of, rate, round_length};
+use crate::figures::{
+    count, counted, micros_f64, percent, percent_of, rate, round_length, service_time_origin,
+};
 
 /// One thing that was checked.
 #[derive(Clone, Debug)]
@@ -76,14 +78,31 @@ pub(crate) fn of_load(result: &LoadResult) -> Vec<Finding> {
 
 /// The client's floor, which says how much of a result is the client's own.
 pub(crate) fn floor(floor: Option<&Floor>, absent_because: Option<&str>) -> Finding {
-    let (state, lines) = match floor {
-        Some(floor) => (
-            State::Good,
-            vec![
-                format!("{}: {}", floor.responder, brief(&floor.load.response_time)),
-                format!("late by {}", brief(&floor.load.lateness)),
-            ],
-        ),
+    let lines = floor.map(|floor| {
+        vec![
+            format!("{}: {}", floor.responder, brief(&floor.load.response_time)),
+            format!("late by {}", brief(&floor.load.lateness)),
+        ]
+    });
+    about_floor(lines, absent_because)
+}
+
+/// The same of a closed loop.
+pub(crate) fn closed_floor(result: &ClosedLoopResult) -> Finding {
+    let lines = result.floor.as_ref().map(|floor| {
+        vec![format!(
+            "{}: {}; {} answers/s",
+            floor.responder,
+            brief(&floor.service_time),
+            rate(floor.answered_rate_per_s)
+        )]
+    });
+    about_floor(lines, result.floor_absent_because.as_deref())
+}
+
+fn about_floor(lines: Option<Vec<String>>, absent_because: Option<&str>) -> Finding {
+    let (state, lines) = match lines {
+        Some(lines) => (State::Good, lines),
         None => (
             State::Notable,
             vec![format!(
@@ -176,7 +195,7 @@ fn lost_and_blind(summary: &RunSummary) -> Finding {
 
 pub(crate) fn arrivals(load: &LoadSummary) -> Finding {
     let a = &load.arrivals;
-    let how = match (a.reference, a.passed) {
+    let how = match (a.reference, a.gaps_passed()) {
         (ArrivalsReference::Process, true) => "gap by gap",
         (ArrivalsReference::Process, false) => "but not gap by gap (5 % tests)",
         (ArrivalsReference::Schedule, _) => "held against the schedule, single gaps not judged",
@@ -208,7 +227,7 @@ pub(crate) fn arrivals(load: &LoadSummary) -> Finding {
         // Bursts decide, not single gaps of microseconds: they make the queues.
         state: if a.foreign_bursts(load.duration_ns).is_some() {
             State::Bad
-        } else if a.passed || a.reference == ArrivalsReference::Schedule {
+        } else if a.gaps_passed() || a.reference == ArrivalsReference::Schedule {
             State::Good
         } else {
             State::Notable
@@ -304,13 +323,14 @@ fn calibration(summary: &RunSummary) -> Finding {
     const BUSY: f64 = 0.9;
     let c = &summary.calibration;
     let mut lines = vec![format!(
-        "peak {}/s (95 % interval {} to {}) in {}, server CPU {} busy; t = 1 ÷ peak = {}",
+        "peak {}/s (95 % interval {} to {}) in {}, server CPU {} busy; t = {} = {}",
         rate(c.peak_per_s),
         rate(c.peak_lo_per_s),
         rate(c.peak_hi_per_s),
         counted(u64::from(c.blocks), "block", "blocks"),
         percent(c.server_cpu_busy_share, 1),
         summary.service_time_ns,
+        service_time_origin(summary),
     )];
     if let Some(busy) = summary.measured.server_cpu_busy_share {
         lines.push(format!(
@@ -321,7 +341,7 @@ fn calibration(summary: &RunSummary) -> Finding {
     }
     Finding {
         name: "calibration",
-        state: if c.server_cpu_busy_share < BUSY {
+        state: if c.server_cpu_busy_share < BUSY && !summary.ideal.virtual_workers {
             State::Notable
         } else {
             State::Good

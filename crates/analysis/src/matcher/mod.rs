@@ -177,7 +177,11 @@ impl Matcher {
             }
             EventKind::WriteCalled { tid } => {
                 self.running(cpu, tid, at);
-                self.thread(tid).write_called(at);
+                let thread = self.thread(tid);
+                thread.write_called(at);
+                if let Some(port) = thread.answered_port {
+                    self.wrote_again(port);
+                }
             }
             EventKind::PacketOut { tid, key } => {
                 self.running(cpu, tid, at);
@@ -193,7 +197,7 @@ impl Matcher {
                 let on_core = self.running(cpu, tid, at);
                 let thread = self.thread(tid);
                 let read = thread.stream_read(at, on_core, Some(bytes_mod_1024));
-                self.segment_read(key, read);
+                self.segment_read(tid, key, read);
             }
             EventKind::SegmentOut {
                 tid,
@@ -246,7 +250,7 @@ impl Matcher {
                 requests[kept] = requests[slot];
                 keys[kept] = keys[slot];
                 kept += 1;
-            } else {
+            } else if !streams.is_part(slot as Slot) {
                 unmatched.push(Unmatched {
                     key: keys[slot],
                     t1: requests[slot].server.t1,

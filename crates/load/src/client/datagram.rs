@@ -157,6 +157,10 @@ impl<P: DatagramProtocol, T: Transport> Client for DatagramClient<P, T> {
         self.ids.period()
     }
 
+    fn is_lossy(&self) -> bool {
+        true
+    }
+
     fn keys(&mut self) -> Keys {
         Keys::Counted(self.ids.clone())
     }

@@ -1,6 +1,7 @@
 //! Joins transport and protocol: sends request after request, and says which of them
 //! an answer belongs to.
 
+mod any;
 mod datagram;
 mod keys;
 mod leftover;
@@ -10,6 +11,7 @@ mod stream;
 
 use taillab_model::Nanos;
 
+pub use any::{AnyClient, AnyProtocol};
 pub use datagram::DatagramClient;
 pub use keys::{Ids, Keys, Place, Places};
 pub use stream::StreamClient;
@@ -45,6 +47,9 @@ pub trait Client {
     /// How many requests later the same key comes again, so that only one of the two
     /// can be told to be answered; `usize::MAX` where that cannot be.
     fn key_period(&self) -> usize;
+
+    /// Requests and answers may vanish without a trace.
+    fn is_lossy(&self) -> bool;
 
     /// Which connection and key the requests of this count had.
     fn keys(&mut self) -> Keys;

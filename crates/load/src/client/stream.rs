@@ -186,6 +186,16 @@ impl<P: StreamProtocol, T: StreamTransport> StreamClient<P, T> {
                     _ => Received::Late,
                 }
             }
+            Decoded::LastAnswer { bytes: n, outcome } if n <= bytes.len() => {
+                self.pending.pop(connection);
+                self.transport.abandon(connection);
+                let ending = Some(Ending::Closed);
+                self.gone(connection, Outcome::ConnectionLost, ending);
+                match self.number_in_count(request.number) {
+                    Some(k) if outstanding(k).is_some() => Received::Answer { k, outcome },
+                    _ => Received::Late,
+                }
+            }
             Decoded::Partial { at_least } if at_least <= LARGEST_ANSWER => {
                 if is_kept {
                     self.leftovers.shorten(connection, at, at_least);
@@ -340,6 +350,10 @@ impl<P: StreamProtocol, T: StreamTransport> Client for StreamClient<P, T> {
         usize::MAX
     }
 
+    fn is_lossy(&self) -> bool {
+        false
+    }
+
     fn keys(&mut self) -> Keys {
         Keys::Noted(std::mem::take(&mut self.places))
     }
@@ -400,3 +414,6 @@ impl<P: StreamProtocol, T: StreamTransport> Client for StreamClient<P, T> {
         self.transport.tend(until_next);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ mod tests;
 use taillab_model::Nanos;
 
 pub use live::{LiveCounts, LiveHistogram};
+pub(crate) use open_loop::open_loop_from;
 pub use open_loop::{CpuUse, LoadRun, OpenLoop, StopReason, open_loop};
 pub use progress::Progress;
 pub use record::{Entry, Outcome, Record};

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use taillab_model::Nanos;
@@ -182,8 +183,8 @@ fn an_answer_that_two_requests_could_have_is_nobodys() {
 
 #[test]
 fn a_set_stop_flag_ends_the_run_with_what_was_measured() {
-    let stop = Rc::new(AtomicBool::new(false));
-    let set = Rc::clone(&stop);
+    let stop = Arc::new(AtomicBool::new(false));
+    let set = Arc::clone(&stop);
     let mut client = Fake::client(4, move |k, request| {
         if k == 500 {
             set.store(true, Relaxed);

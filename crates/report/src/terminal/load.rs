@@ -150,30 +150,64 @@ pub fn render_closed_loop(
         "Service time in µs",
         "from the send to the response, with 95 % intervals",
     );
-    let mut table = Table::new(&[(Side::Left, INDENT), (Side::Right, 3), (Side::Left, 1)]);
-    for (name, cell) in cells(&result.service_time) {
-        let name = (Ink::Title, name);
-        match cell {
-            Cell::Known(value, interval) => table.row(vec![
-                name,
-                (Ink::Plain, micros(value)),
-                (
-                    Ink::Quiet,
-                    interval.map(Interval::micros).unwrap_or_default(),
-                ),
-            ]),
-            Cell::Unsupported(what) => table.running_row(vec![name, (Ink::Quiet, what)]),
-        }
-    }
-    page.table(&table);
+    page.table(&closed_table(result));
+    page.floors_share(
+        &result.service_time,
+        (result.floor.as_ref()).map(|floor| &floor.service_time),
+    );
     page.paragraph(
         Ink::Quiet,
         "The next request waits for an answer, so this is not what a user waits under a load of \
          its own: give a rate with -R for that.",
     );
-    page.checks(vec![findings::errors(&result.errors)]);
+    page.checks(vec![
+        findings::closed_floor(result),
+        findings::errors(&result.errors),
+    ]);
     page.verdict(&result.verdict, result.partial);
     page.text
+}
+
+fn closed_table(result: &ClosedLoopResult) -> Table {
+    let mut table = Table::new(&[
+        (Side::Left, INDENT),
+        (Side::Right, 3),
+        (Side::Left, 1),
+        (Side::Right, 3),
+    ]);
+    let floor = (result.floor.as_ref()).map(|floor| cells(&floor.service_time));
+    if floor.is_some() {
+        let head = [
+            "",
+            LoadSeries::ServiceTime.label(),
+            "",
+            LoadSeries::Floor.label(),
+        ];
+        table.row(head.map(|name| (Ink::Quiet, name.to_owned())).to_vec());
+    }
+    for (row, (name, cell)) in cells(&result.service_time).into_iter().enumerate() {
+        let name = (Ink::Title, name);
+        match cell {
+            Cell::Known(value, interval) => {
+                let mut line = vec![
+                    name,
+                    (Ink::Plain, micros(value)),
+                    (
+                        Ink::Quiet,
+                        interval.map(Interval::micros).unwrap_or_default(),
+                    ),
+                ];
+                if let Some(floor) = &floor {
+                    let known = floor[row].1.value();
+                    let text = known.map_or_else(|| "–".to_owned(), micros);
+                    line.push((Ink::Ideal, text));
+                }
+                table.row(line);
+            }
+            Cell::Unsupported(what) => table.running_row(vec![name, (Ink::Quiet, what)]),
+        }
+    }
+    table
 }
 
 /// Each quantile of the table, and the maximum.
@@ -201,7 +235,7 @@ fn more(q: f64, has: u64, needs: &[(f64, u64)]) -> Option<String> {
         format!(
             "{} needs about {} more requests as correlated as these",
             figures::quantile_name(q),
-            count(more)
+            count(figures::two_digits_up(more))
         )
     })
 }
@@ -248,15 +282,17 @@ impl Page {
 
     fn load_latency(&mut self, report: &LoadReport<'_>) {
         // as many intervals as there is room for: what a user waits first
-        let choices = [
-            [true, true, true, true],
-            [true, true, false, false],
-            [true, false, false, false],
-            [false; 4],
-        ];
-        let tables = choices.map(|intervals| (intervals[0], load_table(report, intervals)));
+        const ALL: [bool; 4] = [true; 4];
+        const TWO: [bool; 4] = [true, true, false, false];
+        const ONE: [bool; 4] = [true, false, false, false];
+        const NONE: [bool; 4] = [false; 4];
+        let choices = [ALL, TWO, ONE, NONE].into_iter().flat_map(|intervals| {
+            let table = |short| (intervals[0], load_table(report, intervals, short));
+            [table(false), table(true)]
+        });
+        let tables: Vec<(bool, Table)> = choices.collect();
         let fitting = (tables.iter()).find(|(_, table)| table.width() <= self.style.width);
-        let Some((any_interval, table)) = fitting.or(tables.last()) else {
+        let Some((any_interval, table)) = fitting.or_else(|| tables.last()) else {
             return;
         };
         self.heading(
@@ -281,22 +317,21 @@ impl Page {
     /// One line that says how much of the result is the client's own.
     fn floors_share(&mut self, response: &Distribution, floor: Option<&Distribution>) {
         let at = |q| Some((q, response.quantile(q)?, floor?.quantile(q)?));
-        let parts: Vec<String> = [0.5, 0.999]
-            .into_iter()
-            .filter_map(at)
-            .map(|(q, response, floor)| {
-                format!(
-                    "of {} {response} the client’s own floor is {floor} ({})",
-                    figures::quantile_name(q),
-                    percent(floor.get() as f64 / response.get().max(1) as f64, 0)
-                )
-            })
-            .collect();
-        if let Some((first, rest)) = parts.split_first() {
-            let mut line = first.replacen("of", "Of", 1);
-            for part in rest {
-                line.push_str(&format!(", {part}"));
-            }
+        let mut line = String::new();
+        for (q, response, floor) in [0.5, 0.999].into_iter().filter_map(at) {
+            line.push_str(&format!(
+                "{} the {} of {response} {} {floor} ({})",
+                if line.is_empty() { "Of" } else { ", of" },
+                figures::quantile_name(q),
+                if line.is_empty() {
+                    "the client’s own floor is"
+                } else {
+                    "it is"
+                },
+                percent(floor.get() as f64 / response.get().max(1) as f64, 0)
+            ));
+        }
+        if !line.is_empty() {
             self.paragraph(Ink::Plain, &format!("{line}."));
         }
     }
@@ -367,8 +402,8 @@ impl Page {
     }
 }
 
-/// The main table, with intervals where `intervals` says.
-fn load_table(report: &LoadReport<'_>, intervals: [bool; 4]) -> Table {
+/// The main table, with intervals where `intervals` says and short names if wanted.
+fn load_table(report: &LoadReport<'_>, intervals: [bool; 4], short: bool) -> Table {
     let result = report.result;
     let distributions = [
         Some(&result.load.response_time),
@@ -383,7 +418,12 @@ fn load_table(report: &LoadReport<'_>, intervals: [bool; 4]) -> Table {
             continue;
         }
         sides.push((Side::Right, 3));
-        head.push((INKS[i], series.label().to_owned()));
+        let label = if short {
+            series.short_label()
+        } else {
+            series.label()
+        };
+        head.push((INKS[i], label.to_owned()));
         if intervals[i] {
             sides.push((Side::Left, 1));
             head.push((Ink::Quiet, String::new()));

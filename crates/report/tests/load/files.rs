@@ -88,6 +88,26 @@ proptest! {
 }
 
 #[test]
+fn the_log_of_a_load_has_its_percentiles() {
+    let sample = samples::sample(Nanos::from_secs(2));
+    let rows = sample.rows.iter().copied();
+    let totals = write_hlog(rows, at(0), 0, std::io::sink()).unwrap();
+    let load = &sample.result.load;
+    for (series, exact) in [
+        (LoadSeries::ResponseTime, &load.response_time),
+        (LoadSeries::ServiceTime, &load.service_time),
+        (LoadSeries::Lateness, &load.lateness),
+    ] {
+        let file = totals.percentiles(series).unwrap();
+        let (lines, _) = parse(std::str::from_utf8(&file).unwrap());
+        let median_ms = lines.iter().find(|line| line[1] >= 0.5).unwrap()[0];
+        let exact_ms = exact.quantile(0.5).unwrap().as_micros_f64() / 1e3;
+        // three significant digits
+        assert!((median_ms / exact_ms - 1.0).abs() < 2e-3, "{series:?}");
+    }
+}
+
+#[test]
 fn a_log_has_three_series_and_keeps_unanswered_requests_in_the_lateness() {
     let second = 1_000_000_000;
     let warm_up = LoadRow {

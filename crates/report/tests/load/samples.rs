@@ -1,8 +1,8 @@
 //! Results to show: the client's side of the simulated run.
 
 use taillab_model::load_result::{
-    COMMAND, Capacity, ClosedLoopResult, Floor, Found, LoadResult, LoadStep, LoadSweepResult, Mode,
-    Objective, ObjectiveAt, SCHEMA_VERSION, Setup, Wire,
+    COMMAND, Capacity, ClosedFloor, ClosedLoopResult, Floor, Found, LoadResult, LoadStep,
+    LoadSweepResult, Mode, Objective, ObjectiveAt, SCHEMA_VERSION, Setup, Wire,
 };
 use taillab_model::summary::{LoadSummary, Verdict};
 use taillab_model::{Distribution, Nanos, Operation, WireTimes};
@@ -84,14 +84,16 @@ pub(crate) fn sample(length: Nanos) -> Sample {
         .iter()
         .enumerate()
         .map(|(k, row)| {
-            let times = row.client.unwrap();
+            let times = row.client.expect("every simulated request has a client");
             LoadRow {
                 times,
                 wire: WireTimes {
                     sent: Some(times.sent + Nanos::new(2_000)),
                     received: row.server.map(|stamps| stamps.t6 + Nanos::new(9_000)),
                 },
-                operation: row.operation.unwrap(),
+                operation: row
+                    .operation
+                    .expect("every simulated request is a get or a set"),
                 outcome: match row.operation {
                     Some(Operation::Set) => RequestOutcome::Stored,
                     _ => RequestOutcome::Hit,
@@ -232,6 +234,15 @@ pub(crate) fn closed_loop(mode: Mode) -> ClosedLoopResult {
         requests: load.requests,
         duration_ns: load.duration_ns,
         answered_rate_per_s: 64_120.0,
+        floor: Some(ClosedFloor {
+            responder: "built-in null responder over udp on 127.0.0.1".to_owned(),
+            requests: 2 * load.requests,
+            duration_ns: load.duration_ns,
+            answered_rate_per_s: 180_000.0,
+            service_time: scaled(&load.service_time, 0.4),
+            client: load.client,
+        }),
+        floor_absent_because: None,
         service_time: load.service_time,
         client: load.client,
         errors: load.errors,

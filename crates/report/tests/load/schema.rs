@@ -42,6 +42,9 @@ fn every_result_keeps_to_the_schema() {
     poor.verdict.reasons = vec!["none was answered: check the target".to_owned()];
     let mut nothing = samples::sweep();
     nothing.steps.clear();
+    let mut without_floor = samples::closed_loop(Mode::PingPong);
+    without_floor.floor = None;
+    without_floor.floor_absent_because = Some("--no-floor".to_owned());
     for instance in [
         value(&full),
         value(&poor),
@@ -50,6 +53,7 @@ fn every_result_keeps_to_the_schema() {
         value(&nothing),
         value(&samples::closed_loop(Mode::ClosedLoop)),
         value(&samples::closed_loop(Mode::PingPong)),
+        value(&without_floor),
     ] {
         assert_eq!(complaints(&instance), [""; 0]);
     }

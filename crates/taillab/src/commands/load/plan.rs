@@ -1,8 +1,8 @@
 //! What is to be done, checked before anything is opened.
 
 use taillab_load::{ClosedLoop, Target};
-use taillab_model::load_result::Objective;
 use taillab_model::Nanos;
+use taillab_model::load_result::Objective;
 
 use super::files;
 use super::placing::Placing;
@@ -163,7 +163,9 @@ impl Work {
                 .iter()
                 .any(|level| matches!(level, Level::Share(_)))
                 .then_some(open.outstanding),
-            Self::Find(find) => matches!(find.bounds, Bounds::Shares(..)).then_some(find.outstanding),
+            Self::Find(find) => {
+                matches!(find.bounds, Bounds::Shares(..)).then_some(find.outstanding)
+            }
             Self::Closed(_) => None,
         }
     }
@@ -182,7 +184,9 @@ fn client(args: &LoadArgs) -> Result<Client, Failure> {
         )));
     }
     if args.timeout == Nanos::ZERO {
-        return Err(usage("the time-out must be above 0; give e.g. --timeout 1s"));
+        return Err(usage(
+            "the time-out must be above 0; give e.g. --timeout 1s",
+        ));
     }
     Ok(Client {
         connections,

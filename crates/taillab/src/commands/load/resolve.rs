@@ -1,7 +1,7 @@
 //! From a target's name to an address that answers.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use taillab_load::Endpoint;
@@ -67,15 +67,4 @@ fn addresses(at: &HostPort) -> Result<Vec<SocketAddr>, Failure> {
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.rsplit(": ").next().unwrap_or(&text).to_owned()
-}
-
-/// Whether the address is this machine's own.
-pub fn is_local(endpoint: &Endpoint) -> bool {
-    let address = match endpoint {
-        Endpoint::Unix(_) => return true,
-        Endpoint::Udp(address) | Endpoint::Tcp(address) => address.ip(),
-    };
-    // an address that can be bound is one of ours
-    let bindable = |ip: IpAddr| std::net::UdpSocket::bind((ip, 0)).is_ok();
-    address.is_loopback() || bindable(address)
 }
