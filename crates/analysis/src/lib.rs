@@ -8,9 +8,13 @@
 //! 3. [`summary::analyse`] compares them with the ideal queue ([`ideal`]), takes them
 //!    apart ([`stages`]) and puts intervals on it all ([`statistics`]);
 //! 4. [`verdict::judge`] says whether the run can be believed.
+//!
+//! A load without the server's stamps takes a shorter way: [`load::summarise`] and
+//! [`load::judge_load`].
 
 pub mod client;
 pub mod ideal;
+pub mod load;
 pub mod matched;
 pub mod matcher;
 pub mod median;
@@ -18,6 +22,7 @@ pub mod stages;
 pub mod statistics;
 pub mod summary;
 pub mod verdict;
+mod words;
 
 pub use client::{ClientJoin, ClientRecord};
 pub use matched::{BlindWindow, Matched, Unmatched};

@@ -6,11 +6,11 @@ use std::fmt;
 
 use taillab_model::Nanos;
 use taillab_model::summary::{
-    DispersionAt, LoadErrors, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, RunSummary, Verdict,
+    LoadErrors, MAX_ERROR_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, RunSummary, Verdict,
 };
 
-/// More requests than this share that went wrong spoil the far percentiles.
-pub const MAX_ERROR_SHARE: f64 = 1e-4;
+use crate::load::{LoadInvalid, reasons_against_client};
+use crate::words::{Errors, Percent, Percentile, share};
 
 /// Server CPUs less busy than this at the calibrated peak: something else was the limit.
 pub const MIN_BUSY_AT_PEAK: f64 = 0.95;
@@ -84,22 +84,8 @@ pub enum Invalid {
         /// That percentile of the measured sojourn.
         sojourn: Nanos,
     },
-    /// The sends came in other bursts than those of the process wanted.
-    Arrivals {
-        /// The process.
-        process: String,
-        /// Index of dispersion of counts.
-        idc: f64,
-        /// In windows of this length.
-        window: Nanos,
-    },
-    /// Too many requests went wrong.
-    Errors {
-        /// By kind.
-        errors: LoadErrors,
-        /// Of.
-        requests: u64,
-    },
+    /// What spoils a load spoils the run that it drives.
+    Load(LoadInvalid),
     /// The load is above what the ideal server can do: its queue only grows.
     Overload {
         /// Arrival rate × t ÷ workers.
@@ -226,65 +212,6 @@ impl From<&Judgement> for Verdict {
     }
 }
 
-/// `0.99871` as `99.87 %`.
-struct Percent(f64);
-
-impl fmt::Display for Percent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.2} %", self.0 * 100.0)
-    }
-}
-
-fn share(part: u64, whole: u64) -> f64 {
-    part as f64 / whole.max(1) as f64
-}
-
-/// `0.9999` as `p99.99`.
-struct Percentile(f64);
-
-impl fmt::Display for Percentile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // nine decimals hide what binary fractions add, and print no trailing zeros
-        let percent = (self.0 * 1e11).round() / 1e9;
-        write!(f, "p{percent}")
-    }
-}
-
-/// The kinds that occurred: `3 timeouts, 1 send error`.
-struct Errors<'a>(&'a LoadErrors);
-
-fn total(errors: &LoadErrors) -> u64 {
-    kinds(errors).iter().map(|(count, _)| count).sum()
-}
-
-fn kinds(errors: &LoadErrors) -> [(u64, &'static str); 9] {
-    [
-        (errors.timeouts, "time-outs"),
-        (errors.send_errors, "refused sends"),
-        (errors.server_errors, "error responses"),
-        (errors.unexpected_responses, "unexpected responses"),
-        (errors.malformed_responses, "malformed responses"),
-        (errors.misses, "misses"),
-        (
-            errors.lost_with_connection,
-            "requests lost with their connection",
-        ),
-        (errors.connections_reset, "connections reset"),
-        (errors.connections_closed, "connections closed"),
-    ]
-}
-
-impl fmt::Display for Errors<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut between = "";
-        for (count, kind) in kinds(self.0).iter().filter(|(count, _)| *count > 0) {
-            write!(f, "{between}{count} {kind}")?;
-            between = ", ";
-        }
-        Ok(())
-    }
-}
-
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -313,19 +240,7 @@ impl fmt::Display for Invalid {
                 "the client sends late by {lateness} at {}, more than the {sojourn} it is to measure: give it a CPU of its own, or lower the load",
                 Percentile(*q)
             ),
-            Self::Arrivals {
-                process,
-                idc,
-                window,
-            } => write!(
-                f,
-                "the sends are not {process}: their index of dispersion in windows of {window} is {idc:.2} and should be near 1; give the client a CPU of its own, or lower the load"
-            ),
-            Self::Errors { errors, requests } => write!(
-                f,
-                "{} in {requests} requests, so the far percentiles leave out the worst: lower the load, or find out why the server fails",
-                Errors(errors)
-            ),
+            Self::Load(reason) => reason.fmt(f),
             Self::Overload { utilization } => write!(
                 f,
                 "the load is {} of the capacity, so queues only grow and no percentile exists: lower the load, or calibrate again",
@@ -392,7 +307,7 @@ impl fmt::Display for Warning {
                 f,
                 "{} in {requests} requests: a percentile beyond {:.5} % leaves them out",
                 Errors(errors),
-                100.0 * (1.0 - share(total(errors), *requests))
+                100.0 * (1.0 - share(errors.total(), *requests))
             ),
             Self::Virtual { hypervisor } => write!(
                 f,
@@ -463,24 +378,12 @@ fn reasons(summary: &RunSummary) -> Vec<Invalid> {
             sojourn,
         });
     }
-    if let Some(DispersionAt {
-        window_ns,
-        value: Some(idc),
-        ..
-    }) = load.arrivals.foreign_bursts(load.duration_ns)
-    {
-        invalid.push(Invalid::Arrivals {
-            process: load.arrivals.process.clone(),
-            idc,
-            window: window_ns,
-        });
-    }
-    if share(total(&load.errors), load.requests) > MAX_ERROR_SHARE {
-        invalid.push(Invalid::Errors {
-            errors: load.errors,
-            requests: load.requests,
-        });
-    }
+    let wrong = load.errors.total();
+    invalid.extend(
+        reasons_against_client(load, wrong)
+            .into_iter()
+            .map(Invalid::Load),
+    );
     let utilization = summary.ideal.utilization;
     if utilization >= 1.0 {
         invalid.push(Invalid::Overload { utilization });
@@ -507,7 +410,10 @@ fn warnings(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Vec<War
     if summary.partial {
         warnings.push(Warning::Partial);
     }
-    if summary.calibration.server_cpu_busy_share < MIN_BUSY_AT_PEAK {
+    // Workers that wait leave their CPUs idle, and t is not taken from their peak.
+    if !summary.ideal.virtual_workers
+        && summary.calibration.server_cpu_busy_share < MIN_BUSY_AT_PEAK
+    {
         warnings.push(Warning::NotServerLimited {
             busy_share: summary.calibration.server_cpu_busy_share,
         });
@@ -517,7 +423,7 @@ fn warnings(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Vec<War
             share: evidence.faster_than_ideal,
         });
     }
-    let wrong = total(&load.errors);
+    let wrong = load.errors.total();
     if wrong > 0 && share(wrong, load.requests) <= MAX_ERROR_SHARE {
         warnings.push(Warning::Errors {
             errors: load.errors,
@@ -562,7 +468,7 @@ fn warnings(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Vec<War
     {
         warnings.push(Warning::ProbeCost { loss });
     }
-    if !load.arrivals.passed {
+    if !load.arrivals.gaps_passed() {
         warnings.push(Warning::ArrivalGaps {
             process: load.arrivals.process.clone(),
             ks_d: load.arrivals.ks_d,

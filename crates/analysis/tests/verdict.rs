@@ -182,7 +182,7 @@ fn a_good_run_is_valid() {
 #[test]
 fn each_reason_against_a_run_is_found_alone() {
     type Spoil = fn(&mut RunSummary);
-    let cases: [(&str, Spoil); 10] = [
+    let cases: [(&str, Spoil); 11] = [
         ("the probe lost 3 events", |s| s.matching.lost_events = 3),
         ("only 98.00 % of 10000 responses", |s| {
             (s.matching.responses, s.matching.matched) = (10_000, 9_800);
@@ -203,6 +203,9 @@ fn each_reason_against_a_run_is_found_alone() {
         }),
         ("30 time-outs, 1 misses in 20000 requests", |s| {
             (s.load.errors.timeouts, s.load.errors.misses) = (30, 1);
+        }),
+        ("the client was busy 96.00 % of the time", |s| {
+            s.load.client.busy_share = 0.96
         }),
         ("100.00 % of the capacity", |s| s.ideal.utilization = 1.0),
         ("is not above the ideal one of", |s| {

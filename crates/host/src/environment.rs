@@ -13,7 +13,6 @@ use crate::cpus::{self, CpuSet, Placement};
 use crate::hazard::{self, Hazard};
 use crate::process::{Stat, numbers_in};
 use crate::roots::{Roots, read_optional};
-use crate::server;
 
 /// What a capture needs to be told.
 #[derive(Clone, Debug)]
@@ -26,8 +25,8 @@ pub struct CaptureSpec<'a> {
     pub command_line: Vec<String>,
     /// Version of taillab.
     pub taillab_version: String,
-    /// The server's program, whose version is asked for.
-    pub server_program: Option<&'a Path>,
+    /// The server.
+    pub server: Option<ServerFacts>,
     /// How long to watch who else is on the CPUs; zero leaves that out.
     pub observe: Duration,
 }
@@ -237,10 +236,7 @@ impl Environment {
                     numbers.next()?.ok()?,
                 ])
             }),
-            server: spec.server_program.map(|program| ServerFacts {
-                program: program.to_owned(),
-                version: server::version(program),
-            }),
+            server: spec.server.clone(),
             activity: (!spec.observe.is_zero())
                 .then(|| activity::observe(spec.roots, &watched, spec.observe)),
             hazards: Vec::new(),
@@ -457,7 +453,7 @@ mod tests {
             placement: &placement,
             command_line: vec!["taillab".into(), "run".into()],
             taillab_version: "1.2.3".into(),
-            server_program: None,
+            server: None,
             observe: Duration::ZERO,
         })
     }
@@ -556,7 +552,10 @@ mod tests {
             },
             command_line: Vec::new(),
             taillab_version: String::new(),
-            server_program: Some(Path::new("no-such-server")),
+            server: Some(ServerFacts {
+                program: "no-such-server".into(),
+                version: crate::server::version(Path::new("no-such-server"), "-V"),
+            }),
             observe: Duration::from_millis(50),
         });
         assert!(environment.kernel.release.is_some());

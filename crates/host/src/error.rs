@@ -6,6 +6,7 @@ use crate::disk::DiskError;
 use crate::interrupt::InterruptError;
 use crate::journal::JournalError;
 use crate::netns::NetnsError;
+use crate::private_folder::PrivateFolderError;
 use crate::programs::MissingProgram;
 use crate::server::ServerError;
 use crate::socket_buffers::SocketBufferError;
@@ -42,6 +43,8 @@ pub enum HostError {
     Missing(#[from] MissingProgram),
     /// A network namespace.
     Netns(#[from] NetnsError),
+    /// The server's files.
+    PrivateFolder(#[from] PrivateFolderError),
     /// The server.
     Server(#[from] ServerError),
     /// The server's sockets.
@@ -61,6 +64,7 @@ impl HostError {
                 CpuError::BadList { .. } | CpuError::Overlap { .. } | CpuError::Unusable { .. },
             )
             | Self::User(_) => ErrorKind::Usage,
+            Self::PrivateFolder(PrivateFolderError::Make(_)) => ErrorKind::Unsupported,
             Self::Netns(e) => netns_kind(e),
             Self::Testbed(e) => match e {
                 TestbedError::Namespace(e) | TestbedError::Veth(VethError::Namespace(e)) => {

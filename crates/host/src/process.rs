@@ -82,6 +82,8 @@ pub(crate) struct Stat {
     pub(crate) comm: String,
     /// `R`, `S`, `Z`, …
     pub(crate) state: char,
+    /// Its parent's process id.
+    pub(crate) parent: u32,
     /// Time in user mode, in clock ticks.
     pub(crate) utime_ticks: u64,
     /// Time in kernel mode, in clock ticks.
@@ -107,6 +109,7 @@ impl Stat {
         Some(Self {
             comm: comm.to_owned(),
             state: fields.first()?.chars().next()?,
+            parent: u32::try_from(number(4)?).ok()?,
             utime_ticks: number(14)?,
             stime_ticks: number(15)?,
             start_time_ticks: number(22)?,
@@ -123,6 +126,37 @@ impl Stat {
 /// The thread ids of a process in ascending order; empty when it has ended.
 pub fn threads(roots: &Roots, pid: u32) -> Vec<u32> {
     numbers_in(&roots.proc.join(pid.to_string()).join("task"))
+}
+
+/// A process and all that come from it, in ascending order; dead ones are left out.
+pub fn family(roots: &Roots, pid: u32) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = numbers_in(&roots.proc)
+        .into_iter()
+        .filter_map(|pid| {
+            let stat = Stat::read(&roots.proc.join(pid.to_string()).join("stat"))?;
+            (!stat.is_dead()).then_some((pid, stat.parent))
+        })
+        .collect();
+    let mut family = Vec::from_iter(parents.iter().map(|(pid, _)| *pid).find(|p| *p == pid));
+    let mut next = 0;
+    while let Some(&parent) = family.get(next) {
+        next += 1;
+        let children = parents.iter().filter(|(_, of)| *of == parent);
+        family.extend(children.map(|(pid, _)| *pid));
+    }
+    family.sort_unstable();
+    family
+}
+
+/// Whether a process has a handler of its own for a signal (`SigCgt` of
+/// proc_pid_status(5)).
+pub(crate) fn catches(roots: &Roots, pid: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(roots.proc.join(pid.to_string()).join("status"));
+    let caught = status.ok().and_then(|text| {
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    });
+    caught.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
 }
 
 /// The numbers that name entries of a folder: processes of /proc, threads of `task`.
@@ -147,7 +181,7 @@ mod tests {
     fn a_name_with_parentheses_does_not_shift_the_fields() {
         let stat = Stat::parse(LINE).unwrap();
         assert_eq!(stat.comm, "a) b (c");
-        assert_eq!((stat.state, stat.cpu), ('S', 3));
+        assert_eq!((stat.state, stat.parent, stat.cpu), ('S', 1, 3));
         assert_eq!((stat.utime_ticks, stat.stime_ticks), (7, 9));
         assert_eq!(stat.start_time_ticks, 12345);
         assert_eq!(Stat::parse("42 (cut"), None);
@@ -169,6 +203,46 @@ mod tests {
         assert!(!identity.is_alive(&roots));
         fs::write(process.join("stat"), LINE.replace(" S 1 ", " Z 1 ")).unwrap();
         assert_eq!(ProcessIdentity::of(&roots, 42), None);
+    }
+
+    #[test]
+    fn a_family_is_found_through_its_parents_and_without_its_dead() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots::below(folder.path());
+        for (pid, state, parent) in [
+            (7, 'S', 1),
+            (9, 'S', 7),
+            (8, 'R', 9),
+            (10, 'Z', 7),
+            (11, 'S', 10),
+            (12, 'S', 1),
+        ] {
+            let process = roots.proc.join(pid.to_string());
+            fs::create_dir_all(&process).unwrap();
+            let line = LINE.replace(" S 1 ", &format!(" {state} {parent} "));
+            fs::write(process.join("stat"), line).unwrap();
+        }
+        assert_eq!(family(&roots, 7), [7, 8, 9]);
+        assert_eq!(family(&roots, 12), [12]);
+        assert_eq!(family(&roots, 10), [0; 0]);
+        assert_eq!(family(&roots, 99), [0; 0]);
+    }
+
+    #[test]
+    fn a_handler_is_told_from_the_default() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots::below(folder.path());
+        let process = roots.proc.join("42");
+        fs::create_dir_all(&process).unwrap();
+        fs::write(
+            process.join("status"),
+            "Name:\tx\nSigCgt:\t0000000000004002\n",
+        )
+        .unwrap();
+        assert!(catches(&roots, 42, Signal::TERM));
+        assert!(catches(&roots, 42, Signal::INT));
+        assert!(!catches(&roots, 42, Signal::HUP));
+        assert!(!catches(&roots, 43, Signal::TERM));
     }
 
     #[test]

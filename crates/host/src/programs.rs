@@ -44,6 +44,8 @@ fn find_in(program: &Path, folders: &[PathBuf]) -> Result<PathBuf, MissingProgra
         program: program.display().to_string(),
         remedy: match program.to_str() {
             Some("memcached") => "apt-get install memcached".into(),
+            Some("nginx") => "apt-get install nginx-light".into(),
+            Some("redis-server") => "apt-get install redis-server".into(),
             Some("ip") => "apt-get install iproute2".into(),
             _ => "install it, or give its path".into(),
         },

@@ -7,26 +7,31 @@ mod common;
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use common::{
     Helper, Orphan, argument, eventually, is_gone, is_helper, live, tell, wait_for_death,
 };
-use taillab_host::server::{ServerError, ensure_udp_port_free};
-use taillab_host::{CpuSet, NetNamespace, Roots, ServerProcess, ServerSpec, User, cpus};
+use taillab_host::server::{ServerError, ensure_tcp_port_free, ensure_udp_port_free};
+use taillab_host::{
+    CpuSet, NetNamespace, PrivateFolder, Roots, ServerProcess, ServerSpec, User, cpus,
+};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn spec<'a>(program: &str, args: &[&str]) -> ServerSpec<'a> {
     ServerSpec {
+        name: program.into(),
         program: program.into(),
         args: args.iter().map(OsString::from).collect(),
         env: Vec::new(),
         namespace: None,
         cpus: CpuSet::single(cpus::allowed().unwrap().first().unwrap()),
         user: None,
+        folder: None,
+        open_files: 0,
     }
 }
 
@@ -78,8 +83,11 @@ fn it_runs_where_and_as_whom_it_was_told() {
             .split(|&b| b == 0)
             .any(|var| var == b"TAILLAB_TEST=here")
     );
+    assert_eq!(server.processes(), [pid]);
+    // It has no handler for SIGTERM, which the first process of a pid namespace then
+    // does not get.
     let exit = server.shutdown(PATIENCE).unwrap();
-    assert_eq!(exit.status.signal(), Some(15));
+    assert_eq!(exit.status.signal(), Some(9));
     assert!(is_gone(pid));
 }
 
@@ -108,6 +116,126 @@ fn the_server_dies_with_its_spawner() {
         helper.kill();
         eventually("the server is gone", || is_gone(server.0));
     }
+}
+
+/// A server with a worker process of its own, which would survive it, and a grandchild that
+/// its parent has left.
+const WITH_WORKERS: [&str; 2] = [
+    "-c",
+    "sleep 600 & (setsid sleep 600 &) ; echo started; trap 'exit 3' TERM; wait",
+];
+
+fn with_workers() -> (ServerProcess, Vec<u32>) {
+    let server = ServerProcess::spawn(&spec("sh", &WITH_WORKERS)).unwrap();
+    eventually("its workers are there", || server.processes().len() == 3);
+    let processes = server.processes();
+    assert!(processes.contains(&server.pid()));
+    (server, processes)
+}
+
+#[test]
+fn the_workers_die_with_the_spawner() {
+    let name = "the_workers_die_with_the_spawner";
+    if is_helper() {
+        let (server, processes) = with_workers();
+        let words: Vec<String> = processes.iter().map(u32::to_string).collect();
+        tell(words.join(" "));
+        wait_for_death_with(server);
+    }
+    if !live(name) {
+        return;
+    }
+    let mut helper = Helper::start(name, "");
+    let told = helper.hear();
+    let all: Vec<Orphan> = told
+        .split(' ')
+        .map(|pid| Orphan(pid.parse().unwrap()))
+        .collect();
+    assert_eq!(all.len(), 3);
+    helper.kill();
+    eventually("all are gone", || all.iter().all(|one| is_gone(one.0)));
+}
+
+/// Keeps the server until the helper is killed.
+fn wait_for_death_with(server: ServerProcess) -> ! {
+    let _server = server;
+    wait_for_death()
+}
+
+#[test]
+fn the_workers_die_with_the_first_process() {
+    if !live("the_workers_die_with_the_first_process") {
+        return;
+    }
+    for how in ["shutdown", "drop", "death"] {
+        let (mut server, processes) = with_workers();
+        match how {
+            "shutdown" => {
+                let exit = server.shutdown(PATIENCE).unwrap();
+                assert_eq!(exit.status.code(), Some(3), "its own handler");
+            }
+            "drop" => drop(server),
+            _ => {
+                let first = rustix::process::Pid::from_raw(server.pid() as i32).unwrap();
+                rustix::process::kill_process(first, rustix::process::Signal::KILL).unwrap();
+                eventually("it is dead", || server.try_exit().unwrap().is_some());
+                assert_eq!(server.processes(), [0; 0]);
+            }
+        }
+        assert!(processes.iter().all(|pid| is_gone(*pid)), "{how}");
+    }
+}
+
+#[test]
+fn its_files_are_its_own_and_go_with_it() {
+    if !live("its_files_are_its_own_and_go_with_it") {
+        return;
+    }
+    let mounts = || fs::read_to_string("/proc/self/mounts").unwrap();
+    let before = mounts();
+    let user = User::find(&Roots::default(), "nobody").unwrap();
+    let files = PrivateFolder::new(1 << 20).unwrap();
+    files.write("greeting", b"found it").unwrap();
+    files.make_folder("scratch", &user).unwrap();
+    let script =
+        "cat greeting && echo 1 >scratch/own && ! echo 1 2>/dev/null >greeting && exec sleep 600";
+    let server = ServerProcess::spawn(&ServerSpec {
+        user: Some(user),
+        folder: Some(&files),
+        ..spec("sh", &["-c", script])
+    })
+    .unwrap();
+    eventually("it has read its file", || {
+        server.output().contains("found it")
+    });
+    eventually("it has written its own", || {
+        files.path().join("scratch/own").exists()
+    });
+    assert_eq!(mounts(), before);
+    // More than its size does not fit.
+    let error = files.write("flood", &[0; 2 << 20]).unwrap_err().to_string();
+    assert!(
+        error.contains("flood") && error.contains("memory"),
+        "{error}"
+    );
+    drop(server);
+}
+
+#[test]
+fn it_may_open_as_many_descriptors_as_it_needs() {
+    if !live("it_may_open_as_many_descriptors_as_it_needs") {
+        return;
+    }
+    let user = User::find(&Roots::default(), "nobody").unwrap();
+    let mut server = ServerProcess::spawn(&ServerSpec {
+        user: Some(user),
+        open_files: 20_000,
+        ..spec("sh", &["-c", "ulimit -Sn"])
+    })
+    .unwrap();
+    eventually("it ends", || server.try_exit().unwrap().is_some());
+    let limit: u64 = server.output().trim().parse().unwrap();
+    assert!(limit >= 20_000, "{limit}");
 }
 
 #[test]
@@ -148,7 +276,7 @@ fn one_that_ends_at_once_says_why() {
     assert_eq!(
         error.to_string(),
         "sh exited with status 71: bad: Address already in use; stop the process that holds the \
-         port (ss -lunp shows it) or choose another port"
+         port (ss -lntup shows it) or choose another port"
     );
     // asked again, it says the same
     assert_eq!(server.try_exit().unwrap().unwrap().status.code(), Some(71));
@@ -220,8 +348,17 @@ fn a_taken_port_is_found_before_the_server_starts() {
         "{error}"
     );
     assert!(error.contains("is taken"), "{error}");
+    // The other transport has ports of its own.
+    ensure_tcp_port_free(address).unwrap();
     drop(socket);
     ensure_udp_port_free(address).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let error = ensure_tcp_port_free(address).unwrap_err().to_string();
+    assert!(
+        error.contains(&format!("TCP port {}", address.port())) && error.contains("is taken"),
+        "{error}"
+    );
 }
 
 /// The real server: on a taken port it says so itself, and the line names the remedy.

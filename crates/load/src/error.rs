@@ -21,6 +21,16 @@ pub enum LoadError {
         /// Open files needed, with room for the rest of the process.
         needed: usize,
     },
+    /// There are not enough local ports for so many connections to one server.
+    #[error(
+        "no local port is left for {connections} connections to {server}: widen `sysctl net.ipv4.ip_local_port_range`, use fewer connections or wait a minute for old ones to time out"
+    )]
+    TooManyPorts {
+        /// Whom they were for.
+        server: Endpoint,
+        /// Connections asked for.
+        connections: usize,
+    },
     /// A socket to the server cannot be made.
     #[error("cannot open a socket to {server}: {source}; check the address and the route to it")]
     Socket {
@@ -73,6 +83,41 @@ pub enum LoadError {
         /// Keys asked for.
         sampled: u64,
     },
+    /// Endpoint and protocol do not fit.
+    #[error(
+        "this protocol cannot be spoken to {server}: choose a TCP or Unix target for a stream protocol and a UDP target for datagrams"
+    )]
+    WrongTransport {
+        /// Where it was to be spoken.
+        server: Endpoint,
+    },
+    /// No client thread at all was asked for.
+    #[error("the number of client threads must be at least 1")]
+    NoThreads,
+    /// A client thread cannot be made or prepared.
+    #[error("client thread {thread} cannot be set up: {source}; use fewer threads or other CPUs")]
+    Thread {
+        /// Its number.
+        thread: usize,
+        /// What failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A client thread panicked, which is a fault of this program.
+    #[error("client thread {thread} panicked: {said}; run again, and report this if it persists")]
+    ThreadPanicked {
+        /// Its number.
+        thread: usize,
+        /// What it said.
+        said: String,
+    },
+    /// Not one schedule for each client thread.
+    #[error("{schedules} schedules were given for {threads} client threads: give one for each")]
+    Schedules {
+        /// Schedules given.
+        schedules: usize,
+        /// Client threads.
+        threads: usize,
+    },
     /// No connection at all was asked for.
     #[error("the number of connections must be at least 1")]
     NoConnections,
@@ -105,6 +150,33 @@ pub enum LoadError {
         keys: u32,
         /// The most there can be.
         max: u32,
+    },
+    /// Keys drawn in a way that there is not.
+    #[error(
+        "keys cannot be drawn as {0:?}: use uniform, or zipf:S with an exponent S above 0 and at most 16"
+    )]
+    KeyDistribution(String),
+    /// A message that the protocol cannot carry.
+    #[error("{what} cannot have {bytes} bytes: use between {min} and {max}")]
+    MessageSize {
+        /// Which message.
+        what: &'static str,
+        /// Size asked for.
+        bytes: usize,
+        /// Smallest size.
+        min: usize,
+        /// Largest size.
+        max: usize,
+    },
+    /// A part of a request that would break the request.
+    #[error("the {what} {text:?} cannot be sent: {remedy}")]
+    RequestText {
+        /// Which part.
+        what: &'static str,
+        /// What it is.
+        text: String,
+        /// What to use instead.
+        remedy: &'static str,
     },
     /// A share that is none.
     #[error("the share of gets must be between 0 and 1, not {0}")]

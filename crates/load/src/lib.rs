@@ -5,14 +5,17 @@
 //! | [`protocol`] | what goes into a request and what an answer says |
 //! | [`transport`] | the sockets: bytes out, bytes in |
 //! | [`client`] | joins the two: sends request k, says which request was answered |
-//! | [`engine`] | the open loop: every request at its scheduled time, never re-based |
+//! | [`engine`] | the open loop: every request at its scheduled time, never re-based; ping-pong |
+//! | [`stamps`] | the kernel's own stamps of what a socket sends and receives |
 //! | [`mod@saturate`] | the closed loop that finds a server's peak |
 //! | [`mod@prefill`] | stores every key before a measurement |
+//! | [`fleet`] | several client threads together |
 //! | [`mod@target`] | where a load goes, as a person writes it |
 //! | [`verdict`] | whether the arrivals sent were the process wanted |
+//! | [`serve`] | the built-in servers |
 //!
-//! Everything runs on the calling thread, which the caller has pinned and put into
-//! the right network namespace.
+//! Everything but a [`fleet`] runs on the calling thread, which the caller has pinned and
+//! put into the right network namespace.
 
 pub mod client;
 pub mod clock;
@@ -21,21 +24,32 @@ pub mod engine;
 mod error;
 #[cfg(test)]
 mod fake;
+pub mod fleet;
 pub mod prefill;
 pub mod protocol;
 pub mod saturate;
+pub mod serve;
+pub mod stamps;
 pub mod target;
 pub mod transport;
 pub mod verdict;
 
-pub use client::{Client, DatagramClient};
+pub use client::{AnyClient, AnyProtocol, Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
-    Entry, Hooks, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record, StopReason, open_loop,
+    CpuUse, Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, Outcome, PingPong,
+    Progress, Record, StopReason, Waiting, open_loop, ping_pong,
 };
 pub use error::LoadError;
+pub use fleet::{ClosedFleet, Fleet, FleetProgress, FleetRun, OpenFleet};
 pub use prefill::{Prefilled, prefill};
-pub use protocol::memcached_udp::{Memcached, MemcachedWorkload};
+pub use protocol::echo::{EchoDatagrams, EchoStream, EchoWorkload};
+pub use protocol::http::{Http, HttpWorkload};
+pub use protocol::keys::KeyDistribution;
+pub use protocol::memcached::{MemcachedStream, MemcachedUdp, MemcachedWorkload};
+pub use protocol::memcached_udp::Memcached;
+pub use protocol::redis::{Redis, RedisWorkload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
+pub use stamps::KernelStamps;
 pub use target::Target;
-pub use verdict::arrivals_verdict;
+pub use verdict::{arrivals_verdict, schedule_verdict};

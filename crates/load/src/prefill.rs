@@ -203,7 +203,7 @@ mod tests {
     use crate::fake::{Fake, answer, datagram};
 
     fn run(
-        server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + 'static,
+        server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + Send + 'static,
     ) -> Result<Prefilled, LoadError> {
         prefill(
             &mut Fake::client(4, server),

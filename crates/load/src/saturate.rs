@@ -18,8 +18,12 @@ const PLAN: usize = 1 << 16;
 /// Rows for requests in flight: a power of two well above any number in flight.
 const ROWS: usize = 1 << 14;
 
-/// A request unanswered for so long is given up and another one sent instead.
+/// A request unanswered for so long is given up and another one sent instead, where one
+/// can be lost.
 const GIVE_UP: Nanos = Nanos::from_millis(20);
+
+/// The same where none is lost, and a server is just slow.
+const GIVE_UP_STREAM: Nanos = Nanos::from_secs(1);
 
 /// This thread was away for so long: answers may have come meanwhile.
 const STALL: Nanos = Nanos::from_millis(5);
@@ -29,6 +33,12 @@ const LOOKS_AFTER_STALL: u32 = 256;
 
 /// How often the idle hook is called at least, however busy the loop is.
 const HOOK_PERIOD: Nanos = Nanos::from_micros(200);
+
+/// Answers whose times are kept: no quantile needs more.
+const TIMES: usize = 1 << 22;
+
+/// After a send that failed, none is tried for so long.
+const SEND_AGAIN: Nanos = Nanos::from_micros(100);
 
 /// How often the stop flag and [`Hooks::should_stop`] are asked.
 const STOP_CHECK: Nanos = Nanos::from_millis(50);
@@ -60,12 +70,15 @@ impl ClosedLoop<'_> {
 }
 
 /// What a closed loop found.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Saturation {
     /// Answers received while counting, errors included.
     pub responses: u64,
     /// How long was counted.
     pub elapsed: Nanos,
+    /// From send to answer, for the first [`Saturation::MAX_TIMES`] answers counted, in
+    /// order of the answers.
+    pub times: Vec<Nanos>,
     /// What went wrong while counting, by kind.
     pub errors: LoadErrors,
     /// Share of the time counted in which the client waited for an answer. Near 0 the
@@ -76,6 +89,9 @@ pub struct Saturation {
 }
 
 impl Saturation {
+    /// Answers whose times are kept.
+    pub const MAX_TIMES: usize = TIMES;
+
     /// Answers per second; 0 when nothing was counted.
     pub fn rate_per_s(&self) -> f64 {
         if self.elapsed == Nanos::ZERO {
@@ -102,6 +118,11 @@ pub fn saturate<C: Client, H: Hooks>(
     }
     let plan = client.plan(PLAN, load.seed);
     client.begin(0);
+    let give_up = if client.is_lossy() {
+        GIVE_UP
+    } else {
+        GIVE_UP_STREAM
+    };
     let run = Loop {
         client,
         flight: Flight {
@@ -110,11 +131,15 @@ pub fn saturate<C: Client, H: Hooks>(
             next: 0,
             oldest: 0,
             count: 0,
+            give_up,
         },
         refused: false,
         errors: LoadErrors::default(),
         responses: 0,
         idle: Nanos::ZERO,
+        // reserved, not touched: a short run needs little of it
+        times: Vec::with_capacity(TIMES),
+        send_from: Monotonic::from_nanos_since_boot(0),
     };
     Ok(run.spin(load, hooks))
 }
@@ -132,6 +157,7 @@ struct Flight {
     /// No request before this one waits.
     oldest: usize,
     count: usize,
+    give_up: Nanos,
 }
 
 impl Flight {
@@ -165,6 +191,12 @@ impl Flight {
         self.next += 1;
     }
 
+    /// How long a request has waited for its answer.
+    #[inline]
+    fn waited(&self, k: usize, at: Monotonic) -> Nanos {
+        at.saturating_since(Monotonic::from_nanos_since_boot(self.sent_ns[k % ROWS]))
+    }
+
     #[inline]
     fn done(&mut self, k: usize) {
         self.sent_ns[k % ROWS] = IDLE;
@@ -187,7 +219,7 @@ impl Flight {
             return false;
         }
         let sent = Monotonic::from_nanos_since_boot(self.sent_ns[self.oldest % ROWS]);
-        let lost = now.saturating_since(sent) > GIVE_UP;
+        let lost = now.saturating_since(sent) > self.give_up;
         if lost {
             self.done(self.oldest);
         }
@@ -202,6 +234,9 @@ struct Loop<'a, C> {
     errors: LoadErrors,
     responses: u64,
     idle: Nanos,
+    times: Vec<Nanos>,
+    /// No send is tried before.
+    send_from: Monotonic,
 }
 
 impl<C: Client> Loop<'_, C> {
@@ -231,6 +266,7 @@ impl<C: Client> Loop<'_, C> {
                 self.errors = LoadErrors::default();
                 uncounted = self.responses;
                 self.idle = Nanos::ZERO;
+                self.times.clear();
             }
             if at >= stop_check {
                 stop_check = at + STOP_CHECK;
@@ -251,7 +287,7 @@ impl<C: Client> Loop<'_, C> {
                 at = now();
                 hook_due = at + HOOK_PERIOD;
             }
-            if self.flight.has_room(load.outstanding) {
+            if self.flight.has_room(load.outstanding) && at >= self.send_from {
                 self.send(at);
                 load.progress.set_sent(self.flight.next);
                 at = now();
@@ -259,13 +295,13 @@ impl<C: Client> Loop<'_, C> {
             }
             let began = at;
             looks_to_go = looks_to_go.saturating_sub(1);
-            let found = self.look();
-            at = now();
-            if found {
+            if let Some(then) = self.look() {
+                at = then;
                 last_answer = at;
                 load.progress.set_received(self.responses as usize);
                 continue;
             }
+            at = now();
             self.idle += at.saturating_since(began);
             if looks_to_go == 0 && self.flight.give_up(at) {
                 self.errors.timeouts += 1;
@@ -284,6 +320,7 @@ impl<C: Client> Loop<'_, C> {
         Saturation {
             responses: if warm { self.responses - uncounted } else { 0 },
             elapsed,
+            times: if warm { self.times } else { Vec::new() },
             errors: self.errors,
             idle_share: self.idle.get() as f64 / elapsed.get().max(1) as f64,
             stopped,
@@ -299,17 +336,25 @@ impl<C: Client> Loop<'_, C> {
                 self.refused |= why == NotSent::Refused;
                 self.errors.send_errors += 1;
                 self.flight.not_sent();
+                self.send_from = at + SEND_AGAIN;
             }
         }
     }
 
-    /// Looks once; was there anything?
+    /// Looks once; the time right after it if there was anything.
     #[inline]
-    fn look(&mut self) -> bool {
+    fn look(&mut self) -> Option<Monotonic> {
         let flight = &self.flight;
-        match self.client.receive(|k| flight.outstanding(k)) {
-            Received::Nothing => return false,
+        let received = self.client.receive(|k| flight.outstanding(k));
+        if received == Received::Nothing {
+            return None;
+        }
+        let at = now();
+        match received {
             Received::Answer { k, outcome } => {
+                if self.times.len() < TIMES {
+                    self.times.push(self.flight.waited(k, at));
+                }
                 self.flight.done(k);
                 self.responses += 1;
                 match outcome {
@@ -332,9 +377,9 @@ impl<C: Client> Loop<'_, C> {
             Received::Refused => self.refused = true,
             Received::ConnectionClosed => self.errors.connections_closed += 1,
             Received::ConnectionReset => self.errors.connections_reset += 1,
-            Received::Part | Received::Late => {}
+            Received::Part | Received::Late | Received::Nothing => {}
         }
-        true
+        Some(at)
     }
 }
 
@@ -361,7 +406,7 @@ mod tests {
 
     fn run(
         requests: u64,
-        server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + 'static,
+        server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + Send + 'static,
     ) -> Saturation {
         let progress = Progress::new();
         let load = ClosedLoop {

@@ -7,6 +7,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+pub use crate::protocol::memcached::Dialect;
+
 /// The longest path that fits a Unix socket's address (`sun_path`, one byte ends it).
 pub const MAX_UNIX_PATH_BYTES: usize = 107;
 
@@ -33,18 +35,6 @@ pub enum Application {
     },
     /// Redis (RESP).
     Redis,
-}
-
-/// How memcached is spoken to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Dialect {
-    /// `get`, `set`.
-    #[default]
-    Ascii,
-    /// The binary protocol.
-    Binary,
-    /// `mg`, `ms`.
-    Meta,
 }
 
 /// Where a server listens.
@@ -200,7 +190,7 @@ impl Name {
 
     /// Whether requests of it can be datagrams.
     fn over_udp(self) -> bool {
-        matches!(self, Self::Echo | Self::Memcached(Dialect::Ascii))
+        matches!(self, Self::Echo | Self::Memcached(_))
     }
 }
 

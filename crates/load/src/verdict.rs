@@ -12,6 +12,8 @@
 //! distortion is and at which gap, and the index of dispersion whether bursts of a
 //! millisecond and longer, which make queues, are those of the process.
 
+mod schedule;
+
 use std::fmt;
 
 use taillab_model::summary::{ArrivalsReference, ArrivalsVerdict, DispersionAt};
@@ -19,6 +21,8 @@ use taillab_model::{Monotonic, Nanos};
 use taillab_queueing::arrivals::ArrivalError;
 
 use crate::LoadError;
+
+pub use self::schedule::schedule_verdict;
 
 /// A² that 5 % of samples from the true distribution exceed, when it is fully
 /// specified (Stephens 1974, JASA 69, table 1, case 0; n ≥ 5).

@@ -121,7 +121,7 @@ fn answers_of_two_datagrams_are_joined() {
     let server = Server::start(&[]);
     let workload = MemcachedWorkload {
         keys: 200,
-        value_bytes: MemcachedWorkload::value_limit(64),
+        value_bytes: MemcachedWorkload::default().datagram_value_limit(),
         ..MemcachedWorkload::default()
     };
     let protocol = Memcached::new(workload).unwrap();

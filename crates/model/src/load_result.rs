@@ -1,18 +1,19 @@
 //! The result of `taillab load` as `--json` carries it.
 //!
-//! One measurement is a [`LoadResult`], a sweep or a search a [`LoadSweepResult`]. Times are
-//! integer nanoseconds and their names end in `_ns`. The JSON Schema of both is
-//! `schemas/load.schema.json`; [`SCHEMA_VERSION`] changes with it.
+//! One measurement by a schedule is a [`LoadResult`], a sweep or a search a
+//! [`LoadSweepResult`], and a measurement without a schedule a [`ClosedLoopResult`];
+//! [`Mode`] tells them apart. Times are integer nanoseconds and their names end in `_ns`.
+//! The JSON Schema of all is `schemas/load.schema.json`; [`SCHEMA_VERSION`] changes with it.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::summary::{LoadSummary, Verdict};
+use crate::summary::{ClientCost, LoadErrors, LoadSummary, Verdict};
 use crate::{Distribution, Nanos, ParseNanosError};
 
-/// Version of [`LoadResult`]'s and [`LoadSweepResult`]'s shapes.
+/// Version of the shapes of this module.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The command that writes these results.
@@ -28,6 +29,8 @@ pub struct LoadResult {
     /// What was loaded, and how.
     #[serde(flatten)]
     pub setup: Setup,
+    /// How requests were sent.
+    pub mode: Mode,
     /// Start of the measurement, seconds since 1970 (UTC).
     pub started_unix_s: u64,
     /// The measurement ended before its time (Ctrl-C, or the server died).
@@ -58,6 +61,8 @@ pub struct LoadSweepResult {
     /// What was loaded, and how.
     #[serde(flatten)]
     pub setup: Setup,
+    /// How requests were sent.
+    pub mode: Mode,
     /// Start of the first measurement, seconds since 1970 (UTC).
     pub started_unix_s: u64,
     /// Some of the measurements wanted are missing or short.
@@ -74,6 +79,79 @@ pub struct LoadSweepResult {
     pub floor_absent_because: Option<String>,
     /// Whether the result as a whole can be believed.
     pub verdict: Verdict,
+}
+
+/// What `taillab load` found without a schedule: the next request is sent when an answer is
+/// there. Says what the server can do, not what a user waits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClosedLoopResult {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// [`COMMAND`].
+    pub command: String,
+    /// What was loaded, and how.
+    #[serde(flatten)]
+    pub setup: Setup,
+    /// [`Mode::ClosedLoop`] or [`Mode::PingPong`].
+    pub mode: Mode,
+    /// Start of the measurement, seconds since 1970 (UTC).
+    pub started_unix_s: u64,
+    /// The measurement ended before its time (Ctrl-C, or the server died).
+    pub partial: bool,
+    /// Requests kept in flight, all connections together.
+    pub outstanding: u32,
+    /// Requests sent in the measurement.
+    pub requests: u64,
+    /// Length of the measurement.
+    pub duration_ns: Nanos,
+    /// Answers per second.
+    pub answered_rate_per_s: f64,
+    /// From the send to the response.
+    pub service_time: Distribution,
+    /// The client's own cost.
+    pub client: ClientCost,
+    /// What went wrong, by kind.
+    pub errors: LoadErrors,
+    /// The client's own floor.
+    pub floor: Option<ClosedFloor>,
+    /// Why there is no floor; there whenever `floor` is not.
+    pub floor_absent_because: Option<String>,
+    /// Whether the result can be believed.
+    pub verdict: Verdict,
+}
+
+/// The same closed loop against a responder that does nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClosedFloor {
+    /// What answered, and where.
+    pub responder: String,
+    /// Requests sent.
+    pub requests: u64,
+    /// Length of the measurement.
+    pub duration_ns: Nanos,
+    /// Answers per second.
+    pub answered_rate_per_s: f64,
+    /// From the send to the response.
+    pub service_time: Distribution,
+    /// The client's own cost.
+    pub client: ClientCost,
+}
+
+/// How requests were sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// By a schedule, whatever the answers: [`LoadResult`].
+    #[default]
+    OpenLoop,
+    /// By schedules of several rates: [`LoadSweepResult`].
+    Sweep,
+    /// By schedules that look for the highest rate that holds an objective.
+    Search,
+    /// So many in flight as the client is told, for the server's peak: [`ClosedLoopResult`].
+    ClosedLoop,
+    /// One in flight on each connection.
+    PingPong,
 }
 
 /// What was loaded, and how.

@@ -39,7 +39,7 @@ pub struct RunSummary {
     pub schema_version: u32,
     /// The command that wrote this: `run`.
     pub command: String,
-    /// What was measured: `memcached`.
+    /// What was measured: `memcached over UDP`.
     pub server: String,
     /// Start of the measurement, seconds since 1970 (UTC).
     pub started_unix_s: u64,
@@ -47,7 +47,8 @@ pub struct RunSummary {
     pub partial: bool,
     /// How the load was chosen.
     pub load: LoadSummary,
-    /// t: 1 / peak throughput of one core.
+    /// t: workers ÷ peak throughput, or what was given; where the workers are virtual, their
+    /// mean wait.
     pub service_time_ns: Nanos,
     /// How t was found.
     pub calibration: Calibration,
@@ -125,7 +126,7 @@ pub struct ArrivalsVerdict {
     pub ad_critical: f64,
     /// Index of dispersion of counts (Poisson: 1) at several windows.
     pub idc: Vec<DispersionAt>,
-    /// The gaps pass at 5 %.
+    /// The gaps pass Kolmogorov–Smirnov at 5 %.
     pub passed: bool,
 }
 
@@ -161,6 +162,11 @@ impl ArrivalsVerdict {
     /// workload's: one pause of the client of about 10 ms in 20 s does, since what was due
     /// meanwhile is then sent at once.
     pub const MAX_DISPERSION_ERROR: f64 = 0.25;
+
+    /// Single gaps pass both tests at 5 %, Kolmogorov–Smirnov's and Anderson–Darling's.
+    pub fn gaps_passed(&self) -> bool {
+        self.passed && self.ad_a2 <= self.ad_critical
+    }
 
     /// The first window whose counts, over a series of `length`, are not those of the
     /// process wanted, if there is one.
@@ -299,6 +305,8 @@ pub struct Ideal {
     pub sojourn: Distribution,
     /// Workers c of the ideal queue.
     pub workers: u32,
+    /// The workers wait on timers and share fewer CPUs than there are of them.
+    pub virtual_workers: bool,
     /// Arrival rate at T1 × t ÷ c.
     pub utilization: f64,
 }

@@ -1,5 +1,7 @@
 //! Service times: how long a worker is busy with one request.
 
+mod times;
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -10,6 +12,8 @@ use taillab_model::Nanos;
 use crate::arrivals::lognormal;
 use crate::notation::{Notation, NotationError};
 use crate::random::law::Law;
+
+pub use self::times::ServiceTimes;
 
 /// The distribution of the service times, independent from request to request.
 ///

@@ -1,9 +1,15 @@
 //! What was checked about the run, in words that the terminal and the page share.
 
-use taillab_model::summary::{DispersionAt, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, RunSummary};
+use taillab_model::load_result::{ClosedLoopResult, Floor, LoadResult};
+use taillab_model::summary::{
+    ArrivalsReference, DispersionAt, LoadErrors, LoadSummary, MAX_CLIENT_BUSY_SHARE,
+    MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, RunSummary,
+};
 use taillab_model::{Distribution, Nanos};
 
-use crate::figures::{count, counted, micros_f64, percent, percent_of, rate, round_length};
+use crate::figures::{
+    count, counted, micros_f64, percent, percent_of, rate, round_length, service_time_origin,
+};
 
 /// One thing that was checked.
 #[derive(Clone, Debug)]
@@ -32,13 +38,84 @@ pub(crate) fn of(summary: &RunSummary) -> Vec<Finding> {
     vec![
         matching(summary),
         lost_and_blind(summary),
-        arrivals(summary),
-        sender(summary),
-        errors(summary),
+        arrivals(&summary.load),
+        sender(&summary.load),
+        errors(&summary.load.errors),
         probe(summary),
         calibration(summary),
         precision(summary),
     ]
+}
+
+/// Everything that was checked about a load.
+pub(crate) fn of_load(result: &LoadResult) -> Vec<Finding> {
+    let mut findings = vec![arrivals(&result.load), sender(&result.load)];
+    if let Some(wire) = &result.wire {
+        findings.push(Finding {
+            name: "on the wire",
+            state: State::Good,
+            lines: vec![
+                format!("by the kernel’s stamps late by {}", brief(&wire.lateness)),
+                format!(
+                    "service time {}, of {}",
+                    brief(&wire.service_time),
+                    counted(
+                        wire.stamped,
+                        "request with both stamps",
+                        "requests with both stamps"
+                    ),
+                ),
+            ],
+        });
+    }
+    findings.push(floor(
+        result.floor.as_ref(),
+        result.floor_absent_because.as_deref(),
+    ));
+    findings.push(errors(&result.load.errors));
+    findings
+}
+
+/// The client's floor, which says how much of a result is the client's own.
+pub(crate) fn floor(floor: Option<&Floor>, absent_because: Option<&str>) -> Finding {
+    let lines = floor.map(|floor| {
+        vec![
+            format!("{}: {}", floor.responder, brief(&floor.load.response_time)),
+            format!("late by {}", brief(&floor.load.lateness)),
+        ]
+    });
+    about_floor(lines, absent_because)
+}
+
+/// The same of a closed loop.
+pub(crate) fn closed_floor(result: &ClosedLoopResult) -> Finding {
+    let lines = result.floor.as_ref().map(|floor| {
+        vec![format!(
+            "{}: {}; {} answers/s",
+            floor.responder,
+            brief(&floor.service_time),
+            rate(floor.answered_rate_per_s)
+        )]
+    });
+    about_floor(lines, result.floor_absent_because.as_deref())
+}
+
+fn about_floor(lines: Option<Vec<String>>, absent_because: Option<&str>) -> Finding {
+    let (state, lines) = match lines {
+        Some(lines) => (State::Good, lines),
+        None => (
+            State::Notable,
+            vec![format!(
+                "not measured: {}",
+                absent_because.unwrap_or("no reason was given")
+            )],
+        ),
+    };
+    Finding {
+        name: "floor",
+        state,
+        lines,
+    }
 }
 
 fn matching(summary: &RunSummary) -> Finding {
@@ -116,29 +193,27 @@ fn lost_and_blind(summary: &RunSummary) -> Finding {
     }
 }
 
-fn arrivals(summary: &RunSummary) -> Finding {
-    let a = &summary.load.arrivals;
+pub(crate) fn arrivals(load: &LoadSummary) -> Finding {
+    let a = &load.arrivals;
+    let how = match (a.reference, a.gaps_passed()) {
+        (ArrivalsReference::Process, true) => "gap by gap",
+        (ArrivalsReference::Process, false) => "but not gap by gap (5 % tests)",
+        (ArrivalsReference::Schedule, _) => "held against the schedule, single gaps not judged",
+    };
     let mut lines = vec![format!(
-        "{} {}: CV of the gaps {:.3}, KS D {:.4} (critical {:.4}), Anderson–Darling A² {:.2} (critical {:.2})",
-        a.process,
-        if a.passed {
-            "gap by gap"
-        } else {
-            "but not gap by gap (5 % tests)"
-        },
-        a.cv,
-        a.ks_d,
-        a.ks_critical,
-        a.ad_a2,
-        a.ad_critical,
+        "{} {how}: CV of the gaps {:.3}, KS D {:.4} (critical {:.4}), Anderson–Darling A² {:.2} (critical {:.2})",
+        a.process, a.cv, a.ks_d, a.ks_critical, a.ad_a2, a.ad_critical,
     )];
     let window = |at: &DispersionAt| round_length(at.window_ns.get() as f64);
     let idc: Vec<String> = a
         .idc
         .iter()
-        .map(|at| match at.value {
-            Some(value) => format!("{value:.3} in {}", window(at)),
-            None => format!("too few windows of {} to tell", window(at)),
+        .map(|at| match (at.value, at.expected) {
+            (Some(value), Some(expected)) if a.reference == ArrivalsReference::Schedule => {
+                format!("{value:.3} in {} (planned {expected:.3})", window(at))
+            }
+            (Some(value), _) => format!("{value:.3} in {}", window(at)),
+            (None, _) => format!("too few windows of {} to tell", window(at)),
         })
         .collect();
     if !idc.is_empty() {
@@ -150,9 +225,9 @@ fn arrivals(summary: &RunSummary) -> Finding {
     Finding {
         name: "arrivals",
         // Bursts decide, not single gaps of microseconds: they make the queues.
-        state: if a.foreign_bursts(summary.load.duration_ns).is_some() {
+        state: if a.foreign_bursts(load.duration_ns).is_some() {
             State::Bad
-        } else if a.passed {
+        } else if a.gaps_passed() || a.reference == ArrivalsReference::Schedule {
             State::Good
         } else {
             State::Notable
@@ -161,11 +236,14 @@ fn arrivals(summary: &RunSummary) -> Finding {
     }
 }
 
-fn sender(summary: &RunSummary) -> Finding {
-    let load = &summary.load;
+fn sender(load: &LoadSummary) -> Finding {
     Finding {
         name: "sender",
-        state: State::Good,
+        state: if load.client.busy_share > MAX_CLIENT_BUSY_SHARE {
+            State::Bad
+        } else {
+            State::Good
+        },
         lines: vec![
             format!("late by {}", brief(&load.lateness)),
             format!(
@@ -179,19 +257,8 @@ fn sender(summary: &RunSummary) -> Finding {
     }
 }
 
-fn errors(summary: &RunSummary) -> Finding {
-    let e = &summary.load.errors;
-    let kinds = [
-        (e.timeouts, "timed out"),
-        (e.send_errors, "refused by the kernel"),
-        (e.server_errors, "answered with an error"),
-        (e.unexpected_responses, "unexpected responses"),
-        (e.malformed_responses, "malformed responses"),
-        (e.misses, "misses"),
-        (e.lost_with_connection, "lost with their connection"),
-        (e.connections_reset, "connections reset"),
-        (e.connections_closed, "connections closed"),
-    ];
+pub(crate) fn errors(errors: &LoadErrors) -> Finding {
+    let kinds = errors.kinds();
     let seen: Vec<String> = kinds
         .iter()
         .filter(|(n, _)| *n > 0)
@@ -256,13 +323,14 @@ fn calibration(summary: &RunSummary) -> Finding {
     const BUSY: f64 = 0.9;
     let c = &summary.calibration;
     let mut lines = vec![format!(
-        "peak {}/s (95 % interval {} to {}) in {}, server CPU {} busy; t = 1 ÷ peak = {}",
+        "peak {}/s (95 % interval {} to {}) in {}, server CPU {} busy; t = {} = {}",
         rate(c.peak_per_s),
         rate(c.peak_lo_per_s),
         rate(c.peak_hi_per_s),
         counted(u64::from(c.blocks), "block", "blocks"),
         percent(c.server_cpu_busy_share, 1),
         summary.service_time_ns,
+        service_time_origin(summary),
     )];
     if let Some(busy) = summary.measured.server_cpu_busy_share {
         lines.push(format!(
@@ -273,7 +341,7 @@ fn calibration(summary: &RunSummary) -> Finding {
     }
     Finding {
         name: "calibration",
-        state: if c.server_cpu_busy_share < BUSY {
+        state: if c.server_cpu_busy_share < BUSY && !summary.ideal.virtual_workers {
             State::Notable
         } else {
             State::Good
@@ -310,7 +378,7 @@ fn precision(summary: &RunSummary) -> Finding {
 }
 
 /// A distribution in a clause: `0.4 µs (p50), 6.1 µs (p99), 120 µs (max)`.
-fn brief(distribution: &Distribution) -> String {
+pub(crate) fn brief(distribution: &Distribution) -> String {
     let parts: Vec<String> = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")]
         .iter()
         .filter_map(|&(q, name)| Some((distribution.quantile(q)?, name)))

@@ -1,4 +1,4 @@
-//! `latency.hlog`: an HdrHistogram interval log (V2), and `.hgrm` percentile files.
+//! `latency.hlog`: an HdrHistogram interval log (V2), and the sums over the whole run.
 
 use std::io;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use hdrhistogram::serialization::interval_log::{
 use taillab_model::{Monotonic, Nanos};
 
 use crate::requests::RequestRow;
-use crate::{ReportError, Series};
+use crate::{ReportError, Series, hgrm};
 
 const OUTPUT: &str = "latency.hlog";
 
@@ -24,6 +24,16 @@ pub const SIGNIFICANT_DIGITS: u8 = 3;
 #[derive(Clone, Debug)]
 pub struct Totals {
     histograms: [Histogram<u64>; 3],
+}
+
+/// One request as a log takes it.
+pub(crate) struct Observed<const N: usize> {
+    /// When it was due; `None` leaves it out.
+    pub(crate) due: Option<Monotonic>,
+    /// It belongs to the warm-up, which is left out.
+    pub(crate) warm_up: bool,
+    /// One value for each tag of the log, where there is one.
+    pub(crate) latencies: [Option<Nanos>; N],
 }
 
 /// Writes one histogram for each interval and [`Series`] (its tag is [`Series::key`]),
@@ -41,8 +51,26 @@ pub fn write<W: io::Write>(
     rows: impl IntoIterator<Item = RequestRow>,
     started: Monotonic,
     started_unix_s: u64,
-    mut out: W,
+    out: W,
 ) -> Result<Totals, ReportError> {
+    let rows = rows.into_iter().map(|row| Observed {
+        due: (row.client.map(|client| client.intended)).or(row.server.map(|stamps| stamps.t1)),
+        warm_up: row.warm_up,
+        latencies: latencies(&row),
+    });
+    let tags = Series::ALL.map(Series::key);
+    let histograms = write_tagged(rows, tags, started, started_unix_s, out)?;
+    Ok(Totals { histograms })
+}
+
+/// [`write`] for any tags; the sums come in their order.
+pub(crate) fn write_tagged<W: io::Write, const N: usize>(
+    rows: impl IntoIterator<Item = Observed<N>>,
+    tags: [&'static str; N],
+    started: Monotonic,
+    started_unix_s: u64,
+    mut out: W,
+) -> Result<[Histogram<u64>; N], ReportError> {
     let start = UNIX_EPOCH + Duration::from_secs(started_unix_s);
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new()
@@ -53,32 +81,27 @@ pub fn write<W: io::Write>(
         .with_max_value_divisor(1e6)
         .begin_log_with(&mut out, &mut serializer)
         .map_err(refused)?;
-    let mut totals = Totals {
-        histograms: histograms()?,
-    };
-    let mut open = histograms()?;
+    let mut totals = histograms::<N>()?;
+    let mut open = histograms::<N>()?;
     let mut interval = 0_u64;
-    let mut flush = |open: &mut [Histogram<u64>; 3], interval: u64, totals: &mut Totals| {
+    let mut flush = |open: &mut [Histogram<u64>; N], interval: u64, totals: &mut [_; N]| {
         let since_start = Duration::from_nanos((INTERVAL * interval).get());
-        for ((histogram, total), series) in
-            open.iter_mut().zip(&mut totals.histograms).zip(Series::ALL)
-        {
+        for ((histogram, total), tag) in open.iter_mut().zip(totals).zip(tags) {
             if !histogram.is_empty() {
                 let length = Duration::from_nanos(INTERVAL.get());
-                log.write_histogram(histogram, since_start, length, Tag::new(series.key()))
+                log.write_histogram(histogram, since_start, length, Tag::new(tag))
                     .map_err(|e| match e {
                         IntervalLogWriterError::IoError(source) => refused(source),
                         IntervalLogWriterError::SerializeError(e) => format_error(&e),
                     })?;
-                total.add(&*histogram).map_err(|e| format_error(&e))?;
+                Histogram::add(total, &*histogram).map_err(|e| format_error(&e))?;
                 histogram.reset();
             }
         }
         Ok(())
     };
     for row in rows {
-        let due = (row.client.map(|client| client.intended)).or(row.server.map(|stamps| stamps.t1));
-        let Some(offset) = due.and_then(|due| due.checked_since(started)) else {
+        let Some(offset) = row.due.and_then(|due| due.checked_since(started)) else {
             continue;
         };
         if row.warm_up {
@@ -89,7 +112,7 @@ pub fn write<W: io::Write>(
             flush(&mut open, interval, &mut totals)?;
             interval = belongs;
         }
-        for (histogram, value) in open.iter_mut().zip(latencies(&row)) {
+        for (histogram, value) in open.iter_mut().zip(row.latencies) {
             if let Some(value) = value {
                 // an auto-resizing histogram takes every value but one above i64::MAX
                 histogram
@@ -114,9 +137,9 @@ fn latencies(row: &RequestRow) -> [Option<Nanos>; 3] {
     ]
 }
 
-fn histograms() -> Result<[Histogram<u64>; 3], ReportError> {
+fn histograms<const N: usize>() -> Result<[Histogram<u64>; N], ReportError> {
     let empty: Histogram<u64> = Histogram::new(SIGNIFICANT_DIGITS).map_err(|e| format_error(&e))?;
-    Ok([empty.clone(), empty.clone(), empty])
+    Ok(std::array::from_fn(|_| empty.clone()))
 }
 
 impl Totals {
@@ -125,39 +148,10 @@ impl Totals {
         self.of(series).len()
     }
 
-    /// The percentile file (`.hgrm`) of one series, with values in microseconds, as
+    /// The percentile file (`.hgrm`) of one series, with values in milliseconds, as
     /// HdrHistogram's plotters read it.
     pub fn percentiles(&self, series: Series) -> Vec<u8> {
-        const NS_PER_US: f64 = 1e3;
-        /// Lines for each halving of the distance to 100 %, as the format's tools write.
-        const TICKS_PER_HALF_DISTANCE: u32 = 5;
-        let histogram = self.of(series);
-        let mut text = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");
-        let mut count = 0;
-        for step in histogram.iter_quantiles(TICKS_PER_HALF_DISTANCE) {
-            let q = step.quantile_iterated_to();
-            let value = histogram.value_at_quantile(q) as f64 / NS_PER_US;
-            count += step.count_since_last_iteration();
-            let line = if q < 1.0 {
-                format!(
-                    "{value:12.3} {q:14.12} {count:10} {:14.2}\n",
-                    1.0 / (1.0 - q)
-                )
-            } else {
-                format!("{value:12.3} {q:14.12} {count:10}\n")
-            };
-            text.push_str(&line);
-        }
-        text.push_str(&format!(
-            "#[Mean    = {:12.3}, StdDeviation   = {:12.3}]\n\
-             #[Max     = {:12.3}, Total count    = {:12}]\n\
-             #[Unit    = microseconds]\n",
-            histogram.mean() / NS_PER_US,
-            histogram.stdev() / NS_PER_US,
-            histogram.max() as f64 / NS_PER_US,
-            histogram.len(),
-        ));
-        text.into_bytes()
+        hgrm::percentiles(self.of(series))
     }
 
     fn of(&self, series: Series) -> &Histogram<u64> {

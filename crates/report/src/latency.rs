@@ -94,7 +94,7 @@ pub(crate) fn quantile(distribution: &Distribution, q: f64) -> Cell {
     }
 }
 
-fn maximum(distribution: &Distribution) -> Cell {
+pub(crate) fn maximum(distribution: &Distribution) -> Cell {
     match distribution.max {
         Some(max) => Cell::Known(max, None),
         None => Cell::Unsupported("no request".to_owned()),

@@ -148,8 +148,8 @@ fn the_percentile_file_rises_to_the_maximum() {
     assert!(lines.len() > 20);
     assert!(lines.is_sorted_by(|a, b| a[0] <= b[0] && a[1] < b[1] && a[2] <= b[2]));
     let last = lines.last().unwrap();
-    let max_us = sample.summary.measured.sojourn.max.unwrap().as_micros_f64();
-    assert!((last[0] / max_us - 1.0).abs() < 2e-3);
+    let max_ms = sample.summary.measured.sojourn.max.unwrap().as_micros_f64() / 1e3;
+    assert!((last[0] / max_ms - 1.0).abs() < 2e-3);
     assert_eq!(last[2], sample.rows.len() as f64);
-    assert!(text.contains("#[Mean"));
+    assert!(text.contains("#[Mean") && text.ends_with("#[Unit    = milliseconds]\n"));
 }

@@ -1,14 +1,20 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
+mod load;
+mod serve;
 mod sim;
 
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
+use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Nanos;
 
-use crate::experiment::{Override, ServerKind, TestbedKind};
+use crate::commands::run::servers::words;
+use crate::experiment::{Override, Protocol, ServerKind, TestbedKind, Transport};
 
+pub use self::load::{Amounts, Floor, LoadArgs, StampKind, WaitKind};
+pub use self::serve::ServeArgs;
 pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs, TimeUnit};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
@@ -28,8 +34,10 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    // The three take their help from their arguments: it is longer than a line.
+    // These take their help from their arguments: it is longer than a line.
     Run(Box<RunArgs>),
+    Serve(Box<ServeArgs>),
+    Load(Box<LoadArgs>),
     Sim(Box<SimArgs>),
     Reproduce(ReproduceArgs),
     /// Print a shell completion script
@@ -68,8 +76,19 @@ pub struct Output {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct RunArgs {
-    /// The server to measure
-    pub server: ServerKind,
+    /// The server to measure; --server or an experiment file can name it instead
+    #[arg(value_name = "SERVER")]
+    pub kind: Option<ServerKind>,
+    /// Measure a server of your own: its command line, split into words as a shell would, with
+    /// {address} and {port} for where it is to listen; needs --port and --protocol
+    #[arg(
+        long = "server",
+        value_name = "COMMAND",
+        value_hint = ValueHint::CommandString,
+        conflicts_with_all = ["kind", "server_program", "server_arg"],
+        value_parser = command_line
+    )]
+    pub own_server: Option<CommandLine>,
 
     /// Experiment file (TOML) under the flags; `experiment.toml` of an earlier run repeats it
     #[arg(short = 'f', long, value_name = "FILE", value_hint = ValueHint::FilePath, env = "TAILLAB_EXPERIMENT")]
@@ -84,6 +103,28 @@ pub struct RunArgs {
     pub common: Output,
     #[command(flatten)]
     pub settings: Settings,
+}
+
+/// The words of a command line: a program and its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandLine(Vec<String>);
+
+fn command_line(text: &str) -> Result<CommandLine, String> {
+    words(text).map(CommandLine)
+}
+
+impl RunArgs {
+    /// The server named, and the settings given, by their key in the experiment.
+    pub fn into_request(self) -> (Option<ServerKind>, Vec<Override>) {
+        let mut overrides = self.settings.into_overrides();
+        let Some(CommandLine(words)) = self.own_server else {
+            return (self.kind, overrides);
+        };
+        let mut words = words.into_iter().map(toml::Value::String);
+        overrides.extend(words.next().map(|program| ("server.program", program)));
+        overrides.push(("server.args", toml::Value::Array(words.collect())));
+        (Some(ServerKind::Custom), overrides)
+    }
 }
 
 /// Settings of the experiment; each is a key of the experiment file too.
@@ -119,7 +160,7 @@ pub struct Settings {
         help_heading = "Load"
     )]
     warmup: Option<Nanos>,
-    /// UDP sockets of the generator [default: 16]
+    /// Connections of the generator [default: 256, UDP 16]
     #[arg(
         short,
         long,
@@ -131,13 +172,13 @@ pub struct Settings {
     /// Seed of the schedule and of the mix [default: 1]
     #[arg(long, value_name = "N", env = "TAILLAB_SEED", help_heading = "Load")]
     seed: Option<i64>,
-    /// Share of gets, the others are sets [default: 90%]
+    /// Share of gets, the others are sets (memcached, redis) [default: 90%]
     #[arg(long, value_name = "SHARE", value_parser = share, env = "TAILLAB_GET_SHARE", help_heading = "Load")]
     get_share: Option<f64>,
-    /// Distinct keys, all stored before the run [default: 10000]
+    /// Distinct keys, all stored before the run (memcached, redis) [default: 10000]
     #[arg(long, value_name = "N", env = "TAILLAB_KEYS", help_heading = "Load")]
     keys: Option<u32>,
-    /// Length of a key [default: 64]
+    /// Length of a key (memcached, redis) [default: 64]
     #[arg(
         long,
         value_name = "BYTES",
@@ -145,7 +186,7 @@ pub struct Settings {
         help_heading = "Load"
     )]
     key_bytes: Option<u16>,
-    /// Length of a value [default: 1024]
+    /// Length of a value (memcached, redis) [default: 1024]
     #[arg(
         long,
         value_name = "BYTES",
@@ -153,6 +194,25 @@ pub struct Settings {
         help_heading = "Load"
     )]
     value_bytes: Option<u32>,
+    /// What is asked for over HTTP [default: /, nginx /index.html]
+    #[arg(long, value_name = "PATH", env = "TAILLAB_PATH", help_heading = "Load")]
+    path: Option<String>,
+    /// Length of a request (echo, and HTTP, which a header fills up) [default: 128, nginx 85]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "TAILLAB_REQUEST_BYTES",
+        help_heading = "Load"
+    )]
+    request_bytes: Option<u32>,
+    /// Length of a response (echo, nginx) [default: 128, nginx 849]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "TAILLAB_RESPONSE_BYTES",
+        help_heading = "Load"
+    )]
+    response_bytes: Option<u32>,
     /// How long a response is waited for [default: 1s]
     #[arg(
         long,
@@ -171,24 +231,62 @@ pub struct Settings {
         help_heading = "Server and testbed"
     )]
     server_cpus: Option<String>,
-    /// CPU of the generator, which spins on it [default: 1]
+    /// CPUs of the generator, one thread spinning on each, e.g. 1 or 4-7 [default: 1]
     #[arg(
         long,
-        value_name = "CPU",
-        env = "TAILLAB_CLIENT_CPU",
+        visible_alias = "client-cpu",
+        value_name = "CPUS",
+        env = "TAILLAB_CLIENT_CPUS",
         help_heading = "Server and testbed"
     )]
-    client_cpu: Option<u32>,
-    /// Worker threads of the server [default: 1]
+    client_cpus: Option<String>,
+    /// What carries the requests [default: tcp, memcached udp]
     #[arg(
-        short,
         long,
+        value_name = "NAME",
+        env = "TAILLAB_TRANSPORT",
+        help_heading = "Server and testbed"
+    )]
+    transport: Option<Transport>,
+    /// What a server of your own speaks
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "TAILLAB_PROTOCOL",
+        help_heading = "Server and testbed"
+    )]
+    protocol: Option<Protocol>,
+    /// Worker threads or processes of the server; of your own: how many requests it serves at
+    /// once [default: 1]
+    #[arg(
+        short = 't',
+        long,
+        visible_alias = "threads",
         value_name = "N",
-        env = "TAILLAB_THREADS",
+        env = "TAILLAB_WORKERS",
         help_heading = "Server and testbed"
     )]
-    threads: Option<u32>,
-    /// UDP port of the server [default: 11211]
+    workers: Option<u32>,
+    /// How null-rpc divides requests among its threads: null-rpc (a thread for each
+    /// connection), epoll-shared, epoll-per-worker, udp-shared or udp-reuseport
+    /// [default: null-rpc]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "TAILLAB_ARCHITECTURE",
+        help_heading = "Server and testbed"
+    )]
+    architecture: Option<Architecture>,
+    /// What a worker of null-rpc does for a request: none, spin:LAW (keeps its CPU busy) or
+    /// wait:LAW (sleeps), e.g. wait:exponential:1ms [default: none]
+    #[arg(
+        long,
+        value_name = "WHAT",
+        env = "TAILLAB_SERVICE",
+        help_heading = "Server and testbed"
+    )]
+    service: Option<ServiceTime>,
+    /// Port of the server [default: memcached 11211, nginx 8080, null-rpc 7777]
     #[arg(
         short,
         long,
@@ -197,8 +295,8 @@ pub struct Settings {
         help_heading = "Server and testbed"
     )]
     port: Option<u16>,
-    /// Receive buffer of the server's socket, so that a stall drops no request; 0 leaves the
-    /// server's own [default: 8388608]
+    /// Receive buffer of the server's UDP sockets, so that a stall drops no request; 0 leaves
+    /// the server's own [default: 8388608]
     #[arg(
         long,
         value_name = "BYTES",
@@ -214,7 +312,7 @@ pub struct Settings {
         help_heading = "Server and testbed"
     )]
     server_user: Option<String>,
-    /// The server's program [default: memcached]
+    /// The server's program, by name or path [default: memcached or nginx]
     #[arg(
         long,
         value_name = "PATH",
@@ -306,6 +404,15 @@ impl Settings {
             ("workload.warmup", length(self.warmup)),
             ("workload.seed", whole(self.seed)),
             ("workload.get_share", number(self.get_share)),
+            ("workload.path", self.path.map(text)),
+            (
+                "workload.request_bytes",
+                whole(self.request_bytes.map(Into::into)),
+            ),
+            (
+                "workload.response_bytes",
+                whole(self.response_bytes.map(Into::into)),
+            ),
             ("workload.keys", whole(self.keys.map(Into::into))),
             ("workload.key_bytes", whole(self.key_bytes.map(Into::into))),
             (
@@ -317,9 +424,25 @@ impl Settings {
                 whole(self.connections.map(Into::into)),
             ),
             ("client.timeout", length(self.timeout)),
-            ("client.cpu", whole(self.client_cpu.map(Into::into))),
+            ("client.cpus", self.client_cpus.map(text)),
             ("server.cpus", self.server_cpus.map(text)),
-            ("server.threads", whole(self.threads.map(Into::into))),
+            ("server.workers", whole(self.workers.map(Into::into))),
+            (
+                "server.transport",
+                self.transport.map(|name| text(name.name().to_owned())),
+            ),
+            (
+                "server.protocol",
+                self.protocol.map(|name| text(name.name().to_owned())),
+            ),
+            (
+                "server.architecture",
+                self.architecture.map(|name| text(name.to_string())),
+            ),
+            (
+                "server.service",
+                self.service.map(|service| text(service.to_string())),
+            ),
             ("server.port", whole(self.port.map(Into::into))),
             (
                 "server.receive_buffer_bytes",
@@ -375,21 +498,40 @@ mod tests {
         assert!(share("NaN").is_err());
     }
 
+    fn request(args: &[&str]) -> (Option<ServerKind>, Vec<Override>) {
+        let all = ["taillab", "run"].iter().chain(args);
+        match Cli::try_parse_from(all).unwrap().command {
+            Command::Run(args) => args.into_request(),
+            _ => panic!("not a run"),
+        }
+    }
+
+    #[test]
+    fn a_command_line_is_split_without_a_shell() {
+        let (kind, overrides) = request(&["--server", "redis-server --save '' --port {port}"]);
+        assert_eq!(kind, Some(ServerKind::Custom));
+        let words = ["--save", "", "--port", "{port}"];
+        assert_eq!(
+            overrides,
+            vec![
+                ("server.program", "redis-server".into()),
+                (
+                    "server.args",
+                    toml::Value::Array(words.map(toml::Value::from).into())
+                ),
+            ]
+        );
+        for wrong in ["", " ", "program 'unclosed", "''"] {
+            let parsed = Cli::try_parse_from(["taillab", "run", "--server", wrong]);
+            assert!(parsed.is_err(), "{wrong}");
+        }
+        assert!(Cli::try_parse_from(["taillab", "run", "nginx", "--server", "x"]).is_err());
+    }
+
     #[test]
     fn only_the_flags_given_become_overrides() {
-        let cli = Cli::parse_from([
-            "taillab",
-            "run",
-            "memcached",
-            "-R",
-            "5000",
-            "--server-arg",
-            "-v",
-        ]);
-        let Command::Run(args) = cli.command else {
-            panic!("not a run")
-        };
-        let overrides = args.settings.into_overrides();
+        let (kind, overrides) = request(&["memcached", "-R", "5000", "--server-arg", "-v"]);
+        assert_eq!(kind, Some(ServerKind::Memcached));
         assert_eq!(
             overrides,
             vec![

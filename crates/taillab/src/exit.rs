@@ -12,6 +12,8 @@ pub enum Exit {
     Failed = 1,
     /// The command line or the experiment file is wrong.
     Usage = 2,
+    /// An objective was not reached.
+    Missed = 3,
     /// The measurement cannot be believed; its results are kept and say why.
     Invalid = 4,
     /// A privilege or a feature of the machine or its kernel is missing.

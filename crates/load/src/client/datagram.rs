@@ -2,10 +2,13 @@
 
 use std::net::SocketAddr;
 
+use taillab_model::{Monotonic, Nanos};
+
 use super::{Client, Ids, Keys, Received};
 use crate::LoadError;
 use crate::engine::Outcome;
 use crate::protocol::{DatagramProtocol, MessageSizes, Planned};
+use crate::stamps::KernelStamps;
 use crate::transport::udp::UdpSockets;
 use crate::transport::{NotSent, Receipt, Transport};
 
@@ -42,6 +45,22 @@ impl<P: DatagramProtocol> DatagramClient<P> {
     pub fn connect(server: SocketAddr, connections: usize, protocol: P) -> Result<Self, LoadError> {
         Ok(Self::new(
             UdpSockets::connect(server, connections)?,
+            protocol,
+        ))
+    }
+
+    /// The same with the kernel's stamps.
+    ///
+    /// # Errors
+    /// As [`UdpSockets::connect`].
+    pub fn connect_stamped(
+        server: SocketAddr,
+        connections: usize,
+        protocol: P,
+        stamps: KernelStamps,
+    ) -> Result<Self, LoadError> {
+        Ok(Self::new(
+            UdpSockets::connect_stamped(server, connections, stamps)?,
             protocol,
         ))
     }
@@ -157,6 +176,10 @@ impl<P: DatagramProtocol, T: Transport> Client for DatagramClient<P, T> {
         self.ids.period()
     }
 
+    fn is_lossy(&self) -> bool {
+        true
+    }
+
     fn keys(&mut self) -> Keys {
         Keys::Counted(self.ids.clone())
     }
@@ -202,6 +225,27 @@ impl<P: DatagramProtocol, T: Transport> Client for DatagramClient<P, T> {
         };
         let (sequence, datagrams) = (response.sequence, response.datagrams);
         self.join(k, sequence, datagrams, outcome)
+    }
+
+    fn wait(&mut self, at_most: Nanos) {
+        self.transport.wait(at_most);
+    }
+
+    fn kernel_stamps(&self) -> KernelStamps {
+        self.transport.stamps()
+    }
+
+    #[inline]
+    fn kernel_received(&self) -> Option<Monotonic> {
+        self.transport.stamp()
+    }
+
+    #[inline]
+    fn kernel_sent(&mut self) -> Option<(usize, Monotonic)> {
+        let departure = self.transport.departure()?;
+        // requests take the connections in turn
+        let k = departure.number * self.transport.connections() + departure.connection;
+        (k < self.sent).then_some((k, departure.at))
     }
 }
 
@@ -251,7 +295,7 @@ mod tests {
 
     fn parts(id: u16) -> [Vec<u8>; 3] {
         [
-            datagram(id, 0, 3, b"VALUE 0042 0 3000\r\nvv"),
+            datagram(id, 0, 3, b"VALUE 0042 0 3\r\nvv"),
             datagram(id, 1, 3, b"vvvv"),
             datagram(id, 2, 3, b"vv\r\nEND\r\n"),
         ]

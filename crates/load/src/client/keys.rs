@@ -71,7 +71,6 @@ impl Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places(Vec<Place>);
 
-#[allow(dead_code, reason = "the client of streams comes next")]
 impl Places {
     /// Room for this many requests, already touched, so that noting has no page fault.
     pub(crate) fn with_room(requests: usize) -> Self {

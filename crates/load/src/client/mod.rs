@@ -1,16 +1,24 @@
 //! Joins transport and protocol: sends request after request, and says which of them
 //! an answer belongs to.
 
+mod any;
 mod datagram;
 mod keys;
+mod leftover;
+mod pending;
+mod rotation;
+mod stream;
 
-use taillab_model::Nanos;
+use taillab_model::{Monotonic, Nanos};
 
+pub use any::{AnyClient, AnyProtocol};
 pub use datagram::DatagramClient;
 pub use keys::{Ids, Keys, Place, Places};
+pub use stream::StreamClient;
 
 use crate::engine::Outcome;
 use crate::protocol::{MessageSizes, Planned};
+use crate::stamps::KernelStamps;
 use crate::transport::NotSent;
 
 /// A client with its connections, ready to send.
@@ -41,6 +49,9 @@ pub trait Client {
     /// can be told to be answered; `usize::MAX` where that cannot be.
     fn key_period(&self) -> usize;
 
+    /// Requests and answers may vanish without a trace.
+    fn is_lossy(&self) -> bool;
+
     /// Which connection and key the requests of this count had.
     fn keys(&mut self) -> Keys;
 
@@ -59,6 +70,36 @@ pub trait Client {
     #[inline]
     fn tend(&mut self, until_next: Nanos) {
         let _ = until_next;
+    }
+
+    /// Each request takes a connection that has none outstanding, if there is one;
+    /// otherwise requests take the connections in turn.
+    fn takes_idle_connection(&self) -> bool {
+        false
+    }
+
+    /// Sleeps until something has arrived, `at_most` so long. A client that cannot sleep
+    /// returns at once.
+    fn wait(&mut self, at_most: Nanos) {
+        let _ = at_most;
+    }
+
+    /// Whether the kernel stamps what this client sends or receives.
+    fn kernel_stamps(&self) -> KernelStamps {
+        KernelStamps::NONE
+    }
+
+    /// The kernel's stamp of the answer that [`Client::receive`] returned last.
+    #[inline]
+    fn kernel_received(&self) -> Option<Monotonic> {
+        None
+    }
+
+    /// Takes the number of a request and when the kernel stamped that it left, if there
+    /// is one more. Asked in idle moments.
+    #[inline]
+    fn kernel_sent(&mut self) -> Option<(usize, Monotonic)> {
+        None
     }
 }
 

@@ -2,21 +2,31 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use taillab_model::Nanos;
+
+use super::LiveHistogram;
+
 /// Counters that the generator writes and any other thread may read at any time.
 ///
-/// The generator pays one plain store per request for it; nobody calls back.
+/// The generator pays a few plain stores per request for it; nobody calls back.
 #[derive(Debug, Default)]
 pub struct Progress {
     sent: AtomicU64,
     received: AtomicU64,
+    failed: AtomicU64,
+    response_times: LiveHistogram,
+    lateness: LiveHistogram,
 }
 
 impl Progress {
-    /// Both counters at zero.
+    /// All counters at zero.
     pub const fn new() -> Self {
         Self {
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            response_times: LiveHistogram::new(),
+            lateness: LiveHistogram::new(),
         }
     }
 
@@ -30,9 +40,26 @@ impl Progress {
         self.received.load(Relaxed)
     }
 
+    /// Requests so far that could not be sent, or were answered otherwise than they should be.
+    /// Those without an answer are only known at the end.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Relaxed)
+    }
+
+    /// Response times of the answers received.
+    pub fn response_times(&self) -> &LiveHistogram {
+        &self.response_times
+    }
+
+    /// Lateness of the requests sent.
+    pub fn lateness(&self) -> &LiveHistogram {
+        &self.lateness
+    }
+
     pub(crate) fn restart(&self) {
         self.set_sent(0);
         self.set_received(0);
+        self.failed.store(0, Relaxed);
     }
 
     #[inline]
@@ -43,5 +70,20 @@ impl Progress {
     #[inline]
     pub(crate) fn set_received(&self, n: usize) {
         self.received.store(n as u64, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn count_failed(&self) {
+        self.failed.store(self.failed() + 1, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn count_response(&self, response_time: Nanos) {
+        self.response_times.count(response_time);
+    }
+
+    #[inline]
+    pub(crate) fn count_lateness(&self, lateness: Nanos) {
+        self.lateness.count(lateness);
     }
 }

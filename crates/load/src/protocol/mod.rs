@@ -1,6 +1,17 @@
 //! Protocols: what a request holds and what an answer says.
 
-pub mod memcached_udp;
+pub mod echo;
+pub mod http;
+pub mod keys;
+pub mod memcached;
+pub mod redis;
+mod scan;
+
+/// Former place of [`memcached::udp`].
+pub mod memcached_udp {
+    pub use super::memcached::MemcachedUdp as Memcached;
+    pub use super::memcached::MemcachedWorkload;
+}
 
 use taillab_model::Operation;
 
@@ -122,6 +133,14 @@ pub enum Decoded {
         /// How the request ended.
         outcome: Outcome,
     },
+    /// The answer is complete, and the server ends the connection after it: what was
+    /// sent behind this request gets no answer.
+    LastAnswer {
+        /// How many bytes it takes.
+        bytes: usize,
+        /// How the request ended.
+        outcome: Outcome,
+    },
     /// Not an answer to this request: where the next one begins is unknown.
     Malformed,
 }
@@ -202,7 +221,7 @@ pub struct Response<'a> {
 pub enum Body<'a> {
     /// The value of a key (its first bytes, when the answer has several datagrams).
     Value {
-        /// The key that the server names.
+        /// The key that the server names, in the protocol's own way.
         key: &'a [u8],
         /// The value's size.
         bytes: usize,
@@ -211,6 +230,8 @@ pub enum Body<'a> {
     Miss,
     /// The value is stored.
     Stored,
+    /// What was called for is done.
+    Done,
     /// The server could not or would not.
     Error,
     /// A datagram after the first one.

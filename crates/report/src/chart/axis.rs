@@ -37,6 +37,10 @@ impl FittedAxis {
                 let room = ((greatest - least) * 0.04).max(0.01);
                 ((least - room).max(0.0), greatest + room)
             }
+            Axis::Rate => {
+                let room = ((greatest - least) * 0.04).max(greatest * 0.01);
+                ((least - room).max(0.0), greatest + room)
+            }
             Axis::Latency | Axis::Workers => {
                 let scale = LogScale::covering(least, greatest);
                 (scale.from, scale.to)
@@ -59,7 +63,9 @@ impl FittedAxis {
             return None;
         }
         Some(match self.axis {
-            Axis::Utilisation => ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0),
+            Axis::Utilisation | Axis::Rate => {
+                ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
+            }
             Axis::Latency | Axis::Slower | Axis::Workers => LogScale {
                 from: self.from,
                 to: self.to,
@@ -115,6 +121,10 @@ impl FittedAxis {
                 let label = |n: f64| (n, figures::count(n as u64));
                 ticks.into_iter().map(label).collect()
             }
+            Axis::Rate => {
+                let label = |rate: f64| (rate, figures::rate(rate));
+                finer(self.from, self.to).into_iter().map(label).collect()
+            }
         }
     }
 }
@@ -151,7 +161,7 @@ fn finer(from: f64, to: f64) -> Vec<f64> {
 impl Axis {
     /// Whether the value has a place on the scale.
     fn has(self, value: f64) -> bool {
-        let logarithmic = value > 0.0 || matches!(self, Self::Utilisation);
+        let logarithmic = value > 0.0 || matches!(self, Self::Utilisation | Self::Rate);
         value.is_finite() && logarithmic
     }
 
@@ -162,6 +172,7 @@ impl Axis {
             Self::Slower => (SHALLOWEST, 1.0),
             Self::Utilisation => (0.0, 1.0),
             Self::Workers => (1.0, 8.0),
+            Self::Rate => (0.0, 1e5),
         }
     }
 }

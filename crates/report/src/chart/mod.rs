@@ -42,6 +42,8 @@ pub enum Axis {
     Utilisation,
     /// The number of workers, on a logarithmic scale.
     Workers,
+    /// Requests per second, on a linear scale.
+    Rate,
 }
 
 /// One curve.
@@ -64,6 +66,7 @@ impl Axis {
             Self::Slower => "share of requests that are faster, on a logarithmic scale",
             Self::Utilisation => "utilisation",
             Self::Workers => "workers, on a logarithmic scale",
+            Self::Rate => "requests per second",
         }
     }
 }

@@ -21,12 +21,12 @@ use crate::ReportError;
 const OUTPUT: &str = "requests.parquet";
 
 /// Rows encoded at a time; bounds the memory together with [`GROUP_ROWS`].
-const BATCH_ROWS: usize = 8_192;
+pub(crate) const BATCH_ROWS: usize = 8_192;
 /// Rows of a row group: what a reader must hold at once (about 10 MB unpacked).
 const GROUP_ROWS: usize = 65_536;
 
 /// A column of nanoseconds: its name, what it says, and whether it is an instant.
-struct TimeColumn {
+pub(crate) struct TimeColumn {
     name: &'static str,
     description: &'static str,
     kind: Kind,
@@ -40,7 +40,7 @@ enum Kind {
     Length,
 }
 
-const fn instant(name: &'static str, description: &'static str) -> TimeColumn {
+pub(crate) const fn instant(name: &'static str, description: &'static str) -> TimeColumn {
     TimeColumn {
         name,
         description,
@@ -48,7 +48,7 @@ const fn instant(name: &'static str, description: &'static str) -> TimeColumn {
     }
 }
 
-const fn length(name: &'static str, description: &'static str) -> TimeColumn {
+pub(crate) const fn length(name: &'static str, description: &'static str) -> TimeColumn {
     TimeColumn {
         name,
         description,
@@ -98,20 +98,7 @@ pub fn write_parquet<W: io::Write + Send>(
     out: W,
 ) -> Result<u64, ReportError> {
     let schema = schema();
-    let mut properties = WriterProperties::builder()
-        .set_compression(Compression::SNAPPY)
-        .set_max_row_group_row_count(Some(GROUP_ROWS));
-    for column in &TIMES {
-        // neighbouring times differ little and hardly repeat: differences take a third
-        // of the room that the default, a dictionary, takes
-        let path = || ColumnPath::from(column.name);
-        properties = properties
-            .set_column_dictionary_enabled(path(), false)
-            .set_column_encoding(path(), Encoding::DELTA_BINARY_PACKED);
-    }
-    let properties = properties.build();
-    let mut writer =
-        ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties)).map_err(failed)?;
+    let mut writer = writer(out, &schema, &TIMES)?;
     let mut batch = Batch::default();
     let mut written = 0;
     for row in rows {
@@ -127,20 +114,48 @@ pub fn write_parquet<W: io::Write + Send>(
     Ok(written)
 }
 
-fn schema() -> SchemaRef {
-    let mut fields: Vec<Field> = TIMES
+/// A writer of rows with the given columns of time.
+pub(crate) fn writer<W: io::Write + Send>(
+    out: W,
+    schema: &SchemaRef,
+    times: &[TimeColumn],
+) -> Result<ArrowWriter<W>, ReportError> {
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_max_row_group_row_count(Some(GROUP_ROWS));
+    for column in times {
+        // neighbouring times differ little and hardly repeat: differences take a third
+        // of the room that the default, a dictionary, takes
+        let path = || ColumnPath::from(column.name);
+        properties = properties
+            .set_column_dictionary_enabled(path(), false)
+            .set_column_encoding(path(), Encoding::DELTA_BINARY_PACKED);
+    }
+    ArrowWriter::try_new(out, Arc::clone(schema), Some(properties.build())).map_err(failed)
+}
+
+/// The fields of columns of time, whose instants are on the given clock.
+pub(crate) fn time_fields(times: &[TimeColumn], clock: &str) -> Vec<Field> {
+    times
         .iter()
         .map(|column| {
             let mut metadata = vec![("unit", "ns"), ("description", column.description)];
             if let Kind::Instant = column.kind {
-                metadata.push(("clock", "CLOCK_MONOTONIC of the server host, since boot"));
+                metadata.push(("clock", clock));
             }
             described(Field::new(column.name, DataType::Int64, true), &metadata)
         })
-        .collect();
+        .collect()
+}
+
+fn schema() -> SchemaRef {
+    let mut fields = time_fields(&TIMES, "CLOCK_MONOTONIC of the server host, since boot");
     fields.push(described(
         Field::new_dictionary("operation", DataType::Int8, DataType::Utf8, true),
-        &[("description", "what the request asked for: get or set")],
+        &[(
+            "description",
+            "what the request asked for: get, set or call",
+        )],
     ));
     fields.push(described(
         Field::new("warm_up", DataType::Boolean, false),
@@ -149,7 +164,7 @@ fn schema() -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-fn described(field: Field, metadata: &[(&str, &str)]) -> Field {
+pub(crate) fn described(field: Field, metadata: &[(&str, &str)]) -> Field {
     field.with_metadata(
         metadata
             .iter()
@@ -234,15 +249,15 @@ fn times_of(row: &RequestRow) -> [Option<i64>; TIME_COLUMNS] {
 }
 
 /// Nanoseconds since boot; a signed 64-bit number holds 292 years of them.
-fn instant_ns(at: Monotonic) -> i64 {
+pub(crate) fn instant_ns(at: Monotonic) -> i64 {
     i64::try_from(at.nanos_since_boot()).unwrap_or(i64::MAX)
 }
 
-fn length_ns(length: Nanos) -> i64 {
+pub(crate) fn length_ns(length: Nanos) -> i64 {
     i64::try_from(length.get()).unwrap_or(i64::MAX)
 }
 
-const fn name_of(operation: Operation) -> &'static str {
+pub(crate) const fn name_of(operation: Operation) -> &'static str {
     match operation {
         Operation::Get => "get",
         Operation::Set => "set",
@@ -251,7 +266,7 @@ const fn name_of(operation: Operation) -> &'static str {
 }
 
 /// Finds the stream's own error again, which the encoder wraps.
-fn failed(error: ParquetError) -> ReportError {
+pub(crate) fn failed(error: ParquetError) -> ReportError {
     if let ParquetError::External(inner) = error {
         return match inner.downcast::<io::Error>() {
             Ok(source) => ReportError::Write {

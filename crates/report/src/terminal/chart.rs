@@ -152,7 +152,7 @@ impl Grid<'_> {
         }
         [
             format!("{:labels$} └{}", "", String::from_iter(axis)),
-            format!("{:labels$}  {}", "", String::from_iter(text)),
+            format!("{:labels$}  {}", "", String::from_iter(text).trim_end()),
         ]
     }
 }

@@ -1,21 +1,23 @@
 //! The result as a person reads it in a terminal.
 
 mod chart;
+mod load;
 mod plot;
 mod reproduction;
 mod simulation;
 mod text;
 
-use taillab_model::summary::{RunSummary, Stages};
+use taillab_model::summary::{RunSummary, Stages, Verdict};
 use taillab_model::{Distribution, Stage};
 
 use self::text::{Ink, Side, Table, clean, columns, wrap};
 use crate::figures::{self, count, micros, micros_f64, percent, rate};
-use crate::findings::{self, State};
+use crate::findings::{self, Finding, State};
 use crate::latency::{self, Cell, Interval};
 use crate::{EXPLANATION, RunReport, Series};
 
 pub use self::chart::render as render_chart;
+pub use self::load::{render_closed_loop, render_load, render_load_sweep};
 pub use self::reproduction::render as render_reproduction;
 pub use self::simulation::render as render_simulation;
 
@@ -43,13 +45,7 @@ const INDENT: usize = 2;
 
 /// The whole result; `saved_in` is the run directory, if there is one.
 pub fn render(report: &RunReport<'_>, saved_in: Option<&str>, style: Style) -> String {
-    let mut page = Page {
-        style: Style {
-            width: style.width.clamp(40, WIDEST),
-            ..style
-        },
-        text: String::new(),
-    };
+    let mut page = Page::new(style);
     let summary = report.summary;
     page.header(summary, saved_in);
     page.latency(summary);
@@ -57,14 +53,14 @@ pub fn render(report: &RunReport<'_>, saved_in: Option<&str>, style: Style) -> S
     page.explanation();
     page.stages(summary);
     page.stages_at(summary);
-    page.checks(summary);
-    page.verdict(summary);
+    page.checks(findings::of(summary));
+    page.verdict(&summary.verdict, summary.partial);
     page.text
 }
 
 /// Whether a run can be believed, in one word and its colour.
-const fn verdict_word(summary: &RunSummary) -> (Ink, &'static str) {
-    match (summary.verdict.valid, summary.partial) {
+const fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, &'static str) {
+    match (verdict.valid, partial) {
         (false, false) => (Ink::Bad, "INVALID"),
         (false, true) => (Ink::Bad, "INVALID, PARTIAL"),
         (true, true) => (Ink::Notable, "PARTIAL"),
@@ -78,6 +74,16 @@ struct Page {
 }
 
 impl Page {
+    fn new(style: Style) -> Self {
+        Self {
+            style: Style {
+                width: style.width.clamp(40, WIDEST),
+                ..style
+            },
+            text: String::new(),
+        }
+    }
+
     fn line(&mut self, line: &str) {
         self.text.push_str(line.trim_end());
         self.text.push('\n');
@@ -118,22 +124,10 @@ impl Page {
     }
 
     fn header(&mut self, summary: &RunSummary, saved_in: Option<&str>) {
-        let title = format!(
-            "taillab {} {}",
-            clean(&summary.command),
-            clean(&summary.server)
+        self.title(
+            &format!("taillab {} {}", summary.command, summary.server),
+            verdict_word(&summary.verdict, summary.partial),
         );
-        let (ink, word) = verdict_word(summary);
-        let gap = (self.style.width)
-            .saturating_sub(columns(&title) + columns(word))
-            .max(2);
-        let line = format!(
-            "{}{:gap$}{}",
-            self.style.paint(Ink::Title, &title),
-            "",
-            self.style.paint(ink, word)
-        );
-        self.line(&line);
         let load = &summary.load;
         let facts = [
             (
@@ -141,8 +135,8 @@ impl Page {
                 format!(
                     "{} of {}/s on {} = {} utilisation, {}",
                     rate(load.target_rate_per_s),
-                    rate(summary.calibration.peak_per_s * f64::from(summary.ideal.workers)),
-                    figures::counted(u64::from(summary.ideal.workers), "worker", "workers"),
+                    rate(figures::capacity_per_s(summary)),
+                    figures::workers(summary),
                     figures::known_percent(load.target_utilization),
                     clean(&load.arrivals.process),
                 ),
@@ -150,9 +144,9 @@ impl Page {
             (
                 "service time",
                 format!(
-                    "t = {} (one core at its peak: {}/s)",
+                    "t = {} = {}",
                     summary.service_time_ns,
-                    rate(summary.calibration.peak_per_s)
+                    figures::service_time_origin(summary),
                 ),
             ),
             (
@@ -171,6 +165,21 @@ impl Page {
         if let Some(place) = saved_in {
             self.fact("saved in", &clean(place));
         }
+    }
+
+    /// The first line: what it is about, and whether it can be believed.
+    fn title(&mut self, title: &str, (ink, word): (Ink, &str)) {
+        let title = clean(title);
+        let gap = (self.style.width)
+            .saturating_sub(columns(&title) + columns(word))
+            .max(2);
+        let line = format!(
+            "{}{:gap$}{}",
+            self.style.paint(Ink::Title, &title),
+            "",
+            self.style.paint(ink, word)
+        );
+        self.line(&line);
     }
 
     fn fact(&mut self, name: &str, fact: &str) {
@@ -334,9 +343,8 @@ impl Page {
         self.table(&table);
     }
 
-    fn checks(&mut self, summary: &RunSummary) {
+    fn checks(&mut self, findings: Vec<Finding>) {
         self.heading("Can it be believed?", "");
-        let findings = findings::of(summary);
         let name_width = findings
             .iter()
             .map(|finding| columns(finding.name))
@@ -364,10 +372,9 @@ impl Page {
         }
     }
 
-    fn verdict(&mut self, summary: &RunSummary) {
-        let (ink, word) = verdict_word(summary);
-        let verdict = &summary.verdict;
-        let meaning = match (verdict.valid, summary.partial) {
+    fn verdict(&mut self, verdict: &Verdict, partial: bool) {
+        let (ink, word) = verdict_word(verdict, partial);
+        let meaning = match (verdict.valid, partial) {
             (true, false) => "nothing speaks against this result",
             (true, true) => "the measurement ended before its time; what there is can be believed",
             (false, _) => "do not use these figures:",

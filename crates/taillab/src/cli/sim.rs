@@ -343,7 +343,10 @@ impl FromStr for Sweep {
 }
 
 /// `a,b,c` or `from..to:step`.
-fn numbers(text: &str, one: impl Fn(&str) -> Result<f64, String>) -> Result<Vec<f64>, String> {
+pub(super) fn numbers(
+    text: &str,
+    one: impl Fn(&str) -> Result<f64, String>,
+) -> Result<Vec<f64>, String> {
     /// More systems than anybody waits for.
     const MOST: f64 = 1_000.0;
     let Some((from, rest)) = text.split_once("..") else {

@@ -1,6 +1,8 @@
 //! One module for each command.
 
+pub mod load;
 pub mod reproduce;
 pub mod run;
+pub mod serve;
 pub mod shell;
 pub mod sim;

@@ -9,12 +9,14 @@ use std::time::Instant;
 
 use taillab_analysis::median;
 use taillab_host::{CpuSample, CpuSet, Roots};
-use taillab_load::{ClosedLoop, Hooks, Progress as LoadProgress, Saturation, StopReason, saturate};
+use taillab_load::{ClosedFleet, Hooks, Saturation, StopReason};
 use taillab_model::Nanos;
 use taillab_model::summary::{Calibration, Overhead};
 use taillab_probe::Probe;
 
-use super::rig::{LoadClient, Rig};
+use super::capacity::Capacity;
+use super::client::LoadClient;
+use super::rig::Rig;
 use crate::exit::{Exit, Failure};
 use crate::experiment::Experiment;
 use crate::fail::{host, probe as probe_failure};
@@ -36,6 +38,8 @@ pub const EVENTS_PER_REQUEST: f64 = 7.0;
 /// What calibration found.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
+    /// The workers of the ideal queue.
+    pub capacity: Capacity,
     /// t.
     pub service_time: Nanos,
     /// The peak without the probe.
@@ -100,7 +104,10 @@ pub fn calibrate(
         || plan.blocks(client, probe),
     )?;
     match found? {
-        Found::Blocks { without, with } => summarise(&without, &with, experiment),
+        Found::Blocks { without, with } => {
+            let capacity = Capacity::of(experiment, &rig.placement().server);
+            summarise(&without, &with, capacity, experiment)
+        }
         Found::Cut(reason) => Err(cut_short(rig, reason)),
     }
 }
@@ -154,15 +161,13 @@ impl Plan<'_> {
         }
         let settings = &self.experiment.calibration;
         let before = CpuSample::take(&self.roots).map_err(host)?;
-        let saturation = saturate(
-            client,
-            &ClosedLoop {
+        let saturation = client.saturate(
+            &ClosedFleet {
                 outstanding: settings.outstanding.into(),
                 length: settings.block,
                 warm_up: BLOCK_WARM_UP,
                 seed: self.experiment.workload.seed ^ place,
                 stop: &self.stop,
-                progress: &LoadProgress::new(),
             },
             &mut DrainProbe {
                 probe: probe.as_deref_mut(),
@@ -203,6 +208,7 @@ fn cut_short(rig: &mut Rig, reason: Option<StopReason>) -> Failure {
 fn summarise(
     without: &[Block],
     with: &[Block],
+    capacity: Capacity,
     experiment: &Experiment,
 ) -> Result<Calibrated, Failure> {
     let too_few = || Failure::new(Exit::Failed, "too few calibration blocks; raise --pairs");
@@ -223,11 +229,9 @@ fn summarise(
         .iter()
         .map(|block| block.server_busy_share)
         .collect();
-    let workers = f64::from(experiment.server.threads);
-    let measured = Nanos::try_from_secs_f64(workers / peak.value)
-        .filter(|t| *t > Nanos::ZERO)
-        .ok_or_else(too_few)?;
+    let measured = capacity.service_time(peak.value).ok_or_else(too_few)?;
     Ok(Calibrated {
+        capacity,
         service_time: experiment.calibration.service_time.unwrap_or(measured),
         calibration: Calibration {
             peak_per_s: peak.value,

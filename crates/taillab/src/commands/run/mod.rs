@@ -1,11 +1,14 @@
 //! `taillab run`: one server, one load, measured against its ideal.
 
 mod calibrate;
+mod capacity;
+mod client;
 mod measure;
 mod outputs;
 mod result;
 mod rig;
-mod rundir;
+pub mod rundir;
+pub mod servers;
 
 use std::time::Duration;
 
@@ -15,6 +18,7 @@ use taillab_load::StopReason;
 use taillab_model::summary::Hook;
 
 use self::calibrate::Calibrated;
+use self::capacity::Capacity;
 use self::measure::Recorded;
 use self::result::Context;
 use self::rig::Rig;
@@ -30,15 +34,14 @@ const OBSERVE: Duration = Duration::from_millis(500);
 
 /// Runs the experiment; the result is printed and saved.
 pub fn run(args: RunArgs) -> Result<Exit, Failure> {
-    let experiment = Experiment::resolve(
-        args.server,
-        args.experiment.as_deref(),
-        args.settings.into_overrides(),
-    )?;
     let say = Say {
         quiet: args.common.quiet,
         verbose: args.common.verbose > 0,
     };
+    let (as_json, save_capture) = (args.common.json, args.save_capture);
+    let (file, output) = (args.experiment.clone(), args.output.clone());
+    let (kind, settings) = args.into_request();
+    let experiment = Experiment::resolve(kind, file.as_deref(), settings)?;
     let roots = Roots::default();
     for recovered in JournalFolder::of_this_user()
         .recover(&roots)
@@ -47,8 +50,8 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         say.note(&recovered);
     }
     let interrupt = Interrupt::register().map_err(host)?;
-    let name = experiment.server.kind.name();
-    let mut rundir = RunDir::create(args.output, name, outputs::expected_bytes(&experiment))?;
+    let name = experiment.server.name();
+    let mut rundir = RunDir::create(output, &name, outputs::expected_bytes(&experiment))?;
 
     let progress = Progress::new(say.quiet);
     let mut rig = Rig::start(&experiment, progress, interrupt)?;
@@ -57,7 +60,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         placement: rig.placement(),
         command_line: std::env::args().collect(),
         taillab_version: env!("CARGO_PKG_VERSION").to_owned(),
-        server_program: Some(&experiment.server.program),
+        server: Some(servers::facts(&experiment)),
         observe: OBSERVE,
     });
     let session = take_measurements(&mut rig, &experiment, say);
@@ -75,24 +78,21 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
 
     let context = Context {
         experiment: &experiment,
-        calibrated,
         hooks,
         hypervisor: hypervisor(&environment),
-        warnings: warnings(hazards, &environment),
+        warnings: virtual_workers(&calibrated.capacity, &environment)
+            .into_iter()
+            .chain(warnings(hazards, &environment))
+            .collect(),
+        calibrated,
     };
-    if args.save_capture {
+    if save_capture {
         rundir.write("capture.tlc", |out| recorded.events.write(out))?;
     }
     say.step("analysing");
     let result = result::evaluate(recorded, context)?;
     outputs::save(&mut rundir, &result, &experiment, &environment)?;
-    outputs::show(
-        &rundir,
-        &result,
-        &experiment,
-        &environment,
-        args.common.json,
-    )?;
+    outputs::show(&rundir, &result, &experiment, &environment, as_json)?;
     match (stopped, server_failure) {
         (_, Some(failure)) => Err(failure),
         (Some(StopReason::Interrupted), None) => Ok(Exit::Interrupted),
@@ -109,6 +109,18 @@ fn hypervisor(environment: &Environment) -> Option<String> {
         .clone()
         .or_else(|| facts.hypervisor_type.clone());
     name.or_else(|| facts.hypervisor_flag?.then(|| "a hypervisor".to_owned()))
+}
+
+/// What workers that only wait mean for the result.
+fn virtual_workers(capacity: &Capacity, environment: &Environment) -> Option<String> {
+    let wait = capacity.waits?;
+    let cpus = environment.cpu.server.len();
+    Some(format!(
+        "the {} workers are virtual: they wait {wait} on average on a timer and share {cpus} of \
+         the machine's CPUs, so queues form as with {} CPUs while the kernel's own work does not \
+         scale",
+        capacity.workers, capacity.workers
+    ))
 }
 
 /// Conditions of the testbed and of the machine that colour this kind of run.
@@ -145,11 +157,14 @@ fn take_measurements(rig: &mut Rig, experiment: &Experiment, say: Say) -> Result
     say.step("loading the probe");
     let mut probe = rig.load_probe(experiment)?;
     let hooks = probe.hooks();
-    say.step("storing the keys");
-    let mut client = rig.prefill(experiment)?;
+    say.step(match experiment.server.protocol.has_keys() {
+        true => "connecting and storing the keys",
+        false => "connecting",
+    });
+    let mut client = rig.connect(experiment)?;
     say.step("calibrating");
     let calibrated = calibrate::calibrate(rig, &mut client, &mut probe, experiment)?;
-    let rate_per_s = measure::rate(experiment, calibrated.service_time);
+    let rate_per_s = measure::rate(experiment, &calibrated);
     say.step(&format!("measuring at {rate_per_s:.0} requests per second"));
     let recorded = measure::measure(rig, &mut client, probe, experiment, rate_per_s)?;
     Ok(Session {

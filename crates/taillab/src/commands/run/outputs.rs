@@ -20,13 +20,16 @@ const BYTES_FIXED: f64 = 8e6;
 /// A rate that a single-core server does not exceed; used before calibration.
 const RATE_BOUND_PER_S: f64 = 150_000.0;
 
+/// Cores that serve at that rate at most; one machine has room for no more and its client.
+const MOST_CORES: u32 = 8;
+
 /// Disk space that the run may need.
 pub fn expected_bytes(experiment: &Experiment) -> u64 {
     let workload = &experiment.workload;
     let seconds = (workload.warmup + workload.duration).as_secs_f64();
     let rate = workload
         .rate_per_s
-        .unwrap_or(RATE_BOUND_PER_S * f64::from(experiment.server.threads));
+        .unwrap_or_else(|| RATE_BOUND_PER_S * f64::from(experiment.workers().min(MOST_CORES)));
     (seconds * rate * BYTES_PER_REQUEST + BYTES_FIXED) as u64
 }
 

@@ -1,12 +1,10 @@
 //! From what was recorded to the summary, the curves and the rows: pure from here on.
 
-use std::num::NonZeroU32;
-
 use taillab_analysis::{
     AnalyseOptions, ClientRecord, Evidence, Facts, MatchOptions, Matched, analyse, ideal::IdealRun,
     judge, match_events, statistics,
 };
-use taillab_load::{LoadRun, Outcome, arrivals_verdict};
+use taillab_load::{FleetRun, Outcome, arrivals_verdict};
 use taillab_model::summary::{Hook, LoadSummary, RunSummary, SCHEMA_VERSION, Verdict};
 use taillab_model::{Monotonic, Nanos, Recording};
 use taillab_report::requests::RequestRow;
@@ -15,7 +13,7 @@ use taillab_report::{Curve, Series};
 use super::calibrate::Calibrated;
 use super::measure::Recorded;
 use crate::exit::{Exit, Failure, OrExit};
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, ServerKind, Transport};
 
 /// Everything that the outputs need.
 pub struct RunResult {
@@ -52,33 +50,35 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
     } = recorded;
     let experiment = context.experiment;
     let calibrated = context.calibrated;
-    let workers = NonZeroU32::new(experiment.server.threads).unwrap_or(NonZeroU32::MIN);
+    let capacity = calibrated.capacity;
     let lost = events.lost;
     let mut matched = match_recording(events, &load, experiment, rate_per_s);
     matched.join_client(client_records(&load), measure_from);
     let options = AnalyseOptions {
         service_time: calibrated.service_time,
-        workers,
+        workers: capacity.workers,
         measure_from,
         lost_events: lost.total(),
     };
     let analysis = analyse(&matched, &options).or_exit(Exit::Failed)?;
-    let (load_summary, client_curve) = load_summary(&load, &calibrated, workers, rate_per_s)?;
+    let (load_summary, client_curve) = load_summary(&load, &calibrated, rate_per_s)?;
     let mut measured = analysis.measured;
     measured.server_cpu_busy_share = server_cpus.map(|usage| usage.busy_share);
+    let mut ideal = analysis.ideal;
+    ideal.virtual_workers = capacity.waits.is_some();
     let mut matching = analysis.matching;
     matching.hooks = context.hooks;
     let mut summary = RunSummary {
         schema_version: SCHEMA_VERSION,
         command: "run".to_owned(),
-        server: experiment.server.kind.name().to_owned(),
+        server: experiment.server.title(),
         started_unix_s,
         partial: load.stopped.is_some(),
         load: load_summary,
         service_time_ns: calibrated.service_time,
         calibration: calibrated.calibration,
         measured,
-        ideal: analysis.ideal,
+        ideal,
         excess: analysis.excess,
         stages: analysis.stages,
         stages_at: analysis.stages_at,
@@ -105,19 +105,34 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
 
 fn match_recording(
     events: Recording,
-    load: &LoadRun,
+    load: &FleetRun,
     experiment: &Experiment,
     rate_per_s: f64,
 ) -> Matched {
-    let period = load.record.key_period() as f64 / rate_per_s;
-    let period = Nanos::try_from_secs_f64(period).unwrap_or(Nanos::MAX);
-    let options = MatchOptions::for_client(experiment.client.timeout, period);
+    let timeout = experiment.client.timeout;
+    let options = match experiment.server.transport {
+        Transport::Udp => {
+            // A thread's share of the keys and its share of the rate are the same.
+            let keys: f64 = load
+                .runs
+                .iter()
+                .map(|run| run.record.key_period() as f64)
+                .sum();
+            let period = keys / rate_per_s;
+            let period = Nanos::try_from_secs_f64(period).unwrap_or(Nanos::MAX);
+            MatchOptions::for_client(timeout, period)
+        }
+        // The servers that we know answer what they have read before they read more.
+        Transport::Tcp => {
+            MatchOptions::for_streams(timeout, experiment.server.kind != ServerKind::Custom)
+        }
+    };
     match_events(events.into_events(), &options)
 }
 
 /// All requests that left the client, in order of the actual send.
-fn client_records(load: &LoadRun) -> impl Iterator<Item = ClientRecord> {
-    load.record
+fn client_records(load: &FleetRun) -> impl Iterator<Item = ClientRecord> {
+    let mut sent: Vec<ClientRecord> = load
         .iter()
         .filter(|entry| entry.outcome != Outcome::SendFailed)
         .filter_map(|entry| {
@@ -127,15 +142,18 @@ fn client_records(load: &LoadRun) -> impl Iterator<Item = ClientRecord> {
                 operation: entry.operation,
             })
         })
+        .collect();
+    // Each thread sends in order of intention; between threads the order may differ.
+    sent.sort_by_key(|record| record.times.sent);
+    sent.into_iter()
 }
 
 fn load_summary(
-    load: &LoadRun,
+    load: &FleetRun,
     calibrated: &Calibrated,
-    workers: NonZeroU32,
     rate_per_s: f64,
 ) -> Result<(LoadSummary, Vec<(Nanos, f64)>), Failure> {
-    let entries = || load.record.iter_measured();
+    let entries = || load.iter_measured();
     let response: Vec<Nanos> = entries().filter_map(|e| e.response_time()).collect();
     let (response_time, sorted) = statistics::distribution_and_sorted(&response);
     drop(response);
@@ -151,7 +169,7 @@ fn load_summary(
     let summary = LoadSummary {
         target_rate_per_s: rate_per_s,
         target_utilization: Some(
-            rate_per_s * calibrated.service_time.as_secs_f64() / f64::from(workers.get()),
+            (calibrated.capacity).utilization(rate_per_s, calibrated.service_time),
         ),
         sent_rate_per_s: requests as f64 / duration.as_secs_f64().max(1e-9),
         duration_ns: duration,
@@ -159,16 +177,16 @@ fn load_summary(
         response_time,
         service_time,
         lateness,
-        arrivals: arrivals_verdict(load.record.measured_sends(), rate_per_s)?,
-        client: load.cpu.cost(),
-        errors: load.errors,
+        arrivals: arrivals_verdict(load.measured_sends(), rate_per_s)?,
+        client: load.cpu().cost(),
+        errors: load.errors(),
     };
     Ok((summary, client_curve))
 }
 
 /// From the first to the last intended send of the measurement.
-fn span(load: &LoadRun) -> Nanos {
-    let mut due = load.record.iter_measured().map(|e| e.times.intended);
+fn span(load: &FleetRun) -> Nanos {
+    let mut due = load.iter_measured().map(|e| e.times.intended);
     let Some(first) = due.next() else {
         return Nanos::ZERO;
     };
@@ -194,7 +212,7 @@ impl RunResult {
 /// The requests as rows.
 struct Rows {
     matched: Matched,
-    load: LoadRun,
+    load: FleetRun,
     /// Ideal sojourns of the measured requests, in order of T1.
     ideal: Vec<Nanos>,
     /// Intended sends of the matched requests, sorted: what the probe saw.
@@ -203,7 +221,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(matched: Matched, load: LoadRun, options: &AnalyseOptions) -> Self {
+    fn new(matched: Matched, load: FleetRun, options: &AnalyseOptions) -> Self {
         let ideal = IdealRun::of(
             &matched,
             options.service_time,
@@ -249,7 +267,6 @@ impl Rows {
             });
         let unseen = self
             .load
-            .record
             .iter()
             .filter(|entry| self.seen.binary_search(&entry.times.intended).is_err())
             .map(|entry| RequestRow {

@@ -1,21 +1,21 @@
 //! The rig: testbed, server and probe, as long as the run needs them.
 
-use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use taillab_host::socket_buffers::set_receive_buffers;
+use taillab_host::socket_buffers::{SocketBufferError, set_receive_buffers};
 use taillab_host::{
-    CpuSet, Hazard, Interrupt, Journal, JournalFolder, Placement, Roots, ServerProcess, ServerSpec,
-    Testbed, TestbedSpec, User, cpus, server,
+    CpuSet, Hazard, Interrupt, Journal, JournalFolder, NetNamespace, Placement, Roots,
+    ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
 };
-use taillab_load::{DatagramClient, Endpoint, LoadError, Memcached, MemcachedWorkload};
-use taillab_probe::{DeviceId, Probe, ProbeSpec, ServerProcesses, Transport};
+use taillab_probe::{DeviceId, Probe, ProbeSpec, ServerProcesses};
 
+use super::client::{self, LoadClient};
+use super::servers::{self, Launch, Question};
 use crate::exit::{Exit, Failure, OrExit};
-use crate::experiment::{Experiment, TestbedKind};
+use crate::experiment::{Experiment, TestbedKind, Transport};
 use crate::fail::host;
 use crate::progress::{Phase, Progress};
 
@@ -23,9 +23,6 @@ use crate::progress::{Phase, Progress};
 const READY_WITHIN: Duration = Duration::from_secs(10);
 /// How long a server may take to stop before it is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
-
-/// The generator's client, whose sockets live in the testbed's client namespace.
-pub type LoadClient = DatagramClient<Memcached>;
 
 /// A running server with the load's client and the probe beside it.
 ///
@@ -55,7 +52,6 @@ impl Rig {
     ) -> Result<Self, Failure> {
         let roots = Roots::default();
         let placement = place(experiment, &roots)?;
-        workload(experiment)?;
         let mut journal = JournalFolder::of_this_user().begin(&roots).map_err(host)?;
         match start_server(experiment, &roots, &placement, &mut journal) {
             Ok((server, testbed, address)) => Ok(Self {
@@ -95,9 +91,15 @@ impl Rig {
                 ifindex: device.ifindex,
                 netns_inode: device.netns_inode,
             },
-            transport: Transport::Udp,
+            transport: match experiment.server.transport {
+                Transport::Tcp => taillab_probe::Transport::Tcp,
+                Transport::Udp => taillab_probe::Transport::Udp,
+            },
             server_port: experiment.server.port,
-            server: ServerProcesses::These(vec![self.server.pid()]),
+            server: match self.testbed.server_namespace() {
+                Some(_) => ServerProcesses::InNamespace,
+                None => ServerProcesses::These(self.server.processes()),
+            },
             server_cpus: self
                 .placement
                 .server
@@ -109,19 +111,22 @@ impl Rig {
         .map_err(crate::fail::probe)
     }
 
-    /// Connects the generator's client and stores every key.
-    pub fn prefill(&mut self, experiment: &Experiment) -> Result<LoadClient, Failure> {
-        let protocol = Memcached::new(workload(experiment)?).or_exit(Exit::Usage)?;
-        let connections = experiment.client.connections.into();
+    /// Connects the generator's client and stores what must be there.
+    pub fn connect(&mut self, experiment: &Experiment) -> Result<LoadClient, Failure> {
         let address = self.address;
+        let cpus = self.placement.client.clone();
+        let namespace = self.testbed.client_namespace();
+        let namespace = namespace.map(NetNamespace::try_clone).transpose();
+        let namespace = namespace.map_err(host)?;
         let stop = self.interrupt.shared_flag();
         let (client, prefilled) = self.on_client_cpu(
             &[],
             || 0,
             || {
-                let mut client = DatagramClient::connect(address, connections, protocol)?;
-                let prefilled = taillab_load::prefill(&mut client, &Endpoint::Udp(address), &stop)?;
-                Ok::<_, LoadError>((client, prefilled))
+                let mut fleet = client::connect(experiment, address, &cpus, namespace.as_ref())?;
+                let endpoint = client::endpoint(experiment, address);
+                let prefilled = fleet.prefill(&endpoint, &stop)?;
+                Ok::<_, Failure>((fleet, prefilled))
             },
         )??;
         if prefilled.interrupted {
@@ -225,98 +230,66 @@ fn start_server(
         TestbedKind::Loopback => Testbed::loopback(),
     }
     .map_err(host)?;
-    let address = SocketAddr::new(testbed.server_address(), experiment.server.port);
+    let asked = &experiment.server;
+    let address = SocketAddr::new(testbed.server_address(), asked.port);
+    client::check(experiment, address)?;
+    let user = User::find(roots, &asked.user).map_err(host)?;
+    let Launch {
+        program,
+        args,
+        folder,
+    } = Launch::of(experiment, address, &user)?;
     testbed
-        .run_at_server(|| server::ensure_udp_port_free(address))
+        .run_at_server(|| match asked.transport {
+            Transport::Udp => server::ensure_udp_port_free(address),
+            Transport::Tcp => server::ensure_tcp_port_free(address),
+        })
         .map_err(host)?
         .map_err(host)?;
-    let mark = journal
-        .plan_server(experiment.server.kind.name())
-        .map_err(host)?;
+    let mark = journal.plan_server(&asked.name()).map_err(host)?;
     let spec = ServerSpec {
-        program: experiment.server.program.clone(),
-        args: memcached_args(experiment, testbed.server_address()),
+        name: asked.name(),
+        program,
+        args,
         env: vec![mark],
         namespace: testbed.server_namespace(),
         cpus: placement.server.clone(),
-        user: Some(User::find(roots, &experiment.server.user).map_err(host)?),
+        user: Some(user),
+        folder: folder.as_ref(),
+        open_files: servers::open_files(experiment),
     };
     let mut server = ServerProcess::spawn(&spec).map_err(host)?;
     journal.server_started(roots, server.pid()).map_err(host)?;
+    let question = Question::of(experiment);
     server
         .wait_ready(READY_WITHIN, || {
             testbed
-                .run_at_client(|| answers(address))
+                .run_at_client(|| question.is_answered(address))
                 .unwrap_or_default()
         })
         .map_err(host)?;
-    if experiment.server.receive_buffer_bytes > 0 {
-        set_receive_buffers(roots, server.pid(), experiment.server.receive_buffer_bytes)
-            .map_err(host)?;
+    if let Some(bytes) = asked.receive_buffer_bytes.filter(|bytes| *bytes > 0) {
+        set_all_receive_buffers(roots, &server.processes(), bytes)?;
     }
     Ok((server, testbed, address))
 }
 
-/// What is asked of memcached; a usage failure where its protocol does not allow it.
-fn workload(experiment: &Experiment) -> Result<MemcachedWorkload, Failure> {
-    let workload = MemcachedWorkload {
-        keys: experiment.workload.keys,
-        key_bytes: experiment.workload.key_bytes.into(),
-        value_bytes: experiment.workload.value_bytes as usize,
-        get_share: experiment.workload.get_share,
-    };
-    workload.validate().or_exit(Exit::Usage)?;
-    Ok(workload)
+/// Gives the UDP sockets of a server, in whichever of its processes they are, their buffer.
+fn set_all_receive_buffers(roots: &Roots, processes: &[u32], bytes: u32) -> Result<(), Failure> {
+    let mut given = Err(SocketBufferError::NoSocket);
+    for pid in processes {
+        match set_receive_buffers(roots, *pid, bytes) {
+            Err(SocketBufferError::NoSocket) => {}
+            Err(error) => return Err(host(error)),
+            Ok(_) => given = Ok(()),
+        }
+    }
+    given.map_err(host)
 }
 
 /// The CPUs of both sides, as asked for.
 fn place(experiment: &Experiment, roots: &Roots) -> Result<Placement, Failure> {
     let server: CpuSet = experiment.server.cpus.parse().or_exit(Exit::Usage)?;
-    let client: CpuSet = std::iter::once(experiment.client.cpu).collect();
+    let client: CpuSet = experiment.client.cpus.parse().or_exit(Exit::Usage)?;
     Placement::choose(roots, Some(&server), Some(&client)).map_err(host)
-}
-
-/// `memcached -u nobody -t 1`, UDP only.
-fn memcached_args(experiment: &Experiment, address: IpAddr) -> Vec<OsString> {
-    let server = &experiment.server;
-    // Room for every key many times over: an eviction would turn gets into misses.
-    let item =
-        usize::from(experiment.workload.key_bytes) + experiment.workload.value_bytes as usize + 64;
-    let megabytes = (2 * item * experiment.workload.keys as usize / 1_000_000).max(64);
-    let mut args: Vec<OsString> = [
-        "-u".to_owned(),
-        server.user.clone(),
-        "-t".to_owned(),
-        server.threads.to_string(),
-        "-U".to_owned(),
-        server.port.to_string(),
-        "-p".to_owned(),
-        "0".to_owned(),
-        "-l".to_owned(),
-        address.to_string(),
-        "-m".to_owned(),
-        megabytes.to_string(),
-    ]
-    .into_iter()
-    .map(OsString::from)
-    .collect();
-    args.extend(server.args.iter().map(OsString::from));
-    args
-}
-
-/// Whether a memcached answers a UDP `version` request within a moment.
-fn answers(address: SocketAddr) -> bool {
-    const REQUEST: &[u8] = b"\0\x01\0\0\0\x01\0\0version\r\n";
-    let ask = || -> std::io::Result<bool> {
-        let socket = UdpSocket::bind("0.0.0.0:0")?;
-        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
-        socket.connect(address)?;
-        socket.send(REQUEST)?;
-        let mut answer = [0; 256];
-        let length = socket.recv(&mut answer)?;
-        Ok(answer[..length]
-            .windows(7)
-            .any(|window| window == b"VERSION"))
-    };
-    ask().unwrap_or(false)
 }

@@ -1,6 +1,6 @@
 //! Time stamps from a file, part by part, so that it may be larger than memory.
 
-mod decimal;
+pub mod decimal;
 mod parquet;
 mod text;
 
@@ -208,7 +208,7 @@ impl TimeUnit {
     }
 
     /// The unit at the end of a column's name: `time_us`, `start (ms)`, `t[ns]`.
-    fn of_name(name: &str) -> Option<Self> {
+    pub fn of_name(name: &str) -> Option<Self> {
         let name = name
             .trim()
             .trim_end_matches([')', ']'])

@@ -1,0 +1,255 @@
+//! From the client's record to the result of a load: pure, for any generator.
+//!
+//! 1. [`summarise`] makes the distributions, with intervals that know about
+//!    autocorrelation, and what the verdict needs;
+//! 2. [`judge_load`] says whether they can be believed;
+//! 3. [`objective_at`] and [`found`] say what a search for an objective has shown.
+
+mod objective;
+mod verdict;
+
+use taillab_model::load_result::Wire;
+use taillab_model::summary::{ArrivalsVerdict, ClientCost, LoadErrors, LoadSummary};
+use taillab_model::{ClientTimes, Monotonic, Nanos, REPORTED_QUANTILES, WireTimes};
+
+use crate::statistics::{
+    ccdf, distribution_and_sorted, distribution_of, inflation_at_quantiles, requests_needed,
+};
+use crate::verdict::Unsupported;
+
+pub use objective::{found, judge_sweep, objective_at};
+pub use verdict::{
+    LoadContext, LoadInvalid, LoadJudgement, LoadWarning, NOTABLE_FLOOR_SHARE, judge_closed_loop,
+    judge_load, reasons_against_client,
+};
+
+/// One request of the measurement as the client knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadedRequest {
+    /// Intended, sent, received.
+    pub times: ClientTimes,
+    /// The kernel's stamps, where there are any.
+    pub wire: WireTimes,
+}
+
+/// What is known of a load besides its requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadFacts {
+    /// Rate of the schedule, requests per second.
+    pub target_rate_per_s: f64,
+    /// That rate as a share of the capacity, where this is known.
+    pub target_utilization: Option<f64>,
+    /// The sends against the process wanted.
+    pub arrivals: ArrivalsVerdict,
+    /// The client's own cost.
+    pub client: ClientCost,
+    /// What went wrong in the measurement.
+    pub errors: LoadErrors,
+}
+
+/// What the requests say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadAnalysis {
+    /// The result's main part.
+    pub summary: LoadSummary,
+    /// The same by the kernel's stamps; `None` without any.
+    pub wire: Option<Wire>,
+    /// For the figure.
+    pub curves: LoadCurves,
+    /// What the verdict needs and the summary does not carry.
+    pub evidence: LoadEvidence,
+}
+
+/// Points (x, P(X ≥ x)) of each distribution.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LoadCurves {
+    /// Of the response time.
+    pub response_time: Vec<(Nanos, f64)>,
+    /// Of the service time.
+    pub service_time: Vec<(Nanos, f64)>,
+    /// Of the lateness.
+    pub lateness: Vec<(Nanos, f64)>,
+}
+
+/// What the verdict needs and the summary does not carry.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LoadEvidence {
+    /// Percentiles of the response time that the load was too short for.
+    pub unsupported: Vec<Unsupported>,
+    /// Rate at which the same requests were due, per second; 0 with fewer than two.
+    pub planned_rate_per_s: f64,
+    /// The response times grew from fifth to fifth of the measurement.
+    pub growth: Option<Growth>,
+}
+
+/// Response times that grew throughout a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// p10 of the first fifth.
+    pub first: Nanos,
+    /// p10 of the last.
+    pub last: Nanos,
+}
+
+/// What the requests of a measurement say.
+///
+/// `requests` gives them in order of the intended time, as often as it is asked: the
+/// series are walked one after the other, so that only one is held at a time.
+pub fn summarise<I>(requests: impl Fn() -> I, facts: LoadFacts) -> LoadAnalysis
+where
+    I: Iterator<Item = LoadedRequest>,
+{
+    let due = span(requests().map(|r| r.times.intended));
+    let sent = span(requests().map(|r| r.times.sent));
+    let response: Vec<Nanos> = requests().filter_map(|r| response_time(&r.times)).collect();
+    let growth = growth(&response);
+    let (response_time, sorted) = distribution_and_sorted(&response);
+    let factors = inflation_at_quantiles(&response, &sorted);
+    drop(response);
+    let mut curves = LoadCurves {
+        response_time: ccdf(&sorted),
+        ..LoadCurves::default()
+    };
+    drop(sorted);
+    let service: Vec<Nanos> = requests().filter_map(|r| service_time(&r.times)).collect();
+    let (service_time, sorted) = distribution_and_sorted(&service);
+    drop(service);
+    curves.service_time = ccdf(&sorted);
+    drop(sorted);
+    let late: Vec<Nanos> = requests().map(|r| lateness(&r.times)).collect();
+    let (lateness, sorted) = distribution_and_sorted(&late);
+    drop(late);
+    curves.lateness = ccdf(&sorted);
+    drop(sorted);
+    let unsupported = REPORTED_QUANTILES
+        .iter()
+        .filter(|&&q| response_time.quantile(q).is_none())
+        .map(|&q| Unsupported {
+            q,
+            needs: requests_needed(&factors, q),
+        })
+        .collect();
+    LoadAnalysis {
+        summary: LoadSummary {
+            target_rate_per_s: facts.target_rate_per_s,
+            target_utilization: facts.target_utilization,
+            sent_rate_per_s: sent.rate_per_s(),
+            duration_ns: due.length(),
+            requests: due.instants,
+            response_time,
+            service_time,
+            lateness,
+            arrivals: facts.arrivals,
+            client: facts.client,
+            errors: facts.errors,
+        },
+        wire: wire(&requests),
+        curves,
+        evidence: LoadEvidence {
+            unsupported,
+            planned_rate_per_s: due.rate_per_s(),
+            growth,
+        },
+    }
+}
+
+/// From the intended send to the answer.
+fn response_time(times: &ClientTimes) -> Option<Nanos> {
+    Some(times.received?.saturating_since(times.intended))
+}
+
+/// From the actual send to the answer.
+fn service_time(times: &ClientTimes) -> Option<Nanos> {
+    Some(times.received?.saturating_since(times.sent))
+}
+
+/// From the intended to the actual send.
+fn lateness(times: &ClientTimes) -> Nanos {
+    times.sent.saturating_since(times.intended)
+}
+
+fn wire<I>(requests: &impl Fn() -> I) -> Option<Wire>
+where
+    I: Iterator<Item = LoadedRequest>,
+{
+    let late: Vec<Nanos> = requests()
+        .filter_map(|r| Some(r.wire.sent?.saturating_since(r.times.intended)))
+        .collect();
+    let service: Vec<Nanos> = requests()
+        .filter_map(|r| Some(r.wire.received?.saturating_since(r.wire.sent?)))
+        .collect();
+    (!late.is_empty()).then(|| Wire {
+        stamped: service.len() as u64,
+        lateness: distribution_of(&late),
+        service_time: distribution_of(&service),
+    })
+}
+
+/// First and last of some instants.
+struct Span {
+    instants: u64,
+    ends: Option<(Monotonic, Monotonic)>,
+}
+
+fn span(instants: impl Iterator<Item = Monotonic>) -> Span {
+    let none = Span {
+        instants: 0,
+        ends: None,
+    };
+    instants.fold(none, |span, at| Span {
+        instants: span.instants + 1,
+        ends: Some(
+            span.ends
+                .map_or((at, at), |(first, last)| (first.min(at), last.max(at))),
+        ),
+    })
+}
+
+impl Span {
+    fn length(&self) -> Nanos {
+        self.ends
+            .map_or(Nanos::ZERO, |(first, last)| last.saturating_since(first))
+    }
+
+    /// Gaps per second: n instants have n − 1. 0 where there is none.
+    fn rate_per_s(&self) -> f64 {
+        let length = self.length().as_secs_f64();
+        if length > 0.0 {
+            (self.instants - 1) as f64 / length
+        } else {
+            0.0
+        }
+    }
+}
+
+/// The parts of a measurement that are compared for growth.
+const PARTS: usize = 5;
+
+/// Fewer answers than this in a part say nothing about growth.
+const FEWEST_IN_A_PART: usize = 100;
+
+/// The fastest tenth of a part takes so many times longer than that of the first part.
+const GROWTH: u64 = 3;
+
+/// Whether the queue only grew: even the fastest tenth of the answers took longer in each
+/// fifth than in the one before, and in the last [`GROWTH`] times as long as in the first.
+///
+/// A queue that is stable is often short, whatever its tail, so its p10 comes back to
+/// about the same value in every part; that of one that grows cannot.
+fn growth(response: &[Nanos]) -> Option<Growth> {
+    let length = response.len() / PARTS;
+    if length < FEWEST_IN_A_PART {
+        return None;
+    }
+    let fastest: Vec<Nanos> = response
+        .chunks_exact(length)
+        .take(PARTS)
+        .map(|part| {
+            let mut part = part.to_vec();
+            *part.select_nth_unstable(length / 10).1
+        })
+        .collect();
+    let (first, last) = (fastest[0], fastest[PARTS - 1]);
+    let grew = fastest.is_sorted_by(|a, b| a < b) && last > first * GROWTH;
+    grew.then_some(Growth { first, last })
+}

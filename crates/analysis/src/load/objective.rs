@@ -1,0 +1,147 @@
+//! Objectives: whether a load holds one, and up to which load it is held.
+
+use std::cmp::Ordering;
+
+use taillab_model::load_result::{Found, LoadStep, Objective, ObjectiveAt};
+use taillab_model::summary::Verdict;
+use taillab_model::{Nanos, quantile_ranks};
+
+use super::{LoadJudgement, LoadedRequest};
+use crate::statistics::variance_inflation;
+
+/// How a load stands to the objective, whatever its percentile.
+///
+/// `requests` come in order of the intended time. A request without an answer counts as
+/// one that took too long, so that a server cannot hold an objective by not answering.
+/// Without support for the percentile the objective is not held, nor where the client
+/// spoiled the measurement; neither is ever sure. Else the interval decides that.
+pub fn objective_at(
+    objective: Objective,
+    requests: impl Iterator<Item = LoadedRequest>,
+    judgement: &LoadJudgement,
+) -> ObjectiveAt {
+    let series: Vec<Nanos> = requests
+        .map(|r| match r.times.received {
+            Some(at) => at.saturating_since(r.times.intended),
+            None => Nanos::MAX,
+        })
+        .collect();
+    let mut sorted = series.clone();
+    sorted.sort_unstable();
+    let n = sorted.len() as u64;
+    let independent = quantile_ranks(n, objective.q, 1.0);
+    let ranks = independent.and_then(|ranks| {
+        let at = sorted[ranks.value as usize];
+        let factor = variance_inflation(&series, &[at]);
+        quantile_ranks(n, objective.q, factor.first().copied().unwrap_or(1.0))
+    });
+    let value_at = |rank: u64| sorted[rank as usize];
+    let value = ranks.map(|ranks| value_at(ranks.value));
+    let (lo, hi) = (
+        ranks.map(|ranks| value_at(ranks.lo)),
+        ranks.and_then(|ranks| ranks.hi).map(value_at),
+    );
+    let limit = objective.limit_ns;
+    let within = |x: Option<Nanos>| x.is_some_and(|x| x <= limit);
+    let overload = judgement.is_overload();
+    let spoiled = judgement.client_failed();
+    let held = within(value) && !overload && !spoiled;
+    // what never came has no length that could be told
+    let told = |x: Option<Nanos>| x.filter(|x| *x != Nanos::MAX);
+    ObjectiveAt {
+        value_ns: told(value),
+        lo_ns: told(value).and(told(lo)),
+        hi_ns: told(value).and(told(hi)),
+        held,
+        sure: if held {
+            within(hi)
+        } else {
+            !spoiled && (overload || lo.is_some_and(|lo| lo > limit))
+        },
+    }
+}
+
+/// What the steps of a search show.
+///
+/// Chance can make a higher rate hold what a lower one does not: the answer is the highest
+/// rate below all that fail, never one above.
+pub fn found(objective: Objective, steps: &[LoadStep]) -> Found {
+    let probes = || {
+        steps
+            .iter()
+            .filter_map(|step| Some((step, step.objective?)))
+            .filter(|(step, _)| !step.partial)
+    };
+    let rate = |(step, _): &(&LoadStep, ObjectiveAt)| step.load.target_rate_per_s;
+    let ascending = |a: &f64, b: &f64| a.partial_cmp(b).unwrap_or(Ordering::Equal);
+    let fails_at = probes()
+        .filter(|(_, at)| !at.held)
+        .map(|probe| rate(&probe))
+        .min_by(ascending);
+    let below = |probe: &(&LoadStep, ObjectiveAt)| fails_at.is_none_or(|fails| rate(probe) < fails);
+    let best = probes()
+        .filter(|(_, at)| at.held)
+        .filter(below)
+        .max_by(|a, b| ascending(&rate(a), &rate(b)));
+    let surely_fails = probes()
+        .filter(|(_, at)| !at.held && at.sure)
+        .map(|probe| rate(&probe))
+        .min_by(ascending);
+    let surely_holds = probes()
+        .filter(|(_, at)| at.held && at.sure)
+        .filter(below)
+        .map(|probe| rate(&probe))
+        .max_by(ascending);
+    Found {
+        objective,
+        held: best.is_some(),
+        rate_per_s: best.map(|probe| rate(&probe)),
+        utilization: best.and_then(|(step, _)| step.load.target_utilization),
+        fails_at_per_s: fails_at,
+        surely_holds_per_s: surely_holds,
+        surely_fails_per_s: surely_fails,
+    }
+}
+
+/// The verdict on a sweep or a search as a whole, from those on its steps.
+///
+/// A server that does not keep up, or fails, is what a sweep looks for. A step that the
+/// client spoiled says nothing: it spoils a sweep, and a search too, since the answer
+/// may lie there.
+pub fn judge_sweep(steps: &[(f64, LoadJudgement)], partial: bool) -> Verdict {
+    let mut verdict = Verdict::default();
+    for (rate_per_s, judgement) in steps {
+        for reason in judgement.invalid.iter().filter(|r| !r.is_overload()) {
+            let lines = if reason.is_servers() {
+                &mut verdict.warnings
+            } else {
+                &mut verdict.reasons
+            };
+            lines.push(format!("at {rate_per_s:.0}/s: {reason}"));
+        }
+    }
+    if steps.is_empty() {
+        verdict
+            .reasons
+            .push("no load was measured: run it again, and let at least one finish".to_owned());
+    }
+    let overloaded: Vec<String> = steps
+        .iter()
+        .filter(|(_, judgement)| judgement.is_overload())
+        .map(|(rate_per_s, _)| format!("{rate_per_s:.0}/s"))
+        .collect();
+    if !overloaded.is_empty() {
+        verdict.warnings.push(format!(
+            "the server did not keep up at {}: what was measured there depends on the measurement's length; read it as “too much”",
+            overloaded.join(", ")
+        ));
+    }
+    if partial {
+        verdict.warnings.push(
+            "some loads are missing or short: what was measured is shown; run it again for the whole"
+                .to_owned(),
+        );
+    }
+    verdict.valid = verdict.reasons.is_empty();
+    verdict
+}

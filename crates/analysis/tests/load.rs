@@ -1,0 +1,450 @@
+//! From the requests of a simulated load to its result, its verdict and its objective.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use rand::SeedableRng;
+use rand_distr::{Distribution, Exp1};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use taillab_analysis::load::{
+    Growth, LoadAnalysis, LoadContext, LoadFacts, LoadInvalid, LoadJudgement, LoadWarning,
+    LoadedRequest, found, judge_closed_loop, judge_load, judge_sweep, objective_at, summarise,
+};
+use taillab_model::load_result::{LoadStep, Objective};
+use taillab_model::summary::{
+    ArrivalsReference, ArrivalsVerdict, ClientCost, DispersionAt, LoadErrors, Verdict,
+};
+use taillab_model::{ClientTimes, Monotonic, Nanos, WireTimes};
+
+const RATE: f64 = 10_000.0;
+
+/// A queue with service of `service_ns` behind a sender that is late by 200 ns, and 25 µs
+/// of network.
+fn requests(n: usize, service_ns: u64) -> Vec<LoadedRequest> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
+    let (mut due, mut free) = (1_000_000_000.0, 0);
+    (0..n)
+        .map(|_| {
+            let gap: f64 = Exp1.sample(&mut rng);
+            due += gap * 1e9 / RATE;
+            let intended = due as u64;
+            let sent = intended + 200;
+            free = free.max(sent) + service_ns;
+            let at = Monotonic::from_nanos_since_boot;
+            LoadedRequest {
+                times: ClientTimes {
+                    intended: at(intended),
+                    sent: at(sent),
+                    received: Some(at(free + 25_000)),
+                },
+                wire: WireTimes {
+                    sent: Some(at(sent + 3_000)),
+                    received: Some(at(free + 20_000)),
+                },
+            }
+        })
+        .collect()
+}
+
+fn facts() -> LoadFacts {
+    let idc = [1, 10, 100].map(|ms| DispersionAt {
+        window_ns: Nanos::from_millis(ms),
+        value: Some(1.01),
+        expected: Some(1.0),
+    });
+    LoadFacts {
+        target_rate_per_s: RATE,
+        target_utilization: None,
+        arrivals: ArrivalsVerdict {
+            process: "poisson".into(),
+            reference: ArrivalsReference::Process,
+            cv: 1.0,
+            ks_d: 0.002,
+            ks_critical: 0.003,
+            ad_a2: 0.6,
+            ad_critical: 2.492,
+            idc: idc.to_vec(),
+            passed: true,
+        },
+        client: ClientCost {
+            cpu_ns_per_request: Nanos::from_micros(4),
+            busy_share: 0.1,
+        },
+        errors: LoadErrors::default(),
+    }
+}
+
+fn analysed(requests: &[LoadedRequest]) -> LoadAnalysis {
+    summarise(|| requests.iter().copied(), facts())
+}
+
+fn good() -> LoadAnalysis {
+    analysed(&requests(100_000, 40_000))
+}
+
+fn judged(analysis: &LoadAnalysis) -> LoadJudgement {
+    judge_load(
+        &analysis.summary,
+        &analysis.evidence,
+        &LoadContext::default(),
+    )
+}
+
+#[test]
+fn the_three_clocks_give_three_distributions() {
+    let requests = requests(100_000, 40_000);
+    let found = analysed(&requests);
+    let load = &found.summary;
+    assert_eq!(load.requests, 100_000);
+    assert_eq!(load.lateness.max, Some(Nanos::new(200)));
+    // response time = lateness + service time, request by request, hence in the mean
+    let mean = |d: &taillab_model::Distribution| d.mean.unwrap();
+    let sum = mean(&load.service_time) + mean(&load.lateness);
+    assert!((mean(&load.response_time) - sum).abs() < 1e-6);
+    assert_eq!(load.service_time.min, Some(Nanos::new(65_000)));
+    // rates count gaps: the schedule's own, and the sends' are its, 200 ns later
+    let first = requests[0].times.intended;
+    let last = requests[99_999].times.intended;
+    let planned = 99_999.0 / last.saturating_since(first).as_secs_f64();
+    assert!((found.evidence.planned_rate_per_s - planned).abs() < 1e-6);
+    assert!((load.sent_rate_per_s - planned).abs() < 1e-6);
+    assert_eq!(load.duration_ns, last.saturating_since(first));
+    let wire = found.wire.unwrap();
+    assert_eq!(wire.stamped, 100_000);
+    assert_eq!(wire.lateness.max, Some(Nanos::new(3_200)));
+    assert_eq!(wire.service_time.min, Some(Nanos::new(57_000)));
+    assert_eq!(
+        found.curves.response_time.last().unwrap().0,
+        load.response_time.max.unwrap()
+    );
+    assert_eq!(found.evidence.growth, None);
+}
+
+#[test]
+fn requests_without_answer_or_stamps_stay_in_the_lateness() {
+    let mut requests = requests(1_000, 40_000);
+    for request in requests.iter_mut().step_by(10) {
+        request.times.received = None;
+    }
+    for request in &mut requests {
+        request.wire = WireTimes::default();
+    }
+    let found = analysed(&requests);
+    assert_eq!(found.summary.response_time.count, 900);
+    assert_eq!(found.summary.service_time.count, 900);
+    assert_eq!(found.summary.lateness.count, 1_000);
+    assert_eq!(found.wire, None);
+    let nothing = analysed(&[]);
+    assert_eq!(nothing.summary.sent_rate_per_s, 0.0);
+    assert_eq!(nothing.summary.response_time.count, 0);
+}
+
+#[test]
+fn a_good_load_is_valid() {
+    let judgement = judged(&good());
+    assert_eq!(judgement.invalid, []);
+    let expected = |w: &LoadWarning| matches!(w, LoadWarning::Unsupported { .. });
+    assert!(judgement.warnings.iter().all(expected), "{judgement:?}");
+}
+
+#[test]
+fn each_reason_against_a_load_is_found_alone() {
+    type Spoil = fn(&mut LoadAnalysis);
+    let cases: [(&str, Spoil); 8] = [
+        ("none of 100000 requests was answered", |a| {
+            a.summary.response_time = taillab_model::Distribution::from_sorted(&[]);
+        }),
+        ("the client sends late by", |a| {
+            a.summary.lateness = a.summary.response_time.clone();
+        }),
+        ("the client was busy 96.00 % of the time", |a| {
+            a.summary.client.busy_share = 0.96;
+        }),
+        ("of the 11000 that were due", |a| {
+            a.evidence.planned_rate_per_s = 11_000.0;
+        }),
+        ("in windows of 10.0 ms is 9.00 and should be near 1;", |a| {
+            a.summary.arrivals.idc[1].value = Some(9.0);
+        }),
+        ("30 time-outs, 1 unexpected responses in 100000", |a| {
+            a.summary.errors.timeouts = 30;
+            a.summary.errors.unexpected_responses = 1;
+        }),
+        ("the load is 120.00 % of the capacity", |a| {
+            a.summary.target_utilization = Some(1.2);
+        }),
+        ("response times grew throughout", |a| {
+            a.evidence.growth = Some(Growth {
+                first: Nanos::from_micros(100),
+                last: Nanos::from_millis(90),
+            });
+        }),
+    ];
+    for (line, spoil) in cases {
+        let mut analysis = good();
+        spoil(&mut analysis);
+        let judgement = judged(&analysis);
+        assert_eq!(judgement.invalid.len(), 1, "{line}: {judgement:?}");
+        let verdict = Verdict::from(&judgement);
+        assert!(!verdict.valid);
+        let text = &verdict.reasons[0];
+        assert!(text.contains(line), "{line}: {text}");
+        assert!(
+            text.contains(": ") || text.contains("; "),
+            "no remedy: {text}"
+        );
+    }
+}
+
+#[test]
+fn each_warning_is_found_and_does_not_spoil_the_load() {
+    type Spoil = fn(&mut LoadAnalysis);
+    let cases: [(&str, Spoil); 9] = [
+        ("2 error responses in 100000 requests", |a| {
+            a.summary.errors.server_errors = 2;
+        }),
+        ("50000 of 100000 requests found nothing", |a| {
+            a.summary.errors.misses = 50_000;
+        }),
+        ("closed 3 connections and 1 were reset", |a| {
+            a.summary.errors.connections_closed = 3;
+            a.summary.errors.connections_reset = 1;
+        }),
+        ("the client sends late by 30.0 µs at p99.9", |a| {
+            a.summary.lateness =
+                taillab_model::Distribution::from_sorted(&[Nanos::new(30_000); 5_000]);
+            a.summary.response_time =
+                taillab_model::Distribution::from_sorted(&[Nanos::new(100_000); 5_000]);
+        }),
+        ("single gaps between sends are not exactly poisson", |a| {
+            a.summary.arrivals.passed = false;
+        }),
+        ("Anderson–Darling A² 3.10", |a| {
+            a.summary.arrivals.ad_a2 = 3.1
+        }),
+        ("single gaps of trace arrivals are not judged", |a| {
+            a.summary.arrivals.process = "trace".into();
+            a.summary.arrivals.reference = ArrivalsReference::Schedule;
+        }),
+        ("fewer than ten of the shortest windows", |a| {
+            for at in &mut a.summary.arrivals.idc {
+                at.value = None;
+            }
+        }),
+        ("p99.999 and what lies beyond is not known", |_| {}),
+    ];
+    for (line, spoil) in cases {
+        let mut analysis = good();
+        spoil(&mut analysis);
+        let verdict = Verdict::from(&judged(&analysis));
+        assert!(verdict.valid, "{line}: {verdict:?}");
+        let found = verdict.warnings.iter().any(|w| w.contains(line));
+        assert!(found, "{line}: {verdict:?}");
+    }
+    let analysis = good();
+    let context = LoadContext {
+        partial: true,
+        floor: Some(&analysis.summary),
+        hypervisor: Some("kvm".into()),
+    };
+    let judgement = judge_load(&analysis.summary, &analysis.evidence, &context);
+    let verdict = Verdict::from(&judgement);
+    for line in [
+        "ended before its time",
+        "the client and its network alone take",
+        "(kvm)",
+    ] {
+        assert!(verdict.warnings.iter().any(|w| w.contains(line)), "{line}");
+    }
+}
+
+/// Bursts that a schedule planned are no reason; the same from a client are.
+#[test]
+fn bursts_are_held_against_the_schedule() {
+    let mut analysis = good();
+    let arrivals = &mut analysis.summary.arrivals;
+    arrivals.reference = ArrivalsReference::Schedule;
+    arrivals.idc[1] = DispersionAt {
+        window_ns: Nanos::from_millis(10),
+        value: Some(20.5),
+        expected: Some(20.0),
+    };
+    assert_eq!(judged(&analysis).invalid, []);
+    analysis.summary.arrivals.idc[1].value = Some(30.0);
+    let invalid = judged(&analysis).invalid;
+    assert!(matches!(
+        invalid[..],
+        [LoadInvalid::Arrivals { expected: 20.0, .. }]
+    ));
+}
+
+#[test]
+fn a_queue_that_only_grows_is_found_and_one_that_does_not_is_not() {
+    // 10,000 a second at 105 µs each: 5 % are left over
+    let over = analysed(&requests(50_000, 105_000));
+    assert!(over.evidence.growth.is_some());
+    let judgement = judged(&over);
+    assert!(
+        judgement.is_overload() && !judgement.client_failed(),
+        "{judgement:?}"
+    );
+    // 90 % of the capacity: long queues, that empty
+    assert_eq!(analysed(&requests(50_000, 90_000)).evidence.growth, None);
+}
+
+#[test]
+fn a_closed_loop_is_judged_by_its_answers() {
+    let load = good().summary;
+    let judged = |errors: LoadErrors, busy_share: f64, answers| {
+        let client = ClientCost {
+            busy_share,
+            ..load.client
+        };
+        let context = LoadContext::default();
+        let judgement = judge_closed_loop(load.requests, answers, &client, &errors, &context);
+        Verdict::from(&judgement)
+    };
+    let answers = &load.service_time;
+    assert_eq!(
+        judged(LoadErrors::default(), 0.5, answers),
+        Verdict {
+            valid: true,
+            ..Verdict::default()
+        }
+    );
+    let clients = judged(LoadErrors::default(), 0.99, answers);
+    assert!(clients.valid && clients.warnings[0].contains("the peak is its own"));
+    let lost = LoadErrors {
+        timeouts: 1_000,
+        ..LoadErrors::default()
+    };
+    assert!(judged(lost, 0.5, answers).reasons[0].contains("1000 time-outs"));
+    let none = taillab_model::Distribution::from_sorted(&[]);
+    assert!(judged(lost, 0.5, &none).reasons[0].contains("was answered"));
+}
+
+fn step(rate: f64, requests: &[LoadedRequest], objective: Objective) -> LoadStep {
+    let mut analysis = analysed(requests);
+    analysis.summary.target_rate_per_s = rate;
+    analysis.summary.target_utilization = Some(rate / 20_000.0);
+    let judgement = judged(&analysis);
+    LoadStep {
+        partial: false,
+        objective: Some(objective_at(
+            objective,
+            requests.iter().copied(),
+            &judgement,
+        )),
+        overloaded: judgement.is_overload(),
+        verdict: (&judgement).into(),
+        load: analysis.summary,
+    }
+}
+
+#[test]
+fn an_objective_is_held_against_any_percentile_with_its_interval() {
+    let requests = requests(100_000, 40_000);
+    let analysis = analysed(&requests);
+    let none = LoadJudgement::default();
+    let at = |text: &str| objective_at(text.parse().unwrap(), requests.iter().copied(), &none);
+    let p99 = analysis.summary.response_time.quantiles[2];
+    let found = at("p99<=10s");
+    // the same series, the same percentile, the same correlation
+    assert_eq!(found.value_ns, p99.value);
+    assert!(found.held && found.sure);
+    let limit = format!("p99<={}ns", p99.value.unwrap().get());
+    let near = at(&limit);
+    assert!(near.held && !near.sure, "{near:?}");
+    let limit = format!("p99<={}ns", p99.lo.unwrap().get() - 1);
+    let below = at(&limit);
+    assert!(!below.held && below.sure, "{below:?}");
+    // one that no result reports, and one that the sample cannot tell
+    assert!(at("p97.5<=10s").held);
+    let far = at("p99.9999<=10s");
+    assert_eq!((far.value_ns, far.held, far.sure), (None, false, false));
+}
+
+/// What the client spoiled neither holds nor surely breaks, whatever its figures.
+#[test]
+fn a_spoiled_measurement_decides_nothing() {
+    let requests = requests(50_000, 40_000);
+    let spoiled = LoadJudgement {
+        invalid: vec![LoadInvalid::ClientBusy { busy_share: 0.99 }],
+        warnings: Vec::new(),
+    };
+    for limit in ["p99<=10s", "p99<=1ns"] {
+        let at = objective_at(limit.parse().unwrap(), requests.iter().copied(), &spoiled);
+        assert!(
+            !at.held && !at.sure && at.value_ns.is_some(),
+            "{limit}: {at:?}"
+        );
+    }
+}
+
+/// A server that answers only the fast requests does not hold an objective by that.
+#[test]
+fn requests_without_an_answer_count_against_the_objective() {
+    let mut requests = requests(100_000, 40_000);
+    for request in requests.iter_mut().step_by(50) {
+        request.times.received = None;
+    }
+    let objective = |text: &str| {
+        objective_at(
+            text.parse().unwrap(),
+            requests.iter().copied(),
+            &LoadJudgement::default(),
+        )
+    };
+    let p99 = objective("p99<=10s");
+    assert_eq!((p99.held, p99.sure, p99.value_ns), (false, true, None));
+    assert!(objective("p90<=10s").held);
+}
+
+#[test]
+fn the_answer_of_a_search_lies_below_every_rate_that_fails() {
+    let objective: Objective = "p99<=300us".parse().unwrap();
+    let (fast, slow) = (requests(50_000, 30_000), requests(50_000, 92_000));
+    let steps = [
+        step(4_000.0, &fast, objective),
+        step(16_000.0, &slow, objective),
+        step(8_000.0, &fast, objective),
+        step(12_000.0, &slow, objective),
+        // by chance: higher than one that failed
+        step(14_000.0, &fast, objective),
+    ];
+    let answer = found(objective, &steps);
+    assert!(answer.held);
+    assert_eq!(answer.rate_per_s, Some(8_000.0));
+    assert_eq!(answer.utilization, Some(0.4));
+    assert_eq!(answer.fails_at_per_s, Some(12_000.0));
+    assert_eq!(answer.surely_holds_per_s, Some(8_000.0));
+    assert_eq!(answer.surely_fails_per_s, Some(12_000.0));
+    let nothing = found(objective, &steps[1..2]);
+    assert_eq!((nothing.held, nothing.rate_per_s), (false, None));
+}
+
+#[test]
+fn only_what_the_client_did_spoils_a_sweep() {
+    let overload = LoadJudgement {
+        invalid: vec![LoadInvalid::Overload { utilization: 1.1 }],
+        warnings: Vec::new(),
+    };
+    let busy = LoadJudgement {
+        invalid: vec![LoadInvalid::ClientBusy { busy_share: 0.99 }],
+        warnings: Vec::new(),
+    };
+    let failing = LoadJudgement {
+        invalid: vec![LoadInvalid::NoAnswer { requests: 7 }],
+        warnings: Vec::new(),
+    };
+    let failed = judge_sweep(&[(3e4, failing)], false);
+    assert!(failed.valid && failed.warnings[0].starts_with("at 30000/s: none of 7"));
+    let good = LoadJudgement::default();
+    let fine = judge_sweep(&[(1e4, good.clone()), (2e4, overload)], false);
+    assert!(
+        fine.valid && fine.warnings[0].contains("20000/s"),
+        "{fine:?}"
+    );
+    let spoiled = judge_sweep(&[(1e4, good), (2e4, busy)], true);
+    assert!(!spoiled.valid && spoiled.reasons[0].starts_with("at 20000/s: the client"));
+    assert!(spoiled.warnings[0].contains("missing or short"));
+    assert!(!judge_sweep(&[], false).valid);
+}

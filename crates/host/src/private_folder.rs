@@ -1,0 +1,110 @@
+//! A folder in memory that is in no mount table and goes with its last user.
+
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
+    fsopen,
+};
+
+use crate::user::User;
+
+/// Why a private folder could not be made or filled.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivateFolderError {
+    /// The file system could not be made.
+    #[error(
+        "cannot make a file system in memory for the server's files: {0}; this needs root (sudo) \
+         and Linux 5.2 or later"
+    )]
+    Make(io::Error),
+    /// A file in it.
+    #[error("cannot write the server's file {name}: {source}; free some memory")]
+    File {
+        /// Its name.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// A detached tmpfs, reached by a descriptor or as the working directory of a server started
+/// in it ([`crate::ServerSpec::folder`]): the kernel removes it with the last process that
+/// uses it, however that ends.
+#[derive(Debug)]
+pub struct PrivateFolder(OwnedFd);
+
+impl PrivateFolder {
+    /// An empty one that takes at most `bytes`.
+    ///
+    /// # Errors
+    /// [`PrivateFolderError::Make`].
+    pub fn new(bytes: u64) -> Result<Self, PrivateFolderError> {
+        let detached = || {
+            let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+            fsconfig_set_string(&context, "size", bytes.to_string())?;
+            fsconfig_set_string(&context, "mode", "0755")?;
+            fsconfig_create(&context)?;
+            let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+                | MountAttrFlags::MOUNT_ATTR_NODEV
+                | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+            fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+        };
+        let mount: rustix::io::Result<OwnedFd> = detached();
+        Ok(Self(mount.map_err(|e| PrivateFolderError::Make(e.into()))?))
+    }
+
+    /// Its path for this process; other processes have no path to it.
+    pub fn path(&self) -> PathBuf {
+        Path::new("/proc/self/fd").join(self.0.as_raw_fd().to_string())
+    }
+
+    /// Writes a file that everybody who reaches the folder can read.
+    ///
+    /// # Errors
+    /// [`PrivateFolderError::File`].
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), PrivateFolderError> {
+        let write = || {
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o644)
+                .open(self.path().join(name))?;
+            // whatever our umask says
+            file.set_permissions(Permissions::from_mode(0o644))?;
+            file.write_all(content)
+        };
+        write().map_err(|source| PrivateFolderError::File {
+            name: name.to_owned(),
+            source,
+        })
+    }
+
+    /// Makes a folder in it that only `user` can use.
+    ///
+    /// # Errors
+    /// [`PrivateFolderError::File`].
+    pub fn make_folder(&self, name: &str, user: &User) -> Result<(), PrivateFolderError> {
+        let path = self.path().join(name);
+        let make = || {
+            DirBuilder::new().mode(0o700).create(&path)?;
+            fs::set_permissions(&path, Permissions::from_mode(0o700))?;
+            chown(&path, Some(user.uid), Some(user.gid))
+        };
+        make().map_err(|source| PrivateFolderError::File {
+            name: name.to_owned(),
+            source,
+        })
+    }
+}
+
+impl AsFd for PrivateFolder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,358 @@
+//! The server under test: processes that cannot outlive us.
+
+mod error;
+mod exit;
+mod parent;
+mod ports;
+mod version;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, getpid, getrlimit, kill_process, pidfd_open,
+    set_parent_process_death_signal, setrlimit,
+};
+
+use self::parent::Parent;
+use crate::cpus::CpuSet;
+use crate::netns::{self, NetNamespace};
+use crate::private_folder::PrivateFolder;
+use crate::process;
+use crate::programs;
+use crate::roots::Roots;
+use crate::tail::OutputTail;
+use crate::user::User;
+
+pub use self::error::ServerError;
+pub use self::exit::ServerExit;
+pub use self::ports::{ensure_tcp_port_free, ensure_udp_port_free};
+pub use self::version::version;
+
+/// What to run, where, and as whom.
+#[derive(Debug)]
+pub struct ServerSpec<'a> {
+    /// What messages call it.
+    pub name: String,
+    /// A name to look for, or a path.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Variables to add to its environment (the journal's mark).
+    pub env: Vec<(OsString, OsString)>,
+    /// The network namespace to enter; `None`: ours.
+    pub namespace: Option<&'a NetNamespace>,
+    /// The CPUs for all of its threads.
+    pub cpus: CpuSet,
+    /// The user to become; `None`: ours. A server that changes its user by itself
+    /// would lose its death signal: let it be done here.
+    pub user: Option<User>,
+    /// Its working directory, with files that only it needs; `None`: ours.
+    pub folder: Option<&'a PrivateFolder>,
+    /// Descriptors that it may open at least, as far as we may grant them.
+    pub open_files: u64,
+}
+
+/// How often a server is asked whether it is ready.
+const READY_POLL: Duration = Duration::from_millis(5);
+
+/// How long a server's last words may take to come through the pipe.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// A running server. Dropping it kills it and waits for its end.
+#[derive(Debug)]
+pub struct ServerProcess {
+    child: Child,
+    program: String,
+    output: OutputTail,
+    exit: Option<ServerExit>,
+    /// Goes last: the kernel kills the server with it.
+    parent: Parent,
+}
+
+impl ServerProcess {
+    /// Starts the server: in its namespace, on its CPUs, as its user, in a process
+    /// group of its own (Ctrl-C at the terminal reaches us alone, and we end the
+    /// server in order), and so that it and every process that it starts end with us,
+    /// however we end: it is the first process of a pid namespace of its own, the
+    /// kernel kills it when its parent, a thread of ours, ends (`PR_SET_PDEATHSIG`), and with
+    /// the first process it ends all others (pid_namespaces(7)).
+    ///
+    /// Where no pid namespace may be made, only the first process has this guarantee.
+    ///
+    /// The threads that collect what the server writes and that are its parent inherit
+    /// the CPU affinity of the calling thread; they sleep while the server is silent.
+    ///
+    /// # Errors
+    /// [`ServerError::Missing`], [`ServerError::Start`].
+    pub fn spawn(spec: &ServerSpec<'_>) -> Result<Self, ServerError> {
+        let path = programs::find(&spec.program)?;
+        let start_failed = |reason: String| ServerError::Start {
+            program: spec.name.clone(),
+            reason,
+        };
+        let failed = |e: io::Error| start_failed(e.to_string());
+        let (reader, writer) = io::pipe().map_err(failed)?;
+        // a descriptor of its own for the child: the standard streams have locks
+        let complaints = writer.try_clone().map_err(failed)?;
+        let mut command = Command::new(&path);
+        command
+            .args(&spec.args)
+            .envs(spec.env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone().map_err(failed)?)
+            .stderr(writer)
+            .process_group(0);
+        let placing = Placing::of(spec).map_err(failed)?;
+        let prepare = move || {
+            placing.take_place().map_err(|(step, error)| {
+                // only the error number comes back through spawn()
+                let _ = rustix::io::write(&complaints, step.as_bytes());
+                error
+            })
+        };
+        // SAFETY: between fork and exec only async-signal-safe work is allowed. The
+        // closure makes bare system calls and writes constant text to a pipe;
+        // it takes no lock and allocates nothing.
+        unsafe { command.pre_exec(prepare) };
+        let spawned = parent::spawn(command);
+        let output = OutputTail::of(reader).map_err(failed)?;
+        match spawned {
+            Ok((child, parent)) => Ok(Self {
+                child,
+                program: spec.name.clone(),
+                output,
+                exit: None,
+                parent,
+            }),
+            Err(error) => {
+                output.wait_end(LAST_WORDS);
+                Err(start_failed(match (output.last_line(), &spec.user) {
+                    (Some(step), _) => format!("cannot {step}: {error}"),
+                    (None, Some(user)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                        format!(
+                            "the user {} may not execute {}: choose another (--server-user) or \
+                             another program",
+                            user.name,
+                            path.display()
+                        )
+                    }
+                    (None, _) => error.to_string(),
+                }))
+            }
+        }
+    }
+
+    /// Its process id. Once it has ended the number may belong to another process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The ids of its threads in ascending order; empty when it has ended.
+    pub fn threads(&self) -> Vec<u32> {
+        match self.exit {
+            None => process::threads(&Roots::default(), self.pid()),
+            Some(_) => Vec::new(),
+        }
+    }
+
+    /// The ids of its processes in ascending order: the one started and all that come from
+    /// it; empty when it has ended.
+    pub fn processes(&self) -> Vec<u32> {
+        match self.exit {
+            None => process::family(&Roots::default(), self.pid()),
+            Some(_) => Vec::new(),
+        }
+    }
+
+    /// How it ended, or `None` while it runs.
+    ///
+    /// # Errors
+    /// [`ServerError::Watch`].
+    pub fn try_exit(&mut self) -> Result<Option<ServerExit>, ServerError> {
+        if self.exit.is_none()
+            && let Some(status) = self.child.try_wait().map_err(|e| self.watch_failed(e))?
+        {
+            self.output.wait_end(LAST_WORDS);
+            self.exit = Some(ServerExit {
+                program: self.program.clone(),
+                status,
+                last_line: self.output.last_line(),
+            });
+        }
+        Ok(self.exit.clone())
+    }
+
+    /// Asks `is_ready` again and again until it says yes.
+    ///
+    /// # Errors
+    /// [`ServerError::Exited`] as soon as the server ends, [`ServerError::NotReady`]
+    /// after `patience`, [`ServerError::Watch`].
+    pub fn wait_ready(
+        &mut self,
+        patience: Duration,
+        mut is_ready: impl FnMut() -> bool,
+    ) -> Result<(), ServerError> {
+        let start = Instant::now();
+        loop {
+            let ready = is_ready();
+            // Asked in this order: another process may have answered in its place.
+            if let Some(exit) = self.try_exit()? {
+                return Err(ServerError::Exited(exit));
+            }
+            if ready {
+                return Ok(());
+            }
+            if start.elapsed() > patience {
+                return Err(ServerError::NotReady {
+                    program: self.program.clone(),
+                    waited: start.elapsed(),
+                    last_line: self.output.last_line(),
+                });
+            }
+            thread::sleep(READY_POLL);
+        }
+    }
+
+    /// Ends it: SIGTERM, and SIGKILL after `patience`; waits for its end. The first
+    /// process of a pid namespace does not get a SIGTERM that it has no handler for
+    /// (pid_namespaces(7)), so such a server gets the SIGKILL at once.
+    ///
+    /// # Errors
+    /// [`ServerError::Watch`].
+    pub fn shutdown(mut self, patience: Duration) -> Result<ServerExit, ServerError> {
+        let deaf = self.parent.has_pid_namespace()
+            && !process::catches(&Roots::default(), self.pid(), Signal::TERM);
+        let patience = if deaf { Duration::ZERO } else { patience };
+        let start = Instant::now();
+        let mut signal = Some(Signal::TERM);
+        loop {
+            if let Some(exit) = self.try_exit()? {
+                return Ok(exit);
+            }
+            if start.elapsed() > patience {
+                // Even SIGKILL waits for a process that hangs in the kernel.
+                self.child.kill().map_err(|e| self.watch_failed(e))?;
+                self.child.wait().map_err(|e| self.watch_failed(e))?;
+                continue;
+            }
+            if let Some(signal) = signal.take() {
+                // not yet reaped, so the number is still its own
+                let pid = Pid::from_child(&self.child);
+                kill_process(pid, signal).map_err(|e| self.watch_failed(e.into()))?;
+            }
+            thread::sleep(READY_POLL);
+        }
+    }
+
+    /// The end of what it wrote, at most 16 KiB.
+    pub fn output(&self) -> String {
+        self.output.text()
+    }
+
+    fn watch_failed(&self, source: io::Error) -> ServerError {
+        ServerError::Watch {
+            program: self.program.clone(),
+            source,
+        }
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        if self.exit.is_none() {
+            // Fails only when it has been reaped, and then there is nothing to end.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// What the child does between fork and exec.
+struct Placing {
+    namespace: Option<OwnedFd>,
+    affinity: rustix::thread::CpuSet,
+    user: Option<User>,
+    folder: Option<OwnedFd>,
+    open_files: u64,
+    /// Us: readable once we have ended.
+    spawner: OwnedFd,
+}
+
+impl Placing {
+    fn of(spec: &ServerSpec<'_>) -> io::Result<Self> {
+        let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
+        Ok(Self {
+            namespace: spec.namespace.map(|n| copy(n.as_fd())).transpose()?,
+            affinity: spec.cpus.to_affinity(),
+            user: spec.user.clone().filter(|user| !user.is_current()),
+            folder: spec.folder.map(|folder| copy(folder.as_fd())).transpose()?,
+            open_files: spec.open_files,
+            spawner: pidfd_open(getpid(), PidfdFlags::empty())?,
+        })
+    }
+
+    /// Async-signal-safe: bare system calls, no lock, no allocation. The text says what
+    /// could not be done.
+    fn take_place(&self) -> Result<(), (&'static str, io::Error)> {
+        let step =
+            |name, result: rustix::io::Result<()>| result.map_err(|e| (name, io::Error::from(e)));
+        if let Some(namespace) = &self.namespace {
+            step(
+                "enter its network namespace",
+                netns::enter(namespace.as_fd()),
+            )?;
+        }
+        step(
+            "bind to its CPUs",
+            rustix::thread::sched_setaffinity(None, &self.affinity),
+        )?;
+        if let Some(folder) = &self.folder {
+            step("enter its folder", rustix::process::fchdir(folder))?;
+        }
+        raise_open_files(self.open_files);
+        if let Some(user) = &self.user {
+            step("change its user", user.assume())?;
+        }
+        // After the change of user, which clears the death signal.
+        let armed = set_parent_process_death_signal(Some(Signal::KILL));
+        step("arm its death signal", armed)?;
+        // We may have died before the signal was armed.
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        match poll(
+            &mut [PollFd::new(&self.spawner, PollFlags::IN)],
+            Some(&at_once),
+        ) {
+            Ok(0) => Ok(()),
+            Ok(_) => Err(("find its parent", io::ErrorKind::BrokenPipe.into())),
+            Err(error) => Err(("look for its parent", error.into())),
+        }
+    }
+}
+
+/// Lets the calling process open `wanted` descriptors, or as many as it may; a server
+/// that needs more says so itself.
+fn raise_open_files(wanted: u64) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = |maximum: Option<u64>| Rlimit {
+        current: Some(maximum.map_or(wanted, |maximum| wanted.min(maximum))),
+        maximum,
+    };
+    if current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let more = maximum.map(|maximum| maximum.max(wanted));
+    if setrlimit(Resource::Nofile, raised(more)).is_err() {
+        let _ = setrlimit(Resource::Nofile, raised(maximum));
+    }
+}

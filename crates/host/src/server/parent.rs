@@ -1,0 +1,65 @@
+//! The thread that is the server's parent.
+
+use std::io;
+use std::process::{Child, Command};
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+
+use rustix::thread::UnshareFlags;
+
+/// A thread that has started the server and sleeps until it is dropped.
+///
+/// Its children begin a pid namespace. A thread that has asked for one can start no
+/// other thread, so it is a thread of its own.
+#[derive(Debug)]
+pub(super) struct Parent {
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    has_pid_namespace: bool,
+}
+
+impl Parent {
+    /// Whether the server is the first process of a pid namespace.
+    pub(super) fn has_pid_namespace(&self) -> bool {
+        self.has_pid_namespace
+    }
+}
+
+/// Starts `command` as the child of a new thread, in a new pid namespace where one may be
+/// made.
+pub(super) fn spawn(mut command: Command) -> io::Result<(Child, Parent)> {
+    let (started, start) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let thread = thread::Builder::new()
+        .name("server-parent".into())
+        .spawn(move || {
+            // SAFETY: CLONE_NEWPID changes nothing for this thread but the pid namespace
+            // of the children that it starts; no memory or descriptor table is unshared.
+            let unshared = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) };
+            let spawned = command.spawn();
+            drop(command); // closes our copies of the pipe's write end
+            let runs = spawned.is_ok();
+            if started.send((spawned, unshared.is_ok())).is_ok() && runs {
+                let _ = ended.recv();
+            }
+        })?;
+    let (spawned, has_pid_namespace) = start
+        .recv()
+        .unwrap_or_else(|_| (Err(io::ErrorKind::BrokenPipe.into()), false));
+    let parent = Parent {
+        end: Some(end),
+        thread: Some(thread),
+        has_pid_namespace,
+    };
+    Ok((spawned?, parent))
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // It cannot panic, and there is nothing left to do if it did.
+            let _ = thread.join();
+        }
+    }
+}

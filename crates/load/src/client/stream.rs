@@ -1,0 +1,455 @@
+//! Requests on streams, whose answers come in order on each connection.
+
+use std::collections::VecDeque;
+
+use taillab_model::{Monotonic, Nanos, RequestKey};
+
+use super::leftover::Leftovers;
+use super::pending::{Pending, Request};
+use super::rotation::Rotation;
+use super::{Client, Keys, Place, Places, Received};
+use crate::clock::now;
+use crate::engine::Outcome;
+use crate::protocol::{Decoded, MessageSizes, Planned, StreamProtocol};
+use crate::stamps::KernelStamps;
+use crate::transport::NotSent;
+use crate::transport::stream::{Ending, Event, NotTaken, Origin, StreamSockets, StreamTransport};
+use crate::{Endpoint, LoadError};
+
+/// Connections remembered in the order of their requests, to know where the next answer
+/// is to be expected.
+const GUESSES: usize = 4096;
+
+/// Connections tried for a request: the first may turn out to have ended.
+const TRIES: usize = 3;
+
+/// An answer that would be larger counts as malformed: nobody could keep it.
+const LARGEST_ANSWER: usize = 1 << 30;
+
+/// How long a new count waits for answers to requests of the last one, and then for
+/// connections that are not up.
+const SETTLE: Nanos = Nanos::from_millis(100);
+
+/// A client whose requests and answers are parts of streams of bytes.
+///
+/// A request takes the connection that has been idle for longest; when none is idle, one
+/// with the fewest requests outstanding, so that it never waits in the client. A request
+/// that gets no answer in time stays in its connection's order: a late answer is its own
+/// and nobody else's. A connection that ends loses its requests and is opened again; one
+/// whose bytes cannot be told apart any more is closed and opened again.
+#[derive(Debug)]
+pub struct StreamClient<P, T = StreamSockets> {
+    protocol: P,
+    transport: T,
+    rotation: Rotation,
+    pending: Pending,
+    leftovers: Leftovers,
+    /// What each connection's packets carry, if that is known.
+    next_keys: Vec<Option<Origin>>,
+    /// Where answers are to be expected, the first first.
+    guesses: VecDeque<u32>,
+    doing: Doing,
+    request: Vec<u8>,
+    /// Requests of earlier counts.
+    base: u64,
+    sent: usize,
+    places: Places,
+}
+
+/// What the last look left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    Looking,
+    /// There are bytes of a connection that were not looked at, from here on.
+    Reading {
+        connection: usize,
+        at: usize,
+    },
+    /// A connection is gone, and its requests with it.
+    Losing {
+        connection: usize,
+        /// How the next of them ends.
+        next: Outcome,
+        /// `None` if the client has closed it.
+        ending: Option<Ending>,
+    },
+}
+
+impl<P: StreamProtocol> StreamClient<P> {
+    /// Opens `connections` connections in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// As [`StreamSockets::connect`].
+    pub fn connect(server: &Endpoint, connections: usize, protocol: P) -> Result<Self, LoadError> {
+        Ok(Self::new(
+            StreamSockets::connect(server, connections)?,
+            protocol,
+        ))
+    }
+
+    /// The same with the kernel's stamps of what is received, over TCP.
+    ///
+    /// # Errors
+    /// As [`StreamSockets::connect`].
+    pub fn connect_stamped(
+        server: &Endpoint,
+        connections: usize,
+        protocol: P,
+        stamps: KernelStamps,
+    ) -> Result<Self, LoadError> {
+        Ok(Self::new(
+            StreamSockets::connect_stamped(server, connections, stamps)?,
+            protocol,
+        ))
+    }
+}
+
+impl<P: StreamProtocol, T: StreamTransport> StreamClient<P, T> {
+    /// A client over connections that are all up.
+    pub fn new(transport: T, protocol: P) -> Self {
+        let connections = transport.connections();
+        let mut rotation = Rotation::new(connections);
+        (0..connections).for_each(|connection| rotation.join(connection));
+        Self {
+            next_keys: (0..connections).map(|c| transport.origin(c)).collect(),
+            protocol,
+            transport,
+            rotation,
+            pending: Pending::new(connections),
+            leftovers: Leftovers::new(connections),
+            guesses: VecDeque::with_capacity(GUESSES),
+            doing: Doing::Looking,
+            request: Vec::with_capacity(64 << 10),
+            base: 0,
+            sent: 0,
+            places: Places::default(),
+        }
+    }
+
+    /// The protocol it speaks.
+    pub fn protocol(&self) -> &P {
+        &self.protocol
+    }
+
+    /// The number in this count of a request of this count.
+    #[inline]
+    fn number_in_count(&self, number: u64) -> Option<usize> {
+        number.checked_sub(self.base).map(|k| k as usize)
+    }
+
+    /// The connection of the oldest request that may still be answered next.
+    #[inline]
+    fn expected(&mut self) -> Option<usize> {
+        while let Some(&connection) = self.guesses.front() {
+            let connection = connection as usize;
+            if self.pending.first(connection).is_some() {
+                return Some(connection);
+            }
+            self.guesses.pop_front();
+        }
+        None
+    }
+
+    /// Bytes came by a connection. If another one was expected, it was overtaken, and is
+    /// left to epoll.
+    #[inline]
+    fn came(&mut self, connection: usize) {
+        if self
+            .guesses
+            .front()
+            .is_some_and(|&c| c as usize != connection)
+        {
+            self.guesses.pop_front();
+        }
+    }
+
+    /// Reads the next answer from what has come by a connection.
+    fn read(
+        &mut self,
+        connection: usize,
+        at: usize,
+        outstanding: &impl Fn(usize) -> Option<Planned>,
+    ) -> Received {
+        let kept = self.leftovers.of(connection);
+        let is_kept = kept.is_some();
+        let bytes = &kept.unwrap_or(self.transport.bytes())[at..];
+        let Some(request) = self.pending.first(connection) else {
+            // What follows could be the rest of it, or not: nobody can tell.
+            self.give_up(connection, Outcome::ConnectionLost);
+            return Received::Unexpected;
+        };
+        let decoded = self
+            .protocol
+            .decode(request.what, request.number as u32, bytes);
+        match decoded {
+            Decoded::Answer { bytes: n, outcome } if n <= bytes.len() => {
+                let rest = bytes.len() - n;
+                self.pending.pop(connection);
+                self.rotation.answered(connection);
+                if self.guesses.front() == Some(&(connection as u32)) {
+                    self.guesses.pop_front();
+                }
+                self.doing = if rest > 0 {
+                    Doing::Reading {
+                        connection,
+                        at: at + n,
+                    }
+                } else {
+                    self.leftovers.clear(connection);
+                    Doing::Looking
+                };
+                match self.number_in_count(request.number) {
+                    Some(k) if outstanding(k).is_some() => Received::Answer { k, outcome },
+                    _ => Received::Late,
+                }
+            }
+            Decoded::LastAnswer { bytes: n, outcome } if n <= bytes.len() => {
+                self.pending.pop(connection);
+                self.transport.abandon(connection);
+                let ending = Some(Ending::Closed);
+                self.gone(connection, Outcome::ConnectionLost, ending);
+                match self.number_in_count(request.number) {
+                    Some(k) if outstanding(k).is_some() => Received::Answer { k, outcome },
+                    _ => Received::Late,
+                }
+            }
+            Decoded::Partial { at_least } if at_least <= LARGEST_ANSWER => {
+                if is_kept {
+                    self.leftovers.shorten(connection, at, at_least);
+                } else {
+                    let bytes = &self.transport.bytes()[at..];
+                    self.leftovers.keep(connection, bytes, at_least);
+                }
+                self.doing = Doing::Looking;
+                Received::Part
+            }
+            _ => {
+                self.give_up(connection, Outcome::Malformed);
+                self.lose(connection, Outcome::Malformed, None, outstanding)
+                    .unwrap_or(Received::Malformed)
+            }
+        }
+    }
+
+    /// Closes a connection whose bytes cannot be told apart any more.
+    #[cold]
+    fn give_up(&mut self, connection: usize, next: Outcome) {
+        self.transport.abandon(connection);
+        self.gone(connection, next, None);
+    }
+
+    #[cold]
+    fn gone(&mut self, connection: usize, next: Outcome, ending: Option<Ending>) {
+        self.rotation.leave(connection);
+        self.leftovers.clear(connection);
+        self.next_keys[connection] = None;
+        self.doing = Doing::Losing {
+            connection,
+            next,
+            ending,
+        };
+    }
+
+    /// The next thing lost with a connection; `None` when the client itself has closed
+    /// it and all is told.
+    #[cold]
+    fn lose(
+        &mut self,
+        connection: usize,
+        next: Outcome,
+        ending: Option<Ending>,
+        outstanding: &impl Fn(usize) -> Option<Planned>,
+    ) -> Option<Received> {
+        let mut outcome = next;
+        while let Some(request) = self.pending.pop(connection) {
+            let waits = self
+                .number_in_count(request.number)
+                .filter(|&k| outstanding(k).is_some());
+            if let Some(k) = waits {
+                self.doing = Doing::Losing {
+                    connection,
+                    next: Outcome::ConnectionLost,
+                    ending,
+                };
+                return Some(Received::Lost { k, outcome });
+            }
+            outcome = Outcome::ConnectionLost;
+        }
+        self.doing = Doing::Looking;
+        ending.map(|ending| match ending {
+            Ending::Closed => Received::ConnectionClosed,
+            Ending::Reset => Received::ConnectionReset,
+        })
+    }
+
+    /// Looks at the connections.
+    #[inline]
+    fn look(&mut self, outstanding: &impl Fn(usize) -> Option<Planned>) -> Received {
+        let expected = self.expected();
+        match self.transport.receive(expected) {
+            Event::Nothing => Received::Nothing,
+            Event::Bytes(connection) => {
+                self.came(connection);
+                match self.leftovers.append(connection, self.transport.bytes()) {
+                    Some(false) => Received::Part,
+                    Some(true) | None => self.read(connection, 0, outstanding),
+                }
+            }
+            Event::Ended { connection, ending } => {
+                self.gone(connection, Outcome::ConnectionLost, Some(ending));
+                self.lose(
+                    connection,
+                    Outcome::ConnectionLost,
+                    Some(ending),
+                    outstanding,
+                )
+                .unwrap_or(Received::Nothing)
+            }
+            Event::Opened(connection) => {
+                self.next_keys[connection] = self.transport.origin(connection);
+                self.rotation.join(connection);
+                Received::Part
+            }
+            Event::Refused => Received::Refused,
+        }
+    }
+
+    /// Waits a short while for `done`, dropping whatever comes.
+    fn settle(&mut self, done: impl Fn(&Self) -> bool) {
+        let until = now() + SETTLE;
+        while !done(self) && now() < until {
+            self.receive(|_| None);
+            self.tend(Nanos::MAX);
+        }
+        // what was begun is ended: the bytes are there
+        while self.doing != Doing::Looking {
+            self.receive(|_| None);
+        }
+    }
+}
+
+impl<P: StreamProtocol, T: StreamTransport> Client for StreamClient<P, T> {
+    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
+        self.protocol.plan(n, seed)
+    }
+
+    fn to_store(&self) -> Vec<Planned> {
+        self.protocol.to_store()
+    }
+
+    fn sizes(&self) -> MessageSizes {
+        self.protocol.sizes()
+    }
+
+    fn connections(&self) -> usize {
+        self.transport.connections()
+    }
+
+    /// Answers to requests of the last count are waited for a short while; connections
+    /// that still owe some then are closed and opened again.
+    fn begin(&mut self, requests: usize) {
+        self.settle(|client| client.pending.len() == 0);
+        for connection in 0..self.transport.connections() {
+            if self.pending.first(connection).is_some() && self.rotation.is_in(connection) {
+                self.transport.abandon(connection);
+                self.gone(connection, Outcome::ConnectionLost, None);
+                self.lose(connection, Outcome::ConnectionLost, None, &|_| None);
+            }
+        }
+        self.settle(|client| client.rotation.len() == client.transport.connections());
+        self.guesses.clear();
+        self.base += self.sent as u64;
+        self.sent = 0;
+        self.places = Places::with_room(requests);
+    }
+
+    fn key_period(&self) -> usize {
+        usize::MAX
+    }
+
+    fn is_lossy(&self) -> bool {
+        false
+    }
+
+    fn keys(&mut self) -> Keys {
+        Keys::Noted(std::mem::take(&mut self.places))
+    }
+
+    #[inline]
+    fn send(&mut self, what: Planned) -> Result<(), NotSent> {
+        let number = self.base + self.sent as u64;
+        self.sent += 1;
+        self.request.clear();
+        self.protocol.encode(what, number as u32, &mut self.request);
+        for _ in 0..TRIES {
+            let Some(connection) = self.rotation.next() else {
+                break;
+            };
+            match self.transport.send(connection, &self.request) {
+                Ok(()) => {
+                    self.rotation.took(connection);
+                    self.pending.push(connection, Request { number, what });
+                    if self.guesses.len() < GUESSES {
+                        self.guesses.push_back(connection as u32);
+                    }
+                    let key = self.next_keys[connection].as_mut().map(|next| {
+                        next.sequence = next.sequence.wrapping_add(self.request.len() as u32);
+                        RequestKey {
+                            port: next.port,
+                            id: next.sequence as u16,
+                        }
+                    });
+                    self.places.note(Place::new(connection as u32, key));
+                    return Ok(());
+                }
+                // its end will be found by a look
+                Err(NotTaken::Ended) => self.rotation.leave(connection),
+                Err(NotTaken::Full) => break,
+            }
+        }
+        self.places.note(Place::NOWHERE);
+        Err(NotSent::Failed)
+    }
+
+    #[inline]
+    fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> Received {
+        match self.doing {
+            Doing::Looking => self.look(&outstanding),
+            Doing::Reading { connection, at } => self.read(connection, at, &outstanding),
+            Doing::Losing {
+                connection,
+                next,
+                ending,
+            } => self
+                .lose(connection, next, ending, &outstanding)
+                .unwrap_or(Received::Part),
+        }
+    }
+
+    fn takes_idle_connection(&self) -> bool {
+        true
+    }
+
+    fn wait(&mut self, at_most: Nanos) {
+        if self.doing == Doing::Looking {
+            self.transport.wait(at_most);
+        }
+    }
+
+    fn kernel_stamps(&self) -> KernelStamps {
+        self.transport.stamps()
+    }
+
+    #[inline]
+    fn kernel_received(&self) -> Option<Monotonic> {
+        self.transport.stamp()
+    }
+
+    #[inline]
+    fn tend(&mut self, until_next: Nanos) {
+        self.transport.tend(until_next);
+    }
+}
+
+#[cfg(test)]
+mod tests;

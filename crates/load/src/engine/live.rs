@@ -1,0 +1,155 @@
+//! A histogram that one thread fills while others look.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use taillab_model::Nanos;
+
+/// Parts of each power of two: a bucket is at most an eighth of its value wide.
+const PARTS_LOG2: u32 = 3;
+const PARTS: usize = 1 << PARTS_LOG2;
+
+/// Up to 2^40 ns (18 minutes), all above in the last bucket.
+const BUCKETS: usize = PARTS * 38 + PARTS;
+
+/// Counts of lengths of time in logarithmic buckets, for the rolling line of a running load.
+///
+/// The thread that counts pays a load and a store; whoever looks gets counts that are at
+/// most a moment apart. Results are made from the record, never from this.
+#[derive(Debug)]
+pub struct LiveHistogram {
+    counts: [AtomicU32; BUCKETS],
+}
+
+impl Default for LiveHistogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LiveHistogram {
+    /// Nothing counted.
+    pub const fn new() -> Self {
+        Self {
+            counts: [const { AtomicU32::new(0) }; BUCKETS],
+        }
+    }
+
+    /// Counts one length; for one thread at a time.
+    #[inline]
+    pub(crate) fn count(&self, length: Nanos) {
+        let bucket = &self.counts[bucket_of(length)];
+        bucket.store(bucket.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// What was counted since `before`, which then holds the counts of now.
+    pub fn since(&self, before: &mut LiveCounts) -> LiveCounts {
+        let mut window = LiveCounts::default();
+        for (i, count) in self.counts.iter().enumerate() {
+            let now = count.load(Relaxed);
+            window.0[i] = now.wrapping_sub(before.0[i]);
+            before.0[i] = now;
+        }
+        window
+    }
+}
+
+/// Counts of a [`LiveHistogram`], of a window or since the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveCounts([u32; BUCKETS]);
+
+impl Default for LiveCounts {
+    fn default() -> Self {
+        Self([0; BUCKETS])
+    }
+}
+
+impl LiveCounts {
+    /// Adds those of another thread.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, more) in self.0.iter_mut().zip(&other.0) {
+            *sum = sum.wrapping_add(*more);
+        }
+    }
+
+    /// How many there are.
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(|&n| u64::from(n)).sum()
+    }
+
+    /// The quantile `q`, good to an eighth; `None` unless about four lie above it.
+    pub fn quantile(&self, q: f64) -> Option<Nanos> {
+        let total = self.total();
+        if total as f64 * (1.0 - q) < 4.0 {
+            return None;
+        }
+        let rank = (total as f64 * q) as u64;
+        let mut below = 0;
+        for (i, &count) in self.0.iter().enumerate() {
+            below += u64::from(count);
+            if below > rank {
+                return Some(middle_of(i));
+            }
+        }
+        None
+    }
+}
+
+#[inline]
+fn bucket_of(length: Nanos) -> usize {
+    let ns = length.get();
+    let log2 = (ns | 1).ilog2();
+    if log2 < PARTS_LOG2 {
+        return ns as usize;
+    }
+    let part = (ns >> (log2 - PARTS_LOG2)) as usize & (PARTS - 1);
+    let bucket = ((log2 - PARTS_LOG2 + 1) as usize * PARTS) + part;
+    bucket.min(BUCKETS - 1)
+}
+
+fn middle_of(bucket: usize) -> Nanos {
+    if bucket < PARTS {
+        return Nanos::new(bucket as u64);
+    }
+    let shift = (bucket / PARTS - 1) as u32;
+    let low = ((PARTS + bucket % PARTS) as u64) << shift;
+    Nanos::new(low + (1 << shift) / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_is_within_an_eighth_of_its_bucket() {
+        let mut previous = 0;
+        for exponent in 0..40 {
+            for step in 0..16_u64 {
+                let ns = (1_u64 << exponent) + (step << exponent) / 16;
+                let bucket = bucket_of(Nanos::new(ns));
+                assert!(bucket >= previous, "{ns}");
+                previous = bucket;
+                let middle = middle_of(bucket).get();
+                assert!(middle.abs_diff(ns) * 8 <= ns, "{ns}: {middle}");
+            }
+        }
+        assert_eq!(bucket_of(Nanos::MAX), BUCKETS - 1);
+        assert_eq!(bucket_of(Nanos::ZERO), 0);
+    }
+
+    #[test]
+    fn a_window_holds_what_came_since_the_last() {
+        let histogram = LiveHistogram::new();
+        let mut seen = LiveCounts::default();
+        (1..=1000).for_each(|us| histogram.count(Nanos::from_micros(us)));
+        let first = histogram.since(&mut seen);
+        assert_eq!(first.total(), 1000);
+        let p50 = first.quantile(0.5).unwrap().as_micros_f64();
+        assert!((p50 / 500.0 - 1.0).abs() < 0.13, "{p50}");
+        assert_eq!(first.quantile(0.999), None);
+        histogram.count(Nanos::from_secs(2));
+        let mut second = histogram.since(&mut seen);
+        assert_eq!((second.total(), second.quantile(0.5)), (1, None));
+        second.add(&first);
+        assert_eq!(second.total(), 1001);
+    }
+}

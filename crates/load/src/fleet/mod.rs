@@ -1,0 +1,527 @@
+//! Several client threads that load one server together.
+
+mod run;
+mod start;
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use taillab_model::{Nanos, summary::LoadErrors};
+
+pub use run::FleetRun;
+
+use self::start::StartLine;
+use crate::client::{AnyClient, Client};
+use crate::engine::{
+    Hooks, NoHooks, OpenLoop, PingPong, Progress, StopReason, Waiting, open_loop_from, ping_pong,
+};
+use crate::{ClosedLoop, Endpoint, LoadError, Prefilled, Saturation, prefill, saturate};
+
+/// How often the calling thread looks whether the others are done.
+const WAIT: Duration = Duration::from_millis(2);
+
+/// What a preparation of a thread may fail with.
+pub type PrepareError = Box<dyn std::error::Error + Send + Sync>;
+
+/// One client for each of N threads.
+///
+/// Thread 0 is the calling thread; it has the caller's hooks. The others live as long as
+/// one call. Before each call every thread is prepared by the caller's closure (pinned,
+/// put into its network namespace), which must not mind being called again.
+pub struct Fleet<C = AnyClient> {
+    clients: Vec<C>,
+    prepare: Prepare,
+    progress: Arc<FleetProgress>,
+}
+
+type Prepare = Box<dyn Fn(usize) -> Result<(), PrepareError> + Send + Sync>;
+
+/// What all threads of a fleet send and when.
+#[derive(Debug)]
+pub struct OpenFleet<'a> {
+    /// For each thread, the due times from the common start, ascending. The caller makes
+    /// them independent (see [`deal`] for a recorded schedule).
+    pub schedules: Vec<Vec<Nanos>>,
+    /// Requests due before this do not belong to the measurement.
+    pub warm_up: Nanos,
+    /// Seed of the operations and keys; each thread makes its own from it.
+    pub seed: u64,
+    /// As [`OpenLoop::timeout`].
+    pub timeout: Nanos,
+    /// How each thread waits for its next send.
+    pub waiting: Waiting,
+    /// Ends the run early when it becomes true (Ctrl-C).
+    pub stop: &'a AtomicBool,
+}
+
+/// How a fleet saturates a server.
+#[derive(Debug)]
+pub struct ClosedFleet<'a> {
+    /// Requests in flight, all threads together. With fewer than threads, some threads
+    /// do nothing.
+    pub outstanding: usize,
+    /// How long to count answers.
+    pub length: Nanos,
+    /// How long to run before that, uncounted.
+    pub warm_up: Nanos,
+    /// Seed of the operations and keys; each thread makes its own from it.
+    pub seed: u64,
+    /// Ends the run early when it becomes true (Ctrl-C).
+    pub stop: &'a AtomicBool,
+}
+
+/// How far all threads of a fleet are; any thread may read it at any time.
+#[derive(Debug)]
+pub struct FleetProgress(Box<[Padded]>);
+
+/// Counters on a cache line of their own: each thread writes only its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Padded(Progress);
+
+impl FleetProgress {
+    fn new(threads: usize) -> Self {
+        Self((0..threads).map(|_| Padded::default()).collect())
+    }
+
+    /// Requests sent so far.
+    pub fn sent(&self) -> u64 {
+        self.0.iter().map(|thread| thread.0.sent()).sum()
+    }
+
+    /// Each thread's own.
+    pub fn threads(&self) -> impl ExactSizeIterator<Item = &Progress> {
+        self.0.iter().map(|thread| &thread.0)
+    }
+
+    /// Answers received so far.
+    pub fn received(&self) -> u64 {
+        self.0.iter().map(|thread| thread.0.received()).sum()
+    }
+}
+
+impl<C: Client + Send> Fleet<C> {
+    /// Prepares each thread and connects its client there, one thread after the other.
+    ///
+    /// # Errors
+    /// [`LoadError::NoThreads`], [`LoadError::Thread`] when a thread cannot be made or
+    /// prepared, [`LoadError::ThreadPanicked`], or what `connect` says.
+    pub fn connect(
+        threads: usize,
+        prepare: impl Fn(usize) -> Result<(), PrepareError> + Send + Sync + 'static,
+        connect: impl Fn(usize) -> Result<C, LoadError> + Sync,
+    ) -> Result<Self, LoadError> {
+        if threads == 0 {
+            return Err(LoadError::NoThreads);
+        }
+        let prepare: Prepare = Box::new(prepare);
+        let mut clients = Vec::with_capacity(threads);
+        for at in 0..threads {
+            let connect = || {
+                prepared(&prepare, at)?;
+                connect(at)
+            };
+            clients.push(if at == 0 {
+                connect()?
+            } else {
+                thread::scope(|scope| {
+                    let thread = spawn(scope, at, connect)?;
+                    joined(at, thread.join())
+                })?
+            });
+        }
+        Ok(Self {
+            clients,
+            prepare,
+            progress: Arc::new(FleetProgress::new(threads)),
+        })
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Connections of all threads.
+    pub fn connections(&self) -> usize {
+        self.clients.iter().map(Client::connections).sum()
+    }
+
+    /// The clients, thread 0's first.
+    pub fn clients(&self) -> &[C] {
+        &self.clients
+    }
+
+    /// Where other threads see how far it is.
+    pub fn progress(&self) -> Arc<FleetProgress> {
+        Arc::clone(&self.progress)
+    }
+
+    /// Stores every key, on the calling thread.
+    ///
+    /// # Errors
+    /// As [`prefill()`].
+    pub fn prefill(
+        &mut self,
+        server: &Endpoint,
+        stop: &AtomicBool,
+    ) -> Result<Prefilled, LoadError> {
+        prepared(&self.prepare, 0)?;
+        prefill(&mut self.clients[0], server, stop)
+    }
+
+    /// Keeps a fixed number of requests in flight for a given time, spread over the
+    /// threads; the result is all threads' together.
+    ///
+    /// # Errors
+    /// As [`saturate()`], and [`LoadError::Thread`] or [`LoadError::ThreadPanicked`].
+    pub fn saturate<H: Hooks>(
+        &mut self,
+        load: &ClosedFleet<'_>,
+        hooks: &mut H,
+    ) -> Result<Saturation, LoadError> {
+        let threads = self.clients.len();
+        let taking_part = threads.min(load.outstanding).max(1);
+        let share = |at: usize| {
+            load.outstanding / taking_part + usize::from(at < load.outstanding % taking_part)
+        };
+        let work = |at: usize, client: &mut C, (), own: Own<'_, '_, H>| {
+            let part = ClosedLoop {
+                outstanding: share(at),
+                length: load.length,
+                warm_up: load.warm_up,
+                seed: seed_of(load.seed, at),
+                stop: own.stop,
+                progress: own.progress,
+            };
+            match own.hooks {
+                Some(hooks) => saturate(client, &part, hooks),
+                None => saturate(client, &part, &mut NoHooks),
+            }
+        };
+        let (found, hook) = self.all(vec![(); taking_part], load.stop, hooks, work)?;
+        Ok(together(found, hook))
+    }
+
+    /// Sends every thread's schedule from a common start.
+    ///
+    /// A thread that ends early, whatever the reason, ends the others.
+    ///
+    /// # Errors
+    /// As [`crate::open_loop()`] for any thread's schedule, [`LoadError::Schedules`], and
+    /// [`LoadError::Thread`] or [`LoadError::ThreadPanicked`].
+    pub fn open_loop<H: Hooks>(
+        &mut self,
+        load: OpenFleet<'_>,
+        hooks: &mut H,
+    ) -> Result<FleetRun, LoadError> {
+        let threads = self.clients.len();
+        if load.schedules.len() != threads {
+            return Err(LoadError::Schedules {
+                schedules: load.schedules.len(),
+                threads,
+            });
+        }
+        let start = StartLine::new(threads);
+        let parts: Vec<_> = load
+            .schedules
+            .into_iter()
+            .map(|schedule| (schedule, start.runner()))
+            .collect();
+        let (warm_up, seed, timeout) = (load.warm_up, load.seed, load.timeout);
+        let waiting = load.waiting;
+        type Part<'a> = (Vec<Nanos>, start::Runner<'a>);
+        let work = |at, client: &mut C, (schedule, runner): Part<'_>, own: Own<'_, '_, H>| {
+            let part = OpenLoop {
+                measure_from: schedule.partition_point(|&due| due < warm_up),
+                schedule,
+                seed: seed_of(seed, at),
+                timeout,
+                waiting,
+                stop: own.stop,
+                progress: own.progress,
+            };
+            match own.hooks {
+                Some(hooks) => open_loop_from(client, part, hooks, || runner.start()),
+                None => open_loop_from(client, part, &mut NoHooks, || runner.start()),
+            }
+        };
+        let (runs, hook) = self.all(parts, load.stop, hooks, work)?;
+        let stopped = merged(runs.iter().map(|run| run.stopped), hook);
+        Ok(FleetRun { runs, stopped })
+    }
+
+    /// Plays ping-pong on every thread's connections. [`PingPong::most`] is shared by the
+    /// threads; the progress is the fleet's.
+    ///
+    /// # Errors
+    /// As [`crate::ping_pong()`], and [`LoadError::Thread`] or [`LoadError::ThreadPanicked`].
+    pub fn ping_pong<H: Hooks>(
+        &mut self,
+        load: &PingPong<'_>,
+        hooks: &mut H,
+    ) -> Result<FleetRun, LoadError> {
+        let threads = self.clients.len();
+        let work = |at: usize, client: &mut C, (), own: Own<'_, '_, H>| {
+            let part = PingPong {
+                most: load.most.div_ceil(threads),
+                seed: seed_of(load.seed, at),
+                stop: own.stop,
+                progress: own.progress,
+                ..*load
+            };
+            match own.hooks {
+                Some(hooks) => ping_pong(client, &part, hooks),
+                None => ping_pong(client, &part, &mut NoHooks),
+            }
+        };
+        let (runs, hook) = self.all(vec![(); threads], load.stop, hooks, work)?;
+        let stopped = merged(runs.iter().map(|run| run.stopped), hook);
+        Ok(FleetRun { runs, stopped })
+    }
+
+    /// Runs `work` on one thread for each of `parts` and returns what each found, and
+    /// whether it was the caller's hook that ended it. A thread that fails drops its part.
+    fn all<H: Hooks, P: Send, R: Send + MayStop>(
+        &mut self,
+        parts: Vec<P>,
+        stop: &AtomicBool,
+        hooks: &mut H,
+        work: impl Fn(usize, &mut C, P, Own<'_, '_, H>) -> Result<R, LoadError> + Sync,
+    ) -> Result<(Vec<R>, bool), LoadError> {
+        // set when the stop flag is, or when any thread ends early
+        let halt = AtomicBool::new(false);
+        let mut watching = Watching {
+            hooks,
+            stop,
+            halt: &halt,
+            said_stop: false,
+        };
+        let (progress, prepare) = (&self.progress, &self.prepare);
+        let mut each = self.clients.iter_mut().zip(parts).enumerate();
+        let Some((_, (own_client, own_part))) = each.next() else {
+            return Err(LoadError::NoThreads);
+        };
+        let results = thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (at, (client, part)) in each {
+                let (work, halt) = (&work, &halt);
+                let run = move || {
+                    prepared(prepare, at)?;
+                    let own = Own {
+                        hooks: None,
+                        stop: halt,
+                        progress: &progress.0[at].0,
+                    };
+                    work(at, client, part, own)
+                };
+                threads.push(spawn(scope, at, move || {
+                    // also when it panics
+                    let ends = HaltUnless::all_well(halt);
+                    let result = run();
+                    ends.well(result.as_ref().is_ok_and(|r| !r.stopped_early()));
+                    result
+                }));
+            }
+            let unspawned = threads.iter().any(Result::is_err);
+            if unspawned {
+                halt.store(true, Relaxed);
+            }
+            let own_result = if unspawned {
+                // the others may wait for it at the start line
+                drop(own_part);
+                None
+            } else {
+                let own = Own {
+                    hooks: Some(&mut watching),
+                    stop,
+                    progress: &progress.0[0].0,
+                };
+                let run = AssertUnwindSafe(|| {
+                    prepared(prepare, 0)?;
+                    work(0, own_client, own_part, own)
+                });
+                let result = joined(0, catch_unwind(run));
+                if !result.as_ref().is_ok_and(|r| !r.stopped_early()) {
+                    halt.store(true, Relaxed);
+                }
+                Some(result)
+            };
+            while !threads.iter().flatten().all(|t| t.is_finished()) {
+                if stop.load(Relaxed) {
+                    halt.store(true, Relaxed);
+                }
+                thread::sleep(WAIT);
+            }
+            let others = threads
+                .into_iter()
+                .zip(1..)
+                .map(|(thread, at)| joined(at, thread?.join()));
+            own_result.into_iter().chain(others).collect::<Vec<_>>()
+        });
+        let said_stop = watching.said_stop;
+        let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok((results, said_stop))
+    }
+}
+
+/// What a thread has of its own.
+struct Own<'a, 'w, H> {
+    /// Thread 0 has the caller's.
+    hooks: Option<&'a mut Watching<'w, H>>,
+    stop: &'a AtomicBool,
+    progress: &'a Progress,
+}
+
+/// Passes what ends thread 0 on to the others, and the other way round.
+struct Watching<'a, H> {
+    hooks: &'a mut H,
+    stop: &'a AtomicBool,
+    halt: &'a AtomicBool,
+    said_stop: bool,
+}
+
+impl<H: Hooks> Hooks for Watching<'_, H> {
+    #[inline]
+    fn idle(&mut self, until_next: Nanos) {
+        self.hooks.idle(until_next);
+    }
+
+    fn should_stop(&mut self) -> bool {
+        self.said_stop |= self.hooks.should_stop();
+        if self.said_stop || self.stop.load(Relaxed) {
+            self.halt.store(true, Relaxed);
+        }
+        self.halt.load(Relaxed)
+    }
+}
+
+/// Sets the flag when dropped, unless all is well.
+struct HaltUnless<'a> {
+    halt: &'a AtomicBool,
+    well: bool,
+}
+
+impl<'a> HaltUnless<'a> {
+    fn all_well(halt: &'a AtomicBool) -> Self {
+        Self { halt, well: false }
+    }
+
+    fn well(mut self, well: bool) {
+        self.well = well;
+    }
+}
+
+impl Drop for HaltUnless<'_> {
+    fn drop(&mut self) {
+        if !self.well {
+            self.halt.store(true, Relaxed);
+        }
+    }
+}
+
+/// A result that says whether it is a whole one.
+trait MayStop {
+    fn stopped_early(&self) -> bool;
+}
+
+impl MayStop for crate::LoadRun {
+    fn stopped_early(&self) -> bool {
+        self.stopped.is_some()
+    }
+}
+
+impl MayStop for Saturation {
+    fn stopped_early(&self) -> bool {
+        self.stopped.is_some()
+    }
+}
+
+fn prepared(prepare: &Prepare, at: usize) -> Result<(), LoadError> {
+    prepare(at).map_err(|source| LoadError::Thread { thread: at, source })
+}
+
+fn spawn<'scope, R: Send + 'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    at: usize,
+    work: impl FnOnce() -> R + Send + 'scope,
+) -> Result<thread::ScopedJoinHandle<'scope, R>, LoadError> {
+    thread::Builder::new()
+        .name(format!("load-{at}"))
+        .spawn_scoped(scope, work)
+        .map_err(|source| LoadError::Thread {
+            thread: at,
+            source: source.into(),
+        })
+}
+
+fn joined<R>(
+    thread: usize,
+    ended: Result<Result<R, LoadError>, Box<dyn Any + Send>>,
+) -> Result<R, LoadError> {
+    ended.unwrap_or_else(|panic| {
+        let said = panic
+            .downcast_ref::<&str>()
+            .map(ToString::to_string)
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_default();
+        Err(LoadError::ThreadPanicked { thread, said })
+    })
+}
+
+/// An independent seed for each thread; thread 0 has the seed itself.
+fn seed_of(seed: u64, thread: usize) -> u64 {
+    // the odd constant of splitmix64: no two threads of nearby seeds share one
+    seed.wrapping_add((thread as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// Why a fleet ended early: what began it, not what it led to.
+fn merged(
+    threads: impl Iterator<Item = Option<StopReason>> + Clone,
+    hook: bool,
+) -> Option<StopReason> {
+    let mut said = threads.flatten();
+    if hook {
+        return Some(StopReason::Hook);
+    }
+    if said.clone().any(|reason| reason == StopReason::Refused) {
+        return Some(StopReason::Refused);
+    }
+    // A thread that another one halted says so in its own way.
+    said.next().map(|_| StopReason::Interrupted)
+}
+
+fn together(found: Vec<Saturation>, hook: bool) -> Saturation {
+    let stopped = merged(found.iter().map(|part| part.stopped), hook);
+    let threads = found.len() as f64;
+    let mut all = Saturation {
+        responses: 0,
+        elapsed: Nanos::ZERO,
+        times: Vec::new(),
+        errors: LoadErrors::default(),
+        idle_share: 0.0,
+        stopped,
+    };
+    for part in found {
+        all.responses += part.responses;
+        all.elapsed = all.elapsed.max(part.elapsed);
+        all.times.extend(part.times);
+        all.errors = run::sum(all.errors, part.errors);
+        all.idle_share += part.idle_share / threads;
+    }
+    all
+}
+
+/// Deals one recorded schedule out to `threads` threads in turn.
+pub fn deal(schedule: &[Nanos], threads: usize) -> Vec<Vec<Nanos>> {
+    (0..threads)
+        .map(|at| schedule.iter().skip(at).step_by(threads).copied().collect())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! What all threads of a fleet recorded, as one.
+
+use taillab_model::Monotonic;
+use taillab_model::summary::LoadErrors;
+
+use crate::engine::{CpuUse, Entry, LoadRun, StopReason};
+
+/// What a fleet's run did.
+#[derive(Debug)]
+pub struct FleetRun {
+    /// Each thread's own run, thread 0's first.
+    pub runs: Vec<LoadRun>,
+    /// Why it ended early; `None` if it did not.
+    pub stopped: Option<StopReason>,
+}
+
+impl FleetRun {
+    /// When the schedules began.
+    pub fn start(&self) -> Option<Monotonic> {
+        self.runs.iter().map(|run| run.record.start()).min()
+    }
+
+    /// Requests of all threads, warm-up included, in order of their intended time.
+    pub fn iter(&self) -> impl Iterator<Item = Entry> {
+        let parts = self.runs.iter().map(|run| run.record.iter());
+        Merged::new(parts, |entry: &Entry| entry.times.intended)
+    }
+
+    /// The requests of the measurement, in order of their intended time.
+    pub fn iter_measured(&self) -> impl Iterator<Item = Entry> {
+        let parts = self.runs.iter().map(|run| run.record.iter_measured());
+        Merged::new(parts, |entry: &Entry| entry.times.intended)
+    }
+
+    /// When the requests of the measurement were sent, in order.
+    pub fn measured_sends(&self) -> impl Iterator<Item = Monotonic> {
+        let parts = self.runs.iter().map(|run| run.record.measured_sends());
+        Merged::new(parts, |&at: &Monotonic| at)
+    }
+
+    /// What went wrong in the measurement, by kind.
+    pub fn errors(&self) -> LoadErrors {
+        let parts = self.runs.iter().map(|run| run.errors);
+        parts.fold(LoadErrors::default(), sum)
+    }
+
+    /// What the client threads did, summed: [`CpuUse::cost`] is then per request, and the
+    /// busy share the mean of the threads'.
+    pub fn cpu(&self) -> CpuUse {
+        let mut all = CpuUse::default();
+        for part in self.runs.iter().map(|run| run.cpu) {
+            all.elapsed += part.elapsed;
+            all.thread += part.thread;
+            all.idle += part.idle;
+            all.hook += part.hook;
+            all.requests += part.requests;
+        }
+        all
+    }
+}
+
+pub(super) fn sum(a: LoadErrors, b: LoadErrors) -> LoadErrors {
+    LoadErrors {
+        timeouts: a.timeouts + b.timeouts,
+        send_errors: a.send_errors + b.send_errors,
+        server_errors: a.server_errors + b.server_errors,
+        unexpected_responses: a.unexpected_responses + b.unexpected_responses,
+        malformed_responses: a.malformed_responses + b.malformed_responses,
+        misses: a.misses + b.misses,
+        lost_with_connection: a.lost_with_connection + b.lost_with_connection,
+        connections_reset: a.connections_reset + b.connections_reset,
+        connections_closed: a.connections_closed + b.connections_closed,
+    }
+}
+
+/// Sorted sequences as one sorted sequence; equal items in order of the sequences.
+struct Merged<I: Iterator, F> {
+    parts: Vec<std::iter::Peekable<I>>,
+    key: F,
+}
+
+impl<I: Iterator, F> Merged<I, F> {
+    fn new(parts: impl Iterator<Item = I>, key: F) -> Self {
+        Self {
+            parts: parts.map(Iterator::peekable).collect(),
+            key,
+        }
+    }
+}
+
+impl<I: Iterator, K: Ord, F: Fn(&I::Item) -> K> Iterator for Merged<I, F> {
+    type Item = I::Item;
+
+    // Threads are few: looking at each is faster than a heap.
+    fn next(&mut self) -> Option<I::Item> {
+        let key = &self.key;
+        let first = self
+            .parts
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(at, part)| Some((key(part.peek()?), at)))
+            .min()?;
+        self.parts[first.1].next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn merging_sorts(mut parts in proptest::collection::vec(proptest::collection::vec(0_u32..50, 0..20), 0..6)) {
+            for part in &mut parts {
+                part.sort_unstable();
+            }
+            let merged: Vec<_> =
+                Merged::new(parts.iter().map(|part| part.iter().copied()), |&n: &u32| n).collect();
+            let mut plain = parts.concat();
+            plain.sort_unstable();
+            prop_assert_eq!(merged, plain);
+        }
+    }
+}

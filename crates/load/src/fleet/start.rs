@@ -1,0 +1,89 @@
+//! A common start for threads that take differently long to prepare.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use taillab_model::{Monotonic, Nanos};
+
+use crate::clock::now;
+
+/// From the moment that the last thread is ready: all are awake by then.
+const LEAD: Nanos = Nanos::from_millis(2);
+
+/// Where threads wait for each other. A thread that gives up before is not waited for.
+#[derive(Debug)]
+pub(super) struct StartLine {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Threads that have neither come nor given up.
+    missing: usize,
+    start: Option<Monotonic>,
+}
+
+impl StartLine {
+    pub(super) fn new(threads: usize) -> Self {
+        Self {
+            state: Mutex::new(State {
+                missing: threads,
+                start: None,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// One of the threads; to be dropped if it gives up.
+    pub(super) fn runner(&self) -> Runner<'_> {
+        Runner {
+            line: self,
+            came: std::cell::Cell::new(false),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn one_less(&self) {
+        let mut state = self.state();
+        state.missing = state.missing.saturating_sub(1);
+        if state.missing == 0 && state.start.is_none() {
+            state.start = Some(now() + LEAD);
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// A thread on its way to the start.
+#[derive(Debug)]
+pub(super) struct Runner<'a> {
+    line: &'a StartLine,
+    came: std::cell::Cell<bool>,
+}
+
+impl Runner<'_> {
+    /// Waits until all others are ready too, and says when it begins.
+    pub(super) fn start(&self) -> Monotonic {
+        if !self.came.replace(true) {
+            self.line.one_less();
+        }
+        let mut state = self.line.state();
+        loop {
+            if let Some(start) = state.start {
+                return start;
+            }
+            let waited = self.line.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Runner<'_> {
+    fn drop(&mut self) {
+        if !self.came.get() {
+            self.line.one_less();
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The head of an answer: status line and headers.
+
+use super::MAX_HEAD_BYTES;
+use crate::protocol::scan::{Line, could_begin, decimal, line};
+
+/// What the head of an answer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// 100 … 599.
+    pub(super) status: u16,
+    /// Where the body begins.
+    pub(super) end: usize,
+    pub(super) framing: Framing,
+    /// The connection ends after this answer.
+    pub(super) closes: bool,
+}
+
+/// How the end of the body is told, for a status that has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    Length(usize),
+    Chunked,
+    /// By the end of the connection.
+    Connection,
+}
+
+/// What was found.
+pub(super) enum Found {
+    Whole(Head),
+    Partial { at_least: usize },
+    Bad,
+}
+
+/// The shortest status line, and the empty line: `HTTP/1.1 200 `. Some servers leave the
+/// last space out.
+const SHORTEST: usize = 12 + 2 + 2;
+
+/// Reads the head that begins at `from`.
+pub(super) fn head(bytes: &[u8], from: usize) -> Found {
+    let partial = |shortest: usize| Found::Partial {
+        at_least: shortest.max(bytes.len() + 1),
+    };
+    let next = |at: usize| line(bytes, at, MAX_HEAD_BYTES.saturating_sub(at));
+    let (text, mut at) = match next(from) {
+        Line::Whole { text, end } => (text, end),
+        Line::Open if could_begin(&bytes[from..], &[b"HTTP/1."]) => {
+            return partial(from + SHORTEST);
+        }
+        Line::Open | Line::Bad => return Found::Bad,
+    };
+    let Some((minor, status)) = status_line(text) else {
+        return Found::Bad;
+    };
+    let mut length = None;
+    let mut chunked = false;
+    // HTTP/1.0 ends the connection unless it says otherwise (RFC 9112, 9.3)
+    let mut closes = minor == b'0';
+    loop {
+        let (text, end) = match next(at) {
+            Line::Whole { text, end } => (text, end),
+            Line::Open => return partial(at + 2),
+            Line::Bad => return Found::Bad,
+        };
+        at = end;
+        let Some(first) = text.first() else {
+            break;
+        };
+        // most headers are none of these
+        if !matches!(first | 0x20, b'c' | b't') {
+            continue;
+        }
+        if let Some(value) = value_of(text, b"content-length") {
+            let value = decimal(value);
+            if value.is_none() || length.is_some() && length != value {
+                return Found::Bad;
+            }
+            length = value;
+        } else if let Some(value) = value_of(text, b"transfer-encoding") {
+            if !tokens(value).last().is_some_and(|t| is(t, b"chunked")) {
+                return Found::Bad;
+            }
+            chunked = true;
+        } else if let Some(value) = value_of(text, b"connection") {
+            for token in tokens(value) {
+                if is(token, b"close") {
+                    closes = true;
+                } else if is(token, b"keep-alive") && minor == b'0' {
+                    closes = false;
+                }
+            }
+        }
+    }
+    let framing = match (length, chunked) {
+        // contradictory: an attack, or a broken server (RFC 9112, 6.3)
+        (Some(_), true) => return Found::Bad,
+        (Some(length), false) => Framing::Length(length),
+        (None, true) => Framing::Chunked,
+        (None, false) => Framing::Connection,
+    };
+    Found::Whole(Head {
+        status,
+        end: at,
+        framing,
+        closes,
+    })
+}
+
+/// `HTTP/1.x NNN reason`: x and NNN.
+fn status_line(text: &[u8]) -> Option<(u8, u16)> {
+    let rest = text.strip_prefix(b"HTTP/1.")?;
+    let (&[minor, b' ', hundreds, tens, ones], reason) = rest.split_first_chunk()? else {
+        return None;
+    };
+    let digit = |d: u8| d.is_ascii_digit().then(|| u16::from(d - b'0'));
+    let status = digit(hundreds)? * 100 + digit(tens)? * 10 + digit(ones)?;
+    let known = matches!(minor, b'0' | b'1')
+        && (100..600).contains(&status)
+        && reason.first().is_none_or(|&b| b == b' ');
+    known.then_some((minor, status))
+}
+
+/// The value of a header line if it has this name, which is in lower case.
+#[inline]
+fn value_of<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let (this, rest) = text.split_at_checked(name.len())?;
+    let value = rest.strip_prefix(b":")?;
+    is(this, name).then(|| value.trim_ascii())
+}
+
+fn tokens(value: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
+}
+
+fn is(token: &[u8], name: &[u8]) -> bool {
+    token.eq_ignore_ascii_case(name)
+}

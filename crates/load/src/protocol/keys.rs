@@ -1,0 +1,378 @@
+//! Which keys requests ask for, and how often each.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use taillab_model::Operation;
+
+use super::Planned;
+use crate::LoadError;
+
+/// How popular each key is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum KeyDistribution {
+    /// All alike.
+    #[default]
+    Uniform,
+    /// Key number k with a probability proportional to (k + 1)^-s: key 0 is the most
+    /// popular one.
+    Zipf(f64),
+}
+
+impl KeyDistribution {
+    /// The steepest exponent: with it the first key has all but 1/65,000 of the requests.
+    pub const MAX_EXPONENT: f64 = 16.0;
+
+    /// Checks that it can be drawn from.
+    ///
+    /// # Errors
+    /// [`LoadError::KeyDistribution`] when the exponent is not above 0 and at most
+    /// [`KeyDistribution::MAX_EXPONENT`].
+    pub fn validate(self) -> Result<(), LoadError> {
+        match self {
+            // false for a NaN, too
+            Self::Zipf(s) if !(s > 0.0 && s <= Self::MAX_EXPONENT) => {
+                Err(LoadError::KeyDistribution(self.to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for KeyDistribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Zipf(s) => write!(f, "zipf:{s}"),
+        }
+    }
+}
+
+impl FromStr for KeyDistribution {
+    type Err = LoadError;
+
+    fn from_str(text: &str) -> Result<Self, LoadError> {
+        let unknown = || LoadError::KeyDistribution(text.to_owned());
+        let this = match text.split_once(':') {
+            None if text == "uniform" => Self::Uniform,
+            Some(("zipf", s)) => Self::Zipf(s.parse().map_err(|_| unknown())?),
+            _ => return Err(unknown()),
+        };
+        this.validate().map_err(|_| unknown())?;
+        Ok(this)
+    }
+}
+
+/// All keys of a store: decimal numbers of one width, so that a request with one key is
+/// as long as a request with another.
+#[derive(Clone, Debug)]
+pub struct KeySet {
+    /// All keys, one after the other.
+    bytes: Vec<u8>,
+    key_bytes: usize,
+}
+
+impl KeySet {
+    /// `keys` keys of `key_bytes` bytes, of which a server takes at most `max_key_bytes`.
+    ///
+    /// # Errors
+    /// As [`KeySet::validate`].
+    pub fn new(keys: u32, key_bytes: usize, max_key_bytes: usize) -> Result<Self, LoadError> {
+        Self::validate(keys, key_bytes, max_key_bytes)?;
+        let mut bytes = Vec::with_capacity(keys as usize * key_bytes);
+        for n in 0..keys {
+            bytes.extend_from_slice(format!("{n:0key_bytes$}").as_bytes());
+        }
+        Ok(Self { bytes, key_bytes })
+    }
+
+    /// Checks that there can be such keys.
+    ///
+    /// # Errors
+    /// [`LoadError::Keys`] or [`LoadError::KeySize`].
+    pub fn validate(keys: u32, key_bytes: usize, max_key_bytes: usize) -> Result<(), LoadError> {
+        if keys == 0 || keys > Planned::MAX_KEYS {
+            return Err(LoadError::Keys {
+                keys,
+                max: Planned::MAX_KEYS,
+            });
+        }
+        let min = (keys - 1).checked_ilog10().unwrap_or(0) as usize + 1;
+        if key_bytes < min || key_bytes > max_key_bytes {
+            return Err(LoadError::KeySize {
+                key_bytes,
+                keys,
+                min,
+                max: max_key_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// Key number `n`, which is below the number of keys.
+    #[inline]
+    pub fn get(&self, n: u32) -> &[u8] {
+        &self.bytes[n as usize * self.key_bytes..][..self.key_bytes]
+    }
+
+    /// How many there are.
+    pub fn keys(&self) -> u32 {
+        // at most Planned::MAX_KEYS
+        (self.bytes.len() / self.key_bytes) as u32
+    }
+
+    /// Bytes of each.
+    pub fn key_bytes(&self) -> usize {
+        self.key_bytes
+    }
+
+    /// A set of each key in order: what makes every later get a hit.
+    pub(crate) fn sets(&self) -> Vec<Planned> {
+        let keys = 0..self.keys();
+        keys.map(|key| Planned::new(Operation::Set, key)).collect()
+    }
+}
+
+/// Checks a share of gets.
+///
+/// # Errors
+/// [`LoadError::GetShare`] when it is not between 0 and 1.
+pub(crate) fn validate_get_share(get_share: f64) -> Result<(), LoadError> {
+    if (0.0..=1.0).contains(&get_share) {
+        Ok(())
+    } else {
+        Err(LoadError::GetShare(get_share))
+    }
+}
+
+/// Draws `n` gets and sets of `keys` keys, the same ones for the same seed.
+pub(crate) fn plan_store(
+    keys: u32,
+    distribution: KeyDistribution,
+    get_share: f64,
+    n: usize,
+    seed: u64,
+) -> Vec<Planned> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let draw = Draw::new(keys, distribution);
+    let one = || {
+        let operation = if rng.random::<f64>() < get_share {
+            Operation::Get
+        } else {
+            Operation::Set
+        };
+        Planned::new(operation, draw.key(&mut rng))
+    };
+    std::iter::repeat_with(one).take(n).collect()
+}
+
+/// Draws `n` calls of `keys` different things, the same ones for the same seed.
+pub(crate) fn plan_calls(
+    keys: u32,
+    distribution: KeyDistribution,
+    n: usize,
+    seed: u64,
+) -> Vec<Planned> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let draw = Draw::new(keys, distribution);
+    let one = || Planned::new(Operation::Call, draw.key(&mut rng));
+    std::iter::repeat_with(one).take(n).collect()
+}
+
+enum Draw {
+    Uniform(u32),
+    Zipf(Zipf),
+}
+
+impl Draw {
+    fn new(keys: u32, distribution: KeyDistribution) -> Self {
+        match distribution {
+            KeyDistribution::Uniform => Self::Uniform(keys),
+            KeyDistribution::Zipf(s) => Self::Zipf(Zipf::new(keys, s)),
+        }
+    }
+
+    fn key(&self, rng: &mut Xoshiro256PlusPlus) -> u32 {
+        match self {
+            Self::Uniform(keys) => rng.random_range(0..*keys),
+            Self::Zipf(zipf) => zipf.rank(rng) - 1,
+        }
+    }
+}
+
+/// Exact draws of ranks 1 … n with probabilities proportional to rank^-s, in constant
+/// time and memory, by rejection-inversion: W. Hörmann, G. Derflinger, "Rejection-inversion
+/// to generate variates from monotone discrete distributions", ACM TOMACS 6(3), 1996,
+/// algorithm ZRI. A crate's sampler may change its draws with its version; a seed must
+/// mean the same keys for as long as results are compared.
+#[derive(Clone, Copy, Debug)]
+struct Zipf {
+    n: f64,
+    s: f64,
+    /// H(1.5) − h(1) and H(n + ½): between them the inverse of H is taken.
+    lowest: f64,
+    highest: f64,
+    /// Ranks this close above the continuous draw need no look at their probability.
+    sure: f64,
+}
+
+impl Zipf {
+    fn new(n: u32, s: f64) -> Self {
+        let mut this = Self {
+            n: f64::from(n),
+            s,
+            lowest: 0.0,
+            highest: 0.0,
+            sure: 0.0,
+        };
+        this.lowest = this.integral(1.5) - 1.0;
+        this.highest = this.integral(this.n + 0.5);
+        this.sure = 2.0 - this.inverse(this.integral(2.5) - this.weight(2.0));
+        this
+    }
+
+    fn rank(&self, rng: &mut Xoshiro256PlusPlus) -> u32 {
+        loop {
+            let u = self.highest + rng.random::<f64>() * (self.lowest - self.highest);
+            let x = self.inverse(u);
+            let rank = x.round().clamp(1.0, self.n);
+            if rank - x <= self.sure || u >= self.integral(rank + 0.5) - self.weight(rank) {
+                return rank as u32;
+            }
+        }
+    }
+
+    /// h(x) = x^-s.
+    fn weight(&self, x: f64) -> f64 {
+        x.powf(-self.s)
+    }
+
+    /// H(x), the integral of h from 1: (x^(1−s) − 1) / (1 − s), and ln x for s = 1.
+    fn integral(&self, x: f64) -> f64 {
+        let log = x.ln();
+        log * over(f64::exp_m1, (1.0 - self.s) * log)
+    }
+
+    /// The x whose H(x) is `area`.
+    fn inverse(&self, area: f64) -> f64 {
+        // rounding may carry it beyond the pole, which is at −1
+        let t = (area * (1.0 - self.s)).max(-1.0);
+        (area * over(f64::ln_1p, t)).exp()
+    }
+}
+
+/// f(x) / x for the functions whose quotient tends to 1 at 0; near it the quotient
+/// differs from 1 by less than x, and by less than rounding.
+fn over(f: impl Fn(f64) -> f64, x: f64) -> f64 {
+    if x.abs() < 1e-16 { 1.0 } else { f(x) / x }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chi-squared of the draws against the exact probabilities, and its degrees of
+    /// freedom; ranks expected less than ten times are taken together.
+    fn chi_squared(keys: u32, s: f64, draws: usize, seed: u64) -> (f64, f64) {
+        let plan = plan_calls(keys, KeyDistribution::Zipf(s), draws, seed);
+        let mut seen = vec![0_u32; keys as usize];
+        for what in plan {
+            seen[what.key() as usize] += 1;
+        }
+        let weights: Vec<f64> = (1..=keys).map(|k| f64::from(k).powf(-s)).collect();
+        let sum: f64 = weights.iter().rev().sum();
+        let (mut statistic, mut cells) = (0.0, 0);
+        let (mut pooled_seen, mut pooled_expected) = (0.0, 0.0);
+        for (count, weight) in seen.iter().zip(&weights) {
+            pooled_seen += f64::from(*count);
+            pooled_expected += draws as f64 * weight / sum;
+            if pooled_expected >= 10.0 {
+                statistic += (pooled_seen - pooled_expected).powi(2) / pooled_expected;
+                cells += 1;
+                (pooled_seen, pooled_expected) = (0.0, 0.0);
+            }
+        }
+        if pooled_expected > 0.0 {
+            statistic += (pooled_seen - pooled_expected).powi(2) / pooled_expected.max(1.0);
+            cells += 1;
+        }
+        (statistic, f64::from(cells - 1))
+    }
+
+    #[test]
+    fn zipf_draws_have_exact_frequencies() {
+        for keys in [1, 2, 10, 1000, 100_000] {
+            for s in [0.1, 0.5, 0.99, 1.0, 1.0 + 1e-12, 1.2, 2.0, 5.0] {
+                let (statistic, freedom) = chi_squared(keys, s, 200_000, 42);
+                // Wilson and Hilferty: the cube root is nearly normal; 4 deviations
+                let limit = if freedom > 0.0 {
+                    let v = 2.0 / (9.0 * freedom);
+                    freedom * (1.0 - v + 4.0 * v.sqrt()).powi(3)
+                } else {
+                    0.0
+                };
+                assert!(
+                    statistic <= limit,
+                    "{keys} keys, s = {s}: {statistic} of {limit} with {freedom} degrees"
+                );
+            }
+        }
+    }
+
+    /// The same test sees a law that is only slightly another one.
+    #[test]
+    fn the_test_of_frequencies_can_fail() {
+        let draws = 200_000;
+        let plan = plan_calls(1000, KeyDistribution::Zipf(1.0), draws, 7);
+        let first = plan.iter().filter(|p| p.key() == 0).count() as f64;
+        let share = |s: f64| {
+            let sum: f64 = (1..=1000_u32).map(|k| f64::from(k).powf(-s)).sum();
+            1.0 / sum
+        };
+        let deviations = |p: f64| {
+            let n = draws as f64;
+            ((first - n * p) / (n * p * (1.0 - p)).sqrt()).abs()
+        };
+        assert!(deviations(share(1.0)) < 4.0);
+        assert!(deviations(share(1.02)) > 4.0);
+    }
+
+    #[test]
+    fn the_tail_of_a_large_set_is_drawn_too() {
+        let keys = Planned::MAX_KEYS;
+        let plan = plan_calls(keys, KeyDistribution::Zipf(0.5), 10_000, 3);
+        // P(rank > n / 4) = 1 − √(1/4) for s = ½ and many keys
+        let upper = plan.iter().filter(|p| p.key() >= keys / 4).count() as f64;
+        assert!((upper - 5000.0).abs() < 4.0 * 50.0, "{upper}");
+    }
+
+    #[test]
+    fn distributions_are_read_as_they_are_written() {
+        for this in [
+            KeyDistribution::Uniform,
+            KeyDistribution::Zipf(0.99),
+            KeyDistribution::Zipf(16.0),
+        ] {
+            assert_eq!(this.to_string().parse::<KeyDistribution>().unwrap(), this);
+        }
+        for bad in [
+            "", "zipf", "zipf:", "zipf:0", "zipf:-1", "zipf:nan", "zipf:17", "pareto:1",
+        ] {
+            let error = bad.parse::<KeyDistribution>().unwrap_err().to_string();
+            assert!(error.contains("zipf:"), "{error}");
+        }
+    }
+
+    #[test]
+    fn keys_have_one_width() {
+        let keys = KeySet::new(101, 5, 250).unwrap();
+        assert_eq!((keys.keys(), keys.key_bytes()), (101, 5));
+        assert_eq!(keys.get(0), b"00000");
+        assert_eq!(keys.get(100), b"00100");
+        assert!(KeySet::new(101, 2, 250).is_err());
+        assert!(KeySet::new(0, 2, 250).is_err());
+        assert!(KeySet::new(1, 251, 250).is_err());
+    }
+}

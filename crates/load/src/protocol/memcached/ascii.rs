@@ -1,0 +1,231 @@
+//! `get` and `set`, memcached's text protocol.
+
+use taillab_model::Operation;
+
+use super::{Asked, Tag, Template};
+use crate::engine::Outcome;
+use crate::protocol::scan::{Line, could_begin, decimal, line, word};
+use crate::protocol::{Body, Decoded, Malformed};
+
+/// The longest line of an answer: a key of 250 bytes, numbers, or an error's text.
+pub(super) const MAX_LINE_BYTES: usize = 2048;
+
+const TRAILER: &[u8] = b"\r\nEND\r\n";
+
+/// How the server says no.
+pub(super) const REFUSALS: [&[u8]; 6] = [
+    b"ERROR",
+    b"SERVER_ERROR",
+    b"CLIENT_ERROR",
+    b"NOT_STORED",
+    b"NOT_FOUND",
+    b"EXISTS",
+];
+
+const ANSWERS: [&[u8]; 9] = [
+    b"VALUE ",
+    b"END\r\n",
+    b"STORED\r\n",
+    REFUSALS[0],
+    REFUSALS[1],
+    REFUSALS[2],
+    REFUSALS[3],
+    REFUSALS[4],
+    REFUSALS[5],
+];
+
+/// The shortest answer: `END`.
+const SHORTEST: usize = 5;
+
+/// `get <key>`
+pub(super) fn get(key_bytes: usize) -> Template {
+    let key = vec![b'0'; key_bytes];
+    Template {
+        bytes: [b"get ", &key[..], b"\r\n"].concat(),
+        key_at: 4,
+        tag: Tag::None,
+    }
+}
+
+/// `set <key> <flags> <exptime> <bytes>`, and the value.
+pub(super) fn set(key_bytes: usize, value_bytes: usize) -> Template {
+    let key = vec![b'0'; key_bytes];
+    let size = format!(" 0 0 {value_bytes}\r\n");
+    let value = vec![b'v'; value_bytes];
+    Template {
+        bytes: [b"set ", &key[..], size.as_bytes(), &value, b"\r\n"].concat(),
+        key_at: 4,
+        tag: Tag::None,
+    }
+}
+
+/// Bytes of a hit and of "stored".
+pub(super) fn answer_bytes(key_bytes: usize, value_bytes: usize) -> (usize, usize) {
+    let size = format!(" 0 {value_bytes}\r\n");
+    let hit = b"VALUE ".len() + key_bytes + size.len() + value_bytes + TRAILER.len();
+    (hit, b"STORED\r\n".len())
+}
+
+/// Reads an answer on a stream.
+#[inline]
+pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
+    let (text, end) = match line(bytes, 0, MAX_LINE_BYTES) {
+        Line::Whole { text, end } => (text, end),
+        Line::Open if could_begin(bytes, &ANSWERS) => {
+            return Decoded::Partial {
+                at_least: SHORTEST.max(bytes.len() + 1),
+            };
+        }
+        Line::Open | Line::Bad => return Decoded::Malformed,
+    };
+    let whole = |bytes, outcome| Decoded::Answer { bytes, outcome };
+    if let Some(rest) = text.strip_prefix(b"VALUE ") {
+        let fits = asked.operation == Operation::Get
+            && value_line(rest) == Some((asked.key, asked.value_bytes));
+        if !fits {
+            return Decoded::Malformed;
+        }
+        let data_end = end + asked.value_bytes;
+        let wanted = data_end + TRAILER.len();
+        if bytes.len() < wanted {
+            return Decoded::Partial { at_least: wanted };
+        }
+        if &bytes[data_end..wanted] != TRAILER {
+            return Decoded::Malformed;
+        }
+        return whole(wanted, Outcome::Hit);
+    }
+    match (asked.operation, text) {
+        (Operation::Get, b"END") => whole(end, Outcome::Miss),
+        (Operation::Set, b"STORED") => whole(end, Outcome::Stored),
+        _ if is_refusal(text) => whole(end, Outcome::ServerError),
+        _ => Decoded::Malformed,
+    }
+}
+
+/// Whether a line, without its end, says no.
+pub(super) fn is_refusal(text: &[u8]) -> bool {
+    REFUSALS.contains(&word(text).0)
+}
+
+/// Reads `<key> <flags> <bytes>`: key and bytes.
+#[inline]
+fn value_line(rest: &[u8]) -> Option<(&[u8], usize)> {
+    let (key, rest) = word(rest);
+    let (flags, size) = word(rest);
+    // flags are 32 bits
+    let known = !key.is_empty() && flags.len() <= 10 && flags.iter().all(u8::is_ascii_digit);
+    let size = decimal(size)?;
+    (known && !flags.is_empty()).then_some((key, size))
+}
+
+/// Reads the text of an answer's first datagram, which is `whole` if it is the only one.
+pub(super) fn body(bytes: &[u8], whole: bool) -> Result<Body<'_>, Malformed> {
+    let Line::Whole { text, end } = line(bytes, 0, MAX_LINE_BYTES) else {
+        return Err(Malformed);
+    };
+    let data = &bytes[end..];
+    if let Some(rest) = text.strip_prefix(b"VALUE ") {
+        let (key, size) = value_line(rest).ok_or(Malformed)?;
+        let complete = data.len() == size + TRAILER.len() && data.ends_with(TRAILER);
+        if whole && !complete {
+            return Err(Malformed);
+        }
+        return Ok(Body::Value { key, bytes: size });
+    }
+    match text {
+        b"END" if data.is_empty() => Ok(Body::Miss),
+        b"STORED" if data.is_empty() => Ok(Body::Stored),
+        // a second line of an error may follow
+        _ if is_refusal(text) && data.is_empty() => Ok(Body::Error),
+        _ => Err(Malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(operation: Operation) -> Asked<'static> {
+        Asked {
+            operation,
+            key: b"0042",
+            value_bytes: 3,
+            tag: 9,
+        }
+    }
+
+    #[test]
+    fn requests_are_what_memcached_expects() {
+        assert_eq!(get(4).fill(b"0042", 1), b"get 0042\r\n");
+        assert_eq!(set(4, 3).fill(b"0007", 1), b"set 0007 0 0 3\r\nvvv\r\n");
+    }
+
+    #[test]
+    fn answers_are_told_apart() {
+        let get = |bytes: &[u8]| decode(&asked(Operation::Get), bytes);
+        let set = |bytes: &[u8]| decode(&asked(Operation::Set), bytes);
+        let answer = |bytes, outcome| Decoded::Answer { bytes, outcome };
+        let hit = b"VALUE 0042 0 3\r\nvvv\r\nEND\r\n";
+        assert_eq!(get(hit), answer(hit.len(), Outcome::Hit));
+        assert_eq!(hit.len(), answer_bytes(4, 3).0);
+        assert_eq!(
+            get(b"VALUE 0042 4294967295 3\r\n\r\n\r\r\nEND\r\nmore"),
+            answer(35, Outcome::Hit)
+        );
+        assert_eq!(get(b"END\r\nEND\r\n"), answer(5, Outcome::Miss));
+        assert_eq!(set(b"STORED\r\n"), answer(8, Outcome::Stored));
+        for refusal in [
+            &b"ERROR\r\n"[..],
+            b"ERROR Too many open connections\r\n",
+            b"SERVER_ERROR out of memory storing object\r\n",
+            b"CLIENT_ERROR bad data chunk\r\n",
+            b"NOT_STORED\r\n",
+        ] {
+            let expected = answer(refusal.len(), Outcome::ServerError);
+            assert_eq!((get(refusal), set(refusal)), (expected, expected));
+        }
+        for not_a_set_s in [&hit[..], b"END\r\n"] {
+            assert_eq!(set(not_a_set_s), Decoded::Malformed);
+        }
+        for bad in [
+            &b"STORED\r\n"[..],
+            b"hello",
+            b"VALUE 0043 0 3\r\nvvv\r\nEND\r\n",
+            b"VALUE 0042 0 4\r\nvvvv\r\nEND\r\n",
+            b"VALUE 0042 0 3\r\nvvvv\r\nEND\r\n",
+            b"VALUE 0042 0 x\r\nvvv\r\nEND\r\n",
+            b"VALUE 0042 x 3\r\nvvv\r\nEND\r\n",
+            b"VALUE 0042  3\r\nvvv\r\nEND\r\n",
+            b"VALUE  0 3\r\nvvv\r\nEND\r\n",
+            b"VALUE 0042 0 99999999999999999999\r\n",
+            b"END\n",
+            b"ERRORS\r\n",
+        ] {
+            assert_eq!(get(bad), Decoded::Malformed, "{}", bad.escape_ascii());
+        }
+        assert_eq!(get(&[b'E'; 1]), Decoded::Partial { at_least: 5 });
+        let endless = [&b"ERROR "[..], &[b'x'; MAX_LINE_BYTES]].concat();
+        assert_eq!(get(&endless), Decoded::Malformed);
+    }
+
+    #[test]
+    fn half_an_answer_says_how_much_is_missing() {
+        let hit = b"VALUE 0042 0 3\r\nvvv\r\nEND\r\n";
+        let look = |n: usize| decode(&asked(Operation::Get), &hit[..n]);
+        assert_eq!(look(0), Decoded::Partial { at_least: 5 });
+        assert_eq!(look(15), Decoded::Partial { at_least: 16 });
+        assert_eq!(
+            look(16),
+            Decoded::Partial {
+                at_least: hit.len()
+            }
+        );
+        assert_eq!(
+            look(25),
+            Decoded::Partial {
+                at_least: hit.len()
+            }
+        );
+    }
+}

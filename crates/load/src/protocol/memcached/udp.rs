@@ -1,0 +1,352 @@
+//! memcached over UDP, in any dialect.
+//!
+//! Every datagram begins with a frame header of four big-endian 16-bit numbers:
+//! request id, sequence number, datagrams in the message, reserved (memcached,
+//! `doc/protocol.txt`, "UDP protocol"). A request must be one datagram. memcached looks
+//! at the first byte behind the frame to tell the binary protocol from the text
+//! (`try_read_command_udp`), so all dialects can be sent this way.
+
+use taillab_model::Operation;
+
+use super::{Dialect, MemcachedWorkload, Prepared, ascii, binary, meta};
+use crate::LoadError;
+use crate::engine::Outcome;
+use crate::protocol::{Body, DatagramProtocol, Malformed, MessageSizes, Planned, Response};
+
+/// Bytes of the frame header.
+pub const FRAME_BYTES: usize = 8;
+
+/// Largest UDP payload that Ethernet carries unfragmented over IPv4. A fragmented
+/// request would be several packets at T1.
+pub const MAX_DATAGRAM_BYTES: usize = 1500 - 20 - 8;
+
+/// memcached in datagrams.
+#[derive(Clone, Debug)]
+pub struct MemcachedUdp(Prepared);
+
+impl MemcachedUdp {
+    /// Prepares the requests of a workload.
+    ///
+    /// # Errors
+    /// As [`MemcachedWorkload::validate_datagrams`].
+    pub fn new(workload: MemcachedWorkload) -> Result<Self, LoadError> {
+        workload.validate_datagrams()?;
+        // request id (patched), sequence 0, one datagram, reserved
+        let frame = [0, 0, 0, 0, 0, 1, 0, 0];
+        let Prepared {
+            workload,
+            keys,
+            get,
+            set,
+        } = workload.prepare()?;
+        Ok(Self(Prepared {
+            workload,
+            keys,
+            get: get.behind(&frame),
+            set: set.behind(&frame),
+        }))
+    }
+
+    /// The workload that it was made for.
+    pub fn workload(&self) -> &MemcachedWorkload {
+        &self.0.workload
+    }
+
+    /// Whether the server names the key that was asked for.
+    #[inline]
+    fn names(&self, what: Planned, key: &[u8]) -> bool {
+        match self.0.workload.dialect {
+            Dialect::Binary => key == what.key().to_be_bytes(),
+            Dialect::Ascii | Dialect::Meta => key == self.0.keys.get(what.key()),
+        }
+    }
+}
+
+impl DatagramProtocol for MemcachedUdp {
+    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
+        self.0.plan(n, seed)
+    }
+
+    #[inline]
+    fn encode(&mut self, what: Planned, id: u16) -> &[u8] {
+        let datagram = &mut self.0.request(what, what.key()).bytes;
+        datagram[..2].copy_from_slice(&id.to_be_bytes());
+        datagram
+    }
+
+    #[inline]
+    fn decode<'a>(&self, datagram: &'a [u8]) -> Result<Response<'a>, Malformed> {
+        decode(self.0.workload.dialect, datagram)
+    }
+
+    #[inline]
+    fn judge(&self, what: Planned, body: &Body<'_>) -> Option<Outcome> {
+        match (what.operation(), body) {
+            (_, Body::Error) => Some(Outcome::ServerError),
+            (Operation::Get, Body::Miss) => Some(Outcome::Miss),
+            (Operation::Get, Body::Value { key, bytes }) => {
+                let fits = *bytes == self.0.workload.value_bytes && self.names(what, key);
+                fits.then_some(Outcome::Hit)
+            }
+            (Operation::Set, Body::Stored) => Some(Outcome::Stored),
+            _ => None,
+        }
+    }
+
+    fn sizes(&self) -> MessageSizes {
+        let MessageSizes {
+            request_bytes,
+            response_bytes,
+        } = self.0.sizes();
+        MessageSizes {
+            request_bytes,
+            response_bytes: FRAME_BYTES + response_bytes,
+        }
+    }
+
+    fn to_store(&self) -> Vec<Planned> {
+        self.0.keys.sets()
+    }
+}
+
+/// Reads one datagram of an answer.
+///
+/// # Errors
+/// [`Malformed`] for anything that memcached does not send.
+pub fn decode(dialect: Dialect, datagram: &[u8]) -> Result<Response<'_>, Malformed> {
+    let (frame, rest) = datagram
+        .split_first_chunk::<FRAME_BYTES>()
+        .ok_or(Malformed)?;
+    let number = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+    let (id, sequence, datagrams) = (number(0), number(2), number(4));
+    if sequence >= datagrams {
+        return Err(Malformed);
+    }
+    let body = if sequence == 0 {
+        let whole = datagrams == 1;
+        match dialect {
+            Dialect::Ascii => ascii::body(rest, whole)?,
+            Dialect::Binary => binary::body(rest, whole)?,
+            Dialect::Meta => meta::body(rest, whole)?,
+        }
+    } else {
+        Body::Continuation
+    };
+    Ok(Response {
+        id,
+        sequence,
+        datagrams,
+        body,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn answer(id: u16, sequence: u16, datagrams: u16, text: &[u8]) -> Vec<u8> {
+        let mut d = Vec::new();
+        for n in [id, sequence, datagrams, 0] {
+            d.extend_from_slice(&n.to_be_bytes());
+        }
+        d.extend_from_slice(text);
+        d
+    }
+
+    #[test]
+    fn requests_are_what_memcached_expects() {
+        let mut m = MemcachedUdp::new(MemcachedWorkload {
+            keys: 100,
+            key_bytes: 4,
+            value_bytes: 3,
+            get_share: 0.5,
+            ..MemcachedWorkload::default()
+        })
+        .unwrap();
+        let get = m.encode(Planned::new(Operation::Get, 42), 0x1234);
+        assert_eq!(get, b"\x12\x34\0\0\0\x01\0\0get 0042\r\n");
+        let set = m.encode(Planned::new(Operation::Set, 7), 0xffff);
+        assert_eq!(set, b"\xff\xff\0\0\0\x01\0\0set 0007 0 0 3\r\nvvv\r\n");
+    }
+
+    #[test]
+    fn the_largest_value_fits_one_datagram_and_the_next_is_refused() {
+        for (key_bytes, dialect) in [16, 64, 250]
+            .into_iter()
+            .flat_map(|k| Dialect::ALL.map(|d| (k, d)))
+        {
+            let mut workload = MemcachedWorkload {
+                key_bytes,
+                dialect,
+                ..Default::default()
+            };
+            let limit = workload.datagram_value_limit();
+            workload.value_bytes = limit;
+            let mut m = MemcachedUdp::new(workload.clone()).unwrap();
+            let set = m.encode(Planned::new(Operation::Set, 0), 0);
+            assert_eq!(set.len(), MAX_DATAGRAM_BYTES);
+            workload.value_bytes = limit + 1;
+            let error = MemcachedUdp::new(workload).unwrap_err();
+            assert!(error.to_string().contains(&limit.to_string()), "{error}");
+        }
+    }
+
+    /// The opaque names the key, since the frame's id names the request.
+    #[test]
+    fn the_other_dialects_name_the_key_too() {
+        let of = |dialect| {
+            MemcachedUdp::new(MemcachedWorkload {
+                keys: 100,
+                key_bytes: 4,
+                value_bytes: 3,
+                dialect,
+                ..MemcachedWorkload::default()
+            })
+            .unwrap()
+        };
+        let (get, set) = (
+            Planned::new(Operation::Get, 42),
+            Planned::new(Operation::Set, 42),
+        );
+        let mut meta = of(Dialect::Meta);
+        let asked = meta.encode(get, 0x1234);
+        assert_eq!(asked, b"\x12\x34\0\0\0\x01\0\0mg 0042 O0000002a k v\r\n");
+        let judge = |m: &MemcachedUdp, what, text: &[u8]| {
+            let d = answer(9, 0, 1, text);
+            m.decode(&d).map(|r| m.judge(what, &r.body))
+        };
+        let hit = Ok(Some(Outcome::Hit));
+        assert_eq!(judge(&meta, get, b"VA 3 O0000002a k0042\r\nvvv\r\n"), hit);
+        assert_eq!(
+            judge(&meta, get, b"VA 3 O0000002a k0041\r\nvvv\r\n"),
+            Ok(None)
+        );
+        assert_eq!(
+            judge(&meta, get, b"EN O0000002a k0042\r\n"),
+            Ok(Some(Outcome::Miss))
+        );
+        assert_eq!(
+            judge(&meta, set, b"HD O0000002a\r\n"),
+            Ok(Some(Outcome::Stored))
+        );
+        assert_eq!(
+            judge(&meta, get, b"VA 3 O0000002a k0042\r\nvvvv\r\n"),
+            Err(Malformed)
+        );
+
+        let mut binary = of(Dialect::Binary);
+        assert_eq!(binary.encode(get, 7)[8 + 12..8 + 16], [0, 0, 0, 42]);
+        let value = |opaque: u8, value: &[u8]| {
+            let mut bytes = vec![0x81, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 4 + value.len() as u8];
+            bytes.extend_from_slice(&[0, 0, 0, opaque, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            bytes.extend_from_slice(value);
+            bytes
+        };
+        assert_eq!(judge(&binary, get, &value(42, b"vvv")), hit);
+        assert_eq!(judge(&binary, get, &value(41, b"vvv")), Ok(None));
+        assert_eq!(judge(&binary, get, &value(42, b"vvvv")), Ok(None));
+        assert_eq!(
+            judge(&binary, get, &value(42, b"vvv")[..27]),
+            Err(Malformed)
+        );
+    }
+
+    #[test]
+    fn answers_are_told_apart() {
+        let m = MemcachedUdp::new(MemcachedWorkload {
+            keys: 100,
+            key_bytes: 4,
+            value_bytes: 3,
+            get_share: 0.5,
+            ..MemcachedWorkload::default()
+        })
+        .unwrap();
+        let get = Planned::new(Operation::Get, 42);
+        let set = Planned::new(Operation::Set, 42);
+        let judge = |what, text: &[u8]| {
+            let d = answer(9, 0, 1, text);
+            m.decode(&d).map(|r| m.judge(what, &r.body))
+        };
+        let hit = b"VALUE 0042 0 3\r\nvvv\r\nEND\r\n";
+        assert_eq!(judge(get, hit), Ok(Some(Outcome::Hit)));
+        assert_eq!(judge(set, hit), Ok(None));
+        let other = b"VALUE 0043 0 3\r\nvvv\r\nEND\r\n";
+        assert_eq!(judge(get, other), Ok(None));
+        assert_eq!(judge(get, b"END\r\n"), Ok(Some(Outcome::Miss)));
+        assert_eq!(judge(set, b"END\r\n"), Ok(None));
+        assert_eq!(judge(set, b"STORED\r\n"), Ok(Some(Outcome::Stored)));
+        assert_eq!(judge(get, b"STORED\r\n"), Ok(None));
+        for refusal in [
+            &b"ERROR\r\n"[..],
+            b"SERVER_ERROR out of memory\r\n",
+            b"CLIENT_ERROR bad data chunk\r\n",
+        ] {
+            assert_eq!(judge(set, refusal), Ok(Some(Outcome::ServerError)));
+        }
+        for bad in [
+            &b""[..],
+            b"VALUE",
+            b"VALUE 0042 0 3\r\nvv",
+            b"VALUE 0042 0 3\r\nvvvv\r\nEND\r\n",
+            b"VALUE 0042 0 x\r\nvvv\r\nEND\r\n",
+            b"VALUE  0 3\r\nvvv\r\nEND\r\n",
+            b"VALUE 0042 0 9999999999\r\nvvv\r\nEND\r\n",
+            b"END\r\nmore",
+            b"ERROR",
+            b"hello\r\n",
+        ] {
+            assert_eq!(judge(get, bad), Err(Malformed));
+        }
+    }
+
+    #[test]
+    fn long_answers_say_their_place() {
+        let first = answer(1, 0, 2, b"VALUE k 0 2000\r\nvvvv");
+        let second = answer(1, 1, 2, b"vvvv\r\nEND\r\n");
+        let body = Body::Value {
+            key: b"k",
+            bytes: 2000,
+        };
+        assert_eq!(decode(Dialect::Ascii, &first).unwrap().body, body);
+        let response = decode(Dialect::Ascii, &second).unwrap();
+        assert_eq!((response.sequence, response.datagrams), (1, 2));
+        assert_eq!(response.body, Body::Continuation);
+        assert_eq!(
+            decode(Dialect::Ascii, &answer(1, 2, 2, b"")),
+            Err(Malformed)
+        );
+        assert_eq!(
+            decode(Dialect::Ascii, &answer(1, 0, 0, b"END\r\n")),
+            Err(Malformed)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            if let Ok(r) = decode(Dialect::Ascii, &bytes) {
+                prop_assert!(r.sequence < r.datagrams);
+            }
+        }
+
+        /// Bytes near a real answer reach deeper into the parser than noise does.
+        #[test]
+        fn damaged_answers_are_survived(
+            damage in proptest::collection::vec((0usize..60, any::<u8>()), 0..4),
+            cut in 0usize..60,
+        ) {
+            let mut d = answer(77, 0, 1, b"VALUE 0042 0 12\r\nvvvvvvvvvvvv\r\nEND\r\n");
+            for (at, byte) in damage {
+                if let Some(b) = d.get_mut(at) {
+                    *b = byte;
+                }
+            }
+            d.truncate(cut);
+            if let Ok(Response { body: Body::Value { key, .. }, .. }) = decode(Dialect::Ascii, &d) {
+                prop_assert!(!key.is_empty() && key.len() < d.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Event-driven servers: workers on one epoll instance, or on one each.
+//!
+//! **Shared**: every connection is in the one instance with `EPOLLONESHOT`, and a worker
+//! asks for one event at a time. Why so:
+//! - One event at a time: a worker that took several would have a private queue again,
+//!   whose requests wait while other workers are idle.
+//! - `EPOLLONESHOT`: without it, a second request that arrives while the first is being
+//!   served wakes a second worker on the same connection. The price is one `epoll_ctl`
+//!   for each request; edge-triggered events without it need a read that finds nothing
+//!   (`EAGAIN`) instead, and a lock that workers wait for.
+//! - `EPOLLEXCLUSIVE` is no answer here: it says which of *several* instances that watch
+//!   the same file is woken. In one instance the kernel wakes one waiter for an event
+//!   anyway.
+//!
+//! A connection with a further request goes to the end of the ready list when it is armed
+//! again. So requests are served first come, first served, but for those that wait behind
+//! another on their own connection. Of several idle workers the kernel wakes the one that
+//! became idle last (`__add_wait_queue_exclusive` in `ep_poll`), so at low load few workers
+//! have all the work.
+//!
+//! **One for each worker**: connections are assigned in turn and for ever; events are
+//! level-triggered, and a worker serves one request of each ready connection in turn.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+use super::connection::{Connection, Connections, Message, Step};
+use super::responder::Stop;
+use super::service::Work;
+use super::tally::{Answered, Rare};
+
+/// What epoll says when the server is to stop; no connection has this number.
+const STOP: u64 = u64::MAX;
+/// Ready connections that a worker with its own instance takes at a time.
+const BATCH: usize = 64;
+
+/// The epoll instances and their connections.
+pub(super) struct Epoll {
+    /// One, or one for each worker.
+    instances: Vec<OwnedFd>,
+    shared: bool,
+    connections: Connections,
+    message: Message,
+    next: AtomicUsize,
+    rare: Arc<Rare>,
+}
+
+impl Epoll {
+    /// `workers` is `None` for one instance that all share.
+    pub(super) fn new(
+        workers: Option<usize>,
+        message: Message,
+        stop: &Stop,
+        rare: Arc<Rare>,
+    ) -> io::Result<Self> {
+        let instances = (0..workers.unwrap_or(1))
+            .map(|_| {
+                let instance = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+                // level-triggered and never read: one worker after the other sees it
+                let data = EventData::new_u64(STOP);
+                epoll::add(&instance, stop.event(), data, EventFlags::IN)?;
+                Ok(instance)
+            })
+            .collect::<io::Result<_>>()?;
+        Ok(Self {
+            instances,
+            shared: workers.is_none(),
+            connections: Connections::new(),
+            message,
+            next: AtomicUsize::new(0),
+            rare,
+        })
+    }
+
+    /// Takes a new connection, whose reads and writes must not block; called by the
+    /// accept thread.
+    pub(super) fn connected(&self, socket: OwnedFd) -> io::Result<()> {
+        let connection = Connection::new(socket, self.message);
+        let socket = Arc::clone(&connection.socket);
+        let Ok(number) = self.connections.insert(connection) else {
+            return Err(Errno::MFILE.into());
+        };
+        let turn = self.next.fetch_add(1, Relaxed) % self.instances.len();
+        let data = EventData::new_u64(number);
+        epoll::add(&self.instances[turn], &*socket, data, self.interest(false)).map_err(|errno| {
+            if let Some(mut slot) = self.connections.get(number) {
+                slot.take();
+            }
+            errno.into()
+        })
+    }
+
+    /// Closes all connections; the workers have ended.
+    pub(super) fn close(&self) {
+        self.connections.clear();
+    }
+
+    fn interest(&self, room: bool) -> EventFlags {
+        let what = if room {
+            EventFlags::OUT
+        } else {
+            EventFlags::IN
+        };
+        if self.shared {
+            what | EventFlags::ONESHOT
+        } else {
+            what
+        }
+    }
+
+    /// Serves until told to stop: what worker `number` does. `busy` looks again and again
+    /// instead of sleeping until there is something to do.
+    pub(super) fn serve(
+        &self,
+        number: usize,
+        mut work: Work,
+        answered: &Answered,
+        busy: bool,
+        stop: &Stop,
+    ) {
+        work.prepare();
+        let instance = &self.instances[number % self.instances.len()];
+        let mut events = Vec::with_capacity(if self.shared { 1 } else { BATCH });
+        let at_once = Timespec::default();
+        let timeout = busy.then_some(&at_once);
+        while !stop.is_set() {
+            events.clear();
+            match epoll::wait(instance, spare_capacity(&mut events), timeout) {
+                Ok(0) => std::hint::spin_loop(),
+                Ok(_) | Err(Errno::INTR) => {}
+                // the instance is ours and stays open: cannot happen
+                Err(_) => return,
+            }
+            for event in &events {
+                let number = event.data.u64();
+                if number == STOP || stop.is_set() {
+                    return;
+                }
+                self.turn(instance, number, &mut work, answered);
+            }
+        }
+    }
+
+    /// One connection's turn.
+    #[inline]
+    fn turn(&self, instance: &OwnedFd, number: u64, work: &mut Work, answered: &Answered) {
+        let Some(mut slot) = self.connections.get(number) else {
+            return;
+        };
+        let Some(connection) = slot.as_mut() else {
+            return;
+        };
+        let step = connection.advance(work);
+        if let Step::Over(end) = step {
+            slot.take();
+            self.rare.ended(end);
+            return;
+        }
+        if step == Step::Answered {
+            answered.one_more();
+        }
+        let room = step == Step::AwaitRoom;
+        let changed = connection.awaits_room != room;
+        if !self.shared && !changed {
+            return;
+        }
+        connection.awaits_room = room;
+        let socket = Arc::clone(&connection.socket);
+        // Given up first: as soon as epoll knows, another worker may have its turn.
+        drop(slot);
+        let data = EventData::new_u64(number);
+        // can only fail where the connection is in no instance: nothing to arm then
+        let _ = epoll::modify(instance, &*socket, data, self.interest(room));
+    }
+}

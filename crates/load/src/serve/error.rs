@@ -1,0 +1,119 @@
+//! Why a server cannot start.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use taillab_queueing::service::ServiceError;
+
+use super::Architecture;
+
+/// Why a server cannot start. Each text names the cause and the remedy.
+///
+/// What goes wrong with single clients ends their connection, not the server.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// No worker, or more than anybody needs.
+    #[error("the number of workers must be between 1 and {max}, not {workers}")]
+    Workers {
+        /// Number asked for.
+        workers: usize,
+        /// The most there can be.
+        max: usize,
+    },
+    /// Messages too small for what identifies them, or too large for the transport.
+    #[error("{what} must be between {min} and {max} bytes with {architecture}, not {bytes}")]
+    Size {
+        /// `requests` or `responses`.
+        what: &'static str,
+        /// Size asked for.
+        bytes: usize,
+        /// Smallest size.
+        min: usize,
+        /// Largest size.
+        max: usize,
+        /// Whose limits they are.
+        architecture: Architecture,
+    },
+    /// A Unix socket for datagrams.
+    #[error(
+        "{0} serves UDP and cannot listen on a Unix socket: give an address and a port, or choose null-rpc, epoll-shared or epoll-per-worker"
+    )]
+    UnixDatagram(Architecture),
+    /// Spinning where every connection has a thread.
+    #[error("null-rpc blocks in read by definition and cannot spin: choose epoll-per-worker")]
+    BusyNullRpc,
+    /// Somebody else has the port.
+    #[error(
+        "{address} is in use by another socket: stop its owner (see `ss -tulpn`) or listen on another port"
+    )]
+    InUse {
+        /// The address wanted.
+        address: SocketAddr,
+    },
+    /// A port for which a privilege is needed.
+    #[error(
+        "port {} needs root or CAP_NET_BIND_SERVICE: listen on a port from 1024 on (or lower net.ipv4.ip_unprivileged_port_start)",
+        address.port()
+    )]
+    Privilege {
+        /// The address wanted.
+        address: SocketAddr,
+    },
+    /// No interface has the address.
+    #[error(
+        "no interface of this host (or of this network namespace) has the address {}: see `ip address`, or listen on 127.0.0.1, [::1] or 0.0.0.0",
+        address.ip()
+    )]
+    NotHere {
+        /// The address wanted.
+        address: SocketAddr,
+    },
+    /// A server listens on the Unix socket.
+    #[error("another server listens on {}: stop it or choose another path", path.display())]
+    UnixInUse {
+        /// The path wanted.
+        path: PathBuf,
+    },
+    /// There is a file where the socket should be.
+    #[error("{} exists and is not a socket: choose another path or move it away", path.display())]
+    NotASocket {
+        /// The path wanted.
+        path: PathBuf,
+    },
+    /// The Unix socket cannot be made.
+    #[error(
+        "cannot make the Unix socket {}: {source}; choose a path of at most 107 bytes in a directory that you may write to",
+        path.display()
+    )]
+    Unix {
+        /// The path wanted.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The socket cannot be made, for another reason.
+    #[error("cannot listen on {address}: {source}; check the address")]
+    Socket {
+        /// The address wanted.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A thread or what it needs cannot be made.
+    #[error(
+        "cannot start the server's threads: {call} failed: {source}; use fewer workers, or raise the limits on processes and files (ulimit -u, ulimit -n)"
+    )]
+    Start {
+        /// What failed.
+        call: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The caller's preparation of a thread failed.
+    #[error("{0}")]
+    Prepare(String),
+    /// The service times cannot be drawn.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+}

@@ -1,0 +1,189 @@
+//! What a worker does between a request and its answer.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
+use rustix::time::{ClockId, Timespec};
+use taillab_model::Monotonic;
+use taillab_queueing::notation::NotationError;
+use taillab_queueing::service::{Service, ServiceError, ServiceTimes};
+
+use crate::clock;
+
+/// What a worker does between a request and its answer.
+///
+/// In text `none`, `spin:exponential:50us`, `wait:lognormal:1ms,cv=2`: the notation of
+/// the simulator's service times behind how they are spent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum ServiceTime {
+    /// Nothing.
+    #[default]
+    None,
+    /// Looks at the clock until the time is over: the worker keeps its CPU busy. No
+    /// system call, where the kernel's clock source is readable without one.
+    Spin(Service),
+    /// Sleeps on a timer: the worker is busy and its CPU is free, so that many workers
+    /// can be studied on few CPUs. Every answer is late by the timer's wake-up (25 µs on
+    /// the virtual machine where it was measured), so times of less than some hundred
+    /// microseconds are not what they say.
+    Wait(Service),
+}
+
+/// A text that says no service time.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum BadServiceTime {
+    /// Neither `none` nor `spin:` nor `wait:`.
+    #[error(
+        "`{0}` is not a service: write none, spin:LAW (keeps the CPU busy) or wait:LAW (sleeps), e.g. spin:exponential:50us"
+    )]
+    Kind(String),
+    /// What follows is no distribution.
+    #[error(transparent)]
+    Law(#[from] NotationError),
+}
+
+impl ServiceTime {
+    /// The distribution, if it is not nothing.
+    pub fn law(&self) -> Option<&Service> {
+        match self {
+            Self::None => None,
+            Self::Spin(law) | Self::Wait(law) => Some(law),
+        }
+    }
+
+    /// What worker `stream` will do.
+    pub(super) fn worker(&self, seed: u64, stream: u64) -> Result<Work, ServiceError> {
+        Ok(match self {
+            Self::None => Work::None,
+            Self::Spin(law) => Work::Spin(law.times(seed, stream)?),
+            Self::Wait(law) => Work::Wait(law.times(seed, stream)?),
+        })
+    }
+}
+
+impl fmt::Display for ServiceTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Spin(law) => write!(f, "spin:{law}"),
+            Self::Wait(law) => write!(f, "wait:{law}"),
+        }
+    }
+}
+
+impl FromStr for ServiceTime {
+    type Err = BadServiceTime;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.trim().split_once(':') {
+            None if text.trim() == "none" => Ok(Self::None),
+            Some(("spin", law)) => Ok(Self::Spin(law.parse()?)),
+            Some(("wait", law)) => Ok(Self::Wait(law.parse()?)),
+            _ => Err(BadServiceTime::Kind(text.to_owned())),
+        }
+    }
+}
+
+/// One worker's work, with its own stream of service times.
+#[derive(Debug)]
+pub(super) enum Work {
+    None,
+    Spin(ServiceTimes),
+    Wait(ServiceTimes),
+}
+
+impl Work {
+    /// To be called on the worker's thread, before it serves.
+    pub(super) fn prepare(&self) {
+        if matches!(self, Self::Wait(_)) {
+            // The kernel may make a sleep longer by the slack, 50 µs by default. Where it
+            // cannot be set the sleeps are longer, which the answers' times show.
+            let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
+        }
+    }
+
+    /// Serves one request: returns when its time is over, never before.
+    #[inline]
+    pub(super) fn serve(&mut self) {
+        match self {
+            Self::None => {}
+            Self::Spin(times) => {
+                let end = clock::now() + times.draw();
+                while clock::now() < end {
+                    std::hint::spin_loop();
+                }
+            }
+            Self::Wait(times) => {
+                let end = clock::now() + times.draw();
+                sleep_until(end);
+            }
+        }
+    }
+}
+
+fn sleep_until(end: Monotonic) {
+    let ns = end.nanos_since_boot();
+    let request = Timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    };
+    // absolute, so that a signal in between changes nothing
+    while clock_nanosleep_absolute(ClockId::Monotonic, &request) == Err(rustix::io::Errno::INTR) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::Nanos;
+
+    use super::*;
+
+    #[test]
+    fn text_is_read_and_written_back() {
+        for text in ["none", "spin:exponential:50us", "wait:lognormal:1ms,cv=2"] {
+            assert_eq!(text.parse::<ServiceTime>().unwrap().to_string(), text);
+        }
+        for (text, says) in [
+            ("burn:exponential:50us", "spin:LAW"),
+            ("spin", "spin:exponential:50us"),
+            ("exponential:50us", "wait:LAW"),
+            ("spin:exponential", "lacks `mean`"),
+            ("wait:normal:1ms", "exponential:50us"),
+        ] {
+            let error = text.parse::<ServiceTime>().unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    /// Spinning and sleeping last at least as long as the times drawn from the same stream.
+    #[test]
+    fn service_takes_at_least_the_time_drawn() {
+        for text in ["spin:exponential:20us", "wait:exponential:200us"] {
+            let service: ServiceTime = text.parse().unwrap();
+            let mut work = service.worker(5, 2).unwrap();
+            work.prepare();
+            let expected = service.law().unwrap().times(5, 2).unwrap();
+            for drawn in expected.take(50) {
+                let begin = clock::now();
+                work.serve();
+                assert!(clock::now().saturating_since(begin) >= drawn, "{text}");
+            }
+        }
+    }
+
+    /// While a worker sleeps its thread uses almost no CPU; while it spins, all of it.
+    #[test]
+    fn sleeping_leaves_the_cpu_to_others() {
+        let cpu = |text: &str| {
+            let mut work = text.parse::<ServiceTime>().unwrap().worker(1, 0).unwrap();
+            work.prepare();
+            let begin = clock::thread_cpu_time();
+            work.serve();
+            clock::thread_cpu_time().saturating_sub(begin)
+        };
+        let time = Nanos::from_millis(20);
+        assert!(cpu("wait:deterministic:20ms") < Nanos::new(time.get() / 2));
+        assert!(cpu("none") < Nanos::new(time.get() / 2));
+    }
+}

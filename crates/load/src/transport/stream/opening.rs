@@ -1,0 +1,107 @@
+//! Opens a stream socket without waiting.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, getpeername, getsockname,
+    socket_with, sockopt,
+};
+
+use super::Origin;
+use super::sequence::next_sequence;
+use crate::Endpoint;
+
+/// How far an attempt got at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    Up,
+    UnderWay,
+}
+
+/// Where an open connection's packets come from, if they can be told.
+pub(super) struct Opened(pub(super) Option<Origin>);
+
+/// Opens sockets to one server.
+#[derive(Debug)]
+pub(super) struct Opener {
+    server: Address,
+    /// Cleared when the kernel says that this process may not ask for sequence numbers.
+    may_ask: bool,
+}
+
+#[derive(Debug)]
+enum Address {
+    Tcp(SocketAddr),
+    Unix(SocketAddrUnix),
+}
+
+impl Opener {
+    pub(super) fn new(server: &Endpoint) -> Result<Self, Errno> {
+        let server = match server {
+            Endpoint::Tcp(address) => Address::Tcp(*address),
+            Endpoint::Unix(path) => Address::Unix(SocketAddrUnix::new(path)?),
+            Endpoint::Udp(_) => return Err(Errno::PROTOTYPE),
+        };
+        Ok(Self {
+            server,
+            may_ask: true,
+        })
+    }
+
+    /// Makes a socket and begins to connect it.
+    pub(super) fn begin(&self) -> Result<(OwnedFd, Attempt), Errno> {
+        let family = match &self.server {
+            Address::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
+            Address::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
+            Address::Unix(_) => AddressFamily::UNIX,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        let begun = match &self.server {
+            Address::Tcp(address) => {
+                sockopt::set_tcp_nodelay(&socket, true)?;
+                connect(&socket, address)
+            }
+            Address::Unix(address) => connect(&socket, address),
+        };
+        match begun {
+            Ok(()) => Ok((socket, Attempt::Up)),
+            Err(Errno::INPROGRESS) => Ok((socket, Attempt::UnderWay)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What has become of a socket that was being connected; `None` if it still is.
+    pub(super) fn finish(&mut self, socket: &OwnedFd) -> Result<Option<Opened>, Errno> {
+        sockopt::socket_error(socket)??;
+        match getpeername(socket) {
+            Ok(_) => {}
+            Err(Errno::NOTCONN) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let Address::Tcp(server) = &self.server else {
+            return Ok(Some(Opened(None)));
+        };
+        let local = SocketAddr::try_from(getsockname(socket)?)?;
+        if local == *server {
+            // With nobody listening, TCP connects a socket to itself when the kernel
+            // picks the server's port for it (simultaneous open, RFC 9293, 3.5).
+            return Err(Errno::CONNREFUSED);
+        }
+        Ok(Some(Opened(self.sequence(socket).map(|sequence| Origin {
+            port: local.port(),
+            sequence,
+        }))))
+    }
+
+    fn sequence(&mut self, socket: &OwnedFd) -> Option<u32> {
+        if !self.may_ask {
+            return None;
+        }
+        let found = next_sequence(socket.as_fd());
+        self.may_ask = found.is_ok();
+        found.ok()
+    }
+}

@@ -1,0 +1,574 @@
+//! Stream sockets, looked at by spinning.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::time::Timespec;
+use taillab_model::{Monotonic, Nanos};
+
+use super::opening::{Attempt, Opener};
+use super::{Ending, Event, NotTaken, Origin, StreamTransport};
+use crate::clock::now;
+use crate::stamps::{self, KernelStamps, RealtimeBridge};
+use crate::transport::descriptors;
+use crate::{Endpoint, LoadError};
+
+/// Bytes read by one call at most; all connections share the buffer.
+const RECEIVE_BYTES: usize = 256 << 10;
+
+/// Bytes that wait for a server that does not read, per connection; beyond that, sends
+/// fail.
+const OUTPUT_BYTES: usize = 1 << 20;
+
+/// Connections that one look at all of them reports.
+const EVENTS: usize = 256;
+
+/// Empty looks at the expected connection before all connections are looked at.
+const PATIENCE: u32 = 4;
+
+/// All connections are looked at after so many looks at the latest, however well the
+/// answers come as expected: other connections may have ended.
+const LOOKS: u32 = 256;
+
+/// Connections that are being opened at once while all are opened.
+const OPENING_AT_ONCE: usize = 128;
+
+/// How long no connection may come up while all are opened.
+const STUCK: Nanos = Nanos::from_secs(10);
+
+/// Between two attempts to open the same connection.
+const RETRY: Nanos = Nanos::from_millis(10);
+
+/// Opening a connection takes about this long, and is done when nothing is due for so
+/// long or it has waited for [`RETRY`].
+const OPENING_TAKES: Nanos = Nanos::from_micros(60);
+
+/// With no connection up for so long, the server counts as gone even where nobody says
+/// that it is.
+const GONE: Nanos = Nanos::from_secs(1);
+
+/// N stream sockets to one server.
+///
+/// A server that answers in the order of the requests answers first on the connection
+/// that has waited longest, which the caller knows: one system call for an answer, and
+/// one short one (`EAGAIN`) for none. As with datagrams, every fourth look without an answer
+/// asks epoll for all connections. Epoll is level-triggered, so that a connection is read
+/// once when it is reported, and reported again if that was not all.
+pub struct StreamSockets {
+    opener: Opener,
+    links: Vec<Link>,
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+    /// Connections that epoll reported and that were not yet looked at.
+    ready: Vec<u32>,
+    empty_looks: u32,
+    looks: u32,
+    buffer: Box<[u8]>,
+    received: usize,
+    /// When to open which connection again, the earliest first.
+    closed: BinaryHeap<Reverse<(Monotonic, u32)>>,
+    /// Connections that came up again, not yet reported.
+    opened: VecDeque<u32>,
+    opening: usize,
+    up: usize,
+    last_up: Monotonic,
+    refused: bool,
+    stamps: KernelStamps,
+    bridge: RealtimeBridge,
+    /// The kernel's stamp of the bytes received last.
+    stamp: Option<Monotonic>,
+}
+
+// SAFETY: the one part that is not `Send` is the buffer of epoll events, whose data may
+// be a pointer for other users of epoll; ours is always a connection's number.
+unsafe impl Send for StreamSockets {}
+
+#[derive(Debug)]
+struct Link {
+    socket: Option<OwnedFd>,
+    state: State,
+    /// A send said that the connection was reset; the socket says so only once.
+    was_reset: bool,
+    origin: Option<Origin>,
+    /// What the kernel has not taken yet.
+    output: Vec<u8>,
+    attempted: Monotonic,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed,
+    Opening,
+    Up,
+}
+
+impl StreamSockets {
+    /// Opens `connections` connections to a TCP or Unix stream socket in the calling
+    /// thread's network namespace, all at once where the network is slow.
+    ///
+    /// # Errors
+    /// [`LoadError::NoConnections`], [`LoadError::TooManyFiles`],
+    /// [`LoadError::TooManyPorts`], [`LoadError::Refused`] or [`LoadError::Socket`], the
+    /// last also when no connection comes up for 10 s or the server is one for datagrams.
+    pub fn connect(server: &Endpoint, connections: usize) -> Result<Self, LoadError> {
+        Self::connect_stamped(server, connections, KernelStamps::NONE)
+    }
+
+    /// The same with the kernel's stamps of what is received, over TCP. There are none of
+    /// what is sent, and none over Unix sockets.
+    ///
+    /// # Errors
+    /// As [`StreamSockets::connect`].
+    pub fn connect_stamped(
+        server: &Endpoint,
+        connections: usize,
+        stamps: KernelStamps,
+    ) -> Result<Self, LoadError> {
+        if connections == 0 {
+            return Err(LoadError::NoConnections);
+        }
+        descriptors::make_room(connections)?;
+        let fault = |error: Errno| fault(server, connections, error);
+        let mut sockets = Self {
+            opener: Opener::new(server).map_err(fault)?,
+            links: (0..connections).map(|_| Link::closed()).collect(),
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fault)?,
+            events: Vec::with_capacity(EVENTS),
+            ready: Vec::with_capacity(EVENTS),
+            empty_looks: 0,
+            looks: 0,
+            // every byte written now: no page fault later
+            buffer: vec![1; RECEIVE_BYTES].into_boxed_slice(),
+            received: 0,
+            closed: BinaryHeap::with_capacity(connections),
+            opened: VecDeque::with_capacity(connections),
+            opening: 0,
+            up: 0,
+            last_up: now(),
+            refused: false,
+            stamps: KernelStamps {
+                received: stamps.received && matches!(server, Endpoint::Tcp(_)),
+                sent: false,
+            },
+            bridge: RealtimeBridge::new(),
+            stamp: None,
+        };
+        sockets.open_all().map_err(fault)?;
+        sockets.opened.clear();
+        Ok(sockets)
+    }
+
+    fn open_all(&mut self) -> Result<(), Errno> {
+        let mut begun = 0;
+        while self.up < self.links.len() {
+            let before = self.up;
+            while begun < self.links.len() && self.opening < OPENING_AT_ONCE {
+                match self.open(begun) {
+                    Ok(()) => begun += 1,
+                    // a Unix socket's backlog is full: the server accepts meanwhile
+                    Err(Errno::AGAIN) => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            if self.opening > 0 {
+                self.look_at_all(Duration::from_millis(1));
+            } else if self.up == before {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            while let Some(link) = self.ready.pop() {
+                let link = link as usize;
+                if self.links[link].state == State::Opening {
+                    self.finish_opening(link)?;
+                }
+            }
+            if self.up == before && now().saturating_since(self.last_up) > STUCK {
+                return Err(Errno::TIMEDOUT);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to open a connection, which may be all there is to do.
+    fn open(&mut self, connection: usize) -> Result<(), Errno> {
+        let link = &mut self.links[connection];
+        link.attempted = now();
+        let (socket, attempt) = self.opener.begin()?;
+        let data = epoll::EventData::new_u64(connection as u64);
+        let wanted = match attempt {
+            Attempt::Up => epoll::EventFlags::IN,
+            Attempt::UnderWay => epoll::EventFlags::IN | epoll::EventFlags::OUT,
+        };
+        epoll::add(&self.epoll, &socket, data, wanted)?;
+        if self.stamps.any() {
+            stamps::enable(&socket, self.stamps).map_err(errno)?;
+        }
+        link.socket = Some(socket);
+        link.state = State::Opening;
+        self.opening += 1;
+        if attempt == Attempt::Up {
+            self.finish_opening(connection)?;
+        }
+        Ok(())
+    }
+
+    /// Looks what has become of a connection that is being opened.
+    fn finish_opening(&mut self, connection: usize) -> Result<(), Errno> {
+        let link = &mut self.links[connection];
+        let Some(socket) = &link.socket else {
+            return Ok(());
+        };
+        match self.opener.finish(socket) {
+            Ok(None) => Ok(()),
+            Ok(Some(origin)) => {
+                let data = epoll::EventData::new_u64(connection as u64);
+                epoll::modify(&self.epoll, socket, data, epoll::EventFlags::IN)?;
+                link.origin = origin.0;
+                link.state = State::Up;
+                link.was_reset = false;
+                self.opening -= 1;
+                self.up += 1;
+                self.last_up = now();
+                self.refused = false;
+                self.opened.push_back(connection as u32);
+                Ok(())
+            }
+            Err(error) => {
+                link.socket = None;
+                link.state = State::Closed;
+                self.opening -= 1;
+                Err(error)
+            }
+        }
+    }
+
+    /// Closes a connection and notes when to open it again.
+    #[cold]
+    fn close(&mut self, connection: usize) {
+        let link = &mut self.links[connection];
+        // closing the socket takes it out of epoll too
+        link.socket = None;
+        if link.state == State::Up {
+            self.up -= 1;
+        }
+        link.state = State::Closed;
+        link.origin = None;
+        link.output = Vec::new();
+        self.last_up = now();
+        self.reopen_later(connection);
+    }
+
+    fn reopen_later(&mut self, connection: usize) {
+        let due = self.links[connection].attempted + RETRY;
+        self.closed.push(Reverse((due, connection as u32)));
+    }
+
+    #[inline]
+    fn look_at(&mut self, connection: usize) -> Option<Event> {
+        let socket = self.links[connection].socket.as_ref()?;
+        let read = if self.stamps.received {
+            stamps::recv(socket, &mut self.buffer, &mut self.bridge)
+                .map(|(length, stamp)| {
+                    self.stamp = stamp;
+                    length
+                })
+                .map_err(errno)
+        } else {
+            recv(socket, &mut self.buffer[..], RecvFlags::DONTWAIT).map(|(length, _)| length)
+        };
+        match read {
+            Ok(length) if length > 0 => {
+                self.received = length;
+                Some(Event::Bytes(connection))
+            }
+            Ok(_) => Some(self.ended(connection, Ending::Closed)),
+            Err(Errno::AGAIN | Errno::INTR) => None,
+            // our side had sent when the server had closed already
+            Err(Errno::PIPE) => Some(self.ended(connection, Ending::Closed)),
+            Err(_) => Some(self.ended(connection, Ending::Reset)),
+        }
+    }
+
+    #[cold]
+    fn ended(&mut self, connection: usize, ending: Ending) -> Event {
+        let ending = match self.links[connection].was_reset {
+            true => Ending::Reset,
+            false => ending,
+        };
+        self.close(connection);
+        Event::Ended { connection, ending }
+    }
+
+    /// Looks at a connection that epoll reported.
+    #[inline]
+    fn look_at_ready(&mut self, connection: usize) -> Option<Event> {
+        match self.links[connection].state {
+            State::Up => {
+                if !self.links[connection].output.is_empty() {
+                    self.flush(connection);
+                }
+                self.look_at(connection)
+            }
+            State::Opening => {
+                if let Err(error) = self.finish_opening(connection) {
+                    self.not_opened(connection, error);
+                }
+                None
+            }
+            State::Closed => None,
+        }
+    }
+
+    #[cold]
+    fn not_opened(&mut self, connection: usize, error: Errno) {
+        self.refused = error != Errno::AGAIN;
+        self.reopen_later(connection);
+    }
+
+    /// Sends what the kernel had no room for.
+    #[cold]
+    fn flush(&mut self, connection: usize) {
+        let link = &mut self.links[connection];
+        let Some(socket) = &link.socket else {
+            return;
+        };
+        match send(socket, &link.output, SEND_FLAGS) {
+            Ok(taken) => {
+                link.output.drain(..taken);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => {
+                // the look that follows finds the end
+                link.was_reset |= error == Errno::CONNRESET;
+                link.output.clear();
+            }
+        }
+        if link.output.is_empty() {
+            link.output = Vec::new();
+            self.watch(connection, epoll::EventFlags::IN);
+        }
+    }
+
+    fn watch(&self, connection: usize, flags: epoll::EventFlags) {
+        let data = epoll::EventData::new_u64(connection as u64);
+        if let Some(socket) = &self.links[connection].socket {
+            // It cannot fail: the socket is in the set, and no memory is needed.
+            let _ = epoll::modify(&self.epoll, socket, data, flags);
+        }
+    }
+
+    /// Keeps what the kernel did not take.
+    #[cold]
+    fn keep(&mut self, connection: usize, rest: &[u8]) {
+        let link = &mut self.links[connection];
+        let first = link.output.is_empty();
+        link.output.extend_from_slice(rest);
+        if first {
+            self.watch(connection, epoll::EventFlags::IN | epoll::EventFlags::OUT);
+        }
+    }
+
+    fn look_at_all(&mut self, patience: Duration) {
+        self.empty_looks = 0;
+        self.looks = 0;
+        self.events.clear();
+        let patience = Timespec {
+            tv_sec: 0,
+            tv_nsec: patience.subsec_nanos().into(),
+        };
+        // An error here (a signal) only means that nothing was found this time.
+        let _ = epoll::wait(
+            &self.epoll,
+            spare_capacity(&mut self.events),
+            Some(&patience),
+        );
+        self.ready.clear();
+        // reversed: `ready` is read from its end
+        let found = self.events.iter().rev();
+        self.ready
+            .extend(found.map(|event| event.data.u64() as u32));
+    }
+
+    /// What is not bytes and was not reported yet.
+    #[cold]
+    fn news(&mut self) -> Option<Event> {
+        if let Some(connection) = self.opened.pop_front() {
+            return Some(Event::Opened(connection as usize));
+        }
+        let refused = std::mem::take(&mut self.refused);
+        (refused && self.up == 0).then_some(Event::Refused)
+    }
+
+    #[cold]
+    fn reopen(&mut self, until_next: Nanos) {
+        let at = now();
+        if self.up == 0 && at.saturating_since(self.last_up) > GONE {
+            self.refused = true;
+        }
+        let Some(&Reverse((due, connection))) = self.closed.peek() else {
+            return;
+        };
+        let overdue = at.saturating_since(due + RETRY) > Nanos::ZERO;
+        if at < due || (until_next < OPENING_TAKES && !overdue) {
+            return;
+        }
+        self.closed.pop();
+        let connection = connection as usize;
+        if let Err(error) = self.open(connection) {
+            self.not_opened(connection, error);
+        }
+    }
+}
+
+const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+
+impl Link {
+    fn closed() -> Self {
+        Self {
+            socket: None,
+            state: State::Closed,
+            was_reset: false,
+            origin: None,
+            output: Vec::new(),
+            attempted: Monotonic::from_nanos_since_boot(0),
+        }
+    }
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+fn fault(server: &Endpoint, connections: usize, error: Errno) -> LoadError {
+    match error {
+        Errno::CONNREFUSED | Errno::NOENT => LoadError::Refused {
+            server: server.clone(),
+        },
+        Errno::ADDRNOTAVAIL => LoadError::TooManyPorts {
+            server: server.clone(),
+            connections,
+        },
+        error if descriptors::is_full(error) => LoadError::TooManyFiles {
+            connections,
+            needed: descriptors::needed(connections),
+        },
+        error => LoadError::Socket {
+            server: server.clone(),
+            source: error.into(),
+        },
+    }
+}
+
+impl fmt::Debug for StreamSockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamSockets")
+            .field("connections", &self.links.len())
+            .field("up", &self.up)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StreamTransport for StreamSockets {
+    fn connections(&self) -> usize {
+        self.links.len()
+    }
+
+    fn origin(&self, connection: usize) -> Option<Origin> {
+        self.links[connection].origin
+    }
+
+    #[inline]
+    fn send(&mut self, connection: usize, bytes: &[u8]) -> Result<(), NotTaken> {
+        let link = &mut self.links[connection];
+        let Some(socket) = link.socket.as_ref().filter(|_| link.state == State::Up) else {
+            return Err(NotTaken::Ended);
+        };
+        if !link.output.is_empty() {
+            if link.output.len() + bytes.len() > OUTPUT_BYTES {
+                return Err(NotTaken::Full);
+            }
+            self.keep(connection, bytes);
+            return Ok(());
+        }
+        let taken = match send(socket, bytes, SEND_FLAGS) {
+            Ok(taken) if taken == bytes.len() => return Ok(()),
+            Ok(taken) => taken,
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => 0,
+            Err(error) => {
+                link.was_reset |= error == Errno::CONNRESET;
+                return Err(NotTaken::Ended);
+            }
+        };
+        self.keep(connection, &bytes[taken..]);
+        Ok(())
+    }
+
+    #[inline]
+    fn receive(&mut self, expected: Option<usize>) -> Event {
+        if (self.refused || !self.opened.is_empty())
+            && let Some(event) = self.news()
+        {
+            return event;
+        }
+        if let Some(connection) = self.ready.pop() {
+            let found = self.look_at_ready(connection as usize);
+            return found.unwrap_or(Event::Nothing);
+        }
+        self.looks += 1;
+        match expected {
+            Some(connection) if self.empty_looks < PATIENCE && self.looks < LOOKS => {
+                let found = self.look_at(connection);
+                self.empty_looks = if found.is_some() {
+                    0
+                } else {
+                    self.empty_looks + 1
+                };
+                found.unwrap_or(Event::Nothing)
+            }
+            _ => {
+                self.look_at_all(Duration::ZERO);
+                let found = self.ready.pop();
+                found
+                    .and_then(|connection| self.look_at_ready(connection as usize))
+                    .unwrap_or(Event::Nothing)
+            }
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.received]
+    }
+
+    fn abandon(&mut self, connection: usize) {
+        self.close(connection);
+    }
+
+    fn wait(&mut self, at_most: Nanos) {
+        let news = self.refused || !self.opened.is_empty();
+        if !news && self.ready.is_empty() {
+            self.look_at_all(Duration::from_nanos(at_most.get().min(999_999_999)));
+        }
+    }
+
+    fn stamps(&self) -> KernelStamps {
+        self.stamps
+    }
+
+    #[inline]
+    fn stamp(&self) -> Option<Monotonic> {
+        self.stamp
+    }
+
+    #[inline]
+    fn tend(&mut self, until_next: Nanos) {
+        if self.up < self.links.len() {
+            self.reopen(until_next);
+        }
+    }
+}

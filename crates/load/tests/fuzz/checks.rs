@@ -1,0 +1,179 @@
+//! What must hold for any bytes that a server sends. The bounded run in `main.rs` and
+//! the long runs of cargo-fuzz (`crates/load/fuzz`) call the same functions.
+
+// each target uses a part of it, and clippy sees no tests in here
+#![allow(dead_code, clippy::unwrap_used)]
+
+use taillab_load::protocol::memcached::Dialect;
+use taillab_load::protocol::{DatagramProtocol, Decoded, Planned, StreamProtocol};
+use taillab_load::{
+    EchoDatagrams, EchoStream, EchoWorkload, Http, HttpWorkload, MemcachedStream, MemcachedUdp,
+    MemcachedWorkload, Redis, RedisWorkload,
+};
+use taillab_model::Operation;
+
+/// The tag of every request.
+pub(crate) const TAG: u32 = 0x0a0b_0c0d;
+
+/// The key that every request asks for: `0042`.
+pub(crate) const KEY: u32 = 42;
+
+/// A stream's protocol and a request of it.
+pub(crate) struct Asked {
+    protocol: Box<dyn StreamProtocol>,
+    what: Planned,
+}
+
+fn workload(dialect: Dialect) -> MemcachedWorkload {
+    MemcachedWorkload {
+        keys: 100,
+        key_bytes: 4,
+        value_bytes: 12,
+        dialect,
+        ..MemcachedWorkload::default()
+    }
+}
+
+/// A get or a set of memcached.
+pub(crate) fn memcached(dialect: Dialect, operation: Operation) -> Asked {
+    Asked {
+        protocol: Box::new(MemcachedStream::new(workload(dialect)).unwrap()),
+        what: Planned::new(operation, KEY),
+    }
+}
+
+/// A get or a set of Redis, or a command.
+pub(crate) fn redis(operation: Operation) -> Asked {
+    let workload = RedisWorkload {
+        keys: 100,
+        key_bytes: 4,
+        value_bytes: 12,
+        ..RedisWorkload::default()
+    };
+    Asked {
+        protocol: Box::new(match operation {
+            Operation::Call => Redis::command(&[b"PING"]).unwrap(),
+            _ => Redis::new(workload).unwrap(),
+        }),
+        what: Planned::new(operation, KEY),
+    }
+}
+
+/// A GET.
+pub(crate) fn http() -> Asked {
+    Asked {
+        protocol: Box::new(Http::new(HttpWorkload::get("a", "/")).unwrap()),
+        what: Planned::new(Operation::Call, 0),
+    }
+}
+
+/// An echo that answers with 16 bytes.
+pub(crate) fn echo() -> Asked {
+    let sizes = EchoWorkload {
+        request_bytes: 16,
+        response_bytes: 16,
+    };
+    Asked {
+        protocol: Box::new(EchoStream::new(sizes).unwrap()),
+        what: Planned::new(Operation::Call, 0),
+    }
+}
+
+/// Feeds an answer in every way that a network can, and checks that
+/// - the decision does not depend on the pieces it came in,
+/// - a decision once made stays the same when more bytes come,
+/// - nothing is complete before as many bytes as the decoder said it needs,
+/// - an answer is no longer than what there is.
+///
+/// Returns the decision.
+///
+/// # Panics
+/// When one of these does not hold.
+pub(crate) fn check_stream(asked: &Asked, bytes: &[u8]) -> Decoded {
+    let look = |n: usize| asked.protocol.decode(asked.what, TAG, &bytes[..n]);
+    let all = look(bytes.len());
+    let mut least = 0;
+    let mut decided = None;
+    for n in 0..=bytes.len() {
+        let found = look(n);
+        if let Some(before) = decided {
+            assert_eq!(found, before, "changed its mind at {n} bytes");
+            continue;
+        }
+        match found {
+            Decoded::Partial { at_least } => {
+                assert!(at_least > n, "{n} bytes, and {at_least} are enough");
+                least = least.max(at_least);
+            }
+            Decoded::Answer { bytes: end, .. } | Decoded::LastAnswer { bytes: end, .. } => {
+                assert_eq!(end, n, "complete with {n} bytes at last");
+                assert!(n >= least, "{n} bytes were enough, not {least}");
+                decided = Some(found);
+            }
+            Decoded::Malformed => decided = Some(found),
+        }
+    }
+    if decided.is_none() {
+        assert!(matches!(all, Decoded::Partial { .. }));
+    }
+    // as a client does: no look before there are as many bytes as were asked for
+    let mut n = 0;
+    loop {
+        match look(n) {
+            Decoded::Partial { at_least } if at_least <= bytes.len() => n = at_least,
+            Decoded::Partial { .. } => {
+                assert!(!matches!(
+                    all,
+                    Decoded::Answer { .. } | Decoded::LastAnswer { .. }
+                ));
+                break;
+            }
+            other => {
+                assert_eq!(other, all, "the client and the whole differ");
+                break;
+            }
+        }
+    }
+    all
+}
+
+/// A datagram protocol and its two kinds of requests.
+pub(crate) struct AskedDatagrams {
+    protocol: Box<dyn DatagramProtocol>,
+}
+
+/// memcached over UDP.
+pub(crate) fn memcached_udp(dialect: Dialect) -> AskedDatagrams {
+    AskedDatagrams {
+        protocol: Box::new(MemcachedUdp::new(workload(dialect)).unwrap()),
+    }
+}
+
+/// Echo over UDP, with answers of 16 bytes.
+pub(crate) fn echo_datagrams() -> AskedDatagrams {
+    let sizes = EchoWorkload {
+        request_bytes: 16,
+        response_bytes: 16,
+    };
+    AskedDatagrams {
+        protocol: Box::new(EchoDatagrams::new(sizes).unwrap()),
+    }
+}
+
+/// Reads and judges one datagram; returns whether it is the answer to a request.
+///
+/// # Panics
+/// When what was read contradicts itself.
+pub(crate) fn check_datagram(asked: &AskedDatagrams, datagram: &[u8]) -> bool {
+    let Ok(response) = asked.protocol.decode(datagram) else {
+        return false;
+    };
+    assert!(response.sequence < response.datagrams);
+    assert_eq!(datagram[..2], response.id.to_be_bytes());
+    [Operation::Get, Operation::Set, Operation::Call]
+        .map(|operation| {
+            let what = Planned::new(operation, KEY);
+            asked.protocol.judge(what, &response.body).is_some()
+        })
+        .contains(&true)
+}

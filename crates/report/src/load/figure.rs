@@ -1,0 +1,125 @@
+//! The figures of a load: its distributions, or latency against load.
+
+use taillab_model::load_result::{LoadStep, LoadSweepResult};
+
+use super::{LoadReport, LoadSeries};
+use crate::chart::{Axis, Chart, Curve};
+use crate::figures;
+
+/// The quantiles along a sweep.
+const SWEPT_QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
+
+/// The distributions of one load.
+pub fn chart(report: &LoadReport<'_>) -> Chart {
+    let result = report.result;
+    let load = &result.load;
+    let curves = LoadSeries::ALL.iter().filter_map(|series| {
+        let curve = report.curves.iter().find(|curve| curve.series == *series)?;
+        Some(Curve {
+            label: series.label().to_owned(),
+            points: (curve.points.iter())
+                .map(|(time, share)| (time.get() as f64, *share))
+                .collect(),
+            marked: false,
+        })
+    });
+    Chart {
+        title: "Latency distributions".to_owned(),
+        subtitle: format!(
+            "{}, {}/s, {}{}",
+            result.setup.target,
+            figures::rate(load.target_rate_per_s),
+            load.arrivals.process,
+            doubt(result.verdict.valid, result.partial),
+        ),
+        x: Axis::Latency,
+        y: Axis::Slower,
+        curves: curves.collect(),
+    }
+}
+
+/// Latency against load: a curve for each quantile, and where the objective breaks.
+///
+/// To the right is the utilisation where it is known for every step, else the rate.
+pub fn sweep_chart(result: &LoadSweepResult) -> Chart {
+    let utilised = |step: &LoadStep| step.load.target_utilization;
+    let x_axis = if result.steps.iter().all(|step| utilised(step).is_some()) {
+        Axis::Utilisation
+    } else {
+        Axis::Rate
+    };
+    let x = |step: &LoadStep| match x_axis {
+        Axis::Utilisation => utilised(step).unwrap_or(f64::NAN),
+        _ => step.load.target_rate_per_s,
+    };
+    let mut steps: Vec<&LoadStep> = result.steps.iter().collect();
+    steps.sort_by(|a, b| x(a).total_cmp(&x(b)));
+    let of = |q: f64| -> Vec<(f64, f64)> {
+        steps
+            .iter()
+            .filter_map(|step| Some((x(step), step.load.response_time.quantile(q)?.get() as f64)))
+            .collect()
+    };
+    let mut curves: Vec<Curve> = SWEPT_QUANTILES
+        .iter()
+        .map(|&q| Curve {
+            label: figures::quantile_name(q),
+            points: of(q),
+            marked: true,
+        })
+        .collect();
+    if let Some(found) = &result.found {
+        let shown = || curves.iter().flat_map(|curve| &curve.points);
+        let limit = found.objective.limit_ns.get() as f64;
+        let least = shown().map(|p| p.1).fold(limit, f64::min);
+        let greatest = shown().map(|p| p.1).fold(limit, f64::max);
+        let (first, last) = (steps.first().map(|s| x(s)), steps.last().map(|s| x(s)));
+        let mut rules = Vec::new();
+        if let (Some(first), Some(last)) = (first, last) {
+            rules.push((
+                format!(
+                    "{} at most {}",
+                    figures::quantile_name(found.objective.q),
+                    found.objective.limit_ns
+                ),
+                vec![(first, limit), (last, limit)],
+            ));
+        }
+        let at_rate = |rate: f64| {
+            let step = steps.iter().find(|s| s.load.target_rate_per_s == rate)?;
+            Some(x(step))
+        };
+        if let Some(breaks) = found.fails_at_per_s.and_then(at_rate) {
+            rules.push((
+                "the objective breaks".to_owned(),
+                vec![(breaks, least), (breaks, greatest)],
+            ));
+        }
+        curves.extend(rules.into_iter().map(|(label, points)| Curve {
+            label,
+            points,
+            marked: false,
+        }));
+    }
+    Chart {
+        title: "Response time against load".to_owned(),
+        subtitle: format!(
+            "{}{}",
+            result.setup.target,
+            doubt(result.verdict.valid, result.partial)
+        ),
+        x: x_axis,
+        y: Axis::Latency,
+        curves,
+    }
+}
+
+/// What a figure says where its result is not to be taken as it is.
+const fn doubt(valid: bool, partial: bool) -> &'static str {
+    match (valid, partial) {
+        (true, false) => "",
+        (true, true) => "; partial",
+        (false, false) => "; INVALID",
+        (false, true) => "; INVALID, partial",
+    }
+}

@@ -1,0 +1,252 @@
+//! What `taillab load` shows and writes.
+//!
+//! | output | function |
+//! |---|---|
+//! | terminal | [`crate::terminal::render_load`], [`crate::terminal::render_load_sweep`], [`crate::terminal::render_closed_loop`] |
+//! | while it runs | [`live_line`] |
+//! | `--json` | [`json`] |
+//! | `requests.parquet` | [`write_parquet`] |
+//! | `latency.hlog`, `.hgrm` | [`write_hlog`], [`LoadTotals::percentiles`] |
+//! | figures | [`chart`], [`sweep_chart`] |
+
+mod figure;
+mod live;
+#[cfg(feature = "parquet")]
+mod parquet;
+
+use std::io;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use taillab_model::load_result::LoadResult;
+use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, WireTimes};
+
+pub use self::figure::{chart, sweep_chart};
+pub use self::live::{LiveWindow, live_line};
+#[cfg(feature = "parquet")]
+pub use self::parquet::write_parquet;
+use crate::ReportError;
+use crate::{hgrm, hlog};
+
+/// What the person's outputs show of one load.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadReport<'a> {
+    /// The result.
+    pub result: &'a LoadResult,
+    /// The curves of the figure; one that is missing is left out.
+    pub curves: &'a [LoadCurve],
+    /// Quantiles that the load was too short for, with the requests that each needs, about.
+    pub needs: &'a [(f64, u64)],
+}
+
+/// A complementary distribution function to draw.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadCurve {
+    /// What it is of.
+    pub series: LoadSeries,
+    /// (time, share of requests that took at least as long), in order of time.
+    pub points: Vec<(Nanos, f64)>,
+}
+
+/// The distributions of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LoadSeries {
+    /// From the intended send to the response: what a user waits.
+    ResponseTime,
+    /// From the actual send to the response.
+    ServiceTime,
+    /// From the intended to the actual send: the generator's own delay.
+    Lateness,
+    /// The response time against a responder that does nothing.
+    Floor,
+}
+
+impl LoadSeries {
+    /// All, in the order of the table.
+    pub const ALL: [Self; 4] = [
+        Self::ResponseTime,
+        Self::ServiceTime,
+        Self::Lateness,
+        Self::Floor,
+    ];
+
+    /// What a person reads.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::ResponseTime => "response time",
+            Self::ServiceTime => "service time",
+            Self::Lateness => "lateness",
+            Self::Floor => "client’s floor",
+        }
+    }
+
+    /// The same where there is little room.
+    pub(crate) const fn short_label(self) -> &'static str {
+        match self {
+            Self::ResponseTime => "response",
+            Self::ServiceTime => "service",
+            Self::Lateness => "late",
+            Self::Floor => "floor",
+        }
+    }
+
+    /// The name in machine-readable outputs.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::ResponseTime => "response_time",
+            Self::ServiceTime => "service_time",
+            Self::Lateness => "lateness",
+            Self::Floor => "floor",
+        }
+    }
+}
+
+/// What the distributions are, for every output that a person reads.
+pub const EXPLANATION: &str = "“Response time” is what a user waits, from the moment the schedule \
+wanted the request sent; “service time” counts from the moment it was sent; “lateness” is the \
+difference, the generator’s own delay. The “client’s floor” is the response time of the same \
+schedule against a responder that does nothing.";
+
+/// A result (`LoadResult`, `LoadSweepResult` or `ClosedLoopResult`) as `--json` writes it,
+/// on one line with a newline at its end.
+///
+/// # Errors
+/// [`ReportError::Format`], which no result is known to cause.
+pub fn json(result: &impl Serialize) -> Result<Vec<u8>, ReportError> {
+    finish(serde_json::to_vec(result))
+}
+
+/// The same indented for people, as `summary.json` is.
+///
+/// # Errors
+/// [`ReportError::Format`], which no result is known to cause.
+pub fn json_pretty(result: &impl Serialize) -> Result<Vec<u8>, ReportError> {
+    finish(serde_json::to_vec_pretty(result))
+}
+
+fn finish(encoded: Result<Vec<u8>, serde_json::Error>) -> Result<Vec<u8>, ReportError> {
+    let mut bytes = encoded.map_err(|e| ReportError::Format {
+        output: "the result as JSON",
+        cause: e.to_string(),
+    })?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// One request as `requests.parquet` and `latency.hlog` of a load take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadRow {
+    /// Intended, sent, received.
+    pub times: ClientTimes,
+    /// The kernel's stamps.
+    pub wire: WireTimes,
+    /// What it asked for.
+    pub operation: Operation,
+    /// How it ended.
+    pub outcome: RequestOutcome,
+    /// The connection that carried it, numbered from 0 within its thread.
+    pub connection: u32,
+    /// The thread that sent it, numbered from 0.
+    pub thread: u32,
+    /// It was sent before the measurement began.
+    pub warm_up: bool,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestOutcome {
+    /// A call that was answered as it should be.
+    Done,
+    /// A get that found its value.
+    Hit,
+    /// A get that found nothing.
+    Miss,
+    /// A set that was stored.
+    Stored,
+    /// No answer within the time-out, or none at all.
+    TimedOut,
+    /// The kernel did not take it.
+    SendFailed,
+    /// The server answered with an error.
+    ServerError,
+    /// Its connection ended before its answer.
+    ConnectionLost,
+    /// What came as its answer is none of the protocol.
+    Malformed,
+}
+
+impl RequestOutcome {
+    /// The name in machine-readable outputs.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Hit => "hit",
+            Self::Miss => "miss",
+            Self::Stored => "stored",
+            Self::TimedOut => "timed_out",
+            Self::SendFailed => "send_failed",
+            Self::ServerError => "server_error",
+            Self::ConnectionLost => "connection_lost",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
+/// The series of a load's log, in the order of its tags.
+const LOGGED: [LoadSeries; 3] = [
+    LoadSeries::ResponseTime,
+    LoadSeries::ServiceTime,
+    LoadSeries::Lateness,
+];
+
+/// The whole load's histograms, from which percentile files are made.
+#[derive(Clone, Debug)]
+pub struct LoadTotals {
+    histograms: [Histogram<u64>; 3],
+}
+
+/// Writes one histogram for each second and series (response time, service time,
+/// lateness; the tag is [`LoadSeries::key`]) as an HdrHistogram interval log (V2), values in
+/// nanoseconds, and returns the sums.
+///
+/// `rows` come in order of the intended send; `started` is the instant that the log counts
+/// from and `started_unix_s` the same in seconds since 1970. Rows of the warm-up and those
+/// before `started` are left out.
+///
+/// # Errors
+/// [`ReportError::Write`] when the stream refuses the bytes.
+pub fn write_hlog<W: io::Write>(
+    rows: impl IntoIterator<Item = LoadRow>,
+    started: Monotonic,
+    started_unix_s: u64,
+    out: W,
+) -> Result<LoadTotals, ReportError> {
+    let observed = rows.into_iter().map(|row| {
+        let ClientTimes {
+            intended,
+            sent,
+            received,
+        } = row.times;
+        hlog::Observed {
+            due: Some(intended),
+            warm_up: row.warm_up,
+            latencies: [
+                received.map(|at| at.saturating_since(intended)),
+                received.map(|at| at.saturating_since(sent)),
+                Some(sent.saturating_since(intended)),
+            ],
+        }
+    });
+    let tags = LOGGED.map(LoadSeries::key);
+    let histograms = hlog::write_tagged(observed, tags, started, started_unix_s, out)?;
+    Ok(LoadTotals { histograms })
+}
+
+impl LoadTotals {
+    /// The percentile file (`.hgrm`) of one series, values in milliseconds, as wrk2 prints
+    /// it and HdrHistogram's plotters read it; `None` for the floor, which is in no log.
+    pub fn percentiles(&self, series: LoadSeries) -> Option<Vec<u8>> {
+        let at = LOGGED.iter().position(|logged| *logged == series)?;
+        Some(hgrm::percentiles(&self.histograms[at]))
+    }
+}

@@ -1,0 +1,14 @@
+//! Every output of `taillab load`, from loads that never were.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of a test may panic, as the test itself may"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod files;
+mod page;
+mod samples;
+mod schema;
+mod terminal;

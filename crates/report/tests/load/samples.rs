@@ -1,0 +1,251 @@
+//! Results to show: the client's side of the simulated run.
+
+use taillab_model::load_result::{
+    COMMAND, Capacity, ClosedFloor, ClosedLoopResult, Floor, Found, LoadResult, LoadStep,
+    LoadSweepResult, Mode, Objective, ObjectiveAt, SCHEMA_VERSION, Setup, Wire,
+};
+use taillab_model::summary::{LoadSummary, Verdict};
+use taillab_model::{Distribution, Nanos, Operation, WireTimes};
+use taillab_report::load::{LoadCurve, LoadReport, LoadRow, LoadSeries, RequestOutcome};
+
+use crate::common;
+
+pub(crate) struct Sample {
+    pub(crate) result: LoadResult,
+    pub(crate) curves: Vec<LoadCurve>,
+    pub(crate) rows: Vec<LoadRow>,
+}
+
+impl Sample {
+    pub(crate) fn report(&self) -> LoadReport<'_> {
+        LoadReport {
+            result: &self.result,
+            curves: &self.curves,
+            needs: &[(0.9999, 400_000), (0.99999, 4_000_000)],
+        }
+    }
+}
+
+fn setup() -> Setup {
+    Setup {
+        target: "memcached+udp://127.0.0.1:11211".to_owned(),
+        protocol: "memcached-ascii".to_owned(),
+        transport: "udp".to_owned(),
+        connections: 16,
+        threads: 1,
+    }
+}
+
+const fn capacity() -> Capacity {
+    Capacity {
+        peak_per_s: 22_989.0,
+        peak_lo_per_s: Some(22_870.0),
+        peak_hi_per_s: Some(23_100.0),
+        blocks: 6,
+    }
+}
+
+fn valid() -> Verdict {
+    Verdict {
+        valid: true,
+        ..Verdict::default()
+    }
+}
+
+/// All times of a distribution so many times longer.
+pub(crate) fn scaled(distribution: &Distribution, factor: f64) -> Distribution {
+    let scale = |x: Option<Nanos>| x.map(|x| Nanos::new((x.get() as f64 * factor) as u64));
+    let mut scaled = distribution.clone();
+    scaled.mean = scaled.mean.map(|mean| mean * factor);
+    (scaled.min, scaled.max) = (scale(scaled.min), scale(scaled.max));
+    for quantile in &mut scaled.quantiles {
+        quantile.value = scale(quantile.value);
+        quantile.lo = scale(quantile.lo);
+        quantile.hi = scale(quantile.hi);
+    }
+    scaled
+}
+
+fn floor(load: &LoadSummary) -> Floor {
+    let mut load = load.clone();
+    load.response_time = scaled(&load.response_time, 0.4);
+    load.service_time = scaled(&load.service_time, 0.4);
+    Floor {
+        responder: "built-in null responder over udp on 127.0.0.1".to_owned(),
+        load,
+    }
+}
+
+/// One load of `length`.
+pub(crate) fn sample(length: Nanos) -> Sample {
+    let run = common::sample(length);
+    let rows: Vec<LoadRow> = run
+        .rows
+        .iter()
+        .enumerate()
+        .map(|(k, row)| {
+            let times = row.client.expect("every simulated request has a client");
+            LoadRow {
+                times,
+                wire: WireTimes {
+                    sent: Some(times.sent + Nanos::new(2_000)),
+                    received: row.server.map(|stamps| stamps.t6 + Nanos::new(9_000)),
+                },
+                operation: row
+                    .operation
+                    .expect("every simulated request is a get or a set"),
+                outcome: match row.operation {
+                    Some(Operation::Set) => RequestOutcome::Stored,
+                    _ => RequestOutcome::Hit,
+                },
+                connection: k as u32 % 16,
+                thread: 0,
+                warm_up: false,
+            }
+        })
+        .collect();
+    let load = run.summary.load;
+    let points = |points: &[(Nanos, f64)], part: u64| {
+        let shorter = points.iter().map(|(x, p)| (Nanos::new(x.get() / part), *p));
+        shorter.collect::<Vec<_>>()
+    };
+    let client = &run.curves[2].points;
+    let curves = [
+        (LoadSeries::ResponseTime, points(client, 1)),
+        (LoadSeries::Lateness, points(client, 100)),
+        (LoadSeries::Floor, points(client, 3)),
+    ];
+    Sample {
+        result: LoadResult {
+            schema_version: SCHEMA_VERSION,
+            command: COMMAND.to_owned(),
+            setup: setup(),
+            mode: Mode::OpenLoop,
+            started_unix_s: run.summary.started_unix_s,
+            partial: false,
+            capacity: Some(capacity()),
+            wire: Some(Wire {
+                stamped: load.requests,
+                lateness: scaled(&load.lateness, 3.0),
+                service_time: scaled(&load.service_time, 0.9),
+            }),
+            floor: Some(floor(&load)),
+            floor_absent_because: None,
+            verdict: valid(),
+            load,
+        },
+        curves: curves
+            .into_iter()
+            .map(|(series, points)| LoadCurve { series, points })
+            .collect(),
+        rows,
+    }
+}
+
+/// The search for p99.9 ≤ 1 ms: five probes.
+pub(crate) fn search() -> LoadSweepResult {
+    let load = sample(Nanos::from_secs(2)).result.load;
+    let at = |share: f64, factor: f64, held, sure| {
+        let mut load = load.clone();
+        load.target_utilization = Some(share);
+        load.target_rate_per_s = 22_989.0 * share;
+        load.sent_rate_per_s = load.target_rate_per_s * 1.001;
+        load.response_time = scaled(&load.response_time, factor);
+        let p999 = load.response_time.quantiles[3];
+        let overloaded = share > 1.0;
+        LoadStep {
+            partial: false,
+            overloaded,
+            objective: Some(ObjectiveAt {
+                value_ns: p999.value,
+                lo_ns: p999.lo,
+                hi_ns: p999.hi,
+                held,
+                sure,
+            }),
+            verdict: Verdict {
+                valid: !overloaded,
+                reasons: if overloaded {
+                    vec!["the load is 110.00 % of the capacity: lower it".to_owned()]
+                } else {
+                    Vec::new()
+                },
+                warnings: Vec::new(),
+            },
+            load,
+        }
+    };
+    LoadSweepResult {
+        schema_version: SCHEMA_VERSION,
+        command: COMMAND.to_owned(),
+        setup: setup(),
+        mode: Mode::Search,
+        started_unix_s: 1_795_183_401,
+        partial: false,
+        capacity: Some(capacity()),
+        steps: vec![
+            at(0.4, 0.3, true, true),
+            at(1.1, 90.0, false, true),
+            at(0.8, 1.0, false, true),
+            at(0.6, 0.45, true, true),
+            at(0.7, 0.52, false, false),
+        ],
+        found: Some(Found {
+            objective: Objective {
+                q: 0.999,
+                limit_ns: Nanos::from_millis(1),
+            },
+            held: true,
+            rate_per_s: Some(22_989.0 * 0.6),
+            utilization: Some(0.6),
+            fails_at_per_s: Some(22_989.0 * 0.7),
+            surely_holds_per_s: Some(22_989.0 * 0.6),
+            surely_fails_per_s: Some(22_989.0 * 0.8),
+        }),
+        floor: Some(floor(&load)),
+        floor_absent_because: None,
+        verdict: valid(),
+    }
+}
+
+/// The same as a sweep of rates, without capacity and floor.
+pub(crate) fn sweep() -> LoadSweepResult {
+    let mut sweep = search();
+    sweep.mode = Mode::Sweep;
+    (sweep.found, sweep.capacity, sweep.floor) = (None, None, None);
+    sweep.floor_absent_because = Some("--no-floor".to_owned());
+    for step in &mut sweep.steps {
+        step.objective = None;
+        step.load.target_utilization = None;
+    }
+    sweep
+}
+
+pub(crate) fn closed_loop(mode: Mode) -> ClosedLoopResult {
+    let load = sample(Nanos::from_secs(1)).result.load;
+    ClosedLoopResult {
+        schema_version: SCHEMA_VERSION,
+        command: COMMAND.to_owned(),
+        setup: setup(),
+        mode,
+        started_unix_s: 1_795_183_401,
+        partial: false,
+        outstanding: if mode == Mode::PingPong { 16 } else { 32 },
+        requests: load.requests,
+        duration_ns: load.duration_ns,
+        answered_rate_per_s: 64_120.0,
+        floor: Some(ClosedFloor {
+            responder: "built-in null responder over udp on 127.0.0.1".to_owned(),
+            requests: 2 * load.requests,
+            duration_ns: load.duration_ns,
+            answered_rate_per_s: 180_000.0,
+            service_time: scaled(&load.service_time, 0.4),
+            client: load.client,
+        }),
+        floor_absent_because: None,
+        service_time: load.service_time,
+        client: load.client,
+        errors: load.errors,
+        verdict: valid(),
+    }
+}

@@ -1,0 +1,159 @@
+//! The result as it stands in a terminal.
+
+use taillab_model::Nanos;
+use taillab_model::load_result::Mode;
+use taillab_report::load::LoadReport;
+use taillab_report::terminal::{Style, render_closed_loop, render_load, render_load_sweep};
+
+use crate::samples;
+
+fn style(width: usize) -> Style {
+    Style {
+        colour: false,
+        width,
+    }
+}
+
+#[test]
+fn a_valid_load_in_80_columns() {
+    let sample = samples::sample(Nanos::from_secs(20));
+    let text = render_load(&sample.report(), Some("./load-1"), Style::PLAIN);
+    insta::assert_snapshot!(text);
+}
+
+/// Ended after 100 ms without a floor, of another process, with errors of several kinds.
+#[test]
+fn an_invalid_partial_load_in_60_columns() {
+    use taillab_model::summary::ArrivalsReference;
+    let mut sample = samples::sample(Nanos::from_millis(100));
+    let result = &mut sample.result;
+    result.partial = true;
+    (result.capacity, result.floor, result.wire) = (None, None, None);
+    result.floor_absent_because = Some("the load is on another host".to_owned());
+    result.load.target_utilization = None;
+    result.load.arrivals.process = "mmpp2:ratio=10".to_owned();
+    result.load.arrivals.reference = ArrivalsReference::Schedule;
+    result.load.arrivals.idc[0].expected = Some(7.5);
+    result.load.errors.timeouts = 3;
+    result.load.errors.lost_with_connection = 12;
+    result.load.client.busy_share = 0.97;
+    result.verdict.valid = false;
+    result.verdict.reasons =
+        vec!["the client was busy 97.00 % of the time: give it more threads and CPUs".to_owned()];
+    let report = LoadReport {
+        curves: &[],
+        ..sample.report()
+    };
+    insta::assert_snapshot!(render_load(&report, None, style(60)));
+}
+
+#[test]
+fn a_search_in_100_columns() {
+    insta::assert_snapshot!(render_load_sweep(&samples::search(), None, style(100)));
+}
+
+#[test]
+fn a_sweep_in_80_columns() {
+    insta::assert_snapshot!(render_load_sweep(&samples::sweep(), None, Style::PLAIN));
+}
+
+#[test]
+fn a_closed_loop_in_80_columns() {
+    let result = samples::closed_loop(Mode::ClosedLoop);
+    insta::assert_snapshot!(render_closed_loop(&result, None, Style::PLAIN));
+}
+
+#[test]
+fn a_search_that_found_nothing_says_what_to_do() {
+    let mut search = samples::search();
+    let found = search.found.as_mut().unwrap();
+    (found.held, found.rate_per_s, found.utilization) = (false, None, None);
+    (found.surely_holds_per_s, found.surely_fails_per_s) = (None, None);
+    let text = render_load_sweep(&search, None, Style::PLAIN);
+    assert!(text.contains("no rate measured holds p99.9<=1ms"), "{text}");
+    assert!(text.contains("measure longer"), "{text}");
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal() {
+    let sample = samples::sample(Nanos::from_secs(2));
+    for width in [60, 70, 80, 96, 110] {
+        let texts = [
+            render_load(&sample.report(), Some("./x"), style(width)),
+            render_load_sweep(&samples::search(), None, style(width)),
+            render_load_sweep(&samples::sweep(), None, style(width)),
+            render_closed_loop(&samples::closed_loop(Mode::PingPong), None, style(width)),
+        ];
+        for line in texts.iter().flat_map(|text| text.lines()) {
+            let columns = line.chars().count();
+            assert!(columns <= width, "{columns} columns of {width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn what_the_sample_cannot_tell_is_no_number_and_says_what_it_needs() {
+    let sample = samples::sample(Nanos::from_millis(500));
+    assert_eq!(sample.result.load.response_time.quantile(0.9999), None);
+    let text = render_load(&sample.report(), None, Style::PLAIN);
+    let line = text.lines().find(|line| line.contains("p99.99 ")).unwrap();
+    assert!(line.contains("needs at least 39,000 requests"), "{line}");
+    let more = 400_000 - sample.result.load.response_time.count;
+    assert!(more > 300_000);
+    assert!(text.contains("p99.99 needs about 400,000 "), "{text}");
+    assert!(text.contains("more requests as"), "{text}");
+}
+
+#[test]
+fn one_line_says_how_much_is_the_clients_own() {
+    let sample = samples::sample(Nanos::from_secs(2));
+    let text = render_load(&sample.report(), None, style(110));
+    let response = sample.result.load.response_time.quantile(0.5).unwrap();
+    let floor = sample.result.floor.as_ref().unwrap();
+    let floor = floor.load.response_time.quantile(0.5).unwrap();
+    let line = format!("Of the p50 of {response} the client’s own floor is {floor} (40 %)");
+    assert!(text.contains(&line), "{line} in {text}");
+}
+
+#[test]
+fn text_from_outside_cannot_steer_the_terminal() {
+    let hostile = "\u{1b}]0;owned\u{7}\u{1b}[2J\r\n";
+    let mut sample = samples::sample(Nanos::from_millis(100));
+    let result = &mut sample.result;
+    result.setup.target = hostile.to_owned();
+    result.setup.protocol = hostile.to_owned();
+    result.setup.transport = hostile.to_owned();
+    result.load.arrivals.process = hostile.to_owned();
+    result.floor.as_mut().unwrap().responder = hostile.to_owned();
+    result.verdict.reasons = vec![hostile.to_owned()];
+    let mut sweep = samples::sweep();
+    sweep.setup.target = hostile.to_owned();
+    sweep.floor_absent_because = Some(hostile.to_owned());
+    sweep.verdict.warnings = vec![hostile.to_owned()];
+    for text in [
+        render_load(&sample.report(), Some(hostile), Style::PLAIN),
+        render_load_sweep(&sweep, Some(hostile), Style::PLAIN),
+    ] {
+        assert!(text.contains("owned"));
+        let control = text.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(control, None);
+    }
+}
+
+#[test]
+fn plain_text_is_the_coloured_text_without_its_colours() {
+    let sample = samples::sample(Nanos::from_millis(500));
+    let of = |colour| render_load(&sample.report(), None, Style { colour, width: 100 });
+    let coloured = of(true);
+    assert!(coloured.contains("\u{1b}[1m"));
+    let mut plain = String::new();
+    for (i, part) in coloured.split('\u{1b}').enumerate() {
+        let rest = if i == 0 {
+            part
+        } else {
+            part.split_once('m').unwrap().1
+        };
+        plain.push_str(rest);
+    }
+    assert_eq!(plain, of(false));
+}

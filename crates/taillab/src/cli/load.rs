@@ -1,0 +1,442 @@
+//! The command line of `taillab load`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum, ValueHint};
+use taillab_load::Target;
+use taillab_load::target::Dialect;
+use taillab_model::Nanos;
+use taillab_model::load_result::Objective;
+use taillab_queueing::arrivals::ArrivalProcess;
+use taillab_queueing::arrivals::profile::{RateProfile, rate_per_s};
+
+use super::sim::numbers;
+use super::{Output, TimeUnit, share};
+
+const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \
+    the server died\n  2    wrong command line\n  3    --find: no rate holds the objective\n  4    \
+    the measurement cannot be believed (the result says why)\n  5    a privilege or a kernel \
+    feature is missing\n  130  interrupted; what was measured is kept";
+
+/// Schemes, notation and examples, below the options.
+fn help() -> String {
+    format!(
+        "Targets:\n  {}\n  Usual ports: echo 7, memcached 11211, http 80, redis 6379. An IPv6 address \
+         needs brackets.\n  A Unix socket is named by its path: redis+unix:/run/redis.sock, \
+         http+unix:/run/app.sock:/path\n\nNotation:\n  arrivals  {}\n  profile   {}\n\nExamples:\n  \
+         taillab load memcached+udp://127.0.0.1 -R 20000 -d 10s\n  \
+         taillab load http://[::1]:8080/index.html -R 5k -c 100 -t 2 -H 'Host: example.org'\n  \
+         taillab load redis://localhost -u 75%\n  \
+         taillab load memcached+tcp://db -R 10k..100k:10k -d 5s -o sweep\n  \
+         taillab load memcached+tcp://db --find 'p99.9<=200us'\n  \
+         taillab load http://localhost/ --profile 'step:10s@5000,10s@20000'\n  \
+         taillab load echo+tcp://localhost:7777 -R max\n\n{EXIT_CODES}",
+        wrapped(Target::SCHEMES, 76),
+        wrapped(ArrivalProcess::NOTATION, 66).replace("\n  ", "\n            "),
+        RateProfile::EXAMPLE,
+    )
+}
+
+/// A list with commas on lines of this width, the later ones indented by two.
+fn wrapped(list: &str, width: usize) -> String {
+    let mut text = String::new();
+    let mut column = 0;
+    for (i, item) in list.split_whitespace().enumerate() {
+        if i > 0 && column + item.len() > width {
+            text.push_str("\n  ");
+            column = 0;
+        } else if i > 0 {
+            text.push(' ');
+        }
+        text.push_str(item);
+        column += item.len() + 1;
+    }
+    text
+}
+
+/// Load a server and measure its latency, with a generator that says whether it can be believed.
+///
+/// Every request has an intended time of its own, from a random process that does not wait for
+/// answers (open loop). Its response time counts from that intended time, so a server that
+/// stalls, or a generator that is late, cannot hide what users would have waited. Beside the
+/// result stand the generator's own lateness, the arrival process really sent, and the floor:
+/// what the same client sees of a server that does nothing.
+#[derive(Debug, Args)]
+#[command(after_help = help())]
+pub struct LoadArgs {
+    /// The server, e.g. memcached+udp://127.0.0.1:11211
+    pub target: Target,
+
+    /// Load in requests per second: 20000, 20k, several 5k,10k, a sweep 5k..50k:5k, or max: as
+    /// fast as the server answers (goes before --utilization)
+    #[arg(short = 'R', long, value_name = "PER_S", value_parser = rates, allow_hyphen_values = true, env = "TAILLAB_RATE", help_heading = "Load")]
+    pub rate: Option<Amounts>,
+    /// Load as a share of the capacity, which is measured first: 75%, or a sweep 10%..90%:10%
+    #[arg(short, long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true, env = "TAILLAB_UTILIZATION", help_heading = "Load")]
+    pub utilization: Option<Amounts>,
+    /// Search for the highest rate that holds this, e.g. 'p99.9<=200us'; with -R LOW..HIGH or
+    /// -u LOW..HIGH between these [default: 1%..100% of the capacity]
+    #[arg(long, value_name = "OBJECTIVE", env = "TAILLAB_FIND", conflicts_with_all = ["profile", "trace", "ping_pong"], help_heading = "Load")]
+    pub find: Option<Objective>,
+    /// Length of the measurement [default: 10s]; with --find, of the longest at one rate
+    /// [default: 30s]
+    #[arg(
+        short,
+        long,
+        value_name = "TIME",
+        env = "TAILLAB_DURATION",
+        help_heading = "Load"
+    )]
+    pub duration: Option<Nanos>,
+    /// Load before it, not measured [default: 1s; none with --trace]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = length_or_zero,
+        env = "TAILLAB_WARMUP",
+        help_heading = "Load"
+    )]
+    pub warmup: Option<Nanos>,
+    /// How requests are spaced
+    #[arg(
+        long,
+        value_name = "PROCESS",
+        default_value = "poisson",
+        env = "TAILLAB_ARRIVALS",
+        help_heading = "Load"
+    )]
+    pub arrivals: ArrivalProcess,
+    /// A rate that changes: steps (below), or a CSV file with a column of times and one of
+    /// rates; -R or -u set its mean
+    #[arg(long, value_name = "STEPS|FILE", value_hint = ValueHint::FilePath, conflicts_with = "trace", help_heading = "Load")]
+    pub profile: Option<String>,
+    /// Recorded arrivals: a file of time stamps (text, CSV or Parquet); -R or -u set its mean rate
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Load")]
+    pub trace: Option<PathBuf>,
+    /// The column of the time stamps: its name, or its number from 1
+    #[arg(long, value_name = "COLUMN", requires = "trace", help_heading = "Load")]
+    pub trace_column: Option<String>,
+    /// The unit of the time stamps [default: by the column's name, as in time_us]
+    #[arg(long, value_name = "UNIT", requires = "trace", help_heading = "Load")]
+    pub trace_unit: Option<TimeUnit>,
+    /// One request in flight on each connection, the next one as soon as it is answered
+    #[arg(long, conflicts_with_all = ["rate", "utilization", "profile", "trace"], help_heading = "Load")]
+    pub ping_pong: bool,
+    /// Requests kept in flight by -R max and while the capacity is measured [default: 32]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TAILLAB_OUTSTANDING",
+        help_heading = "Load"
+    )]
+    pub outstanding: Option<NonZeroUsize>,
+    /// Seed of the schedule and of what is asked for
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        env = "TAILLAB_SEED",
+        help_heading = "Load"
+    )]
+    pub seed: u64,
+
+    /// Connections, shared out among the threads
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        default_value = "16",
+        env = "TAILLAB_CONNECTIONS",
+        help_heading = "Client"
+    )]
+    pub connections: NonZeroUsize,
+    /// Threads that send and receive, each on a CPU of its own
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        default_value = "1",
+        env = "TAILLAB_LOAD_THREADS",
+        help_heading = "Client"
+    )]
+    pub threads: NonZeroUsize,
+    /// CPUs of these threads, e.g. 1 or 2-3 [default: the last ones allowed]
+    #[arg(
+        short = 'C',
+        long,
+        value_name = "CPUS",
+        env = "TAILLAB_CLIENT_CPUS",
+        help_heading = "Client"
+    )]
+    pub cpus: Option<String>,
+    /// Allow more threads than CPUs; they make each other late
+    #[arg(long, help_heading = "Client")]
+    pub oversubscribe: bool,
+    /// How long an answer is waited for
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "1s",
+        env = "TAILLAB_TIMEOUT",
+        help_heading = "Client"
+    )]
+    pub timeout: Nanos,
+    /// What a thread does between requests: spin, or sleep when there is time (hybrid)
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "spin",
+        env = "TAILLAB_WAIT",
+        help_heading = "Client"
+    )]
+    pub wait: WaitKind,
+    /// Also take the kernel's time stamps of what is sent and received
+    #[arg(
+        long,
+        value_name = "WHOSE",
+        default_value = "none",
+        env = "TAILLAB_STAMPS",
+        help_heading = "Client"
+    )]
+    pub stamps: StampKind,
+    /// Length of the client's own floor, the same load on a server that does nothing, or off
+    /// [default: as long as the load, at most 3s]
+    #[arg(
+        long,
+        value_name = "TIME|off",
+        env = "TAILLAB_FLOOR",
+        help_heading = "Client"
+    )]
+    pub floor: Option<Floor>,
+
+    /// How memcached is spoken to [default: ascii]
+    #[arg(long, value_name = "NAME", value_parser = dialect, help_heading = "Requests")]
+    pub dialect: Option<Dialect>,
+    /// A header of every HTTP request, e.g. 'Host: example.org'; may be given often
+    #[arg(
+        short = 'H',
+        long,
+        value_name = "NAME: VALUE",
+        help_heading = "Requests"
+    )]
+    pub header: Vec<String>,
+    /// Share of gets, the others are sets [default: 90%]
+    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true, env = "TAILLAB_GET_SHARE", help_heading = "Requests")]
+    pub get_share: Option<f64>,
+    /// Distinct keys, all stored before the load [default: 10000]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TAILLAB_KEYS",
+        help_heading = "Requests"
+    )]
+    pub keys: Option<u32>,
+    /// Length of a key [default: 64]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "TAILLAB_KEY_BYTES",
+        help_heading = "Requests"
+    )]
+    pub key_bytes: Option<usize>,
+    /// Length of a value [default: 1024]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "TAILLAB_VALUE_BYTES",
+        help_heading = "Requests"
+    )]
+    pub value_bytes: Option<usize>,
+    /// Ask for popular keys more often: exponent of a Zipf law, e.g. 0.99 [default: all alike]
+    #[arg(
+        long,
+        value_name = "EXPONENT",
+        allow_hyphen_values = true,
+        env = "TAILLAB_ZIPF",
+        help_heading = "Requests"
+    )]
+    pub zipf: Option<f64>,
+    /// Do not store the keys before the load
+    #[arg(long, help_heading = "Requests")]
+    pub no_prefill: bool,
+    /// Length of an echo's request [default: 128]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "TAILLAB_REQUEST_BYTES",
+        help_heading = "Requests"
+    )]
+    pub request_bytes: Option<usize>,
+    /// Length of an echo's response [default: 128]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "TAILLAB_RESPONSE_BYTES",
+        help_heading = "Requests"
+    )]
+    pub response_bytes: Option<usize>,
+
+    /// Directory for result.json, latency.hlog, latency.hgrm, requests.parquet and ccdf.svg
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, env = "TAILLAB_OUTPUT", help_heading = "Result")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub common: Output,
+}
+
+/// How much load, in requests per second or as shares.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Amounts {
+    /// As fast as the server answers.
+    Max,
+    /// One, or several one after the other.
+    Values(Vec<f64>),
+    /// The bounds of a search.
+    Between(f64, f64),
+}
+
+/// What a waiting thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WaitKind {
+    /// Spin: the most exact
+    Spin,
+    /// Sleep while the next request is far, spin when it is near
+    Hybrid,
+}
+
+/// Whose time stamps are taken beside the client's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StampKind {
+    /// Nobody's
+    None,
+    /// The kernel's, where the transport has them
+    Kernel,
+}
+
+/// Whether and how long the floor is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Floor {
+    /// Not at all.
+    Off,
+    /// So long.
+    For(Nanos),
+}
+
+impl FromStr for Floor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        match text.parse() {
+            Ok(Nanos::ZERO) => Err("give a length above 0, or off".to_owned()),
+            Ok(length) => Ok(Self::For(length)),
+            Err(error) => Err(format!("{error}, or off")),
+        }
+    }
+}
+
+fn dialect(text: &str) -> Result<Dialect, String> {
+    match text {
+        "ascii" => Ok(Dialect::Ascii),
+        "binary" => Ok(Dialect::Binary),
+        "meta" => Ok(Dialect::Meta),
+        _ => Err("known are ascii, binary and meta".to_owned()),
+    }
+}
+
+fn length_or_zero(text: &str) -> Result<Nanos, String> {
+    if text == "0" {
+        return Ok(Nanos::ZERO);
+    }
+    text.parse::<Nanos>().map_err(|error| error.to_string())
+}
+
+fn rates(text: &str) -> Result<Amounts, String> {
+    if text == "max" {
+        return Ok(Amounts::Max);
+    }
+    let one = |text: &str| {
+        rate_per_s(text)
+            .filter(|rate| *rate > 0.0)
+            .ok_or_else(|| format!("`{text}` is not a rate; write e.g. 20000, 20k or 1.5M"))
+    };
+    amounts(text, one)
+}
+
+fn shares(text: &str) -> Result<Amounts, String> {
+    let one = |text: &str| {
+        let value = share(text)?;
+        let percent = if (1.5..=100.0).contains(&value) {
+            format!("; a percentage needs its sign, e.g. {value:.0}%")
+        } else {
+            String::new()
+        };
+        (value > 0.0 && value <= 1.5).then_some(value).ok_or(format!(
+            "`{text}` is not a share of the capacity; it must be above 0 and at most 150%{percent}"
+        ))
+    };
+    amounts(text, one)
+}
+
+/// `a`, `a,b`, `a..b:step` or `a..b`.
+fn amounts(text: &str, one: impl Fn(&str) -> Result<f64, String>) -> Result<Amounts, String> {
+    if let Some((from, to)) = text.split_once("..")
+        && !to.contains(':')
+    {
+        let (from, to) = (one(from)?, one(to)?);
+        return if from < to {
+            Ok(Amounts::Between(from, to))
+        } else {
+            Err(format!("`{text}` must go up"))
+        };
+    }
+    numbers(text, one).map(Amounts::Values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_as_people_write_them() {
+        for (text, wanted) in [
+            ("20000", Amounts::Values(vec![20_000.0])),
+            ("5k,1.2M", Amounts::Values(vec![5e3, 1.2e6])),
+            ("5k..20k:5k", Amounts::Values(vec![5e3, 1e4, 1.5e4, 2e4])),
+            ("5k..50k", Amounts::Between(5e3, 5e4)),
+            ("max", Amounts::Max),
+        ] {
+            assert_eq!(rates(text), Ok(wanted), "{text}");
+        }
+        for text in [
+            "", "0", "-5", "nan", "inf", "fast", "5k..1k", "1..2:0", "1k;2k",
+        ] {
+            assert!(rates(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_are_read_as_percent_or_fraction() {
+        assert_eq!(shares("75%"), Ok(Amounts::Values(vec![0.75])));
+        assert_eq!(shares("0.5,60%"), Ok(Amounts::Values(vec![0.5, 0.6])));
+        assert_eq!(
+            shares("10%..30%:10%"),
+            Ok(Amounts::Values(vec![0.1, 0.2, 0.3]))
+        );
+        for text in ["0", "-1", "200%", "max"] {
+            assert!(shares(text).is_err(), "{text}");
+        }
+        assert!(shares("75").unwrap_err().contains("75%"));
+    }
+
+    #[test]
+    fn a_floor_is_a_length_or_off() {
+        assert_eq!("off".parse(), Ok(Floor::Off));
+        assert_eq!("2s".parse(), Ok(Floor::For(Nanos::from_secs(2))));
+        assert!("0s".parse::<Floor>().is_err());
+        assert!("never".parse::<Floor>().unwrap_err().contains("or off"));
+    }
+}

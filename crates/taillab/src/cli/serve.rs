@@ -1,0 +1,102 @@
+//! The command line of `taillab serve`.
+
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use taillab_host::CpuSet;
+use taillab_load::serve::{Architecture, Listen};
+use taillab_queueing::service::Service;
+
+use super::Output;
+
+const EXIT_CODES: &str = "Exit codes:\n  0    stopped by Ctrl-C or SIGTERM: that is how a server \
+    ends\n  1    something failed, e.g. the port is taken\n  2    wrong command line\n  5    a \
+    privilege is missing, e.g. for a port below 1024";
+
+/// What the server says and how it is used, below the options.
+fn help() -> String {
+    format!(
+        "A request is --request-bytes long, its answer --response-bytes, and the answer begins with the \
+         request's first bytes. On TCP and Unix sockets requests follow one another without anything \
+         between. A datagram of another length is counted and gets no answer; the first two bytes of a \
+         datagram are its id.\n\nWith --json there are two objects, each on a line: `\"event\": \
+         \"listening\"` when requests are accepted, and `\"event\": \"stopped\"` with what was served.\n\n\
+         Notation (times need a unit: ns, us, ms, s):\n  service   none, spin:LAW (keeps the CPU busy), \
+         wait:LAW (sleeps)\n  LAW       {},\n            empirical:FILE (measured times, as in taillab sim)\n\nExamples:\n  \
+         taillab serve null-rpc\n  \
+         taillab serve epoll-per-worker --workers 4 --service spin:exponential:50us --cpus 0-3\n  \
+         taillab serve udp-shared --listen [::1]:7777 --workers 8 --service wait:exponential:1ms\n  \
+         taillab serve epoll-shared --listen unix:/run/user/1000/echo.sock\n  \
+         taillab load echo+tcp://127.0.0.1:7777 -R 5000\n\n{EXIT_CODES}",
+        Service::NOTATION
+    )
+}
+
+/// Run one of the built-in servers, until Ctrl-C.
+///
+/// They echo, and differ only in how requests are divided among threads, which is what the
+/// papers argue about: a thread for each connection, one queue for all workers, or a queue for
+/// each. Listens on loopback unless told otherwise.
+#[derive(Debug, Args)]
+#[command(after_help = help())]
+pub struct ServeArgs {
+    /// How requests are divided among threads
+    #[arg(value_parser = architectures())]
+    pub architecture: Architecture,
+
+    /// Where to listen: ADDRESS:PORT, a port of loopback, or unix:PATH
+    #[arg(
+        short,
+        long,
+        value_name = "WHERE",
+        default_value = "127.0.0.1:7777",
+        env = "TAILLAB_LISTEN"
+    )]
+    pub listen: Listen,
+    /// Worker threads; null-rpc has one for each connection instead [default: 1]
+    #[arg(short, long, value_name = "N", value_parser = workers, allow_hyphen_values = true)]
+    pub workers: Option<usize>,
+    /// What a worker does between a request and its answer
+    #[arg(long, value_name = "none|spin:LAW|wait:LAW", default_value = "none")]
+    pub service: String,
+    /// Seed of the service times; each worker has a stream of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Length of a request
+    #[arg(long, value_name = "BYTES", default_value_t = 128)]
+    pub request_bytes: usize,
+    /// Length of an answer
+    #[arg(long, value_name = "BYTES", default_value_t = 128)]
+    pub response_bytes: usize,
+    /// CPUs that the server may use, e.g. 0-1 [default: all]
+    #[arg(short = 'C', long, value_name = "CPUS")]
+    pub cpus: Option<CpuSet>,
+    /// Workers look for requests again and again and never sleep (not null-rpc)
+    #[arg(long)]
+    pub busy: bool,
+    #[command(flatten)]
+    pub common: Output,
+}
+
+fn architectures() -> impl TypedValueParser<Value = Architecture> {
+    let values = Architecture::ALL.map(|architecture| {
+        PossibleValue::new(architecture.name()).help(match architecture {
+            Architecture::NullRpc => "A thread for each connection, blocking read and write",
+            Architecture::EpollShared => "Workers on one epoll: any worker, any connection",
+            Architecture::EpollPerWorker => {
+                "An epoll for each worker: connections assigned in turn, for ever"
+            }
+            Architecture::UdpShared => "Workers on one UDP socket: one queue",
+            Architecture::UdpReuseport => {
+                "A UDP socket for each worker (SO_REUSEPORT): the kernel assigns by flow"
+            }
+        })
+    });
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<Architecture>())
+}
+
+fn workers(text: &str) -> Result<usize, String> {
+    match text.trim().parse() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err(format!("`{text}` must be a whole number from 1")),
+    }
+}

@@ -1,0 +1,222 @@
+//! The client's own floor: the same schedule against a server that does nothing.
+
+use taillab_analysis::load::LoadCurves;
+use taillab_host::{CpuSet, cpus};
+use taillab_load::Endpoint;
+use taillab_load::protocol::MessageSizes;
+use taillab_load::serve::{Architecture, Listen, Responder, Spec};
+use taillab_model::Nanos;
+use taillab_model::load_result::Floor;
+
+use super::Context;
+use super::plan::Plan;
+use super::requests::Requests;
+use super::schedule::Schedule;
+use super::session::{Sending, Session};
+use crate::exit::{Exit, Failure, OrExit};
+
+/// Its warm-up: there is little to warm up.
+const WARM_UP: Nanos = Nanos::from_millis(200);
+
+/// The floor, or why there is none.
+pub enum Outcome<T> {
+    Measured(T),
+    Absent(String),
+}
+
+impl<T> Outcome<T> {
+    /// As results have it: exactly one of the two is there.
+    pub fn into_parts(self) -> (Option<T>, Option<String>) {
+        match self {
+            Self::Measured(floor) => (Some(floor), None),
+            Self::Absent(why) => (None, Some(why)),
+        }
+    }
+}
+
+/// What the floor of a schedule repeats.
+pub struct Repeated<'a> {
+    /// The load's schedule.
+    pub schedule: Schedule,
+    pub process: &'a str,
+    pub poisson: bool,
+    pub seed: u64,
+}
+
+/// Sends the beginning of the schedule to a built-in responder.
+pub fn of_schedule(context: &Context<'_>, repeated: Repeated<'_>) -> Outcome<(Floor, LoadCurves)> {
+    against_responder(context, |session, length, responder| {
+        let sending = Sending {
+            schedule: beginning(repeated.schedule, length),
+            process: repeated.process,
+            poisson: repeated.poisson,
+            utilization: None,
+            seed: repeated.seed,
+        };
+        let measured = session.open_loop("client's floor", sending)?;
+        if measured.is_partial() {
+            return Ok(None);
+        }
+        let load = measured.analysis.summary;
+        Ok(Some((Floor { responder, load }, measured.analysis.curves)))
+    })
+}
+
+/// Runs `measure` with a client of the load's kind that is connected to a built-in responder
+/// on another CPU. What goes wrong with it spoils no result: the floor is then absent.
+pub fn against_responder<T>(
+    context: &Context<'_>,
+    measure: impl FnOnce(&mut Session<'_>, Nanos, String) -> Result<Option<T>, Failure>,
+) -> Outcome<T> {
+    let plan = context.plan;
+    let Some(length) = plan.floor else {
+        return Outcome::Absent("switched off with --floor off".to_owned());
+    };
+    if context.interrupt.is_raised() {
+        return Outcome::Absent("interrupted before it was measured".to_owned());
+    }
+    let Some(&cpu) = plan.client.placing.rest.first() else {
+        return Outcome::Absent(
+            "the client's threads leave no CPU to a responder; with fewer threads (-t) or more CPUs \
+             there is one"
+                .to_owned(),
+        );
+    };
+    context.say.step("measuring the client's own floor");
+    let server = context.session.endpoint();
+    let outcome = start(plan, server, cpu).and_then(|running| {
+        let mut session = Session::connect(
+            running.endpoint.clone(),
+            &running.echo,
+            &plan.client,
+            context.interrupt,
+            context.say,
+        )?;
+        let description = describe(server, running.sizes, cpu);
+        measure(&mut session, length, description)
+    });
+    match outcome {
+        Ok(Some(floor)) => Outcome::Measured(floor),
+        Ok(None) => Outcome::Absent("interrupted while it was measured".to_owned()),
+        Err(failure) => Outcome::Absent(format!("it could not be measured: {failure}")),
+    }
+}
+
+/// A responder that runs until it is dropped. Its socket goes before its folder.
+struct Running {
+    _responder: Responder,
+    _folder: Option<Folder>,
+    endpoint: Endpoint,
+    echo: Requests,
+    sizes: MessageSizes,
+}
+
+fn start(plan: &Plan, server: &Endpoint, cpu: u32) -> Result<Running, Failure> {
+    let (echo, sizes) = plan.requests.imitated()?;
+    let folder = folder_for(server)?;
+    let datagrams = plan.requests.are_datagrams();
+    let architecture = match datagrams {
+        true => Architecture::UdpShared,
+        false => Architecture::EpollPerWorker,
+    };
+    let spec = Spec {
+        listen: listen(server, folder.as_ref()),
+        sizes,
+        busy: true,
+        ..Spec::new(architecture)
+    };
+    let pin = move |_| cpus::pin_current_thread(&CpuSet::single(cpu));
+    let responder = Responder::start_with(&spec, pin).or_exit(Exit::Failed)?;
+    let endpoint = match responder.address() {
+        Listen::Inet(address) if datagrams => Endpoint::Udp(*address),
+        Listen::Inet(address) => Endpoint::Tcp(*address),
+        Listen::Unix(path) => Endpoint::Unix(path.clone()),
+    };
+    Ok(Running {
+        _responder: responder,
+        _folder: folder,
+        endpoint,
+        echo,
+        sizes,
+    })
+}
+
+fn describe(server: &Endpoint, sizes: MessageSizes, cpu: u32) -> String {
+    let transport = match server {
+        Endpoint::Udp(_) => "UDP on loopback",
+        Endpoint::Tcp(_) => "TCP on loopback",
+        Endpoint::Unix(_) => "a Unix socket",
+    };
+    format!(
+        "built-in null responder over {transport}, {} bytes in and {} bytes out, on CPU {cpu}",
+        sizes.request_bytes, sizes.response_bytes,
+    )
+}
+
+/// The same kind of socket as the server's, of this machine.
+fn listen(server: &Endpoint, folder: Option<&Folder>) -> Listen {
+    match (server, folder) {
+        (_, Some(folder)) => Listen::Unix(folder.0.join("floor.sock")),
+        (Endpoint::Udp(address) | Endpoint::Tcp(address), None) if address.is_ipv6() => {
+            Listen::Inet(([0, 0, 0, 0, 0, 0, 0, 1_u16], 0).into())
+        }
+        _ => Listen::loopback(),
+    }
+}
+
+/// A folder that goes when it is dropped.
+struct Folder(std::path::PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // the socket has gone with its responder; an empty folder in /tmp harms nobody
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// A folder of our own for the socket, where one is needed.
+fn folder_for(server: &Endpoint) -> Result<Option<Folder>, Failure> {
+    use std::os::unix::fs::DirBuilderExt;
+    if !matches!(server, Endpoint::Unix(_)) {
+        return Ok(None);
+    }
+    let path = std::env::temp_dir().join(format!("taillab-floor-{}", std::process::id()));
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&path)
+        .map_err(|error| {
+            let what = format!("cannot make {}: {error}; set TMPDIR", path.display());
+            Failure::new(Exit::Failed, what)
+        })?;
+    Ok(Some(Folder(path)))
+}
+
+/// The schedule's first part, with a short warm-up.
+fn beginning(mut schedule: Schedule, length: Nanos) -> Schedule {
+    schedule.measure_from = schedule.measure_from.min(WARM_UP);
+    schedule.length = schedule.length.min(schedule.measure_from + length);
+    for due in &mut schedule.by_thread {
+        due.truncate(due.partition_point(|t| *t < schedule.length));
+    }
+    schedule
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_floor_takes_the_beginning_of_the_schedule() {
+        let due: Vec<Nanos> = (0..50).map(|i| Nanos::from_millis(100) * i).collect();
+        let schedule = Schedule {
+            by_thread: vec![due.clone(), due.clone()],
+            measure_from: Nanos::from_secs(1),
+            length: Nanos::from_secs(5),
+            rate_per_s: 20.0,
+        };
+        let begun = beginning(schedule, Nanos::from_secs(1));
+        assert_eq!(begun.measure_from, WARM_UP);
+        assert_eq!(begun.length, Nanos::from_millis(1_200));
+        assert_eq!(begun.by_thread, [&due[..12], &due[..12]]);
+    }
+}

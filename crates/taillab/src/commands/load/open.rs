@@ -1,0 +1,304 @@
+//! Schedules: one load, or several one after the other.
+
+use taillab_analysis::load::{LoadContext, LoadJudgement, judge_load, judge_sweep, objective_at};
+use taillab_load::StopReason;
+use taillab_model::load_result::{
+    COMMAND, LoadResult, LoadStep, LoadSweepResult, Mode, Objective, SCHEMA_VERSION,
+};
+use taillab_model::summary::Verdict;
+
+use super::find::mixed;
+use super::floor::{self, Repeated};
+use super::outputs::{Single, Wanted, curves};
+use super::plan::{Level, Open};
+use super::schedule::{Extent, Schedule, Shape};
+use super::session::{Measured, Sending, setup};
+use super::{Context, hypervisor};
+use crate::exit::{Exit, Failure, OrExit};
+
+/// One load.
+pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Result<Exit, Failure> {
+    let plan = context.plan;
+    let planned = Planned::of(&context, work, work.levels[0], plan.seed)?;
+    let measured = planned.measure(&mut context, &work.shape)?;
+    let process = work.shape.name();
+    let repeated = Repeated {
+        schedule: planned.schedule,
+        process: &process,
+        poisson: work.shape.is_poisson(),
+        seed: plan.seed,
+    };
+    let (floor, floor_absent_because) = floor::of_schedule(&context, repeated).into_parts();
+    let (floor, floor_curves) = floor.unzip();
+    let judgement = judge_load(
+        &measured.analysis.summary,
+        &measured.analysis.evidence,
+        &LoadContext {
+            partial: measured.is_partial(),
+            floor: floor.as_ref().map(|floor| &floor.load),
+            hypervisor: hypervisor(),
+        },
+    );
+    let result = LoadResult {
+        schema_version: SCHEMA_VERSION,
+        command: COMMAND.to_owned(),
+        setup: setup(plan, context.session.endpoint()),
+        mode: Mode::OpenLoop,
+        started_unix_s: measured.started_unix_s,
+        partial: measured.is_partial(),
+        capacity: context.capacity,
+        load: measured.analysis.summary.clone(),
+        wire: measured.analysis.wire.clone(),
+        floor,
+        floor_absent_because,
+        verdict: Verdict::from(&judgement),
+    };
+    let unsupported = measured.analysis.evidence.unsupported.iter();
+    wanted.single(&Single {
+        result: &result,
+        curves: curves(&measured.analysis.curves, floor_curves),
+        needs: unsupported
+            .map(|lacking| (lacking.q, lacking.needs))
+            .collect(),
+        run: &measured.run,
+    })?;
+    context.end(measured.run.stopped, &result.verdict)
+}
+
+/// Several loads.
+pub fn sweep(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Result<Exit, Failure> {
+    let mut steps = Steps::default();
+    for (place, level) in work.levels.iter().enumerate() {
+        if context.session.interrupted() {
+            steps.partial = true;
+            break;
+        }
+        let seed = mixed(context.plan.seed, place as u64);
+        let planned = Planned::of(&context, work, *level, seed)?;
+        context.say.step(&format!(
+            "load {} of {}: {:.0} per second",
+            place + 1,
+            work.levels.len(),
+            planned.schedule.rate_per_s
+        ));
+        let measured = match planned.measure(&mut context, &work.shape) {
+            Ok(measured) => measured,
+            // what was measured before is kept
+            Err(failure) if !steps.steps.is_empty() => {
+                steps.ended = Some(failure);
+                steps.partial = true;
+                break;
+            }
+            Err(failure) => return Err(failure),
+        };
+        steps.push(planned, &measured, None);
+        if measured.is_partial() {
+            break;
+        }
+    }
+    finish(
+        context,
+        work_process(&work.shape),
+        steps,
+        Mode::Sweep,
+        None,
+        wanted,
+    )
+}
+
+/// How a sweep or a search judges its arrivals.
+pub struct Process {
+    pub name: String,
+    pub poisson: bool,
+}
+
+/// The process of a shape.
+pub fn work_process(shape: &Shape) -> Process {
+    Process {
+        name: shape.name(),
+        poisson: shape.is_poisson(),
+    }
+}
+
+/// One load that is about to be measured.
+pub struct Planned {
+    pub schedule: Schedule,
+    utilization: Option<f64>,
+    seed: u64,
+}
+
+impl Planned {
+    /// The schedule of one level.
+    fn of(context: &Context<'_>, work: &Open, level: Level, seed: u64) -> Result<Self, Failure> {
+        let peak = context.capacity.map(|capacity| capacity.peak_per_s);
+        let rate_per_s = match (level, peak) {
+            (Level::Rate(rate), _) => Some(rate),
+            (Level::Share(share), Some(peak)) => Some(share * peak),
+            (Level::AsGiven | Level::Share(_), _) => None,
+        };
+        Self::at(
+            context,
+            &work.shape,
+            Extent {
+                rate_per_s,
+                warmup: work.warmup,
+                duration: work.duration,
+                seed,
+                threads: context.plan.client.threads(),
+            },
+        )
+    }
+
+    /// A schedule.
+    pub fn at(context: &Context<'_>, shape: &Shape, extent: Extent) -> Result<Self, Failure> {
+        let schedule = shape.schedule(&extent).or_exit(Exit::Usage)?;
+        let peak = context.capacity.map(|capacity| capacity.peak_per_s);
+        Ok(Self {
+            utilization: peak.map(|peak| schedule.rate_per_s / peak),
+            seed: extent.seed,
+            schedule,
+        })
+    }
+
+    /// Sends it.
+    pub fn measure(&self, context: &mut Context<'_>, shape: &Shape) -> Result<Measured, Failure> {
+        let name = format!("{:.0}/s", self.schedule.rate_per_s);
+        context.session.open_loop(
+            &name,
+            Sending {
+                schedule: self.schedule.clone(),
+                process: &shape.name(),
+                poisson: shape.is_poisson(),
+                utilization: self.utilization,
+                seed: self.seed,
+            },
+        )
+    }
+}
+
+/// What several loads have come to so far.
+#[derive(Default)]
+pub struct Steps {
+    pub steps: Vec<LoadStep>,
+    judged: Vec<(f64, LoadJudgement)>,
+    /// The lowest load's schedule, for the floor.
+    lowest: Option<Planned>,
+    started_unix_s: u64,
+    pub stopped: Option<StopReason>,
+    pub partial: bool,
+    /// Why there are no more.
+    pub ended: Option<Failure>,
+}
+
+impl Steps {
+    /// Judges a measurement and keeps it.
+    pub fn push(
+        &mut self,
+        planned: Planned,
+        measured: &Measured,
+        objective: Option<Objective>,
+    ) -> &LoadStep {
+        let summary = &measured.analysis.summary;
+        let judgement = judge_load(
+            summary,
+            &measured.analysis.evidence,
+            &LoadContext {
+                partial: measured.is_partial(),
+                floor: None,
+                hypervisor: None,
+            },
+        );
+        if self.steps.is_empty() {
+            self.started_unix_s = measured.started_unix_s;
+        }
+        self.stopped = measured.run.stopped;
+        self.partial |= measured.is_partial();
+        self.steps.push(LoadStep {
+            partial: measured.is_partial(),
+            load: summary.clone(),
+            overloaded: judgement.is_overload(),
+            objective: objective.map(|o| objective_at(o, measured.requests(), &judgement)),
+            verdict: Verdict::from(&judgement),
+        });
+        self.judged.push((planned.schedule.rate_per_s, judgement));
+        let rate = |planned: &Planned| planned.schedule.rate_per_s;
+        if self
+            .lowest
+            .as_ref()
+            .is_none_or(|lowest| rate(&planned) < rate(lowest))
+        {
+            self.lowest = Some(planned);
+        }
+        &self.steps[self.steps.len() - 1]
+    }
+
+    /// The client, not the server, spoiled the last one.
+    pub fn client_failed(&self) -> bool {
+        self.judged
+            .last()
+            .is_some_and(|(_, judgement)| judgement.client_failed())
+    }
+
+    /// Takes the last one back: a longer measurement replaces it.
+    pub fn replace_last(&mut self) {
+        self.steps.pop();
+        self.judged.pop();
+    }
+}
+
+/// Measures the floor, judges the whole, prints and saves it.
+pub fn finish(
+    context: Context<'_>,
+    process: Process,
+    mut steps: Steps,
+    mode: Mode,
+    found: Option<taillab_model::load_result::Found>,
+    wanted: &mut Wanted,
+) -> Result<Exit, Failure> {
+    let plan = context.plan;
+    let floor = match steps.lowest.take() {
+        None => floor::Outcome::Absent("no load was measured".to_owned()),
+        Some(lowest) => floor::of_schedule(
+            &context,
+            Repeated {
+                schedule: lowest.schedule,
+                process: &process.name,
+                poisson: process.poisson,
+                seed: plan.seed,
+            },
+        ),
+    };
+    let (floor, floor_absent_because) = floor.into_parts();
+    let floor = floor.map(|(floor, _)| floor);
+    let mut verdict = judge_sweep(&steps.judged, steps.partial);
+    if let Some(hypervisor) = hypervisor() {
+        let warning = taillab_analysis::load::LoadWarning::Virtual { hypervisor };
+        verdict.warnings.push(warning.to_string());
+    }
+    let result = LoadSweepResult {
+        schema_version: SCHEMA_VERSION,
+        command: COMMAND.to_owned(),
+        setup: setup(plan, context.session.endpoint()),
+        mode,
+        started_unix_s: steps.started_unix_s,
+        partial: steps.partial,
+        capacity: context.capacity,
+        steps: steps.steps,
+        found,
+        floor,
+        floor_absent_because,
+        verdict,
+    };
+    wanted.sweep(&result)?;
+    if context.session.interrupted() {
+        return Ok(Exit::Interrupted);
+    }
+    if let Some(failure) = steps.ended {
+        return Err(failure);
+    }
+    let exit = context.end(steps.stopped, &result.verdict)?;
+    Ok(match (exit, &result.found) {
+        (Exit::Ok, Some(found)) if !found.held => Exit::Missed,
+        (exit, _) => exit,
+    })
+}

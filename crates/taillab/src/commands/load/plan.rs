@@ -1,0 +1,362 @@
+//! What is to be done, checked before anything is opened.
+
+use taillab_load::{ClosedLoop, Target};
+use taillab_model::Nanos;
+use taillab_model::load_result::Objective;
+
+use super::files;
+use super::placing::Placing;
+use super::requests::Requests;
+use super::schedule::Shape;
+use crate::cli::{Amounts, Floor, LoadArgs, StampKind, WaitKind};
+use crate::commands::sim::trace::TraceOptions;
+use crate::exit::{Exit, Failure, OrExit};
+
+/// Length of a measurement that was told nothing.
+const DURATION: Nanos = Nanos::from_secs(10);
+/// Of the longest measurement of a search.
+const LONGEST_TRIAL: Nanos = Nanos::from_secs(30);
+/// Load before the measurement.
+const WARM_UP: Nanos = Nanos::from_secs(1);
+/// The floor is measured for at most this long, unless told otherwise.
+const FLOOR: Nanos = Nanos::from_secs(3);
+/// No generator sends faster: a mistyped rate.
+const MOST_PER_S: f64 = 100e6;
+/// More connections than ports and descriptors of one machine carry.
+const MOST_CONNECTIONS: usize = 100_000;
+/// Bytes that a request takes in the record and while its result is made.
+const BYTES_PER_REQUEST: f64 = 80.0;
+
+/// The whole of it.
+pub struct Plan {
+    pub target: Target,
+    pub requests: Requests,
+    pub work: Work,
+    pub client: Client,
+    /// Length of the floor; `None` when it is off.
+    pub floor: Option<Nanos>,
+    pub prefill: bool,
+    pub seed: u64,
+}
+
+/// What is measured.
+pub enum Work {
+    /// A schedule, at one or several loads.
+    Open(Open),
+    /// The highest rate that holds an objective.
+    Find(Find),
+    /// No schedule: as fast as answers come.
+    Closed(Closed),
+}
+
+/// Schedules at several loads, one after the other.
+pub struct Open {
+    pub shape: Shape,
+    pub levels: Vec<Level>,
+    pub warmup: Nanos,
+    /// `None`: to the end of the profile or the trace.
+    pub duration: Option<Nanos>,
+    pub outstanding: usize,
+}
+
+/// One load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Level {
+    /// Requests per second.
+    Rate(f64),
+    /// A share of the capacity.
+    Share(f64),
+    /// As the profile or the trace has it.
+    AsGiven,
+}
+
+/// A search.
+pub struct Find {
+    pub objective: Objective,
+    pub shape: Shape,
+    pub bounds: Bounds,
+    pub warmup: Nanos,
+    pub longest: Nanos,
+    pub outstanding: usize,
+}
+
+/// Between which rates is searched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bounds {
+    /// Requests per second.
+    Rates(f64, f64),
+    /// Shares of the capacity.
+    Shares(f64, f64),
+}
+
+/// A closed loop.
+pub struct Closed {
+    /// Requests in flight; `None`: one for each connection, and none before its answer.
+    pub outstanding: Option<usize>,
+    pub warmup: Nanos,
+    pub duration: Nanos,
+}
+
+/// How the client is made.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub connections: usize,
+    pub placing: Placing,
+    pub timeout: Nanos,
+    pub wait: WaitKind,
+    pub stamps: StampKind,
+}
+
+impl Client {
+    pub fn threads(&self) -> usize {
+        self.placing.threads.len()
+    }
+
+    /// Connections of thread `i`: they differ by at most one.
+    pub fn connections_of(&self, i: usize) -> usize {
+        let threads = self.threads();
+        self.connections / threads + usize::from(i < self.connections % threads)
+    }
+}
+
+/// The plan that the arguments ask for.
+pub fn plan(args: &LoadArgs) -> Result<Plan, Failure> {
+    let target = match args.dialect {
+        Some(dialect) => args.target.clone().with_dialect(dialect),
+        None => Ok(args.target.clone()),
+    }
+    .or_exit(Exit::Usage)?;
+    let requests = Requests::of(&target, args)?;
+    let client = client(args)?;
+    let work = work(args)?;
+    let floor = match args.floor {
+        Some(Floor::Off) => None,
+        Some(Floor::For(length)) => Some(length),
+        None => Some(work.usual_length().min(FLOOR)),
+    };
+    Ok(Plan {
+        target,
+        requests,
+        work,
+        client,
+        floor,
+        prefill: !args.no_prefill,
+        seed: args.seed,
+    })
+}
+
+impl Work {
+    /// Length of a usual measurement of it.
+    fn usual_length(&self) -> Nanos {
+        match self {
+            Self::Open(open) => open.duration.unwrap_or(DURATION),
+            Self::Find(find) => find.longest,
+            Self::Closed(closed) => closed.duration,
+        }
+    }
+
+    /// Requests kept in flight to find the capacity, where the load is a share of it.
+    pub fn calibration(&self) -> Option<usize> {
+        match self {
+            Self::Open(open) => open
+                .levels
+                .iter()
+                .any(|level| matches!(level, Level::Share(_)))
+                .then_some(open.outstanding),
+            Self::Find(find) => {
+                matches!(find.bounds, Bounds::Shares(..)).then_some(find.outstanding)
+            }
+            Self::Closed(_) => None,
+        }
+    }
+}
+
+fn client(args: &LoadArgs) -> Result<Client, Failure> {
+    let (connections, threads) = (args.connections.get(), args.threads.get());
+    if connections > MOST_CONNECTIONS {
+        return Err(usage(format!(
+            "{connections} connections are more than one machine has ports for; use at most {MOST_CONNECTIONS}"
+        )));
+    }
+    if connections < threads {
+        return Err(usage(format!(
+            "{threads} threads need at least one connection each: use -c {threads} or more, or fewer threads"
+        )));
+    }
+    if args.timeout == Nanos::ZERO {
+        return Err(usage(
+            "the time-out must be above 0; give e.g. --timeout 1s",
+        ));
+    }
+    Ok(Client {
+        connections,
+        placing: Placing::choose(threads, args.cpus.as_deref(), args.oversubscribe)?,
+        timeout: args.timeout,
+        wait: args.wait,
+        stamps: args.stamps,
+    })
+}
+
+fn work(args: &LoadArgs) -> Result<Work, Failure> {
+    if args.duration == Some(Nanos::ZERO) {
+        return Err(usage("the duration must be above 0; give e.g. -d 10s"));
+    }
+    let outstanding = match args.outstanding.map(|n| n.get()) {
+        Some(n) if n > ClosedLoop::MAX_OUTSTANDING => {
+            return Err(usage(format!(
+                "{n} requests in flight are too many; use at most {}",
+                ClosedLoop::MAX_OUTSTANDING
+            )));
+        }
+        given => given.unwrap_or(ClosedLoop::OUTSTANDING),
+    };
+    let warmup = args.warmup.unwrap_or(WARM_UP);
+    if args.ping_pong || args.rate == Some(Amounts::Max) {
+        if args.find.is_some() || args.profile.is_some() || args.trace.is_some() {
+            return Err(usage(
+                "-R max has no schedule: leave out --find, --profile and --trace, or give a rate",
+            ));
+        }
+        return Ok(Work::Closed(Closed {
+            outstanding: (!args.ping_pong).then_some(outstanding),
+            warmup,
+            duration: args.duration.unwrap_or(DURATION),
+        }));
+    }
+    let shape = shape(args)?;
+    // -R goes before -u
+    let amounts = match (&args.rate, &args.utilization) {
+        (Some(rates), _) => Some((rates, false)),
+        (None, Some(shares)) => Some((shares, true)),
+        (None, None) => None,
+    };
+    if let Some(objective) = args.find {
+        return Ok(Work::Find(Find {
+            objective,
+            shape,
+            bounds: bounds(amounts)?,
+            warmup,
+            longest: args.duration.unwrap_or(LONGEST_TRIAL),
+            outstanding,
+        }));
+    }
+    let levels = levels(amounts, &shape)?;
+    let warmup = match (&shape, args.warmup) {
+        (Shape::Recorded(_), None) => Nanos::ZERO,
+        _ => warmup,
+    };
+    let duration = match shape {
+        Shape::Steady(_) => Some(args.duration.unwrap_or(DURATION)),
+        _ => args.duration,
+    };
+    for level in &levels {
+        if let Level::Rate(rate) = level {
+            affordable(&shape, *rate, warmup, duration)?;
+        }
+    }
+    Ok(Work::Open(Open {
+        shape,
+        levels,
+        warmup,
+        duration,
+        outstanding,
+    }))
+}
+
+fn shape(args: &LoadArgs) -> Result<Shape, Failure> {
+    if let Some(path) = &args.trace {
+        let stretched = args.rate.is_some() || args.utilization.is_some();
+        let times = files::recorded(TraceOptions {
+            path: path.clone(),
+            column: args.trace_column.clone(),
+            unit: args.trace_unit,
+            unit_matters: !stretched,
+        })?;
+        return Ok(Shape::Recorded(times));
+    }
+    Ok(match &args.profile {
+        Some(text) => Shape::Profile(args.arrivals, files::profile(text)?),
+        None => Shape::Steady(args.arrivals),
+    })
+}
+
+fn levels(amounts: Option<(&Amounts, bool)>, shape: &Shape) -> Result<Vec<Level>, Failure> {
+    let Some((amounts, shares)) = amounts else {
+        return match shape {
+            Shape::Steady(_) => Err(usage(
+                "how much load? Give a rate (-R 20000), a share of the capacity (-u 75%), as fast as \
+                 it goes (-R max), or an objective (--find 'p99.9<=200us')",
+            )),
+            _ => Ok(vec![Level::AsGiven]),
+        };
+    };
+    let values = match amounts {
+        Amounts::Values(values) => values,
+        Amounts::Between(from, to) => {
+            return Err(usage(format!(
+                "a range without a step is for --find; to sweep, write e.g. {from}..{to}:{}",
+                (to - from) / 5.0
+            )));
+        }
+        // handled before: there is no schedule
+        Amounts::Max => return Err(usage("-R max stands alone")),
+    };
+    if !shares && let Some(rate) = values.iter().find(|rate| **rate > MOST_PER_S) {
+        return Err(usage(format!(
+            "no generator sends {rate} requests per second; give at most {MOST_PER_S:.0}"
+        )));
+    }
+    let level = |value: &f64| match shares {
+        true => Level::Share(*value),
+        false => Level::Rate(*value),
+    };
+    Ok(values.iter().map(level).collect())
+}
+
+fn bounds(amounts: Option<(&Amounts, bool)>) -> Result<Bounds, Failure> {
+    match amounts {
+        None => Ok(Bounds::Shares(0.01, 1.0)),
+        Some((Amounts::Between(from, to), true)) => Ok(Bounds::Shares(*from, *to)),
+        Some((Amounts::Between(from, to), false)) => Ok(Bounds::Rates(*from, *to)),
+        Some(_) => Err(usage(
+            "--find searches between two loads: write -R 1k..100k or -u 5%..100%, without a step",
+        )),
+    }
+}
+
+/// Refuses what would not fit the machine's memory, before the load and not after it.
+fn affordable(
+    shape: &Shape,
+    rate_per_s: f64,
+    warmup: Nanos,
+    duration: Option<Nanos>,
+) -> Result<(), Failure> {
+    let own = shape.own_length(Some(rate_per_s)).unwrap_or(Nanos::MAX);
+    let seconds = duration.map_or(own, |d| d.min(own)).as_secs_f64() + warmup.as_secs_f64();
+    let requests = rate_per_s * seconds;
+    let needed = requests * BYTES_PER_REQUEST;
+    let Some(free) = free_memory() else {
+        return Ok(());
+    };
+    if needed < free {
+        return Ok(());
+    }
+    Err(usage(format!(
+        "{requests:.0} requests need about {:.0} GB of memory for their record and {:.0} GB are \
+         free: use a lower rate or a shorter duration",
+        needed / 1e9,
+        free / 1e9
+    )))
+}
+
+/// Bytes of memory that can be had without swapping.
+fn free_memory() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024.0)
+}
+
+fn usage(text: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Usage, text)
+}

@@ -1,0 +1,112 @@
+//! `--find`: the highest rate that holds an objective.
+
+use taillab_analysis::load::found;
+use taillab_model::Nanos;
+use taillab_model::load_result::{LoadStep, Mode};
+
+use super::Context;
+use super::find::{Decision, Search, Trial};
+use super::open::{Planned, Steps, finish, work_process};
+use super::outputs::Wanted;
+use super::plan::{Bounds, Find};
+use super::schedule::Extent;
+use crate::exit::{Exit, Failure};
+
+/// The search ends when the answer is known to within this share.
+const WITHIN: f64 = 0.05;
+/// Answers wanted beyond the quantile in a first measurement; about 3.8 are the least.
+const BEYOND: f64 = 40.0;
+/// No measurement is shorter.
+const SHORTEST: Nanos = Nanos::from_secs(1);
+/// The search begins at this share of the highest rate.
+const START: f64 = 0.1;
+
+/// Searches.
+pub fn run(mut context: Context<'_>, work: &Find, wanted: &mut Wanted) -> Result<Exit, Failure> {
+    let peak = context.capacity.map_or(0.0, |capacity| capacity.peak_per_s);
+    let (lowest, highest) = match work.bounds {
+        Bounds::Rates(lowest, highest) => (lowest, highest),
+        Bounds::Shares(lowest, highest) => (lowest * peak, highest * peak),
+    };
+    let search = Search {
+        lowest_per_s: lowest,
+        start_per_s: (START * highest).max(lowest),
+        highest_per_s: highest,
+        within: WITHIN,
+        requests: BEYOND / (1.0 - work.objective.q),
+        shortest: SHORTEST.min(work.longest),
+        longest: work.longest,
+        seed: context.plan.seed,
+    };
+    let mut steps = Steps::default();
+    let answer = search.run(|trial| measure(&mut context, work, trial, &mut steps));
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(failure) if steps.steps.is_empty() => return Err(failure),
+        // what was measured before is kept
+        Err(failure) => {
+            steps.ended = Some(failure);
+            steps.partial = true;
+            Default::default()
+        }
+    };
+    steps.partial |= answer.interrupted;
+    let found = found(work.objective, &steps.steps);
+    let process = work_process(&work.shape);
+    finish(context, process, steps, Mode::Search, Some(found), wanted)
+}
+
+/// One measurement; `None` when it was ended early.
+fn measure(
+    context: &mut Context<'_>,
+    work: &Find,
+    trial: &Trial,
+    steps: &mut Steps,
+) -> Result<Option<Decision>, Failure> {
+    if context.session.interrupted() {
+        return Ok(None);
+    }
+    let planned = Planned::at(
+        context,
+        &work.shape,
+        Extent {
+            rate_per_s: Some(trial.rate_per_s),
+            warmup: work.warmup,
+            duration: Some(trial.length),
+            seed: trial.seed,
+            threads: context.plan.client.threads(),
+        },
+    )?;
+    context.say.step(&format!(
+        "trying {:.0} per second for {}{}",
+        trial.rate_per_s,
+        trial.length,
+        if trial.earlier > 0 {
+            ", longer than before"
+        } else {
+            ""
+        }
+    ));
+    let measured = planned.measure(context, &work.shape)?;
+    if trial.earlier > 0 {
+        steps.replace_last();
+    }
+    let step = steps.push(planned, &measured, Some(work.objective));
+    if step.partial {
+        return Ok(None);
+    }
+    let decision = decision(step);
+    // a rate that only the client failed at says nothing of the server
+    Ok(Some(match decision {
+        Decision::Failed if steps.client_failed() => Decision::Undecided,
+        decision => decision,
+    }))
+}
+
+fn decision(step: &LoadStep) -> Decision {
+    match step.objective {
+        Some(at) if at.held && at.sure => Decision::Held,
+        Some(at) if !at.held && at.sure => Decision::Failed,
+        _ => Decision::Undecided,
+    }
+}

@@ -1,0 +1,333 @@
+//! The client with its connections, and what is measured with it.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use taillab_analysis::load::{LoadAnalysis, LoadFacts, LoadedRequest, summarise};
+use taillab_analysis::median;
+use taillab_host::Interrupt;
+use taillab_load::fleet::PrepareError;
+use taillab_load::{
+    AnyClient, ClosedFleet, Endpoint, Entry, Fleet, FleetProgress, FleetRun, LoadError, NoHooks,
+    OpenFleet, Saturation, StopReason, Waiting, arrivals_verdict, schedule_verdict,
+};
+use taillab_model::load_result::{Capacity, Setup};
+use taillab_model::{Nanos, WireTimes};
+
+use super::placing::Placing;
+use super::plan::{Client, Plan};
+use super::requests::Requests;
+use super::say::Say;
+use super::schedule::Schedule;
+use super::watch::Watch;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::progress::Phase;
+
+/// Closed-loop blocks that the capacity is the median of.
+const BLOCKS: u32 = 7;
+/// Length of one.
+const BLOCK: Nanos = Nanos::from_millis(300);
+/// Before each, to fill the server's queue.
+const BLOCK_WARM_UP: Nanos = Nanos::from_millis(50);
+
+/// A connected client and what watches it.
+pub struct Session<'a> {
+    fleet: Fleet,
+    endpoint: Endpoint,
+    client: &'a Client,
+    interrupt: &'a Interrupt,
+    watch: Watch,
+}
+
+/// What is sent in one measurement.
+pub struct Sending<'a> {
+    pub schedule: Schedule,
+    /// The process's name.
+    pub process: &'a str,
+    /// The sends are to be judged as Poisson arrivals of one rate.
+    pub poisson: bool,
+    /// The rate as a share of the capacity, where this is known.
+    pub utilization: Option<f64>,
+    pub seed: u64,
+}
+
+/// What one measurement recorded and says.
+pub struct Measured {
+    pub run: FleetRun,
+    pub analysis: LoadAnalysis,
+    pub started_unix_s: u64,
+}
+
+impl Measured {
+    /// It ended before its time.
+    pub fn is_partial(&self) -> bool {
+        self.run.stopped.is_some()
+    }
+
+    /// The requests of the measurement in order of the intended time.
+    pub fn requests(&self) -> impl Iterator<Item = LoadedRequest> {
+        self.run.iter_measured().map(|entry| loaded(&entry))
+    }
+}
+
+impl<'a> Session<'a> {
+    /// Connects every thread's client, each on its CPU.
+    pub fn connect(
+        endpoint: Endpoint,
+        requests: &Requests,
+        client: &'a Client,
+        interrupt: &'a Interrupt,
+        say: Say,
+    ) -> Result<Self, Failure> {
+        let placing = client.placing.clone();
+        let watch = Watch::new(say);
+        let fleet = watch.phases(
+            &[],
+            || 0,
+            || {
+                Fleet::connect(
+                    client.threads(),
+                    move |i| pin(&placing, i),
+                    |i| AnyClient::connect(&endpoint, client.connections_of(i), requests.spoken()?),
+                )
+            },
+        )?;
+        Ok(Self {
+            fleet,
+            endpoint,
+            client,
+            interrupt,
+            watch,
+        })
+    }
+
+    /// Where the server is.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Whether the user wants an end.
+    pub fn interrupted(&self) -> bool {
+        self.interrupt.is_raised()
+    }
+
+    /// Stores every key that the protocol asks for.
+    pub fn prefill(&mut self) -> Result<(), Failure> {
+        let (fleet, endpoint) = (&mut self.fleet, &self.endpoint);
+        let keys = taillab_load::Client::to_store(&fleet.clients()[0]).len() as u64;
+        if keys == 0 {
+            return Ok(());
+        }
+        let phases = [Phase {
+            name: "storing the keys",
+            total: keys,
+        }];
+        let progress = fleet.progress();
+        let stop = self.interrupt.flag();
+        let done = || progress.received();
+        let stored = self
+            .watch
+            .phases(&phases, done, || fleet.prefill(endpoint, stop))?;
+        if stored.interrupted {
+            return Err(interrupted("while the keys were stored"));
+        }
+        Ok(())
+    }
+
+    /// Finds the server's peak with this many requests in flight.
+    pub fn calibrate(&mut self, outstanding: usize, seed: u64) -> Result<Capacity, Failure> {
+        let block = BLOCK + BLOCK_WARM_UP;
+        let phases = [Phase {
+            name: "finding the capacity",
+            total: (block * u64::from(BLOCKS)).get(),
+        }];
+        let began = Instant::now();
+        let mut rates = Vec::new();
+        let (fleet, stop) = (&mut self.fleet, self.interrupt.flag());
+        let done = || began.elapsed().as_nanos() as u64;
+        let stopped = self.watch.phases(&phases, done, || {
+            for place in 0..BLOCKS {
+                let found = fleet.saturate(
+                    &ClosedFleet {
+                        outstanding,
+                        length: BLOCK,
+                        warm_up: BLOCK_WARM_UP,
+                        seed: seed ^ u64::from(place),
+                        stop,
+                    },
+                    &mut NoHooks,
+                )?;
+                if found.stopped.is_some() || found.responses == 0 {
+                    return Ok(Some(found.stopped));
+                }
+                rates.push(found.rate_per_s());
+            }
+            Ok::<_, LoadError>(None)
+        })?;
+        match stopped {
+            Some(Some(StopReason::Interrupted)) => {
+                return Err(interrupted("while the capacity was measured"));
+            }
+            Some(_) => return Err(self.gone("while its capacity was measured")),
+            None => {}
+        }
+        let peak = median(&rates).ok_or_else(|| {
+            Failure::new(
+                Exit::Failed,
+                "the capacity could not be measured; run it again",
+            )
+        })?;
+        Ok(Capacity {
+            peak_per_s: peak.value,
+            peak_lo_per_s: Some(peak.lo),
+            peak_hi_per_s: Some(peak.hi),
+            blocks: BLOCKS,
+        })
+    }
+
+    /// Sends a schedule and says what became of it.
+    pub fn open_loop(&mut self, what: &str, sending: Sending<'_>) -> Result<Measured, Failure> {
+        let Sending {
+            schedule,
+            process,
+            poisson,
+            utilization,
+            seed,
+        } = sending;
+        if schedule.measured_requests() == 0 {
+            return Err(Failure::new(
+                Exit::Usage,
+                format!(
+                    "{what}: at {:.3} requests per second none is due within {}; use a higher rate or \
+                     a longer duration",
+                    schedule.rate_per_s,
+                    schedule.duration()
+                ),
+            ));
+        }
+        let rate_per_s = schedule.rate_per_s;
+        let length = schedule.length;
+        let (fleet, stop) = (&mut self.fleet, self.interrupt.flag());
+        let progress: Arc<FleetProgress> = fleet.progress();
+        let load = OpenFleet {
+            schedules: schedule.by_thread,
+            warm_up: schedule.measure_from,
+            seed,
+            timeout: self.client.timeout,
+            waiting: Waiting::Spin,
+            stop,
+        };
+        let started_unix_s = unix_seconds();
+        let run = self.watch.load(what, length, &progress, || {
+            fleet.open_loop(load, &mut NoHooks)
+        })?;
+        if run.iter_measured().next().is_none() {
+            return Err(self.nothing_measured(run.stopped));
+        }
+        let arrivals = if poisson {
+            arrivals_verdict(run.measured_sends(), rate_per_s).or_exit(Exit::Failed)?
+        } else {
+            let intended = run.iter_measured().map(|entry| entry.times.intended);
+            schedule_verdict(process, intended, run.measured_sends())
+        };
+        let facts = LoadFacts {
+            target_rate_per_s: rate_per_s,
+            target_utilization: utilization,
+            arrivals,
+            client: run.cpu().cost(),
+            errors: run.errors(),
+        };
+        let analysis = summarise(|| run.iter_measured().map(|entry| loaded(&entry)), facts);
+        Ok(Measured {
+            run,
+            analysis,
+            started_unix_s,
+        })
+    }
+
+    /// Keeps this many requests in flight.
+    pub fn closed_loop(
+        &mut self,
+        outstanding: usize,
+        warm_up: Nanos,
+        length: Nanos,
+        seed: u64,
+    ) -> Result<(Saturation, u64), Failure> {
+        let (fleet, stop) = (&mut self.fleet, self.interrupt.flag());
+        let progress = fleet.progress();
+        let load = ClosedFleet {
+            outstanding,
+            length,
+            warm_up,
+            seed,
+            stop,
+        };
+        let started = unix_seconds();
+        let found = self
+            .watch
+            .load("closed loop", length + warm_up, &progress, || {
+                fleet.saturate(&load, &mut NoHooks)
+            })?;
+        if found.responses == 0 && found.stopped.is_some() {
+            return Err(self.nothing_measured(found.stopped));
+        }
+        Ok((found, started))
+    }
+
+    /// How the measurement ended before anything belonged to it.
+    fn nothing_measured(&self, stopped: Option<StopReason>) -> Failure {
+        match stopped {
+            Some(StopReason::Interrupted) => interrupted("before anything was measured"),
+            _ => self.gone("before anything was measured"),
+        }
+    }
+
+    /// The server's end as a failure.
+    pub fn gone(&self, when: &str) -> Failure {
+        Failure::new(
+            Exit::Failed,
+            format!(
+                "the server at {} stopped answering {when}: see whether it still runs, and what it \
+                 last said",
+                self.endpoint
+            ),
+        )
+    }
+}
+
+/// What every result says of the set-up.
+pub fn setup(plan: &Plan, endpoint: &Endpoint) -> Setup {
+    Setup {
+        target: plan.target.to_string(),
+        protocol: plan.requests.name().to_owned(),
+        transport: match endpoint {
+            Endpoint::Udp(_) => "udp",
+            Endpoint::Tcp(_) => "tcp",
+            Endpoint::Unix(_) => "unix",
+        }
+        .to_owned(),
+        connections: u32::try_from(plan.client.connections).unwrap_or(u32::MAX),
+        threads: u32::try_from(plan.client.threads()).unwrap_or(u32::MAX),
+    }
+}
+
+fn loaded(entry: &Entry) -> LoadedRequest {
+    LoadedRequest {
+        times: entry.times,
+        wire: WireTimes::default(),
+    }
+}
+
+fn pin(placing: &Placing, i: usize) -> Result<(), PrepareError> {
+    placing.pin(i).map_err(Into::into)
+}
+
+fn interrupted(when: &str) -> Failure {
+    Failure::new(Exit::Interrupted, format!("interrupted {when}"))
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}

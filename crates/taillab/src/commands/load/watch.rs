@@ -1,0 +1,158 @@
+//! What stderr shows meanwhile: bars, and the rolling line of a running load.
+
+use std::io::IsTerminal;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use taillab_load::{FleetProgress, LiveCounts};
+use taillab_model::Nanos;
+use taillab_report::load::{LiveWindow, live_line};
+
+use super::say::Say;
+use crate::progress::{Phase, Progress};
+
+/// Between two rolling lines.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Shows how far the work is, as far as wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    say: Say,
+}
+
+impl Watch {
+    pub fn new(say: Say) -> Self {
+        Self { say }
+    }
+
+    /// Runs `work` on a thread of its own under a bar for each phase.
+    pub fn phases<T: Send>(
+        self,
+        phases: &[Phase],
+        done: impl FnMut() -> u64,
+        work: impl FnOnce() -> T + Send,
+    ) -> T {
+        Progress::new(self.say.quiet).during(phases, done, work)
+    }
+
+    /// Runs `work`, a load of this length, on a thread of its own under a line that rolls on
+    /// once a second. Where stderr is no terminal, `-v` prints each line instead.
+    pub fn load<T: Send>(
+        self,
+        name: &str,
+        length: Nanos,
+        progress: &FleetProgress,
+        work: impl FnOnce() -> T + Send,
+    ) -> T {
+        let terminal = std::io::stderr().is_terminal();
+        let shown = !self.say.quiet && (terminal || self.say.verbose);
+        let bar = (shown && terminal).then(|| rolling(name, length));
+        let mut view = View::new(progress);
+        let waiting = thread::current();
+        let result = thread::scope(|scope| {
+            let worker = scope.spawn(move || {
+                let result = work();
+                waiting.unpark();
+                result
+            });
+            while !worker.is_finished() {
+                thread::park_timeout(WINDOW);
+                if !shown || view.is_young() || worker.is_finished() {
+                    continue;
+                }
+                let line = live_line(&view.window());
+                match &bar {
+                    Some(bar) => {
+                        bar.set_position(view.elapsed().get().min(length.get()));
+                        bar.set_message(line);
+                    }
+                    None => eprintln!("{line}"),
+                }
+            }
+            worker.join()
+        });
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+        }
+        match result {
+            Ok(value) => value,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+/// A line that is drawn over itself.
+fn rolling(name: &str, length: Nanos) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(length.get()), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:16}] {percent:>3} %  {msg}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_prefix(name.to_owned());
+    bar
+}
+
+/// The last look at a load's counters.
+struct View<'a> {
+    progress: &'a FleetProgress,
+    began: Instant,
+    last: Instant,
+    sent: u64,
+    received: u64,
+    /// Of each thread: response times, lateness.
+    seen: Vec<(LiveCounts, LiveCounts)>,
+}
+
+impl<'a> View<'a> {
+    fn new(progress: &'a FleetProgress) -> Self {
+        let mut view = Self {
+            progress,
+            began: Instant::now(),
+            last: Instant::now(),
+            sent: 0,
+            received: 0,
+            seen: progress.threads().map(|_| Default::default()).collect(),
+        };
+        // what earlier loads counted is not this one's
+        view.counts();
+        view
+    }
+
+    /// Hardly anything has happened since the last look.
+    fn is_young(&self) -> bool {
+        self.last.elapsed() < WINDOW / 2
+    }
+
+    fn elapsed(&self) -> Nanos {
+        Nanos::new(self.began.elapsed().as_nanos() as u64)
+    }
+
+    /// What came since the last look.
+    fn window(&mut self) -> LiveWindow {
+        let seconds = self.last.elapsed().as_secs_f64();
+        self.last = Instant::now();
+        let (sent, received) = (self.progress.sent(), self.progress.received());
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        let (responses, lateness) = self.counts();
+        let window = LiveWindow {
+            elapsed: self.elapsed(),
+            sent_per_s: rate(sent, self.sent),
+            answered_per_s: rate(received, self.received),
+            p50: responses.quantile(0.5),
+            p99: responses.quantile(0.99),
+            lateness_p99: lateness.quantile(0.99),
+            errors: self.progress.threads().map(|thread| thread.failed()).sum(),
+        };
+        (self.sent, self.received) = (sent, received);
+        window
+    }
+
+    fn counts(&mut self) -> (LiveCounts, LiveCounts) {
+        let mut sums = (LiveCounts::default(), LiveCounts::default());
+        for (thread, seen) in self.progress.threads().zip(&mut self.seen) {
+            sums.0.add(&thread.response_times().since(&mut seen.0));
+            sums.1.add(&thread.lateness().since(&mut seen.1));
+        }
+        sums
+    }
+}

@@ -1,0 +1,46 @@
+//! memcached, over UDP or TCP.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+
+use crate::experiment::{Experiment, Requests, Transport};
+
+/// `memcached -u nobody -t 1`, on one transport only.
+pub fn args(experiment: &Experiment, address: SocketAddr) -> Vec<OsString> {
+    let server = &experiment.server;
+    let (udp, tcp) = match server.transport {
+        Transport::Udp => (address.port(), 0),
+        Transport::Tcp => (0, address.port()),
+    };
+    let args = [
+        ("-u", server.user.clone()),
+        ("-t", experiment.workers().to_string()),
+        ("-U", udp.to_string()),
+        ("-p", tcp.to_string()),
+        ("-l", address.ip().to_string()),
+        ("-m", megabytes(experiment).to_string()),
+        // its own limit; beyond it a connection is not answered
+        (
+            "-c",
+            (u32::from(experiment.client.connections) + 64).to_string(),
+        ),
+    ];
+    args.into_iter()
+        .flat_map(|(flag, value)| [OsString::from(flag), value.into()])
+        .collect()
+}
+
+/// Room for every key many times over: an eviction would turn gets into misses.
+fn megabytes(experiment: &Experiment) -> usize {
+    let Requests::KeyValue {
+        keys,
+        key_bytes,
+        value_bytes,
+        ..
+    } = experiment.requests()
+    else {
+        return 64;
+    };
+    let item = usize::from(key_bytes) + value_bytes as usize + 64;
+    (2 * item * keys as usize / 1_000_000).max(64)
+}

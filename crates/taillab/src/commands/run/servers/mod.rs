@@ -1,0 +1,80 @@
+//! The servers that can be measured: how each is started and asked whether it is ready.
+
+mod custom;
+mod memcached;
+mod nginx;
+mod null_rpc;
+mod ready;
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use taillab_host::environment::ServerFacts;
+use taillab_host::{PrivateFolder, User, server};
+
+use crate::exit::Failure;
+use crate::experiment::{Experiment, ServerKind};
+
+pub use self::custom::words;
+pub use self::ready::Question;
+
+/// How a server is started.
+#[derive(Debug)]
+pub struct Launch {
+    /// Its program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Its working directory, where it needs files of its own.
+    pub folder: Option<PrivateFolder>,
+}
+
+impl Launch {
+    /// How the experiment's server is started so that it listens at `address` as `user`.
+    ///
+    /// # Errors
+    /// A usage failure where the server cannot do what is asked; others of its files.
+    pub fn of(experiment: &Experiment, address: SocketAddr, user: &User) -> Result<Self, Failure> {
+        let program = experiment.server.program.clone();
+        let (mut args, folder) = match experiment.server.kind {
+            ServerKind::NullRpc => (null_rpc::args(experiment, address), None),
+            ServerKind::Memcached => (memcached::args(experiment, address), None),
+            ServerKind::Nginx => (
+                nginx::args(),
+                Some(nginx::folder(experiment, address, user)?),
+            ),
+            ServerKind::Custom => (custom::args(experiment, address), None),
+        };
+        if experiment.server.kind != ServerKind::Custom {
+            args.extend(experiment.server.args.iter().map(OsString::from));
+        }
+        Ok(Self {
+            program,
+            args,
+            folder,
+        })
+    }
+}
+
+/// Descriptors that the server may need: two for each connection (nginx opens the file for
+/// each request), and its own.
+pub fn open_files(experiment: &Experiment) -> u64 {
+    2 * u64::from(experiment.client.connections) + 256
+}
+
+/// The server's program and what it says of its version.
+pub fn facts(experiment: &Experiment) -> ServerFacts {
+    let program = &experiment.server.program;
+    let version = match experiment.server.kind {
+        ServerKind::NullRpc => Some(format!("taillab {}", env!("CARGO_PKG_VERSION"))),
+        ServerKind::Memcached => server::version(program, "-V"),
+        ServerKind::Nginx => server::version(program, "-v"),
+        // An option that it does not know might start it.
+        ServerKind::Custom => None,
+    };
+    ServerFacts {
+        program: program.clone(),
+        version,
+    }
+}

@@ -1,0 +1,149 @@
+//! nginx as Debian installs it, with one static file.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+
+use taillab_host::{PrivateFolder, User};
+
+use crate::exit::{Exit, Failure};
+use crate::experiment::Experiment;
+use crate::fail::host;
+
+/// Room for its files: the page, its configuration, its process id.
+const FOLDER_BYTES: u64 = 1 << 20;
+/// The largest response: the page must fit.
+const MOST_BYTES: u32 = 512 << 10;
+/// What it may write to: its process id and uploads, which there are none of.
+const SCRATCH: &str = "scratch";
+
+/// Its configuration and its page come from its working directory: short relative names, so
+/// that opening the page costs no more than it does in `/var/www/html`. Errors go to stderr,
+/// from its first line on.
+pub fn args() -> Vec<OsString> {
+    ["-p", "./", "-c", "nginx.conf", "-e", "stderr"]
+        .map(OsString::from)
+        .into()
+}
+
+/// The files that it runs on.
+pub fn folder(
+    experiment: &Experiment,
+    address: SocketAddr,
+    user: &User,
+) -> Result<PrivateFolder, Failure> {
+    let workload = &experiment.workload;
+    let bytes = workload.response_bytes.unwrap_or_default();
+    let page = page_bytes(bytes).ok_or_else(|| {
+        let least = response_header(1).len() as u32 + 1;
+        Failure::new(
+            Exit::Usage,
+            format!(
+                "workload.response_bytes: nginx cannot answer with exactly {bytes} bytes: choose \
+                 another length from {least} to {MOST_BYTES}"
+            ),
+        )
+    })?;
+    let path = workload.path.as_deref().unwrap_or_default();
+    let name = path.trim_start_matches('/');
+    if name.is_empty() || name.contains(['/', '%', '?', '#']) || name == SCRATCH {
+        return Err(Failure::new(
+            Exit::Usage,
+            "workload.path: nginx serves one file: write / and its name, e.g. /index.html",
+        ));
+    }
+    let folder = PrivateFolder::new(FOLDER_BYTES).map_err(host)?;
+    folder.make_folder(SCRATCH, user).map_err(host)?;
+    let conf = configuration(experiment, address);
+    for (name, content) in [
+        ("nginx.conf", conf.into_bytes()),
+        (name, content(page as usize)),
+    ] {
+        folder.write(name, &content).map_err(host)?;
+    }
+    Ok(folder)
+}
+
+/// As Debian's own configuration where that touches a request, without access log, and with
+/// connections that stay open.
+fn configuration(experiment: &Experiment, address: SocketAddr) -> String {
+    let workers = experiment.workers();
+    let connections = u32::from(experiment.client.connections) + 64;
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|what| format!("    {what}_temp_path {SCRATCH}/{what};\n"))
+        .collect();
+    format!(
+        "daemon off;
+worker_processes {workers};
+pid {SCRATCH}/nginx.pid;
+error_log stderr warn;
+events {{
+    worker_connections {connections};
+}}
+http {{
+    access_log off;
+    default_type text/html;
+    sendfile on;
+    tcp_nopush on;
+    server_tokens off;
+    keepalive_timeout 1d;
+    keepalive_requests 1000000000;
+{temporary}    server {{
+        listen {address} backlog=16384;
+        root ./;
+    }}
+}}
+"
+    )
+}
+
+/// A page of `bytes` bytes.
+fn content(bytes: usize) -> Vec<u8> {
+    const LINE: &[u8] = b"<p>taillab measures how long this page takes.</p>\n";
+    LINE.iter().copied().cycle().take(bytes).collect()
+}
+
+/// Length of the page whose response is `response` bytes long; the two lengths in the header
+/// make a few of them impossible.
+fn page_bytes(response: u32) -> Option<u32> {
+    let least = response_header(1).len() as u32;
+    if response > MOST_BYTES {
+        return None;
+    }
+    (1..=response.checked_sub(least)?)
+        .rev()
+        .take(16)
+        .find(|page| response_header(*page).len() as u32 + page == response)
+}
+
+/// What nginx puts before a page: of the same length whatever the dates are, because times
+/// until 2106 have eight hexadecimal digits in the tag.
+fn response_header(page: u32) -> String {
+    const DATE: &str = "Sat, 21 Nov 2026 00:00:00 GMT";
+    format!(
+        "HTTP/1.1 200 OK\r\nServer: nginx\r\nDate: {DATE}\r\nContent-Type: text/html\r\n\
+         Content-Length: {page}\r\nLast-Modified: {DATE}\r\nConnection: keep-alive\r\n\
+         ETag: \"6740a1b2-{page:x}\"\r\nAccept-Ranges: bytes\r\n\r\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_fills_the_response_up() {
+        for response in [228, 300, 849, 4096, 100_000] {
+            let page = page_bytes(response).unwrap();
+            assert_eq!(response_header(page).len() as u32 + page, response);
+            assert_eq!(content(page as usize).len() as u32, page);
+        }
+        // the paper's 849 bytes
+        assert_eq!(page_bytes(849), Some(618));
+        assert_eq!(page_bytes(100), None);
+        assert_eq!(page_bytes(MOST_BYTES + 1), None);
+        // one more digit in the length skips a response
+        let impossible = (228..2000).filter(|bytes| page_bytes(*bytes).is_none());
+        assert!(impossible.count() < 10);
+    }
+}

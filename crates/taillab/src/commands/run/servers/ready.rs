@@ -1,0 +1,147 @@
+//! Whether a server answers.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use crate::experiment::{Experiment, Protocol, Requests, Transport};
+
+/// How long an answer is waited for before the question is put again.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A question that a server which is ready answers, whatever it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    transport: Transport,
+    bytes: Vec<u8>,
+    /// What a part of its answer is; empty where any answer will do.
+    answer: &'static [u8],
+}
+
+impl Question {
+    /// The question for the experiment's protocol.
+    pub fn of(experiment: &Experiment) -> Self {
+        let transport = experiment.server.transport;
+        let (bytes, answer): (Vec<u8>, &[u8]) = match (experiment.server.protocol, transport) {
+            (Protocol::Memcached, Transport::Udp) => (
+                b"\0\x01\0\0\0\x01\0\0version\r\n".to_vec(),
+                b"VERSION".as_slice(),
+            ),
+            (Protocol::Memcached, Transport::Tcp) => (b"version\r\n".to_vec(), b"VERSION"),
+            // an error is an answer too: perhaps it asks for a password
+            (Protocol::Redis, _) => (b"PING\r\n".to_vec(), b""),
+            (Protocol::Http, _) => (
+                format!(
+                    "HEAD {} HTTP/1.1\r\nHost: taillab\r\nConnection: close\r\n\r\n",
+                    experiment.workload.path.as_deref().unwrap_or("/")
+                )
+                .into_bytes(),
+                b"HTTP/1.",
+            ),
+            (Protocol::Echo, _) => (vec![0; echo_bytes(experiment)], b""),
+        };
+        Self {
+            transport,
+            bytes,
+            answer,
+        }
+    }
+
+    /// Puts the question from the calling thread's namespace and waits a moment.
+    pub fn is_answered(&self, address: SocketAddr) -> bool {
+        let answer = match self.transport {
+            Transport::Udp => self.by_datagram(address),
+            Transport::Tcp => self.on_stream(address),
+        };
+        answer.is_ok_and(|answer| {
+            !answer.is_empty()
+                && (self.answer.is_empty()
+                    || answer
+                        .windows(self.answer.len())
+                        .any(|part| part == self.answer))
+        })
+    }
+
+    fn by_datagram(&self, address: SocketAddr) -> std::io::Result<Vec<u8>> {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.connect(address)?;
+        socket.send(&self.bytes)?;
+        let mut answer = vec![0; 1 << 16];
+        let length = socket.recv(&mut answer)?;
+        answer.truncate(length);
+        Ok(answer)
+    }
+
+    fn on_stream(&self, address: SocketAddr) -> std::io::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(&self.bytes)?;
+        let mut answer = vec![0; 4096];
+        let length = stream.read(&mut answer)?;
+        answer.truncate(length);
+        Ok(answer)
+    }
+}
+
+fn echo_bytes(experiment: &Experiment) -> usize {
+    match experiment.requests() {
+        Requests::Echo { request_bytes, .. } => request_bytes as usize,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufRead;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn question(transport: Transport, bytes: &[u8], answer: &'static [u8]) -> Question {
+        Question {
+            transport,
+            bytes: bytes.to_vec(),
+            answer,
+        }
+    }
+
+    #[test]
+    fn silence_and_other_words_are_no_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            for answer in ["VERSION 1.6\r\n", "nothing to see\r\n"] {
+                let (stream, _) = listener.accept().unwrap();
+                let mut line = String::new();
+                std::io::BufReader::new(&stream)
+                    .read_line(&mut line)
+                    .unwrap();
+                assert_eq!(line, "version\r\n");
+                (&stream).write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let asks = question(Transport::Tcp, b"version\r\n", b"VERSION");
+        assert!(asks.is_answered(address));
+        assert!(!asks.is_answered(address));
+        server.join().unwrap();
+        assert!(!asks.is_answered(address), "nobody listens");
+    }
+
+    #[test]
+    fn a_datagram_is_answered_by_a_datagram() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let asks = question(Transport::Udp, b"12", b"");
+        assert!(!asks.is_answered(address));
+        let server = std::thread::spawn(move || {
+            let mut bytes = [0; 8];
+            for _ in 0..2 {
+                let (length, from) = socket.recv_from(&mut bytes).unwrap();
+                let _ = socket.send_to(&bytes[..length], from);
+            }
+        });
+        assert!(asks.is_answered(address));
+        server.join().unwrap();
+    }
+}

@@ -1,0 +1,119 @@
+//! `taillab serve`: the built-in servers.
+
+mod holder;
+mod output;
+
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use taillab_host::{Interrupt, cpus};
+use taillab_load::protocol::MessageSizes;
+use taillab_load::serve::{Architecture, Responder, ServeError, ServiceTime, Spec};
+
+use crate::cli::ServeArgs;
+use crate::commands::sim::empirical;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::fail::host;
+
+/// Serves until SIGINT or SIGTERM.
+pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
+    if args.architecture == Architecture::NullRpc && args.workers.is_some() {
+        return Err(Failure::new(
+            Exit::Usage,
+            "null-rpc has one worker for each connection: leave --workers out, or choose epoll-shared",
+        ));
+    }
+    if let Some(cpus) = &args.cpus {
+        // threads started later inherit it
+        cpus::pin_current_thread(cpus).map_err(host)?;
+    }
+    allow_many_files();
+    let spec = Spec {
+        architecture: args.architecture,
+        listen: args.listen,
+        workers: args.workers.unwrap_or(1),
+        service: service(&args.service)?,
+        seed: args.seed,
+        sizes: MessageSizes {
+            request_bytes: args.request_bytes,
+            response_bytes: args.response_bytes,
+        },
+        busy: args.busy,
+    };
+    // A second signal kills, should a worker be long about its last request.
+    let _second_kills = Interrupt::register().or_exit(Exit::Failed)?;
+    let ended = Ended::register().or_exit(Exit::Failed)?;
+    let server = Responder::start(&spec).map_err(|error| refusal(&spec, error))?;
+    output::listening(&spec, &server, args.common)?;
+    ended.wait();
+    let served = server.stop();
+    output::stopped(&spec, &served, args.common)?;
+    Ok(Exit::Ok)
+}
+
+/// The service times; measured ones are read from their file.
+fn service(text: &str) -> Result<ServiceTime, Failure> {
+    let (how, law) = text.split_once(':').unwrap_or((text, ""));
+    match (how, law.strip_prefix("empirical:")) {
+        ("spin", Some(file)) => empirical::read(file).map(ServiceTime::Spin),
+        ("wait", Some(file)) => empirical::read(file).map(ServiceTime::Wait),
+        _ => text.parse().or_exit(Exit::Usage),
+    }
+}
+
+/// SIGINT and SIGTERM as something to wait for: no thread wakes up now and then to look.
+struct Ended(UnixStream);
+
+impl Ended {
+    fn register() -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::low_level::pipe::register(signal, theirs.try_clone()?)?;
+        }
+        Ok(Self(ours))
+    }
+
+    fn wait(mut self) {
+        while self
+            .0
+            .read(&mut [0])
+            .is_err_and(|error| error.kind() == io::ErrorKind::Interrupted)
+        {}
+    }
+}
+
+/// Every connection is an open file: as many as this user may have.
+fn allow_many_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // where it cannot be raised, connections that are too many are refused and counted
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// The error with its exit code; who has the port is looked up.
+fn refusal(spec: &Spec, error: ServeError) -> Failure {
+    let exit = match &error {
+        ServeError::Workers { .. }
+        | ServeError::Size { .. }
+        | ServeError::UnixDatagram(_)
+        | ServeError::BusyNullRpc
+        | ServeError::Service(_) => Exit::Usage,
+        ServeError::Privilege { .. } => Exit::Unsupported,
+        _ => Exit::Failed,
+    };
+    if let ServeError::InUse { address } = error {
+        let datagram = spec.architecture.is_datagram();
+        if let Some(holder) = holder::of_port(Path::new("/proc"), address.port(), datagram) {
+            return Failure::new(
+                exit,
+                format!(
+                    "{address} is in use by {holder}: stop it, or listen on another port with --listen"
+                ),
+            );
+        }
+    }
+    Failure::new(exit, error)
+}

@@ -1,0 +1,141 @@
+//! What an experiment is where nobody says otherwise: the paper's workloads at 75 %.
+
+use std::path::PathBuf;
+
+use taillab_load::serve::{Architecture, ServiceTime};
+use taillab_model::Nanos;
+
+use super::{
+    Calibration, Client, Experiment, Probe, Protocol, Server, ServerKind, Testbed, TestbedKind,
+    Transport, Workload,
+};
+
+/// Our own program, whatever it is called and wherever it lies: readable for every user by
+/// this name.
+const OURSELVES: &str = "/proc/self/exe";
+
+/// Connections of a stream client: so many that a request rarely waits behind another on
+/// its own connection, as it would behind a user's own earlier request only.
+const STREAM_CONNECTIONS: u16 = 256;
+/// Sockets of a datagram client, whose requests never wait for each other.
+const DATAGRAM_CONNECTIONS: u16 = 16;
+
+/// The choices on which the other defaults depend.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    pub(super) kind: ServerKind,
+    pub(super) transport: Transport,
+    pub(super) protocol: Protocol,
+    pub(super) architecture: Option<Architecture>,
+}
+
+impl Choice {
+    /// What a server of this kind speaks where nobody says otherwise.
+    pub(super) fn of(kind: ServerKind, architecture: Option<Architecture>) -> Self {
+        let (transport, protocol) = match kind {
+            ServerKind::Memcached => (Transport::Udp, Protocol::Memcached),
+            ServerKind::Nginx => (Transport::Tcp, Protocol::Http),
+            ServerKind::NullRpc if architecture.is_some_and(Architecture::is_datagram) => {
+                (Transport::Udp, Protocol::Echo)
+            }
+            ServerKind::NullRpc | ServerKind::Custom => (Transport::Tcp, Protocol::Echo),
+        };
+        Self {
+            kind,
+            transport,
+            protocol,
+            architecture,
+        }
+    }
+}
+
+impl Experiment {
+    /// The defaults: the paper's workloads (*Tales of the Tail*, section 3.1) at 75 % for 20 s.
+    pub(super) fn defaults(choice: Choice) -> Self {
+        let Choice {
+            kind,
+            transport,
+            protocol,
+            architecture,
+        } = choice;
+        let architecture = (kind == ServerKind::NullRpc).then(|| {
+            architecture.unwrap_or(match transport {
+                Transport::Tcp => Architecture::NullRpc,
+                Transport::Udp => Architecture::UdpShared,
+            })
+        });
+        let (program, port) = match kind {
+            ServerKind::NullRpc => (OURSELVES, 7777),
+            ServerKind::Memcached => ("memcached", 11_211),
+            ServerKind::Nginx => ("nginx", 8080),
+            // both must be said
+            ServerKind::Custom => ("", 0),
+        };
+        Self {
+            server: Server {
+                kind,
+                program: PathBuf::from(program),
+                args: Vec::new(),
+                user: "nobody".to_owned(),
+                cpus: "0".to_owned(),
+                workers: (architecture != Some(Architecture::NullRpc)).then_some(1),
+                transport,
+                protocol,
+                port,
+                receive_buffer_bytes: (transport == Transport::Udp).then_some(8 << 20),
+                architecture,
+                service: architecture.map(|_| ServiceTime::None),
+            },
+            client: Client {
+                cpus: "1".to_owned(),
+                connections: match transport {
+                    Transport::Tcp => STREAM_CONNECTIONS,
+                    Transport::Udp => DATAGRAM_CONNECTIONS,
+                },
+                timeout: Nanos::from_secs(1),
+            },
+            workload: workload(choice),
+            testbed: Testbed {
+                kind: TestbedKind::Veth,
+            },
+            calibration: Calibration {
+                pairs: 9,
+                block: Nanos::from_millis(400),
+                outstanding: 32,
+                service_time: None,
+            },
+            probe: Probe {
+                ring_bytes: 4 << 20,
+            },
+        }
+    }
+}
+
+/// The paper's sizes: 64-byte keys with 1,024-byte values, 90 % reads; 128 bytes each way for
+/// the null RPC; 85-byte requests and 849-byte responses for nginx.
+fn workload(choice: Choice) -> Workload {
+    let (protocol, kind) = (choice.protocol, choice.kind);
+    let keys = protocol.has_keys();
+    let (request_bytes, response_bytes) = match (protocol, kind) {
+        (Protocol::Echo, _) => (Some(128), Some(128)),
+        (Protocol::Http, ServerKind::Nginx) => (Some(85), Some(849)),
+        _ => (None, None),
+    };
+    Workload {
+        duration: Nanos::from_secs(20),
+        warmup: Nanos::from_secs(3),
+        utilization: 0.75,
+        rate_per_s: None,
+        seed: 1,
+        get_share: keys.then_some(0.9),
+        keys: keys.then_some(10_000),
+        key_bytes: keys.then_some(64),
+        value_bytes: keys.then_some(1024),
+        path: (protocol == Protocol::Http).then(|| match kind {
+            ServerKind::Nginx => "/index.html".to_owned(),
+            _ => "/".to_owned(),
+        }),
+        request_bytes,
+        response_bytes,
+    }
+}

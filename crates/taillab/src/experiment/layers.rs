@@ -1,0 +1,80 @@
+//! The layers of an experiment: TOML tables, one over the other.
+
+use std::path::Path;
+
+use crate::exit::{Exit, Failure};
+
+/// A flag of the command line that was given: its key in the experiment and its value.
+pub type Override = (&'static str, toml::Value);
+
+/// A failure of the experiment's own text.
+pub(super) fn usage(message: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Usage, message)
+}
+
+/// The experiment file as a table.
+pub(super) fn read(path: &Path) -> Result<toml::Table, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        usage(format!(
+            "cannot read the experiment file {}: {error}",
+            path.display()
+        ))
+    })?;
+    text.parse()
+        .map_err(|error| usage(at_line(path, &text, &error)))
+}
+
+/// A TOML error in one line, without the excerpt.
+pub(super) fn one_line(error: &toml::de::Error) -> String {
+    error.message().trim_end().replace('\n', ", ")
+}
+
+/// A TOML syntax error with its file and line.
+fn at_line(path: &Path, text: &str, error: &toml::de::Error) -> String {
+    let line = error
+        .span()
+        .map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+    format!(
+        "{}, line {line}: not valid TOML: {}",
+        path.display(),
+        one_line(error)
+    )
+}
+
+/// Puts `layer` over `table`, table by table.
+pub(super) fn overlay(table: &mut toml::Table, layer: toml::Table) {
+    for (key, value) in layer {
+        match (table.get_mut(&key), value) {
+            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => overlay(below, above),
+            (_, value) => {
+                table.insert(key, value);
+            }
+        }
+    }
+}
+
+/// Removes `section.key` from `table`.
+pub(super) fn remove(table: &mut toml::Table, section: &str, key: &str) {
+    if let Some(toml::Value::Table(section)) = table.get_mut(section) {
+        section.remove(key);
+    }
+}
+
+/// Sets `section.key` in `table`.
+pub(super) fn set(table: &mut toml::Table, path: &str, value: toml::Value) {
+    let (section, key) = path.split_once('.').expect("a flag's key has a section");
+    let mut layer = toml::Table::new();
+    layer.insert(key.to_owned(), value);
+    let mut outer = toml::Table::new();
+    outer.insert(section.to_owned(), toml::Value::Table(layer));
+    overlay(table, outer);
+}
+
+/// The value at `section.key`, where it is one of a `T`'s names.
+pub(super) fn name<T: serde::de::DeserializeOwned>(
+    table: &toml::Table,
+    section: &str,
+    key: &str,
+) -> Option<T> {
+    table.get(section)?.get(key)?.clone().try_into().ok()
+}

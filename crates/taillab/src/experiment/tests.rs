@@ -1,0 +1,270 @@
+//! Layers, defaults and refusals of experiments.
+
+use std::io::Write;
+
+use super::*;
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn resolve(text: &str, flags: Vec<Override>) -> Result<Experiment, Failure> {
+    let file = file(text);
+    Experiment::resolve(Some(ServerKind::Memcached), Some(file.path()), flags)
+}
+
+#[test]
+fn flags_go_over_the_file_and_the_file_over_the_defaults() {
+    let experiment = resolve(
+        "[workload]\nduration = \"5s\"\nseed = 7\n",
+        vec![("workload.seed", toml::Value::Integer(9))],
+    )
+    .unwrap();
+    assert_eq!(experiment.workload.duration, Nanos::from_secs(5));
+    assert_eq!(experiment.workload.seed, 9);
+    assert_eq!(experiment.client.connections, 16);
+}
+
+#[test]
+fn a_utilisation_on_the_command_line_replaces_a_rate_in_the_file() {
+    let experiment = resolve(
+        "[workload]\nrate_per_s = 5000.0\n",
+        vec![("workload.utilization", toml::Value::Float(0.5))],
+    )
+    .unwrap();
+    assert_eq!(experiment.workload.rate_per_s, None);
+}
+
+#[test]
+fn what_is_written_runs_the_same_experiment_again() {
+    let mut experiment = resolve("", vec![]).unwrap();
+    experiment.workload.rate_per_s = Some(1234.5);
+    experiment.calibration.service_time = Some(Nanos::new(14_523));
+    let again = resolve(&experiment.to_toml().unwrap(), vec![]).unwrap();
+    assert_eq!(again, experiment);
+}
+
+#[test]
+fn a_wrong_setting_is_a_usage_error_that_names_it() {
+    for (text, named) in [
+        ("[workload]\nutilization = 1.0\n", "workload.utilization"),
+        ("[workload]\nutilisation = 0.5\n", "utilisation"),
+        ("[workload]\nduration = \"20\"\n", "20"),
+        ("[workload]\nrate_per_s = -1\n", "rate_per_s"),
+        ("[workload]\nrate_per_s = nan\n", "rate_per_s"),
+        ("[server]\nport = 0\n", "server.port"),
+        ("[server]\nport = 70000\n", "port"),
+        ("[probe]\nring_bytes = 1000000\n", "ring_bytes"),
+        ("[client\n", "TOML"),
+    ] {
+        let failure = resolve(text, vec![]).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage, "{text}");
+        assert!(failure.message.contains(named), "{text}: {failure}");
+    }
+}
+
+fn of(kind: ServerKind, flags: &[(&'static str, &str)]) -> Result<Experiment, Failure> {
+    let value = |text: &str| match text.parse() {
+        Ok(number) => toml::Value::Integer(number),
+        Err(_) => text.into(),
+    };
+    let flags = flags.iter().map(|(key, text)| (*key, value(text)));
+    Experiment::resolve(Some(kind), None, flags.collect())
+}
+
+const CUSTOM: [(&str, &str); 2] = [("server.program", "server"), ("server.port", "7000")];
+
+#[test]
+fn each_server_has_the_papers_workload() {
+    let memcached = of(ServerKind::Memcached, &[]).unwrap();
+    assert_eq!(memcached.server.transport, Transport::Udp);
+    assert_eq!(memcached.client.connections, 16);
+    assert_eq!(memcached.server.receive_buffer_bytes, Some(8 << 20));
+    let values = Requests::KeyValue {
+        get_share: 0.9,
+        keys: 10_000,
+        key_bytes: 64,
+        value_bytes: 1024,
+    };
+    assert_eq!(memcached.requests(), values);
+    let over_tcp = of(ServerKind::Memcached, &[("server.transport", "tcp")]).unwrap();
+    assert_eq!(over_tcp.client.connections, 256);
+    assert_eq!(over_tcp.server.receive_buffer_bytes, None);
+    assert_eq!(over_tcp.requests(), values);
+    let nginx = of(ServerKind::Nginx, &[]).unwrap();
+    let page = Requests::Http {
+        path: "/index.html".to_owned(),
+        request_bytes: Some(85),
+    };
+    assert_eq!(nginx.requests(), page);
+    assert_eq!(nginx.workload.response_bytes, Some(849));
+    let null_rpc = of(ServerKind::NullRpc, &[]).unwrap();
+    let echo = Requests::Echo {
+        request_bytes: 128,
+        response_bytes: 128,
+    };
+    assert_eq!(null_rpc.requests(), echo);
+    // a thread for each connection
+    assert_eq!(null_rpc.server.workers, None);
+    assert_eq!(null_rpc.workers(), 256);
+}
+
+#[test]
+fn the_architecture_chooses_the_transport_and_the_transport_an_architecture() {
+    let shared = of(
+        ServerKind::NullRpc,
+        &[("server.architecture", "udp-shared")],
+    )
+    .unwrap();
+    assert_eq!(shared.server.transport, Transport::Udp);
+    assert_eq!(shared.workers(), 1);
+    let udp = of(ServerKind::NullRpc, &[("server.transport", "udp")]).unwrap();
+    assert_eq!(udp.server.architecture, Some(Architecture::UdpShared));
+}
+
+#[test]
+fn a_server_of_the_users_own_says_what_it_speaks_and_where() {
+    let with = |more: &[(&'static str, &str)]| {
+        let flags: Vec<(&'static str, &str)> = CUSTOM.iter().chain(more).copied().collect();
+        of(ServerKind::Custom, &flags)
+    };
+    let redis = with(&[("server.protocol", "redis")]).unwrap();
+    assert_eq!(redis.server.title(), "server (redis) over TCP");
+    assert_eq!(redis.workload.keys, Some(10_000));
+    let web = with(&[("server.protocol", "http"), ("workload.path", "/a")]).unwrap();
+    let page = Requests::Http {
+        path: "/a".to_owned(),
+        request_bytes: None,
+    };
+    assert_eq!(web.requests(), page);
+    let udp = with(&[
+        ("server.protocol", "memcached"),
+        ("server.transport", "udp"),
+    ])
+    .unwrap();
+    assert_eq!(udp.server.receive_buffer_bytes, Some(8 << 20));
+}
+
+#[test]
+fn what_does_not_fit_the_server_is_refused_by_name() {
+    use ServerKind::{Custom, Memcached, Nginx, NullRpc};
+    for (kind, flags, named) in [
+        (
+            Nginx,
+            &[("server.transport", "udp")][..],
+            "over TCP, not UDP",
+        ),
+        (Nginx, &[("workload.keys", "5")], "workload.keys"),
+        (Nginx, &[("workload.path", "index.html")], "workload.path"),
+        (Nginx, &[("server.protocol", "redis")], "speaks http"),
+        (Memcached, &[("workload.path", "/x")], "workload.path"),
+        (
+            Memcached,
+            &[("workload.response_bytes", "9")],
+            "response_bytes",
+        ),
+        (Memcached, &[("server.service", "none")], "built-in server"),
+        (
+            Memcached,
+            &[
+                ("server.transport", "tcp"),
+                ("server.receive_buffer_bytes", "9"),
+            ],
+            "UDP only",
+        ),
+        (Memcached, &[("client.connections", "2000")], "1 to 1024"),
+        (NullRpc, &[("server.workers", "2")], "for each connection"),
+        (NullRpc, &[("client.connections", "10001")], "1 to 10000"),
+        (NullRpc, &[("workload.request_bytes", "3")], "request_bytes"),
+        (NullRpc, &[("server.architecture", "apache")], "apache"),
+        (NullRpc, &[("server.service", "burn:1ms")], "burn"),
+        (
+            NullRpc,
+            &[
+                ("server.architecture", "epoll-shared"),
+                ("server.transport", "udp"),
+            ],
+            "choose udp-shared",
+        ),
+        (
+            NullRpc,
+            &[("server.service", "wait:deterministic:1ms")],
+            "calibration.outstanding",
+        ),
+        (Custom, &CUSTOM, "--protocol"),
+        (
+            Custom,
+            &[("server.protocol", "echo"), ("server.port", "7000")],
+            "--server",
+        ),
+        (
+            Custom,
+            &[("server.protocol", "echo"), ("server.program", "x")],
+            "--port",
+        ),
+        (
+            Custom,
+            &[
+                CUSTOM[0],
+                CUSTOM[1],
+                ("server.protocol", "http"),
+                ("server.transport", "udp"),
+            ],
+            "http goes over TCP",
+        ),
+        (
+            Custom,
+            &[
+                CUSTOM[0],
+                CUSTOM[1],
+                ("server.protocol", "http"),
+                ("workload.response_bytes", "9"),
+            ],
+            "response_bytes",
+        ),
+    ] {
+        let failure = of(kind, flags).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage, "{flags:?}");
+        assert!(failure.message.contains(named), "{flags:?}: {failure}");
+    }
+}
+
+#[test]
+fn the_file_can_name_the_server_and_is_not_contradicted() {
+    let file = file("[server]\nkind = \"nginx\"\nworkers = 2\n");
+    let resolve = |kind| Experiment::resolve(kind, Some(file.path()), vec![]);
+    let nginx = resolve(None).unwrap();
+    assert_eq!((nginx.server.kind, nginx.workers()), (ServerKind::Nginx, 2));
+    assert_eq!(resolve(Some(ServerKind::Nginx)).unwrap(), nginx);
+    let failure = resolve(Some(ServerKind::Memcached)).unwrap_err();
+    assert!(
+        failure.message.contains("about nginx, not memcached"),
+        "{failure}"
+    );
+    let nothing = Experiment::resolve(None, None, vec![]).unwrap_err();
+    assert!(nothing.message.contains("which server?"), "{nothing}");
+}
+
+#[test]
+fn every_kind_of_experiment_is_written_and_read_back() {
+    let waits = [
+        ("server.architecture", "epoll-per-worker"),
+        ("server.workers", "4"),
+        ("server.service", "wait:lognormal:1ms,cv=2"),
+    ];
+    let custom = [CUSTOM[0], CUSTOM[1], ("server.protocol", "http")];
+    for (kind, flags) in [
+        (ServerKind::Nginx, &[][..]),
+        (ServerKind::Memcached, &[("server.transport", "tcp")]),
+        (ServerKind::NullRpc, &[]),
+        (ServerKind::NullRpc, &waits),
+        (ServerKind::Custom, &custom),
+    ] {
+        let experiment = of(kind, flags).unwrap();
+        let written = file(&experiment.to_toml().unwrap());
+        let again = Experiment::resolve(None, Some(written.path()), vec![]).unwrap();
+        assert_eq!(again, experiment);
+    }
+}

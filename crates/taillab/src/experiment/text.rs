@@ -1,0 +1,42 @@
+//! Lengths of time as TOML writes them: `20s`.
+
+pub(super) mod length {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use taillab_model::Nanos;
+
+    pub(in crate::experiment) fn serialize<S: Serializer>(
+        length: &Nanos,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&length.to_exact_string())
+    }
+
+    pub(in crate::experiment) fn deserialize<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Nanos, D::Error> {
+        String::deserialize(d)?.parse().map_err(D::Error::custom)
+    }
+}
+
+pub(super) mod optional_length {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use taillab_model::Nanos;
+
+    pub(in crate::experiment) fn serialize<S: Serializer>(
+        length: &Option<Nanos>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
+        match length {
+            Some(length) => s.serialize_str(&length.to_exact_string()),
+            None => s.serialize_none(),
+        }
+    }
+
+    pub(in crate::experiment) fn deserialize<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Option<Nanos>, D::Error> {
+        Option::<String>::deserialize(d)?
+            .map(|text| text.parse().map_err(D::Error::custom))
+            .transpose()
+    }
+}
