@@ -465,7 +465,7 @@ fn warnings(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Vec<War
     {
         warnings.push(Warning::ProbeCost { loss });
     }
-    if !load.arrivals.passed {
+    if !load.arrivals.gaps_passed() {
         warnings.push(Warning::ArrivalGaps {
             process: load.arrivals.process.clone(),
             ks_d: load.arrivals.ks_d,

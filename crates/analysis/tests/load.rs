@@ -197,7 +197,7 @@ fn each_reason_against_a_load_is_found_alone() {
 #[test]
 fn each_warning_is_found_and_does_not_spoil_the_load() {
     type Spoil = fn(&mut LoadAnalysis);
-    let cases: [(&str, Spoil); 8] = [
+    let cases: [(&str, Spoil); 9] = [
         ("2 error responses in 100000 requests", |a| {
             a.summary.errors.server_errors = 2;
         }),
@@ -216,6 +216,9 @@ fn each_warning_is_found_and_does_not_spoil_the_load() {
         }),
         ("single gaps between sends are not exactly poisson", |a| {
             a.summary.arrivals.passed = false;
+        }),
+        ("Anderson–Darling A² 3.10", |a| {
+            a.summary.arrivals.ad_a2 = 3.1
         }),
         ("single gaps of trace arrivals are not judged", |a| {
             a.summary.arrivals.process = "trace".into();

@@ -125,7 +125,7 @@ pub struct ArrivalsVerdict {
     pub ad_critical: f64,
     /// Index of dispersion of counts (Poisson: 1) at several windows.
     pub idc: Vec<DispersionAt>,
-    /// The gaps pass at 5 %.
+    /// The gaps pass Kolmogorov–Smirnov at 5 %.
     pub passed: bool,
 }
 
@@ -161,6 +161,11 @@ impl ArrivalsVerdict {
     /// workload's: one pause of the client of about 10 ms in 20 s does, since what was due
     /// meanwhile is then sent at once.
     pub const MAX_DISPERSION_ERROR: f64 = 0.25;
+
+    /// Single gaps pass both tests at 5 %, Kolmogorov–Smirnov's and Anderson–Darling's.
+    pub fn gaps_passed(&self) -> bool {
+        self.passed && self.ad_a2 <= self.ad_critical
+    }
 
     /// The first window whose counts, over a series of `length`, are not those of the
     /// process wanted, if there is one.

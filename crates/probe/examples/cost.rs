@@ -4,7 +4,6 @@
 //! Run as root: `cargo run --release -p taillab-probe --example cost [round trips]`.
 
 #[path = "../tests/testbed/mod.rs"]
-#[expect(dead_code, reason = "some of it is for the tests only")]
 mod testbed;
 
 use std::error::Error;

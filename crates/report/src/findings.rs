@@ -193,7 +193,7 @@ fn lost_and_blind(summary: &RunSummary) -> Finding {
 
 pub(crate) fn arrivals(load: &LoadSummary) -> Finding {
     let a = &load.arrivals;
-    let how = match (a.reference, a.passed) {
+    let how = match (a.reference, a.gaps_passed()) {
         (ArrivalsReference::Process, true) => "gap by gap",
         (ArrivalsReference::Process, false) => "but not gap by gap (5 % tests)",
         (ArrivalsReference::Schedule, _) => "held against the schedule, single gaps not judged",
@@ -225,7 +225,7 @@ pub(crate) fn arrivals(load: &LoadSummary) -> Finding {
         // Bursts decide, not single gaps of microseconds: they make the queues.
         state: if a.foreign_bursts(load.duration_ns).is_some() {
             State::Bad
-        } else if a.passed || a.reference == ArrivalsReference::Schedule {
+        } else if a.gaps_passed() || a.reference == ArrivalsReference::Schedule {
             State::Good
         } else {
             State::Notable

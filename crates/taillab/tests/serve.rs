@@ -417,6 +417,27 @@ fn a_quiet_server_says_nothing() {
 }
 
 #[test]
+fn measured_service_times_are_read_from_a_file() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("times.csv");
+    std::fs::write(&file, "time_us\n10\n20\n30\n").unwrap();
+    let service = format!("spin:empirical:{},column=time_us", file.display());
+    let server = Server::start(&["epoll-shared", "--listen", "0", "--service", &service]);
+    assert!(
+        server.ready.contains("service spin:empirical (3 values)"),
+        "{}",
+        server.ready
+    );
+    call(&mut tcp(server.address()), 128);
+    assert_eq!(server.stop("TERM").0, Some(0));
+    assert_refused(
+        &["epoll-shared", "--service", "wait:empirical:/no/such/file"],
+        2,
+        &["/no/such/file"],
+    );
+}
+
+#[test]
 fn help_shows_examples_and_the_exit_codes() {
     let output = refused(&["--help"]);
     let text = String::from_utf8_lossy(&output.stdout);

@@ -137,6 +137,8 @@ pub enum LoadWarning {
         process: String,
         /// Kolmogorov–Smirnov distance of the gaps.
         ks_d: f64,
+        /// Anderson–Darling statistic of the gaps.
+        ad_a2: f64,
     },
     /// Single gaps are not judged.
     GapsNotJudged {
@@ -359,10 +361,13 @@ fn warnings(
         ArrivalsReference::Schedule => {
             warnings.push(LoadWarning::GapsNotJudged { process: process() });
         }
-        ArrivalsReference::Process if !arrivals.passed => warnings.push(LoadWarning::ArrivalGaps {
-            process: process(),
-            ks_d: arrivals.ks_d,
-        }),
+        ArrivalsReference::Process if !arrivals.gaps_passed() => {
+            warnings.push(LoadWarning::ArrivalGaps {
+                process: process(),
+                ks_d: arrivals.ks_d,
+                ad_a2: arrivals.ad_a2,
+            })
+        }
         ArrivalsReference::Process => {}
     }
     if arrivals.idc.iter().all(|at| at.value.is_none()) {
@@ -523,9 +528,13 @@ impl fmt::Display for LoadWarning {
                 "the client was busy {} of the time, so the peak is its own and the server's may be higher: give the client more threads and CPUs",
                 Percent(*busy_share)
             ),
-            Self::ArrivalGaps { process, ks_d } => write!(
+            Self::ArrivalGaps {
+                process,
+                ks_d,
+                ad_a2,
+            } => write!(
                 f,
-                "single gaps between sends are not exactly {process} (Kolmogorov–Smirnov distance {ks_d:.3}): a send takes longer than the shortest gaps; bursts, which make queues, are right"
+                "single gaps between sends are not exactly {process} (Kolmogorov–Smirnov distance {ks_d:.4}, Anderson–Darling A² {ad_a2:.2}): a send takes longer than the shortest gaps; bursts, which make queues, are right"
             ),
             Self::GapsNotJudged { process } => write!(
                 f,

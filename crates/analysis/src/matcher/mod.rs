@@ -193,7 +193,7 @@ impl Matcher {
                 let on_core = self.running(cpu, tid, at);
                 let thread = self.thread(tid);
                 let read = thread.stream_read(at, on_core, Some(bytes_mod_1024));
-                self.segment_read(key, read);
+                self.segment_read(tid, key, read);
             }
             EventKind::SegmentOut {
                 tid,
@@ -246,7 +246,7 @@ impl Matcher {
                 requests[kept] = requests[slot];
                 keys[kept] = keys[slot];
                 kept += 1;
-            } else {
+            } else if !streams.is_part(slot as Slot) {
                 unmatched.push(Unmatched {
                     key: keys[slot],
                     t1: requests[slot].server.t1,

@@ -3,8 +3,10 @@
 //! On a connection the events carry positions in the client's stream: where a segment
 //! ends (T1), how far data is queued (T2), how far the server has read when its read
 //! returns (T4) and when a segment of a response leaves (T6). A request is what ends in a
-//! segment that its sender pushed. Positions have 16 bits, and each kind only ever moves
-//! forward, by less than 65,536 bytes at a time, so they are continued to 64 bits.
+//! segment that its sender pushed; in a long write Linux also pushes segments in between,
+//! so a [long](MAY_GO_ON) request may turn out to be the beginning of the next one: when
+//! the server reads on without answering it, or reads both at once. Positions have 16 bits, and each kind only ever moves
+//! forward, nearly always by less than 65,536 bytes at a time, so they are continued to 64 bits.
 //!
 //! **Which request.** A server cannot answer what it has not read. So each response
 //! belongs to the *batch*: the requests that are read and not yet answered. A batch ends
@@ -50,6 +52,12 @@ const fn forward(base: Position, id: u16) -> Position {
     base + id.wrapping_sub(base as u16) as Position
 }
 
+/// Bytes behind which a push need not be the end of a write: Linux pushes in the middle of
+/// one whenever half of the peer's largest window has been written since the last push
+/// (`forced_push` in net/ipv4/tcp.c), which is five segments on a new connection. A
+/// request that fits into one packet is always whole.
+const MAY_GO_ON: Position = 2_048;
+
 /// A piece of the client's stream that has come in and is not settled.
 struct Segment {
     start: Position,
@@ -58,6 +66,8 @@ struct Segment {
     at: Monotonic,
     /// The request that ends here; none in the middle of one.
     request: Option<Slot>,
+    /// That request may be only the beginning of the next one.
+    may_go_on: bool,
     queued: bool,
     read: Option<Read>,
 }
@@ -101,6 +111,8 @@ pub(super) enum Settled {
     Answered(Slot, Option<Monotonic>, Monotonic),
     /// One of several, at the time of the last response that may be its own.
     Ambiguous(Slot, Monotonic),
+    /// It was only the beginning of a request.
+    Part(Slot),
     /// The end of a response was not seen; its request counts as unanswered.
     Unfinished(Monotonic),
 }
@@ -109,6 +121,8 @@ pub(super) enum Settled {
 pub(super) struct Connection {
     /// Where the latest data ends.
     next: Position,
+    /// Where the latest push was.
+    pushed: Position,
     /// Everything before is settled.
     done: Position,
     queued: Position,
@@ -127,6 +141,7 @@ impl Connection {
         let start = FIRST_LAP + Position::from(start);
         Self {
             next: start,
+            pushed: start,
             done: start,
             queued: start,
             read: start,
@@ -168,11 +183,18 @@ impl Connection {
             place = self.segments.len();
             self.next = end;
         }
+        // a write that waits for memory pushes what it has, however little
+        let long_before = self.segments.back().is_some_and(|last| last.may_go_on);
+        let may_go_on = long_before || end - self.pushed.clamp(self.done, end) >= MAY_GO_ON;
+        if request.is_some() {
+            self.pushed = self.pushed.max(end);
+        }
         let segment = Segment {
             start,
             end,
             at,
             request,
+            may_go_on,
             queued: false,
             read: None,
         };
@@ -195,23 +217,25 @@ impl Connection {
         }
     }
 
-    /// T4: the server has read up to here.
+    /// T4: the server has read up to here. False if that is the end of no request, or
+    /// may be none.
     pub(super) fn was_read(
         &mut self,
         id: u16,
         read: Read,
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
-    ) {
+    ) -> bool {
         let position = self.begin_batch(id, options, settled);
         if position > self.next {
-            return;
+            return true;
         }
         self.read = position;
         let until = self.segments.iter_mut();
         for segment in until.take_while(|segment| segment.end <= position) {
             segment.read.get_or_insert(read);
         }
+        self.batch().next_back().is_some_and(|last| !last.may_go_on)
     }
 
     /// T6: what this segment is; after [`Role::Begins`], [`Connection::departed`] follows.
@@ -222,7 +246,7 @@ impl Connection {
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
     ) -> Role {
-        let position = forward(self.read.max(self.done), id);
+        let position = self.continued(id);
         if position > self.next {
             return Role::Unknown;
         }
@@ -268,6 +292,20 @@ impl Connection {
         });
     }
 
+    /// How far the server has read: the next position with these low bits. One call can
+    /// return more than 65,536 bytes; a later position is meant if a segment ends there.
+    fn continued(&self, id: u16) -> Position {
+        let first = forward(self.read.max(self.done), id);
+        let laps = (first..=self.next).step_by(1 << 16);
+        let is_end = |position: &Position| {
+            let ends = self
+                .segments
+                .binary_search_by_key(position, |segment| segment.end);
+            *position == self.read || ends.is_ok()
+        };
+        laps.into_iter().find(is_end).unwrap_or(first)
+    }
+
     /// Where the server has read to, after ending the batch if that ends it.
     fn begin_batch(
         &mut self,
@@ -275,18 +313,35 @@ impl Connection {
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
     ) -> Position {
-        let position = forward(self.read.max(self.done), id);
-        if !self.departures.is_empty() || options.sequential {
+        let position = self.continued(id);
+        let goes_on = || self.batch().next_back().is_some_and(|last| last.may_go_on);
+        if !self.departures.is_empty() || options.sequential && !goes_on() {
             self.settle(options, settled);
         }
         position
     }
 
-    /// The requests that are read and not settled.
-    fn batch(&self) -> impl Iterator<Item = &Segment> {
-        let read = self.segments.iter();
-        read.take_while(|segment| segment.end <= self.read)
-            .filter(|segment| segment.request.is_some())
+    /// What has been read and is not settled.
+    fn read_segments(&self) -> impl DoubleEndedIterator<Item = &Segment> {
+        let read = self
+            .segments
+            .partition_point(|segment| segment.end <= self.read);
+        self.segments.range(..read)
+    }
+
+    /// The requests among it.
+    fn batch(&self) -> impl DoubleEndedIterator<Item = &Segment> {
+        let ends = |segment: &&Segment| segment.request.is_some();
+        let last = self.read_segments().rfind(ends).map(|last| last.end);
+        let whole = move |segment: &&Segment| !segment.may_go_on || Some(segment.end) == last;
+        self.read_segments().filter(ends).filter(whole)
+    }
+
+    /// Requests of the batch that were only the beginning of another one.
+    fn parts(&self) -> impl Iterator<Item = Slot> {
+        let mut from_last = self.read_segments().rev().filter(|s| s.request.is_some());
+        from_last.next();
+        from_last.filter(|s| s.may_go_on).filter_map(|s| s.request)
     }
 
     /// Ends the batch: decides what answered its requests, and forgets them.
@@ -311,6 +366,7 @@ impl Connection {
                 }
             }
         }
+        settled.extend(self.parts().map(Settled::Part));
         self.departures.clear();
         let read = self.read;
         let ended = self.segments.partition_point(|segment| segment.end <= read);
@@ -342,8 +398,7 @@ impl Connection {
 
     /// One read returned exactly what the batch consists of, without a hole.
     fn was_read_at_once(&self) -> bool {
-        let read = self.segments.iter();
-        let mut batch = read.take_while(|segment| segment.end <= self.read);
+        let mut batch = self.read_segments();
         let Some((first, read)) = batch.next().and_then(|first| Some((first, first.read?))) else {
             return false;
         };

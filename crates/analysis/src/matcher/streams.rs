@@ -1,6 +1,6 @@
 //! The matcher's part for streams: between its events and their [`Connection`]s.
 
-use taillab_model::{Monotonic, RequestKey};
+use taillab_model::{Monotonic, RequestKey, Tid};
 
 use super::stream::{Connection, Leaving, Role, Settled};
 use super::threads::{Read, Sent};
@@ -12,6 +12,8 @@ pub(super) struct Streams {
     by_port: IdMap<Connection>,
     /// A response that was ambiguous may have been this request's.
     doubtful: IdMap<()>,
+    /// Not requests, as it turned out.
+    parts: IdMap<()>,
     /// Empty between two events; kept for its memory.
     settled: Vec<Settled>,
 }
@@ -19,6 +21,11 @@ pub(super) struct Streams {
 impl Streams {
     pub(super) fn is_ambiguous(&self, slot: Slot) -> bool {
         self.doubtful.contains_key(&slot)
+    }
+
+    /// It turned out to be the beginning of a request.
+    pub(super) fn is_part(&self, slot: Slot) -> bool {
+        self.parts.contains_key(&slot)
     }
 }
 
@@ -54,9 +61,12 @@ impl Matcher {
         }
     }
 
-    pub(super) fn segment_read(&mut self, key: RequestKey, read: Read) {
+    pub(super) fn segment_read(&mut self, tid: Tid, key: RequestKey, read: Read) {
         if let Some(connection) = self.streams.by_port.get_mut(&key.port.into()) {
-            connection.was_read(key.id, read, &self.options, &mut self.streams.settled);
+            let settled = &mut self.streams.settled;
+            if !connection.was_read(key.id, read, &self.options, settled) {
+                self.thread(tid).goes_on_reading(read);
+            }
             self.note_settled();
         }
     }
@@ -117,6 +127,9 @@ impl Matcher {
                 Settled::Ambiguous(slot, at) => {
                     self.streams.doubtful.insert(slot, ());
                     self.ambiguous.push(at);
+                }
+                Settled::Part(slot) => {
+                    self.streams.parts.insert(slot, ());
                 }
                 Settled::Unfinished(at) => self.without_request.push(at),
             }

@@ -124,6 +124,11 @@ impl Thread {
         read
     }
 
+    /// That read returned only a part of a request: the thread has not begun to serve it.
+    pub(super) fn goes_on_reading(&mut self, read: Read) {
+        self.free = read.free;
+    }
+
     pub(super) fn write_called(&mut self, at: Monotonic) {
         self.write = Some(at);
         self.writes += 1;

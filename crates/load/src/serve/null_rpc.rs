@@ -156,14 +156,18 @@ struct Worker {
 }
 
 impl Worker {
+    fn run(mut self) -> End {
+        let mut buffer = self.message.buffer();
+        self.work.prepare();
+        self.serve(&mut buffer)
+    }
+
     /// Reads and writes until the client, or [`NullRpc::stop`], ends the connection.
     ///
     /// One `read` and one `write` for a request that comes in one piece, no other system
-    /// call (`--service wait` adds its sleep).
-    fn run(mut self) -> End {
+    /// call (service that waits adds its sleep).
+    fn serve(&mut self, buffer: &mut [u8]) -> End {
         let socket = &*self.socket;
-        let mut buffer = self.message.buffer();
-        self.work.prepare();
         loop {
             let mut have = 0;
             while have < self.message.request_bytes {
@@ -187,5 +191,67 @@ impl Worker {
             }
             self.answered.one_more();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use rustix::thread::{SecureComputingMode, set_secure_computing_mode};
+
+    use super::*;
+    use crate::protocol::MessageSizes;
+
+    /// The paper: "they do not use any other system calls". The kernel ends a thread in
+    /// strict seccomp mode at the first call that is not `read`, `write`, or its own end.
+    #[test]
+    fn a_worker_makes_no_system_call_but_read_and_write() {
+        const REQUESTS: u64 = 1000;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_nodelay(true).unwrap();
+        client
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        let answered = Arc::new(Answered::default());
+        let sizes = MessageSizes {
+            request_bytes: 128,
+            response_bytes: 128,
+        };
+        let mut worker = Worker {
+            socket: Arc::new(listener.accept().unwrap().0.into()),
+            answered: Arc::clone(&answered),
+            message: Message::new(sizes),
+            work: Work::None,
+        };
+        let mut buffer = worker.message.buffer();
+        // The end of a Rust thread makes other calls: it reads here for ever instead.
+        let (nothing, kept_open) = UnixStream::pair().unwrap();
+        std::thread::spawn(move || {
+            set_secure_computing_mode(SecureComputingMode::Strict).unwrap();
+            worker.serve(&mut buffer);
+            let _ = read(&nothing, &mut buffer[..]);
+        });
+        for k in 0..REQUESTS {
+            let request = [k as u8; 128];
+            let mut answer = [0; 128];
+            if k % 10 == 0 {
+                // in two pieces
+                client.write_all(&request[..50]).unwrap();
+                client.write_all(&request[50..]).unwrap();
+            } else {
+                client.write_all(&request).unwrap();
+            }
+            client.read_exact(&mut answer).unwrap();
+            assert_eq!(answer, request);
+        }
+        // counted just after the answer
+        assert!(answered.get() >= REQUESTS - 1);
+        // the thread lasts as long as the process
+        std::mem::forget(kept_open);
     }
 }

@@ -251,9 +251,17 @@ impl Responder {
         }
         drop(tell);
         // ends when every thread has told, or is gone
-        told.iter()
-            .collect::<Result<(), String>>()
-            .map_err(ServeError::Prepare)
+        let mut ready = 0;
+        for prepared in told {
+            prepared.map_err(ServeError::Prepare)?;
+            ready += 1;
+        }
+        if ready < self.threads.len() {
+            return Err(ServeError::Prepare(
+                "a server thread panicked while it was prepared; see above".to_owned(),
+            ));
+        }
+        Ok(())
     }
 
     /// What worker `number` is to do.

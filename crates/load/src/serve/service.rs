@@ -25,9 +25,9 @@ pub enum ServiceTime {
     /// system call, where the kernel's clock source is readable without one.
     Spin(Service),
     /// Sleeps on a timer: the worker is busy and its CPU is free, so that many workers
-    /// can be studied on few CPUs. The answer is late by the wake-up, some 5 µs on bare
-    /// metal and 50 µs on a virtual machine that must be woken itself; that is the
-    /// shortest service time that makes sense.
+    /// can be studied on few CPUs. Every answer is late by the timer's wake-up (25 µs on
+    /// the virtual machine where it was measured), so times of less than some hundred
+    /// microseconds are not what they say.
     Wait(Service),
 }
 

@@ -12,7 +12,7 @@ use checks::{Asked, AskedDatagrams, check_datagram, check_stream};
 use mutate::Mutator;
 
 /// Damaged answers for each protocol.
-const CASES: usize = 100_000;
+const CASES: usize = 300_000;
 
 /// How the cases ended, to be sure that they reach every branch.
 #[derive(Debug, Default)]

@@ -50,8 +50,9 @@ static __always_inline bool read_tcp(const unsigned char *tcp, struct tcp_words 
 static __always_inline enum verdict read_segment(const unsigned char *ip, u32 linear, bool incoming,
 						 struct segment *segment)
 {
-	struct tcp_words tcp;
-	struct ip_words words;
+	/* set to nothing: the verifier follows what compilers copy unused */
+	struct tcp_words tcp = {};
+	struct ip_words words = {};
 	u32 header, headers, total;
 
 	if (linear < IP_BYTES || !read_ip(ip, &words))
@@ -97,7 +98,7 @@ static __always_inline u32 stream_key(u16 client_port, u32 sequence)
 SEC("tp_btf/netif_rx")
 int BPF_PROG(segment_in, struct sk_buff *skb)
 {
-	struct segment segment;
+	struct segment segment = {};
 	enum verdict verdict;
 	struct ring *ring;
 	u32 cpu, end;
@@ -224,7 +225,7 @@ SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(segment_out, const struct sk_buff *skb, const struct net_device *dev)
 {
 	const unsigned char *ip;
-	struct segment segment;
+	struct segment segment = {};
 	enum verdict verdict;
 	const struct sock *sk;
 	struct ring *ring;

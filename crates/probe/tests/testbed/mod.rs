@@ -3,6 +3,9 @@
 //!
 //! The namespaces are anonymous: they belong to two threads of this process and go
 //! with them, even when the process is killed.
+#![allow(dead_code, reason = "each user takes its part")]
+
+pub(crate) mod streams;
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::MetadataExt;
@@ -34,7 +37,7 @@ pub(crate) struct Testbed {
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A thread in a new network namespace.
-struct Namespace {
+pub(crate) struct Namespace {
     tid: u32,
     jobs: Sender<Job>,
     thread: JoinHandle<()>,
@@ -59,7 +62,7 @@ impl Namespace {
         Self { tid, jobs, thread }
     }
 
-    fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+    pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, result) = channel();
         self.jobs
             .send(Box::new(move || {
@@ -101,24 +104,30 @@ fn client_socket(address: Ipv4Addr) -> UdpSocket {
     socket
 }
 
+/// The namespaces of a server and of a client joined by veth, and the server's device.
+fn joined() -> (Namespace, Namespace, DeviceId) {
+    let (server, client) = (Namespace::new(), Namespace::new());
+    let peer = client.tid;
+    let device = server.run(move || {
+        ip(&format!(
+            "link add server type veth peer name client netns {peer}"
+        ));
+        ip(&format!("address add {SERVER}/24 dev server"));
+        ip("link set server up");
+        device("server")
+    });
+    client.run(|| {
+        ip(&format!("address add {CLIENT}/24 dev client"));
+        ip("link set client up");
+    });
+    (server, client, device)
+}
+
 impl Testbed {
     /// Server and client in two namespaces joined by veth.
     pub(crate) fn veth() -> Self {
-        let (server, client) = (Namespace::new(), Namespace::new());
-        let peer = client.tid;
-        let device = server.run(move || {
-            ip(&format!(
-                "link add server type veth peer name client netns {peer}"
-            ));
-            ip(&format!("address add {SERVER}/24 dev server"));
-            ip("link set server up");
-            device("server")
-        });
-        let socket = client.run(|| {
-            ip(&format!("address add {CLIENT}/24 dev client"));
-            ip("link set client up");
-            client_socket(CLIENT)
-        });
+        let (server, client, device) = joined();
+        let socket = client.run(|| client_socket(CLIENT));
         drop(client.jobs);
         Self::start(server, SERVER, device, socket, vec![client.thread])
     }

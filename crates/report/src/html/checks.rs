@@ -1,18 +1,17 @@
-//! What was checked about the run.
-
-use taillab_model::summary::RunSummary;
+//! What was checked.
 
 use super::markup::{Esc, Markup, put};
 use crate::figures::glued;
-use crate::findings::{self, State};
+use crate::findings::{Finding, State};
 
-pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
+/// What was found, and the verdict's warnings.
+pub(super) fn put(page: &mut Markup, findings: &[Finding], warnings: &[String]) {
     put!(
         page,
         "<section aria-labelledby=\"checks\">\n<h2 id=\"checks\">Can it be believed?</h2>\n\
          <dl class=\"checks\">\n"
     );
-    for finding in findings::of(summary) {
+    for finding in findings {
         let (class, mark, word) = match finding.state {
             State::Good => ("good", "✓", "as it should be"),
             State::Notable => ("notable", "!", "worth knowing"),
@@ -30,9 +29,9 @@ pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
         put!(page, "</dd></div>\n");
     }
     put!(page, "</dl>\n");
-    if !summary.verdict.warnings.is_empty() {
+    if !warnings.is_empty() {
         put!(page, "<div class=\"notice notable\"><ul>\n");
-        for warning in &summary.verdict.warnings {
+        for warning in warnings {
             put!(page, "<li>{}</li>\n", Esc(warning));
         }
         put!(page, "</ul></div>\n");

@@ -9,6 +9,7 @@ mod chart;
 mod checks;
 mod details;
 mod headline;
+mod load;
 pub(crate) mod markup;
 mod page;
 mod reproduction;
@@ -20,8 +21,9 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
 use self::markup::{Esc, Markup, put};
-use crate::{RunReport, figures};
+use crate::{RunReport, figures, findings};
 
+pub use self::load::{render_load, render_load_sweep};
 pub use self::reproduction::render as render_reproduction;
 pub use self::simulation::render as render_simulation;
 
@@ -58,7 +60,7 @@ pub fn render(report: &RunReport<'_>) -> Vec<u8> {
     chart::put(&mut page, report);
     headline::put_table(&mut page, summary);
     stages::put(&mut page, summary);
-    checks::put(&mut page, summary);
+    checks::put(&mut page, &findings::of(summary), &summary.verdict.warnings);
     details::put(&mut page, report);
     put!(page, "</main>\n");
     put!(

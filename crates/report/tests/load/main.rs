@@ -8,6 +8,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod files;
+mod page;
 mod samples;
 mod schema;
 mod terminal;

@@ -3,7 +3,7 @@
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use taillab_host::CpuSet;
-use taillab_load::serve::{Architecture, Listen, ServiceTime};
+use taillab_load::serve::{Architecture, Listen};
 use taillab_queueing::service::Service;
 
 use super::Output;
@@ -21,7 +21,7 @@ fn help() -> String {
          datagram are its id.\n\nWith --json there are two objects, each on a line: `\"event\": \
          \"listening\"` when requests are accepted, and `\"event\": \"stopped\"` with what was served.\n\n\
          Notation (times need a unit: ns, us, ms, s):\n  service   none, spin:LAW (keeps the CPU busy), \
-         wait:LAW (sleeps)\n  LAW       {}\n\nExamples:\n  \
+         wait:LAW (sleeps)\n  LAW       {},\n            empirical:FILE (measured times, as in taillab sim)\n\nExamples:\n  \
          taillab serve null-rpc\n  \
          taillab serve epoll-per-worker --workers 4 --service spin:exponential:50us --cpus 0-3\n  \
          taillab serve udp-shared --listen [::1]:7777 --workers 8 --service wait:exponential:1ms\n  \
@@ -57,7 +57,7 @@ pub struct ServeArgs {
     pub workers: Option<usize>,
     /// What a worker does between a request and its answer
     #[arg(long, value_name = "none|spin:LAW|wait:LAW", default_value = "none")]
-    pub service: ServiceTime,
+    pub service: String,
     /// Seed of the service times; each worker has a stream of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

@@ -11,9 +11,10 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use taillab_host::{Interrupt, cpus};
 use taillab_load::protocol::MessageSizes;
-use taillab_load::serve::{Architecture, Responder, ServeError, Spec};
+use taillab_load::serve::{Architecture, Responder, ServeError, ServiceTime, Spec};
 
 use crate::cli::ServeArgs;
+use crate::commands::sim::empirical;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 
@@ -34,7 +35,7 @@ pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
         architecture: args.architecture,
         listen: args.listen,
         workers: args.workers.unwrap_or(1),
-        service: args.service,
+        service: service(&args.service)?,
         seed: args.seed,
         sizes: MessageSizes {
             request_bytes: args.request_bytes,
@@ -51,6 +52,16 @@ pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
     let served = server.stop();
     output::stopped(&spec, &served, args.common)?;
     Ok(Exit::Ok)
+}
+
+/// The service times; measured ones are read from their file.
+fn service(text: &str) -> Result<ServiceTime, Failure> {
+    let (how, law) = text.split_once(':').unwrap_or((text, ""));
+    match (how, law.strip_prefix("empirical:")) {
+        ("spin", Some(file)) => empirical::read(file).map(ServiceTime::Spin),
+        ("wait", Some(file)) => empirical::read(file).map(ServiceTime::Wait),
+        _ => text.parse().or_exit(Exit::Usage),
+    }
 }
 
 /// SIGINT and SIGTERM as something to wait for: no thread wakes up now and then to look.

@@ -1,7 +1,7 @@
 //! `taillab sim`: queues with random or recorded arrivals.
 
 mod case;
-mod empirical;
+pub mod empirical;
 mod evaluate;
 mod fork_join;
 pub mod outputs;

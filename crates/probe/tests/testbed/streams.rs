@@ -1,0 +1,237 @@
+//! Servers of streams in one network namespace, their clients in another.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::time::{ClockId, clock_gettime};
+use taillab_model::Monotonic;
+use taillab_probe::{ProbeSpec, ServerProcesses, Transport};
+
+use super::{Namespace, SERVER, SERVER_PORT, joined};
+
+/// Two joined namespaces, the server's still empty.
+pub(crate) struct StreamBed {
+    pub(crate) spec: ProbeSpec,
+    server: Namespace,
+    client: Namespace,
+}
+
+/// A server's process; it is stopped with this.
+pub(crate) struct Process(Child);
+
+impl Process {
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // not killed: nginx stops its workers only when it is asked to stop
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// What a client sends, and how.
+#[derive(Clone)]
+pub(crate) struct Calls {
+    pub(crate) connections: usize,
+    pub(crate) rounds: usize,
+    /// Requests sent on a connection before the first response is awaited.
+    pub(crate) in_flight: usize,
+    pub(crate) request: Vec<u8>,
+}
+
+/// One request as its client saw it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    /// The client's port.
+    pub(crate) port: u16,
+    pub(crate) sent: Monotonic,
+    /// When it had its response, and those to all others of its round on that connection.
+    pub(crate) received: Monotonic,
+}
+
+impl StreamBed {
+    pub(crate) fn new() -> Self {
+        let (server, client, device) = joined();
+        let cpus = std::thread::available_parallelism().expect("CPUs can be counted");
+        Self {
+            spec: ProbeSpec {
+                device,
+                transport: Transport::Tcp,
+                server_port: SERVER_PORT,
+                server: ServerProcesses::InNamespace,
+                server_cpus: (0..cpus.get() as u16).collect(),
+                ring_bytes_per_cpu: 8 << 20,
+            },
+            server,
+            client,
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        (SERVER, SERVER_PORT).into()
+    }
+
+    fn spawn(&self, mut command: Command) -> Process {
+        let process = self.server.run(move || {
+            command.stdin(Stdio::null()).stdout(Stdio::null());
+            command.spawn().expect("the server is installed")
+        });
+        let process = Process(process);
+        let address = self.address();
+        self.client.run(move || {
+            for _ in 0..500 {
+                if TcpStream::connect(address).is_ok() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            panic!("the server does not listen on {address}");
+        });
+        process
+    }
+
+    pub(crate) fn memcached(&self, threads: usize) -> Process {
+        let mut command = Command::new("memcached");
+        let threads = threads.to_string();
+        command.args(["-u", "root", "-U", "0", "-l", &SERVER.to_string()]);
+        command.args(["-p", &SERVER_PORT.to_string(), "-t", &threads]);
+        self.spawn(command)
+    }
+
+    /// nginx with two workers and one file of 600 bytes, `/file`, all of it in `folder`.
+    pub(crate) fn nginx(&self, folder: &Path) -> Process {
+        let path = folder.display();
+        std::fs::write(folder.join("file"), [b'x'; 600]).expect("the folder can be written");
+        let config = format!(
+            "worker_processes 2; daemon off; user root; pid {path}/pid;
+             events {{ worker_connections 512; }}
+             http {{
+               access_log off; keepalive_requests 1000000; root {path};
+               client_body_temp_path {path}/a; proxy_temp_path {path}/b;
+               fastcgi_temp_path {path}/c; uwsgi_temp_path {path}/d; scgi_temp_path {path}/e;
+               server {{ listen {SERVER}:{SERVER_PORT}; }}
+             }}"
+        );
+        let file = folder.join("nginx.conf");
+        std::fs::write(&file, config).expect("the folder can be written");
+        let mut command = Command::new("/usr/sbin/nginx");
+        command
+            .args(["-e", "stderr", "-p"])
+            .arg(folder)
+            .arg("-c")
+            .arg(file);
+        self.spawn(command)
+    }
+
+    /// A server with a thread for each of so many connections, which answers each request
+    /// of `bytes` bytes with itself, in blocking reads and writes. It ends with them.
+    pub(crate) fn thread_per_connection(&self, connections: usize, bytes: usize) {
+        let address = self.address();
+        self.server.run(move || {
+            let listener = TcpListener::bind(address).expect("the port is free");
+            std::thread::spawn(move || {
+                for _ in 0..connections {
+                    let (mut stream, _) = listener.accept().expect("a connection");
+                    stream.set_nodelay(true).expect("an option of TCP");
+                    std::thread::spawn(move || {
+                        let mut request = vec![0; bytes];
+                        while stream.read_exact(&mut request).is_ok() {
+                            stream.write_all(&request).expect("the client is there");
+                        }
+                    });
+                }
+            });
+        });
+    }
+
+    /// Makes the calls, one after the other or `in_flight` at a time on each connection,
+    /// after the same number of rounds of warm-up that `between` ends.
+    pub(crate) fn make(&self, calls: Calls, warm_up: usize) -> (Monotonic, Vec<Call>) {
+        let address = self.address();
+        self.client.run(move || {
+            let mut streams: Vec<TcpStream> = (0..calls.connections)
+                .map(|_| {
+                    let stream = TcpStream::connect(address).expect("the server listens");
+                    stream.set_nodelay(true).expect("an option of TCP");
+                    stream
+                })
+                .collect();
+            let mut all = Vec::new();
+            let length = response_length(&mut streams[0], &calls.request, &mut all);
+            round(
+                &mut streams[1..],
+                &Calls {
+                    in_flight: 1,
+                    ..calls.clone()
+                },
+                length,
+                &mut all,
+            );
+            let mut from = now();
+            for n in 0..warm_up + calls.rounds {
+                if n == warm_up {
+                    from = now();
+                }
+                round(&mut streams, &calls, length, &mut all);
+            }
+            (from, all)
+        })
+    }
+}
+
+/// How long a response is, found by waiting for more.
+fn response_length(stream: &mut TcpStream, request: &[u8], all: &mut Vec<Call>) -> usize {
+    let timeout = |ms| Some(Duration::from_millis(ms));
+    let port = stream.local_addr().expect("it is connected").port();
+    let sent = now();
+    stream.write_all(request).expect("the server reads");
+    stream.set_read_timeout(timeout(300)).expect("an option");
+    let mut buffer = vec![0; 1 << 20];
+    let mut length = 0;
+    while let Ok(n) = stream.read(&mut buffer) {
+        assert!(n > 0, "the server closed the connection");
+        length += n;
+    }
+    assert!(length > 0, "no response");
+    stream.set_read_timeout(timeout(5_000)).expect("an option");
+    let received = now();
+    all.push(Call {
+        port,
+        sent,
+        received,
+    });
+    length
+}
+
+fn round(streams: &mut [TcpStream], calls: &Calls, length: usize, all: &mut Vec<Call>) {
+    let mut sent = Vec::new();
+    for stream in &mut *streams {
+        for _ in 0..calls.in_flight {
+            sent.push(now());
+            stream.write_all(&calls.request).expect("the server reads");
+        }
+    }
+    let mut response = vec![0; length * calls.in_flight];
+    for (stream, sent) in streams.iter_mut().zip(sent.chunks(calls.in_flight)) {
+        stream.read_exact(&mut response).expect("a response");
+        let (port, received) = (stream.local_addr().expect("connected").port(), now());
+        all.extend(sent.iter().map(|&sent| Call {
+            port,
+            sent,
+            received,
+        }));
+    }
+}
+
+fn now() -> Monotonic {
+    let time = clock_gettime(ClockId::Monotonic);
+    Monotonic::from_nanos_since_boot(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
