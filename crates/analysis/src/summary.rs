@@ -111,6 +111,7 @@ pub fn analyse(matched: &Matched, options: &AnalyseOptions) -> Result<Analysis, 
         ideal: Ideal {
             sojourn: ideal,
             workers: options.workers.get(),
+            virtual_workers: false,
             utilization,
         },
         excess,

@@ -87,6 +87,18 @@ impl NetNamespace {
         })
     }
 
+    /// Another handle on the same namespace.
+    ///
+    /// # Errors
+    /// [`NetnsError::System`] when there are no descriptors left.
+    pub fn try_clone(&self) -> Result<Self, NetnsError> {
+        let fd = self.fd.try_clone();
+        Ok(Self {
+            fd: fd.map_err(|e| NetnsError::new("identify", e))?,
+            inode: self.inode,
+        })
+    }
+
     /// Its inode number: what `readlink /proc/PID/ns/net` shows, and the kernel's
     /// `net->ns.inum`, by which a probe tells its packets.
     pub fn inode(&self) -> u64 {

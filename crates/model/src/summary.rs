@@ -39,7 +39,7 @@ pub struct RunSummary {
     pub schema_version: u32,
     /// The command that wrote this: `run`.
     pub command: String,
-    /// What was measured: `memcached`.
+    /// What was measured: `memcached over UDP`.
     pub server: String,
     /// Start of the measurement, seconds since 1970 (UTC).
     pub started_unix_s: u64,
@@ -47,7 +47,8 @@ pub struct RunSummary {
     pub partial: bool,
     /// How the load was chosen.
     pub load: LoadSummary,
-    /// t: 1 / peak throughput of one core.
+    /// t: workers ÷ peak throughput, or what was given; where the workers are virtual, their
+    /// mean wait.
     pub service_time_ns: Nanos,
     /// How t was found.
     pub calibration: Calibration,
@@ -304,6 +305,8 @@ pub struct Ideal {
     pub sojourn: Distribution,
     /// Workers c of the ideal queue.
     pub workers: u32,
+    /// The workers wait on timers and share fewer CPUs than there are of them.
+    pub virtual_workers: bool,
     /// Arrival rate at T1 × t ÷ c.
     pub utilization: f64,
 }

@@ -1,5 +1,6 @@
 //! How figures are written for people.
 
+use taillab_model::summary::RunSummary;
 use taillab_model::{Nanos, quantile_ranks};
 
 /// A length in microseconds with one decimal and its thousands set apart: `1,234.5`.
@@ -38,6 +39,36 @@ pub(crate) fn rate(per_s: f64) -> String {
         _ => 0,
     };
     grouped(per_s, decimals)
+}
+
+/// Requests per second that the workers of the ideal queue serve at most.
+pub(crate) fn capacity_per_s(summary: &RunSummary) -> f64 {
+    f64::from(summary.ideal.workers) / summary.service_time_ns.as_secs_f64()
+}
+
+/// The workers of the ideal queue: `1 worker`, `8 virtual workers`.
+pub(crate) fn workers(summary: &RunSummary) -> String {
+    let kind = match summary.ideal.virtual_workers {
+        true => "virtual ",
+        false => "",
+    };
+    let n = u64::from(summary.ideal.workers);
+    counted(n, &format!("{kind}worker"), &format!("{kind}workers"))
+}
+
+/// Where the service time comes from, in words.
+pub(crate) fn service_time_origin(summary: &RunSummary) -> String {
+    /// A service time that was rounded to nanoseconds is still the peak's.
+    const ROUNDING: f64 = 0.001;
+    let of_peak = summary.calibration.peak_per_s / capacity_per_s(summary);
+    if summary.ideal.virtual_workers {
+        "the mean wait of a worker".to_owned()
+    } else if (of_peak - 1.0).abs() < ROUNDING {
+        let peak = rate(summary.calibration.peak_per_s);
+        format!("{} ÷ the peak of {peak}/s", workers(summary))
+    } else {
+        "as given, not calibrated".to_owned()
+    }
 }
 
 /// A share as a percentage: `6.1 %`.

@@ -7,7 +7,9 @@ use taillab_model::summary::{
 };
 use taillab_model::{Distribution, Nanos};
 
-use crate::figures::{count, counted, micros_f64, percent, percent_of, rate, round_length};
+use crate::figures::{
+    count, counted, micros_f64, percent, percent_of, rate, round_length, service_time_origin,
+};
 
 /// One thing that was checked.
 #[derive(Clone, Debug)]
@@ -321,13 +323,14 @@ fn calibration(summary: &RunSummary) -> Finding {
     const BUSY: f64 = 0.9;
     let c = &summary.calibration;
     let mut lines = vec![format!(
-        "peak {}/s (95 % interval {} to {}) in {}, server CPU {} busy; t = 1 ÷ peak = {}",
+        "peak {}/s (95 % interval {} to {}) in {}, server CPU {} busy; t = {} = {}",
         rate(c.peak_per_s),
         rate(c.peak_lo_per_s),
         rate(c.peak_hi_per_s),
         counted(u64::from(c.blocks), "block", "blocks"),
         percent(c.server_cpu_busy_share, 1),
         summary.service_time_ns,
+        service_time_origin(summary),
     )];
     if let Some(busy) = summary.measured.server_cpu_busy_share {
         lines.push(format!(
@@ -338,7 +341,7 @@ fn calibration(summary: &RunSummary) -> Finding {
     }
     Finding {
         name: "calibration",
-        state: if c.server_cpu_busy_share < BUSY {
+        state: if c.server_cpu_busy_share < BUSY && !summary.ideal.virtual_workers {
             State::Notable
         } else {
             State::Good

@@ -231,14 +231,15 @@ pub struct Settings {
         help_heading = "Server and testbed"
     )]
     server_cpus: Option<String>,
-    /// CPU of the generator, which spins on it [default: 1]
+    /// CPUs of the generator, one thread spinning on each, e.g. 1 or 4-7 [default: 1]
     #[arg(
         long,
-        value_name = "CPU",
-        env = "TAILLAB_CLIENT_CPU",
+        visible_alias = "client-cpu",
+        value_name = "CPUS",
+        env = "TAILLAB_CLIENT_CPUS",
         help_heading = "Server and testbed"
     )]
-    client_cpu: Option<u32>,
+    client_cpus: Option<String>,
     /// What carries the requests [default: tcp, memcached udp]
     #[arg(
         long,
@@ -423,7 +424,7 @@ impl Settings {
                 whole(self.connections.map(Into::into)),
             ),
             ("client.timeout", length(self.timeout)),
-            ("client.cpu", whole(self.client_cpu.map(Into::into))),
+            ("client.cpus", self.client_cpus.map(text)),
             ("server.cpus", self.server_cpus.map(text)),
             ("server.workers", whole(self.workers.map(Into::into))),
             (

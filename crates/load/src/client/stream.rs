@@ -414,3 +414,6 @@ impl<P: StreamProtocol, T: StreamTransport> Client for StreamClient<P, T> {
         self.transport.tend(until_next);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use taillab_load::{
-    DatagramClient, Entry, Hooks, LoadRun, Memcached, MemcachedWorkload, OpenLoop, Outcome,
+    Client, DatagramClient, Entry, Hooks, LoadRun, Memcached, MemcachedWorkload, OpenLoop, Outcome,
     Progress, open_loop,
 };
 use taillab_model::Nanos;
@@ -36,11 +36,7 @@ pub(crate) fn client(server: SocketAddr) -> DatagramClient<Memcached> {
 }
 
 /// A quarter of a second at [`RATE`], the first fifth of it warm-up.
-pub(crate) fn run(
-    client: &mut DatagramClient<Memcached>,
-    timeout: Nanos,
-    hooks: &mut impl Hooks,
-) -> LoadRun {
+pub(crate) fn run(client: &mut impl Client, timeout: Nanos, hooks: &mut impl Hooks) -> LoadRun {
     let length = Nanos::from_millis(250);
     let schedule = ArrivalProcess::Poisson.schedule(RATE, length, 1).unwrap();
     let measure_from = schedule.partition_point(|&due| due < Nanos::from_millis(50));
@@ -64,7 +60,10 @@ pub(crate) fn run(
 
 /// The server answered in time, whatever it said.
 pub(crate) fn is_answered(entry: &Entry) -> bool {
-    !matches!(entry.outcome, Outcome::TimedOut | Outcome::SendFailed)
+    !matches!(
+        entry.outcome,
+        Outcome::TimedOut | Outcome::SendFailed | Outcome::ConnectionLost | Outcome::Malformed
+    )
 }
 
 /// One datagram with memcached's frame header.

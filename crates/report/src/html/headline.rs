@@ -40,7 +40,6 @@ pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
         Esc(&summary.command),
         Esc(&summary.server),
     );
-    let workers = summary.ideal.workers;
     let facts = [
         (
             "Load",
@@ -59,7 +58,7 @@ pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
             format!(
                 "{} on {}",
                 summary.service_time_ns,
-                figures::counted(u64::from(workers), "worker", "workers")
+                figures::workers(summary)
             ),
         ),
         ("Requests", figures::count(load.requests)),

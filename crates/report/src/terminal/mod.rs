@@ -135,8 +135,8 @@ impl Page {
                 format!(
                     "{} of {}/s on {} = {} utilisation, {}",
                     rate(load.target_rate_per_s),
-                    rate(summary.calibration.peak_per_s * f64::from(summary.ideal.workers)),
-                    figures::counted(u64::from(summary.ideal.workers), "worker", "workers"),
+                    rate(figures::capacity_per_s(summary)),
+                    figures::workers(summary),
                     figures::known_percent(load.target_utilization),
                     clean(&load.arrivals.process),
                 ),
@@ -144,9 +144,9 @@ impl Page {
             (
                 "service time",
                 format!(
-                    "t = {} (one core at its peak: {}/s)",
+                    "t = {} = {}",
                     summary.service_time_ns,
-                    rate(summary.calibration.peak_per_s)
+                    figures::service_time_origin(summary),
                 ),
             ),
             (

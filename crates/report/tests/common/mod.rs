@@ -218,6 +218,7 @@ pub(crate) fn sample(length: Nanos) -> Sample {
         ideal: Ideal {
             sojourn: correlated(&ideals),
             workers: 1,
+            virtual_workers: false,
             utilization: 0.7497,
         },
         excess: correlated(&excess),

@@ -87,7 +87,7 @@ impl Experiment {
                 service: architecture.map(|_| ServiceTime::None),
             },
             client: Client {
-                cpu: 1,
+                cpus: "1".to_owned(),
                 connections: match transport {
                     Transport::Tcp => STREAM_CONNECTIONS,
                     Transport::Udp => DATAGRAM_CONNECTIONS,

@@ -49,8 +49,9 @@ pub struct Experiment {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Client {
-    /// The CPU that its one spinning thread is pinned to.
-    pub cpu: u32,
+    /// CPUs, e.g. `1` or `4-7`; on each a thread that spins and has its share of the
+    /// connections and of the rate.
+    pub cpus: String,
     /// TCP connections, or UDP sockets; each has a port of its own.
     pub connections: u16,
     /// How long a response is waited for.

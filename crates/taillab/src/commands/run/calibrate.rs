@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use taillab_analysis::median;
 use taillab_host::{CpuSample, CpuSet, Roots};
-use taillab_load::{ClosedLoop, Hooks, Progress as LoadProgress, Saturation, StopReason, saturate};
+use taillab_load::{ClosedFleet, Hooks, Saturation, StopReason};
 use taillab_model::Nanos;
 use taillab_model::summary::{Calibration, Overhead};
 use taillab_probe::Probe;
@@ -161,15 +161,13 @@ impl Plan<'_> {
         }
         let settings = &self.experiment.calibration;
         let before = CpuSample::take(&self.roots).map_err(host)?;
-        let saturation = saturate(
-            client,
-            &ClosedLoop {
+        let saturation = client.saturate(
+            &ClosedFleet {
                 outstanding: settings.outstanding.into(),
                 length: settings.block,
                 warm_up: BLOCK_WARM_UP,
                 seed: self.experiment.workload.seed ^ place,
                 stop: &self.stop,
-                progress: &LoadProgress::new(),
             },
             &mut DrainProbe {
                 probe: probe.as_deref_mut(),

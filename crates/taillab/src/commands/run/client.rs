@@ -1,14 +1,24 @@
-//! The generator's client: what it asks, and over what.
+//! The generator's clients: what they ask, over what, and on which CPUs.
 
 use std::net::SocketAddr;
 
-use taillab_load::{DatagramClient, Endpoint, Memcached, MemcachedWorkload};
+use taillab_host::{CpuSet, NetNamespace, cpus};
+use taillab_load::protocol::echo::{EchoDatagrams, EchoStream, EchoWorkload};
+use taillab_load::protocol::http::{Http, HttpWorkload};
+use taillab_load::protocol::keys::KeyDistribution;
+use taillab_load::protocol::memcached::{
+    Dialect, MemcachedStream, MemcachedUdp, MemcachedWorkload,
+};
+use taillab_load::protocol::redis::{Redis, RedisWorkload};
+use taillab_load::{AnyClient, AnyProtocol, Endpoint, Fleet, LoadError};
 
 use crate::exit::{Exit, Failure, OrExit};
-use crate::experiment::{Experiment, Requests, Transport};
+use crate::experiment::{Experiment, Protocol, Requests, Transport};
+use crate::fail::host;
 
-/// The generator's client, whose sockets live in the testbed's client namespace.
-pub type LoadClient = DatagramClient<Memcached>;
+/// One client for each CPU of the generator, whose sockets live in the testbed's client
+/// namespace.
+pub type LoadClient = Fleet<AnyClient>;
 
 /// Where the server listens.
 pub fn endpoint(experiment: &Experiment, address: SocketAddr) -> Endpoint {
@@ -18,45 +28,103 @@ pub fn endpoint(experiment: &Experiment, address: SocketAddr) -> Endpoint {
     }
 }
 
-/// Whether the protocol allows what is asked.
+/// Sees that the protocol allows what is asked, before there is a server.
 ///
 /// # Errors
 /// A usage failure that says what it does not.
-pub fn check(experiment: &Experiment) -> Result<(), Failure> {
-    let _ = workload(experiment);
-    Ok(())
+pub fn check(experiment: &Experiment, address: SocketAddr) -> Result<(), Failure> {
+    protocol(experiment, address).map(drop).or_exit(Exit::Usage)
 }
 
-/// Opens the connections in the calling thread's namespace.
-pub fn connect(experiment: &Experiment, endpoint: &Endpoint) -> Result<LoadClient, Failure> {
-    let protocol = Memcached::new(workload(experiment)?).or_exit(Exit::Usage)?;
-    let Endpoint::Udp(address) = endpoint else {
-        return Err(Failure::new(Exit::Failed, "tcp: later"));
+/// Opens the connections, each thread's from its own CPU and inside `namespace`.
+///
+/// # Errors
+/// What the kernel or the server refuses.
+pub fn connect(
+    experiment: &Experiment,
+    address: SocketAddr,
+    cpus: &CpuSet,
+    namespace: Option<&NetNamespace>,
+) -> Result<LoadClient, Failure> {
+    let threads = cpus.len();
+    let places: Vec<CpuSet> = cpus.iter().map(CpuSet::single).collect();
+    let namespace = namespace
+        .map(NetNamespace::try_clone)
+        .transpose()
+        .map_err(host)?;
+    let prepare = move |thread: usize| {
+        if let Some(namespace) = &namespace {
+            namespace.enter()?;
+        }
+        cpus::pin_current_thread(&places[thread])?;
+        Ok(())
     };
-    Ok(DatagramClient::connect(
-        *address,
-        experiment.client.connections.into(),
-        protocol,
-    )?)
+    let endpoint = endpoint(experiment, address);
+    let all = usize::from(experiment.client.connections);
+    let connect = |thread: usize| {
+        let connections = all / threads + usize::from(thread < all % threads);
+        AnyClient::connect(&endpoint, connections, protocol(experiment, address)?)
+    };
+    Ok(Fleet::connect(threads, prepare, connect)?)
 }
 
-fn workload(experiment: &Experiment) -> Result<MemcachedWorkload, Failure> {
-    let Requests::KeyValue {
-        get_share,
-        keys,
-        key_bytes,
-        value_bytes,
-    } = experiment.requests()
-    else {
-        return Err(Failure::new(Exit::Failed, "later"));
-    };
-    let workload = MemcachedWorkload {
-        keys,
-        key_bytes: key_bytes.into(),
-        value_bytes: value_bytes as usize,
-        get_share,
-        ..MemcachedWorkload::default()
-    };
-    workload.validate_datagrams().or_exit(Exit::Usage)?;
-    Ok(workload)
+/// What is asked of the server at `address`.
+fn protocol(experiment: &Experiment, address: SocketAddr) -> Result<AnyProtocol, LoadError> {
+    let udp = experiment.server.transport == Transport::Udp;
+    Ok(match experiment.requests() {
+        Requests::KeyValue {
+            get_share,
+            keys,
+            key_bytes,
+            value_bytes,
+        } => {
+            let (key_bytes, value_bytes) = (key_bytes.into(), value_bytes as usize);
+            let distribution = KeyDistribution::Uniform;
+            if experiment.server.protocol == Protocol::Redis {
+                let workload = RedisWorkload {
+                    keys,
+                    key_bytes,
+                    value_bytes,
+                    get_share,
+                    distribution,
+                };
+                return Ok(AnyProtocol::Streams(Box::new(Redis::new(workload)?)));
+            }
+            let workload = MemcachedWorkload {
+                keys,
+                key_bytes,
+                value_bytes,
+                get_share,
+                dialect: Dialect::Ascii,
+                distribution,
+            };
+            match udp {
+                true => AnyProtocol::Datagrams(Box::new(MemcachedUdp::new(workload)?)),
+                false => AnyProtocol::Streams(Box::new(MemcachedStream::new(workload)?)),
+            }
+        }
+        Requests::Http {
+            path,
+            request_bytes,
+        } => {
+            let workload = HttpWorkload {
+                request_bytes: request_bytes.map(|bytes| bytes as usize),
+                ..HttpWorkload::get(&address.to_string(), &path)
+            };
+            AnyProtocol::Streams(Box::new(Http::new(workload)?))
+        }
+        Requests::Echo {
+            request_bytes,
+            response_bytes,
+        } => {
+            let workload = EchoWorkload {
+                request_bytes: request_bytes as usize,
+                response_bytes: response_bytes as usize,
+            };
+            match udp {
+                true => AnyProtocol::Datagrams(Box::new(EchoDatagrams::new(workload)?)),
+                false => AnyProtocol::Streams(Box::new(EchoStream::new(workload)?)),
+            }
+        }
+    })
 }

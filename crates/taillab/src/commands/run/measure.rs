@@ -3,8 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use taillab_host::{CpuSample, CpuUsage};
-use taillab_load::{LoadRun, OpenLoop, Progress as LoadProgress, open_loop};
-use taillab_model::{Monotonic, Recording};
+use taillab_load::{FleetRun, OpenFleet};
+use taillab_model::{Monotonic, Nanos, Recording};
 use taillab_probe::Probe;
 use taillab_queueing::arrivals::ArrivalProcess;
 
@@ -19,7 +19,7 @@ use crate::progress::Phase;
 /// What the measurement recorded.
 pub struct Recorded {
     /// The client's record.
-    pub load: LoadRun,
+    pub load: FleetRun,
     /// The kernel's events.
     pub events: Recording,
     /// Where the warm-up ends.
@@ -42,45 +42,46 @@ pub fn measure(
 ) -> Result<Recorded, Failure> {
     let workload = &experiment.workload;
     let length = workload.warmup + workload.duration;
-    let schedule = ArrivalProcess::Poisson
-        .schedule(rate_per_s, length, workload.seed)
-        .or_exit(Exit::Usage)?;
-    let measure_from = schedule.partition_point(|due| *due < workload.warmup);
-    let total = schedule.len() as u64;
+    let schedules = schedules(rate_per_s, length, workload.seed, client.threads())?;
+    let warm_up = workload.warmup;
+    let total: u64 = schedules.iter().map(|part| part.len() as u64).sum();
+    let in_warm_up: u64 = schedules
+        .iter()
+        .map(|part| part.partition_point(|due| *due < warm_up) as u64)
+        .sum();
     let events = total as f64 * EVENTS_PER_REQUEST;
     probe.reserve(events as u64).map_err(probe_failure)?;
     probe.attach().map_err(probe_failure)?;
     let stop = rig.interrupt().shared_flag();
     let roots = rig.roots().clone();
     let gone = rig.server_gone();
-    let counter = LoadProgress::new();
+    let counter = client.progress();
+    let already = counter.sent();
     let started_unix_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
     let phases = [
         Phase {
             name: "warming up",
-            total: measure_from as u64,
+            total: in_warm_up,
         },
         Phase {
             name: "measuring",
-            total: total - measure_from as u64,
+            total: total - in_warm_up,
         },
     ];
     let (before, load, after) = rig.on_client_cpu(
         &phases,
-        || counter.sent(),
+        || counter.sent().saturating_sub(already),
         || {
             let before = CpuSample::take(&roots);
-            let load = open_loop(
-                client,
-                OpenLoop {
-                    schedule,
-                    measure_from,
+            let load = client.open_loop(
+                OpenFleet {
+                    schedules,
+                    warm_up,
                     seed: workload.seed,
                     timeout: experiment.client.timeout,
                     stop: &stop,
-                    progress: &counter,
                 },
                 &mut DrainProbe {
                     probe: Some(&mut probe),
@@ -92,17 +93,38 @@ pub fn measure(
     )?;
     let events = probe.finish().map_err(probe_failure)?;
     let load = load?;
+    let began = load
+        .start()
+        .ok_or_else(|| Failure::new(Exit::Failed, "no thread of the generator ran"))?;
     let server_cpus = after
         .map_err(host)?
         .usage_since(&before.map_err(host)?, &rig.placement().server);
     Ok(Recorded {
-        measure_from: load.record.start() + workload.warmup,
+        measure_from: began + warm_up,
         load,
         events,
         rate_per_s,
         started_unix_s,
         server_cpus,
     })
+}
+
+/// One Poisson process for each thread, which together are one of the whole rate.
+fn schedules(
+    rate_per_s: f64,
+    length: Nanos,
+    seed: u64,
+    threads: usize,
+) -> Result<Vec<Vec<Nanos>>, Failure> {
+    // far apart, so that no thread's seed is another experiment's
+    let seed = |thread: usize| seed ^ (thread as u64) << 48;
+    (0..threads)
+        .map(|thread| {
+            ArrivalProcess::Poisson
+                .schedule(rate_per_s / threads as f64, length, seed(thread))
+                .or_exit(Exit::Usage)
+        })
+        .collect()
 }
 
 /// The rate that loads the server as asked for.

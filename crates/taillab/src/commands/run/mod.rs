@@ -18,6 +18,7 @@ use taillab_load::StopReason;
 use taillab_model::summary::Hook;
 
 use self::calibrate::Calibrated;
+use self::capacity::Capacity;
 use self::measure::Recorded;
 use self::result::Context;
 use self::rig::Rig;
@@ -77,10 +78,13 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
 
     let context = Context {
         experiment: &experiment,
-        calibrated,
         hooks,
         hypervisor: hypervisor(&environment),
-        warnings: warnings(hazards, &environment),
+        warnings: virtual_workers(&calibrated.capacity, &environment)
+            .into_iter()
+            .chain(warnings(hazards, &environment))
+            .collect(),
+        calibrated,
     };
     if save_capture {
         rundir.write("capture.tlc", |out| recorded.events.write(out))?;
@@ -105,6 +109,18 @@ fn hypervisor(environment: &Environment) -> Option<String> {
         .clone()
         .or_else(|| facts.hypervisor_type.clone());
     name.or_else(|| facts.hypervisor_flag?.then(|| "a hypervisor".to_owned()))
+}
+
+/// What workers that only wait mean for the result.
+fn virtual_workers(capacity: &Capacity, environment: &Environment) -> Option<String> {
+    let wait = capacity.waits?;
+    let cpus = environment.cpu.server.len();
+    Some(format!(
+        "the {} workers are virtual: they wait {wait} on average on a timer and share {cpus} of \
+         the machine's CPUs, so queues form as with {} CPUs while the kernel's own work does not \
+         scale",
+        capacity.workers, capacity.workers
+    ))
 }
 
 /// Conditions of the testbed and of the machine that colour this kind of run.

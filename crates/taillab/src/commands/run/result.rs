@@ -4,7 +4,7 @@ use taillab_analysis::{
     AnalyseOptions, ClientRecord, Evidence, Facts, MatchOptions, Matched, analyse, ideal::IdealRun,
     judge, match_events, statistics,
 };
-use taillab_load::{LoadRun, Outcome, arrivals_verdict};
+use taillab_load::{FleetRun, Outcome, arrivals_verdict};
 use taillab_model::summary::{Hook, LoadSummary, RunSummary, SCHEMA_VERSION, Verdict};
 use taillab_model::{Monotonic, Nanos, Recording};
 use taillab_report::requests::RequestRow;
@@ -64,6 +64,8 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
     let (load_summary, client_curve) = load_summary(&load, &calibrated, rate_per_s)?;
     let mut measured = analysis.measured;
     measured.server_cpu_busy_share = server_cpus.map(|usage| usage.busy_share);
+    let mut ideal = analysis.ideal;
+    ideal.virtual_workers = capacity.waits.is_some();
     let mut matching = analysis.matching;
     matching.hooks = context.hooks;
     let mut summary = RunSummary {
@@ -76,7 +78,7 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
         service_time_ns: calibrated.service_time,
         calibration: calibrated.calibration,
         measured,
-        ideal: analysis.ideal,
+        ideal,
         excess: analysis.excess,
         stages: analysis.stages,
         stages_at: analysis.stages_at,
@@ -103,14 +105,20 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
 
 fn match_recording(
     events: Recording,
-    load: &LoadRun,
+    load: &FleetRun,
     experiment: &Experiment,
     rate_per_s: f64,
 ) -> Matched {
     let timeout = experiment.client.timeout;
     let options = match experiment.server.transport {
         Transport::Udp => {
-            let period = load.record.key_period() as f64 / rate_per_s;
+            // A thread's share of the keys and its share of the rate are the same.
+            let keys: f64 = load
+                .runs
+                .iter()
+                .map(|run| run.record.key_period() as f64)
+                .sum();
+            let period = keys / rate_per_s;
             let period = Nanos::try_from_secs_f64(period).unwrap_or(Nanos::MAX);
             MatchOptions::for_client(timeout, period)
         }
@@ -123,8 +131,8 @@ fn match_recording(
 }
 
 /// All requests that left the client, in order of the actual send.
-fn client_records(load: &LoadRun) -> impl Iterator<Item = ClientRecord> {
-    load.record
+fn client_records(load: &FleetRun) -> impl Iterator<Item = ClientRecord> {
+    let mut sent: Vec<ClientRecord> = load
         .iter()
         .filter(|entry| entry.outcome != Outcome::SendFailed)
         .filter_map(|entry| {
@@ -134,14 +142,18 @@ fn client_records(load: &LoadRun) -> impl Iterator<Item = ClientRecord> {
                 operation: entry.operation,
             })
         })
+        .collect();
+    // Each thread sends in order of intention; between threads the order may differ.
+    sent.sort_by_key(|record| record.times.sent);
+    sent.into_iter()
 }
 
 fn load_summary(
-    load: &LoadRun,
+    load: &FleetRun,
     calibrated: &Calibrated,
     rate_per_s: f64,
 ) -> Result<(LoadSummary, Vec<(Nanos, f64)>), Failure> {
-    let entries = || load.record.iter_measured();
+    let entries = || load.iter_measured();
     let response: Vec<Nanos> = entries().filter_map(|e| e.response_time()).collect();
     let (response_time, sorted) = statistics::distribution_and_sorted(&response);
     drop(response);
@@ -165,16 +177,16 @@ fn load_summary(
         response_time,
         service_time,
         lateness,
-        arrivals: arrivals_verdict(load.record.measured_sends(), rate_per_s)?,
-        client: load.cpu.cost(),
-        errors: load.errors,
+        arrivals: arrivals_verdict(load.measured_sends(), rate_per_s)?,
+        client: load.cpu().cost(),
+        errors: load.errors(),
     };
     Ok((summary, client_curve))
 }
 
 /// From the first to the last intended send of the measurement.
-fn span(load: &LoadRun) -> Nanos {
-    let mut due = load.record.iter_measured().map(|e| e.times.intended);
+fn span(load: &FleetRun) -> Nanos {
+    let mut due = load.iter_measured().map(|e| e.times.intended);
     let Some(first) = due.next() else {
         return Nanos::ZERO;
     };
@@ -200,7 +212,7 @@ impl RunResult {
 /// The requests as rows.
 struct Rows {
     matched: Matched,
-    load: LoadRun,
+    load: FleetRun,
     /// Ideal sojourns of the measured requests, in order of T1.
     ideal: Vec<Nanos>,
     /// Intended sends of the matched requests, sorted: what the probe saw.
@@ -209,7 +221,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(matched: Matched, load: LoadRun, options: &AnalyseOptions) -> Self {
+    fn new(matched: Matched, load: FleetRun, options: &AnalyseOptions) -> Self {
         let ideal = IdealRun::of(
             &matched,
             options.service_time,
@@ -255,7 +267,6 @@ impl Rows {
             });
         let unseen = self
             .load
-            .record
             .iter()
             .filter(|entry| self.seen.binary_search(&entry.times.intended).is_err())
             .map(|entry| RequestRow {

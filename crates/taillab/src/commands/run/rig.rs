@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use taillab_host::socket_buffers::{SocketBufferError, set_receive_buffers};
 use taillab_host::{
-    CpuSet, Hazard, Interrupt, Journal, JournalFolder, Placement, Roots, ServerProcess, ServerSpec,
-    Testbed, TestbedSpec, User, cpus, server,
+    CpuSet, Hazard, Interrupt, Journal, JournalFolder, NetNamespace, Placement, Roots,
+    ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
 };
 use taillab_probe::{DeviceId, Probe, ProbeSpec, ServerProcesses};
 
@@ -52,7 +52,6 @@ impl Rig {
     ) -> Result<Self, Failure> {
         let roots = Roots::default();
         let placement = place(experiment, &roots)?;
-        client::check(experiment)?;
         let mut journal = JournalFolder::of_this_user().begin(&roots).map_err(host)?;
         match start_server(experiment, &roots, &placement, &mut journal) {
             Ok((server, testbed, address)) => Ok(Self {
@@ -114,15 +113,20 @@ impl Rig {
 
     /// Connects the generator's client and stores what must be there.
     pub fn connect(&mut self, experiment: &Experiment) -> Result<LoadClient, Failure> {
-        let endpoint = client::endpoint(experiment, self.address);
+        let address = self.address;
+        let cpus = self.placement.client.clone();
+        let namespace = self.testbed.client_namespace();
+        let namespace = namespace.map(NetNamespace::try_clone).transpose();
+        let namespace = namespace.map_err(host)?;
         let stop = self.interrupt.shared_flag();
         let (client, prefilled) = self.on_client_cpu(
             &[],
             || 0,
             || {
-                let mut client = client::connect(experiment, &endpoint)?;
-                let prefilled = taillab_load::prefill(&mut client, &endpoint, &stop)?;
-                Ok::<_, Failure>((client, prefilled))
+                let mut fleet = client::connect(experiment, address, &cpus, namespace.as_ref())?;
+                let endpoint = client::endpoint(experiment, address);
+                let prefilled = fleet.prefill(&endpoint, &stop)?;
+                Ok::<_, Failure>((fleet, prefilled))
             },
         )??;
         if prefilled.interrupted {
@@ -228,6 +232,7 @@ fn start_server(
     .map_err(host)?;
     let asked = &experiment.server;
     let address = SocketAddr::new(testbed.server_address(), asked.port);
+    client::check(experiment, address)?;
     let user = User::find(roots, &asked.user).map_err(host)?;
     let Launch {
         program,
@@ -285,6 +290,6 @@ fn set_all_receive_buffers(roots: &Roots, processes: &[u32], bytes: u32) -> Resu
 /// The CPUs of both sides, as asked for.
 fn place(experiment: &Experiment, roots: &Roots) -> Result<Placement, Failure> {
     let server: CpuSet = experiment.server.cpus.parse().or_exit(Exit::Usage)?;
-    let client: CpuSet = std::iter::once(experiment.client.cpu).collect();
+    let client: CpuSet = experiment.client.cpus.parse().or_exit(Exit::Usage)?;
     Placement::choose(roots, Some(&server), Some(&client)).map_err(host)
 }
