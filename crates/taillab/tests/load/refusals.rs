@@ -171,7 +171,6 @@ fn without_a_second_cpu_the_floor_says_why_it_is_absent() {
         .args(["-R", "200"])
         .args(SHORT)
         .args(["--floor", "200ms"]);
-    // SHORT switches it off, and the last one counts
     let ran = finish(&mut pinned);
     let result = ran.json();
     assert_eq!(result["floor"], serde_json::Value::Null);
