@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use taillab_load::{
     Client, DatagramClient, Entry, Hooks, LoadRun, Memcached, MemcachedWorkload, OpenLoop, Outcome,
-    Progress, open_loop,
+    Progress, Waiting, open_loop,
 };
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -45,6 +45,7 @@ pub(crate) fn run(client: &mut impl Client, timeout: Nanos, hooks: &mut impl Hoo
         measure_from,
         seed: 1,
         timeout,
+        waiting: Waiting::Spin,
         stop: &AtomicBool::new(false),
         progress: &Progress::new(),
     };

@@ -69,10 +69,10 @@ fn every_file_is_written_and_says_the_same() {
     assert_eq!(saved, printed);
     let absent = printed["floor"].is_null();
     assert_eq!(absent, printed["floor_absent_because"].is_string());
-    assert!(read("latency.hgrm").starts_short(b"       Value"));
-    assert!(read("latency.hlog").starts_short(b"#"));
-    assert!(read("ccdf.svg").starts_short(b"<svg") || read("ccdf.svg").starts_short(b"<?xml"));
-    assert!(read("requests.parquet").starts_short(b"PAR1"));
+    assert!(read("latency.hgrm").starts_with(b"       Value"));
+    assert!(read("latency.hlog").starts_with(b"#"));
+    assert!(read("ccdf.svg").starts_with(b"<svg") || read("ccdf.svg").starts_with(b"<?xml"));
+    assert!(read("requests.parquet").starts_with(b"PAR1"));
     let leftovers = std::fs::read_dir(&dir).unwrap().count();
     assert_eq!(leftovers, 5);
 }

@@ -2,7 +2,10 @@
 //! servers that misbehave.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(unreachable_pub, reason = "shared among the modules of one test binary")]
+#![allow(
+    unreachable_pub,
+    reason = "shared among the modules of one test binary"
+)]
 
 mod faults;
 mod kinds;

@@ -8,12 +8,11 @@ use taillab_analysis::median;
 use taillab_host::Interrupt;
 use taillab_load::fleet::PrepareError;
 use taillab_load::{
-    AnyClient, ClosedFleet, Endpoint, Entry, Fleet, FleetProgress, FleetRun, KernelStamps, LoadError,
-    NoHooks, OpenFleet, PingPong, Progress, Saturation, StopReason, Waiting, arrivals_verdict,
-    schedule_verdict,
+    AnyClient, ClosedFleet, Endpoint, Entry, Fleet, FleetProgress, FleetRun, LoadError, NoHooks,
+    OpenFleet, PingPong, Progress, Saturation, StopReason, arrivals_verdict, schedule_verdict,
 };
-use taillab_model::load_result::{Capacity, Setup};
 use taillab_model::Nanos;
+use taillab_model::load_result::{Capacity, Setup};
 
 use super::placing::Placing;
 use super::plan::{Client, Plan};
@@ -89,7 +88,14 @@ impl<'a> Session<'a> {
                 Fleet::connect(
                     client.threads(),
                     move |i| pin(&placing, i),
-                    |i| AnyClient::connect_stamped(&endpoint, client.connections_of(i), requests.spoken()?, client.stamps),
+                    |i| {
+                        AnyClient::connect_stamped(
+                            &endpoint,
+                            client.connections_of(i),
+                            requests.spoken()?,
+                            client.stamps,
+                        )
+                    },
                 )
             },
         )?;
