@@ -68,4 +68,3 @@ fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.rsplit(": ").next().unwrap_or(&text).to_owned()
 }
-
