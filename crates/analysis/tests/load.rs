@@ -362,6 +362,23 @@ fn an_objective_is_held_against_any_percentile_with_its_interval() {
     assert_eq!((far.value_ns, far.held, far.sure), (None, false, false));
 }
 
+/// What the client spoiled neither holds nor surely breaks, whatever its figures.
+#[test]
+fn a_spoiled_measurement_decides_nothing() {
+    let requests = requests(50_000, 40_000);
+    let spoiled = LoadJudgement {
+        invalid: vec![LoadInvalid::ClientBusy { busy_share: 0.99 }],
+        warnings: Vec::new(),
+    };
+    for limit in ["p99<=10s", "p99<=1ns"] {
+        let at = objective_at(limit.parse().unwrap(), requests.iter().copied(), &spoiled);
+        assert!(
+            !at.held && !at.sure && at.value_ns.is_some(),
+            "{limit}: {at:?}"
+        );
+    }
+}
+
 /// A server that answers only the fast requests does not hold an objective by that.
 #[test]
 fn requests_without_an_answer_count_against_the_objective() {

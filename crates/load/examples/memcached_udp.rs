@@ -17,7 +17,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use taillab_load::verdict::KolmogorovSmirnov;
 use taillab_load::{
     ClosedLoop, DatagramClient, Endpoint, LoadRun, Memcached, MemcachedWorkload, NoHooks, OpenLoop,
-    Progress, arrivals_verdict, open_loop, prefill, saturate,
+    Progress, Waiting, arrivals_verdict, open_loop, prefill, saturate,
 };
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -68,6 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             measure_from,
             seed: 2,
             timeout: OpenLoop::TIMEOUT,
+            waiting: Waiting::Spin,
             stop: &stop,
             progress: &progress,
         };

@@ -1,4 +1,4 @@
-//! The two clocks of the generator.
+//! The clocks of the generator.
 
 use rustix::time::{ClockId, clock_gettime};
 use taillab_model::{Monotonic, Nanos};
@@ -9,6 +9,13 @@ use taillab_model::{Monotonic, Nanos};
 #[inline]
 pub fn now() -> Monotonic {
     Monotonic::from_nanos_since_boot(read(ClockId::Monotonic))
+}
+
+/// This instant by `CLOCK_REALTIME`, the clock of a socket's stamps, in nanoseconds
+/// since 1970.
+#[inline]
+pub(crate) fn realtime_ns() -> u64 {
+    read(ClockId::Realtime)
 }
 
 /// CPU time that the calling thread has used; a system call.

@@ -2,8 +2,11 @@
 //! answers.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use taillab_model::Operation;
+use taillab_model::{Nanos, Operation};
 
 use crate::protocol::Planned;
 use crate::protocol::memcached_udp::{Memcached, MemcachedWorkload};
@@ -61,6 +64,11 @@ pub(crate) struct Fake {
     current: Vec<u8>,
     /// The kernel refuses this many sends.
     pub(crate) refuse_sends: usize,
+    /// How often there was something to receive before each send, since the one before.
+    pub(crate) looks_before_send: Arc<Mutex<Vec<usize>>>,
+    looks: usize,
+    /// How often the client slept.
+    pub(crate) naps: Arc<AtomicU64>,
 }
 
 impl Fake {
@@ -75,6 +83,9 @@ impl Fake {
             arriving: VecDeque::new(),
             current: Vec::new(),
             refuse_sends: 0,
+            looks_before_send: Arc::default(),
+            looks: 0,
+            naps: Arc::default(),
         };
         DatagramClient::new(fake, protocol().unwrap())
     }
@@ -92,6 +103,8 @@ impl Transport for Fake {
     fn send(&mut self, connection: usize, datagram: &[u8]) -> Result<(), NotSent> {
         let k = self.requests;
         self.requests += 1;
+        self.looks_before_send.lock().unwrap().push(self.looks);
+        self.looks = 0;
         if self.refuse_sends > 0 {
             self.refuse_sends -= 1;
             return Err(NotSent::Failed);
@@ -106,7 +119,15 @@ impl Transport for Fake {
         self.arriving.clear();
     }
 
+    fn wait(&mut self, at_most: Nanos) {
+        if self.arriving.is_empty() {
+            self.naps.fetch_add(1, Relaxed);
+            std::thread::sleep(Duration::from_nanos(at_most.get()));
+        }
+    }
+
     fn receive(&mut self) -> Receipt<'_> {
+        self.looks += 1;
         match self.arriving.pop_front() {
             None => Receipt::Nothing,
             Some((connection, bytes)) => {

@@ -5,7 +5,8 @@
 //! | [`protocol`] | what goes into a request and what an answer says |
 //! | [`transport`] | the sockets: bytes out, bytes in |
 //! | [`client`] | joins the two: sends request k, says which request was answered |
-//! | [`engine`] | the open loop: every request at its scheduled time, never re-based |
+//! | [`engine`] | the open loop: every request at its scheduled time, never re-based; ping-pong |
+//! | [`stamps`] | the kernel's own stamps of what a socket sends and receives |
 //! | [`mod@saturate`] | the closed loop that finds a server's peak |
 //! | [`mod@prefill`] | stores every key before a measurement |
 //! | [`fleet`] | several client threads together |
@@ -28,6 +29,7 @@ pub mod prefill;
 pub mod protocol;
 pub mod saturate;
 pub mod serve;
+pub mod stamps;
 pub mod target;
 pub mod transport;
 pub mod verdict;
@@ -35,8 +37,8 @@ pub mod verdict;
 pub use client::{AnyClient, AnyProtocol, Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
-    Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, Outcome, Progress, Record,
-    StopReason, open_loop,
+    CpuUse, Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, Outcome, PingPong,
+    Progress, Record, StopReason, Waiting, open_loop, ping_pong,
 };
 pub use error::LoadError;
 pub use fleet::{ClosedFleet, Fleet, FleetProgress, FleetRun, OpenFleet};
@@ -48,5 +50,6 @@ pub use protocol::memcached::{MemcachedStream, MemcachedUdp, MemcachedWorkload};
 pub use protocol::memcached_udp::Memcached;
 pub use protocol::redis::{Redis, RedisWorkload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
+pub use stamps::KernelStamps;
 pub use target::Target;
 pub use verdict::{arrivals_verdict, schedule_verdict};

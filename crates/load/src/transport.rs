@@ -4,6 +4,10 @@ pub(crate) mod descriptors;
 pub mod stream;
 pub mod udp;
 
+use taillab_model::{Monotonic, Nanos};
+
+use crate::stamps::KernelStamps;
+
 /// Connections that carry whole datagrams and never block.
 pub trait Transport {
     /// Number of connections.
@@ -21,8 +25,45 @@ pub trait Transport {
     /// Looks once, without waiting, for a datagram.
     fn receive(&mut self) -> Receipt<'_>;
 
-    /// Throws away what has arrived, refusals included.
+    /// Throws away what has arrived, refusals included, and begins to count what is
+    /// sent anew.
     fn discard(&mut self);
+
+    /// Sleeps until something has arrived, `at_most` so long; a transport that cannot
+    /// sleep returns at once.
+    fn wait(&mut self, at_most: Nanos) {
+        let _ = at_most;
+    }
+
+    /// Which stamps the kernel takes.
+    fn stamps(&self) -> KernelStamps {
+        KernelStamps::NONE
+    }
+
+    /// When the device handed over the datagram that was received last, if the kernel
+    /// stamps it.
+    #[inline]
+    fn stamp(&self) -> Option<Monotonic> {
+        None
+    }
+
+    /// Takes the kernel's stamp of a datagram that has left, if there is one. Looks
+    /// once, without waiting.
+    fn departure(&mut self) -> Option<Departure> {
+        None
+    }
+}
+
+/// A datagram that was handed to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// The connection it left by.
+    pub connection: usize,
+    /// Which datagram of this connection it was, counted from 0 since the last
+    /// [`Transport::discard`].
+    pub number: usize,
+    /// When.
+    pub at: Monotonic,
 }
 
 /// The kernel did not take a datagram.

@@ -13,8 +13,8 @@ use crate::statistics::variance_inflation;
 ///
 /// `requests` come in order of the intended time. A request without an answer counts as
 /// one that took too long, so that a server cannot hold an objective by not answering.
-/// Without support for the percentile the objective is not held. The interval decides
-/// whether the answer is sure.
+/// Without support for the percentile the objective is not held, nor where the client
+/// spoiled the measurement; neither is ever sure. Else the interval decides that.
 pub fn objective_at(
     objective: Objective,
     requests: impl Iterator<Item = LoadedRequest>,
@@ -44,7 +44,8 @@ pub fn objective_at(
     let limit = objective.limit_ns;
     let within = |x: Option<Nanos>| x.is_some_and(|x| x <= limit);
     let overload = judgement.is_overload();
-    let held = within(value) && !overload;
+    let spoiled = judgement.client_failed();
+    let held = within(value) && !overload && !spoiled;
     // what never came has no length that could be told
     let told = |x: Option<Nanos>| x.filter(|x| *x != Nanos::MAX);
     ObjectiveAt {
@@ -55,12 +56,12 @@ pub fn objective_at(
         sure: if held {
             within(hi)
         } else {
-            overload || lo.is_some_and(|lo| lo > limit)
+            !spoiled && (overload || lo.is_some_and(|lo| lo > limit))
         },
     }
 }
 
-/// What the steps of a search show; steps that the client spoiled should be left out.
+/// What the steps of a search show.
 ///
 /// Chance can make a higher rate hold what a lower one does not: the answer is the highest
 /// rate below all that fail, never one above.

@@ -177,7 +177,11 @@ impl Matcher {
             }
             EventKind::WriteCalled { tid } => {
                 self.running(cpu, tid, at);
-                self.thread(tid).write_called(at);
+                let thread = self.thread(tid);
+                thread.write_called(at);
+                if let Some(port) = thread.answered_port {
+                    self.wrote_again(port);
+                }
             }
             EventKind::PacketOut { tid, key } => {
                 self.running(cpu, tid, at);

@@ -19,6 +19,7 @@
 //!   [sequential](super::MatchOptions::sequential), if one read returned exactly these
 //!   requests, and if either one write answered all of them (they leave together), or as
 //!   many writes as requests did (they leave in order). Everything else is ambiguous.
+//! - A batch with a hole, because a segment was not seen to come in, is ambiguous.
 //! - A batch that ends unanswered is lost for a sequential server; else its requests stay
 //!   possible, which makes the next batch one of several.
 //! - After an ambiguous batch of a server that is not known to be sequential, nobody knows
@@ -131,13 +132,25 @@ pub(super) struct Connection {
     /// In order of their ends.
     segments: VecDeque<Segment>,
     departures: Vec<Departure>,
+    /// The thread has called more writes since the first of them.
+    wrote_again: bool,
+    /// Nothing lies before `done` that was neither seen nor read.
+    from_its_beginning: bool,
     /// When the last response left whose request could not be told.
     doubt: Option<Monotonic>,
 }
 
 impl Connection {
     /// A connection whose stream begins here.
-    pub(super) fn new(start: u16) -> Self {
+    pub(super) fn opened(start: u16) -> Self {
+        Self {
+            from_its_beginning: true,
+            ..Self::joined(start)
+        }
+    }
+
+    /// A connection of which this is the first that was seen.
+    pub(super) fn joined(start: u16) -> Self {
         let start = FIRST_LAP + Position::from(start);
         Self {
             next: start,
@@ -147,6 +160,8 @@ impl Connection {
             read: start,
             segments: VecDeque::new(),
             departures: Vec::new(),
+            wrote_again: false,
+            from_its_beginning: false,
             doubt: None,
         }
     }
@@ -202,19 +217,23 @@ impl Connection {
         true
     }
 
-    /// T2: calls `stamp` for each request that is queued now and was not before.
-    pub(super) fn queued(&mut self, id: u16, mut stamp: impl FnMut(Slot)) {
+    /// T2: the request that is now queued to its end.
+    ///
+    /// Where the socket was in use, its backlog may have taken several segments as one:
+    /// the first ones then have no T2, as if it had been lost.
+    pub(super) fn queued(&mut self, id: u16) -> Option<Slot> {
         let position = forward(self.queued.max(self.done), id);
         if position > self.next {
-            return; // data that was not seen to come in, or the end of the stream
+            return None; // data that was not seen to come in, or the end of the stream
         }
         self.queued = position;
-        let queued = self.segments.iter_mut();
-        for segment in queued.take_while(|segment| segment.end <= position) {
-            if !std::mem::replace(&mut segment.queued, true) {
-                segment.request.into_iter().for_each(&mut stamp);
-            }
-        }
+        let place = self
+            .segments
+            .binary_search_by_key(&position, |segment| segment.end);
+        let segment = &mut self.segments[place.ok()?];
+        // once more: something out of order came behind it
+        let again = std::mem::replace(&mut segment.queued, true);
+        segment.request.filter(|_| !again)
     }
 
     /// T4: the server has read up to here. False if that is the end of no request, or
@@ -228,6 +247,7 @@ impl Connection {
     ) -> bool {
         let position = self.begin_batch(id, options, settled);
         if position > self.next {
+            self.lost_sight(position);
             return true;
         }
         self.read = position;
@@ -248,6 +268,8 @@ impl Connection {
     ) -> Role {
         let position = self.continued(id);
         if position > self.next {
+            self.begin_batch(id, options, settled);
+            self.lost_sight(position);
             return Role::Unknown;
         }
         if position != self.read {
@@ -292,6 +314,11 @@ impl Connection {
         });
     }
 
+    /// A write was called by a thread that has answered here and not read since.
+    pub(super) fn wrote_again(&mut self) {
+        self.wrote_again = !self.departures.is_empty();
+    }
+
     /// How far the server has read: the next position with these low bits. One call can
     /// return more than 65,536 bytes; a later position is meant if a segment ends there.
     fn continued(&self, id: u16) -> Position {
@@ -319,6 +346,15 @@ impl Connection {
             self.settle(options, settled);
         }
         position
+    }
+
+    /// The server has read data that was not seen to come in: nothing before it can be told.
+    fn lost_sight(&mut self, position: Position) {
+        self.segments.clear();
+        self.departures.clear();
+        self.next = position;
+        self.read = position;
+        self.done = position;
     }
 
     /// What has been read and is not settled.
@@ -354,6 +390,7 @@ impl Connection {
             let certain = options.sequential || self.doubt.is_none_or(silent_since);
             let answers = certain.then(|| self.answers(options)).flatten();
             self.doubt = answers.is_none().then_some(last.at);
+            self.from_its_beginning = true;
             let requests = self.batch().filter_map(|segment| segment.request);
             match answers {
                 None => settled.extend(requests.map(|slot| Settled::Ambiguous(slot, last.at))),
@@ -368,6 +405,7 @@ impl Connection {
         }
         settled.extend(self.parts().map(Settled::Part));
         self.departures.clear();
+        self.wrote_again = false;
         let read = self.read;
         let ended = self.segments.partition_point(|segment| segment.end <= read);
         self.segments.drain(..ended);
@@ -378,6 +416,9 @@ impl Connection {
     /// together; `None` if that cannot be told.
     fn answers(&self, options: &MatchOptions) -> Option<Vec<(Option<Monotonic>, Monotonic)>> {
         let (first, last) = (self.departures.first()?, self.departures.last()?);
+        if !self.is_whole() || !self.from_its_beginning && !self.was_read_at_once() {
+            return None;
+        }
         let requests = self.batch().count();
         if requests <= 1 {
             return Some(vec![(first.write, last.segment.at)]);
@@ -392,24 +433,30 @@ impl Connection {
                 _ => writes.push((departure.write, departure.segment.at)),
             }
         }
-        let all_in_one = writes.len() == 1 && first.writes == 1;
+        let all_in_one = writes.len() == 1 && first.writes == 1 && !self.wrote_again;
         (all_in_one || writes.len() == requests).then_some(writes)
     }
 
-    /// One read returned exactly what the batch consists of, without a hole.
+    /// All that was read was seen to come in.
+    fn is_whole(&self) -> bool {
+        let mut end = self.done;
+        for segment in &self.segments {
+            if end >= self.read || segment.start != end {
+                break;
+            }
+            end = segment.end;
+        }
+        end >= self.read
+    }
+
+    /// One read returned exactly what the batch consists of.
     fn was_read_at_once(&self) -> bool {
         let mut batch = self.read_segments();
         let Some((first, read)) = batch.next().and_then(|first| Some((first, first.read?))) else {
             return false;
         };
-        let mut end = first.end;
-        for segment in batch {
-            let together = segment.read.is_some_and(|other| other.at == read.at);
-            if !together || segment.start != end {
-                return false;
-            }
-            end = segment.end;
-        }
-        read.bytes_mod_1024 == Some(((end - first.start) % 1024) as u16)
+        let together = |other: &Segment| other.read.is_some_and(|other| other.at == read.at);
+        let bytes = self.read - first.start;
+        batch.all(together) && read.bytes_mod_1024 == Some((bytes % 1024) as u16)
     }
 }

@@ -34,7 +34,10 @@ impl Matcher {
         let port = u32::from(key.port);
         if bytes == 0 {
             // a new connection from the same port
-            let before = self.streams.by_port.insert(port, Connection::new(key.id));
+            let before = self
+                .streams
+                .by_port
+                .insert(port, Connection::opened(key.id));
             if let Some(mut before) = before {
                 before.settle(&self.options, &mut self.streams.settled);
                 self.note_settled();
@@ -43,7 +46,7 @@ impl Matcher {
         }
         let start = key.id.wrapping_sub(bytes as u16);
         let connections = self.streams.by_port.entry(port);
-        let connection = connections.or_insert_with(|| Connection::new(start));
+        let connection = connections.or_insert_with(|| Connection::joined(start));
         let request = push
             .then(|| Slot::try_from(self.requests.len()).ok())
             .flatten();
@@ -53,11 +56,9 @@ impl Matcher {
     }
 
     pub(super) fn segment_queued(&mut self, at: Monotonic, key: RequestKey) {
-        if let Some(connection) = self.streams.by_port.get_mut(&key.port.into()) {
-            let requests = &mut self.requests;
-            connection.queued(key.id, |slot| {
-                requests[slot as usize].server.middle[0] = Some(at);
-            });
+        let connection = self.streams.by_port.get_mut(&key.port.into());
+        if let Some(slot) = connection.and_then(|connection| connection.queued(key.id)) {
+            self.requests[slot as usize].server.middle[0] = Some(at);
         }
     }
 
@@ -87,7 +88,10 @@ impl Matcher {
                 self.without_request.push(at);
                 None
             }
-            Role::Begins => Some(thread.packet_out(at)),
+            Role::Begins => {
+                thread.answered_port = Some(key.port);
+                Some(thread.packet_out(at))
+            }
             Role::Continues(before) => {
                 if before == tid {
                     thread.still_sending(at);
@@ -107,6 +111,13 @@ impl Matcher {
         self.note_settled();
     }
 
+    /// A thread has called a write after it had answered on this connection.
+    pub(super) fn wrote_again(&mut self, port: u16) {
+        if let Some(connection) = self.streams.by_port.get_mut(&port.into()) {
+            connection.wrote_again();
+        }
+    }
+
     /// Settles what is open on every connection.
     pub(super) fn end_of_streams(&mut self) {
         for connection in self.streams.by_port.values_mut() {
@@ -120,7 +131,9 @@ impl Matcher {
             match settled {
                 Settled::Answered(slot, t5, t6) => {
                     let stamps = &mut self.requests[slot as usize].server;
-                    stamps.middle[3] = t5;
+                    // the write of another response, if this one's was not seen
+                    let begun = stamps.middle[2].unwrap_or(stamps.t1);
+                    stamps.middle[3] = t5.filter(|&t5| t5 >= begun);
                     stamps.t6 = t6;
                     self.answered[slot as usize] = true;
                 }

@@ -2,6 +2,7 @@
 //! is known.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod connections;
 pub(crate) mod script;
 pub(crate) mod server;
 

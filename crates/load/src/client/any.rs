@@ -1,9 +1,10 @@
 //! One client for whatever the command line names.
 
-use taillab_model::Nanos;
+use taillab_model::{Monotonic, Nanos};
 
 use super::{Client, DatagramClient, Keys, Received, StreamClient};
 use crate::protocol::{DatagramProtocol, MessageSizes, Planned, StreamProtocol};
+use crate::stamps::KernelStamps;
 use crate::transport::NotSent;
 use crate::{Endpoint, LoadError};
 
@@ -39,12 +40,28 @@ impl AnyClient {
         connections: usize,
         protocol: AnyProtocol,
     ) -> Result<Self, LoadError> {
+        Self::connect_stamped(server, connections, protocol, KernelStamps::NONE)
+    }
+
+    /// The same with the kernel's stamps, as far as the transport has them: of what is
+    /// sent, only UDP.
+    ///
+    /// # Errors
+    /// As [`AnyClient::connect`].
+    pub fn connect_stamped(
+        server: &Endpoint,
+        connections: usize,
+        protocol: AnyProtocol,
+        stamps: KernelStamps,
+    ) -> Result<Self, LoadError> {
         match (server, protocol) {
             (Endpoint::Udp(address), AnyProtocol::Datagrams(protocol)) => {
-                DatagramClient::connect(*address, connections, protocol).map(Self::Datagrams)
+                DatagramClient::connect_stamped(*address, connections, protocol, stamps)
+                    .map(Self::Datagrams)
             }
             (Endpoint::Tcp(_) | Endpoint::Unix(_), AnyProtocol::Streams(protocol)) => {
-                StreamClient::connect(server, connections, protocol).map(Self::Streams)
+                StreamClient::connect_stamped(server, connections, protocol, stamps)
+                    .map(Self::Streams)
             }
             _ => Err(LoadError::WrongTransport {
                 server: server.clone(),
@@ -109,5 +126,27 @@ impl Client for AnyClient {
     #[inline]
     fn tend(&mut self, until_next: Nanos) {
         either!(self, client => client.tend(until_next));
+    }
+
+    fn takes_idle_connection(&self) -> bool {
+        either!(self, client => client.takes_idle_connection())
+    }
+
+    fn wait(&mut self, at_most: Nanos) {
+        either!(self, client => client.wait(at_most));
+    }
+
+    fn kernel_stamps(&self) -> KernelStamps {
+        either!(self, client => client.kernel_stamps())
+    }
+
+    #[inline]
+    fn kernel_received(&self) -> Option<Monotonic> {
+        either!(self, client => client.kernel_received())
+    }
+
+    #[inline]
+    fn kernel_sent(&mut self) -> Option<(usize, Monotonic)> {
+        either!(self, client => client.kernel_sent())
     }
 }

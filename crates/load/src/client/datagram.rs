@@ -2,10 +2,13 @@
 
 use std::net::SocketAddr;
 
+use taillab_model::{Monotonic, Nanos};
+
 use super::{Client, Ids, Keys, Received};
 use crate::LoadError;
 use crate::engine::Outcome;
 use crate::protocol::{DatagramProtocol, MessageSizes, Planned};
+use crate::stamps::KernelStamps;
 use crate::transport::udp::UdpSockets;
 use crate::transport::{NotSent, Receipt, Transport};
 
@@ -42,6 +45,22 @@ impl<P: DatagramProtocol> DatagramClient<P> {
     pub fn connect(server: SocketAddr, connections: usize, protocol: P) -> Result<Self, LoadError> {
         Ok(Self::new(
             UdpSockets::connect(server, connections)?,
+            protocol,
+        ))
+    }
+
+    /// The same with the kernel's stamps.
+    ///
+    /// # Errors
+    /// As [`UdpSockets::connect`].
+    pub fn connect_stamped(
+        server: SocketAddr,
+        connections: usize,
+        protocol: P,
+        stamps: KernelStamps,
+    ) -> Result<Self, LoadError> {
+        Ok(Self::new(
+            UdpSockets::connect_stamped(server, connections, stamps)?,
             protocol,
         ))
     }
@@ -206,6 +225,27 @@ impl<P: DatagramProtocol, T: Transport> Client for DatagramClient<P, T> {
         };
         let (sequence, datagrams) = (response.sequence, response.datagrams);
         self.join(k, sequence, datagrams, outcome)
+    }
+
+    fn wait(&mut self, at_most: Nanos) {
+        self.transport.wait(at_most);
+    }
+
+    fn kernel_stamps(&self) -> KernelStamps {
+        self.transport.stamps()
+    }
+
+    #[inline]
+    fn kernel_received(&self) -> Option<Monotonic> {
+        self.transport.stamp()
+    }
+
+    #[inline]
+    fn kernel_sent(&mut self) -> Option<(usize, Monotonic)> {
+        let departure = self.transport.departure()?;
+        // requests take the connections in turn
+        let k = departure.number * self.transport.connections() + departure.connection;
+        (k < self.sent).then_some((k, departure.at))
     }
 }
 

@@ -9,7 +9,7 @@ mod pending;
 mod rotation;
 mod stream;
 
-use taillab_model::Nanos;
+use taillab_model::{Monotonic, Nanos};
 
 pub use any::{AnyClient, AnyProtocol};
 pub use datagram::DatagramClient;
@@ -18,6 +18,7 @@ pub use stream::StreamClient;
 
 use crate::engine::Outcome;
 use crate::protocol::{MessageSizes, Planned};
+use crate::stamps::KernelStamps;
 use crate::transport::NotSent;
 
 /// A client with its connections, ready to send.
@@ -69,6 +70,36 @@ pub trait Client {
     #[inline]
     fn tend(&mut self, until_next: Nanos) {
         let _ = until_next;
+    }
+
+    /// Each request takes a connection that has none outstanding, if there is one;
+    /// otherwise requests take the connections in turn.
+    fn takes_idle_connection(&self) -> bool {
+        false
+    }
+
+    /// Sleeps until something has arrived, `at_most` so long. A client that cannot sleep
+    /// returns at once.
+    fn wait(&mut self, at_most: Nanos) {
+        let _ = at_most;
+    }
+
+    /// Whether the kernel stamps what this client sends or receives.
+    fn kernel_stamps(&self) -> KernelStamps {
+        KernelStamps::NONE
+    }
+
+    /// The kernel's stamp of the answer that [`Client::receive`] returned last.
+    #[inline]
+    fn kernel_received(&self) -> Option<Monotonic> {
+        None
+    }
+
+    /// Takes the number of a request and when the kernel stamped that it left, if there
+    /// is one more. Asked in idle moments.
+    #[inline]
+    fn kernel_sent(&mut self) -> Option<(usize, Monotonic)> {
+        None
     }
 }
 

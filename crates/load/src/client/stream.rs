@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use taillab_model::{Nanos, RequestKey};
+use taillab_model::{Monotonic, Nanos, RequestKey};
 
 use super::leftover::Leftovers;
 use super::pending::{Pending, Request};
@@ -11,6 +11,7 @@ use super::{Client, Keys, Place, Places, Received};
 use crate::clock::now;
 use crate::engine::Outcome;
 use crate::protocol::{Decoded, MessageSizes, Planned, StreamProtocol};
+use crate::stamps::KernelStamps;
 use crate::transport::NotSent;
 use crate::transport::stream::{Ending, Event, NotTaken, Origin, StreamSockets, StreamTransport};
 use crate::{Endpoint, LoadError};
@@ -82,6 +83,22 @@ impl<P: StreamProtocol> StreamClient<P> {
     pub fn connect(server: &Endpoint, connections: usize, protocol: P) -> Result<Self, LoadError> {
         Ok(Self::new(
             StreamSockets::connect(server, connections)?,
+            protocol,
+        ))
+    }
+
+    /// The same with the kernel's stamps of what is received, over TCP.
+    ///
+    /// # Errors
+    /// As [`StreamSockets::connect`].
+    pub fn connect_stamped(
+        server: &Endpoint,
+        connections: usize,
+        protocol: P,
+        stamps: KernelStamps,
+    ) -> Result<Self, LoadError> {
+        Ok(Self::new(
+            StreamSockets::connect_stamped(server, connections, stamps)?,
             protocol,
         ))
     }
@@ -409,8 +426,30 @@ impl<P: StreamProtocol, T: StreamTransport> Client for StreamClient<P, T> {
         }
     }
 
+    fn takes_idle_connection(&self) -> bool {
+        true
+    }
+
+    fn wait(&mut self, at_most: Nanos) {
+        if self.doing == Doing::Looking {
+            self.transport.wait(at_most);
+        }
+    }
+
+    fn kernel_stamps(&self) -> KernelStamps {
+        self.transport.stamps()
+    }
+
+    #[inline]
+    fn kernel_received(&self) -> Option<Monotonic> {
+        self.transport.stamp()
+    }
+
     #[inline]
     fn tend(&mut self, until_next: Nanos) {
         self.transport.tend(until_next);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,19 +1,29 @@
-//! The open loop: every request at its scheduled time.
+//! The loops that send: the open loop, every request at its scheduled time, and the
+//! ping-pong, every request on the answer to the one before. They share the record.
 
+mod cpu;
+mod kernel_times;
 mod live;
 mod open_loop;
+mod ping_pong;
 mod progress;
 mod record;
+mod session;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use taillab_model::Nanos;
 
+pub use cpu::CpuUse;
 pub use live::{LiveCounts, LiveHistogram};
 pub(crate) use open_loop::open_loop_from;
-pub use open_loop::{CpuUse, LoadRun, OpenLoop, StopReason, open_loop};
+pub use open_loop::{OpenLoop, open_loop};
+pub use ping_pong::{PingPong, ping_pong};
 pub use progress::Progress;
 pub use record::{Entry, Outcome, Record};
+pub use session::{LoadRun, StopReason};
+pub use waiting::Waiting;
 
 /// What the caller does while the generator waits.
 pub trait Hooks {

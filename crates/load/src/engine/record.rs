@@ -3,10 +3,12 @@
 use std::ops::Range;
 
 use taillab_model::summary::LoadErrors;
-use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, RequestKey};
+use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, RequestKey, WireTimes};
 
+use super::kernel_times::KernelTimes;
 use crate::client::Keys;
 use crate::protocol::Planned;
+use crate::stamps::KernelStamps;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,6 +54,8 @@ pub struct Entry {
     /// Intended, sent, received. A late answer's time is kept although its request
     /// counts as timed out.
     pub times: ClientTimes,
+    /// The kernel's stamps of the request and of its answer, where they were asked for.
+    pub wire: WireTimes,
     /// What it asked for.
     pub operation: Operation,
     /// How it ended.
@@ -93,6 +97,7 @@ impl Entry {
 pub struct Record {
     keys: Keys,
     key_period: usize,
+    kernel: KernelTimes,
     start: Monotonic,
     timeout: Nanos,
     measure_from: usize,
@@ -118,6 +123,7 @@ impl Record {
         Self {
             keys: Keys::none(),
             key_period,
+            kernel: KernelTimes::default(),
             start: Monotonic::from_nanos_since_boot(0),
             timeout,
             measure_from,
@@ -131,6 +137,65 @@ impl Record {
                 .map(|p| p.to_bits() << state::BITS | state::UNSENT)
                 .collect(),
         }
+    }
+
+    /// With columns for the kernel's stamps.
+    pub(super) fn with_stamps(self, stamps: KernelStamps) -> Self {
+        Self {
+            kernel: KernelTimes::new(stamps, self.schedule.len()),
+            ..self
+        }
+    }
+
+    pub(super) fn timeout(&self) -> Nanos {
+        self.timeout
+    }
+
+    /// The measurement begins with request `k`.
+    pub(super) fn measure_from(&mut self, k: usize) {
+        self.measure_from = k;
+    }
+
+    /// Request `k` is due then, but not before the start.
+    #[inline]
+    pub(super) fn set_due(&mut self, k: usize, at: Monotonic) {
+        self.schedule[k] = at.saturating_since(self.start);
+    }
+
+    /// Since when nothing more is to be expected of request `k`, which was sent; `None`
+    /// while its answer can still come in time.
+    pub(super) fn over_since(&self, k: usize, now: Monotonic) -> Option<Monotonic> {
+        let sent = Monotonic::from_nanos_since_boot(self.sent_ns[k]);
+        if self.could_still_answer(k, now) {
+            return None;
+        }
+        let received = self.received_ns[k];
+        Some(if outcome_of(self.asked[k]) == Outcome::TimedOut {
+            sent + self.timeout
+        } else if received == NONE {
+            sent
+        } else {
+            Monotonic::from_nanos_since_boot(received)
+        })
+    }
+
+    /// Request `k`, which is over, had no answer in time.
+    pub(super) fn is_given_up(&self, k: usize) -> bool {
+        outcome_of(self.asked[k]) == Outcome::TimedOut
+    }
+
+    /// The kernel's stamp of the answer to request `k`, which the generator had `after`.
+    #[inline]
+    pub(super) fn received_by_kernel(&mut self, k: usize, at: Monotonic, after: Monotonic) {
+        let sent = Monotonic::from_nanos_since_boot(self.sent_ns[k]);
+        self.kernel.received(k, at, sent, after);
+    }
+
+    /// The kernel's stamp of request `k`, which was sent.
+    #[inline]
+    pub(super) fn sent_by_kernel(&mut self, k: usize, at: Monotonic) {
+        let sent = Monotonic::from_nanos_since_boot(self.sent_ns[k]);
+        self.kernel.sent(k, at, sent);
     }
 
     pub(crate) fn begin(&mut self, start: Monotonic) {
@@ -259,6 +324,7 @@ impl Record {
                 sent: Monotonic::from_nanos_since_boot(self.sent_ns[k]),
                 received: time(self.received_ns[k]),
             },
+            wire: self.kernel.get(k),
             operation: planned.operation(),
             outcome: outcome_of(self.asked[k]),
             connection: self.keys.connection_of(k),

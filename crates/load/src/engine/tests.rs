@@ -34,6 +34,7 @@ fn run_all(client: &mut DatagramClient<Memcached, Fake>, n: usize, measure_from:
         measure_from,
         seed: 1,
         timeout: HOUR,
+        waiting: Waiting::Spin,
         stop: &AtomicBool::new(false),
         progress: &progress,
     };
@@ -55,6 +56,7 @@ fn run(
         measure_from,
         seed: 1,
         timeout,
+        waiting: Waiting::Spin,
         stop: &AtomicBool::new(false),
         progress: &Progress::new(),
     };
@@ -198,6 +200,7 @@ fn a_set_stop_flag_ends_the_run_with_what_was_measured() {
         measure_from: 100,
         seed: 1,
         timeout: HOUR,
+        waiting: Waiting::Spin,
         stop: &stop,
         progress: &Progress::new(),
     };
@@ -259,6 +262,7 @@ fn schedules_that_cannot_be_sent_are_refused() {
             measure_from,
             seed: 1,
             timeout: Nanos::ZERO,
+            waiting: Waiting::Spin,
             stop: &AtomicBool::new(false),
             progress: &Progress::new(),
         };
@@ -275,4 +279,149 @@ fn schedules_that_cannot_be_sent_are_refused() {
             requests: 1
         }
     ));
+}
+
+/// However many answers wait, a late send waits for at most as many looks as there were
+/// sends before it in a row, and those are few: requests all due at once, and for each a
+/// hundred answers that nobody asked for.
+#[test]
+fn a_flood_of_answers_does_not_hold_back_sends() {
+    const FLOOD: usize = 100;
+    let requests = 400;
+    let mut client = Fake::client(4, |_, request| vec![answer(request); FLOOD]);
+    let looks = Arc::clone(&client.transport_mut().looks_before_send);
+    let result = run_all(&mut client, requests, 0);
+    let looks = looks.lock().unwrap();
+    assert_eq!(looks.len(), requests);
+    // what was looked for before the first was due
+    let looks = &looks[1..];
+    assert!(looks.iter().all(|&looks| looks <= 4), "{looks:?}");
+    let turns = looks.iter().filter(|&&looks| looks > 0).count();
+    assert!(
+        turns >= requests / 4 - 1,
+        "answers are looked for in between: {looks:?}"
+    );
+    // those of the last request need not be read any more
+    let extra = ((FLOOD - 1) * (requests - 1)) as u64;
+    assert!(result.errors.unexpected_responses >= extra);
+}
+
+#[test]
+fn a_hybrid_wait_sends_everything_and_never_early() {
+    let mut client = Fake::client(4, |_, request| vec![answer(request)]);
+    let naps = Arc::clone(&client.transport_mut().naps);
+    let load = OpenLoop {
+        schedule: (0..50).map(Nanos::from_millis).collect(),
+        measure_from: 0,
+        seed: 1,
+        timeout: HOUR,
+        waiting: Waiting::Hybrid,
+        stop: &AtomicBool::new(false),
+        progress: &Progress::new(),
+    };
+    let result = open_loop(&mut client, load, &mut NoHooks).unwrap();
+    check(&result);
+    assert_eq!(result.errors, LoadErrors::default());
+    assert!(naps.load(Relaxed) > 0);
+    assert!(result.cpu.asleep > Nanos::ZERO);
+    assert!(result.cpu.asleep + result.cpu.idle + result.cpu.hook <= result.cpu.elapsed);
+}
+
+fn play(client: &mut DatagramClient<Memcached, Fake>, most: usize, timeout: Nanos) -> LoadRun {
+    let load = PingPong {
+        warm_up: Nanos::ZERO,
+        length: HOUR,
+        gap: Nanos::ZERO,
+        most,
+        seed: 1,
+        timeout,
+        waiting: Waiting::Spin,
+        stop: &AtomicBool::new(false),
+        progress: &Progress::new(),
+    };
+    let run = ping_pong(client, &load, &mut NoHooks).unwrap();
+    check(&run);
+    assert_eq!(run.record.len(), most);
+    run
+}
+
+/// On each connection a request is intended for the time when the one before was
+/// answered, and not sent before.
+#[test]
+fn ping_pong_has_one_request_in_flight_on_each_connection() {
+    for connections in [1, 3] {
+        let mut client = Fake::client(connections, |_, request| vec![answer(request)]);
+        let run = play(&mut client, 600, HOUR);
+        assert_eq!(run.errors, LoadErrors::default());
+        let times: Vec<_> = run.record.iter().map(|e| e.times).collect();
+        for (k, next) in times.iter().enumerate().skip(connections) {
+            let before = times[k - connections];
+            assert_eq!(before.received, Some(next.intended));
+        }
+    }
+}
+
+#[test]
+fn ping_pong_keeps_the_gap() {
+    let gap = Nanos::from_micros(50);
+    let mut client = Fake::client(1, |_, request| vec![answer(request)]);
+    let load = PingPong {
+        warm_up: Nanos::ZERO,
+        length: HOUR,
+        gap,
+        most: 50,
+        seed: 1,
+        timeout: HOUR,
+        waiting: Waiting::Spin,
+        stop: &AtomicBool::new(false),
+        progress: &Progress::new(),
+    };
+    let run = ping_pong(&mut client, &load, &mut NoHooks).unwrap();
+    check(&run);
+    let times: Vec<_> = run.record.iter().map(|e| e.times).collect();
+    assert!(
+        times
+            .windows(2)
+            .all(|pair| pair[0].received.unwrap() + gap == pair[1].intended)
+    );
+}
+
+/// Every third request is lost: the play goes on after the time-out.
+#[test]
+fn ping_pong_survives_lost_answers() {
+    let mut client = Fake::client(2, |k, request| match k % 3 {
+        0 => vec![],
+        _ => vec![answer(request)],
+    });
+    let run = play(&mut client, 30, Nanos::from_millis(2));
+    assert!(run.errors.timeouts >= 10, "{:?}", run.errors);
+    assert_eq!(run.errors.unexpected_responses, 0);
+}
+
+#[test]
+fn ping_pong_survives_sends_that_the_kernel_refuses() {
+    let mut client = Fake::client(2, |_, request| vec![answer(request)]);
+    client.transport_mut().refuse_sends = 10;
+    let run = play(&mut client, 30, HOUR);
+    assert_eq!(run.errors.send_errors, 10);
+    assert_eq!(run.errors.timeouts, 0);
+}
+
+#[test]
+fn ping_pong_without_time_or_requests_is_refused() {
+    for (length, most) in [(Nanos::ZERO, 1), (HOUR, 0)] {
+        let load = PingPong {
+            warm_up: Nanos::ZERO,
+            length,
+            gap: Nanos::ZERO,
+            most,
+            seed: 1,
+            timeout: HOUR,
+            waiting: Waiting::Spin,
+            stop: &AtomicBool::new(false),
+            progress: &Progress::new(),
+        };
+        let mut client = Fake::client(1, |_, _| vec![]);
+        assert!(ping_pong(&mut client, &load, &mut NoHooks).is_err());
+    }
 }

@@ -16,7 +16,9 @@ pub use run::FleetRun;
 
 use self::start::StartLine;
 use crate::client::{AnyClient, Client};
-use crate::engine::{Hooks, NoHooks, OpenLoop, Progress, StopReason, open_loop_from};
+use crate::engine::{
+    Hooks, NoHooks, OpenLoop, PingPong, Progress, StopReason, Waiting, open_loop_from, ping_pong,
+};
 use crate::{ClosedLoop, Endpoint, LoadError, Prefilled, Saturation, prefill, saturate};
 
 /// How often the calling thread looks whether the others are done.
@@ -50,6 +52,8 @@ pub struct OpenFleet<'a> {
     pub seed: u64,
     /// As [`OpenLoop::timeout`].
     pub timeout: Nanos,
+    /// How each thread waits for its next send.
+    pub waiting: Waiting,
     /// Ends the run early when it becomes true (Ctrl-C).
     pub stop: &'a AtomicBool,
 }
@@ -229,6 +233,7 @@ impl<C: Client + Send> Fleet<C> {
             .map(|schedule| (schedule, start.runner()))
             .collect();
         let (warm_up, seed, timeout) = (load.warm_up, load.seed, load.timeout);
+        let waiting = load.waiting;
         type Part<'a> = (Vec<Nanos>, start::Runner<'a>);
         let work = |at, client: &mut C, (schedule, runner): Part<'_>, own: Own<'_, '_, H>| {
             let part = OpenLoop {
@@ -236,6 +241,7 @@ impl<C: Client + Send> Fleet<C> {
                 schedule,
                 seed: seed_of(seed, at),
                 timeout,
+                waiting,
                 stop: own.stop,
                 progress: own.progress,
             };
@@ -245,6 +251,35 @@ impl<C: Client + Send> Fleet<C> {
             }
         };
         let (runs, hook) = self.all(parts, load.stop, hooks, work)?;
+        let stopped = merged(runs.iter().map(|run| run.stopped), hook);
+        Ok(FleetRun { runs, stopped })
+    }
+
+    /// Plays ping-pong on every thread's connections. [`PingPong::most`] is shared by the
+    /// threads; the progress is the fleet's.
+    ///
+    /// # Errors
+    /// As [`crate::ping_pong()`], and [`LoadError::Thread`] or [`LoadError::ThreadPanicked`].
+    pub fn ping_pong<H: Hooks>(
+        &mut self,
+        load: &PingPong<'_>,
+        hooks: &mut H,
+    ) -> Result<FleetRun, LoadError> {
+        let threads = self.clients.len();
+        let work = |at: usize, client: &mut C, (), own: Own<'_, '_, H>| {
+            let part = PingPong {
+                most: load.most.div_ceil(threads),
+                seed: seed_of(load.seed, at),
+                stop: own.stop,
+                progress: own.progress,
+                ..*load
+            };
+            match own.hooks {
+                Some(hooks) => ping_pong(client, &part, hooks),
+                None => ping_pong(client, &part, &mut NoHooks),
+            }
+        };
+        let (runs, hook) = self.all(vec![(); threads], load.stop, hooks, work)?;
         let stopped = merged(runs.iter().map(|run| run.stopped), hook);
         Ok(FleetRun { runs, stopped })
     }

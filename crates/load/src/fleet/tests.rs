@@ -29,6 +29,7 @@ fn load(schedules: Vec<Vec<Nanos>>, stop: &AtomicBool) -> OpenFleet<'_> {
         warm_up: Nanos::from_micros(100),
         seed: 1,
         timeout: HOUR,
+        waiting: Waiting::Spin,
         stop,
     }
 }
@@ -170,4 +171,26 @@ fn threads_that_cannot_be_prepared_are_named() {
     ));
     let none = Fleet::<Clients>::connect(0, |_| Ok(()), |_| unreachable!()).err();
     assert!(matches!(none, Some(LoadError::NoThreads)));
+}
+
+#[test]
+fn every_thread_plays_ping_pong() {
+    let mut fleet = fleet(3);
+    let progress = Progress::new();
+    let load = PingPong {
+        warm_up: Nanos::ZERO,
+        length: HOUR,
+        gap: Nanos::ZERO,
+        most: 300,
+        seed: 1,
+        timeout: HOUR,
+        waiting: Waiting::Spin,
+        stop: &AtomicBool::new(false),
+        progress: &progress,
+    };
+    let run = fleet.ping_pong(&load, &mut NoHooks).unwrap();
+    assert_eq!(run.stopped, None);
+    let sent: Vec<_> = run.runs.iter().map(|run| run.record.len()).collect();
+    assert_eq!(sent, [100; 3]);
+    assert!(run.iter_measured().all(|e| e.service_time().is_some()));
 }

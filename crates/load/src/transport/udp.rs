@@ -9,7 +9,10 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
-use super::{NotSent, Receipt, Transport};
+use taillab_model::{Monotonic, Nanos};
+
+use super::{Departure, NotSent, Receipt, Transport};
+use crate::stamps::{self, KernelStamps, RealtimeBridge};
 use crate::{Endpoint, LoadError};
 
 /// Bytes of receive buffer asked for per socket: room for some hundred answers while
@@ -21,6 +24,10 @@ const LARGEST_DATAGRAM: usize = 65_536;
 
 /// Empty looks at the expected socket before all sockets are looked at.
 const PATIENCE: u32 = 4;
+
+/// Looks for stamps, when no connection is known to have one, before all connections
+/// are looked at.
+const STAMP_PATIENCE: u32 = 16;
 
 /// N connected UDP sockets.
 ///
@@ -39,6 +46,16 @@ pub struct UdpSockets {
     expected: usize,
     empty_looks: u32,
     buffer: Box<[u8]>,
+    stamps: KernelStamps,
+    bridge: RealtimeBridge,
+    /// The kernel's stamp of the datagram received last.
+    stamp: Option<Monotonic>,
+    /// Connections whose datagrams have left, by an answer or by epoll.
+    stamped: Vec<usize>,
+    empty_stamp_looks: u32,
+    /// Whether the kernel's count of the datagrams sent by a connection is ours: it may
+    /// or may not count one that it refused.
+    counted: Vec<bool>,
 }
 
 // SAFETY: the one part that is not `Send` is the buffer of epoll events, whose data may
@@ -51,6 +68,19 @@ impl UdpSockets {
     /// # Errors
     /// [`LoadError::NoConnections`], [`LoadError::TooManyFiles`] or [`LoadError::Socket`].
     pub fn connect(server: SocketAddr, connections: usize) -> Result<Self, LoadError> {
+        Self::connect_stamped(server, connections, KernelStamps::NONE)
+    }
+
+    /// The same with the kernel's stamps, which begin with the next
+    /// [`Transport::discard`].
+    ///
+    /// # Errors
+    /// As [`UdpSockets::connect`].
+    pub fn connect_stamped(
+        server: SocketAddr,
+        connections: usize,
+        stamps: KernelStamps,
+    ) -> Result<Self, LoadError> {
         if connections == 0 {
             return Err(LoadError::NoConnections);
         }
@@ -73,6 +103,9 @@ impl UdpSockets {
         let mut ports = Vec::with_capacity(connections);
         for connection in 0..connections {
             let (socket, port) = open(server).map_err(failed)?;
+            if stamps.any() {
+                stamps::enable(&socket, stamps).map_err(failed)?;
+            }
             let data = epoll::EventData::new_u64(connection as u64);
             epoll::add(&epoll, &socket, data, epoll::EventFlags::IN)
                 .map_err(|e| failed(e.into()))?;
@@ -89,29 +122,66 @@ impl UdpSockets {
             empty_looks: 0,
             // every byte written now: no page fault later
             buffer: vec![1; LARGEST_DATAGRAM].into_boxed_slice(),
+            stamps,
+            bridge: RealtimeBridge::new(),
+            stamp: None,
+            stamped: Vec::with_capacity(if stamps.sent { 4 * connections } else { 0 }),
+            empty_stamp_looks: 0,
+            counted: vec![true; connections],
         })
     }
 
+    #[inline]
     fn look_at(&mut self, connection: usize) -> Result<usize, Errno> {
+        if self.stamps.received {
+            return self.look_with_stamp(connection);
+        }
         // TRUNC is not needed: no datagram is larger than the buffer
         let flags = RecvFlags::DONTWAIT;
         recv(&self.sockets[connection], &mut self.buffer[..], flags).map(|(n, _)| n)
     }
 
-    fn look_at_all(&mut self) {
+    #[cold]
+    #[inline(never)]
+    fn look_with_stamp(&mut self, connection: usize) -> Result<usize, Errno> {
+        self.stamp = None;
+        let socket = &self.sockets[connection];
+        let (length, stamp) = stamps::recv(socket, &mut self.buffer, &mut self.bridge)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        self.stamp = stamp;
+        Ok(length)
+    }
+
+    /// Asks epoll for all connections; returns at once or when something has arrived.
+    fn look_at_all(&mut self, wait: Nanos) {
         self.events.clear();
-        let no_wait = rustix::time::Timespec::default();
+        let wait = rustix::time::Timespec {
+            tv_sec: (wait.get() / 1_000_000_000) as i64,
+            tv_nsec: (wait.get() % 1_000_000_000) as _,
+        };
         // An error here (a signal) only means that nothing was found this time.
-        let _ = epoll::wait(
-            &self.epoll,
-            spare_capacity(&mut self.events),
-            Some(&no_wait),
-        );
+        let _ = epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&wait));
         self.ready.clear();
         // reversed: `ready` is read from its end
-        let found = self.events.iter().rev();
-        self.ready
-            .extend(found.map(|event| event.data.u64() as usize));
+        for event in self.events.iter().rev() {
+            let connection = event.data.u64() as usize;
+            // copied: the kernel's struct is packed
+            let flags = event.flags;
+            // a refusal is an error too, and found by reading
+            self.ready.push(connection);
+            let room = self.stamped.len() < self.stamped.capacity();
+            if self.stamps.sent && room && flags.contains(epoll::EventFlags::ERR) {
+                self.stamped.push(connection);
+            }
+        }
+    }
+
+    #[inline]
+    fn has_stamps(&mut self, connection: usize) {
+        // without room epoll will tell again
+        if self.stamped.len() < self.stamped.capacity() {
+            self.stamped.push(connection);
+        }
     }
 }
 
@@ -158,8 +228,13 @@ impl Transport for UdpSockets {
         };
         match result {
             Ok(_) => Ok(()),
-            Err(Errno::CONNREFUSED) => Err(NotSent::Refused),
-            Err(_) => Err(NotSent::Failed),
+            Err(why) => {
+                self.counted[connection] = false;
+                Err(match why {
+                    Errno::CONNREFUSED => NotSent::Refused,
+                    _ => NotSent::Failed,
+                })
+            }
         }
     }
 
@@ -170,7 +245,7 @@ impl Transport for UdpSockets {
             None if self.empty_looks < PATIENCE => self.expected,
             None => {
                 self.empty_looks = 0;
-                self.look_at_all();
+                self.look_at_all(Nanos::ZERO);
                 match self.ready.pop() {
                     Some(connection) => connection,
                     None => return Receipt::Nothing,
@@ -181,6 +256,9 @@ impl Transport for UdpSockets {
             Ok(length) => {
                 self.empty_looks = 0;
                 self.expected = (connection + 1) % self.sockets.len();
+                if self.stamps.sent {
+                    self.has_stamps(connection);
+                }
                 Receipt::Datagram {
                     connection,
                     bytes: &self.buffer[..length],
@@ -204,5 +282,146 @@ impl Transport for UdpSockets {
         self.empty_looks = 0;
         // the next request takes the first connection
         self.expected = 0;
+        self.stamped.clear();
+        if self.stamps.sent {
+            for (socket, counted) in self.sockets.iter().zip(&mut self.counted) {
+                while stamps::sent(socket, &mut self.bridge).is_some() {}
+                // off and on: the kernel counts from 0 again
+                *counted = stamps::enable(socket, KernelStamps::NONE)
+                    .and_then(|()| stamps::enable(socket, self.stamps))
+                    .is_ok();
+            }
+        }
+    }
+
+    fn wait(&mut self, at_most: Nanos) {
+        if self.ready.is_empty() {
+            self.look_at_all(at_most);
+        }
+    }
+
+    fn stamps(&self) -> KernelStamps {
+        self.stamps
+    }
+
+    #[inline]
+    fn stamp(&self) -> Option<Monotonic> {
+        self.stamp
+    }
+
+    fn departure(&mut self) -> Option<Departure> {
+        if !self.stamps.sent {
+            return None;
+        }
+        while let Some(connection) = self.stamped.pop() {
+            let Some(sent) = stamps::sent(&self.sockets[connection], &mut self.bridge) else {
+                continue;
+            };
+            // there may be more
+            self.has_stamps(connection);
+            if self.counted[connection] {
+                return Some(Departure {
+                    connection,
+                    number: sent.number as usize,
+                    at: sent.at,
+                });
+            }
+        }
+        self.empty_stamp_looks += 1;
+        if self.empty_stamp_looks > STAMP_PATIENCE && self.ready.is_empty() {
+            self.empty_stamp_looks = 0;
+            self.look_at_all(Nanos::ZERO);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::now;
+
+    /// Waits for what the kernel delivers a moment later.
+    fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn echo() -> (UdpSocket, SocketAddr) {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        (server, address)
+    }
+
+    /// What each connection sends is numbered from 0 after each discard, whatever was
+    /// sent before, and stamped after its send.
+    #[test]
+    fn departures_are_numbered_by_connection() {
+        let (_server, address) = echo();
+        let mut sockets = UdpSockets::connect_stamped(address, 3, KernelStamps::ALL).unwrap();
+        for _ in 0..2 {
+            sockets.discard();
+            let before = now();
+            let mut expected = Vec::new();
+            for (connection, datagrams) in [(0, 2), (1, 5), (2, 1)] {
+                for number in 0..datagrams {
+                    sockets.send(connection, b"hello").unwrap();
+                    expected.push((connection, number));
+                }
+            }
+            let mut found: Vec<_> = expected
+                .iter()
+                .map(|_| {
+                    let departure = until(|| sockets.departure());
+                    assert!(departure.at + Nanos::from_micros(1) >= before);
+                    (departure.connection, departure.number)
+                })
+                .collect();
+            found.sort_unstable();
+            assert_eq!(found, expected);
+            assert_eq!(sockets.departure(), None);
+        }
+    }
+
+    #[test]
+    fn an_answer_ends_a_wait_and_has_a_stamp() {
+        let (server, address) = echo();
+        let stamps = KernelStamps {
+            received: true,
+            sent: false,
+        };
+        let mut sockets = UdpSockets::connect_stamped(address, 2, stamps).unwrap();
+        let to = SocketAddr::from(([127, 0, 0, 1], sockets.port(1)));
+        let stamp = until(|| {
+            let before = now();
+            server.send_to(b"hello", to).unwrap();
+            // a wait that an answer did not end would end the test by its length
+            sockets.wait(Nanos::from_secs(3600));
+            let found = sockets.receive();
+            let expected = Receipt::Datagram {
+                connection: 1,
+                bytes: b"hello",
+            };
+            assert_eq!(found, expected);
+            // the kernel begins to stamp a moment after the first socket asked for it
+            sockets.stamp().map(|at| (before, at))
+        });
+        assert!(stamp.1 + Nanos::from_micros(1) >= stamp.0 && stamp.1 <= now());
+        assert_eq!(sockets.receive(), Receipt::Nothing);
+    }
+
+    #[test]
+    fn a_wait_for_nothing_ends() {
+        let (_server, address) = echo();
+        let mut sockets = UdpSockets::connect(address, 2).unwrap();
+        let before = now();
+        sockets.wait(Nanos::from_millis(3));
+        assert!(now().saturating_since(before) >= Nanos::from_millis(3));
+        assert_eq!(sockets.receive(), Receipt::Nothing);
+        assert_eq!((sockets.stamp(), sockets.departure()), (None, None));
     }
 }

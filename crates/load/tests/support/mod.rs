@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use taillab_load::{
-    DatagramClient, Entry, Hooks, LoadRun, Memcached, MemcachedWorkload, OpenLoop, Outcome,
-    Progress, open_loop,
+    Client, DatagramClient, Entry, Hooks, LoadRun, Memcached, MemcachedWorkload, OpenLoop, Outcome,
+    Progress, Waiting, open_loop,
 };
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -36,11 +36,7 @@ pub(crate) fn client(server: SocketAddr) -> DatagramClient<Memcached> {
 }
 
 /// A quarter of a second at [`RATE`], the first fifth of it warm-up.
-pub(crate) fn run(
-    client: &mut DatagramClient<Memcached>,
-    timeout: Nanos,
-    hooks: &mut impl Hooks,
-) -> LoadRun {
+pub(crate) fn run(client: &mut impl Client, timeout: Nanos, hooks: &mut impl Hooks) -> LoadRun {
     let length = Nanos::from_millis(250);
     let schedule = ArrivalProcess::Poisson.schedule(RATE, length, 1).unwrap();
     let measure_from = schedule.partition_point(|&due| due < Nanos::from_millis(50));
@@ -49,6 +45,7 @@ pub(crate) fn run(
         measure_from,
         seed: 1,
         timeout,
+        waiting: Waiting::Spin,
         stop: &AtomicBool::new(false),
         progress: &Progress::new(),
     };
@@ -64,7 +61,10 @@ pub(crate) fn run(
 
 /// The server answered in time, whatever it said.
 pub(crate) fn is_answered(entry: &Entry) -> bool {
-    !matches!(entry.outcome, Outcome::TimedOut | Outcome::SendFailed)
+    !matches!(
+        entry.outcome,
+        Outcome::TimedOut | Outcome::SendFailed | Outcome::ConnectionLost | Outcome::Malformed
+    )
 }
 
 /// One datagram with memcached's frame header.

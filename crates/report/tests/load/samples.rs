@@ -84,14 +84,16 @@ pub(crate) fn sample(length: Nanos) -> Sample {
         .iter()
         .enumerate()
         .map(|(k, row)| {
-            let times = row.client.unwrap();
+            let times = row.client.expect("every simulated request has a client");
             LoadRow {
                 times,
                 wire: WireTimes {
                     sent: Some(times.sent + Nanos::new(2_000)),
                     received: row.server.map(|stamps| stamps.t6 + Nanos::new(9_000)),
                 },
-                operation: row.operation.unwrap(),
+                operation: row
+                    .operation
+                    .expect("every simulated request is a get or a set"),
                 outcome: match row.operation {
                     Some(Operation::Set) => RequestOutcome::Stored,
                     _ => RequestOutcome::Hit,

@@ -4,9 +4,11 @@ mod opening;
 mod sequence;
 mod sockets;
 
-use taillab_model::Nanos;
+use taillab_model::{Monotonic, Nanos};
 
 pub use sockets::StreamSockets;
+
+use crate::stamps::KernelStamps;
 
 /// Connections that carry bytes, are never waited for, may end, and are opened again.
 ///
@@ -39,6 +41,24 @@ pub trait StreamTransport {
     /// Opens what is closed, one connection a call, in a moment when nothing is due for
     /// `until_next`.
     fn tend(&mut self, until_next: Nanos);
+
+    /// Sleeps until something has arrived, `at_most` so long; a transport that cannot
+    /// sleep returns at once.
+    fn wait(&mut self, at_most: Nanos) {
+        let _ = at_most;
+    }
+
+    /// Which stamps the kernel takes.
+    fn stamps(&self) -> KernelStamps {
+        KernelStamps::NONE
+    }
+
+    /// When the device handed over the last packet of the last [`Event::Bytes`], if the
+    /// kernel stamps it.
+    #[inline]
+    fn stamp(&self) -> Option<Monotonic> {
+        None
+    }
 }
 
 /// The beginning of a connection as packets show it.

@@ -16,6 +16,7 @@ use taillab_model::{Monotonic, Nanos};
 use super::opening::{Attempt, Opener};
 use super::{Ending, Event, NotTaken, Origin, StreamTransport};
 use crate::clock::now;
+use crate::stamps::{self, KernelStamps, RealtimeBridge};
 use crate::transport::descriptors;
 use crate::{Endpoint, LoadError};
 
@@ -79,6 +80,10 @@ pub struct StreamSockets {
     up: usize,
     last_up: Monotonic,
     refused: bool,
+    stamps: KernelStamps,
+    bridge: RealtimeBridge,
+    /// The kernel's stamp of the bytes received last.
+    stamp: Option<Monotonic>,
 }
 
 // SAFETY: the one part that is not `Send` is the buffer of epoll events, whose data may
@@ -113,6 +118,19 @@ impl StreamSockets {
     /// [`LoadError::TooManyPorts`], [`LoadError::Refused`] or [`LoadError::Socket`], the
     /// last also when no connection comes up for 10 s or the server is one for datagrams.
     pub fn connect(server: &Endpoint, connections: usize) -> Result<Self, LoadError> {
+        Self::connect_stamped(server, connections, KernelStamps::NONE)
+    }
+
+    /// The same with the kernel's stamps of what is received, over TCP. There are none of
+    /// what is sent, and none over Unix sockets.
+    ///
+    /// # Errors
+    /// As [`StreamSockets::connect`].
+    pub fn connect_stamped(
+        server: &Endpoint,
+        connections: usize,
+        stamps: KernelStamps,
+    ) -> Result<Self, LoadError> {
         if connections == 0 {
             return Err(LoadError::NoConnections);
         }
@@ -135,6 +153,12 @@ impl StreamSockets {
             up: 0,
             last_up: now(),
             refused: false,
+            stamps: KernelStamps {
+                received: stamps.received && matches!(server, Endpoint::Tcp(_)),
+                sent: false,
+            },
+            bridge: RealtimeBridge::new(),
+            stamp: None,
         };
         sockets.open_all().map_err(fault)?;
         sockets.opened.clear();
@@ -182,6 +206,9 @@ impl StreamSockets {
             Attempt::UnderWay => epoll::EventFlags::IN | epoll::EventFlags::OUT,
         };
         epoll::add(&self.epoll, &socket, data, wanted)?;
+        if self.stamps.any() {
+            stamps::enable(&socket, self.stamps).map_err(errno)?;
+        }
         link.socket = Some(socket);
         link.state = State::Opening;
         self.opening += 1;
@@ -245,8 +272,18 @@ impl StreamSockets {
     #[inline]
     fn look_at(&mut self, connection: usize) -> Option<Event> {
         let socket = self.links[connection].socket.as_ref()?;
-        match recv(socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
-            Ok((length, _)) if length > 0 => {
+        let read = if self.stamps.received {
+            stamps::recv(socket, &mut self.buffer, &mut self.bridge)
+                .map(|(length, stamp)| {
+                    self.stamp = stamp;
+                    length
+                })
+                .map_err(errno)
+        } else {
+            recv(socket, &mut self.buffer[..], RecvFlags::DONTWAIT).map(|(length, _)| length)
+        };
+        match read {
+            Ok(length) if length > 0 => {
                 self.received = length;
                 Some(Event::Bytes(connection))
             }
@@ -404,6 +441,10 @@ impl Link {
     }
 }
 
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
 fn fault(server: &Endpoint, connections: usize, error: Errno) -> LoadError {
     match error {
         Errno::CONNREFUSED | Errno::NOENT => LoadError::Refused {
@@ -506,6 +547,22 @@ impl StreamTransport for StreamSockets {
 
     fn abandon(&mut self, connection: usize) {
         self.close(connection);
+    }
+
+    fn wait(&mut self, at_most: Nanos) {
+        let news = self.refused || !self.opened.is_empty();
+        if !news && self.ready.is_empty() {
+            self.look_at_all(Duration::from_nanos(at_most.get().min(999_999_999)));
+        }
+    }
+
+    fn stamps(&self) -> KernelStamps {
+        self.stamps
+    }
+
+    #[inline]
+    fn stamp(&self) -> Option<Monotonic> {
+        self.stamp
     }
 
     #[inline]

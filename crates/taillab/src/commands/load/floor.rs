@@ -1,14 +1,16 @@
 //! The client's own floor: the same schedule against a server that does nothing.
 
 use taillab_analysis::load::LoadCurves;
-use taillab_host::{CpuSet, Interrupt, cpus};
+use taillab_host::{CpuSet, cpus};
 use taillab_load::Endpoint;
+use taillab_load::protocol::MessageSizes;
 use taillab_load::serve::{Architecture, Listen, Responder, Spec};
 use taillab_model::Nanos;
 use taillab_model::load_result::Floor;
 
+use super::Context;
 use super::plan::Plan;
-use super::say::Say;
+use super::requests::Requests;
 use super::schedule::Schedule;
 use super::session::{Sending, Session};
 use crate::exit::{Exit, Failure, OrExit};
@@ -17,22 +19,22 @@ use crate::exit::{Exit, Failure, OrExit};
 const WARM_UP: Nanos = Nanos::from_millis(200);
 
 /// The floor, or why there is none.
-pub enum Outcome {
-    Measured(Box<Floor>, LoadCurves),
+pub enum Outcome<T> {
+    Measured(T),
     Absent(String),
 }
 
-impl Outcome {
+impl<T> Outcome<T> {
     /// As results have it: exactly one of the two is there.
-    pub fn into_result(self) -> (Option<Floor>, Option<String>, Option<LoadCurves>) {
+    pub fn into_parts(self) -> (Option<T>, Option<String>) {
         match self {
-            Self::Measured(floor, curves) => (Some(*floor), None, Some(curves)),
-            Self::Absent(why) => (None, Some(why), None),
+            Self::Measured(floor) => (Some(floor), None),
+            Self::Absent(why) => (None, Some(why)),
         }
     }
 }
 
-/// What the floor repeats.
+/// What the floor of a schedule repeats.
 pub struct Repeated<'a> {
     /// The load's schedule.
     pub schedule: Schedule,
@@ -41,19 +43,36 @@ pub struct Repeated<'a> {
     pub seed: u64,
 }
 
-/// Sends the beginning of the schedule to a built-in responder on another CPU. What goes
-/// wrong with it spoils no result: it is then absent.
-pub fn measure(
-    plan: &Plan,
-    server: &Endpoint,
-    repeated: Repeated<'_>,
-    interrupt: &Interrupt,
-    say: Say,
-) -> Outcome {
+/// Sends the beginning of the schedule to a built-in responder.
+pub fn of_schedule(context: &Context<'_>, repeated: Repeated<'_>) -> Outcome<(Floor, LoadCurves)> {
+    against_responder(context, |session, length, responder| {
+        let sending = Sending {
+            schedule: beginning(repeated.schedule, length),
+            process: repeated.process,
+            poisson: repeated.poisson,
+            utilization: None,
+            seed: repeated.seed,
+        };
+        let measured = session.open_loop("client's floor", sending)?;
+        if measured.is_partial() {
+            return Ok(None);
+        }
+        let load = measured.analysis.summary;
+        Ok(Some((Floor { responder, load }, measured.analysis.curves)))
+    })
+}
+
+/// Runs `measure` with a client of the load's kind that is connected to a built-in responder
+/// on another CPU. What goes wrong with it spoils no result: the floor is then absent.
+pub fn against_responder<T>(
+    context: &Context<'_>,
+    measure: impl FnOnce(&mut Session<'_>, Nanos, String) -> Result<Option<T>, Failure>,
+) -> Outcome<T> {
+    let plan = context.plan;
     let Some(length) = plan.floor else {
         return Outcome::Absent("switched off with --floor off".to_owned());
     };
-    if interrupt.is_raised() {
+    if context.interrupt.is_raised() {
         return Outcome::Absent("interrupted before it was measured".to_owned());
     }
     let Some(&cpu) = plan.client.placing.rest.first() else {
@@ -63,83 +82,86 @@ pub fn measure(
                 .to_owned(),
         );
     };
-    say.step("measuring the client's own floor");
-    match against_responder(plan, server, repeated, interrupt, say, length, cpu) {
-        Ok(outcome) => outcome,
+    context.say.step("measuring the client's own floor");
+    let server = context.session.endpoint();
+    let outcome = start(plan, server, cpu).and_then(|running| {
+        let mut session = Session::connect(
+            running.endpoint.clone(),
+            &running.echo,
+            &plan.client,
+            context.interrupt,
+            context.say,
+        )?;
+        let description = describe(server, running.sizes, cpu);
+        measure(&mut session, length, description)
+    });
+    match outcome {
+        Ok(Some(floor)) => Outcome::Measured(floor),
+        Ok(None) => Outcome::Absent("interrupted while it was measured".to_owned()),
         Err(failure) => Outcome::Absent(format!("it could not be measured: {failure}")),
     }
 }
 
-fn against_responder(
-    plan: &Plan,
-    server: &Endpoint,
-    repeated: Repeated<'_>,
-    interrupt: &Interrupt,
-    say: Say,
-    length: Nanos,
-    cpu: u32,
-) -> Result<Outcome, Failure> {
+/// A responder that runs until it is dropped. Its socket goes before its folder.
+struct Running {
+    _responder: Responder,
+    _folder: Option<Folder>,
+    endpoint: Endpoint,
+    echo: Requests,
+    sizes: MessageSizes,
+}
+
+fn start(plan: &Plan, server: &Endpoint, cpu: u32) -> Result<Running, Failure> {
     let (echo, sizes) = plan.requests.imitated()?;
-    let place = tempfile_folder(server)?;
-    let architecture = match plan.requests.are_datagrams() {
+    let folder = folder_for(server)?;
+    let datagrams = plan.requests.are_datagrams();
+    let architecture = match datagrams {
         true => Architecture::UdpShared,
         false => Architecture::EpollPerWorker,
     };
     let spec = Spec {
-        listen: listen(server, place.as_ref())?,
+        listen: listen(server, folder.as_ref()),
         sizes,
         busy: true,
         ..Spec::new(architecture)
     };
     let pin = move |_| cpus::pin_current_thread(&CpuSet::single(cpu));
     let responder = Responder::start_with(&spec, pin).or_exit(Exit::Failed)?;
-    let endpoint = match (responder.address(), responder.socket_address()) {
-        (_, Some(address)) if plan.requests.are_datagrams() => Endpoint::Udp(address),
-        (_, Some(address)) => Endpoint::Tcp(address),
-        (Listen::Unix(path), None) => Endpoint::Unix(path.clone()),
-        (Listen::Inet(address), None) => Endpoint::Tcp(*address),
+    let endpoint = match responder.address() {
+        Listen::Inet(address) if datagrams => Endpoint::Udp(*address),
+        Listen::Inet(address) => Endpoint::Tcp(*address),
+        Listen::Unix(path) => Endpoint::Unix(path.clone()),
     };
-    let mut session = Session::connect(endpoint, &echo, &plan.client, interrupt, say)?;
-    let sending = Sending {
-        schedule: beginning(repeated.schedule, length),
-        process: repeated.process,
-        poisson: repeated.poisson,
-        utilization: None,
-        seed: repeated.seed,
+    Ok(Running {
+        _responder: responder,
+        _folder: folder,
+        endpoint,
+        echo,
+        sizes,
+    })
+}
+
+fn describe(server: &Endpoint, sizes: MessageSizes, cpu: u32) -> String {
+    let transport = match server {
+        Endpoint::Udp(_) => "UDP on loopback",
+        Endpoint::Tcp(_) => "TCP on loopback",
+        Endpoint::Unix(_) => "a Unix socket",
     };
-    let measured = session.open_loop("client's floor", sending)?;
-    drop(session);
-    responder.stop();
-    if measured.is_partial() {
-        return Ok(Outcome::Absent(
-            "interrupted while it was measured".to_owned(),
-        ));
-    }
-    let floor = Floor {
-        responder: format!(
-            "built-in null responder over {}, {} bytes in and {} bytes out, on CPU {cpu}",
-            match server {
-                Endpoint::Udp(_) => "UDP on loopback",
-                Endpoint::Tcp(_) => "TCP on loopback",
-                Endpoint::Unix(_) => "a Unix socket",
-            },
-            sizes.request_bytes,
-            sizes.response_bytes,
-        ),
-        load: measured.analysis.summary,
-    };
-    Ok(Outcome::Measured(Box::new(floor), measured.analysis.curves))
+    format!(
+        "built-in null responder over {transport}, {} bytes in and {} bytes out, on CPU {cpu}",
+        sizes.request_bytes, sizes.response_bytes,
+    )
 }
 
 /// The same kind of socket as the server's, of this machine.
-fn listen(server: &Endpoint, folder: Option<&Folder>) -> Result<Listen, Failure> {
-    Ok(match (server, folder) {
+fn listen(server: &Endpoint, folder: Option<&Folder>) -> Listen {
+    match (server, folder) {
         (_, Some(folder)) => Listen::Unix(folder.0.join("floor.sock")),
         (Endpoint::Udp(address) | Endpoint::Tcp(address), None) if address.is_ipv6() => {
             Listen::Inet(([0, 0, 0, 0, 0, 0, 0, 1_u16], 0).into())
         }
         _ => Listen::loopback(),
-    })
+    }
 }
 
 /// A folder that goes when it is dropped.
@@ -153,7 +175,7 @@ impl Drop for Folder {
 }
 
 /// A folder of our own for the socket, where one is needed.
-fn tempfile_folder(server: &Endpoint) -> Result<Option<Folder>, Failure> {
+fn folder_for(server: &Endpoint) -> Result<Option<Folder>, Failure> {
     use std::os::unix::fs::DirBuilderExt;
     if !matches!(server, Endpoint::Unix(_)) {
         return Ok(None);

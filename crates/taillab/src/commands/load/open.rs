@@ -28,14 +28,8 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
         poisson: work.shape.is_poisson(),
         seed: plan.seed,
     };
-    let floor = floor::measure(
-        plan,
-        context.session.endpoint(),
-        repeated,
-        context.interrupt,
-        context.say,
-    );
-    let (floor, floor_absent_because, floor_curves) = floor.into_result();
+    let (floor, floor_absent_because) = floor::of_schedule(&context, repeated).into_parts();
+    let (floor, floor_curves) = floor.unzip();
     let judgement = judge_load(
         &measured.analysis.summary,
         &measured.analysis.evidence,
@@ -264,20 +258,18 @@ pub fn finish(
     let plan = context.plan;
     let floor = match steps.lowest.take() {
         None => floor::Outcome::Absent("no load was measured".to_owned()),
-        Some(lowest) => floor::measure(
-            plan,
-            context.session.endpoint(),
+        Some(lowest) => floor::of_schedule(
+            &context,
             Repeated {
                 schedule: lowest.schedule,
                 process: &process.name,
                 poisson: process.poisson,
                 seed: plan.seed,
             },
-            context.interrupt,
-            context.say,
         ),
     };
-    let (floor, floor_absent_because, _) = floor.into_result();
+    let (floor, floor_absent_because) = floor.into_parts();
+    let floor = floor.map(|(floor, _)| floor);
     let mut verdict = judge_sweep(&steps.judged, steps.partial);
     if let Some(hypervisor) = hypervisor() {
         let warning = taillab_analysis::load::LoadWarning::Virtual { hypervisor };

@@ -9,7 +9,7 @@ use taillab_host::Interrupt;
 use taillab_load::fleet::PrepareError;
 use taillab_load::{
     AnyClient, ClosedFleet, Endpoint, Entry, Fleet, FleetProgress, FleetRun, LoadError, NoHooks,
-    OpenFleet, Saturation, StopReason, arrivals_verdict, schedule_verdict,
+    OpenFleet, Saturation, StopReason, Waiting, arrivals_verdict, schedule_verdict,
 };
 use taillab_model::load_result::{Capacity, Setup};
 use taillab_model::{Nanos, WireTimes};
@@ -214,6 +214,7 @@ impl<'a> Session<'a> {
             warm_up: schedule.measure_from,
             seed,
             timeout: self.client.timeout,
+            waiting: Waiting::Spin,
             stop,
         };
         let started_unix_s = unix_seconds();

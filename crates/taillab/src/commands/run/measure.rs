@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use taillab_host::{CpuSample, CpuUsage};
-use taillab_load::{FleetRun, OpenFleet};
+use taillab_load::{FleetRun, OpenFleet, Waiting};
 use taillab_model::{Monotonic, Nanos, Recording};
 use taillab_probe::Probe;
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -81,6 +81,7 @@ pub fn measure(
                     warm_up,
                     seed: workload.seed,
                     timeout: experiment.client.timeout,
+                    waiting: Waiting::Spin,
                     stop: &stop,
                 },
                 &mut DrainProbe {

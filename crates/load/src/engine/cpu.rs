@@ -1,0 +1,91 @@
+//! What the generator's thread did with its CPU.
+
+use taillab_model::Nanos;
+use taillab_model::summary::ClientCost;
+
+/// A turn that finds nothing takes one short system call, well under a microsecond. One
+/// that took longer was interrupted: by the receive softirq, the timer, the host.
+const INTERRUPTED: Nanos = Nanos::new(1_500);
+
+/// What the client thread did with its CPU during the measurement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuUse {
+    /// From the first to the last send of the measurement.
+    pub elapsed: Nanos,
+    /// CPU time of the thread in it.
+    pub thread: Nanos,
+    /// Time in turns that neither sent nor received. Interrupts that hit such a turn,
+    /// the receive softirq among them, are in here.
+    pub idle: Nanos,
+    /// The part of `idle` in turns that an interrupt made long.
+    pub interrupted: Nanos,
+    /// Time asleep ([`super::Waiting::Hybrid`]), which is no CPU time.
+    pub asleep: Nanos,
+    /// Time in [`super::Hooks::idle`].
+    pub hook: Nanos,
+    /// Requests sent in it.
+    pub requests: u64,
+}
+
+impl CpuUse {
+    /// The same per request.
+    pub fn cost(&self) -> ClientCost {
+        let spinning = self.idle + self.hook;
+        let busy = self.thread.saturating_sub(spinning);
+        let share = |part: Nanos| part.get() as f64 / self.elapsed.get().max(1) as f64;
+        ClientCost {
+            cpu_ns_per_request: self.per_request(busy),
+            busy_share: (1.0 - share(spinning + self.asleep)).clamp(0.0, 1.0),
+        }
+    }
+
+    /// Time of interrupts that hit the client while it waited, for each request: beside
+    /// [`ClientCost::cpu_ns_per_request`] what the client's CPU is kept from idling for.
+    /// Those that hit it in a send or a receipt are in that.
+    pub fn interrupt_per_request(&self) -> Nanos {
+        self.per_request(self.interrupted)
+    }
+
+    fn per_request(&self, time: Nanos) -> Nanos {
+        Nanos::new(time.get().checked_div(self.requests).unwrap_or(0))
+    }
+
+    #[inline]
+    pub(super) fn add_idle_turn(&mut self, took: Nanos) {
+        self.idle += took;
+        if took > INTERRUPTED {
+            self.interrupted += took;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spinning_is_not_counted_and_interrupts_are_stated() {
+        let mut cpu = CpuUse {
+            elapsed: Nanos::new(100_000),
+            thread: Nanos::new(60_000),
+            asleep: Nanos::new(40_000),
+            hook: Nanos::new(1_000),
+            requests: 10,
+            ..CpuUse::default()
+        };
+        for took in [400, 500, 9_000, 19_100] {
+            cpu.add_idle_turn(Nanos::new(took));
+        }
+        assert_eq!(cpu.idle, Nanos::new(29_000));
+        assert_eq!(cpu.cost().cpu_ns_per_request, Nanos::new(3_000));
+        assert!((cpu.cost().busy_share - 0.3).abs() < 1e-9);
+        assert_eq!(cpu.interrupt_per_request(), Nanos::new(2_810));
+    }
+
+    #[test]
+    fn nothing_sent_costs_nothing() {
+        let cost = CpuUse::default().cost();
+        assert_eq!(cost.cpu_ns_per_request, Nanos::ZERO);
+        assert_eq!(CpuUse::default().interrupt_per_request(), Nanos::ZERO);
+    }
+}

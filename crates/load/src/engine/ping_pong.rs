@@ -1,0 +1,177 @@
+//! One request at a time on each connection: the round-trip time.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
+
+use taillab_model::{Monotonic, Nanos};
+
+use super::session::{STOP_CHECK, Session};
+use super::{Hooks, LoadRun, Progress, Record, StopReason, Waiting};
+use crate::LoadError;
+use crate::client::Client;
+use crate::clock::now;
+
+/// How to play ping-pong.
+#[derive(Debug)]
+pub struct PingPong<'a> {
+    /// How long to send before what counts.
+    pub warm_up: Nanos,
+    /// How long to send what counts.
+    pub length: Nanos,
+    /// From an answer to the next request of the connection.
+    pub gap: Nanos,
+    /// The most requests, warm-up included: it ends when so many were sent. Each takes
+    /// its row of the record, 28 bytes.
+    pub most: usize,
+    /// Seed of the operations and keys.
+    pub seed: u64,
+    /// A request unanswered for so long counts as such and another one follows.
+    pub timeout: Nanos,
+    /// How it waits for answers and for the end of gaps.
+    pub waiting: Waiting,
+    /// Ends the run early when it becomes true (Ctrl-C).
+    pub stop: &'a AtomicBool,
+    /// Where other threads see how far it is.
+    pub progress: &'a Progress,
+}
+
+impl PingPong<'_> {
+    /// The default of [`PingPong::most`].
+    pub const MOST: usize = 2_000_000;
+}
+
+/// Sends on each connection one request, and the next one when it is over.
+///
+/// A request is intended for the time when its connection's request before was answered
+/// (or given up), plus the gap; so its lateness is the generator's own delay, as in the
+/// open loop, and its service time is the round trip.
+///
+/// # Errors
+/// [`LoadError::EmptySchedule`] when there is no time or no request to send.
+pub fn ping_pong<C: Client, H: Hooks>(
+    client: &mut C,
+    load: &PingPong<'_>,
+    hooks: &mut H,
+) -> Result<LoadRun, LoadError> {
+    if load.length == Nanos::ZERO || load.most == 0 {
+        return Err(LoadError::EmptySchedule);
+    }
+    let plan = client.plan(load.most, load.seed);
+    client.begin(load.most);
+    // due times are known when they come
+    let schedule = vec![Nanos::new(u64::MAX); load.most];
+    let never = load.most;
+    let record = Record::new(client.key_period(), schedule, &plan, never, load.timeout)
+        .with_stamps(client.kernel_stamps());
+    drop(plan);
+    let mut session = Session::new(client, record, load.stop, load.progress, load.waiting);
+    let (at, stopped) = spin(&mut session, load, hooks);
+    Ok(session.finish(at, stopped, hooks))
+}
+
+/// When each connection may send its next request.
+///
+/// A client that sends each request by a connection that is idle needs one to be free,
+/// whichever it is. One whose requests take the connections in turn needs the request
+/// before on the same connection to be over.
+enum Turns {
+    /// Since when connections have been idle, the longest first.
+    Idle(VecDeque<Monotonic>),
+    /// The number of connections and the start.
+    InTurn(usize, Monotonic),
+}
+
+impl Turns {
+    /// Since when the next request has had its connection; `None` if it has none yet.
+    fn free_since<C: Client>(&self, run: &Session<'_, C>, at: Monotonic) -> Option<Monotonic> {
+        match self {
+            Self::Idle(since) => since.front().copied(),
+            Self::InTurn(connections, start) => match run.next.checked_sub(*connections) {
+                Some(before) => run.record.over_since(before, at),
+                None => Some(*start),
+            },
+        }
+    }
+
+    fn taken(&mut self) {
+        if let Self::Idle(since) = self {
+            since.pop_front();
+        }
+    }
+
+    fn free(&mut self, since_when: Monotonic) {
+        if let Self::Idle(since) = self {
+            since.push_back(since_when);
+        }
+    }
+}
+
+/// Plays until the time is over; when that was, and why early.
+fn spin<C: Client, H: Hooks>(
+    run: &mut Session<'_, C>,
+    load: &PingPong<'_>,
+    hooks: &mut H,
+) -> (Monotonic, Option<StopReason>) {
+    let connections = run.client.connections();
+    let start = now();
+    run.record.begin(start);
+    let measure_from = start + load.warm_up;
+    let end = measure_from + load.length;
+    let mut turns = if run.client.takes_idle_connection() {
+        Turns::Idle(std::iter::repeat_n(start, connections).collect())
+    } else {
+        Turns::InTurn(connections, start)
+    };
+    let mut warm = false;
+    let mut oldest = 0;
+    let mut stop_check = start + STOP_CHECK;
+    let mut at = start;
+    while at < end && run.next < load.most {
+        if at >= stop_check {
+            stop_check = at + STOP_CHECK;
+            let reason = run.reason_to_stop(at, hooks);
+            if reason.is_some() {
+                return (at, reason);
+            }
+        }
+        if !warm && at >= measure_from {
+            warm = true;
+            run.measure_from_here();
+        }
+        let due = turns.free_since(run, at).map(|since| since + load.gap);
+        if let Some(due) = due
+            && at >= due
+        {
+            run.record.set_due(run.next, due);
+            turns.taken();
+            if !run.send(at) {
+                turns.free(at);
+            }
+            at = now();
+            continue;
+        }
+        let began = at;
+        if let Some(then) = run.look() {
+            at = then;
+            // what came too late has been, or will be, given up below
+            if let Some(k) = run.ended
+                && !run.record.is_given_up(k)
+            {
+                turns.free(at);
+            }
+            continue;
+        }
+        at = now();
+        run.cpu.add_idle_turn(at.saturating_since(began));
+        while oldest < run.next
+            && let Some(since) = run.record.over_since(oldest, at)
+        {
+            if run.record.is_given_up(oldest) {
+                turns.free(since);
+            }
+            oldest += 1;
+        }
+        at = run.idle(at, due.unwrap_or(stop_check).min(end), hooks);
+    }
+    (at, None)
+}

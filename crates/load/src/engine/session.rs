@@ -1,0 +1,321 @@
+//! What every kind of run shares: sending, looking for answers, waiting, the accounts.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use taillab_model::summary::LoadErrors;
+use taillab_model::{Monotonic, Nanos};
+
+use super::cpu::CpuUse;
+use super::waiting::{Naps, Waiting};
+use super::{HOOK_GUARD, Hooks, Outcome, Progress, Record};
+use crate::client::{Client, Received};
+use crate::clock::{now, thread_cpu_time};
+use crate::transport::NotSent;
+
+/// How often [`Hooks::should_stop`] is asked.
+pub(super) const STOP_CHECK: Nanos = Nanos::from_millis(50);
+
+/// How long an interrupted run waits for the answers still missing.
+pub(super) const INTERRUPTED_DRAIN: Nanos = Nanos::from_millis(100);
+
+/// Looks for stamps of requests that have left, once all answers are there.
+const LAST_STAMP_LOOKS: u32 = 64;
+
+/// Why a run ended before its schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// The stop flag was set.
+    Interrupted,
+    /// [`Hooks::should_stop`] said so.
+    Hook,
+    /// The server's host refuses, and no answer has come for the time-out.
+    Refused,
+}
+
+/// What a run did.
+#[derive(Debug)]
+pub struct LoadRun {
+    /// Every request.
+    pub record: Record,
+    /// What went wrong in the measurement, by kind.
+    pub errors: LoadErrors,
+    /// Why it ended early; `None` if it did not.
+    pub stopped: Option<StopReason>,
+    /// What the client cost.
+    pub cpu: CpuUse,
+}
+
+/// State at the first send of the measurement.
+#[derive(Clone, Copy)]
+struct Window {
+    opened: Monotonic,
+    thread: Nanos,
+}
+
+/// A run under way.
+pub(super) struct Session<'a, C> {
+    pub(super) client: &'a mut C,
+    pub(super) record: Record,
+    pub(super) cpu: CpuUse,
+    /// Number of the next request.
+    pub(super) next: usize,
+    /// Requests sent that have no answer yet.
+    pub(super) outstanding: usize,
+    /// The request whose answer, or loss, the last look found.
+    pub(super) ended: Option<usize>,
+    stop: &'a AtomicBool,
+    progress: &'a Progress,
+    measure_from: usize,
+    timeout: Nanos,
+    naps: Naps,
+    departures: bool,
+    answered: usize,
+    refused: bool,
+    last_answer: Monotonic,
+    /// What belongs to no request.
+    extra: LoadErrors,
+    measured_cpu: CpuUse,
+    window: Option<Window>,
+}
+
+impl<'a, C: Client> Session<'a, C> {
+    pub(super) fn new(
+        client: &'a mut C,
+        record: Record,
+        stop: &'a AtomicBool,
+        progress: &'a Progress,
+        waiting: Waiting,
+    ) -> Self {
+        progress.restart();
+        Self {
+            measure_from: record.measured().start,
+            timeout: record.timeout(),
+            departures: client.kernel_stamps().sent,
+            client,
+            record,
+            cpu: CpuUse::default(),
+            next: 0,
+            outstanding: 0,
+            ended: None,
+            stop,
+            progress,
+            naps: Naps::new(waiting),
+            answered: 0,
+            refused: false,
+            last_answer: now(),
+            extra: LoadErrors::default(),
+            measured_cpu: CpuUse::default(),
+            window: None,
+        }
+    }
+
+    /// Sends the next request; did the kernel take it?
+    #[inline]
+    pub(super) fn send(&mut self, at: Monotonic) -> bool {
+        let k = self.next;
+        if k == self.measure_from {
+            self.open_window(at);
+        }
+        let what = self.record.send(k, at);
+        let sent = self.client.send(what);
+        match sent {
+            Ok(()) => self.outstanding += 1,
+            Err(why) => {
+                self.refused |= why == NotSent::Refused;
+                self.record.send_failed(k);
+                self.progress.count_failed();
+            }
+        }
+        self.next = k + 1;
+        self.progress.set_sent(self.next);
+        let late = at.saturating_since(self.record.due(k));
+        self.progress.count_lateness(late);
+        sent.is_ok()
+    }
+
+    /// From the next request on it is the measurement.
+    pub(super) fn measure_from_here(&mut self) {
+        self.measure_from = self.next;
+        self.record.measure_from(self.next);
+    }
+
+    /// Looks once for an answer; the time right after it if there was anything.
+    #[inline]
+    pub(super) fn look(&mut self) -> Option<Monotonic> {
+        let record = &self.record;
+        let received = self.client.receive(|k| record.outstanding(k));
+        if received == Received::Nothing {
+            return None;
+        }
+        let at = now();
+        self.ended = None;
+        match received {
+            Received::Answer { k, outcome } => self.answered(k, outcome, at),
+            Received::Lost { k, outcome } => {
+                self.record.lost(k, outcome, at);
+                self.progress.count_failed();
+                self.outstanding -= 1;
+                self.ended = Some(k);
+            }
+            Received::Unexpected => self.extra.unexpected_responses += 1,
+            Received::Malformed => self.extra.malformed_responses += 1,
+            Received::Refused => self.refused = true,
+            Received::ConnectionClosed => self.extra.connections_closed += 1,
+            Received::ConnectionReset => self.extra.connections_reset += 1,
+            Received::Part | Received::Late | Received::Nothing => {}
+        }
+        Some(at)
+    }
+
+    #[inline]
+    fn answered(&mut self, k: usize, outcome: Outcome, at: Monotonic) {
+        self.record.answered(k, outcome, at);
+        if let Some(stamp) = self.client.kernel_received() {
+            self.record.received_by_kernel(k, stamp, at);
+        }
+        self.outstanding -= 1;
+        self.ended = Some(k);
+        self.answered += 1;
+        self.last_answer = at;
+        self.refused = false;
+        self.progress.set_received(self.answered);
+        let response_time = at.saturating_since(self.record.due(k));
+        self.progress.count_response(response_time);
+        if outcome == Outcome::ServerError {
+            self.progress.count_failed();
+        }
+    }
+
+    /// Gives the caller, and the client, an idle moment if the next send is far enough.
+    #[inline]
+    pub(super) fn idle<H: Hooks>(
+        &mut self,
+        at: Monotonic,
+        due: Monotonic,
+        hooks: &mut H,
+    ) -> Monotonic {
+        let until_due = due.saturating_since(at);
+        if until_due < HOOK_GUARD {
+            return at;
+        }
+        if self.departures
+            && let Some((k, stamp)) = self.client.kernel_sent()
+        {
+            self.record.sent_by_kernel(k, stamp);
+        }
+        self.client.tend(until_due);
+        hooks.idle(until_due);
+        let after = now();
+        self.cpu.hook += after.saturating_since(at);
+        match self.naps.next(due.saturating_since(after)) {
+            Some(nap) => self.sleep(nap, after),
+            None => after,
+        }
+    }
+
+    fn sleep(&mut self, nap: Nanos, from: Monotonic) -> Monotonic {
+        self.client.wait(nap);
+        let at = now();
+        let slept = at.saturating_since(from);
+        self.cpu.asleep += slept;
+        self.naps.woke(nap, slept);
+        at
+    }
+
+    /// Waits for the answers still missing, at most `length`.
+    pub(super) fn drain<H: Hooks>(&mut self, from: Monotonic, length: Nanos, hooks: &mut H) {
+        let deadline = from + length;
+        let mut stop_check = from + STOP_CHECK;
+        let mut at = from;
+        while self.outstanding > 0 && at < deadline {
+            if let Some(then) = self.look() {
+                at = then;
+                continue;
+            }
+            at = self.idle(now(), deadline, hooks);
+            if at >= stop_check {
+                stop_check = at + STOP_CHECK;
+                // All was sent: a stop only shortens the wait for what may never come.
+                if self.stop.load(Relaxed) || hooks.should_stop() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Ends the run: counts the cost, waits for what is missing, closes the record.
+    pub(super) fn finish<H: Hooks>(
+        mut self,
+        at: Monotonic,
+        stopped: Option<StopReason>,
+        hooks: &mut H,
+    ) -> LoadRun {
+        self.close_window(at);
+        match stopped {
+            None => self.drain(at, self.timeout, hooks),
+            Some(StopReason::Interrupted) => {
+                self.drain(at, self.timeout.min(INTERRUPTED_DRAIN), hooks);
+            }
+            Some(StopReason::Hook | StopReason::Refused) => {}
+        }
+        let mut looks = 0;
+        while self.departures && looks < LAST_STAMP_LOOKS {
+            looks += 1;
+            if let Some((k, stamp)) = self.client.kernel_sent() {
+                self.record.sent_by_kernel(k, stamp);
+                looks = 0;
+            }
+        }
+        self.record.finish(self.client.keys());
+        let mut errors = self.record.request_errors();
+        errors.unexpected_responses += self.extra.unexpected_responses;
+        errors.malformed_responses += self.extra.malformed_responses;
+        errors.connections_closed += self.extra.connections_closed;
+        errors.connections_reset += self.extra.connections_reset;
+        LoadRun {
+            record: self.record,
+            errors,
+            stopped,
+            cpu: self.measured_cpu,
+        }
+    }
+
+    #[cold]
+    pub(super) fn reason_to_stop<H: Hooks>(
+        &self,
+        at: Monotonic,
+        hooks: &mut H,
+    ) -> Option<StopReason> {
+        if self.stop.load(Relaxed) {
+            Some(StopReason::Interrupted)
+        } else if hooks.should_stop() {
+            Some(StopReason::Hook)
+        } else if self.refused && at.saturating_since(self.last_answer) > self.timeout {
+            Some(StopReason::Refused)
+        } else {
+            None
+        }
+    }
+
+    #[cold]
+    fn open_window(&mut self, at: Monotonic) {
+        self.extra = LoadErrors::default();
+        self.cpu = CpuUse::default();
+        self.window = Some(Window {
+            opened: at,
+            thread: thread_cpu_time(),
+        });
+    }
+
+    #[cold]
+    fn close_window(&mut self, at: Monotonic) {
+        let Some(window) = self.window else {
+            return;
+        };
+        self.cpu.elapsed = at.saturating_since(window.opened);
+        self.cpu.thread = thread_cpu_time().saturating_sub(window.thread);
+        self.cpu.requests = (self.next - self.measure_from) as u64;
+        // a copy: what the drain adds is not the measurement's
+        self.measured_cpu = self.cpu;
+    }
+}

@@ -1,0 +1,41 @@
+//! Limits of open files. It is a test binary of its own because it changes them.
+
+// the helpers: clippy allows it only inside tests
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/streams.rs"]
+mod streams;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use streams::{Server, client, serve};
+use taillab_load::protocol::echo::EchoStream;
+use taillab_load::{Client, LoadError, StreamClient};
+
+#[test]
+fn the_soft_limit_is_raised_and_the_hard_limit_is_named() {
+    let server = Server::start(|_, stream| serve(stream));
+    let before = getrlimit(Resource::Nofile);
+    let limit = |current, maximum| {
+        let limit = Rlimit {
+            current: Some(current),
+            maximum: Some(maximum),
+        };
+        setrlimit(Resource::Nofile, limit).unwrap();
+    };
+    limit(50, 1000);
+    assert_eq!(client(&server.endpoint(), 200).connections(), 200);
+    assert_eq!(getrlimit(Resource::Nofile).current, Some(1000));
+    let protocol = EchoStream::new(Default::default()).unwrap();
+    let error = StreamClient::connect(&server.endpoint(), 2000, protocol).unwrap_err();
+    let LoadError::TooManyFiles {
+        connections: 2000,
+        needed,
+    } = error
+    else {
+        panic!("{error}");
+    };
+    assert!(needed > 2000 && needed < 3000);
+    assert!(error.to_string().contains(&format!("ulimit -n {needed}")));
+    // back to what it was, where a process may raise its hard limit again
+    let _ = setrlimit(Resource::Nofile, before);
+}

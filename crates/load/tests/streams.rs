@@ -1,0 +1,376 @@
+//! The engine over TCP and Unix sockets, against servers that behave and servers that do
+//! not.
+
+// the helpers: clippy allows it only inside tests
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/streams.rs"]
+mod streams;
+mod support;
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use streams::{BYTES, Server, client, request, serve};
+use support::run;
+use taillab_load::{
+    Client, ClosedLoop, Endpoint, LoadError, LoadRun, NoHooks, OpenLoop, Outcome, Progress,
+    StopReason, open_loop, saturate,
+};
+use taillab_model::Nanos;
+use taillab_model::summary::LoadErrors;
+
+/// So long that a busy test machine does not make an answer late.
+const PATIENT: Nanos = Nanos::from_secs(60);
+
+/// For runs in which some answers never come: only how long the test takes.
+const SHORT: Nanos = Nanos::from_millis(300);
+
+fn count(run: &LoadRun, outcome: Outcome) -> usize {
+    run.record.iter().filter(|e| e.outcome == outcome).count()
+}
+
+fn all_done(run: &LoadRun) {
+    assert_eq!(run.stopped, None);
+    assert_eq!(run.errors, LoadErrors::default());
+    assert_eq!(count(run, Outcome::Done), run.record.len());
+}
+
+#[test]
+fn a_good_server_answers_everything() {
+    let server = Server::start(|_, stream| serve(stream));
+    for connections in [1, 16, 300] {
+        let result = run(
+            &mut client(&server.endpoint(), connections),
+            PATIENT,
+            &mut NoHooks,
+        );
+        all_done(&result);
+        let used: std::collections::BTreeSet<_> = result
+            .record
+            .iter()
+            .map(|e| e.connection.unwrap())
+            .collect();
+        assert_eq!(used.len(), connections.min(result.record.len()));
+    }
+}
+
+#[test]
+fn ipv6_and_unix_sockets_serve_as_well() {
+    let server = Server::start_at("[::1]:0", |_, stream| serve(stream));
+    all_done(&run(
+        &mut client(&server.endpoint(), 4),
+        PATIENT,
+        &mut NoHooks,
+    ));
+
+    let folder = std::env::temp_dir().join(format!("taillab-load-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let path = folder.join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let thread = std::thread::spawn(move || {
+        let threads: Vec<_> = listener
+            .incoming()
+            .take(4)
+            .flatten()
+            .map(|stream| std::thread::spawn(move || serve(stream)))
+            .collect();
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+    });
+    let mut client = client(&Endpoint::Unix(path), 4);
+    let result = run(&mut client, PATIENT, &mut NoHooks);
+    all_done(&result);
+    assert!(result.record.iter().all(|e| e.key.is_none()));
+    drop(client);
+    thread.join().unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A request never waits in the client: with one connection they are pipelined.
+#[test]
+fn requests_are_pipelined_when_no_connection_is_idle() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let tell = Mutex::new(tell);
+    let server = Server::start(move |_, mut stream| {
+        let first: Vec<_> = (0..50).map_while(|_| request(&mut stream)).collect();
+        tell.lock().unwrap().send(first.len()).unwrap();
+        first.iter().for_each(|r| stream.write_all(r).unwrap());
+        serve(stream);
+    });
+    let mut client = client(&server.endpoint(), 1);
+    let result = run(&mut client, PATIENT, &mut NoHooks);
+    all_done(&result);
+    assert_eq!(told.recv().unwrap(), 50);
+}
+
+/// The k-th request of each connection is the k-th answer's, however late it comes.
+#[test]
+fn a_late_answer_is_its_own_requests() {
+    let server = Server::start(|_, mut stream| {
+        let first = request(&mut stream).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        stream.write_all(&first).unwrap();
+        serve(stream);
+    });
+    let mut client = client(&server.endpoint(), 1);
+    // the first three are sent long before their time-out's end, which comes before the
+    // first answer; the last one is sent after it
+    let due = [0, 1, 2, 600].map(Nanos::from_millis);
+    let load = OpenLoop {
+        schedule: due.to_vec(),
+        measure_from: 0,
+        seed: 1,
+        timeout: Nanos::from_millis(100),
+        stop: &AtomicBool::new(false),
+        progress: &Progress::new(),
+    };
+    let result = open_loop(&mut client, load, &mut NoHooks).unwrap();
+    let outcomes: Vec<_> = result.record.iter().map(|e| e.outcome).collect();
+    assert_eq!(outcomes[..3], [Outcome::TimedOut; 3]);
+    // late, and not mixed up: an echo's answer carries its request's number
+    assert!(
+        result
+            .record
+            .iter()
+            .take(3)
+            .all(|e| e.times.received.is_some())
+    );
+    assert_eq!(result.errors.malformed_responses, 0);
+    assert_eq!(result.errors.unexpected_responses, 0);
+}
+
+/// What a nasty server does with the first request of each connection, and how the
+/// requests end.
+fn nasty(behave: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> LoadRun {
+    let server = Server::start(behave);
+    let mut client = client(&server.endpoint(), 4);
+    let result = run(&mut client, SHORT, &mut NoHooks);
+    assert_eq!(result.stopped, None);
+    let ended = [
+        Outcome::Done,
+        Outcome::TimedOut,
+        Outcome::SendFailed,
+        Outcome::ConnectionLost,
+        Outcome::Malformed,
+    ];
+    let n: usize = ended.iter().map(|&outcome| count(&result, outcome)).sum();
+    assert_eq!(n, result.record.len());
+    // the client goes on afterwards
+    client.begin(0);
+    result
+}
+
+#[test]
+fn connections_closed_at_once_are_counted() {
+    let result = nasty(|_, stream| drop(stream));
+    assert!(result.errors.connections_closed + result.errors.connections_reset > 0);
+    assert_eq!(count(&result, Outcome::Done), 0);
+}
+
+#[test]
+fn an_answer_cut_short_loses_its_request() {
+    let result = nasty(|_, mut stream| {
+        if let Some(request) = request(&mut stream) {
+            stream.write_all(&request[..BYTES / 2]).unwrap();
+        }
+    });
+    assert!(result.errors.connections_closed > 0);
+    assert!(result.errors.lost_with_connection > 0);
+    assert_eq!(result.errors.malformed_responses, 0);
+    assert_eq!(count(&result, Outcome::Done), 0);
+}
+
+#[test]
+fn resets_are_told_from_closes() {
+    let result = nasty(|_, mut stream| {
+        if request(&mut stream).is_some() {
+            rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+        }
+    });
+    assert!(result.errors.connections_reset > 0);
+    assert!(result.errors.lost_with_connection > 0);
+    assert_eq!(count(&result, Outcome::Done), 0);
+}
+
+/// Every connection works again after it was opened anew.
+#[test]
+fn a_server_that_closes_after_each_answer_still_serves() {
+    let result = nasty(|_, mut stream| {
+        if let Some(request) = request(&mut stream) {
+            stream.write_all(&request).unwrap();
+        }
+    });
+    assert!(result.errors.connections_closed > 4);
+    assert!(count(&result, Outcome::Done) > 4);
+    assert_eq!(result.errors.malformed_responses, 0);
+}
+
+#[test]
+fn garbage_is_malformed() {
+    let result = nasty(|_, mut stream| {
+        while request(&mut stream).is_some() {
+            if stream.write_all(&[b'X'; 3 * BYTES]).is_err() {
+                return;
+            }
+        }
+    });
+    assert!(result.errors.malformed_responses > 0);
+    assert_eq!(count(&result, Outcome::Done), 0);
+}
+
+#[test]
+fn answers_that_come_twice_are_unexpected() {
+    let result = nasty(|_, mut stream| {
+        while let Some(request) = request(&mut stream) {
+            if stream.write_all(&request.repeat(2)).is_err() {
+                return;
+            }
+        }
+    });
+    assert!(result.errors.unexpected_responses > 0);
+    assert!(count(&result, Outcome::Done) > 0);
+}
+
+#[test]
+fn half_an_answer_and_none_at_all_time_out() {
+    for sent in [0, BYTES / 2] {
+        let result = nasty(move |_, mut stream| {
+            let Some(first) = request(&mut stream) else {
+                return;
+            };
+            stream.write_all(&first[..sent]).unwrap();
+            // until the client closes
+            while request(&mut stream).is_some() {}
+        });
+        assert_eq!(count(&result, Outcome::TimedOut), result.record.len());
+        assert!(result.record.iter().all(|e| e.times.received.is_none()));
+    }
+}
+
+/// A server that reads nothing fills its buffers and the client's; nothing hangs.
+#[test]
+fn a_server_that_does_not_read_makes_sends_fail_in_the_end() {
+    let server = Server::start(|_, stream| {
+        std::thread::sleep(Duration::from_secs(3));
+        drop(stream);
+    });
+    let protocol =
+        taillab_load::protocol::echo::EchoStream::new(taillab_load::protocol::echo::EchoWorkload {
+            request_bytes: 1 << 20,
+            response_bytes: 4,
+        });
+    let mut client =
+        taillab_load::StreamClient::connect(&server.endpoint(), 1, protocol.unwrap()).unwrap();
+    let load = OpenLoop {
+        schedule: vec![Nanos::ZERO; 40],
+        measure_from: 0,
+        seed: 1,
+        timeout: SHORT,
+        stop: &AtomicBool::new(false),
+        progress: &Progress::new(),
+    };
+    let result = open_loop(&mut client, load, &mut NoHooks).unwrap();
+    assert!(count(&result, Outcome::SendFailed) > 0);
+    assert!(count(&result, Outcome::TimedOut) > 0);
+}
+
+/// What was measured until then is kept; the run ends well before its schedule.
+#[test]
+fn a_server_that_dies_ends_the_run() {
+    let served = Arc::new(AtomicUsize::new(0));
+    let streams = Arc::new(Mutex::new(Vec::new()));
+    let (counted, kept) = (Arc::clone(&served), Arc::clone(&streams));
+    let mut server = Some(Server::start(move |_, mut stream| {
+        kept.lock().unwrap().push(stream.try_clone().unwrap());
+        while let Some(request) = request(&mut stream) {
+            counted.fetch_add(1, Relaxed);
+            if stream.write_all(&request).is_err() {
+                return;
+            }
+        }
+    }));
+    let mut client = client(&server.as_ref().unwrap().endpoint(), 4);
+    let killer = std::thread::spawn(move || {
+        while served.load(Relaxed) < 50 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(server.take());
+        for stream in streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    });
+    let load = OpenLoop {
+        // an hour
+        schedule: (0..3_600_000).map(Nanos::from_millis).collect(),
+        measure_from: 0,
+        seed: 1,
+        timeout: SHORT,
+        stop: &AtomicBool::new(false),
+        progress: &Progress::new(),
+    };
+    let result = open_loop(&mut client, load, &mut NoHooks).unwrap();
+    killer.join().unwrap();
+    assert_eq!(result.stopped, Some(StopReason::Refused));
+    assert!(count(&result, Outcome::Done) >= 49);
+    assert!(result.errors.send_errors > 0);
+    assert_eq!(
+        result.errors.connections_closed + result.errors.connections_reset,
+        4
+    );
+}
+
+#[test]
+fn a_closed_loop_keeps_its_requests_in_flight() {
+    let server = Server::start(|_, stream| serve(stream));
+    for (connections, outstanding) in [(4, 1), (4, 32), (64, 32)] {
+        let load = ClosedLoop {
+            outstanding,
+            length: Nanos::from_millis(100),
+            warm_up: Nanos::from_millis(20),
+            seed: 1,
+            stop: &AtomicBool::new(false),
+            progress: &Progress::new(),
+        };
+        let mut client = client(&server.endpoint(), connections);
+        let found = saturate(&mut client, &load, &mut NoHooks).unwrap();
+        assert!(found.responses > 0);
+        assert_eq!(found.errors, LoadErrors::default());
+        assert_eq!(found.times.len() as u64, found.responses);
+    }
+}
+
+#[test]
+fn servers_that_are_not_there_are_named() {
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let attempt = |server: &Endpoint, connections| {
+        let protocol = taillab_load::protocol::echo::EchoStream::new(Default::default());
+        taillab_load::StreamClient::connect(server, connections, protocol.unwrap()).unwrap_err()
+    };
+    for server in [
+        Endpoint::Tcp(closed),
+        Endpoint::Unix("/nonexistent/socket".into()),
+    ] {
+        let error = attempt(&server, 100);
+        assert!(matches!(error, LoadError::Refused { .. }), "{error}");
+        assert!(error.to_string().contains(&server.to_string()), "{error}");
+    }
+    let unreachable: SocketAddr = "[100::1]:7".parse().unwrap();
+    let error = attempt(&Endpoint::Tcp(unreachable), 1);
+    assert!(matches!(error, LoadError::Socket { .. }), "{error}");
+    let none = attempt(&Endpoint::Tcp(closed), 0);
+    assert!(matches!(none, LoadError::NoConnections), "{none}");
+    let udp = attempt(&Endpoint::Udp(closed), 1);
+    assert!(matches!(udp, LoadError::Socket { .. }), "{udp}");
+    let long = Endpoint::Unix(format!("/{}", "x".repeat(200)).into());
+    let error = attempt(&long, 1);
+    assert!(matches!(error, LoadError::Socket { .. }), "{error}");
+}

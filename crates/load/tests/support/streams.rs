@@ -1,0 +1,94 @@
+//! Stream servers that do whatever a test wants.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use taillab_load::protocol::echo::{EchoStream, EchoWorkload};
+use taillab_load::{Endpoint, StreamClient};
+
+/// Bytes of a request and of an answer.
+pub(crate) const BYTES: usize = 128;
+
+/// An echo client of a server.
+pub(crate) fn client(server: &Endpoint, connections: usize) -> StreamClient<EchoStream> {
+    let protocol = EchoStream::new(EchoWorkload::default()).unwrap();
+    StreamClient::connect(server, connections, protocol).unwrap()
+}
+
+/// Reads one request; `None` at the end of the stream.
+pub(crate) fn request(stream: &mut impl Read) -> Option<[u8; BYTES]> {
+    let mut request = [0; BYTES];
+    stream.read_exact(&mut request).ok().map(|()| request)
+}
+
+/// Answers every request as it should be.
+pub(crate) fn serve(mut stream: impl Read + Write) {
+    while let Some(request) = request(&mut stream) {
+        if stream.write_all(&request).is_err() {
+            return;
+        }
+    }
+}
+
+/// Accepts connections and gives each to a thread of its own.
+pub(crate) struct Server {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// `behave(n, stream)` has the n-th connection.
+    pub(crate) fn start(behave: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> Self {
+        Self::start_at("127.0.0.1:0", behave)
+    }
+
+    pub(crate) fn start_at(
+        address: &str,
+        behave: impl Fn(usize, TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let behave = Arc::new(behave);
+        let thread = std::thread::spawn(move || {
+            for (n, stream) in listener.incoming().flatten().enumerate() {
+                if stopped.load(Relaxed) {
+                    return;
+                }
+                stream.set_nodelay(true).unwrap();
+                // a test that fails does not leave it behind for ever
+                stream
+                    .set_read_timeout(Some(Duration::from_secs(60)))
+                    .unwrap();
+                let behave = Arc::clone(&behave);
+                std::thread::spawn(move || behave(n, stream));
+            }
+        });
+        Self {
+            address,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        Endpoint::Tcp(self.address)
+    }
+}
+
+impl Drop for Server {
+    /// Listens no more; connections live on.
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        let _ = TcpStream::connect(self.address);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

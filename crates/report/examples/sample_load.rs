@@ -1,0 +1,53 @@
+//! Writes every output of a simulated load and of a search into a directory, to look at.
+//!
+//! `cargo run -p taillab-report --example sample_load -- DIR`
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use taillab_model::Nanos;
+use taillab_report::html;
+use taillab_report::load::{LoadSeries, chart, json_pretty, sweep_chart, write_hlog};
+use taillab_report::terminal::{Style, render_load, render_load_sweep};
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+#[allow(dead_code, reason = "shared with the tests")]
+#[path = "../tests/load/samples.rs"]
+mod samples;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let dir = PathBuf::from(std::env::args_os().nth(1).ok_or("name a directory")?);
+    fs::create_dir_all(&dir)?;
+    let sample = samples::sample(Nanos::from_secs(20));
+    let (report, search) = (sample.report(), samples::search());
+    fs::write(dir.join("load.json"), json_pretty(&sample.result)?)?;
+    fs::write(dir.join("search.json"), json_pretty(&search)?)?;
+    fs::write(dir.join("load.html"), html::render_load(&report))?;
+    fs::write(dir.join("search.html"), html::render_load_sweep(&search))?;
+    fs::write(dir.join("load.png"), chart(&report).png()?)?;
+    fs::write(dir.join("search.png"), sweep_chart(&search).png()?)?;
+    #[cfg(feature = "parquet")]
+    taillab_report::load::write_parquet(
+        sample.rows.iter().copied(),
+        BufWriter::new(File::create(dir.join("requests.parquet"))?),
+    )?;
+    let started = sample.rows[0].times.intended;
+    let mut log = BufWriter::new(File::create(dir.join("latency.hlog"))?);
+    let rows = sample.rows.iter().copied();
+    let totals = write_hlog(rows, started, sample.result.started_unix_s, &mut log)?;
+    log.flush()?;
+    if let Some(file) = totals.percentiles(LoadSeries::ResponseTime) {
+        fs::write(dir.join("response_time.hgrm"), file)?;
+    }
+    let style = Style {
+        colour: std::env::args_os().nth(2).is_some(),
+        width: 100,
+    };
+    let mut out = std::io::stdout();
+    out.write_all(render_load(&report, dir.to_str(), style).as_bytes())?;
+    out.write_all(render_load_sweep(&search, dir.to_str(), style).as_bytes())?;
+    Ok(())
+}
