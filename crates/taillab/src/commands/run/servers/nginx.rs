@@ -80,7 +80,8 @@ pub fn folder(
 /// connections that stay open.
 fn configuration(experiment: &Experiment, address: SocketAddr) -> String {
     let workers = experiment.workers();
-    let connections = u32::from(experiment.client.connections) + 64;
+    // It closes idle connections when fewer than a sixteenth of these are left.
+    let connections = 2 * u32::from(experiment.client.connections) + 64;
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|what| format!("    {what}_temp_path {SCRATCH}/{what};\n"))
