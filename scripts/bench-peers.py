@@ -102,8 +102,10 @@ def sockperf_server(*more):
 # --- peak -------------------------------------------------------------------------------------
 
 def peak_taillab(target, outstanding="32", connections="16"):
+    # mutilate's defaults
+    store = ["--keys", "1000", "--key-bytes", "30", "--value-bytes", "200", "--get-share", "1"]
     found = taillab_load(target, "-R", "max", "-d", "3s", "-c", connections, "--outstanding", outstanding,
-                         "--keys", "1000", "--key-bytes", "30", "--value-bytes", "200", "--get-share", "1")
+                         *(store if target.startswith("memcached") else []))
     return found["answered_rate_per_s"], found["client"]["cpu_ns_per_request"] / 1000
 
 
@@ -123,7 +125,7 @@ def peak():
             return rate, cpu_s * 1e6 / (rate * 3)
         return one
 
-    def taillab_echo(architecture):
+    def taillab_echo(architecture, scheme):
         def one():
             with echo(architecture):
                 return peak_taillab(f"echo+{scheme}://127.0.0.1:{ECHO}")
@@ -144,7 +146,7 @@ def peak():
         "memcached TCP: taillab": taillab_memcached("tcp"),
         "memcached TCP: mutilate": mutilate("1"),
         "memcached TCP: mutilate, 16 deep": mutilate("16"),
-        "null responder UDP 128 B: taillab": taillab_echo("udp-shared"),
+        "null responder UDP 128 B: taillab": taillab_echo("udp-shared", "udp"),
         "null responder TCP 128 B: taillab": taillab_echo("epoll-per-worker", "tcp"),
         "sockperf server UDP 128 B: sockperf": sockperf(),
         "sockperf server TCP 128 B: sockperf": sockperf("--tcp"),
