@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use taillab_analysis::load::LoadCurves;
 use taillab_load::{Entry, FleetRun, Outcome};
+use taillab_model::Nanos;
 use taillab_model::load_result::{ClosedLoopResult, LoadResult, LoadSweepResult};
-use taillab_model::{Nanos, WireTimes};
 use taillab_report::load::{
     LoadCurve, LoadReport, LoadRow, LoadSeries, RequestOutcome, chart, json, json_pretty,
     sweep_chart, write_hlog, write_parquet,
@@ -160,7 +160,7 @@ fn rows(run: &FleetRun) -> impl Iterator<Item = LoadRow> + Send {
 fn row(entry: &Entry, thread: usize) -> LoadRow {
     LoadRow {
         times: entry.times,
-        wire: WireTimes::default(),
+        wire: entry.wire,
         operation: entry.operation,
         outcome: outcome(entry.outcome),
         connection: entry

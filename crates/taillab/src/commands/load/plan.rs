@@ -1,6 +1,6 @@
 //! What is to be done, checked before anything is opened.
 
-use taillab_load::{ClosedLoop, Target};
+use taillab_load::{ClosedLoop, KernelStamps, Target, Waiting};
 use taillab_model::Nanos;
 use taillab_model::load_result::Objective;
 
@@ -103,8 +103,8 @@ pub struct Client {
     pub connections: usize,
     pub placing: Placing,
     pub timeout: Nanos,
-    pub wait: WaitKind,
-    pub stamps: StampKind,
+    pub waiting: Waiting,
+    pub stamps: KernelStamps,
 }
 
 impl Client {
@@ -192,8 +192,14 @@ fn client(args: &LoadArgs) -> Result<Client, Failure> {
         connections,
         placing: Placing::choose(threads, args.cpus.as_deref(), args.oversubscribe)?,
         timeout: args.timeout,
-        wait: args.wait,
-        stamps: args.stamps,
+        waiting: match args.wait {
+            WaitKind::Spin => Waiting::Spin,
+            WaitKind::Hybrid => Waiting::Hybrid,
+        },
+        stamps: match args.stamps {
+            StampKind::None => KernelStamps::NONE,
+            StampKind::Kernel => KernelStamps::ALL,
+        },
     })
 }
 

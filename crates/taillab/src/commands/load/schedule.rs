@@ -160,11 +160,6 @@ impl Schedule {
             .sum()
     }
 
-    /// Requests, warm-up included.
-    pub fn requests(&self) -> usize {
-        self.by_thread.iter().map(Vec::len).sum()
-    }
-
     /// Length of the measurement.
     pub fn duration(&self) -> Nanos {
         self.length.saturating_sub(self.measure_from)
@@ -256,7 +251,7 @@ mod tests {
             );
             assert!(schedule.by_thread[..i].iter().all(|other| other != due));
         }
-        assert!(schedule.requests().abs_diff(200_000) < 5 * 448);
+        assert!(merged(&schedule).len().abs_diff(200_000) < 5 * 448);
         assert_eq!(schedule.rate_per_s, 4e4);
     }
 
@@ -325,6 +320,6 @@ mod tests {
             ..whole
         };
         let schedule = shape.schedule(&cut).unwrap();
-        assert_eq!((schedule.requests(), schedule.length), (10, S));
+        assert_eq!((merged(&schedule).len(), schedule.length), (10, S));
     }
 }

@@ -9,10 +9,10 @@ use taillab_host::Interrupt;
 use taillab_load::fleet::PrepareError;
 use taillab_load::{
     AnyClient, ClosedFleet, Endpoint, Entry, Fleet, FleetProgress, FleetRun, LoadError, NoHooks,
-    OpenFleet, Saturation, StopReason, Waiting, arrivals_verdict, schedule_verdict,
+    OpenFleet, PingPong, Progress, Saturation, StopReason, arrivals_verdict, schedule_verdict,
 };
+use taillab_model::Nanos;
 use taillab_model::load_result::{Capacity, Setup};
-use taillab_model::{Nanos, WireTimes};
 
 use super::placing::Placing;
 use super::plan::{Client, Plan};
@@ -88,7 +88,14 @@ impl<'a> Session<'a> {
                 Fleet::connect(
                     client.threads(),
                     move |i| pin(&placing, i),
-                    |i| AnyClient::connect(&endpoint, client.connections_of(i), requests.spoken()?),
+                    |i| {
+                        AnyClient::connect_stamped(
+                            &endpoint,
+                            client.connections_of(i),
+                            requests.spoken()?,
+                            client.stamps,
+                        )
+                    },
                 )
             },
         )?;
@@ -214,7 +221,7 @@ impl<'a> Session<'a> {
             warm_up: schedule.measure_from,
             seed,
             timeout: self.client.timeout,
-            waiting: Waiting::Spin,
+            waiting: self.client.waiting,
             stop,
         };
         let started_unix_s = unix_seconds();
@@ -274,6 +281,38 @@ impl<'a> Session<'a> {
         Ok((found, started))
     }
 
+    /// Keeps one request in flight on each connection.
+    pub fn ping_pong(
+        &mut self,
+        warm_up: Nanos,
+        length: Nanos,
+        seed: u64,
+    ) -> Result<(FleetRun, u64), Failure> {
+        let (fleet, stop) = (&mut self.fleet, self.interrupt.flag());
+        let progress = fleet.progress();
+        let load = PingPong {
+            warm_up,
+            length,
+            gap: Nanos::ZERO,
+            most: most_ping_pongs(length + warm_up, self.client.threads()),
+            seed,
+            timeout: self.client.timeout,
+            waiting: self.client.waiting,
+            stop,
+            // the fleet has its own
+            progress: &Progress::new(),
+        };
+        let started = unix_seconds();
+        let whole = length + warm_up;
+        let run = self.watch.load("ping-pong", whole, &progress, || {
+            fleet.ping_pong(&load, &mut NoHooks)
+        })?;
+        if run.iter_measured().next().is_none() {
+            return Err(self.nothing_measured(run.stopped));
+        }
+        Ok((run, started))
+    }
+
     /// How the measurement ended before anything belonged to it.
     fn nothing_measured(&self, stopped: Option<StopReason>) -> Failure {
         match stopped {
@@ -295,6 +334,14 @@ impl<'a> Session<'a> {
     }
 }
 
+/// More requests than a ping-pong of this length can have, each of which needs its row in
+/// the record; a very long one ends early.
+fn most_ping_pongs(length: Nanos, threads: usize) -> usize {
+    const PER_S: f64 = 200_000.0;
+    const MOST: f64 = 20e6;
+    (length.as_secs_f64() * PER_S * threads as f64).clamp(1e3, MOST) as usize
+}
+
 /// What every result says of the set-up.
 pub fn setup(plan: &Plan, endpoint: &Endpoint) -> Setup {
     Setup {
@@ -314,7 +361,7 @@ pub fn setup(plan: &Plan, endpoint: &Endpoint) -> Setup {
 fn loaded(entry: &Entry) -> LoadedRequest {
     LoadedRequest {
         times: entry.times,
-        wire: WireTimes::default(),
+        wire: entry.wire,
     }
 }
 

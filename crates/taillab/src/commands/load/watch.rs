@@ -58,7 +58,9 @@ impl Watch {
             });
             while !worker.is_finished() {
                 thread::park_timeout(WINDOW);
-                if !shown || view.is_young() || worker.is_finished() {
+                // after the last send only answers are waited for
+                let over = view.elapsed() > length;
+                if !shown || over || view.is_young() || worker.is_finished() {
                     continue;
                 }
                 let line = live_line(&view.window());

@@ -1,0 +1,274 @@
+//! Servers that misbehave: everything counted by its kind, no hang, a report at the end.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{number, run};
+
+/// Bytes of an echo's request and of its answer.
+const SIZE: usize = 128;
+
+/// A server that treats each connection in this way; it lives as long as the test binary.
+fn server(treat: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let treat = treat.clone();
+            thread::spawn(move || treat(stream));
+        }
+    });
+    address
+}
+
+/// Reads request after request and gives each to `answer`, until either side ends.
+fn each_request(mut stream: TcpStream, mut answer: impl FnMut(&mut TcpStream, &[u8]) -> bool) {
+    let mut request = [0; SIZE];
+    while stream.read_exact(&mut request).is_ok() && answer(&mut stream, &request) {}
+}
+
+/// A short load of 200 requests per second with a short time-out.
+fn load(target: &str) -> Value {
+    let args = [
+        "--json",
+        "-q",
+        "-R",
+        "200",
+        "-d",
+        "500ms",
+        "--warmup",
+        "0",
+        "-c",
+        "4",
+        "--timeout",
+        "200ms",
+        "--floor",
+        "off",
+    ];
+    let ran = run(target, &args);
+    // 4: it cannot be believed; 1: the server is gone
+    assert!(matches!(ran.code, Some(1 | 4)), "{ran:?}");
+    if ran.code == Some(1) {
+        assert!(ran.stderr.contains("stopped answering"), "{ran:?}");
+    }
+    let result = ran.json();
+    assert_eq!(result["verdict"]["valid"], false, "{result}");
+    result
+}
+
+fn over_tcp(address: SocketAddr) -> Value {
+    load(&format!("echo+tcp://{address}"))
+}
+
+/// Requests that ended badly, and those that ended well.
+fn bad_and_good(result: &Value) -> (u64, u64) {
+    let kinds = ["timeouts", "send_errors", "lost_with_connection"];
+    let failed = kinds
+        .iter()
+        .map(|kind| number(result, &format!("/errors/{kind}")))
+        .sum();
+    (failed, number(result, "/response_time/count"))
+}
+
+#[test]
+fn a_server_that_never_answers() {
+    let address = server(|stream| each_request(stream, |_, _| true));
+    let result = over_tcp(address);
+    assert_eq!(
+        number(&result, "/errors/timeouts"),
+        number(&result, "/requests"),
+        "{result}"
+    );
+    assert_eq!(number(&result, "/response_time/count"), 0);
+}
+
+#[test]
+fn a_server_that_closes_every_connection() {
+    let address = server(|stream| {
+        each_request(stream, |_, _| false);
+    });
+    let result = over_tcp(address);
+    assert!(
+        number(&result, "/errors/connections_closed") > 0,
+        "{result}"
+    );
+    assert!(bad_and_good(&result).0 > 0, "{result}");
+}
+
+#[test]
+fn a_server_that_closes_after_each_answer() {
+    let address = server(|stream| {
+        each_request(stream, |stream, request| {
+            stream.write_all(request).unwrap();
+            false
+        });
+    });
+    let result = over_tcp(address);
+    assert!(
+        number(&result, "/errors/connections_closed") > 0,
+        "{result}"
+    );
+    assert!(bad_and_good(&result).1 > 0, "{result}");
+}
+
+#[test]
+fn a_server_that_resets_every_connection() {
+    // closing with bytes unread makes the kernel send a reset
+    let address = server(|stream| {
+        let mut byte = [0];
+        let _ = stream.peek(&mut byte);
+    });
+    let result = over_tcp(address);
+    assert!(number(&result, "/errors/connections_reset") > 0, "{result}");
+    assert_eq!(number(&result, "/response_time/count"), 0, "{result}");
+}
+
+#[test]
+fn a_server_that_answers_garbage() {
+    let address = server(|stream| {
+        each_request(stream, |stream, _| stream.write_all(&[0xff; SIZE]).is_ok());
+    });
+    let result = over_tcp(address);
+    assert!(
+        number(&result, "/errors/malformed_responses") > 0,
+        "{result}"
+    );
+    assert_eq!(result["partial"], result["partial"]);
+}
+
+#[test]
+fn a_server_that_answers_half_and_stops() {
+    let address = server(|stream| {
+        each_request(stream, |stream, request| {
+            stream.write_all(&request[..SIZE / 2]).is_ok()
+        });
+    });
+    let result = over_tcp(address);
+    let (bad, _) = bad_and_good(&result);
+    assert!(
+        bad + number(&result, "/errors/malformed_responses") > 0,
+        "{result}"
+    );
+}
+
+#[test]
+fn a_server_that_answers_half_and_closes() {
+    let address = server(|stream| {
+        each_request(stream, |stream, request| {
+            stream.write_all(&request[..SIZE / 2]).unwrap();
+            false
+        });
+    });
+    let result = over_tcp(address);
+    assert!(
+        number(&result, "/errors/lost_with_connection") > 0,
+        "{result}"
+    );
+    assert_eq!(number(&result, "/response_time/count"), 0);
+}
+
+#[test]
+fn a_server_that_answers_everything_twice() {
+    let address = server(|stream| {
+        each_request(stream, |stream, request| {
+            stream.write_all(request).is_ok() && stream.write_all(request).is_ok()
+        });
+    });
+    let result = over_tcp(address);
+    let unasked = number(&result, "/errors/unexpected_responses")
+        + number(&result, "/errors/malformed_responses");
+    assert!(unasked > 0, "{result}");
+}
+
+#[test]
+fn a_server_that_listens_no_more() {
+    let address = {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            // lets the client's four connections in, and goes away
+            let streams: Vec<_> = listener.incoming().flatten().take(4).collect();
+            thread::sleep(Duration::from_millis(100));
+            drop((streams, listener));
+        });
+        address
+    };
+    let args = [
+        "--json",
+        "-q",
+        "-R",
+        "200",
+        "-d",
+        "30s",
+        "--warmup",
+        "0",
+        "-c",
+        "4",
+        "--timeout",
+        "200ms",
+        "--floor",
+        "off",
+    ];
+    let ran = run(&format!("echo+tcp://{address}"), &args);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("stopped answering"), "{ran:?}");
+    assert_eq!(ran.json()["partial"], true);
+}
+
+#[test]
+fn datagrams_out_of_order_are_no_error_and_doubled_ones_are() {
+    let answer = |twice: bool, backwards: bool| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        thread::spawn(move || {
+            let mut held: Vec<(Vec<u8>, SocketAddr)> = Vec::new();
+            let mut bytes = [0; 2048];
+            while let Ok((n, from)) = socket.recv_from(&mut bytes) {
+                held.push((bytes[..n].to_vec(), from));
+                if backwards && held.len() < 2 {
+                    continue;
+                }
+                for (answer, to) in held.drain(..).rev() {
+                    for _ in 0..=usize::from(twice) {
+                        socket.send_to(&answer, to).unwrap();
+                    }
+                }
+            }
+        });
+        address
+    };
+    let backwards = answer(false, true);
+    let args = [
+        "--json",
+        "-q",
+        "-R",
+        "1000",
+        "-d",
+        "500ms",
+        "--warmup",
+        "0",
+        "-c",
+        "1",
+        "--floor",
+        "off",
+        "--timeout",
+        "300ms",
+    ];
+    let result = run(&format!("echo+udp://{backwards}"), &args).json();
+    assert_eq!(
+        number(&result, "/errors/unexpected_responses"),
+        0,
+        "{result}"
+    );
+    // the last one may wait for a partner that never comes
+    assert!(number(&result, "/errors/timeouts") <= 1, "{result}");
+    let doubled = load(&format!("echo+udp://{}", answer(true, false)));
+    assert!(
+        number(&doubled, "/errors/unexpected_responses") > 0,
+        "{doubled}"
+    );
+}

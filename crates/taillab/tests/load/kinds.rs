@@ -1,0 +1,286 @@
+//! Every kind of load against the built-in responder.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use serde_json::Value;
+use taillab_load::serve::Listen;
+
+use crate::support::{SHORT, number, responder, run, short, taillab, wait_for};
+
+#[test]
+fn an_echo_is_measured_over_every_transport() {
+    let place = tempfile::tempdir().unwrap();
+    for (transport, listen) in [
+        ("tcp", Listen::loopback()),
+        ("udp", Listen::loopback()),
+        ("tcp", "[::1]:0".parse().unwrap()),
+        ("udp", "[::1]:0".parse().unwrap()),
+        ("unix", Listen::Unix(place.path().join("echo.sock"))),
+    ] {
+        let (_responder, target) = responder(transport, listen);
+        let result = run(&target, &short(&["-R", "2000"])).measured();
+        assert_eq!(result["target"], target.as_str());
+        assert_eq!(result["transport"], transport);
+        assert_eq!(result["mode"], "open_loop");
+        assert_eq!(result["partial"], false);
+        let requests = number(&result, "/requests");
+        // 800 expected: five standard deviations
+        assert!(requests.abs_diff(800) < 5 * 29, "{target}: {requests}");
+        assert_eq!(
+            number(&result, "/response_time/count"),
+            requests,
+            "{result}"
+        );
+        for (kind, count) in result["errors"].as_object().unwrap() {
+            assert_eq!(count, 0, "{target}: {kind}");
+        }
+        let median = |name: &str| number(&result, &format!("/{name}/quantiles/0/value"));
+        assert!(median("response_time") >= median("service_time"));
+        assert_eq!(
+            result["floor_absent_because"],
+            "switched off with --floor off"
+        );
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_requests_and_another_one_others() {
+    let (_responder, target) = responder("tcp", Listen::loopback());
+    let requests = |seed: &str| {
+        let args = short(&["-R", "3000", "--seed", seed]);
+        number(&run(&target, &args).measured(), "/requests")
+    };
+    assert_eq!(requests("5"), requests("5"));
+    assert_ne!(requests("5"), requests("6"));
+}
+
+#[test]
+fn every_file_is_written_and_says_the_same() {
+    let (_responder, target) = responder("udp", Listen::loopback());
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("out");
+    let dir_name = dir.to_str().unwrap();
+    let mut args = SHORT.to_vec();
+    args.extend(["-R", "2000", "--floor", "200ms", "-o", dir_name]);
+    let printed = run(&target, &args).measured();
+    let read = |name: &str| std::fs::read(dir.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let saved: Value = serde_json::from_slice(&read("result.json")).unwrap();
+    assert_eq!(saved, printed);
+    let absent = printed["floor"].is_null();
+    assert_eq!(absent, printed["floor_absent_because"].is_string());
+    assert!(read("latency.hgrm").starts_with(b"       Value"));
+    assert!(read("latency.hlog").starts_with(b"#"));
+    assert!(read("ccdf.svg").starts_with(b"<svg") || read("ccdf.svg").starts_with(b"<?xml"));
+    assert!(read("requests.parquet").starts_with(b"PAR1"));
+    let leftovers = std::fs::read_dir(&dir).unwrap().count();
+    assert_eq!(leftovers, 5);
+}
+
+#[test]
+fn a_person_sees_the_same_and_no_json() {
+    let (_responder, target) = responder("tcp", Listen::loopback());
+    let args = [
+        "-R", "1000", "-d", "300ms", "--warmup", "0", "--floor", "off",
+    ];
+    let ran = run(&target, &args);
+    assert!(matches!(ran.code, Some(0 | 4)), "{ran:?}");
+    for part in [target.as_str(), "p50", "Can it be believed?", "µs"] {
+        assert!(ran.stdout.contains(part), "no {part}: {}", ran.stdout);
+    }
+    assert!(ran.stderr.is_empty(), "{}", ran.stderr);
+}
+
+#[test]
+fn a_thousand_connections_are_all_used() {
+    let (responder, target) = responder("tcp", Listen::loopback());
+    let args = short(&["-R", "4000", "-c", "1000"]);
+    let result = run(&target, &args).measured();
+    assert_eq!(number(&result, "/connections"), 1000);
+    assert_eq!(number(&result, "/errors/timeouts"), 0, "{result}");
+    let served = responder.stop();
+    assert!(served.connections >= 1000, "{served:?}");
+}
+
+#[test]
+fn threads_share_connections_and_load() {
+    let (_responder, target) = responder("tcp", Listen::loopback());
+    for process in ["poisson", "lognormal:cv=2"] {
+        let args = [
+            "-R",
+            "2000",
+            "-c",
+            "5",
+            "-t",
+            "2",
+            "--oversubscribe",
+            "--arrivals",
+            process,
+        ];
+        let ran = run(&target, &short(&args));
+        // two threads on one CPU may spoil the measurement, not the count
+        let result = ran.json();
+        assert_eq!(
+            (number(&result, "/threads"), number(&result, "/connections")),
+            (2, 5)
+        );
+        let requests = number(&result, "/requests");
+        assert!(requests > 300, "{requests}");
+        assert_eq!(result["arrivals"]["process"], process);
+    }
+}
+
+#[test]
+fn profiles_and_traces_are_played() {
+    let (_responder, target) = responder("tcp", Listen::loopback());
+    let steps = "step:200ms@1000,200ms@3000";
+    let args = [
+        "--json",
+        "-q",
+        "--floor",
+        "off",
+        "--warmup",
+        "0",
+        "--profile",
+        steps,
+    ];
+    let result = run(&target, &args).measured();
+    let requests = number(&result, "/requests");
+    assert!(requests.abs_diff(800) < 5 * 29, "{requests}");
+    assert!(
+        result["arrivals"]["process"]
+            .as_str()
+            .unwrap()
+            .contains(steps)
+    );
+
+    let place = tempfile::tempdir().unwrap();
+    let profile = place.path().join("rates.csv");
+    std::fs::write(&profile, "time_ms,rate\n0,1000\n200,3000\n").unwrap();
+    let mut args = args;
+    args[6] = "--profile";
+    args[7] = profile.to_str().unwrap();
+    assert_eq!(
+        number(&run(&target, &args).measured(), "/requests"),
+        requests
+    );
+
+    let trace = place.path().join("trace.csv");
+    let stamps: String = (0..500).map(|i| format!("{}\n", 7_000 + i)).collect();
+    std::fs::write(&trace, format!("time_ms\n{stamps}")).unwrap();
+    args[6] = "--trace";
+    args[7] = trace.to_str().unwrap();
+    let result = run(&target, &args).measured();
+    assert_eq!(number(&result, "/requests"), 500);
+    // stretched to twice the rate it takes half the time
+    let faster: Vec<&str> = args.iter().copied().chain(["-R", "2000"]).collect();
+    let twice = run(&target, &faster).measured();
+    let length = |result: &Value| number(result, "/duration_ns");
+    assert_eq!(length(&result), 499_000_000);
+    assert!(length(&twice).abs_diff(249_500_000) < 1_000_000, "{twice}");
+}
+
+#[test]
+fn a_sweep_has_a_step_for_each_load() {
+    let (_responder, target) = responder("udp", Listen::loopback());
+    let result = run(&target, &short(&["-R", "500..1500:500"])).measured();
+    assert_eq!(result["mode"], "sweep");
+    let rates: Vec<f64> = result["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| step["target_rate_per_s"].as_f64().unwrap())
+        .collect();
+    assert_eq!(rates, [500.0, 1000.0, 1500.0]);
+}
+
+#[test]
+fn a_share_of_the_capacity_needs_the_capacity() {
+    let (_responder, target) = responder("tcp", Listen::loopback());
+    let result = run(&target, &short(&["-u", "5%"])).measured();
+    let peak = result["capacity"]["peak_per_s"].as_f64().unwrap();
+    let rate = result["target_rate_per_s"].as_f64().unwrap();
+    assert!((rate / peak - 0.05).abs() < 1e-9, "{rate} of {peak}");
+    assert_eq!(result["target_utilization"], 0.05);
+}
+
+#[test]
+fn a_search_says_which_rate_holds() {
+    let (_responder, target) = responder("tcp", Listen::loopback());
+    let quick = [
+        "--json", "-q", "-d", "1s", "--warmup", "50ms", "--floor", "off",
+    ];
+    let search = |objective, range| {
+        let args: Vec<&str> = quick
+            .iter()
+            .copied()
+            .chain(["--find", objective, "-R", range])
+            .collect();
+        run(&target, &args)
+    };
+    // no server answers within a nanosecond, and this one never takes an hour
+    let never = search("p50<=1ns", "500..1000");
+    assert_eq!(never.code, Some(3), "{never:?}");
+    let never = never.json();
+    assert_eq!(never["found"]["held"], false);
+    assert_eq!(never["found"]["rate_per_s"], Value::Null);
+    let always = search("p50<=1h", "500..1000");
+    let result = always.measured();
+    if result["verdict"]["valid"] == true {
+        assert_eq!(result["found"]["rate_per_s"], 1000.0, "{result}");
+        assert_eq!(result["found"]["fails_at_per_s"], Value::Null);
+    }
+    assert_eq!(result["mode"], "search");
+}
+
+#[test]
+fn closed_loops_find_the_peak_without_a_schedule() {
+    let (_responder, target) = responder("tcp", Listen::loopback());
+    let result = run(&target, &short(&["-R", "max", "--outstanding", "8"])).measured();
+    assert_eq!(result["mode"], "closed_loop");
+    assert_eq!(number(&result, "/outstanding"), 8);
+    assert!(result["answered_rate_per_s"].as_f64().unwrap() > 0.0);
+    assert!(number(&result, "/service_time/count") > 0);
+    let result = run(&target, &short(&["--ping-pong", "-c", "2"])).measured();
+    assert_eq!(result["mode"], "ping_pong");
+    assert_eq!(number(&result, "/outstanding"), 2);
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_measured() {
+    let (_responder, target) = responder("tcp", Listen::loopback());
+    let place = tempfile::tempdir().unwrap();
+    let mut child = taillab()
+        .args([
+            &target, "-R", "2000", "-d", "60s", "--warmup", "0", "--json", "-v", "-o",
+        ])
+        .arg(place.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // the rolling line says that it is running
+    let mut stderr = child.stderr.take().unwrap();
+    let mut said = Vec::new();
+    let mut byte = [0];
+    while !String::from_utf8_lossy(&said).contains("answered") {
+        assert_eq!(stderr.read(&mut byte).unwrap(), 1, "it ended early");
+        said.push(byte[0]);
+    }
+    let pid = child.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-s", "INT", &pid])
+        .status();
+    assert!(sent.unwrap().success());
+    let drained = std::thread::spawn(move || stderr.read_to_end(&mut Vec::new()).unwrap());
+    let output = child.wait_with_output().unwrap();
+    drained.join().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["partial"], true);
+    assert!(number(&result, "/requests") > 0);
+    let saved = wait_for("the result", || {
+        std::fs::read(place.path().join("result.json")).ok()
+    });
+    assert_eq!(serde_json::from_slice::<Value>(&saved).unwrap(), result);
+}

@@ -1,0 +1,158 @@
+//! Runs of the command and what must hold for each of them.
+
+use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use taillab_load::serve::{Architecture, Listen, Responder, Spec};
+
+/// A load that takes a moment, as JSON, with the client's floor.
+pub const SHORT: [&str; 6] = ["--json", "-d", "400ms", "--warmup", "50ms", "-q"];
+
+static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
+    let schema = include_str!("../../../../schemas/load.schema.json");
+    jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap()
+});
+
+/// The command under test, free of the caller's settings.
+pub fn taillab() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taillab"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TAILLAB_") {
+            command.env_remove(name);
+        }
+    }
+    command.arg("load");
+    command
+}
+
+/// What a run left.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+/// Runs it to its end, which must come: a run that hangs is killed and fails the test.
+pub fn run(target: &str, args: &[&str]) -> Ran {
+    let mut command = taillab();
+    command.arg(target).args(args);
+    finish(&mut command)
+}
+
+/// The same for a command that is already made.
+pub fn finish(command: &mut Command) -> Ran {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    // read while it runs: a full pipe would stop it
+    let mut stdout = child.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        std::io::Read::read_to_end(&mut stdout, &mut text).unwrap();
+        text
+    });
+    while child.try_wait().unwrap().is_none() {
+        if began.elapsed() > Duration::from_secs(90) {
+            child.kill().unwrap();
+            panic!("{command:?} did not end");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut output = child.wait_with_output().unwrap();
+    output.stdout = reader.join().unwrap();
+    output.into()
+}
+
+impl Ran {
+    /// The result, which obeys the schema.
+    pub fn json(&self) -> Value {
+        let value: Value =
+            serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        let errors: Vec<String> = SCHEMA.iter_errors(&value).map(|e| e.to_string()).collect();
+        assert!(errors.is_empty(), "{errors:?}\n{}", self.stdout);
+        value
+    }
+
+    /// The result of a run that went well; a noisy machine may spoil it (4), nothing may
+    /// make it fail.
+    pub fn measured(&self) -> Value {
+        assert!(matches!(self.code, Some(0 | 4)), "{self:?}");
+        let value = self.json();
+        if let Some(valid) = value["verdict"]["valid"].as_bool() {
+            assert_eq!(self.code, Some(if valid { 0 } else { 4 }), "{self:?}");
+        }
+        value
+    }
+
+    /// One line on stderr, nothing on stdout, and this exit code.
+    pub fn refused(&self, code: i32, part: &str) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert!(self.stdout.is_empty(), "{self:?}");
+        assert!(self.stderr.contains(part), "no `{part}`: {self:?}");
+        assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
+    }
+}
+
+/// The arguments of a short load without the floor, and more.
+pub fn short<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let quick = SHORT.iter().chain(&["--floor", "off"]);
+    quick.chain(more).copied().collect()
+}
+
+/// A number of a result.
+pub fn number(value: &Value, place: &str) -> u64 {
+    value
+        .pointer(place)
+        .and_then(Value::as_u64)
+        .unwrap_or_else(|| panic!("no number {place} in {value}"))
+}
+
+/// A responder in this process, and its target.
+pub fn responder(transport: &str, listen: Listen) -> (Responder, String) {
+    let architecture = match transport {
+        "udp" => Architecture::UdpShared,
+        _ => Architecture::EpollPerWorker,
+    };
+    let spec = Spec {
+        listen,
+        ..Spec::new(architecture)
+    };
+    let responder = Responder::start(&spec).unwrap();
+    let target = match responder.address() {
+        Listen::Inet(address) => format!("echo+{transport}://{address}"),
+        Listen::Unix(path) => format!("echo+unix:{}", path.display()),
+    };
+    (responder, target)
+}
+
+/// Asks again and again, for a bounded time.
+pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = ask() {
+            return found;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "no sign of {what}"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
