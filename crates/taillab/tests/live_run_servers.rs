@@ -137,8 +137,7 @@ fn nginx_answers_85_bytes_with_849() {
     let place = tempfile::tempdir().unwrap();
     let args = [short(&["nginx"]), LOOPBACK.to_vec()].concat();
     let (mut child, _) = in_mid_run(&args, "nginx", &place.path().join("run"));
-    let request =
-        "GET /index.html HTTP/1.1\r\nHost: 127.0.0.1:21280\r\nX-Padding: 123456789012345678901\r\n\r\n";
+    let request = "GET /index.html HTTP/1.1\r\nHost: 127.0.0.1:21280\r\nX-Padding: 123456789012345678901\r\n\r\n";
     assert_eq!(request.len(), 85);
     let mut stream = TcpStream::connect("127.0.0.1:21280").unwrap();
     stream
