@@ -20,6 +20,11 @@ const LOOPBACK: [&str; 4] = ["--testbed", "loopback", "-p", "21280"];
 
 /// A short run of a server that keeps every promise and leaves nothing; its summary.
 fn run(server: &[&str]) -> Value {
+    run_with(server, promises::MOSTLY_COMPLETE)
+}
+
+/// The same for a server of which fewer requests have all six stamps.
+fn run_with(server: &[&str], complete_share: f64) -> Value {
     let before = Machine::now();
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("run");
@@ -36,7 +41,7 @@ fn run(server: &[&str]) -> Value {
         output.status
     );
     assert_eq!(Machine::now(), before, "something was left behind");
-    promises::check(&dir, &output.stdout);
+    promises::check(&dir, &output.stdout, complete_share);
     let summary = summary(&dir);
     assert_eq!(summary["matching"]["ambiguous"], 0, "{server:?}");
     let errors = summary["load"]["errors"].as_object().unwrap();
@@ -116,7 +121,9 @@ fn a_server_of_the_users_own_is_measured() {
     }
     let redis = "redis-server --bind {address} --port {port} --protected-mode no --save ''";
     let own = ["--server", redis, "--port", "7010", "--protocol", "redis"];
-    let summary = run(&own);
+    // It reads from every connection that is ready before it writes to any of them, so of the
+    // later ones it is not known since when it could have served them (T3).
+    let summary = run_with(&own, 0.8);
     assert_eq!(summary["server"], "redis-server (redis) over TCP");
 }
 
@@ -130,8 +137,7 @@ fn nginx_answers_85_bytes_with_849() {
     let place = tempfile::tempdir().unwrap();
     let args = [short(&["nginx"]), LOOPBACK.to_vec()].concat();
     let (mut child, _) = in_mid_run(&args, "nginx", &place.path().join("run"));
-    let request =
-        "GET /index.html HTTP/1.1\r\nHost: 127.0.0.1:21280\r\nX-Padding: 123456789012345\r\n\r\n";
+    let request = "GET /index.html HTTP/1.1\r\nHost: 127.0.0.1:21280\r\nX-Padding: 123456789012345678901\r\n\r\n";
     assert_eq!(request.len(), 85);
     let mut stream = TcpStream::connect("127.0.0.1:21280").unwrap();
     stream

@@ -43,8 +43,12 @@ fn median(summary: &Value, place: &str) -> u64 {
         .unwrap()
 }
 
-/// Checks all of them on a run directory and on what was printed.
-pub fn check(dir: &Path, stdout: &[u8]) {
+/// The share of responses with all six stamps that a noisy machine leaves.
+pub const MOSTLY_COMPLETE: f64 = 0.98;
+
+/// Checks all of them on a run directory and on what was printed; at least a share
+/// `complete` of the responses have all six stamps.
+pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
     // stdout is one JSON object, the same as the file, and it obeys the schema.
     let printed: Value = serde_json::from_slice(stdout).unwrap();
     let summary = summary(dir);
@@ -66,7 +70,7 @@ pub fn check(dir: &Path, stdout: &[u8]) {
     assert_eq!(count("lost_events"), 0);
     assert!(count("matched") as f64 >= 0.999 * responses as f64);
     assert!(count("client_matched") as f64 >= 0.999 * count("client_responses") as f64);
-    assert!(count("complete") as f64 >= 0.98 * responses as f64);
+    assert!(count("complete") as f64 >= complete_share * responses as f64);
 
     // Order of the three views; a calibration that the machine disturbed can put the ideal
     // too high, and then the run must say so.
