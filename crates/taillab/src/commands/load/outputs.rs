@@ -10,7 +10,7 @@ use taillab_report::load::{
     LoadCurve, LoadReport, LoadRow, LoadSeries, RequestOutcome, chart, json, json_pretty,
     sweep_chart, write_hlog, write_parquet,
 };
-use taillab_report::terminal;
+use taillab_report::{html, terminal};
 
 use super::plan::{Plan, Work};
 use crate::commands::run::rundir::RunDir;
@@ -52,6 +52,8 @@ impl Wanted {
             let run = single.run;
             let svg = chart(&report).svg();
             dir.write("ccdf.svg", |out| std::io::Write::write_all(out, &svg))?;
+            let page = html::render_load(&report);
+            dir.write("report.html", |out| std::io::Write::write_all(out, &page))?;
             dir.write("requests.parquet", |out| {
                 write_parquet(rows(run), out).map(drop)
             })?;
@@ -79,6 +81,8 @@ impl Wanted {
         if let Some(dir) = &mut self.directory {
             let svg = sweep_chart(result).svg();
             dir.write("sweep.svg", |out| std::io::Write::write_all(out, &svg))?;
+            let page = html::render_load_sweep(result);
+            dir.write("report.html", |out| std::io::Write::write_all(out, &page))?;
         }
         self.show(result, |saved| {
             terminal::render_load_sweep(result, saved, style())
