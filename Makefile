@@ -27,9 +27,11 @@ test: ## Run every test (lints, units, live on this machine, browser)
 vm: ## Run the probe's live tests on Debian 12's kernel in QEMU
 	@scripts/setup.sh build
 	@scripts/setup.sh run
-	@binary=$$($(CARGO) test -p taillab-probe --test live --no-run --locked --quiet --message-format=json | \
-	  sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1) && \
-	  scripts/vm.sh bookworm "$${binary:?no test binary was built}" --test-threads=1
+	@for test in live live_streams; do \
+	  binary=$$($(CARGO) test -p taillab-probe --test $$test --no-run --locked --quiet --message-format=json | \
+	    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1) && \
+	    scripts/vm.sh bookworm "$${binary:?no test binary was built}" --test-threads=1 || exit 1; \
+	done
 
 lint: ## Check formatting and lints only
 	@scripts/setup.sh build

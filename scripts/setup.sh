@@ -14,11 +14,11 @@ fi
 # package:file-or-command that shows it is there
 build=(clang:clang libelf-dev:/usr/include/libelf.h zlib1g-dev:/usr/include/zlib.h
        gcc:cc make:make pkg-config:pkg-config)
-run=(iproute2:ip memcached:memcached)
+run=(iproute2:ip memcached:memcached nginx-light:nginx)
 # Ubuntu's browser package has another name and brings the snap.
 browser=chromium
 grep -qs '^ID=ubuntu' /etc/os-release && browser=chromium-browser
-test=("${run[@]}" "$browser:chromium")
+test=("${run[@]}" redis-server:redis-server "$browser:chromium")
 
 case $purpose in
   build) wanted=("${build[@]}") ;;

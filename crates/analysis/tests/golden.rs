@@ -47,7 +47,11 @@ fn simulated() -> Recording {
 fn describe(recording: Recording) -> String {
     let mut text = String::new();
     let lost = recording.lost.total();
-    let found = match_events(recording.into_events(), &MatchOptions::default());
+    let options = MatchOptions {
+        sequential: true,
+        ..MatchOptions::default()
+    };
+    let found = match_events(recording.into_events(), &options);
     let start = Monotonic::from_nanos_since_boot(0);
     let counts = found.counts(start);
     writeln!(

@@ -469,3 +469,41 @@ fn the_warm_up_counts_nowhere() {
     assert_eq!((counts.blind_windows, counts.blind_ns), (1, Nanos::new(10)));
     assert_eq!(m.measured(at(200)).count(), 1);
 }
+
+#[test]
+fn further_datagrams_of_a_response_move_its_t6() {
+    let stamps = after(
+        "100 1 in p1 k7
+         110 0 queued p1
+         115 0 switch 0>9
+         120 0 read 9
+         150 0 write 9
+         155 0 out 9 k7
+         160 0 write 9
+         165 0 out 9 k7
+         200 1 in p2 k8
+         210 0 queued p2
+         220 0 read 9
+         230 0 write 9
+         235 0 out 9 k8",
+    );
+    assert_eq!(stamps[0], [100, 110, 115, 120, 150, 165]);
+    assert_eq!(stamps[1], [200, 210, 210, 220, 230, 235]);
+}
+
+#[test]
+fn a_datagram_after_the_thread_has_read_or_slept_is_no_further_one() {
+    for between in ["160 0 read 9", "160 0 switch 9>0"] {
+        let m = matched(&format!(
+            "{BEFORE}
+             100 1 in p1 k7
+             115 0 switch 0>9
+             120 0 read 9
+             155 0 out 9 k7
+             {between}
+             165 0 out 9 k7"
+        ));
+        assert_eq!(all(&m)[1][5], 155, "{between}");
+        assert_eq!(m.without_request, [at(165)], "{between}");
+    }
+}

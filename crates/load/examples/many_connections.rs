@@ -18,7 +18,9 @@ use std::time::Instant;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use taillab_load::protocol::echo::EchoStream;
 use taillab_load::serve::{Architecture, Responder, Spec};
-use taillab_load::{Endpoint, NoHooks, OpenLoop, Outcome, Progress, StreamClient, open_loop};
+use taillab_load::{
+    Endpoint, NoHooks, OpenLoop, Outcome, Progress, StreamClient, Waiting, open_loop,
+};
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
 
@@ -75,6 +77,7 @@ fn load(server: &Endpoint, connections: usize, rate: f64) -> Result<(), Box<dyn 
         measure_from: 0,
         seed: 1,
         timeout: OpenLoop::TIMEOUT,
+        waiting: Waiting::Spin,
         stop: &AtomicBool::new(false),
         progress: &Progress::new(),
     };

@@ -24,7 +24,7 @@ use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched
 use taillab_load::protocol::{Body, DatagramProtocol, Malformed, MessageSizes, Planned, Response};
 use taillab_load::serve::{Architecture, Listen, Responder, Spec};
 use taillab_load::stamps::RealtimeBridge;
-use taillab_load::verdict::KolmogorovSmirnov;
+use taillab_load::verdict::{BlockTest, KolmogorovSmirnov};
 use taillab_load::{
     ClosedLoop, CpuUse, DatagramClient, KernelStamps, LoadRun, NoHooks, OpenLoop, Outcome,
     PingPong, Progress, Waiting, arrivals_verdict, open_loop, ping_pong, saturate,
@@ -181,9 +181,10 @@ fn arrivals_line(what: &str, at: &[Monotonic], rate: f64) -> Result<(), Failure>
         .iter()
         .map(|at| at.value.map_or("–".to_owned(), |v| format!("{v:.3}")))
         .collect();
+    let block = BlockTest::largest_true_block(at.iter().copied(), rate)?;
     println!(
-        "{what}{ks}, n {}, CV {:.3}, IDC {}",
-        ks.gaps,
+        "{what}{ks}, true in blocks of {}, CV {:.3}, IDC {}",
+        block.map_or("none".to_owned(), |test| test.gaps.to_string()),
         verdict.cv,
         idc.join(" ")
     );

@@ -9,9 +9,11 @@
 //! the 2-CPU virtual machine of the first runs a send over veth takes 7 µs, mostly the
 //! interprocessor interrupt of RPS: at 20,000/s that is D = 0.08 against 0.004 for 5 s.)
 //! The test is not softened for that. [`KolmogorovSmirnov`] says instead how large the
-//! distortion is and at which gap, and the index of dispersion whether bursts of a
+//! distortion is, at which gap, and with how many gaps it would pass; [`BlockTest`] up to
+//! which sample the sends cannot be told from the process; and the index of dispersion whether bursts of a
 //! millisecond and longer, which make queues, are those of the process.
 
+mod power;
 mod schedule;
 
 use std::fmt;
@@ -22,6 +24,7 @@ use taillab_queueing::arrivals::ArrivalError;
 
 use crate::LoadError;
 
+pub use self::power::BlockTest;
 pub use self::schedule::schedule_verdict;
 
 /// A² that 5 % of samples from the true distribution exceed, when it is fully
@@ -152,12 +155,14 @@ impl fmt::Display for KolmogorovSmirnov {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:.2} % of the gaps sent are at most {}, {:.2} % were wanted (KS distance {:.4}, 5 % critical {:.4})",
+            "{:.2} % of the gaps sent are at most {}, {:.2} % were wanted (KS distance {:.4}, 5 % critical {:.4} for {} gaps; up to {} would pass)",
             self.sent_share * 100.0,
             self.at,
             self.wanted_share * 100.0,
             self.d,
-            self.critical
+            self.critical,
+            self.gaps,
+            self.passing_sample()
         )
     }
 }

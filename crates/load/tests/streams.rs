@@ -19,7 +19,7 @@ use streams::{BYTES, Server, client, request, serve};
 use support::run;
 use taillab_load::{
     Client, ClosedLoop, Endpoint, LoadError, LoadRun, NoHooks, OpenLoop, Outcome, Progress,
-    StopReason, open_loop, saturate,
+    StopReason, Waiting, open_loop, saturate,
 };
 use taillab_model::Nanos;
 use taillab_model::summary::LoadErrors;
@@ -127,6 +127,7 @@ fn a_late_answer_is_its_own_requests() {
         measure_from: 0,
         seed: 1,
         timeout: Nanos::from_millis(100),
+        waiting: Waiting::Spin,
         stop: &AtomicBool::new(false),
         progress: &Progress::new(),
     };
@@ -272,6 +273,7 @@ fn a_server_that_does_not_read_makes_sends_fail_in_the_end() {
         measure_from: 0,
         seed: 1,
         timeout: SHORT,
+        waiting: Waiting::Spin,
         stop: &AtomicBool::new(false),
         progress: &Progress::new(),
     };
@@ -311,6 +313,7 @@ fn a_server_that_dies_ends_the_run() {
         measure_from: 0,
         seed: 1,
         timeout: SHORT,
+        waiting: Waiting::Spin,
         stop: &AtomicBool::new(false),
         progress: &Progress::new(),
     };

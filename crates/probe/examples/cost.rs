@@ -1,7 +1,7 @@
 //! What the probe costs: each program's run time by the kernel's own statistics, the
 //! round trip with and without it, attaching, and draining.
 //!
-//! Run as root: `cargo run --release -p taillab-probe --example cost [round trips]`.
+//! Run as root: `cargo run --release -p taillab-probe --example cost [round trips [tcp]]`.
 
 #[path = "../tests/testbed/mod.rs"]
 mod testbed;
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::libbpf_sys;
 use taillab_probe::Probe;
 use testbed::Testbed;
+use testbed::streams::{Calls, StreamBed};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let requests: u32 = match std::env::args().nth(1) {
@@ -23,6 +24,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut cpu = rustix::thread::CpuSet::new();
     cpu.set(0);
     rustix::thread::sched_setaffinity(None, &cpu)?;
+    if std::env::args()
+        .nth(2)
+        .is_some_and(|transport| transport == "tcp")
+    {
+        return streams(requests);
+    }
     let testbed = Testbed::veth();
     let mut probe = Probe::load(&testbed.spec)?;
     probe.reserve(u64::from(requests) * 16)?;
@@ -74,19 +81,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         testbed.round_trip(&id.to_be_bytes());
     }
     probe.detach();
-    println!(
-        "\n{:<16} {:>10} {:>9} {:>8}",
-        "program", "runs", "per req.", "ns/run"
-    );
-    for cost in probe.costs()? {
-        println!(
-            "{:<16} {:>10} {:>9.2} {:>8.1}",
-            cost.program,
-            cost.runs,
-            cost.runs as f64 / f64::from(requests),
-            cost.run_time_ns as f64 / cost.runs.max(1) as f64
-        );
-    }
+    print_costs(&probe, requests)?;
     if statistics < 0 {
         println!(
             "(no statistics: {})",
@@ -119,6 +114,65 @@ fn main() -> Result<(), Box<dyn Error>> {
     let events = recording.into_events().count();
     let each = start.elapsed().as_nanos() as f64 / events as f64;
     println!("merge and decode    {each:.1} ns/event");
+    Ok(())
+}
+
+/// What the programs cost memcached over TCP, one request at a time.
+fn streams(requests: u32) -> Result<(), Box<dyn Error>> {
+    let mut bed = StreamBed::new();
+    bed.spec.ring_bytes_per_cpu = requests as usize * 16 * 16;
+    let _server = bed.memcached(1);
+    let calls = |rounds: u32| Calls {
+        connections: 1,
+        rounds: rounds as usize,
+        in_flight: 1,
+        request: b"get some-key-of-memcached\r\n".to_vec(),
+    };
+    let round_trip = |rounds: u32| {
+        let (_, calls) = bed.make(calls(rounds), 0);
+        let mut times: Vec<Duration> = calls
+            .iter()
+            .map(|call| Duration::from_nanos(call.received.saturating_since(call.sent).get()))
+            .collect();
+        p50(&mut times)
+    };
+    let mut probe = Probe::load(&bed.spec)?;
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for _ in 0..10 {
+        without.push(round_trip(requests / 10));
+        probe.attach()?;
+        with.push(round_trip(requests / 10));
+        probe.detach();
+        probe.discard()?;
+    }
+    println!("round trip without  p50 {:?}", p50(&mut without));
+    println!("round trip with     p50 {:?}", p50(&mut with));
+    // SAFETY: no pointers; the descriptor that it returns ends the statistics when it is closed.
+    let statistics = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
+    probe.attach()?;
+    round_trip(requests);
+    probe.detach();
+    print_costs(&probe, requests)?;
+    if statistics < 0 {
+        println!("(no statistics)");
+    }
+    Ok(())
+}
+
+fn print_costs(probe: &Probe, requests: u32) -> Result<(), Box<dyn Error>> {
+    println!(
+        "\n{:<16} {:>10} {:>9} {:>8}",
+        "program", "runs", "per req.", "ns/run"
+    );
+    for cost in probe.costs()? {
+        println!(
+            "{:<16} {:>10} {:>9.2} {:>8.1}",
+            cost.program,
+            cost.runs,
+            cost.runs as f64 / f64::from(requests),
+            cost.run_time_ns as f64 / cost.runs.max(1) as f64
+        );
+    }
     Ok(())
 }
 

@@ -67,6 +67,21 @@ fn record(bed: &StreamBed, spec: &ProbeSpec, avoided: &[&str], calls: Calls) -> 
     }
 }
 
+/// With `TAILLAB_BLESS=1` keeps a recording as a golden capture of the matcher's tests,
+/// which then have to be blessed too.
+fn keep(name: &str, bed: &StreamBed, calls: Calls) {
+    if std::env::var_os("TAILLAB_BLESS").is_none() {
+        return;
+    }
+    let recording = record(bed, &bed.spec, &[], calls).recording;
+    let path = format!(
+        "{}/../analysis/tests/golden/{name}.tlc",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let file = std::fs::File::create(path).expect("the folder of golden captures is there");
+    recording.write(file).expect("there is room");
+}
+
 /// Every call is one request, and its stamps lie between the client's.
 fn assert_each_call_is_one_request(run: Run, sequential: bool) -> (Matched, Matching) {
     let options = MatchOptions::for_streams(Nanos::from_secs(5), sequential);
@@ -135,6 +150,7 @@ fn memcached_with_several_threads_has_all_stamps() {
     let bed = StreamBed::new();
     let _server = bed.memcached(4);
     assert_complete(&bed, &calls(8, 500, GET), &[]);
+    keep("memcached_tcp_4_threads", &bed, calls(6, 100, GET));
 }
 
 #[test]
@@ -146,6 +162,7 @@ fn nginx_with_several_processes_has_all_stamps() {
     let bed = StreamBed::new();
     let _server = bed.nginx(folder.path());
     assert_complete(&bed, &calls(8, 500, FILE), &[]);
+    keep("nginx_2_workers", &bed, calls(6, 100, FILE));
 }
 
 #[test]
@@ -154,8 +171,9 @@ fn a_thread_for_each_connection_has_all_stamps() {
         return;
     }
     let bed = StreamBed::new();
-    bed.thread_per_connection(8 * 5, 128);
+    bed.thread_per_connection(8 * 6, 128);
     assert_complete(&bed, &calls(8, 500, &[7; 128]), &[]);
+    keep("thread_per_connection", &bed, calls(6, 100, &[7; 128]));
 }
 
 #[test]
@@ -213,7 +231,13 @@ fn pipelined_requests_are_told_apart_or_ambiguous() {
         ..calls(4, 300, GET)
     };
     let run = record(&bed, &bed.spec, &[], pipelined.clone());
-    assert_each_call_is_one_request(run, true);
+    let (_, counts) = assert_each_call_is_one_request(run, true);
+    println!("{counts:?}");
+    let few = Calls {
+        rounds: 20,
+        ..pipelined.clone()
+    };
+    keep("memcached_tcp_pipelined", &bed, few);
 
     // of a server of which nothing is known
     let run = record(&bed, &bed.spec, &[], pipelined);
@@ -237,5 +261,6 @@ fn pipelined_requests_that_are_read_one_by_one_are_told_apart() {
         ..calls(4, 300, &[7; 128])
     };
     let run = record(&bed, &bed.spec, &[], pipelined);
-    assert_each_call_is_one_request(run, false);
+    let (_, counts) = assert_each_call_is_one_request(run, false);
+    println!("{counts:?}");
 }

@@ -45,6 +45,40 @@ fn wrong_settings_are_usage_errors_that_name_the_setting() {
 }
 
 #[test]
+fn what_does_not_fit_the_server_is_a_usage_error_before_anything_is_made() {
+    let own = ["run", "--server", "server --port {port}"];
+    for (args, named) in [
+        (&["run"][..], "which server?"),
+        (&["run", "nginx", "--transport", "udp"], "over TCP, not UDP"),
+        (&["run", "nginx", "--keys", "5"], "workload.keys"),
+        (
+            &["run", "nginx", "--response-bytes", "90"],
+            "exactly 90 bytes",
+        ),
+        (&["run", "nginx", "--request-bytes", "20"], "20"),
+        (&["run", "memcached", "--path", "/x"], "workload.path"),
+        (
+            &["run", "null-rpc", "--workers", "2"],
+            "for each connection",
+        ),
+        (&["run", "null-rpc", "--architecture", "apache"], "apache"),
+        (&["run", "null-rpc", "--service", "burn:1ms"], "burn"),
+        (&["run", "null-rpc", "--client-cpus", "one"], "CPU list"),
+        (&own, "--protocol"),
+        (&[own[0], own[1], own[2], "--protocol", "http"], "--port"),
+        (&["run", "nginx", "--server", "x"], "cannot be used with"),
+        (&["run", "--server", "server 'unclosed"], "quote"),
+    ] {
+        let (output, left) = taillab(args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(named), "{args:?}: {stderr}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        assert_eq!(left, 0, "{args:?} left something behind");
+    }
+}
+
+#[test]
 fn a_wrong_experiment_file_is_named_with_its_line() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("experiment.toml");

@@ -4,45 +4,13 @@
 
 mod support;
 
-use std::fs::File;
 use std::net::UdpSocket;
 use std::path::Path;
 
-use arrow_array::{Array, Int64Array, RecordBatch};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use serde_json::Value;
+use support::promises::{self, summary};
 use support::{
     Machine, SHORT, alive, in_mid_run, live, server_of, signal, start, taillab, wait_for,
 };
-
-fn summary(dir: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(dir.join("summary.json")).unwrap()).unwrap()
-}
-
-fn batches(dir: &Path) -> Vec<RecordBatch> {
-    let file = File::open(dir.join("requests.parquet")).unwrap();
-    ParquetRecordBatchReaderBuilder::try_new(file)
-        .unwrap()
-        .build()
-        .unwrap()
-        .map(Result::unwrap)
-        .collect()
-}
-
-fn column<'a>(batch: &'a RecordBatch, name: &str) -> &'a Int64Array {
-    batch
-        .column_by_name(name)
-        .unwrap_or_else(|| panic!("no column {name}"))
-        .as_any()
-        .downcast_ref()
-        .unwrap_or_else(|| panic!("{name} is not a column of 64-bit integers"))
-}
-
-fn median(summary: &Value, place: &str) -> u64 {
-    summary.pointer(place).unwrap()["quantiles"][0]["value"]
-        .as_u64()
-        .unwrap()
-}
 
 #[test]
 fn a_run_keeps_every_promise_of_its_result() {
@@ -62,90 +30,7 @@ fn a_run_keeps_every_promise_of_its_result() {
     );
     assert_eq!(Machine::now(), before, "something was left behind");
 
-    // stdout is one JSON object, the same as the file, and it obeys the schema.
-    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let summary = summary(&dir);
-    assert_eq!(printed, summary);
-    let schema: Value =
-        serde_json::from_str(include_str!("../../../schemas/run.schema.json")).unwrap();
-    let errors: Vec<String> = jsonschema::validator_for(&schema)
-        .unwrap()
-        .iter_errors(&summary)
-        .map(|error| error.to_string())
-        .collect();
-    assert!(errors.is_empty(), "{errors:?}");
-    assert_eq!(summary["partial"], false);
-
-    // Matching.
-    let count = |key: &str| summary["matching"][key].as_u64().unwrap();
-    let responses = count("responses");
-    assert!(responses > 5_000, "{responses} responses");
-    assert_eq!(count("lost_events"), 0);
-    assert!(count("matched") as f64 >= 0.999 * responses as f64);
-    assert!(count("client_matched") as f64 >= 0.999 * count("client_responses") as f64);
-    assert!(count("complete") as f64 >= 0.98 * responses as f64);
-
-    // Order of the three views; a calibration that the machine disturbed can put the ideal
-    // too high, and then the run must say so.
-    let ideal = median(&summary, "/ideal/sojourn");
-    let measured = median(&summary, "/measured/sojourn");
-    let client = median(&summary, "/load/response_time");
-    assert!(measured < client, "{measured} {client}");
-    let reasons = summary["verdict"]["reasons"].to_string();
-    assert_eq!(
-        ideal >= measured,
-        reasons.contains("is not above the ideal one"),
-        "{ideal} {measured}: {reasons}"
-    );
-
-    // Every request: stages add up exactly, stamps are in order, nothing is negative.
-    let (mut rows, mut complete) = (0, 0);
-    for batch in batches(&dir) {
-        rows += batch.num_rows();
-        let stamps = ["t1", "t2", "t3", "t4", "t5", "t6"].map(|t| column(&batch, t));
-        let stages = ["t1_t2", "t2_t3", "t3_t4", "t4_t5", "t5_t6"]
-            .map(|stage| column(&batch, &format!("{stage}_ns")));
-        let sojourn = column(&batch, "sojourn_ns");
-        for row in 0..batch.num_rows() {
-            if sojourn.is_valid(row) {
-                assert!(sojourn.value(row) >= 0);
-                assert_eq!(
-                    stamps[5].value(row) - stamps[0].value(row),
-                    sojourn.value(row)
-                );
-            }
-            if stages.iter().all(|stage| stage.is_valid(row)) {
-                complete += 1;
-                let sum: i64 = stages.iter().map(|stage| stage.value(row)).sum();
-                assert_eq!(sum, sojourn.value(row));
-                assert!(
-                    stamps
-                        .windows(2)
-                        .all(|t| t[0].value(row) <= t[1].value(row))
-                );
-            }
-        }
-    }
-    assert!(rows as u64 >= responses);
-    assert!(complete as u64 >= count("complete"));
-
-    // Every file of the run directory, none of them writable by others.
-    for name in [
-        "experiment.toml",
-        "environment.json",
-        "summary.json",
-        "requests.parquet",
-        "latency.hlog",
-        "report.html",
-    ] {
-        use std::os::unix::fs::PermissionsExt;
-        let facts = dir
-            .join(name)
-            .metadata()
-            .unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert!(facts.len() > 0, "{name} is empty");
-        assert_eq!(facts.permissions().mode() & 0o022, 0, "{name}");
-    }
+    promises::check(&dir, &output.stdout);
 }
 
 #[test]
@@ -181,7 +66,7 @@ fn an_interrupt_keeps_what_was_measured_and_removes_the_rest() {
     let before = Machine::now();
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("run");
-    let (child, server) = in_mid_run(&dir);
+    let (child, server) = in_mid_run(&SHORT, "memcached", &dir);
     signal(child.id(), "INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
@@ -200,7 +85,7 @@ fn after_sigkill_nothing_is_left_once_the_next_run_has_started() {
     let before = Machine::now();
     let place = tempfile::tempdir().unwrap();
     let mut child = start(&SHORT, &place.path().join("run"));
-    let server = server_of(child.id());
+    let server = server_of(child.id(), "memcached");
     signal(child.id(), "KILL");
     child.wait().unwrap();
     // The kernel ends the server and with it the namespaces; nothing of ours has to run.
@@ -223,7 +108,7 @@ fn a_server_that_dies_ends_the_run_with_its_reason_and_what_was_measured() {
     let before = Machine::now();
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("run");
-    let (child, server) = in_mid_run(&dir);
+    let (child, server) = in_mid_run(&SHORT, "memcached", &dir);
     signal(server, "KILL");
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);

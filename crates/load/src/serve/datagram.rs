@@ -44,7 +44,11 @@ pub(super) fn serve(
                     Err(_) => Rare::count(&rare.unsent),
                 }
             }
-            Ok((_, _, Some(_))) => Rare::count(&rare.malformed),
+            Ok((_, _, Some(_))) => {
+                // what was too long must not be in the next client's answer
+                buffer[request_bytes] = b'.';
+                Rare::count(&rare.malformed);
+            }
             // nobody's datagram: the socket was shut down to wake us
             Ok((_, _, None)) => {}
             Err(Errno::AGAIN) => std::hint::spin_loop(),

@@ -10,6 +10,9 @@ use crate::random::law::Sampler;
 /// Adding and subtracting it rounds to whole nanoseconds.
 const TO_WHOLE_NS: f64 = 1.5 * 4_503_599_627_370_496.0;
 
+/// What no drawn time exceeds: 26 days, beyond which rounding means nothing.
+const LONGEST_NS: f64 = 2_251_799_813_685_248.0;
+
 /// A reproducible, endless stream of service times.
 ///
 /// Each is drawn when it is asked for, not in blocks: a server must not be slower at
@@ -41,7 +44,7 @@ impl ServiceTimes {
         let mut row = [[0.0]];
         // one at a time there is nothing for vectors to do
         self.sampler.fill(Isa::BASELINE, &mut row);
-        Nanos::new(row[0][0].max(0.0) as u64)
+        Nanos::new(row[0][0].clamp(0.0, LONGEST_NS) as u64)
     }
 }
 
@@ -90,6 +93,15 @@ mod tests {
                 "{text}: {mean}, not {want}"
             );
         }
+    }
+
+    /// A clock's time and a service time can always be added.
+    #[test]
+    fn even_an_absurd_tail_has_an_end() {
+        let service: Service = "lognormal:10000s,cv=1000000".parse().unwrap();
+        let longest = service.times(1, 0).unwrap().take(1_000_000).max().unwrap();
+        assert!(longest <= Nanos::new(LONGEST_NS as u64));
+        assert!(longest > Nanos::from_secs(1_000_000), "{longest}");
     }
 
     #[test]

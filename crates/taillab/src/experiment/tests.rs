@@ -90,7 +90,7 @@ fn each_server_has_the_papers_workload() {
     };
     assert_eq!(memcached.requests(), values);
     let over_tcp = of(ServerKind::Memcached, &[("server.transport", "tcp")]).unwrap();
-    assert_eq!(over_tcp.client.connections, 256);
+    assert_eq!(over_tcp.client.connections, 1024);
     assert_eq!(over_tcp.server.receive_buffer_bytes, None);
     assert_eq!(over_tcp.requests(), values);
     let nginx = of(ServerKind::Nginx, &[]).unwrap();

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "every test binary includes this file")]
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+pub mod promises;
 
 use std::io::Read;
 use std::path::Path;
@@ -102,10 +105,20 @@ pub fn start(args: &[&str], output: &Path) -> Child {
         .unwrap()
 }
 
-/// A run that says it is measuring and has measured for a moment, and its server.
-pub fn in_mid_run(output: &Path) -> (Child, u32) {
-    let mut long = SHORT;
-    long[6] = "120s";
+/// [`SHORT`] for another server.
+pub fn short<'a>(server: &[&'a str]) -> Vec<&'a str> {
+    let mut args = vec!["run"];
+    args.extend(server);
+    args.extend(&SHORT[2..]);
+    args
+}
+
+/// A run that says it is measuring and has measured for a moment, and its server, whose
+/// process is called `name`.
+pub fn in_mid_run(args: &[&str], name: &str, output: &Path) -> (Child, u32) {
+    let length = args.iter().position(|arg| *arg == "-d").unwrap() + 1;
+    let mut long = args.to_vec();
+    long[length] = "120s";
     let mut child = taillab()
         .args(long)
         .args(["-v", "-o"])
@@ -114,7 +127,7 @@ pub fn in_mid_run(output: &Path) -> (Child, u32) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let server = server_of(child.id());
+    let server = server_of(child.id(), name);
     // Byte by byte: what comes after this line is for whoever waits for the child.
     let mut stderr = child.stderr.take().unwrap();
     let mut said = Vec::new();
@@ -129,20 +142,22 @@ pub fn in_mid_run(output: &Path) -> (Child, u32) {
     (child, server)
 }
 
-/// The memcached that `parent` started, once it is there.
-pub fn server_of(parent: u32) -> u32 {
-    wait_for("the server's start", || children(parent).into_iter().next())
+/// The server called `name` that `parent` started, once it is there.
+pub fn server_of(parent: u32, name: &str) -> u32 {
+    wait_for("the server's start", || {
+        children(parent, name).into_iter().next()
+    })
 }
 
-/// Processes named memcached whose parent is `parent`.
-pub fn children(parent: u32) -> Vec<u32> {
+/// Processes called `name` whose parent is `parent`.
+pub fn children(parent: u32, name: &str) -> Vec<u32> {
     std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| {
             std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
                 let after = stat.rsplit(')').next().unwrap_or_default();
-                stat.contains("(memcached)")
+                stat.contains(&format!("({name})"))
                     && after.split_whitespace().nth(1) == Some(&parent.to_string())
             })
         })

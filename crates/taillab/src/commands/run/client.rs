@@ -128,3 +128,61 @@ fn protocol(experiment: &Experiment, address: SocketAddr) -> Result<AnyProtocol,
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use taillab_load::protocol::{Planned, StreamProtocol};
+
+    use super::*;
+    use crate::experiment::ServerKind;
+
+    /// The paper's request, whatever the testbed's addresses.
+    #[test]
+    fn a_request_to_nginx_has_85_bytes() {
+        let experiment = Experiment::resolve(Some(ServerKind::Nginx), None, vec![]).unwrap();
+        for address in ["127.0.0.1:8080", "10.254.0.100:65535"] {
+            let protocol = protocol(&experiment, address.parse().unwrap()).unwrap();
+            let AnyProtocol::Streams(mut http) = protocol else {
+                panic!("HTTP is a stream")
+            };
+            let planned: Planned = http.plan(1, 1)[0];
+            let mut request = Vec::new();
+            http.encode(planned, 0, &mut request);
+            let text = String::from_utf8(request).unwrap();
+            assert_eq!(text.len(), 85, "{text}");
+            assert!(text.starts_with("GET /index.html HTTP/1.1\r\n"), "{text}");
+            assert!(text.contains(&format!("Host: {address}\r\n")), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_protocol_is_spoken_over_its_transports() {
+        let address = "127.0.0.1:9".parse().unwrap();
+        let is_stream = |kind, flags: &[(&'static str, &str)]| {
+            let flags = flags.iter().map(|(key, text)| (*key, (*text).into()));
+            let experiment = Experiment::resolve(Some(kind), None, flags.collect()).unwrap();
+            let protocol = protocol(&experiment, address).unwrap();
+            matches!(protocol, AnyProtocol::Streams(_))
+        };
+        assert!(!is_stream(ServerKind::Memcached, &[]));
+        assert!(is_stream(
+            ServerKind::Memcached,
+            &[("server.transport", "tcp")]
+        ));
+        assert!(is_stream(ServerKind::NullRpc, &[]));
+        assert!(!is_stream(
+            ServerKind::NullRpc,
+            &[("server.transport", "udp")]
+        ));
+        assert!(is_stream(ServerKind::Nginx, &[]));
+    }
+
+    #[test]
+    fn what_a_protocol_cannot_carry_is_a_usage_failure() {
+        let flags = vec![("workload.value_bytes", toml::Value::Integer(5000))];
+        let experiment = Experiment::resolve(Some(ServerKind::Memcached), None, flags).unwrap();
+        let failure = check(&experiment, "127.0.0.1:9".parse().unwrap()).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.message.contains("value"), "{failure}");
+    }
+}

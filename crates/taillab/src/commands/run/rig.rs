@@ -1,6 +1,6 @@
 //! The rig: testbed, server and probe, as long as the run needs them.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -52,6 +52,9 @@ impl Rig {
     ) -> Result<Self, Failure> {
         let roots = Roots::default();
         let placement = place(experiment, &roots)?;
+        servers::check(experiment)?;
+        let stand_in = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), experiment.server.port);
+        client::check(experiment, stand_in)?;
         let mut journal = JournalFolder::of_this_user().begin(&roots).map_err(host)?;
         match start_server(experiment, &roots, &placement, &mut journal) {
             Ok((server, testbed, address)) => Ok(Self {

@@ -57,6 +57,17 @@ impl Launch {
     }
 }
 
+/// Sees that the server can do what is asked, before anything is made.
+///
+/// # Errors
+/// A usage failure that says what it cannot.
+pub fn check(experiment: &Experiment) -> Result<(), Failure> {
+    match experiment.server.kind {
+        ServerKind::Nginx => nginx::page(experiment).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// Descriptors that the server may need: two for each connection (nginx opens the file for
 /// each request), and its own.
 pub fn open_files(experiment: &Experiment) -> u64 {

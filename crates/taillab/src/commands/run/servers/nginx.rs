@@ -15,22 +15,25 @@ const FOLDER_BYTES: u64 = 1 << 20;
 const MOST_BYTES: u32 = 512 << 10;
 /// What it may write to: its process id and uploads, which there are none of.
 const SCRATCH: &str = "scratch";
+/// Its configuration.
+const CONFIGURATION: &str = "nginx.conf";
+/// Names that the page cannot have.
+const OURS: [&str; 4] = [SCRATCH, CONFIGURATION, ".", ".."];
 
 /// Its configuration and its page come from its working directory: short relative names, so
 /// that opening the page costs no more than it does in `/var/www/html`. Errors go to stderr,
 /// from its first line on.
 pub fn args() -> Vec<OsString> {
-    ["-p", "./", "-c", "nginx.conf", "-e", "stderr"]
+    ["-p", "./", "-c", CONFIGURATION, "-e", "stderr"]
         .map(OsString::from)
         .into()
 }
 
-/// The files that it runs on.
-pub fn folder(
-    experiment: &Experiment,
-    address: SocketAddr,
-    user: &User,
-) -> Result<PrivateFolder, Failure> {
+/// What it is to serve: the page's name and length.
+///
+/// # Errors
+/// A usage failure that says what it cannot.
+pub fn page(experiment: &Experiment) -> Result<(&str, u32), Failure> {
     let workload = &experiment.workload;
     let bytes = workload.response_bytes.unwrap_or_default();
     let page = page_bytes(bytes).ok_or_else(|| {
@@ -45,17 +48,27 @@ pub fn folder(
     })?;
     let path = workload.path.as_deref().unwrap_or_default();
     let name = path.trim_start_matches('/');
-    if name.is_empty() || name.contains(['/', '%', '?', '#']) || name == SCRATCH {
+    if name.is_empty() || name.contains(['/', '%', '?', '#']) || OURS.contains(&name) {
         return Err(Failure::new(
             Exit::Usage,
             "workload.path: nginx serves one file: write / and its name, e.g. /index.html",
         ));
     }
+    Ok((name, page))
+}
+
+/// The files that it runs on.
+pub fn folder(
+    experiment: &Experiment,
+    address: SocketAddr,
+    user: &User,
+) -> Result<PrivateFolder, Failure> {
+    let (name, page) = page(experiment)?;
     let folder = PrivateFolder::new(FOLDER_BYTES).map_err(host)?;
     folder.make_folder(SCRATCH, user).map_err(host)?;
     let conf = configuration(experiment, address);
     for (name, content) in [
-        ("nginx.conf", conf.into_bytes()),
+        (CONFIGURATION, conf.into_bytes()),
         (name, content(page as usize)),
     ] {
         folder.write(name, &content).map_err(host)?;
@@ -67,7 +80,8 @@ pub fn folder(
 /// connections that stay open.
 fn configuration(experiment: &Experiment, address: SocketAddr) -> String {
     let workers = experiment.workers();
-    let connections = u32::from(experiment.client.connections) + 64;
+    // It closes idle connections when fewer than a sixteenth of these are left.
+    let connections = 2 * u32::from(experiment.client.connections) + 64;
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|what| format!("    {what}_temp_path {SCRATCH}/{what};\n"))

@@ -1,0 +1,269 @@
+//! `taillab run` with each kind of server: the same promises for all of them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::promises::{self, summary};
+use support::{
+    Machine, alive, children, in_mid_run, live, server_of, short, signal, start, taillab, wait_for,
+};
+
+/// A port of loopback that no other test uses.
+const LOOPBACK: [&str; 4] = ["--testbed", "loopback", "-p", "21280"];
+
+/// A short run of a server that keeps every promise and leaves nothing; its summary.
+fn run(server: &[&str]) -> Value {
+    let before = Machine::now();
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("run");
+    let output = taillab()
+        .args(short(server))
+        .arg("-o")
+        .arg(&dir)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        matches!(output.status.code(), Some(0 | 4)),
+        "{:?}: {stderr}",
+        output.status
+    );
+    assert_eq!(Machine::now(), before, "something was left behind");
+    promises::check(&dir, &output.stdout);
+    let summary = summary(&dir);
+    assert_eq!(summary["matching"]["ambiguous"], 0, "{server:?}");
+    let errors = summary["load"]["errors"].as_object().unwrap();
+    let wrong: Vec<_> = errors.iter().filter(|(_, n)| **n != 0).collect();
+    assert!(wrong.is_empty(), "{server:?}: {wrong:?}");
+    summary
+}
+
+#[test]
+fn null_rpc_is_measured() {
+    if !live("null_rpc_is_measured") {
+        return;
+    }
+    let summary = run(&["null-rpc"]);
+    assert_eq!(summary["server"], "null-rpc over TCP");
+    // a thread for each connection, one CPU for all
+    assert_eq!(summary["ideal"]["workers"], 1);
+    assert_eq!(summary["ideal"]["virtual_workers"], false);
+}
+
+#[test]
+fn null_rpc_in_other_architectures_is_measured() {
+    if !live("null_rpc_in_other_architectures_is_measured") {
+        return;
+    }
+    let summary = run(&["null-rpc", "--architecture", "udp-reuseport", "-t", "2"]);
+    assert_eq!(summary["server"], "null-rpc (udp-reuseport) over UDP");
+    let summary = run(&["null-rpc", "--architecture", "epoll-per-worker", "-t", "2"]);
+    assert_eq!(summary["server"], "null-rpc (epoll-per-worker) over TCP");
+    assert_eq!(summary["ideal"]["workers"], 1, "one CPU");
+}
+
+#[test]
+fn workers_that_wait_are_virtual() {
+    if !live("workers_that_wait_are_virtual") {
+        return;
+    }
+    let summary = run(&[
+        "null-rpc",
+        "--architecture",
+        "epoll-shared",
+        "-t",
+        "8",
+        "--service",
+        "wait:deterministic:1ms",
+    ]);
+    assert_eq!(summary["ideal"]["workers"], 8);
+    assert_eq!(summary["ideal"]["virtual_workers"], true);
+    assert_eq!(summary["service_time_ns"], 1_000_000);
+    let warnings = summary["verdict"]["warnings"].to_string();
+    assert!(warnings.contains("8 workers are virtual"), "{warnings}");
+    assert!(!warnings.contains("client was the limit"), "{warnings}");
+}
+
+#[test]
+fn memcached_over_tcp_is_measured() {
+    if !live("memcached_over_tcp_is_measured") {
+        return;
+    }
+    let summary = run(&["memcached", "--transport", "tcp", "--threads", "2"]);
+    assert_eq!(summary["server"], "memcached over TCP");
+}
+
+#[test]
+fn nginx_with_several_workers_is_measured() {
+    if !live("nginx_with_several_workers_is_measured") {
+        return;
+    }
+    let summary = run(&["nginx", "--workers", "2"]);
+    assert_eq!(summary["server"], "nginx over TCP");
+}
+
+#[test]
+fn a_server_of_the_users_own_is_measured() {
+    if !live("a_server_of_the_users_own_is_measured") {
+        return;
+    }
+    let redis = "redis-server --bind {address} --port {port} --protected-mode no --save ''";
+    let own = ["--server", redis, "--port", "7010", "--protocol", "redis"];
+    let summary = run(&own);
+    assert_eq!(summary["server"], "redis-server (redis) over TCP");
+}
+
+/// The paper's sizes: 85 bytes ask for 849.
+#[test]
+fn nginx_answers_85_bytes_with_849() {
+    if !live("nginx_answers_85_bytes_with_849") {
+        return;
+    }
+    let before = Machine::now();
+    let place = tempfile::tempdir().unwrap();
+    let args = [short(&["nginx"]), LOOPBACK.to_vec()].concat();
+    let (mut child, _) = in_mid_run(&args, "nginx", &place.path().join("run"));
+    let request =
+        "GET /index.html HTTP/1.1\r\nHost: 127.0.0.1:21280\r\nX-Padding: 123456789012345\r\n\r\n";
+    assert_eq!(request.len(), 85);
+    let mut stream = TcpStream::connect("127.0.0.1:21280").unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    // twice on one connection: it stays open, and the second answer begins after the first
+    for _ in 0..2 {
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = [0; 849];
+        stream.read_exact(&mut answer).unwrap();
+        let text = String::from_utf8_lossy(&answer);
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    }
+    stream.set_nonblocking(true).unwrap();
+    let more = stream.read(&mut [0]).unwrap_err();
+    assert_eq!(more.kind(), std::io::ErrorKind::WouldBlock);
+    drop(stream);
+    signal(child.id(), "INT");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(Machine::now(), before);
+}
+
+/// The nginx that `taillab` started, with its workers.
+fn nginx_with_workers(taillab: u32, workers: usize) -> Vec<u32> {
+    let master = server_of(taillab, "nginx");
+    wait_for("the workers", || {
+        let mut all = children(master, "nginx");
+        all.push(master);
+        (all.len() > workers).then_some(all)
+    })
+}
+
+#[test]
+fn sigkill_takes_the_workers_too() {
+    if !live("sigkill_takes_the_workers_too") {
+        return;
+    }
+    let before = Machine::now();
+    let place = tempfile::tempdir().unwrap();
+    let args = short(&["nginx", "--workers", "3"]);
+    let mut child = start(&args, &place.path().join("run"));
+    let nginx = nginx_with_workers(child.id(), 3);
+    signal(child.id(), "KILL");
+    child.wait().unwrap();
+    // The kernel ends them; nothing of ours has to run.
+    wait_for("the end of all nginx", || {
+        nginx.iter().all(|pid| !alive(*pid)).then_some(())
+    });
+    // What the journal still says goes at the next start, even of a run that fails.
+    let next = taillab()
+        .args(["run", "nginx", "--server-program", "no-such-server"])
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    assert_eq!(next.status.code(), Some(1), "{next:?}");
+    assert_eq!(Machine::now(), before);
+}
+
+#[test]
+fn a_dead_nginx_ends_the_run_and_takes_its_workers() {
+    if !live("a_dead_nginx_ends_the_run_and_takes_its_workers") {
+        return;
+    }
+    let before = Machine::now();
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("run");
+    let (child, master) = in_mid_run(&short(&["nginx", "--workers", "2"]), "nginx", &dir);
+    let workers = children(master, "nginx");
+    assert_eq!(workers.len(), 2);
+    signal(master, "KILL");
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("nginx was killed by signal 9"), "{stderr}");
+    assert_eq!(summary(&dir)["partial"], true);
+    assert!(workers.iter().all(|pid| !alive(*pid)));
+    assert_eq!(Machine::now(), before);
+}
+
+/// A run that fails before it measures: its exit code, its one line, nothing left.
+fn fails(args: &[&str]) -> String {
+    let before = Machine::now();
+    let place = tempfile::tempdir().unwrap();
+    let output = taillab()
+        .args(args)
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert_eq!(left(place.path()), 0, "{args:?}");
+    assert_eq!(Machine::now(), before);
+    stderr
+}
+
+fn left(place: &Path) -> usize {
+    std::fs::read_dir(place).unwrap().count()
+}
+
+#[test]
+fn what_keeps_a_server_from_starting_is_one_line() {
+    if !live("what_keeps_a_server_from_starting_is_one_line") {
+        return;
+    }
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for server in ["nginx", "null-rpc"] {
+        let said = fails(&["run", server, "--testbed", "loopback", "-p", &port]);
+        assert!(said.contains(&format!("TCP port {port}")), "{said}");
+        assert!(said.contains("ss -lntup"), "{said}");
+    }
+    let said = fails(&["run", "nginx", "--server-arg=--no-such-option"]);
+    assert!(
+        said.contains("nginx exited") && said.contains("invalid option"),
+        "{said}"
+    );
+    let own = |command| {
+        [
+            "run",
+            "--server",
+            command,
+            "-p",
+            "7010",
+            "--protocol",
+            "redis",
+        ]
+    };
+    let said = fails(&own("redis-server --no-such-option 1"));
+    assert!(said.contains("redis-server exited with status 1"), "{said}");
+    let said = fails(&own("redis-server --daemonize yes"));
+    assert!(said.contains("foreground"), "{said}");
+    let said = fails(&own("no-such-server"));
+    assert!(said.contains("no-such-server is not installed"), "{said}");
+}
