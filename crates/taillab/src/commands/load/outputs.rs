@@ -1,5 +1,6 @@
 //! Files of a load and what is printed.
 
+use std::iter::Peekable;
 use std::path::PathBuf;
 
 use taillab_analysis::load::LoadCurves;
@@ -151,14 +152,27 @@ fn expected_bytes(plan: &Plan) -> u64 {
     (requests * EACH + FIXED) as u64
 }
 
-/// All requests, in order of the intended time.
-fn rows(run: &FleetRun) -> impl Iterator<Item = LoadRow> + Send {
-    let mut rows: Vec<LoadRow> = Vec::new();
-    for (thread, part) in run.runs.iter().enumerate() {
-        rows.extend(part.record.iter().map(|entry| row(&entry, thread)));
-    }
-    rows.sort_by_key(|row| row.times.intended);
-    rows.into_iter()
+/// All requests, in order of the intended time, made one by one: there may be millions.
+fn rows(run: &FleetRun) -> impl Iterator<Item = LoadRow> {
+    let mut parts: Vec<_> = run
+        .runs
+        .iter()
+        .enumerate()
+        .map(|(thread, part)| {
+            part.record
+                .iter()
+                .map(move |entry| row(&entry, thread))
+                .peekable()
+        })
+        .collect();
+    std::iter::from_fn(move || {
+        let next = |(at, part): (usize, &mut Peekable<_>)| {
+            let row: &LoadRow = part.peek()?;
+            Some((row.times.intended, at))
+        };
+        let (_, first) = parts.iter_mut().enumerate().filter_map(next).min()?;
+        parts[first].next()
+    })
 }
 
 fn row(entry: &Entry, thread: usize) -> LoadRow {
