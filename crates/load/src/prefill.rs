@@ -6,7 +6,7 @@ use taillab_model::{Nanos, Operation};
 
 use crate::client::{Client, Received};
 use crate::clock::now;
-use crate::engine::Outcome;
+use crate::engine::{Outcome, Progress};
 use crate::protocol::Planned;
 use crate::{Endpoint, LoadError};
 
@@ -51,6 +51,17 @@ pub fn prefill<C: Client>(
     server: &Endpoint,
     stop: &AtomicBool,
 ) -> Result<Prefilled, LoadError> {
+    prefill_watched(client, server, stop, &Progress::new())
+}
+
+/// [`prefill()`] whose answers are counted where other threads see them.
+pub(crate) fn prefill_watched<C: Client>(
+    client: &mut C,
+    server: &Endpoint,
+    stop: &AtomicBool,
+    progress: &Progress,
+) -> Result<Prefilled, LoadError> {
+    progress.restart();
     let sets = client.to_store();
     // evenly spread, so that the first keys stored, which are evicted first, are in it
     let step = sets.len().div_ceil(SAMPLE).max(1);
@@ -60,7 +71,7 @@ pub fn prefill<C: Client>(
         .map(|set| Planned::new(Operation::Get, set.key()))
         .collect();
     let keys = sets.len() as u64;
-    let stored = Exchange::new(client, server, stop).all(sets)?;
+    let stored = Exchange::new(client, server, stop, progress).all(sets)?;
     if stored.server_errors > 0 {
         return Err(LoadError::NotStored {
             server: server.clone(),
@@ -69,7 +80,7 @@ pub fn prefill<C: Client>(
         });
     }
     let sampled = gets.len() as u64;
-    let read = Exchange::new(client, server, stop).all(gets)?;
+    let read = Exchange::new(client, server, stop, progress).all(gets)?;
     if read.misses + read.server_errors > 0 {
         return Err(LoadError::Evicted {
             server: server.clone(),
@@ -99,15 +110,24 @@ struct Exchange<'a, C> {
     client: &'a mut C,
     server: &'a Endpoint,
     stop: &'a AtomicBool,
+    progress: &'a Progress,
+    answers: usize,
     ended: Ended,
 }
 
 impl<'a, C: Client> Exchange<'a, C> {
-    fn new(client: &'a mut C, server: &'a Endpoint, stop: &'a AtomicBool) -> Self {
+    fn new(
+        client: &'a mut C,
+        server: &'a Endpoint,
+        stop: &'a AtomicBool,
+        progress: &'a Progress,
+    ) -> Self {
         Self {
             client,
             server,
             stop,
+            progress,
+            answers: 0,
             ended: Ended::default(),
         }
     }
@@ -165,6 +185,8 @@ impl<'a, C: Client> Exchange<'a, C> {
                     // not below 0: an answer may come after its window was given up
                     in_flight = in_flight.saturating_sub(1);
                     answered = true;
+                    self.answers += 1;
+                    self.progress.set_received(self.answers);
                     last = now();
                     match outcome {
                         Outcome::Miss => self.ended.misses += 1,

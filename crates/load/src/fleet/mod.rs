@@ -19,7 +19,8 @@ use crate::client::{AnyClient, Client};
 use crate::engine::{
     Hooks, NoHooks, OpenLoop, PingPong, Progress, StopReason, Waiting, open_loop_from, ping_pong,
 };
-use crate::{ClosedLoop, Endpoint, LoadError, Prefilled, Saturation, prefill, saturate};
+use crate::prefill::{Prefilled, prefill_watched};
+use crate::{ClosedLoop, Endpoint, LoadError, Saturation, saturate};
 
 /// How often the calling thread looks whether the others are done.
 const WAIT: Duration = Duration::from_millis(2);
@@ -164,14 +165,14 @@ impl<C: Client + Send> Fleet<C> {
     /// Stores every key, on the calling thread.
     ///
     /// # Errors
-    /// As [`prefill()`].
+    /// As [`crate::prefill()`].
     pub fn prefill(
         &mut self,
         server: &Endpoint,
         stop: &AtomicBool,
     ) -> Result<Prefilled, LoadError> {
         prepared(&self.prepare, 0)?;
-        prefill(&mut self.clients[0], server, stop)
+        prefill_watched(&mut self.clients[0], server, stop, &self.progress.0[0].0)
     }
 
     /// Keeps a fixed number of requests in flight for a given time, spread over the

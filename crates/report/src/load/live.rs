@@ -23,11 +23,12 @@ pub struct LiveWindow {
     pub errors: u64,
 }
 
-/// The window on one line of constant width, without a newline.
+/// The window on one line, without a newline: sent → answered, response times, p99 of the
+/// lateness, errors. Its width is constant up to a rate of a million, and below 80.
 pub fn live_line(window: &LiveWindow) -> String {
     let length = |length: Option<Nanos>| length.map_or_else(|| "–".to_owned(), |l| l.to_string());
     format!(
-        "{:>5} s  sent {:>9}/s  answered {:>9}/s  p50 {:>7}  p99 {:>7}  late p99 {:>7}  errors {}",
+        "{:>4} s  {:>7}/s → {:>7}/s  p50 {:>7}  p99 {:>7}  late {:>7}  errors {}",
         window.elapsed.get() / 1_000_000_000,
         rate(window.sent_per_s),
         rate(window.answered_per_s),
@@ -55,10 +56,11 @@ mod tests {
         });
         assert_eq!(
             first,
-            "    3 s  sent    20,012/s  answered    19,999/s  p50 61.2 µs  p99  143 µs  late p99  812 ns  errors 0"
+            "   3 s   20,012/s →  19,999/s  p50 61.2 µs  p99  143 µs  late  812 ns  errors 0"
         );
         let nothing = live_line(&LiveWindow::default());
-        assert!(nothing.contains("p50       –") && nothing.contains("sent      0.00/s"));
+        assert!(nothing.contains("p50       –") && nothing.contains("   0.00/s →"));
+        assert!(first.chars().count() <= 80);
         assert_eq!(nothing.chars().count(), first.chars().count());
     }
 }

@@ -278,7 +278,8 @@ pub struct LoadArgs {
     )]
     pub response_bytes: Option<usize>,
 
-    /// Directory for result.json, latency.hlog, latency.hgrm, requests.parquet and ccdf.svg
+    /// Directory for result.json, report.html, ccdf.svg, latency.hlog, latency.hgrm and
+    /// requests.parquet; of a sweep or a search: result.json, report.html and sweep.svg
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, env = "TAILLAB_OUTPUT", help_heading = "Result")]
     pub output: Option<PathBuf>,
     #[command(flatten)]

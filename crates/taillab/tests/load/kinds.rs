@@ -1,12 +1,9 @@
 //! Every kind of load against the built-in responder.
 
-use std::io::Read;
-use std::process::Stdio;
-
 use serde_json::Value;
 use taillab_load::serve::Listen;
 
-use crate::support::{SHORT, number, responder, run, short, taillab, wait_for};
+use crate::support::{SHORT, in_mid_load, number, responder, run, short, taillab, wait_for};
 
 #[test]
 fn an_echo_is_measured_over_every_transport() {
@@ -72,9 +69,14 @@ fn every_file_is_written_and_says_the_same() {
     assert!(read("latency.hgrm").starts_with(b"       Value"));
     assert!(read("latency.hlog").starts_with(b"#"));
     assert!(read("ccdf.svg").starts_with(b"<svg") || read("ccdf.svg").starts_with(b"<?xml"));
+    assert!(
+        read("report.html")
+            .to_ascii_lowercase()
+            .starts_with(b"<!doctype html>")
+    );
     assert!(read("requests.parquet").starts_with(b"PAR1"));
     let leftovers = std::fs::read_dir(&dir).unwrap().count();
-    assert_eq!(leftovers, 5);
+    assert_eq!(leftovers, 6);
 }
 
 #[test]
@@ -201,7 +203,8 @@ fn a_share_of_the_capacity_needs_the_capacity() {
     let peak = result["capacity"]["peak_per_s"].as_f64().unwrap();
     let rate = result["target_rate_per_s"].as_f64().unwrap();
     assert!((rate / peak - 0.05).abs() < 1e-9, "{rate} of {peak}");
-    assert_eq!(result["target_utilization"], 0.05);
+    let share = result["target_utilization"].as_f64().unwrap();
+    assert!((share - 0.05).abs() < 1e-9, "{share}");
 }
 
 #[test]
@@ -220,8 +223,11 @@ fn a_search_says_which_rate_holds() {
     };
     // no server answers within a nanosecond, and this one never takes an hour
     let never = search("p50<=1ns", "500..1000");
-    assert_eq!(never.code, Some(3), "{never:?}");
+    // a client that the machine disturbs cannot say so for sure
+    assert!(matches!(never.code, Some(3 | 4)), "{never:?}");
+    let valid = never.code == Some(3);
     let never = never.json();
+    assert_eq!(never["verdict"]["valid"], valid);
     assert_eq!(never["found"]["held"], false);
     assert_eq!(never["found"]["rate_per_s"], Value::Null);
     let always = search("p50<=1h", "500..1000");
@@ -250,31 +256,16 @@ fn closed_loops_find_the_peak_without_a_schedule() {
 fn an_interrupt_keeps_what_was_measured() {
     let (_responder, target) = responder("tcp", Listen::loopback());
     let place = tempfile::tempdir().unwrap();
-    let mut child = taillab()
-        .args([
-            &target, "-R", "2000", "-d", "60s", "--warmup", "0", "--json", "-v", "-o",
-        ])
-        .arg(place.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // the rolling line says that it is running
-    let mut stderr = child.stderr.take().unwrap();
-    let mut said = Vec::new();
-    let mut byte = [0];
-    while !String::from_utf8_lossy(&said).contains("answered") {
-        assert_eq!(stderr.read(&mut byte).unwrap(), 1, "it ended early");
-        said.push(byte[0]);
-    }
+    let args = ["-R", "2000", "-d", "60s", "--warmup", "0", "--json", "-o"];
+    let mut command = taillab();
+    command.arg(&target).args(args).arg(place.path());
+    let child = in_mid_load(&mut command);
     let pid = child.id().to_string();
     let sent = std::process::Command::new("kill")
         .args(["-s", "INT", &pid])
         .status();
     assert!(sent.unwrap().success());
-    let drained = std::thread::spawn(move || stderr.read_to_end(&mut Vec::new()).unwrap());
     let output = child.wait_with_output().unwrap();
-    drained.join().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(result["partial"], true);

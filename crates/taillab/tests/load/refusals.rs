@@ -32,7 +32,7 @@ fn wrong_arguments_are_usage_errors_that_name_what_is_wrong() {
             &["-R", "1k", "-c", "5000", "-t", "4097"],
             "--oversubscribe",
         ),
-        (echo, &["-R", "1k", "-C", "4096"], "may run on"),
+        (echo, &["-R", "1k", "-C", "1023"], "may run on"),
         (echo, &["-R", "1k", "-C", "one"], "CPU list"),
         (
             echo,

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{number, run, short, taillab, wait_for};
+use crate::support::{in_mid_load, number, run, short, taillab, wait_for};
 
 /// A server's process, killed at the end of the test.
 struct Server(Child);
@@ -268,17 +268,13 @@ fn a_server_that_dies_ends_the_run_with_a_report() {
         let mut server = start("memcached", &strings(&args));
         wait_for_port(port);
         let target = format!("memcached+{transport}://127.0.0.1:{port}");
-        let child = taillab()
+        let mut command = taillab();
+        command
             .args([
-                &target, "-R", "1000", "-d", "60s", "--warmup", "0", "--json", "-q",
+                &target, "-R", "1000", "-d", "60s", "--warmup", "0", "--json",
             ])
-            .args(["--timeout", "300ms", "--keys", "100", "--floor", "off"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // well into the load: connecting and storing a hundred keys take milliseconds
-        std::thread::sleep(std::time::Duration::from_secs(2));
+            .args(["--timeout", "300ms", "--keys", "100", "--floor", "off"]);
+        let child = in_mid_load(&mut command);
         server.0.kill().unwrap();
         let output = child.wait_with_output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);

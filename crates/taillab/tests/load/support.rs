@@ -1,6 +1,7 @@
 //! Runs of the command and what must hold for each of them.
 
-use std::process::{Command, Output, Stdio};
+use std::io::Read;
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -65,7 +66,7 @@ pub fn finish(command: &mut Command) -> Ran {
     let mut stdout = child.stdout.take().unwrap();
     let reader = std::thread::spawn(move || {
         let mut text = Vec::new();
-        std::io::Read::read_to_end(&mut stdout, &mut text).unwrap();
+        stdout.read_to_end(&mut text).unwrap();
         text
     });
     while child.try_wait().unwrap().is_none() {
@@ -140,6 +141,27 @@ pub fn responder(transport: &str, listen: Listen) -> (Responder, String) {
         Listen::Unix(path) => format!("echo+unix:{}", path.display()),
     };
     (responder, target)
+}
+
+/// Starts a load and waits for its first rolling line: it is sending, and was answered.
+pub fn in_mid_load(command: &mut Command) -> Child {
+    let mut child = command
+        .arg("-v")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // byte by byte: what comes after the line is for whoever waits for the child
+    let mut stderr = child.stderr.take().unwrap();
+    let mut said = Vec::new();
+    let mut byte = [0];
+    while !String::from_utf8_lossy(&said).contains("  p50 ") {
+        assert_eq!(stderr.read(&mut byte).unwrap(), 1, "it ended early");
+        said.push(byte[0]);
+    }
+    child.stderr = Some(stderr);
+    child
 }
 
 /// Asks again and again, for a bounded time.

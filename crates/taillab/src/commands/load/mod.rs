@@ -83,8 +83,9 @@ impl Context<'_> {
     /// How the command ends, once its result is out.
     fn end(&self, stopped: Option<StopReason>, verdict: &Verdict) -> Result<Exit, Failure> {
         match stopped {
-            Some(StopReason::Interrupted) => Ok(Exit::Interrupted),
-            Some(StopReason::Refused | StopReason::Hook) => Err(self
+            // also when only the floor was cut short
+            _ if self.session.interrupted() => Ok(Exit::Interrupted),
+            Some(StopReason::Refused | StopReason::Hook | StopReason::Interrupted) => Err(self
                 .session
                 .gone("during the load; what came before is in the result")),
             None if !verdict.valid => Ok(Exit::Invalid),

@@ -1,5 +1,6 @@
 //! Files of a load and what is printed.
 
+use std::iter::Peekable;
 use std::path::PathBuf;
 
 use taillab_analysis::load::LoadCurves;
@@ -10,7 +11,7 @@ use taillab_report::load::{
     LoadCurve, LoadReport, LoadRow, LoadSeries, RequestOutcome, chart, json, json_pretty,
     sweep_chart, write_hlog, write_parquet,
 };
-use taillab_report::terminal;
+use taillab_report::{html, terminal};
 
 use super::plan::{Plan, Work};
 use crate::commands::run::rundir::RunDir;
@@ -52,6 +53,8 @@ impl Wanted {
             let run = single.run;
             let svg = chart(&report).svg();
             dir.write("ccdf.svg", |out| std::io::Write::write_all(out, &svg))?;
+            let page = html::render_load(&report);
+            dir.write("report.html", |out| std::io::Write::write_all(out, &page))?;
             dir.write("requests.parquet", |out| {
                 write_parquet(rows(run), out).map(drop)
             })?;
@@ -79,6 +82,8 @@ impl Wanted {
         if let Some(dir) = &mut self.directory {
             let svg = sweep_chart(result).svg();
             dir.write("sweep.svg", |out| std::io::Write::write_all(out, &svg))?;
+            let page = html::render_load_sweep(result);
+            dir.write("report.html", |out| std::io::Write::write_all(out, &page))?;
         }
         self.show(result, |saved| {
             terminal::render_load_sweep(result, saved, style())
@@ -147,14 +152,27 @@ fn expected_bytes(plan: &Plan) -> u64 {
     (requests * EACH + FIXED) as u64
 }
 
-/// All requests, in order of the intended time.
-fn rows(run: &FleetRun) -> impl Iterator<Item = LoadRow> + Send {
-    let mut rows: Vec<LoadRow> = Vec::new();
-    for (thread, part) in run.runs.iter().enumerate() {
-        rows.extend(part.record.iter().map(|entry| row(&entry, thread)));
-    }
-    rows.sort_by_key(|row| row.times.intended);
-    rows.into_iter()
+/// All requests, in order of the intended time, made one by one: there may be millions.
+fn rows(run: &FleetRun) -> impl Iterator<Item = LoadRow> {
+    let mut parts: Vec<_> = run
+        .runs
+        .iter()
+        .enumerate()
+        .map(|(thread, part)| {
+            part.record
+                .iter()
+                .map(move |entry| row(&entry, thread))
+                .peekable()
+        })
+        .collect();
+    std::iter::from_fn(move || {
+        let next = |(at, part): (usize, &mut Peekable<_>)| {
+            let row: &LoadRow = part.peek()?;
+            Some((row.times.intended, at))
+        };
+        let (_, first) = parts.iter_mut().enumerate().filter_map(next).min()?;
+        parts[first].next()
+    })
 }
 
 fn row(entry: &Entry, thread: usize) -> LoadRow {

@@ -87,7 +87,9 @@ impl Watch {
 /// A line that is drawn over itself.
 fn rolling(name: &str, length: Nanos) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length.get()), ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:16}] {percent:>3} %  {msg}") {
+    if let Ok(style) = ProgressStyle::with_template(
+        "{prefix:<16} [{bar:32}] {percent:>3} %   sent → answered\n{wide_msg}",
+    ) {
         bar.set_style(style.progress_chars("=> "));
     }
     bar.set_prefix(name.to_owned());
