@@ -69,8 +69,8 @@ pub struct Output {
 
 /// Measure a server under controlled load against its ideal.
 ///
-/// Starts the server on its own CPU in its own network namespace, finds its service time t
-/// (1 / peak throughput of one core), sends it an open-loop Poisson load, stamps every request
+/// Starts the server on its own CPUs in its own network namespace, finds its service time t
+/// (workers / peak throughput), sends it an open-loop Poisson load, stamps every request
 /// six times in the kernel, and shows the sojourn beside that of an ideal queue fed with the very
 /// same arrivals. Needs root; changes nothing on the machine that outlives it.
 #[derive(Debug, Args)]
