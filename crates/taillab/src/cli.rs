@@ -160,7 +160,7 @@ pub struct Settings {
         help_heading = "Load"
     )]
     warmup: Option<Nanos>,
-    /// Connections of the generator [default: 1024, null-rpc 256, UDP 16]
+    /// Connections of the generator [default: 1024, nginx 4096, null-rpc 256, UDP 16]
     #[arg(
         short,
         long,
