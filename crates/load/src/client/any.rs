@@ -43,6 +43,13 @@ impl AnyClient {
         Self::connect_stamped(server, connections, protocol, KernelStamps::NONE)
     }
 
+    /// As [`StreamClient::hold_back`]; datagrams wait for nobody and need no reserve.
+    pub fn hold_back(&mut self, reserve: usize) {
+        if let Self::Streams(client) = self {
+            client.hold_back(reserve);
+        }
+    }
+
     /// The same with the kernel's stamps, as far as the transport has them: of what is
     /// sent, only UDP.
     ///

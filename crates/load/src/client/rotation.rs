@@ -6,15 +6,21 @@ const NONE: u32 = u32::MAX;
 /// Depths from here on are not told apart.
 const DEEPEST: usize = 1024;
 
+/// Idle, idle in reserve, and each depth.
+const QUEUES: usize = DEEPEST + 2;
+
 /// All connections that are up, by how many requests each has outstanding.
 ///
 /// Each depth has a queue of its connections: the next request goes to the head of the
 /// least deep queue, which is the idle connection that has been idle for longest, or,
-/// when none is idle, one with the fewest requests outstanding. Every operation moves one
-/// connection between neighbouring queues and takes constant time.
+/// when none is idle, one with the fewest requests outstanding. Idle connections held in
+/// reserve have a queue of their own between idle and busy ones. Every operation moves
+/// one connection between queues and takes constant time.
 #[derive(Debug)]
 pub(super) struct Rotation {
     nodes: Vec<Node>,
+    /// Connections from this one on are held in reserve.
+    reserve_from: usize,
     queues: Vec<Queue>,
     /// No queue before this one has a connection.
     least: usize,
@@ -36,8 +42,9 @@ struct Queue {
 }
 
 impl Rotation {
-    /// All connections are out.
-    pub(super) fn new(connections: usize) -> Self {
+    /// All connections are out; the last `reserve` of them take a request only when no
+    /// other one is idle.
+    pub(super) fn new(connections: usize, reserve: usize) -> Self {
         let out = Node {
             before: NONE,
             after: NONE,
@@ -49,8 +56,9 @@ impl Rotation {
         };
         Self {
             nodes: vec![out; connections],
-            queues: vec![empty; DEEPEST + 1],
-            least: DEEPEST + 1,
+            reserve_from: connections.saturating_sub(reserve),
+            queues: vec![empty; QUEUES],
+            least: QUEUES,
             len: 0,
         }
     }
@@ -115,7 +123,7 @@ impl Rotation {
 
     #[inline]
     fn append(&mut self, connection: usize, depth: u32) {
-        let at = queue_of(depth);
+        let at = self.queue_of(connection, depth);
         let queue = &mut self.queues[at];
         let before = queue.tail;
         queue.tail = connection as u32;
@@ -139,7 +147,8 @@ impl Rotation {
             after,
             depth,
         } = self.nodes[connection];
-        let queue = &mut self.queues[queue_of(depth)];
+        let at = self.queue_of(connection, depth);
+        let queue = &mut self.queues[at];
         if before == NONE {
             queue.head = after;
         } else {
@@ -151,10 +160,14 @@ impl Rotation {
             self.nodes[after as usize].before = before;
         }
     }
-}
 
-fn queue_of(depth: u32) -> usize {
-    (depth as usize).min(DEEPEST)
+    #[inline]
+    fn queue_of(&self, connection: usize, depth: u32) -> usize {
+        match depth {
+            0 => usize::from(connection >= self.reserve_from),
+            _ => 1 + (depth as usize).min(DEEPEST),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -167,7 +180,7 @@ mod tests {
 
     #[test]
     fn idle_connections_take_turns_and_then_the_least_busy() {
-        let mut rotation = Rotation::new(3);
+        let mut rotation = Rotation::new(3, 0);
         assert_eq!(rotation.next(), None);
         (0..3).for_each(|c| rotation.join(c));
         let mut take = || {
@@ -191,7 +204,7 @@ mod tests {
 
     #[test]
     fn depths_beyond_the_deepest_queue_are_kept() {
-        let mut rotation = Rotation::new(2);
+        let mut rotation = Rotation::new(2, 0);
         (0..2).for_each(|c| rotation.join(c));
         for _ in 0..4 * DEEPEST {
             let c = rotation.next().unwrap();
@@ -205,13 +218,31 @@ mod tests {
         assert_eq!(rotation.nodes[1].depth, 0);
     }
 
+    #[test]
+    fn the_reserve_waits_until_no_other_is_idle() {
+        let mut rotation = Rotation::new(3, 1);
+        (0..3).for_each(|c| rotation.join(c));
+        let mut take = || {
+            let c = rotation.next().unwrap();
+            rotation.took(c);
+            c
+        };
+        assert_eq!([take(), take(), take(), take()], [0, 1, 2, 0]);
+        rotation.answered(2);
+        rotation.answered(1);
+        assert_eq!(rotation.next(), Some(1));
+        rotation.took(1);
+        assert_eq!(rotation.next(), Some(2));
+    }
+
     proptest! {
         /// Against the plain thing: a list of connections in order of their last move.
         #[test]
         fn it_is_the_first_of_the_least_deep(
+            reserve in 0_usize..6,
             steps in proptest::collection::vec((0_u8..4, 0_usize..5), 0..300),
         ) {
-            let mut rotation = Rotation::new(5);
+            let mut rotation = Rotation::new(5, reserve);
             let mut plain: VecDeque<(usize, u32)> = VecDeque::new();
             for (step, c) in steps {
                 let at = plain.iter().position(|&(other, _)| other == c);
@@ -236,8 +267,12 @@ mod tests {
                     }
                     _ => {}
                 }
-                let least = plain.iter().map(|&(_, depth)| depth).min();
-                let expected = plain.iter().find(|&&(_, depth)| Some(depth) == least);
+                // an idle connection in reserve comes after all others that are idle
+                let rank = |&(c, depth): &(usize, u32)| {
+                    (depth, depth == 0 && c >= 5_usize.saturating_sub(reserve))
+                };
+                let least = plain.iter().map(rank).min();
+                let expected = plain.iter().find(|&of| Some(rank(of)) == least);
                 prop_assert_eq!(rotation.next(), expected.map(|&(c, _)| c));
             }
         }

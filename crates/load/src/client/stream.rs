@@ -33,7 +33,7 @@ const SETTLE: Nanos = Nanos::from_millis(100);
 /// A client whose requests and answers are parts of streams of bytes.
 ///
 /// A request takes the connection that has been idle for longest; when none is idle, one
-/// with the fewest requests outstanding, so that it never waits in the client. A request
+/// held in reserve ([`StreamClient::hold_back`]), then one with the fewest requests outstanding, so that it never waits in the client. A request
 /// that gets no answer in time stays in its connection's order: a late answer is its own
 /// and nobody else's. A connection that ends loses its requests and is opened again; one
 /// whose bytes cannot be told apart any more is closed and opened again.
@@ -105,10 +105,21 @@ impl<P: StreamProtocol> StreamClient<P> {
 }
 
 impl<P: StreamProtocol, T: StreamTransport> StreamClient<P, T> {
+    /// Holds the last `reserve` connections back: they take a request only when no other
+    /// connection is idle. So few connections carry the load, and yet a stall of the
+    /// server makes no request wait behind another on its own connection.
+    ///
+    /// To be called before the first request.
+    pub fn hold_back(&mut self, reserve: usize) {
+        let connections = self.transport.connections();
+        self.rotation = Rotation::new(connections, reserve);
+        (0..connections).for_each(|connection| self.rotation.join(connection));
+    }
+
     /// A client over connections that are all up.
     pub fn new(transport: T, protocol: P) -> Self {
         let connections = transport.connections();
-        let mut rotation = Rotation::new(connections);
+        let mut rotation = Rotation::new(connections, 0);
         (0..connections).for_each(|connection| rotation.join(connection));
         Self {
             next_keys: (0..connections).map(|c| transport.origin(c)).collect(),
