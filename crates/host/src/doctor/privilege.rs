@@ -50,10 +50,8 @@ impl Privileges {
         });
         // "0 0 4294967295": every id maps to itself
         let map = read_optional(&roots.proc.join("self/uid_map"));
-        let initial_namespace = map.is_none_or(|map| {
-            map.split_ascii_whitespace()
-                .eq(["0", "0", "4294967295"].into_iter())
-        });
+        let initial_namespace =
+            map.is_none_or(|map| map.split_ascii_whitespace().eq(["0", "0", "4294967295"]));
         Self {
             uid,
             user,
@@ -255,7 +253,7 @@ fn unprivileged_bpf(roots: &Roots) -> Check {
 /// The probe opens no perf event, so nothing is lost at any level.
 fn paranoid(roots: &Roots) -> Check {
     let value = read_optional(&roots.proc.join("sys/kernel/perf_event_paranoid"));
-    let found = value.map_or_else(|| "not there".to_owned(), |level| level);
+    let found = value.unwrap_or_else(|| "not there".to_owned());
     let found = format!("{found}; taillab uses no perf events");
     Check::ok(Group::Privilege, "perf_event_paranoid", found)
 }

@@ -56,6 +56,9 @@ pub fn render(diagnosis: &Diagnosis, detail: Detail, style: Style) -> String {
     page.text
 }
 
+/// The name under which those that are held are listed.
+const CAPABILITIES: &str = "capabilities";
+
 const fn mark(state: CheckState) -> (Ink, &'static str) {
     match state {
         CheckState::Ok => (Ink::Good, "✓"),
@@ -88,12 +91,14 @@ impl Page {
             .filter(|check| held(check))
             .map(|check| check.name.as_str())
             .collect();
-        let width = self.name_width(checks.iter().map(|check| check.name.as_str()));
+        let shown = |check: &&&Check| !held(check);
+        let others = checks.iter().filter(shown).map(|check| check.name.as_str());
+        let width = self.name_width(others.chain((!names.is_empty()).then_some(CAPABILITIES)));
         let mut listed = false;
         for (at, check) in checks.iter().enumerate() {
             if held(check) {
                 if !std::mem::replace(&mut listed, true) {
-                    self.item(works(true), "capabilities", width, &names.join(", "));
+                    self.item(works(true), CAPABILITIES, width, &names.join(", "));
                 }
                 continue;
             }
