@@ -8,6 +8,7 @@ mod cgroup;
 pub mod cpu_time;
 pub mod cpus;
 pub mod disk;
+pub mod doctor;
 pub mod environment;
 mod error;
 mod hazard;

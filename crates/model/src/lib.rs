@@ -3,6 +3,7 @@
 //! Every other crate speaks in these types and this crate uses none of them.
 
 mod distribution;
+pub mod doctor;
 mod event;
 pub mod load_result;
 mod recording;

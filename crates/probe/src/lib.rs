@@ -22,13 +22,17 @@ mod probe;
 mod ring;
 #[cfg(feature = "bpf")]
 mod store;
+#[cfg(feature = "bpf")]
+mod survey;
 #[cfg(not(feature = "bpf"))]
 mod without_bpf;
 
 #[cfg(feature = "bpf")]
 pub use probe::Probe;
+#[cfg(feature = "bpf")]
+pub use survey::survey;
 #[cfg(not(feature = "bpf"))]
-pub use without_bpf::Probe;
+pub use without_bpf::{Probe, survey};
 
 pub use error::ProbeError;
 pub use spec::{DeviceId, ProbeSpec, ProgramCost, ServerProcesses, Transport};

@@ -67,20 +67,15 @@ pub(crate) struct Loaded {
 }
 
 /// What loading takes, once the specification is checked.
-struct Plan {
+pub(crate) struct Plan {
     config: Config,
     cpus: usize,
-    stamps: &'static Stamps,
+    pub(crate) stamps: &'static Stamps,
 }
 
 /// Loads the programs that this kernel allows, without the hooks in `avoided`.
 pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeError> {
-    // libbpf prints the kernel's refusals on stderr, which belongs to the command
-    libbpf_rs::set_print(None);
-    check_privilege()?;
-    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Err(ProbeError::NoBtf);
-    }
+    check_kernel()?;
     let plan = plan(spec)?;
     match hooks::choose(plan.stamps, avoided, |programs| try_load(&plan, programs)) {
         Ok((object, choice)) => Ok(Loaded {
@@ -104,8 +99,19 @@ pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeEr
     }
 }
 
+/// Whether anything can be loaded at all.
+pub(crate) fn check_kernel() -> Result<(), ProbeError> {
+    // libbpf prints the kernel's refusals on stderr, which belongs to the command
+    libbpf_rs::set_print(None);
+    check_privilege()?;
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(ProbeError::NoBtf);
+    }
+    Ok(())
+}
+
 /// The specification as the programs need it.
-fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
+pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
     let bad = |what: String| Err(ProbeError::BadSpec(what));
     if spec.server_port == 0 {
         return bad("port 0 is no server's port: give the port that it listens on".into());
@@ -186,7 +192,7 @@ fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
 }
 
 /// Loads these programs and attaches them for a moment.
-fn try_load(plan: &Plan, programs: &[&str]) -> Result<Object, Refusal> {
+pub(crate) fn try_load(plan: &Plan, programs: &[&str]) -> Result<Object, Refusal> {
     let open = ObjectBuilder::default()
         .open_memory(&OBJECT.0)
         .map_err(|e| Refusal::new("opening", &e))?;

@@ -1,6 +1,7 @@
 //! The probe's interface where it was not built: it can never be loaded.
 
 use taillab_model::Recording;
+use taillab_model::doctor::Survey;
 use taillab_model::summary::Hook;
 
 use crate::{ProbeError, ProbeSpec, ProgramCost};
@@ -66,6 +67,14 @@ impl Probe {
     pub fn finish(self) -> Result<Recording, ProbeError> {
         match self {}
     }
+}
+
+/// Always fails.
+///
+/// # Errors
+/// [`ProbeError::NotBuilt`].
+pub fn survey() -> Result<Survey, ProbeError> {
+    Err(ProbeError::NotBuilt)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
+mod doctor;
 mod load;
 mod serve;
 mod sim;
@@ -13,6 +14,7 @@ use taillab_model::Nanos;
 use crate::commands::run::servers::words;
 use crate::experiment::{Override, Protocol, ServerKind, TestbedKind, Transport};
 
+pub use self::doctor::DoctorArgs;
 pub use self::load::{Amounts, Floor, LoadArgs, StampKind, WaitKind};
 pub use self::serve::ServeArgs;
 pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs, TimeUnit};
@@ -40,6 +42,7 @@ pub enum Command {
     Load(Box<LoadArgs>),
     Sim(Box<SimArgs>),
     Reproduce(ReproduceArgs),
+    Doctor(DoctorArgs),
     /// Print a shell completion script
     Completions {
         /// The shell

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Command::Load(args) => commands::load::run(*args),
         Command::Sim(args) => commands::sim::run(*args),
         Command::Reproduce(args) => commands::reproduce::run(args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Completions { shell } => commands::shell::completions(shell),
         Command::Man { directory } => commands::shell::man(&directory),
     };

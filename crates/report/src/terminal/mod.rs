@@ -1,6 +1,7 @@
 //! The result as a person reads it in a terminal.
 
 mod chart;
+mod doctor;
 mod load;
 mod plot;
 mod reproduction;
@@ -17,6 +18,7 @@ use crate::latency::{self, Cell, Interval};
 use crate::{EXPLANATION, RunReport, Series};
 
 pub use self::chart::render as render_chart;
+pub use self::doctor::{Detail, render as render_doctor};
 pub use self::load::{render_closed_loop, render_load, render_load_sweep};
 pub use self::reproduction::render as render_reproduction;
 pub use self::simulation::render as render_simulation;

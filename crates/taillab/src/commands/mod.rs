@@ -1,5 +1,6 @@
 //! One module for each command.
 
+pub mod doctor;
 pub mod load;
 pub mod reproduce;
 pub mod run;

@@ -1,0 +1,170 @@
+//! What `taillab doctor` finds: what a kernel, a machine and a user allow.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of this shape.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Everything that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diagnosis {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// `doctor`.
+    pub command: String,
+    /// Version of taillab.
+    pub taillab_version: String,
+    /// What was looked at or tried, one group after the other.
+    pub checks: Vec<Check>,
+    /// The probe's hooks, in the order in which they are preferred; empty where none could
+    /// be tried, which is then a check of the group [`Group::Probe`].
+    pub hooks: Vec<HookTrial>,
+    /// What may spoil a measurement here.
+    pub hazards: Vec<FoundHazard>,
+    /// Which commands work here.
+    pub commands: Vec<CommandVerdict>,
+}
+
+/// What checks have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    /// What this user may do.
+    Privilege,
+    /// What the kernel has.
+    Kernel,
+    /// What the network of the testbed and of the generator needs.
+    Network,
+    /// What else the machine needs.
+    Machine,
+    /// What the probe needs beside its hooks.
+    Probe,
+}
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckState {
+    /// There.
+    Ok,
+    /// Not there or not right; the main commands work without it.
+    Warning,
+    /// Not there, and something fails without it.
+    Missing,
+    /// It could not be found out.
+    Unknown,
+}
+
+/// One fact or trial.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// Where it belongs.
+    pub group: Group,
+    /// What was looked at, in a word or two.
+    pub name: String,
+    /// How it ended.
+    pub state: CheckState,
+    /// What was found.
+    pub found: String,
+    /// One line that a reader can do; there whenever the state is not `ok`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl Check {
+    /// All is well.
+    pub fn ok(group: Group, name: &str, found: impl Into<String>) -> Self {
+        Self {
+            group,
+            name: name.into(),
+            state: CheckState::Ok,
+            found: found.into(),
+            remedy: None,
+        }
+    }
+
+    /// Something is not as it should be; `state` says how bad that is.
+    pub fn not_ok(
+        group: Group,
+        name: &str,
+        state: CheckState,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            state,
+            remedy: Some(remedy.into()),
+            ..Self::ok(group, name, found)
+        }
+    }
+}
+
+/// A hook that was really loaded and attached, or refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookTrial {
+    /// `udp` or `tcp`.
+    pub transport: String,
+    /// `T1` … `T6`, `switch`, or `all`: everything that is used, loaded together.
+    pub stamp: String,
+    /// The hook, e.g. `tp_btf/netif_rx`.
+    pub hook: String,
+    /// It was loaded and attached.
+    pub works: bool,
+    /// It is the one that a measurement uses: the best that works.
+    pub used: bool,
+    /// What a measurement with this hook lacks against the best one known.
+    pub lost_precision: Option<String>,
+    /// What a measurement lacks without any hook for this stamp; `null`: there is none.
+    pub without: Option<String>,
+    /// The kernel's refusal in words; `null` where it works.
+    pub refusal: Option<String>,
+    /// What would make it work; `null` where it works or a better one does.
+    pub remedy: Option<String>,
+}
+
+/// What the probe found by trying.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Survey {
+    /// What the probe needs beside its hooks.
+    pub features: Vec<Check>,
+    /// Every hook of every stamp, best first.
+    pub hooks: Vec<HookTrial>,
+}
+
+/// Where a hazard comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HazardGroup {
+    /// Others who want the same CPUs or memory.
+    Load,
+    /// Processors, power management, hypervisor.
+    Hardware,
+    /// Settings of the kernel.
+    Setting,
+}
+
+/// What may spoil a measurement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundHazard {
+    /// Where it comes from.
+    pub group: HazardGroup,
+    /// Its name for programs, snake_case.
+    pub key: String,
+    /// The condition and its effect.
+    pub text: String,
+    /// One line that a reader can do.
+    pub remedy: Option<String>,
+}
+
+/// Whether a command works here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandVerdict {
+    /// As typed, e.g. `run`.
+    pub name: String,
+    /// It works.
+    pub works: bool,
+    /// With what precision it works, or why it does not.
+    pub remark: String,
+    /// What to do first, where it does not work.
+    pub remedy: Option<String>,
+}

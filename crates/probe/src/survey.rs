@@ -1,0 +1,333 @@
+//! What this kernel allows the probe, found by trying everything once.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::AsFd;
+
+use libbpf_rs::btf::{Btf, types::Func};
+use libbpf_rs::{MapHandle, MapType, libbpf_sys};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use taillab_model::doctor::{Check, CheckState, Group, HookTrial, Survey};
+
+use crate::hooks::{Candidate, Refusal, Stamp, Stamps};
+use crate::object::{self, Plan};
+use crate::{DeviceId, ProbeError, ProbeSpec, ServerProcesses, Transport};
+
+/// Tries every hook of both transports, and what the probe needs beside them.
+///
+/// Everything is loaded and attached for a moment, watches no device that exists, and is
+/// gone on return.
+///
+/// # Errors
+/// [`ProbeError`] where nothing can be tried: no privilege, no type information.
+pub fn survey() -> Result<Survey, ProbeError> {
+    object::check_kernel()?;
+    let mut hooks = Vec::new();
+    for (name, transport) in [("udp", Transport::Udp), ("tcp", Transport::Tcp)] {
+        let plan = object::plan(&nobody(transport))?;
+        hooks.extend(trials(name, plan.stamps, |programs| {
+            attempt(&plan, programs)
+        }));
+    }
+    Ok(Survey {
+        features: vec![mapped_array(), read_in_place()],
+        hooks,
+    })
+}
+
+/// A server that cannot exist: inode numbers of namespaces begin at 0xf0000000 (`PROC_DYNAMIC_FIRST`).
+fn nobody(transport: Transport) -> ProbeSpec {
+    ProbeSpec {
+        device: DeviceId {
+            ifindex: 1,
+            netns_inode: 1,
+        },
+        transport,
+        server_port: 9,
+        server: ServerProcesses::InNamespace,
+        server_cpus: Vec::new(),
+        ring_bytes_per_cpu: 0,
+    }
+}
+
+fn attempt(plan: &Plan, programs: &[&'static str]) -> Result<(), Refusal> {
+    object::try_load(plan, programs).map(drop)
+}
+
+/// Every candidate alone, then the best of each stamp together.
+fn trials(
+    transport: &str,
+    stamps: &'static Stamps,
+    mut attempt: impl FnMut(&[&'static str]) -> Result<(), Refusal>,
+) -> Vec<HookTrial> {
+    let mut trials = Vec::new();
+    let mut together = Vec::new();
+    for stamp in stamps {
+        let mut served = false;
+        for candidate in stamp.candidates {
+            let refusal = attempt(candidate.programs).err();
+            let used = refusal.is_none() && !served;
+            if used {
+                together.extend_from_slice(candidate.programs);
+            }
+            trials.push(trial(transport, stamp, candidate, refusal, used, served));
+            served |= used;
+        }
+    }
+    let mut seen = HashSet::new();
+    together.retain(|program| seen.insert(*program));
+    let refusal = (!together.is_empty())
+        .then(|| attempt(&together).err())
+        .flatten();
+    trials.push(HookTrial {
+        transport: transport.into(),
+        stamp: "all".into(),
+        hook: "together".into(),
+        works: refusal.is_none() && !together.is_empty(),
+        used: refusal.is_none() && !together.is_empty(),
+        lost_precision: None,
+        without: None,
+        remedy: refusal.as_ref().map(|refusal| remedy("", refusal)),
+        refusal: refusal.as_ref().map(in_words),
+    });
+    trials
+}
+
+fn trial(
+    transport: &str,
+    stamp: &Stamp,
+    candidate: &Candidate,
+    refusal: Option<Refusal>,
+    used: bool,
+    better_works: bool,
+) -> HookTrial {
+    HookTrial {
+        transport: transport.into(),
+        stamp: stamp.name.into(),
+        hook: candidate.hook.into(),
+        works: refusal.is_none(),
+        used,
+        lost_precision: candidate.lost_precision.map(Into::into),
+        without: stamp.without.map(Into::into),
+        remedy: (refusal.as_ref())
+            .filter(|_| !better_works)
+            .map(|refusal| remedy(candidate.hook, refusal)),
+        refusal: refusal.as_ref().map(in_words),
+    }
+}
+
+/// The kernel's answers that tell something about a hook (`errno(3)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// There is no such function or tracepoint.
+    Absent,
+    /// A policy forbids it.
+    Forbidden,
+    /// The kernel cannot put a program there.
+    Unsupported,
+    /// No memory.
+    Memory,
+    /// Anything else.
+    Other,
+}
+
+fn answer(refusal: &Refusal) -> Answer {
+    if refusal.out_of_memory {
+        return Answer::Memory;
+    }
+    match errno(&refusal.source) {
+        // ENOENT, ESRCH: libbpf finds no such name in the kernel's types
+        Some(2 | 3) => Answer::Absent,
+        // EPERM
+        Some(1) => Answer::Forbidden,
+        // EBUSY, ENODEV, EOPNOTSUPP, and the kernel's own ENOTSUPP
+        Some(16 | 19 | 95 | 524) => Answer::Unsupported,
+        _ => Answer::Other,
+    }
+}
+
+/// The number of the kernel's answer, which libbpf-rs has put into words.
+fn errno(error: &io::Error) -> Option<i32> {
+    error.raw_os_error().or_else(|| {
+        let text = error.to_string();
+        let (_, number) = text.rsplit_once("(os error ")?;
+        number.split(')').next()?.parse().ok()
+    })
+}
+
+fn in_words(refusal: &Refusal) -> String {
+    let words = match answer(refusal) {
+        Answer::Absent => "this kernel has no such hook",
+        Answer::Forbidden => "the kernel forbids it",
+        Answer::Unsupported => "the kernel cannot attach a program there",
+        Answer::Memory => "there is no memory for it",
+        Answer::Other => "the kernel refuses it",
+    };
+    let text = refusal.source.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    format!("{words} ({}: {text})", refusal.phase)
+}
+
+fn remedy(hook: &str, refusal: &Refusal) -> String {
+    let (kind, name) = hook.split_once('/').unwrap_or((hook, ""));
+    match (answer(refusal), kind, name) {
+        (Answer::Memory, ..) => "free some memory and try again".into(),
+        (Answer::Absent, _, "sk_data_ready" | "sock_recv_length") => {
+            "boot Linux 6.3 or later, which has it".into()
+        }
+        (Answer::Absent, _, "sys_enter" | "sys_exit") => {
+            "boot a kernel built with CONFIG_FTRACE_SYSCALLS=y".into()
+        }
+        (Answer::Absent, "tp_btf", _) => {
+            "boot a kernel built with CONFIG_TRACEPOINTS=y, as distributions' are".into()
+        }
+        (Answer::Forbidden, "fentry" | "fexit", _) => {
+            "a policy of this kernel forbids fentry: boot one without that policy (see \
+             /sys/kernel/security/lsm and lockdown)"
+                .into()
+        }
+        (Answer::Forbidden, ..) => {
+            "boot without lockdown=confidentiality, and let no security module forbid eBPF".into()
+        }
+        (Answer::Unsupported, "fentry" | "fexit", _) => {
+            "boot a kernel built with CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS=y".into()
+        }
+        _ => "please report it with your kernel's version (uname -rv)".into(),
+    }
+}
+
+/// Rings are arrays that user space maps.
+fn mapped_array() -> Check {
+    const NAME: &str = "event rings";
+    /// The default ring of one CPU, in 16-byte events.
+    const SLOTS: u32 = 4 << 20 >> 4;
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        map_flags: libbpf_sys::BPF_F_MMAPABLE,
+        ..Default::default()
+    };
+    let made = MapHandle::create(MapType::Array, Some("trial"), 4, 16, SLOTS, &options)
+        .map_err(|error| object::as_io(&error))
+        .and_then(|map| map_it(&map, 16 * SLOTS as usize));
+    match made {
+        Ok(()) => Check::ok(Group::Probe, NAME, "an array of 4 MiB made and mapped"),
+        Err(error) => Check::not_ok(
+            Group::Probe,
+            NAME,
+            CheckState::Missing,
+            format!("an array of 4 MiB cannot be made and mapped ({error})"),
+            "free memory, raise `ulimit -l` (kernels before 5.11), or give a smaller --ring-bytes",
+        ),
+    }
+}
+
+/// Maps the array for reading for a moment.
+fn map_it(array: &MapHandle, bytes: usize) -> io::Result<()> {
+    // SAFETY: a new mapping at an address of the kernel's choice, which nothing reads and
+    // which is unmapped below, whole.
+    unsafe {
+        let at = mmap(
+            std::ptr::null_mut(),
+            bytes,
+            ProtFlags::READ,
+            MapFlags::SHARED,
+            array.as_fd(),
+            0,
+        )?;
+        munmap(at, bytes)?;
+    }
+    Ok(())
+}
+
+fn read_in_place() -> Check {
+    const NAME: &str = "reading in place";
+    let found = Btf::from_vmlinux()
+        .is_ok_and(|btf| btf.type_by_name::<Func<'_>>("bpf_rdonly_cast").is_some());
+    if found {
+        Check::ok(Group::Probe, NAME, "kfunc bpf_rdonly_cast")
+    } else {
+        Check::not_ok(
+            Group::Probe,
+            NAME,
+            CheckState::Warning,
+            "no kfunc bpf_rdonly_cast: packet headers are copied, some 40 ns more for each",
+            "boot Linux 6.2 or later, which has it",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hooks;
+
+    fn refused(errno: i32) -> Refusal {
+        Refusal {
+            phase: "loading",
+            out_of_memory: false,
+            source: io::Error::from_raw_os_error(errno),
+        }
+    }
+
+    fn survey_of(refused_programs: &[&str], errno: i32) -> Vec<HookTrial> {
+        trials("udp", &hooks::UDP, |programs| {
+            match programs.iter().any(|p| refused_programs.contains(p)) {
+                true => Err(refused(errno)),
+                false => Ok(()),
+            }
+        })
+    }
+
+    fn of<'t>(trials: &'t [HookTrial], stamp: &str) -> Vec<&'t HookTrial> {
+        trials.iter().filter(|trial| trial.stamp == stamp).collect()
+    }
+
+    #[test]
+    fn every_candidate_is_tried_and_the_best_that_works_is_used() {
+        let all = survey_of(&[], 0);
+        let candidates: usize = hooks::UDP.iter().map(|stamp| stamp.candidates.len()).sum();
+        assert_eq!(all.len(), candidates + 1);
+        assert!(
+            all.iter()
+                .all(|trial| trial.works && trial.refusal.is_none())
+        );
+        for stamp in &hooks::UDP {
+            let used: Vec<bool> = of(&all, stamp.name).iter().map(|t| t.used).collect();
+            assert!(used[0] && !used[1..].contains(&true), "{used:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_matters_has_a_remedy_and_one_that_does_not_has_none() {
+        // what Linux 6.1 lacks
+        let old = survey_of(&["enqueued", "read_done"], 3);
+        let t2 = of(&old, "T2");
+        assert!(!t2[0].works && t2[1].used);
+        assert!(t2[0].remedy.as_ref().unwrap().contains("6.3"), "{t2:?}");
+        assert!(t2[0].refusal.as_ref().unwrap().contains("no such hook"));
+        let no_fentry = survey_of(&["to_wake_reader", "enqueued_late"], 1);
+        let t2 = of(&no_fentry, "T2");
+        assert!(t2[0].used && !t2[1].works && t2[1].remedy.is_none());
+        assert!(t2[1].refusal.as_ref().unwrap().contains("forbids"));
+    }
+
+    #[test]
+    fn where_nothing_works_every_best_hook_says_what_to_do() {
+        let everything: Vec<&str> = (hooks::UDP.iter())
+            .flat_map(|stamp| stamp.candidates)
+            .flat_map(|candidate| candidate.programs.iter().copied())
+            .collect();
+        for errno in [1, 2, 16, 22, 524] {
+            let none = survey_of(&everything, errno);
+            assert!(none.iter().all(|trial| !trial.works && !trial.used));
+            let said = none.iter().filter(|trial| trial.stamp != "all");
+            assert!(said.clone().count() > 5);
+            for trial in said {
+                assert!(
+                    trial.remedy.is_some() && trial.refusal.is_some(),
+                    "{trial:?}"
+                );
+            }
+        }
+    }
+}

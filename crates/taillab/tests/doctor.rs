@@ -1,0 +1,165 @@
+//! `taillab doctor` from the outside: as root, as nobody, and what it leaves behind.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "the support module serves other tests too")]
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+mod support;
+
+const NOBODY: u32 = 65534;
+
+fn doctor(args: &[&str]) -> Output {
+    support::taillab()
+        .arg("doctor")
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+/// As a user who may do nothing, from a copy that this user can run.
+fn doctor_as_nobody(args: &[&str]) -> Output {
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let program = folder.path().join("taillab");
+    std::fs::copy(env!("CARGO_BIN_EXE_taillab"), &program).unwrap();
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), readable).unwrap();
+    let mut command = Command::new(&program);
+    command.arg("doctor").args(args).current_dir("/");
+    if rustix::process::geteuid().is_root() {
+        // dropping root's user id drops its capabilities
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command.output().unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/doctor.schema.json");
+    let schema: Value = serde_json::from_slice(&std::fs::read(schema).unwrap()).unwrap();
+    jsonschema::meta::validate(&schema).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> = (validator.iter_errors(&value))
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{errors:?}\n{value:#}");
+    value
+}
+
+fn array<'v>(value: &'v Value, key: &str) -> &'v [Value] {
+    value[key].as_array().unwrap()
+}
+
+fn by_name<'v>(value: &'v Value, key: &str, name: &str) -> &'v Value {
+    (array(value, key).iter().find(|item| item["name"] == name))
+        .unwrap_or_else(|| panic!("no {name} in {key}: {value:#}"))
+}
+
+/// What is pinned in bpffs: a program without a process lives only there.
+fn pinned() -> usize {
+    std::fs::read_dir("/sys/fs/bpf").map_or(0, Iterator::count)
+}
+
+#[test]
+fn as_root_every_stamp_has_a_hook_and_nothing_is_left() {
+    if !support::live("as_root_every_stamp_has_a_hook_and_nothing_is_left") {
+        return;
+    }
+    let before = support::Machine::now();
+    let pins = pinned();
+    let output = doctor(&["--json"]);
+    let found = json(&output);
+    assert_eq!(output.status.code(), Some(0), "{found:#}");
+    assert_eq!(by_name(&found, "commands", "run")["works"], true);
+    for transport in ["udp", "tcp"] {
+        for stamp in ["T1", "T2", "T4", "T5", "T6", "switch", "all"] {
+            let used = array(&found, "hooks").iter().filter(|hook| {
+                hook["transport"] == transport && hook["stamp"] == stamp && hook["used"] == true
+            });
+            assert_eq!(used.count(), 1, "{transport} {stamp}: {found:#}");
+        }
+    }
+    for check in [
+        "network namespaces",
+        "veth",
+        "receive steering",
+        "event rings",
+    ] {
+        assert_eq!(by_name(&found, "checks", check)["state"], "ok", "{found:#}");
+    }
+    assert_eq!(support::Machine::now(), before);
+    assert_eq!(pinned(), pins);
+}
+
+#[test]
+fn as_nobody_it_says_what_is_missing_and_what_to_do() {
+    let output = doctor_as_nobody(&["--json"]);
+    let found = json(&output);
+    assert_eq!(output.status.code(), Some(5), "{found:#}");
+    for name in [
+        "CAP_BPF",
+        "CAP_PERFMON",
+        "CAP_NET_ADMIN",
+        "CAP_SYS_ADMIN",
+        "network namespaces",
+    ] {
+        let check = by_name(&found, "checks", name);
+        assert_eq!(check["state"], "missing", "{check}");
+        assert!(
+            check["remedy"].as_str().unwrap().contains("sudo"),
+            "{check}"
+        );
+    }
+    for name in ["hooks", "veth"] {
+        let check = by_name(&found, "checks", name);
+        assert_eq!(check["state"], "unknown", "{check}");
+        assert!(
+            check["found"].as_str().unwrap().starts_with("not tried"),
+            "{check}"
+        );
+    }
+    assert_eq!(array(&found, "hooks").len(), 0);
+    let run = by_name(&found, "commands", "run");
+    assert_eq!(run["works"], false);
+    assert!(run["remedy"].as_str().unwrap().contains("sudo"), "{run}");
+    for name in ["load", "serve", "sim"] {
+        assert_eq!(by_name(&found, "commands", name)["works"], true);
+    }
+}
+
+#[test]
+fn quiet_prints_only_what_is_wrong() {
+    let (all, quiet) = (doctor_as_nobody(&[]), doctor_as_nobody(&["-q"]));
+    assert_eq!(quiet.status.code(), Some(5));
+    let text = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
+    let (all, quiet) = (text(&all), text(&quiet));
+    assert!(
+        all.contains('✓') && all.starts_with("taillab doctor"),
+        "{all}"
+    );
+    assert!(!quiet.contains('✓') && quiet.contains("CAP_BPF"), "{quiet}");
+    assert!(quiet.lines().count() < all.lines().count());
+    // a pipe gets no colours and 80 columns; only a remedy may be longer, to be copied
+    for line in all.lines().filter(|line| !line.contains('→')) {
+        assert!(
+            !line.contains('\u{1b}') && line.chars().count() <= 80,
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_usage_error_is_told_from_a_missing_privilege() {
+    assert_eq!(doctor(&["--no-such-flag"]).status.code(), Some(2));
+    let help = doctor(&["--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    let text = String::from_utf8(help.stdout).unwrap();
+    assert!(
+        text.contains("Exit codes") && text.contains("5    `taillab run`"),
+        "{text}"
+    );
+}
