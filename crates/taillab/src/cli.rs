@@ -163,7 +163,7 @@ pub struct Settings {
         help_heading = "Load"
     )]
     warmup: Option<Nanos>,
-    /// Connections of the generator [default: 1024, nginx 4096, null-rpc 256, UDP 16]
+    /// Connections of the generator [default: 256, UDP 16]
     #[arg(
         short,
         long,
@@ -172,6 +172,10 @@ pub struct Settings {
         help_heading = "Load"
     )]
     connections: Option<u16>,
+    /// More TCP connections, used only while all others wait for a response, so that a stall makes
+    /// no request queue on its own connection [default: 3840, null-rpc 768]
+    #[arg(long, value_name = "N", env = "TAILLAB_RESERVE", help_heading = "Load")]
+    reserve: Option<u16>,
     /// Seed of the schedule and of the mix [default: 1]
     #[arg(long, value_name = "N", env = "TAILLAB_SEED", help_heading = "Load")]
     seed: Option<i64>,
@@ -426,6 +430,7 @@ impl Settings {
                 "client.connections",
                 whole(self.connections.map(Into::into)),
             ),
+            ("client.reserve", whole(self.reserve.map(Into::into))),
             ("client.timeout", length(self.timeout)),
             ("client.cpus", self.client_cpus.map(text)),
             ("server.cpus", self.server_cpus.map(text)),

@@ -246,6 +246,16 @@ impl Experiment {
                 ),
             ),
             (
+                self.client.all_connections() <= u32::from(MOST_CONNECTIONS),
+                format!(
+                    "client.connections and client.reserve are at most {MOST_CONNECTIONS} together"
+                ),
+            ),
+            (
+                self.client.reserve == 0 || self.server.transport == Transport::Tcp,
+                "client.reserve is for TCP: datagrams wait for nobody".to_owned(),
+            ),
+            (
                 self.client.timeout > Nanos::ZERO,
                 "client.timeout must be longer than nothing, e.g. 1s".to_owned(),
             ),

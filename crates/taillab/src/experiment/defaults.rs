@@ -14,15 +14,15 @@ use super::{
 /// this name.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// Connections of a stream client: so many that a request rarely waits behind another on
-/// its own connection, not even after a stall of some ten milliseconds.
-const STREAM_CONNECTIONS: u16 = 1024;
-/// More for nginx, which packs the answers to requests that queue on one connection into
-/// common segments: these cannot be told apart, and with 256 connections and 28,000 requests per
-/// second such a queue never ended once a stall had begun it.
-const NGINX_CONNECTIONS: u16 = 4096;
+/// Connections of a stream client that carry the load as long as nothing stalls.
+const STREAM_CONNECTIONS: u16 = 256;
+/// More that take over in a stall, so that no request waits behind another on its own
+/// connection: nobody could tell their packets apart, and nginx answers such requests so
+/// much more slowly that with 256 connections alone, at 28,000 requests per second, it did
+/// not recover from a stall.
+const STREAM_RESERVE: u16 = 3840;
 /// The same where each connection is a thread of the server.
-const THREADED_CONNECTIONS: u16 = 256;
+const THREADED_RESERVE: u16 = 768;
 /// Sockets of a datagram client, whose requests never wait for each other.
 const DATAGRAM_CONNECTIONS: u16 = 16;
 
@@ -95,10 +95,13 @@ impl Experiment {
             client: Client {
                 cpus: "1".to_owned(),
                 connections: match transport {
-                    _ if architecture == Some(Architecture::NullRpc) => THREADED_CONNECTIONS,
-                    Transport::Tcp if kind == ServerKind::Nginx => NGINX_CONNECTIONS,
                     Transport::Tcp => STREAM_CONNECTIONS,
                     Transport::Udp => DATAGRAM_CONNECTIONS,
+                },
+                reserve: match transport {
+                    _ if architecture == Some(Architecture::NullRpc) => THREADED_RESERVE,
+                    Transport::Tcp => STREAM_RESERVE,
+                    Transport::Udp => 0,
                 },
                 timeout: Nanos::from_secs(1),
             },

@@ -54,6 +54,8 @@ pub struct Client {
     pub cpus: String,
     /// TCP connections, or UDP sockets; each has a port of its own.
     pub connections: u16,
+    /// More TCP connections, which take a request only when no other one is idle; 0 over UDP.
+    pub reserve: u16,
     /// How long a response is waited for.
     #[serde(with = "length")]
     pub timeout: Nanos,
@@ -176,6 +178,13 @@ pub struct Probe {
     pub ring_bytes: u32,
 }
 
+impl Client {
+    /// Connections that are open, those in reserve included.
+    pub fn all_connections(&self) -> u32 {
+        u32::from(self.connections) + u32::from(self.reserve)
+    }
+}
+
 impl Experiment {
     /// Defaults, then the file, then the flags; checked. The server is the one named, or the
     /// file's.
@@ -225,7 +234,7 @@ impl Experiment {
     pub fn workers(&self) -> u32 {
         self.server
             .workers
-            .unwrap_or_else(|| self.client.connections.into())
+            .unwrap_or_else(|| self.client.all_connections())
             .max(1)
     }
 

@@ -90,7 +90,8 @@ fn each_server_has_the_papers_workload() {
     };
     assert_eq!(memcached.requests(), values);
     let over_tcp = of(ServerKind::Memcached, &[("server.transport", "tcp")]).unwrap();
-    assert_eq!(over_tcp.client.connections, 1024);
+    assert_eq!(over_tcp.client.connections, 256);
+    assert_eq!(over_tcp.client.all_connections(), 4096);
     assert_eq!(over_tcp.server.receive_buffer_bytes, None);
     assert_eq!(over_tcp.requests(), values);
     let nginx = of(ServerKind::Nginx, &[]).unwrap();
@@ -177,6 +178,8 @@ fn what_does_not_fit_the_server_is_refused_by_name() {
         (Memcached, &[("client.connections", "2000")], "1 to 1024"),
         (NullRpc, &[("server.workers", "2")], "for each connection"),
         (NullRpc, &[("client.connections", "10001")], "1 to 10000"),
+        (NullRpc, &[("client.connections", "9900")], "together"),
+        (Memcached, &[("client.reserve", "8")], "reserve is for TCP"),
         (NullRpc, &[("workload.request_bytes", "3")], "request_bytes"),
         (NullRpc, &[("server.architecture", "apache")], "apache"),
         (NullRpc, &[("server.service", "burn:1ms")], "burn"),

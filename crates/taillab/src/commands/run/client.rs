@@ -61,9 +61,14 @@ pub fn connect(
     };
     let endpoint = endpoint(experiment, address);
     let all = usize::from(experiment.client.connections);
+    let spare = usize::from(experiment.client.reserve);
     let connect = |thread: usize| {
         let connections = all / threads + usize::from(thread < all % threads);
-        AnyClient::connect(&endpoint, connections, protocol(experiment, address)?)
+        let reserve = spare / threads + usize::from(thread < spare % threads);
+        let protocol = protocol(experiment, address)?;
+        let mut client = AnyClient::connect(&endpoint, connections + reserve, protocol)?;
+        client.hold_back(reserve);
+        Ok(client)
     };
     Ok(Fleet::connect(threads, prepare, connect)?)
 }

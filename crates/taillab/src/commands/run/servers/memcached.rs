@@ -20,10 +20,7 @@ pub fn args(experiment: &Experiment, address: SocketAddr) -> Vec<OsString> {
         ("-l", address.ip().to_string()),
         ("-m", megabytes(experiment).to_string()),
         // its own limit; beyond it a connection is not answered
-        (
-            "-c",
-            (u32::from(experiment.client.connections) + 64).to_string(),
-        ),
+        ("-c", (experiment.client.all_connections() + 64).to_string()),
     ];
     args.into_iter()
         .flat_map(|(flag, value)| [OsString::from(flag), value.into()])

@@ -71,7 +71,7 @@ pub fn check(experiment: &Experiment) -> Result<(), Failure> {
 /// Descriptors that the server may need: two for each connection (nginx opens the file for
 /// each request), and its own.
 pub fn open_files(experiment: &Experiment) -> u64 {
-    2 * u64::from(experiment.client.connections) + 256
+    2 * u64::from(experiment.client.all_connections()) + 256
 }
 
 /// The server's program and what it says of its version.

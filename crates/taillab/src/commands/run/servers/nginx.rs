@@ -81,7 +81,7 @@ pub fn folder(
 fn configuration(experiment: &Experiment, address: SocketAddr) -> String {
     let workers = experiment.workers();
     // It closes idle connections when fewer than a sixteenth of these are left.
-    let connections = 2 * u32::from(experiment.client.connections) + 64;
+    let connections = 2 * experiment.client.all_connections() + 64;
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|what| format!("    {what}_temp_path {SCRATCH}/{what};\n"))
