@@ -109,7 +109,7 @@ fn each_server_has_the_papers_workload() {
     assert_eq!(null_rpc.requests(), echo);
     // a thread for each connection
     assert_eq!(null_rpc.server.workers, None);
-    assert_eq!(null_rpc.workers(), 256);
+    assert_eq!(null_rpc.workers(), 1024);
 }
 
 #[test]
