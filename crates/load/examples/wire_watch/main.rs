@@ -1,15 +1,15 @@
 //! What anybody's load generator really sends: the arrivals at a port as the kernel
 //! stamps them where the device hands them over.
 //!
-//! `wire_watch --device lo --port 11311 --seconds 10 [--tcp | --udp] [--rate R]` prints
+//! `wire_watch --device lo --port 11311 --seconds 10 [--tcp | --udp] [--rate R] [--together]` prints
 //! one JSON object. Without `--rate` the exponential distribution has the mean that was
 //! seen. `lateness_ns` is, for each connection, the time behind the constant-rate
 //! schedule that fits it best from below; it is null unless every connection sends at a
-//! constant rate. Needs CAP_NET_RAW.
+//! constant rate; with `--together` all connections share one schedule. Needs CAP_NET_RAW.
 
 mod capture;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use taillab_load::arrivals_verdict;
 use taillab_model::Monotonic;
 
 const USAGE: &str =
-    "usage: wire_watch --device NAME --port N [--seconds S] [--tcp | --udp] [--rate R]";
+    "usage: wire_watch --device NAME --port N [--seconds S] [--tcp | --udp] [--rate R] [--together]";
 
 /// In how many mean gaps the sends of a connection are counted to see whether they are
 /// constant, and the largest index of dispersion that still is (Poisson: 1).
@@ -28,6 +28,7 @@ const CONSTANT_DISPERSION: f64 = 0.3;
 fn main() -> Result<(), Box<dyn Error>> {
     let (mut device, mut port, mut seconds, mut rate) = (None, None, 10.0, None);
     let mut layer4 = Layer4::Tcp;
+    let mut together = false;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(USAGE);
@@ -38,6 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--rate" => rate = Some(value()?.parse()?),
             "--tcp" => layer4 = Layer4::Tcp,
             "--udp" => layer4 = Layer4::Udp,
+            "--together" => together = true,
             _ => return Err(USAGE.into()),
         }
     }
@@ -50,7 +52,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     if layer4 == Layer4::Tcp {
         drop_repeats(&mut packets);
     }
-    println!("{}", summary(&packets, rate, capture.dropped()?)?);
+    println!(
+        "{}",
+        summary(&packets, rate, together, capture.dropped()?)?
+    );
     Ok(())
 }
 
@@ -60,11 +65,17 @@ fn drop_repeats(packets: &mut Vec<Packet>) {
     packets.retain(|p| last.insert(p.source_port, p.sequence) != Some(p.sequence));
 }
 
-fn summary(packets: &[Packet], rate: Option<f64>, dropped: u32) -> Result<String, Box<dyn Error>> {
-    let mut by_port: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
+fn summary(
+    packets: &[Packet],
+    rate: Option<f64>,
+    together: bool,
+    dropped: u32,
+) -> Result<String, Box<dyn Error>> {
+    let ports: BTreeSet<u16> = packets.iter().map(|p| p.source_port).collect();
+    let mut schedules: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
     for packet in packets {
-        by_port
-            .entry(packet.source_port)
+        schedules
+            .entry(if together { 0 } else { packet.source_port })
             .or_default()
             .push(packet.at_ns);
     }
@@ -85,7 +96,7 @@ fn summary(packets: &[Packet], rate: Option<f64>, dropped: u32) -> Result<String
             format!(r#"{{"window_ns":{},"value":{value}}}"#, at.window_ns.get())
         })
         .collect();
-    let lateness = lateness(by_port.values()).map_or("null".to_owned(), |late| {
+    let lateness = lateness(schedules.values()).map_or("null".to_owned(), |late| {
         let at = |q: f64| late[((late.len() as f64 * q) as usize).min(late.len() - 1)];
         format!(
             r#"{{"p50":{},"p99":{},"p999":{},"max":{}}}"#,
@@ -98,7 +109,7 @@ fn summary(packets: &[Packet], rate: Option<f64>, dropped: u32) -> Result<String
     Ok(format!(
         r#"{{"requests":{},"connections":{},"dropped":{dropped},"rate_per_s":{seen:.1},"wanted_rate_per_s":{rate:.1},"cv":{:.4},"ks_d":{:.5},"ks_n":{},"ks_critical":{:.5},"idc":[{}],"lateness_ns":{lateness}}}"#,
         packets.len(),
-        by_port.len(),
+        ports.len(),
         verdict.cv,
         verdict.ks_d,
         packets.len() - 1,
