@@ -5,6 +5,7 @@ use crate::cpus::CpuError;
 use crate::disk::DiskError;
 use crate::interrupt::InterruptError;
 use crate::journal::JournalError;
+use crate::keep_awake::KeepAwakeError;
 use crate::netns::NetnsError;
 use crate::private_folder::PrivateFolderError;
 use crate::programs::MissingProgram;
@@ -39,6 +40,8 @@ pub enum HostError {
     Interrupt(#[from] InterruptError),
     /// The crash journal.
     Journal(#[from] JournalError),
+    /// CPUs that should not sleep.
+    KeepAwake(#[from] KeepAwakeError),
     /// A program that is not installed.
     Missing(#[from] MissingProgram),
     /// A network namespace.
@@ -64,7 +67,9 @@ impl HostError {
                 CpuError::BadList { .. } | CpuError::Overlap { .. } | CpuError::Unusable { .. },
             )
             | Self::User(_) => ErrorKind::Usage,
-            Self::PrivateFolder(PrivateFolderError::Make(_)) => ErrorKind::Unsupported,
+            Self::KeepAwake(_) | Self::PrivateFolder(PrivateFolderError::Make(_)) => {
+                ErrorKind::Unsupported
+            }
             Self::Netns(e) => netns_kind(e),
             Self::Testbed(e) => match e {
                 TestbedError::Namespace(e) | TestbedError::Veth(VethError::Namespace(e)) => {

@@ -14,6 +14,7 @@ mod error;
 mod hazard;
 pub mod interrupt;
 pub mod journal;
+pub mod keep_awake;
 pub mod netns;
 pub mod private_folder;
 pub mod process;

@@ -167,6 +167,9 @@ pub struct Setup {
     pub connections: u32,
     /// Threads that sent and received.
     pub threads: u32,
+    /// All CPUs of the client's machine were kept from sleeping, the server's too if it is
+    /// the same.
+    pub kept_awake: bool,
 }
 
 /// The server's peak, measured with a closed loop before the load.

@@ -17,8 +17,7 @@ use capture::{Capture, Layer4, Packet};
 use taillab_load::arrivals_verdict;
 use taillab_model::Monotonic;
 
-const USAGE: &str =
-    "usage: wire_watch --device NAME --port N [--seconds S] [--tcp | --udp] [--rate R] [--together]";
+const USAGE: &str = "usage: wire_watch --device NAME --port N [--seconds S] [--tcp | --udp] [--rate R] [--together]";
 
 /// In how many mean gaps the sends of a connection are counted to see whether they are
 /// constant, and the largest index of dispersion that still is (Poisson: 1).
@@ -52,10 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if layer4 == Layer4::Tcp {
         drop_repeats(&mut packets);
     }
-    println!(
-        "{}",
-        summary(&packets, rate, together, capture.dropped()?)?
-    );
+    println!("{}", summary(&packets, rate, together, capture.dropped()?)?);
     Ok(())
 }
 

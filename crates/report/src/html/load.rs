@@ -9,7 +9,7 @@ use super::{checks, page};
 use crate::figures::{self, count, counted, known_percent, micros, rate};
 use crate::findings;
 use crate::latency::{self, Cell};
-use crate::load::{EXPLANATION, LoadReport, LoadSeries, chart, sweep_chart};
+use crate::load::{EXPLANATION, LoadReport, LoadSeries, awake, chart, sweep_chart};
 
 /// The quantiles of the table; the maximum follows them.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
@@ -92,12 +92,13 @@ fn put_head(page: &mut Markup, setup: &Setup, verdict: &Verdict, partial: bool) 
     put!(
         page,
         "<header>\n<p class=\"eyebrow\">taillab load</p>\n\
-         <h1>{} <span class=\"verdict {class}\">{word}</span></h1>\n<p>{} over {}, {}, {}</p>\n",
+         <h1>{} <span class=\"verdict {class}\">{word}</span></h1>\n<p>{} over {}, {}, {}{}</p>\n",
         Esc(&setup.target),
         Esc(&setup.protocol),
         Esc(&setup.transport),
         counted(u64::from(setup.connections), "connection", "connections"),
         counted(u64::from(setup.threads), "thread", "threads"),
+        awake(setup),
     );
     if !verdict.reasons.is_empty() {
         put!(page, "<div class=\"notice bad\"><ul>\n");

@@ -18,7 +18,7 @@ use std::io;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use taillab_model::load_result::LoadResult;
+use taillab_model::load_result::{LoadResult, Setup};
 use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, WireTimes};
 
 pub use self::figure::{chart, sweep_chart};
@@ -248,5 +248,14 @@ impl LoadTotals {
     pub fn percentiles(&self, series: LoadSeries) -> Option<Vec<u8>> {
         let at = LOGGED.iter().position(|logged| *logged == series)?;
         Some(hgrm::percentiles(&self.histograms[at]))
+    }
+}
+
+/// What is to be said of CPUs that were not allowed to sleep.
+pub(crate) const fn awake(setup: &Setup) -> &'static str {
+    if setup.kept_awake {
+        ", CPUs kept awake"
+    } else {
+        ""
     }
 }

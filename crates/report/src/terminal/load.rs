@@ -10,7 +10,7 @@ use super::{INDENT, Page, Style, verdict_word};
 use crate::figures::{self, count, counted, known_percent, micros, percent, rate};
 use crate::findings;
 use crate::latency::{self, Cell, Interval};
-use crate::load::{EXPLANATION, LoadReport, LoadSeries, chart, sweep_chart};
+use crate::load::{EXPLANATION, LoadReport, LoadSeries, awake, chart, sweep_chart};
 
 /// The quantiles of the table; the maximum follows them.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
@@ -249,11 +249,12 @@ impl Page {
         self.fact(
             "client",
             &format!(
-                "{} over {}, {}, {}",
+                "{} over {}, {}, {}{}",
                 clean(&setup.protocol),
                 clean(&setup.transport),
                 counted(u64::from(setup.connections), "connection", "connections"),
                 counted(u64::from(setup.threads), "thread", "threads"),
+                awake(setup),
             ),
         );
         if let Some(capacity) = capacity {

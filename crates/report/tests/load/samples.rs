@@ -33,6 +33,7 @@ fn setup() -> Setup {
         transport: "udp".to_owned(),
         connections: 16,
         threads: 1,
+        kept_awake: false,
     }
 }
 

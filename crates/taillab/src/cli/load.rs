@@ -192,6 +192,10 @@ pub struct LoadArgs {
         help_heading = "Client"
     )]
     pub wait: WaitKind,
+    /// Keep all CPUs from sleeping meanwhile (as root): sends that wake another CPU get cheaper and
+    /// arrivals more exact, and a server on this machine is faster than it would be otherwise
+    #[arg(long, env = "TAILLAB_KEEP_AWAKE", help_heading = "Client")]
+    pub keep_awake: bool,
     /// Also take the kernel's time stamps of what is sent and received
     #[arg(
         long,

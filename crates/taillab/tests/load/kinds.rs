@@ -42,6 +42,43 @@ fn an_echo_is_measured_over_every_transport() {
 }
 
 #[test]
+fn the_kernels_stamps_lie_within_the_clients() {
+    for (transport, both) in [("udp", true), ("tcp", false)] {
+        let (_responder, target) = responder(transport, Listen::loopback());
+        let args = short(&["-R", "1000", "--stamps", "kernel"]);
+        let result = run(&target, &args).measured();
+        if !both {
+            continue; // of a stream the kernel says only what it received
+        }
+        let wire = &result["wire"];
+        let median = |of: &Value| of["quantiles"][0]["value"].as_u64().unwrap();
+        let on_the_wire = median(&wire["service_time"]);
+        assert!(on_the_wire <= median(&result["service_time"]), "{wire}");
+        assert!(on_the_wire > 0, "{wire}");
+    }
+}
+
+#[test]
+fn cpus_are_kept_awake_or_it_is_said_why_not() {
+    let (_responder, target) = responder("udp", Listen::loopback());
+    let args = short(&["-R", "1000", "--keep-awake"]);
+    let ran = run(&target, &args);
+    if ran.code == Some(5) {
+        assert!(
+            ran.stderr.contains("cannot keep the CPUs awake"),
+            "{}",
+            ran.stderr
+        );
+    } else {
+        assert_eq!(ran.measured()["kept_awake"], true);
+    }
+    assert_eq!(
+        run(&target, &short(&["-R", "1000"])).measured()["kept_awake"],
+        false
+    );
+}
+
+#[test]
 fn the_same_seed_gives_the_same_requests_and_another_one_others() {
     let (_responder, target) = responder("tcp", Listen::loopback());
     let requests = |seed: &str| {

@@ -17,6 +17,7 @@ mod session;
 mod watch;
 
 use taillab_host::Interrupt;
+use taillab_host::keep_awake::KeepAwake;
 use taillab_load::StopReason;
 use taillab_model::load_result::Capacity;
 use taillab_model::summary::Verdict;
@@ -38,6 +39,12 @@ pub fn run(args: LoadArgs) -> Result<Exit, Failure> {
     };
     let interrupt = Interrupt::register().map_err(host)?;
     let mut wanted = Wanted::new(args.output, args.common.json, &plan)?;
+    let _awake = plan
+        .client
+        .keep_awake
+        .then(KeepAwake::hold)
+        .transpose()
+        .map_err(host)?;
     plan.client.placing.step_aside()?;
     say.step(&format!("connecting to {}", plan.target));
     let endpoint = resolve::endpoint(&plan.target.place)?;

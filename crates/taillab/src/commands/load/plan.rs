@@ -104,6 +104,8 @@ pub struct Client {
     pub placing: Placing,
     pub timeout: Nanos,
     pub waiting: Waiting,
+    /// No CPU sleeps meanwhile.
+    pub keep_awake: bool,
     pub stamps: KernelStamps,
 }
 
@@ -196,6 +198,7 @@ fn client(args: &LoadArgs) -> Result<Client, Failure> {
             WaitKind::Spin => Waiting::Spin,
             WaitKind::Hybrid => Waiting::Hybrid,
         },
+        keep_awake: args.keep_awake,
         stamps: match args.stamps {
             StampKind::None => KernelStamps::NONE,
             StampKind::Kernel => KernelStamps::ALL,

@@ -355,6 +355,7 @@ pub fn setup(plan: &Plan, endpoint: &Endpoint) -> Setup {
         .to_owned(),
         connections: u32::try_from(plan.client.connections).unwrap_or(u32::MAX),
         threads: u32::try_from(plan.client.threads()).unwrap_or(u32::MAX),
+        kept_awake: plan.client.keep_awake,
     }
 }
 
