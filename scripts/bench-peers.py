@@ -28,6 +28,11 @@ def server(*command, cwd=None):
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(0.5)
     if process.poll() is not None:
+        # connections of the round before may still hold the port for a moment
+        time.sleep(2)
+        process = subprocess.Popen(process.args, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.5)
+    if process.poll() is not None:
         sys.exit(f"error: {command[0]} ended at once; is its port taken?")
     try:
         yield
@@ -159,10 +164,10 @@ def cost():
     # mutilate spins on its sockets and cannot say what of it was idle: see its peak instead
     rate = 20_000
 
-    def taillab(server_of, target):
+    def taillab(server_of, target, *more):
         def one():
             with server_of():
-                found = taillab_load(target, "-R", str(rate), "-d", "4s", "-c", "16")
+                found = taillab_load(target, "-R", str(rate), "-d", "4s", "-c", "16", *more)
             return (found["client"]["cpu_ns_per_request"] / 1000,)
         return one
 
@@ -175,6 +180,7 @@ def cost():
     return (f"µs of client CPU per request at {rate}/s, idle spinning left out", {
         "null responder UDP: taillab": taillab(lambda: echo("udp-shared"), f"echo+udp://127.0.0.1:{ECHO}"),
         "memcached UDP: taillab": taillab(memcached, f"memcached+udp://127.0.0.1:{MEMCACHED}"),
+        "memcached UDP: taillab --keep-awake": taillab(memcached, f"memcached+udp://127.0.0.1:{MEMCACHED}", "--keep-awake"),
         "memcached TCP: taillab": taillab(memcached, f"memcached+tcp://127.0.0.1:{MEMCACHED}"),
         "nginx: taillab": taillab(nginx, f"http://127.0.0.1:{NGINX}/index.html"),
         "nginx: wrk2": wrk2,
@@ -213,9 +219,10 @@ def figures(seen):
 def wire():
     rows = {}
     for rate in (5_000, 20_000):
-        def taillab_udp(rate=rate):
-            with echo("udp-shared"):
-                return figures(watched(ECHO, rate, *load_command(f"echo+udp://127.0.0.1:{ECHO}", rate), udp=True))
+        def taillab_udp(*more, rate=rate):
+            with memcached():
+                command = load_command(f"memcached+udp://127.0.0.1:{MEMCACHED}", rate, *more)
+                return figures(watched(MEMCACHED, rate, *command, udp=True))
 
         def taillab_tcp(rate=rate):
             with memcached():
@@ -224,7 +231,7 @@ def wire():
         def mutilate(rate=rate):
             with memcached():
                 return figures(watched(MEMCACHED, rate, MUTILATE, "-s", f"127.0.0.1:{MEMCACHED}", "-c", "16",
-                                       "-q", str(rate), "-t", "7"))
+                                       "-q", str(rate), "-i", "exponential:1", "-t", "7"))
 
         def wrk2(rate=rate):
             with nginx():
@@ -232,6 +239,7 @@ def wire():
                                        f"http://127.0.0.1:{NGINX}/index.html"))
 
         rows[f"{rate}/s: taillab UDP"] = taillab_udp
+        rows[f"{rate}/s: taillab UDP --keep-awake"] = lambda one=taillab_udp: one("--keep-awake")
         rows[f"{rate}/s: taillab TCP"] = taillab_tcp
         rows[f"{rate}/s: mutilate"] = mutilate
         rows[f"{rate}/s: wrk2"] = wrk2
