@@ -28,3 +28,11 @@ cargo run --release --locked --quiet -p taillab-queueing --example speed
 
 echo "== speed of the matcher and of the analysis"
 cargo run --release --locked --quiet -p taillab-analysis --example two_million
+
+echo "== memory with ten thousand connections"
+cargo run --release --locked --quiet -p taillab-load --example many_connections -- 10000 20000
+
+echo "== the load generator beside its peers"
+cargo build --release --locked --quiet -p taillab-load --examples
+scripts/peers.sh
+scripts/as-root.sh "stamps packets on the loopback device" python3 scripts/bench-peers.py
