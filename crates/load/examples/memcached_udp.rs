@@ -16,8 +16,8 @@ use std::sync::atomic::AtomicBool;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use taillab_load::verdict::KolmogorovSmirnov;
 use taillab_load::{
-    ClosedLoop, DatagramClient, Endpoint, LoadRun, Memcached, MemcachedWorkload, NoHooks, OpenLoop,
-    Progress, Waiting, arrivals_verdict, open_loop, prefill, saturate,
+    ClosedLoop, DatagramClient, Endpoint, LoadRun, MemcachedUdp, MemcachedWorkload, NoHooks,
+    OpenLoop, Progress, Waiting, arrivals_verdict, open_loop, prefill, saturate,
 };
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let stop = AtomicBool::new(false);
     let progress = Progress::new();
-    let protocol = Memcached::new(MemcachedWorkload::default())?;
+    let protocol = MemcachedUdp::new(MemcachedWorkload::default())?;
     let mut client = DatagramClient::connect(server, CONNECTIONS, protocol)?;
     println!("{:?}", prefill(&mut client, &Endpoint::Udp(server), &stop)?);
     for outstanding in [1, 8, 16, 32, 64] {

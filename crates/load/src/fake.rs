@@ -9,13 +9,13 @@ use std::time::Duration;
 use taillab_model::{Nanos, Operation};
 
 use crate::protocol::Planned;
-use crate::protocol::memcached_udp::{Memcached, MemcachedWorkload};
+use crate::protocol::memcached::{MemcachedUdp, MemcachedWorkload};
 use crate::transport::{NotSent, Receipt, Transport};
 use crate::{DatagramClient, LoadError};
 
 /// A small protocol: 4-byte keys, 3-byte values.
-pub(crate) fn protocol() -> Result<Memcached, LoadError> {
-    Memcached::new(MemcachedWorkload {
+pub(crate) fn protocol() -> Result<MemcachedUdp, LoadError> {
+    MemcachedUdp::new(MemcachedWorkload {
         keys: 100,
         key_bytes: 4,
         value_bytes: 3,
@@ -75,7 +75,7 @@ impl Fake {
     pub(crate) fn client(
         connections: usize,
         server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + Send + 'static,
-    ) -> DatagramClient<Memcached, Self> {
+    ) -> DatagramClient<MemcachedUdp, Self> {
         let fake = Self {
             connections,
             server: Box::new(server),

@@ -47,7 +47,6 @@ pub use protocol::echo::{EchoDatagrams, EchoStream, EchoWorkload};
 pub use protocol::http::{Http, HttpWorkload};
 pub use protocol::keys::KeyDistribution;
 pub use protocol::memcached::{MemcachedStream, MemcachedUdp, MemcachedWorkload};
-pub use protocol::memcached_udp::Memcached;
 pub use protocol::redis::{Redis, RedisWorkload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
 pub use stamps::KernelStamps;

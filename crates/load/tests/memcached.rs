@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use taillab_load::{
-    ClosedLoop, DatagramClient, Endpoint, LoadError, Memcached, MemcachedWorkload, NoHooks,
+    ClosedLoop, DatagramClient, Endpoint, LoadError, MemcachedUdp, MemcachedWorkload, NoHooks,
     Outcome, Prefilled, Progress, prefill, saturate,
 };
 use taillab_model::summary::LoadErrors;
@@ -41,7 +41,7 @@ impl Server {
     }
 
     /// Prefills once the server listens.
-    fn prefill(&self, client: &mut DatagramClient<Memcached>) -> Result<Prefilled, LoadError> {
+    fn prefill(&self, client: &mut DatagramClient<MemcachedUdp>) -> Result<Prefilled, LoadError> {
         let give_up = Instant::now() + Duration::from_secs(30);
         loop {
             match prefill(
@@ -66,8 +66,8 @@ impl Drop for Server {
 }
 
 /// The paper's workload, with keys and values as long as there.
-fn client(server: &Server) -> DatagramClient<Memcached> {
-    let protocol = Memcached::new(MemcachedWorkload::default()).unwrap();
+fn client(server: &Server) -> DatagramClient<MemcachedUdp> {
+    let protocol = MemcachedUdp::new(MemcachedWorkload::default()).unwrap();
     DatagramClient::connect(server.address, 16, protocol).unwrap()
 }
 
@@ -124,7 +124,7 @@ fn answers_of_two_datagrams_are_joined() {
         value_bytes: MemcachedWorkload::default().datagram_value_limit(),
         ..MemcachedWorkload::default()
     };
-    let protocol = Memcached::new(workload).unwrap();
+    let protocol = MemcachedUdp::new(workload).unwrap();
     let mut client = DatagramClient::connect(server.address, 4, protocol).unwrap();
     let done = server.prefill(&mut client).unwrap();
     assert_eq!((done.keys, done.verified), (200, 200));
@@ -140,7 +140,7 @@ fn too_little_memory_is_found_before_the_run() {
         keys: 40_000,
         ..MemcachedWorkload::default()
     };
-    let protocol = Memcached::new(workload).unwrap();
+    let protocol = MemcachedUdp::new(workload).unwrap();
     let mut client = DatagramClient::connect(server.address, 4, protocol).unwrap();
     let error = server.prefill(&mut client).unwrap_err();
     let named = matches!(

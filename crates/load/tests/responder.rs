@@ -65,7 +65,7 @@ fn a_server_that_reorders_changes_nothing_but_the_times() {
         }
         Some(held.drain(..).rev().collect())
     });
-    let protocol = taillab_load::Memcached::new(support::workload()).unwrap();
+    let protocol = taillab_load::MemcachedUdp::new(support::workload()).unwrap();
     let mut client = taillab_load::DatagramClient::connect(server.address, 1, protocol).unwrap();
     let result = run(&mut client, SHORT, &mut NoHooks);
     let n = result.record.len();

@@ -12,13 +12,17 @@ use taillab_model::summary::LoadErrors;
 use super::*;
 use crate::DatagramClient;
 use crate::fake::{Fake, answer, datagram};
-use crate::protocol::memcached_udp::Memcached;
+use crate::protocol::memcached::MemcachedUdp;
 
 /// So long that no test depends on the time-out.
 const HOUR: Nanos = Nanos::from_secs(3600);
 
 /// Sends everything at once and ends when all is sent and nothing more comes.
-fn run_all(client: &mut DatagramClient<Memcached, Fake>, n: usize, measure_from: usize) -> LoadRun {
+fn run_all(
+    client: &mut DatagramClient<MemcachedUdp, Fake>,
+    n: usize,
+    measure_from: usize,
+) -> LoadRun {
     struct Done<'a>(&'a Progress, usize, bool);
     impl Hooks for Done<'_> {
         fn idle(&mut self, _until_next: Nanos) {
@@ -45,7 +49,7 @@ fn run_all(client: &mut DatagramClient<Memcached, Fake>, n: usize, measure_from:
 }
 
 fn run(
-    client: &mut DatagramClient<Memcached, Fake>,
+    client: &mut DatagramClient<MemcachedUdp, Fake>,
     schedule: Vec<Nanos>,
     measure_from: usize,
     timeout: Nanos,
@@ -327,7 +331,7 @@ fn a_hybrid_wait_sends_everything_and_never_early() {
     assert!(result.cpu.asleep + result.cpu.idle + result.cpu.hook <= result.cpu.elapsed);
 }
 
-fn play(client: &mut DatagramClient<Memcached, Fake>, most: usize, timeout: Nanos) -> LoadRun {
+fn play(client: &mut DatagramClient<MemcachedUdp, Fake>, most: usize, timeout: Nanos) -> LoadRun {
     let load = PingPong {
         warm_up: Nanos::ZERO,
         length: HOUR,

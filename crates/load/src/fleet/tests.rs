@@ -3,9 +3,9 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 use crate::DatagramClient;
 use crate::fake::{Fake, answer};
-use crate::protocol::memcached_udp::Memcached;
+use crate::protocol::memcached::MemcachedUdp;
 
-type Clients = DatagramClient<Memcached, Fake>;
+type Clients = DatagramClient<MemcachedUdp, Fake>;
 
 const HOUR: Nanos = Nanos::from_secs(3600);
 

@@ -7,12 +7,6 @@ pub mod memcached;
 pub mod redis;
 mod scan;
 
-/// Former place of [`memcached::udp`].
-pub mod memcached_udp {
-    pub use super::memcached::MemcachedUdp as Memcached;
-    pub use super::memcached::MemcachedWorkload;
-}
-
 use taillab_model::Operation;
 
 use crate::engine::Outcome;

@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use taillab_load::{
-    Client, DatagramClient, Entry, Hooks, LoadRun, Memcached, MemcachedWorkload, OpenLoop, Outcome,
-    Progress, Waiting, open_loop,
+    Client, DatagramClient, Entry, Hooks, LoadRun, MemcachedUdp, MemcachedWorkload, OpenLoop,
+    Outcome, Progress, Waiting, open_loop,
 };
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -31,8 +31,8 @@ pub(crate) fn workload() -> MemcachedWorkload {
 }
 
 /// A client of a server on this host.
-pub(crate) fn client(server: SocketAddr) -> DatagramClient<Memcached> {
-    DatagramClient::connect(server, 16, Memcached::new(workload()).unwrap()).unwrap()
+pub(crate) fn client(server: SocketAddr) -> DatagramClient<MemcachedUdp> {
+    DatagramClient::connect(server, 16, MemcachedUdp::new(workload()).unwrap()).unwrap()
 }
 
 /// A quarter of a second at [`RATE`], the first fifth of it warm-up.
