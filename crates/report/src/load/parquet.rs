@@ -11,8 +11,8 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use super::LoadRow;
 use crate::ReportError;
 use crate::requests::parquet::{
-    BATCH_ROWS, TimeColumn, described, failed, instant, instant_ns, length, length_ns, name_of,
-    time_fields, writer,
+    RowBatch, TimeColumn, described, failed, instant, instant_ns, length, length_ns, name_of,
+    time_fields, write_rows,
 };
 
 /// The columns of time, in the order of [`times_of`].
@@ -46,21 +46,7 @@ pub fn write_parquet<W: io::Write + Send>(
     rows: impl IntoIterator<Item = LoadRow>,
     out: W,
 ) -> Result<u64, ReportError> {
-    let schema = schema();
-    let mut writer = writer(out, &schema, &TIMES)?;
-    let mut batch = Batch::default();
-    let mut written = 0;
-    for row in rows {
-        batch.push(&row)?;
-        if batch.rows == BATCH_ROWS {
-            written += batch.rows as u64;
-            writer.write(&batch.take(&schema)?).map_err(failed)?;
-        }
-    }
-    written += batch.rows as u64;
-    writer.write(&batch.take(&schema)?).map_err(failed)?;
-    writer.close().map_err(failed)?;
-    Ok(written)
+    write_rows::<Batch, _>(rows, out, &schema(), &TIMES)
 }
 
 fn schema() -> SchemaRef {
@@ -103,7 +89,13 @@ struct Batch {
     warm_up: BooleanBuilder,
 }
 
-impl Batch {
+impl RowBatch for Batch {
+    type Row = LoadRow;
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
     fn push(&mut self, row: &LoadRow) -> Result<(), ReportError> {
         for (column, value) in self.times.iter_mut().zip(times_of(row)) {
             column.append_option(value);

@@ -21,7 +21,7 @@ use crate::ReportError;
 const OUTPUT: &str = "requests.parquet";
 
 /// Rows encoded at a time; bounds the memory together with [`GROUP_ROWS`].
-pub(crate) const BATCH_ROWS: usize = 8_192;
+const BATCH_ROWS: usize = 8_192;
 /// Rows of a row group: what a reader must hold at once (about 10 MB unpacked).
 const GROUP_ROWS: usize = 65_536;
 
@@ -97,25 +97,49 @@ pub fn write_parquet<W: io::Write + Send>(
     rows: impl IntoIterator<Item = RequestRow>,
     out: W,
 ) -> Result<u64, ReportError> {
-    let schema = schema();
-    let mut writer = writer(out, &schema, &TIMES)?;
-    let mut batch = Batch::default();
+    write_rows::<Batch, _>(rows, out, &schema(), &TIMES)
+}
+
+/// Rows of one kind on their way into the columns of a table.
+pub(crate) trait RowBatch: Default {
+    /// What becomes a row.
+    type Row;
+
+    /// Appends a row.
+    fn push(&mut self, row: &Self::Row) -> Result<(), ReportError>;
+
+    /// How many rows were appended since the last [`RowBatch::take`].
+    fn rows(&self) -> usize;
+
+    /// The columns, in the order of `schema`; empty afterwards.
+    fn take(&mut self, schema: &SchemaRef) -> Result<RecordBatch, ReportError>;
+}
+
+/// Writes the rows batch by batch and returns their number.
+pub(crate) fn write_rows<B: RowBatch, W: io::Write + Send>(
+    rows: impl IntoIterator<Item = B::Row>,
+    out: W,
+    schema: &SchemaRef,
+    times: &[TimeColumn],
+) -> Result<u64, ReportError> {
+    let mut writer = writer(out, schema, times)?;
+    let mut batch = B::default();
     let mut written = 0;
     for row in rows {
         batch.push(&row)?;
-        if batch.rows == BATCH_ROWS {
-            written += batch.rows as u64;
-            writer.write(&batch.take(&schema)?).map_err(failed)?;
+        if batch.rows() == BATCH_ROWS {
+            written += batch.rows() as u64;
+            writer.write(&batch.take(schema)?).map_err(failed)?;
         }
     }
-    written += batch.rows as u64;
-    writer.write(&batch.take(&schema)?).map_err(failed)?;
+    written += batch.rows() as u64;
+    writer.write(&batch.take(schema)?).map_err(failed)?;
     writer.close().map_err(failed)?;
     Ok(written)
 }
 
 /// A writer of rows with the given columns of time.
-pub(crate) fn writer<W: io::Write + Send>(
+fn writer<W: io::Write + Send>(
     out: W,
     schema: &SchemaRef,
     times: &[TimeColumn],
@@ -182,7 +206,13 @@ struct Batch {
     warm_up: BooleanBuilder,
 }
 
-impl Batch {
+impl RowBatch for Batch {
+    type Row = RequestRow;
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
     fn push(&mut self, row: &RequestRow) -> Result<(), ReportError> {
         for (column, value) in self.times.iter_mut().zip(times_of(row)) {
             column.append_option(value);
