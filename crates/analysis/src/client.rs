@@ -49,7 +49,7 @@ impl Matched {
         measure_from: Monotonic,
     ) -> ClientJoin {
         let mut records = records.into_iter().peekable();
-        let mut uses: IdMap<Use> = IdMap::default();
+        let mut uses: IdMap<Use, u64> = IdMap::default();
         let mut join = ClientJoin::default();
         let answered =
             |times: &ClientTimes| times.received.is_some() && times.intended >= measure_from;

@@ -109,7 +109,11 @@ mod tests {
     }
 
     fn matched(requests: &[(u64, u64)], unmatched: &[u64]) -> Matched {
-        let key = RequestKey { port: 1, id: 1 };
+        let key = RequestKey {
+            address: 0,
+            port: 1,
+            id: 1,
+        };
         let lost = |&t1: &u64| Unmatched {
             key,
             t1: at(t1),

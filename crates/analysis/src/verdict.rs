@@ -346,7 +346,7 @@ pub fn judge(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Judgem
 
 fn reasons(summary: &RunSummary) -> Vec<Invalid> {
     let mut invalid = Vec::new();
-    let matching = &summary.matching;
+    let matching = &summary.result.matching;
     if matching.lost_events > 0 {
         invalid.push(Invalid::LostEvents {
             lost: matching.lost_events,
@@ -366,7 +366,7 @@ fn reasons(summary: &RunSummary) -> Vec<Invalid> {
             responses: matching.client_responses,
         });
     }
-    let measured = &summary.measured.sojourn;
+    let measured = &summary.result.measured.sojourn;
     let load = &summary.load;
     let both = |q| Some((q, load.lateness.quantile(q)?, measured.quantile(q)?));
     if let Some((q, lateness, sojourn)) = [0.999, 0.99, 0.9, 0.5].into_iter().find_map(both)
@@ -384,13 +384,14 @@ fn reasons(summary: &RunSummary) -> Vec<Invalid> {
             .into_iter()
             .map(Invalid::Load),
     );
-    let utilization = summary.ideal.utilization;
+    let utilization = summary.result.ideal.utilization;
     if utilization >= 1.0 {
         invalid.push(Invalid::Overload { utilization });
     }
-    if let (Some(ideal), Some(measured)) =
-        (summary.ideal.sojourn.quantile(0.5), measured.quantile(0.5))
-        && ideal >= measured
+    if let (Some(ideal), Some(measured)) = (
+        summary.result.ideal.sojourn.quantile(0.5),
+        measured.quantile(0.5),
+    ) && ideal >= measured
     {
         invalid.push(Invalid::BetterThanIdeal { ideal, measured });
     }
@@ -405,13 +406,13 @@ fn reasons(summary: &RunSummary) -> Vec<Invalid> {
 
 fn warnings(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    let matching = &summary.matching;
+    let matching = &summary.result.matching;
     let load = &summary.load;
     if summary.partial {
         warnings.push(Warning::Partial);
     }
     // Workers that wait leave their CPUs idle, and t is not taken from their peak.
-    if !summary.ideal.virtual_workers
+    if !summary.result.ideal.virtual_workers
         && summary.calibration.server_cpu_busy_share < MIN_BUSY_AT_PEAK
     {
         warnings.push(Warning::NotServerLimited {
@@ -463,7 +464,7 @@ fn warnings(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Vec<War
             requests: matching.blind_requests,
         });
     }
-    if let Some(loss) = summary.overhead.throughput_loss
+    if let Some(loss) = summary.result.overhead.throughput_loss
         && loss > MAX_PROBE_COST
     {
         warnings.push(Warning::ProbeCost { loss });
@@ -479,7 +480,7 @@ fn warnings(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Vec<War
         warnings.push(Warning::Unsupported {
             q: unsupported.q,
             needs: unsupported.needs,
-            has: summary.measured.sojourn.count,
+            has: summary.result.measured.sojourn.count,
         });
     }
     if let Some(hypervisor) = &facts.hypervisor {

@@ -321,6 +321,7 @@ fn the_same_id_of_another_port_is_another_request() {
     assert_eq!(m.keys, [key(7)]);
     assert_eq!(m.requests[0].server.t1, at(100));
     let other = RequestKey {
+        address: 0,
         port: 40_001,
         id: 7,
     };

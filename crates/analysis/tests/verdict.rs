@@ -13,7 +13,7 @@ use taillab_analysis::{
 };
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, LoadErrors,
-    LoadSummary, Overhead, RunSummary, SCHEMA_VERSION, Verdict,
+    LoadSummary, Overhead, RunSummary, SCHEMA_VERSION, ServerResult, ServiceTimeSource, Verdict,
 };
 use taillab_model::{Monotonic, Nanos};
 
@@ -83,7 +83,6 @@ fn good(analysis: &Analysis) -> RunSummary {
             },
             errors: LoadErrors::default(),
         },
-        service_time_ns: SERVICE,
         calibration: Calibration {
             peak_per_s: 1_100.0,
             peak_lo_per_s: 1_090.0,
@@ -91,22 +90,27 @@ fn good(analysis: &Analysis) -> RunSummary {
             server_cpu_busy_share: 0.99,
             blocks: 5,
         },
-        measured: analysis.measured.clone(),
-        ideal: analysis.ideal.clone(),
-        excess: analysis.excess.clone(),
-        stages: analysis.stages.clone(),
-        stages_at: analysis.stages_at.clone(),
-        matching: analysis.matching.clone(),
-        overhead: Overhead {
-            pairs: 3,
-            throughput_loss: Some(0.05),
-            throughput_loss_lo: Some(0.03),
-            throughput_loss_hi: Some(0.07),
-            cpu_ns_per_request: Some(700.0),
+        result: ServerResult {
+            service_time_ns: SERVICE,
+            service_time_source: ServiceTimeSource::Calibrated,
+            measured: analysis.measured.clone(),
+            ideal: analysis.ideal.clone(),
+            excess: analysis.excess.clone(),
+            stages: analysis.stages.clone(),
+            stages_at: analysis.stages_at.clone(),
+            matching: analysis.matching.clone(),
+            overhead: Overhead {
+                pairs: 3,
+                throughput_loss: Some(0.05),
+                throughput_loss_lo: Some(0.03),
+                throughput_loss_hi: Some(0.07),
+                cpu_ns_per_request: Some(700.0),
+            },
+            causes: Vec::new(),
+            model_fit: None,
+            predictions: Vec::new(),
+            explanation: None,
         },
-        causes: Vec::new(),
-        model_fit: None,
-        predictions: Vec::new(),
         verdict: Verdict::default(),
     }
 }

@@ -81,7 +81,15 @@ fn keys_are_what_the_servers_kernel_counts() {
         while let Some(request) = request(&mut stream) {
             let tag = u32::from_be_bytes([request[0], request[1], request[2], request[3]]);
             let id = received_up_to(&stream) as u16;
-            tell.send((tag, RequestKey { port, id })).unwrap();
+            tell.send((
+                tag,
+                RequestKey {
+                    address: 0,
+                    port,
+                    id,
+                },
+            ))
+            .unwrap();
             stream.write_all(&request).unwrap();
         }
     });

@@ -5,6 +5,7 @@
 mod distribution;
 pub mod doctor;
 mod event;
+pub mod explanation;
 pub mod load_result;
 mod recording;
 mod request;
@@ -14,10 +15,10 @@ mod time;
 pub use distribution::{
     CONFIDENCE, Distribution, Quantile, QuantileRanks, REPORTED_QUANTILES, Unit, quantile_ranks,
 };
-pub use event::{Event, EventKind, PacketId, RequestKey, Tid};
+pub use event::{Asleep, Event, EventKind, Interrupt, PacketId, RequestKey, Tid, address_hash};
 pub use recording::{
-    Chunk, CpuStream, Events, LostEvents, PackedEvent, Recording, RecordingError,
-    VERSION as RECORDING_VERSION,
+    Chunk, CpuStream, Events, InterruptName, LostEvents, PackedEvent, Recording, RecordingContext,
+    RecordingError, ThreadName, VERSION as RECORDING_VERSION,
 };
 pub use request::{ClientTimes, Operation, Request, Stage, Stamps, WireTimes};
 pub use time::{Monotonic, Nanos, ParseNanosError};

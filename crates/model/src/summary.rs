@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
 use crate::{Distribution, Nanos};
 
 /// Version of [`RunSummary`]'s shape.
@@ -47,11 +48,64 @@ pub struct RunSummary {
     pub partial: bool,
     /// How the load was chosen.
     pub load: LoadSummary,
-    /// t: workers ÷ peak throughput, or what was given; where the workers are virtual, their
-    /// mean wait.
-    pub service_time_ns: Nanos,
     /// How t was found.
     pub calibration: Calibration,
+    /// The server's side: what the probe saw and what follows from it.
+    #[serde(flatten)]
+    pub result: ServerResult,
+    /// Whether the run can be believed.
+    pub verdict: Verdict,
+}
+
+/// What `taillab trace` and `taillab explain` found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TraceSummary {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The command that wrote this: `trace` or `explain`.
+    pub command: String,
+    /// What was traced: `pid 4711 (nginx), port 80 over TCP`.
+    pub target: String,
+    /// Start of the recording, seconds since 1970 (UTC).
+    pub started_unix_s: u64,
+    /// It ended before its time (Ctrl-C, or the server died), or the file was cut off.
+    pub partial: bool,
+    /// Length of what was analysed, from the first to the last event.
+    pub duration_ns: Nanos,
+    /// Requests that came in per second.
+    pub arrival_rate_per_s: f64,
+    /// The server's side.
+    #[serde(flatten)]
+    pub result: ServerResult,
+    /// What watching cost; `None` where the recording does not say.
+    pub observer: Option<Observer>,
+    /// Whether the result can be believed.
+    pub verdict: Verdict,
+}
+
+/// What watching cost the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observer {
+    /// CPU time of taillab's own threads while it recorded, as a share of one CPU.
+    pub cpu_share: f64,
+    /// Time in the eBPF programs per request, by the kernel's own count; `None` where that
+    /// was not counted.
+    pub program_ns_per_request: Option<f64>,
+    /// Events recorded per request.
+    pub events_per_request: f64,
+    /// Bytes written to disk per second; 0 when nothing was saved.
+    pub written_bytes_per_s: f64,
+    /// Most memory that taillab had resident.
+    pub peak_memory_bytes: u64,
+}
+
+/// What the probe saw of a server and what follows from it, whoever sent the requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServerResult {
+    /// t: the ideal service time of a request.
+    pub service_time_ns: Nanos,
+    /// How t was found.
+    pub service_time_source: ServiceTimeSource,
     /// The server as it was.
     pub measured: Measured,
     /// The same arrivals through the ideal queue.
@@ -66,19 +120,31 @@ pub struct RunSummary {
     pub matching: Matching,
     /// What the probe costs.
     pub overhead: Overhead,
-    /// Causes of the excess; empty until the ledger is computed.
-    pub causes: Vec<NotYet>,
-    /// Error of the causal replay; absent until it is computed.
-    pub model_fit: Option<NotYet>,
-    /// Forecasts; empty until the causal replay is computed.
-    pub predictions: Vec<NotYet>,
-    /// Whether the run can be believed.
-    pub verdict: Verdict,
+    /// Causes of the excess: the wholes, which add up to all of it, then their culprits.
+    /// Empty where disturbances were not recorded.
+    pub causes: Vec<CauseShare>,
+    /// Error of the causal replay; `None` where there is none.
+    pub model_fit: Option<ModelFit>,
+    /// Forecasts by the causal replay, the best first; empty where it does not fit.
+    pub predictions: Vec<Prediction>,
+    /// The rest of the explanation; `None` where disturbances were not recorded.
+    pub explanation: Option<Explanation>,
 }
 
-/// A value that cannot exist yet: a part of the schema that no version fills.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum NotYet {}
+/// How the service time t was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceTimeSource {
+    /// Workers ÷ peak throughput, measured before the run.
+    #[default]
+    Calibrated,
+    /// By the user.
+    Given,
+    /// The mean wait of virtual workers.
+    VirtualWait,
+    /// Busy time of the workers ÷ requests, measured in the recording itself.
+    BusyTime,
+}
 
 /// The load as wanted and as the client saw it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

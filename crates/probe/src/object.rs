@@ -13,6 +13,8 @@ use libbpf_rs::{
     ErrorKind, Link, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject, libbpf_sys,
 };
 
+use taillab_model::Monotonic;
+
 use crate::hooks::{self, Choice, Refusal, Stamps};
 use crate::{ProbeError, ProbeSpec, ServerProcesses, Transport};
 
@@ -34,6 +36,7 @@ const MAX_TGIDS: usize = 64;
 #[repr(C)]
 struct Config {
     server_cpus: [u64; MAX_CPUS / 64],
+    base: u64,
     slots: u32,
     ifindex: u32,
     netns_inode: u32,
@@ -64,6 +67,8 @@ pub(crate) struct Loaded {
     pub(crate) choice: Choice,
     pub(crate) cpus: usize,
     pub(crate) slots_per_cpu: u32,
+    /// What the times of its events count from.
+    pub(crate) base: Monotonic,
 }
 
 /// What loading takes, once the specification is checked.
@@ -84,6 +89,7 @@ pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeEr
             choice,
             cpus: plan.cpus,
             slots_per_cpu: plan.config.slots,
+            base: Monotonic::from_nanos_since_boot(plan.config.base),
         }),
         Err((_, _, refusal)) if refusal.out_of_memory => Err(ProbeError::OutOfMemory {
             what: "the event rings",
@@ -175,6 +181,7 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
     Ok(Plan {
         config: Config {
             server_cpus,
+            base: now().nanos_since_boot(),
             slots,
             ifindex: spec.device.ifindex,
             netns_inode,
@@ -189,6 +196,13 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
             Transport::Tcp => &hooks::TCP,
         },
     })
+}
+
+/// The clock of the programs (`bpf_ktime_get_ns`).
+fn now() -> Monotonic {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    Monotonic::from_nanos_since_boot(ns)
 }
 
 /// Loads these programs and attaches them for a moment.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, Object};
 use taillab_model::summary::Hook;
-use taillab_model::{LostEvents, Recording};
+use taillab_model::{LostEvents, Monotonic, Recording, RecordingContext};
 
 use crate::hooks::{self, Choice, Stamps};
 use crate::object::{self, Loaded};
@@ -26,6 +26,7 @@ pub struct Probe {
     stamps: &'static Stamps,
     choice: Choice,
     rings: Rings,
+    base: Monotonic,
     store: Store,
     /// Where the next drain begins, so that no CPU's ring is starved.
     first_cpu: usize,
@@ -56,6 +57,7 @@ impl Probe {
             choice,
             cpus,
             slots_per_cpu,
+            base,
         } = object::load(spec, avoided)?;
         let missing = || ProbeError::Kernel {
             doing: "looking up the event rings",
@@ -76,6 +78,7 @@ impl Probe {
             choice,
             store: Store::new(rings.cpus()),
             rings,
+            base,
             first_cpu: 0,
             lost_before: LostEvents::default(),
             object,
@@ -211,6 +214,8 @@ impl Probe {
                 unreadable: lost.unreadable - before.unreadable,
             },
             streams: self.store.into_streams(),
+            base: self.base,
+            context: RecordingContext::default(),
         })
     }
 

@@ -126,7 +126,10 @@ impl Appender<'_> {
         let Some(block) = self.blocks.last_mut() else {
             return;
         };
-        let earlier = block.events().last().map(|last| last.at() > event.at());
+        let earlier = block
+            .events()
+            .last()
+            .map(|last| last.since_base() > event.since_base());
         block.push(event);
         // an interrupt came between a program's look at the clock and its event
         if earlier != Some(false) {
@@ -147,7 +150,7 @@ impl Appender<'_> {
             };
             let event = self.blocks[block].events()[index];
             let before = self.blocks[to_block].events()[to_index];
-            if before.at() <= event.at() {
+            if before.since_base() <= event.since_base() {
                 return;
             }
             self.blocks[block].events_mut()[index] = before;
@@ -231,13 +234,10 @@ impl Drop for Block {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use taillab_model::{EventKind, Monotonic};
+    use taillab_model::{EventKind, Nanos};
 
     fn event(at: u64, tid: u32) -> PackedEvent {
-        PackedEvent::new(
-            Monotonic::from_nanos_since_boot(at),
-            EventKind::WriteCalled { tid },
-        )
+        PackedEvent::new(Nanos::new(at), EventKind::WriteCalled { tid })
     }
 
     fn push(store: &mut Store, cpu: usize, event: PackedEvent) {
@@ -249,9 +249,7 @@ mod tests {
     fn times(streams: &[CpuStream]) -> Vec<Vec<(u64, EventKind)>> {
         let of = |s: &CpuStream| {
             let events = s.slices().flatten();
-            events
-                .map(|e| (e.at().nanos_since_boot(), e.kind()))
-                .collect()
+            events.map(|e| (e.since_base().get(), e.kind())).collect()
         };
         streams.iter().map(of).collect()
     }

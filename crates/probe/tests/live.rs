@@ -105,7 +105,14 @@ fn assert_complete(recording: Recording, testbed: &Testbed, ids: &[u16]) {
     let requests = join(&events, testbed.server_tid);
     let keys: Vec<RequestKey> = requests.iter().map(|&(key, _)| key).collect();
     let port = testbed.client_port();
-    let expected: Vec<RequestKey> = ids.iter().map(|&id| RequestKey { port, id }).collect();
+    let expected: Vec<RequestKey> = ids
+        .iter()
+        .map(|&id| RequestKey {
+            address: 0,
+            port,
+            id,
+        })
+        .collect();
     assert_eq!(keys, expected);
     for (key, stamps) in &requests {
         let all = [stamps.t1, stamps.t2, stamps.t4, stamps.t5, stamps.t6];

@@ -43,16 +43,16 @@ pub(crate) fn rate(per_s: f64) -> String {
 
 /// Requests per second that the workers of the ideal queue serve at most.
 pub(crate) fn capacity_per_s(summary: &RunSummary) -> f64 {
-    f64::from(summary.ideal.workers) / summary.service_time_ns.as_secs_f64()
+    f64::from(summary.result.ideal.workers) / summary.result.service_time_ns.as_secs_f64()
 }
 
 /// The workers of the ideal queue: `1 worker`, `8 virtual workers`.
 pub(crate) fn workers(summary: &RunSummary) -> String {
-    let kind = match summary.ideal.virtual_workers {
+    let kind = match summary.result.ideal.virtual_workers {
         true => "virtual ",
         false => "",
     };
-    let n = u64::from(summary.ideal.workers);
+    let n = u64::from(summary.result.ideal.workers);
     counted(n, &format!("{kind}worker"), &format!("{kind}workers"))
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn service_time_origin(summary: &RunSummary) -> String {
     /// A service time that was rounded to nanoseconds is still the peak's.
     const ROUNDING: f64 = 0.001;
     let of_peak = summary.calibration.peak_per_s / capacity_per_s(summary);
-    if summary.ideal.virtual_workers {
+    if summary.result.ideal.virtual_workers {
         "the mean wait of a worker".to_owned()
     } else if (of_peak - 1.0).abs() < ROUNDING {
         let peak = rate(summary.calibration.peak_per_s);

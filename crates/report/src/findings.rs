@@ -119,7 +119,7 @@ fn about_floor(lines: Option<Vec<String>>, absent_because: Option<&str>) -> Find
 }
 
 fn matching(summary: &RunSummary) -> Finding {
-    let m = &summary.matching;
+    let m = &summary.result.matching;
     let at_least = |part: u64, whole: u64, share: f64| part as f64 >= whole as f64 * share;
     let mut lines = vec![format!(
         "{} of {} responses have T1 and T6 ({}), {} all six stamps in order ({})",
@@ -170,7 +170,7 @@ fn matching(summary: &RunSummary) -> Finding {
 }
 
 fn lost_and_blind(summary: &RunSummary) -> Finding {
-    let m = &summary.matching;
+    let m = &summary.result.matching;
     let blind = if m.blind_windows == 0 {
         "no blind window".to_owned()
     } else {
@@ -282,7 +282,7 @@ pub(crate) fn errors(errors: &LoadErrors) -> Finding {
 fn probe(summary: &RunSummary) -> Finding {
     /// Above this share of the peak throughput the probe's cost is worth a reader's eye.
     const DEAR: f64 = 0.1;
-    let o = &summary.overhead;
+    let o = &summary.result.overhead;
     let Some(loss) = o.throughput_loss else {
         return Finding {
             name: "probe",
@@ -329,19 +329,19 @@ fn calibration(summary: &RunSummary) -> Finding {
         rate(c.peak_hi_per_s),
         counted(u64::from(c.blocks), "block", "blocks"),
         percent(c.server_cpu_busy_share, 1),
-        summary.service_time_ns,
+        summary.result.service_time_ns,
         service_time_origin(summary),
     )];
-    if let Some(busy) = summary.measured.server_cpu_busy_share {
+    if let Some(busy) = summary.result.measured.server_cpu_busy_share {
         lines.push(format!(
             "in the measurement the server's CPU was {} busy at {} utilisation",
             percent(busy, 1),
-            percent(summary.ideal.utilization, 1),
+            percent(summary.result.ideal.utilization, 1),
         ));
     }
     Finding {
         name: "calibration",
-        state: if c.server_cpu_busy_share < BUSY && !summary.ideal.virtual_workers {
+        state: if c.server_cpu_busy_share < BUSY && !summary.result.ideal.virtual_workers {
             State::Notable
         } else {
             State::Good
@@ -352,6 +352,7 @@ fn calibration(summary: &RunSummary) -> Finding {
 
 fn precision(summary: &RunSummary) -> Finding {
     let lost: Vec<String> = summary
+        .result
         .matching
         .hooks
         .iter()
@@ -361,7 +362,7 @@ fn precision(summary: &RunSummary) -> Finding {
         })
         .collect();
     let hooks = || -> String {
-        let of: Vec<String> = (summary.matching.hooks.iter())
+        let of: Vec<String> = (summary.result.matching.hooks.iter())
             .map(|hook| format!("{} {}", hook.stamp, hook.hook))
             .collect();
         of.join(", ")

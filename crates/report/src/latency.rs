@@ -53,8 +53,8 @@ pub(crate) fn rows(summary: &RunSummary) -> Vec<LatencyRow> {
 /// The three distributions, in the order of [`crate::Series::ALL`].
 pub(crate) fn distributions(summary: &RunSummary) -> [&Distribution; 3] {
     [
-        &summary.ideal.sojourn,
-        &summary.measured.sojourn,
+        &summary.result.ideal.sojourn,
+        &summary.result.measured.sojourn,
         &summary.load.response_time,
     ]
 }

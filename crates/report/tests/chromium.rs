@@ -48,8 +48,8 @@ fn assert_figures(browser: &mut Browser, sample: &Sample) {
     let text = text.as_str().unwrap();
     let summary = &sample.summary;
     for distribution in [
-        &summary.ideal.sojourn,
-        &summary.measured.sojourn,
+        &summary.result.ideal.sojourn,
+        &summary.result.measured.sojourn,
         &summary.load.response_time,
     ] {
         for q in [0.5, 0.9, 0.99, 0.999] {
@@ -121,7 +121,13 @@ fn the_page_shows_the_figures_and_can_be_used() {
     // the slider starts at p99 and says what the table says
     let read = "document.querySelector('.reading output').innerText";
     let reading = browser.value(read);
-    let p99 = sample.summary.measured.sojourn.quantile(0.99).unwrap();
+    let p99 = sample
+        .summary
+        .result
+        .measured
+        .sojourn
+        .quantile(0.99)
+        .unwrap();
     let reading = reading.as_str().unwrap();
     assert!(
         reading.contains("99.00 %") && reading.contains(&p99.to_string()),

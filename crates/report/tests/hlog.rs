@@ -63,8 +63,8 @@ fn every_request_is_in_the_log_of_its_second() {
         assert_eq!(whole.len(), sample.rows.len() as u64);
         assert_eq!(totals.count(series), whole.len());
         let exact = match series {
-            Series::Ideal => &sample.summary.ideal.sojourn,
-            Series::Measured => &sample.summary.measured.sojourn,
+            Series::Ideal => &sample.summary.result.ideal.sojourn,
+            Series::Measured => &sample.summary.result.measured.sojourn,
             Series::Client => &sample.summary.load.response_time,
         };
         for q in [0.5, 0.99] {
@@ -148,7 +148,15 @@ fn the_percentile_file_rises_to_the_maximum() {
     assert!(lines.len() > 20);
     assert!(lines.is_sorted_by(|a, b| a[0] <= b[0] && a[1] < b[1] && a[2] <= b[2]));
     let last = lines.last().unwrap();
-    let max_ms = sample.summary.measured.sojourn.max.unwrap().as_micros_f64() / 1e3;
+    let max_ms = sample
+        .summary
+        .result
+        .measured
+        .sojourn
+        .max
+        .unwrap()
+        .as_micros_f64()
+        / 1e3;
     assert!((last[0] / max_ms - 1.0).abs() < 2e-3);
     assert_eq!(last[2], sample.rows.len() as f64);
     assert!(text.contains("#[Mean") && text.ends_with("#[Unit    = milliseconds]\n"));

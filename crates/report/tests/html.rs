@@ -70,7 +70,7 @@ fn hostile_text_stays_text() {
     summary.verdict.valid = false;
     summary.verdict.reasons = vec![hostile.to_owned()];
     summary.verdict.warnings = vec![hostile.to_owned()];
-    for hook in &mut summary.matching.hooks {
+    for hook in &mut summary.result.matching.hooks {
         hook.stamp = hostile.to_owned();
         hook.hook = hostile.to_owned();
         hook.lost_precision = Some(hostile.to_owned());
@@ -100,12 +100,12 @@ fn a_run_without_requests_still_has_a_page() {
     let summary = &mut sample.summary;
     summary.load.requests = 0;
     summary.load.response_time = nothing.clone();
-    summary.measured.sojourn = nothing.clone();
-    summary.ideal.sojourn = nothing.clone();
-    summary.excess = nothing.clone();
-    summary.stages.t1_t2 = nothing;
-    summary.stages_at.clear();
-    summary.matching = taillab_model::summary::Matching::default();
+    summary.result.measured.sojourn = nothing.clone();
+    summary.result.ideal.sojourn = nothing.clone();
+    summary.result.excess = nothing.clone();
+    summary.result.stages.t1_t2 = nothing;
+    summary.result.stages_at.clear();
+    summary.result.matching = taillab_model::summary::Matching::default();
     let report = RunReport {
         curves: &[],
         ..sample.report()

@@ -42,14 +42,14 @@ fn a_summary_keeps_to_the_schema() {
 fn an_empty_run_keeps_to_the_schema() {
     let mut summary = common::sample(Nanos::from_millis(20)).summary;
     let nothing = Distribution::from_sorted(&[]);
-    summary.measured.sojourn = nothing.clone();
-    summary.measured.server_cpu_busy_share = None;
-    summary.excess = nothing;
-    summary.overhead.pairs = 0;
-    summary.overhead.throughput_loss = None;
-    summary.overhead.throughput_loss_lo = None;
-    summary.overhead.throughput_loss_hi = None;
-    summary.overhead.cpu_ns_per_request = None;
+    summary.result.measured.sojourn = nothing.clone();
+    summary.result.measured.server_cpu_busy_share = None;
+    summary.result.excess = nothing;
+    summary.result.overhead.pairs = 0;
+    summary.result.overhead.throughput_loss = None;
+    summary.result.overhead.throughput_loss_lo = None;
+    summary.result.overhead.throughput_loss_hi = None;
+    summary.result.overhead.cpu_ns_per_request = None;
     summary.partial = true;
     summary.verdict.valid = false;
     summary.verdict.reasons = vec!["nothing was measured".to_owned()];

@@ -39,11 +39,11 @@ fn an_invalid_partial_run_in_60_columns() {
     let mut sample = common::sample(Nanos::from_millis(100));
     let summary = &mut sample.summary;
     summary.partial = true;
-    summary.matching.lost_events = 1_204;
+    summary.result.matching.lost_events = 1_204;
     summary.load.arrivals.passed = false;
     summary.load.errors.timeouts = 3;
-    summary.overhead.pairs = 0;
-    summary.overhead.throughput_loss = None;
+    summary.result.overhead.pairs = 0;
+    summary.result.overhead.throughput_loss = None;
     summary.verdict.valid = false;
     summary.verdict.reasons = vec![
         "1,204 events were lost because the ring buffer was full; give it more room with \
@@ -80,7 +80,10 @@ fn no_line_is_wider_than_the_terminal() {
 #[test]
 fn a_quantile_without_support_is_never_a_number() {
     let sample = common::sample(Nanos::from_millis(500));
-    assert_eq!(sample.summary.measured.sojourn.quantile(0.9999), None);
+    assert_eq!(
+        sample.summary.result.measured.sojourn.quantile(0.9999),
+        None
+    );
     let text = render(&sample.report(), None, Style::PLAIN);
     let line = text.lines().find(|line| line.contains("p99.99 ")).unwrap();
     assert!(line.contains("needs at least 39,000 requests"), "{line}");
@@ -96,7 +99,7 @@ fn text_from_outside_cannot_steer_the_terminal() {
     summary.load.arrivals.process = hostile.to_owned();
     summary.verdict.reasons = vec![hostile.to_owned()];
     summary.verdict.warnings = vec![hostile.to_owned()];
-    for hook in &mut summary.matching.hooks {
+    for hook in &mut summary.result.matching.hooks {
         hook.lost_precision = Some(hostile.to_owned());
     }
     let text = render(&sample.report(), Some(hostile), Style::PLAIN);

@@ -6,11 +6,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use taillab_model::RequestKey;
 
-pub(crate) type IdMap<V> = HashMap<u32, V, BuildHasherDefault<IdHasher>>;
+pub(crate) type IdMap<V, K = u32> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
 /// A key as one number.
-pub(crate) const fn packed(key: RequestKey) -> u32 {
-    (key.port as u32) << 16 | key.id as u32
+pub(crate) const fn packed(key: RequestKey) -> u64 {
+    (key.address as u64) << 32 | (key.port as u64) << 16 | key.id as u64
 }
 
 /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4).
@@ -25,8 +25,12 @@ impl Hasher for IdHasher {
     }
 
     fn write_u32(&mut self, id: u32) {
+        self.write_u64(u64::from(id));
+    }
+
+    fn write_u64(&mut self, id: u64) {
         // 2^64 ÷ the golden ratio
-        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = (self.0 ^ id).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 
     fn finish(&self) -> u64 {

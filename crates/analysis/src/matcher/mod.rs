@@ -179,8 +179,8 @@ impl Matcher {
                 self.running(cpu, tid, at);
                 let thread = self.thread(tid);
                 thread.write_called(at);
-                if let Some(port) = thread.answered_port {
-                    self.wrote_again(port);
+                if let Some(client) = thread.answered_client {
+                    self.wrote_again(client);
                 }
             }
             EventKind::PacketOut { tid, key } => {
@@ -218,12 +218,27 @@ impl Matcher {
                 prev,
                 next,
                 preempted,
+                asleep: _,
             } => {
                 self.blind.extend(self.cores.switched(cpu, prev, next, at));
                 if !preempted && let Some(thread) = self.threads.get_mut(&prev) {
                     thread.slept(at);
                 }
             }
+            // they say why a request was slow, not which one it is
+            EventKind::Woken { .. }
+            | EventKind::Migrated { .. }
+            | EventKind::Interrupt { .. }
+            | EventKind::Softirq { .. }
+            | EventKind::IdleLeft { .. }
+            | EventKind::PageFault { .. }
+            | EventKind::LockTaken { .. }
+            | EventKind::Frequency { .. }
+            | EventKind::Retransmitted { .. }
+            | EventKind::Stolen { .. }
+            | EventKind::Stalled { .. }
+            | EventKind::Throttled { .. }
+            | EventKind::Payload { .. } => {}
         }
     }
 

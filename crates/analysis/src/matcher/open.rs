@@ -58,7 +58,7 @@ struct Waiting {
 
 #[derive(Default)]
 pub(super) struct OpenRequests {
-    by_key: IdMap<Waiting>,
+    by_key: IdMap<Waiting, u64>,
     ambiguous: IdMap<()>,
 }
 

@@ -6,10 +6,10 @@ use super::stream::{Connection, Leaving, Role, Settled};
 use super::threads::{Read, Sent};
 use super::{IdMap, Matcher, Slot};
 
-/// The connections, by the client's port, and what is not certain about their requests.
+/// The connections, by the client's address and port, and what is not certain about their requests.
 #[derive(Default)]
 pub(super) struct Streams {
-    by_port: IdMap<Connection>,
+    by_client: IdMap<Connection>,
     /// A response that was ambiguous may have been this request's.
     doubtful: IdMap<()>,
     /// Not requests, as it turned out.
@@ -31,13 +31,13 @@ impl Streams {
 
 impl Matcher {
     pub(super) fn segment_in(&mut self, at: Monotonic, key: RequestKey, bytes: u32, push: bool) {
-        let port = u32::from(key.port);
+        let client = key.client();
         if bytes == 0 {
             // a new connection from the same port
             let before = self
                 .streams
-                .by_port
-                .insert(port, Connection::opened(key.id));
+                .by_client
+                .insert(client, Connection::opened(key.id));
             if let Some(mut before) = before {
                 before.settle(&self.options, &mut self.streams.settled);
                 self.note_settled();
@@ -45,7 +45,7 @@ impl Matcher {
             return;
         }
         let start = key.id.wrapping_sub(bytes as u16);
-        let connections = self.streams.by_port.entry(port);
+        let connections = self.streams.by_client.entry(client);
         let connection = connections.or_insert_with(|| Connection::joined(start));
         let request = push
             .then(|| Slot::try_from(self.requests.len()).ok())
@@ -56,14 +56,14 @@ impl Matcher {
     }
 
     pub(super) fn segment_queued(&mut self, at: Monotonic, key: RequestKey) {
-        let connection = self.streams.by_port.get_mut(&key.port.into());
+        let connection = self.streams.by_client.get_mut(&key.client());
         if let Some(slot) = connection.and_then(|connection| connection.queued(key.id)) {
             self.requests[slot as usize].server.middle[0] = Some(at);
         }
     }
 
     pub(super) fn segment_read(&mut self, tid: Tid, key: RequestKey, read: Read) {
-        if let Some(connection) = self.streams.by_port.get_mut(&key.port.into()) {
+        if let Some(connection) = self.streams.by_client.get_mut(&key.client()) {
             let settled = &mut self.streams.settled;
             if !connection.was_read(key.id, read, &self.options, settled) {
                 self.thread(tid).goes_on_reading(read);
@@ -75,7 +75,7 @@ impl Matcher {
     pub(super) fn segment_out(&mut self, key: RequestKey, segment: Leaving) {
         let Leaving { at, tid, .. } = segment;
         let thread = self.threads.entry(tid).or_default();
-        let Some(connection) = self.streams.by_port.get_mut(&key.port.into()) else {
+        let Some(connection) = self.streams.by_client.get_mut(&key.client()) else {
             thread.packet_out(at);
             self.without_request.push(at);
             return;
@@ -89,7 +89,7 @@ impl Matcher {
                 None
             }
             Role::Begins => {
-                thread.answered_port = Some(key.port);
+                thread.answered_client = Some(key.client());
                 Some(thread.packet_out(at))
             }
             Role::Continues(before) => {
@@ -112,15 +112,15 @@ impl Matcher {
     }
 
     /// A thread has called a write after it had answered on this connection.
-    pub(super) fn wrote_again(&mut self, port: u16) {
-        if let Some(connection) = self.streams.by_port.get_mut(&port.into()) {
+    pub(super) fn wrote_again(&mut self, client: u32) {
+        if let Some(connection) = self.streams.by_client.get_mut(&client) {
             connection.wrote_again();
         }
     }
 
     /// Settles what is open on every connection.
     pub(super) fn end_of_streams(&mut self) {
-        for connection in self.streams.by_port.values_mut() {
+        for connection in self.streams.by_client.values_mut() {
             connection.settle(&self.options, &mut self.streams.settled);
         }
         self.note_settled();

@@ -82,9 +82,9 @@ pub(super) struct Thread {
     writes: u32,
     /// See [`Read::free`].
     free: Option<Monotonic>,
-    /// The client's port of the connection on which it has answered since it last read or
+    /// The client ([`RequestKey::client`]) of the connection on which it has answered since it last read or
     /// slept.
-    pub(super) answered_port: Option<u16>,
+    pub(super) answered_client: Option<u32>,
     /// The latest T1 among the requests that it has answered.
     pub(super) answered_up_to: Option<Monotonic>,
     /// What it has answered since it last read or slept: its response may go on.
@@ -124,7 +124,7 @@ impl Thread {
         self.writes = 0;
         self.free = None;
         self.answered = None;
-        self.answered_port = None;
+        self.answered_client = None;
         read
     }
 
@@ -162,7 +162,7 @@ impl Thread {
     pub(super) fn slept(&mut self, at: Monotonic) {
         self.free = Some(at);
         self.answered = None;
-        self.answered_port = None;
+        self.answered_client = None;
     }
 }
 

@@ -85,7 +85,14 @@ impl Connections {
             left: self.requests,
             under_way: 0,
             unread: VecDeque::new(),
-            last: (RequestKey { port: 0, id: 0 }, 0),
+            last: (
+                RequestKey {
+                    address: 0,
+                    port: 0,
+                    id: 0,
+                },
+                0,
+            ),
         };
         let clients: Vec<Client> = (0..self.connections).map(client).collect();
         let mut world = World {
@@ -122,6 +129,7 @@ impl World {
     fn key(&self, n: usize) -> RequestKey {
         let client = &self.clients[n];
         RequestKey {
+            address: 0,
             port: client.port,
             id: client.sequence as u16,
         }

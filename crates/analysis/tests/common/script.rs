@@ -13,7 +13,11 @@
 use taillab_model::{Event, EventKind, Monotonic, PacketId, RequestKey};
 
 pub(crate) fn key(id: u16) -> RequestKey {
-    RequestKey { port: 40_000, id }
+    RequestKey {
+        address: 0,
+        port: 40_000,
+        id,
+    }
 }
 
 pub(crate) fn at(ns: u64) -> Monotonic {
@@ -39,6 +43,7 @@ fn event(line: &str) -> Event {
             prev: number(prev),
             next: number(next),
             preempted,
+            asleep: None,
         }
     };
     let kind = match words[2..] {

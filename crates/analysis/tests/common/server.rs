@@ -89,6 +89,7 @@ impl Server {
             last_t2 = t2;
             let id = (n / usize::from(self.ports)) as u32 % self.ids;
             let key = RequestKey {
+                address: 0,
                 port: 40_000 + (n % usize::from(self.ports)) as u16,
                 id: id as u16,
             };
@@ -239,6 +240,7 @@ fn switched(prev: Tid, next: Tid, preempted: bool) -> EventKind {
         prev,
         next,
         preempted,
+        asleep: None,
     }
 }
 

@@ -51,7 +51,11 @@ impl Place {
     pub const fn new(connection: u32, key: Option<RequestKey>) -> Self {
         let key = match key {
             Some(key) => key,
-            None => RequestKey { port: 0, id: 0 },
+            None => RequestKey {
+                address: 0,
+                port: 0,
+                id: 0,
+            },
         };
         Self { connection, key }
     }
@@ -119,6 +123,7 @@ impl Ids {
     pub fn key_of(&self, k: usize) -> RequestKey {
         let n = self.ports.len();
         RequestKey {
+            address: 0,
             port: self.ports[k % n],
             id: self.first_id.wrapping_add((k / n) as u16),
         }
@@ -191,7 +196,11 @@ mod tests {
     fn places_take_8_bytes_and_are_noted_while_there_is_room() {
         assert_eq!(size_of::<Place>(), 8);
         let mut places = Places::with_room(2);
-        let key = RequestKey { port: 7, id: 9 };
+        let key = RequestKey {
+            address: 0,
+            port: 7,
+            id: 9,
+        };
         places.note(Place::new(3, Some(key)));
         places.note(Place::NOWHERE);
         places.note(Place::new(4, None));

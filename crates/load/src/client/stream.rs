@@ -406,6 +406,7 @@ impl<P: StreamProtocol, T: StreamTransport> Client for StreamClient<P, T> {
                     let key = self.next_keys[connection].as_mut().map(|next| {
                         next.sequence = next.sequence.wrapping_add(self.request.len() as u32);
                         RequestKey {
+                            address: 0,
                             port: next.port,
                             id: next.sequence as u16,
                         }

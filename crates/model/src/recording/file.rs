@@ -7,6 +7,7 @@
 //! | 8 | `taillabE` |
 //! | 4 | version |
 //! | 4 | streams, n |
+//! | 8 | base: nanoseconds since boot that the events' times count from |
 //! | 24 | lost events: ring full, recursion, unreadable, 8 bytes each |
 //! | 16 × n | for each stream: CPU (8 bytes), events (8 bytes) |
 //! | 16 × events | the streams, one after the other, as [`PackedEvent`]s |
@@ -17,15 +18,16 @@ use std::io::{self, BufWriter, Read, Write};
 
 use thiserror::Error;
 
-use super::{Chunk, CpuStream, LostEvents, PackedEvent, Recording};
+use super::{Chunk, CpuStream, LostEvents, PackedEvent, Recording, RecordingContext};
+use crate::Monotonic;
 
 const MAGIC: [u8; 8] = *b"taillabE";
 
 /// The version that [`Recording::write`] writes.
 ///
 /// [`Recording::read`] reads all versions up to it: version 1 lacks the events of
-/// streams (kinds 8 to 11), and is the same otherwise.
-pub const VERSION: u32 = 2;
+/// streams (kinds 8 to 11); 1 and 2 have no base, and times since boot of 56 bits.
+pub const VERSION: u32 = 3;
 
 /// Events read into one chunk: 1 MiB.
 const CHUNK_EVENTS: u64 = 65_536;
@@ -81,6 +83,7 @@ impl Recording {
         out.put(u64::from_le_bytes(MAGIC))?;
         let streams = u32::try_from(self.streams.len()).map_err(io::Error::other)?;
         out.put(u64::from(streams) << 32 | u64::from(VERSION))?;
+        out.put(self.base.nanos_since_boot())?;
         for lost in [
             self.lost.ring_full,
             self.lost.recursion,
@@ -122,6 +125,10 @@ impl Recording {
         if !(1..=VERSION).contains(&version) {
             return Err(RecordingError::UnsupportedVersion { found: version });
         }
+        let base = match version {
+            1 | 2 => None,
+            _ => Some(progress.check(input.take())?),
+        };
         let lost = LostEvents {
             ring_full: progress.check(input.take())?,
             recursion: progress.check(input.take())?,
@@ -151,45 +158,68 @@ impl Recording {
 
         let mut streams = Vec::with_capacity(table.len());
         for (cpu, events) in table {
-            streams.push(read_stream(&mut input, &mut progress, cpu, events)?);
+            let words = read_stream(&mut input, &mut progress, events, base.is_none())?;
+            streams.push((cpu, words));
         }
         let checksum = input.checksum;
         if progress.check(input.take())? != checksum {
             return Err(progress.damaged("the checksum does not match"));
         }
-        Ok(Self { streams, lost })
+        let first = streams
+            .iter()
+            .filter_map(|(_, words)| Some(words.first()?.0))
+            .min();
+        let (base, offset) = match base {
+            Some(base) => (base, 0),
+            None => (first.unwrap_or(0), first.unwrap_or(0)),
+        };
+        let streams = streams.into_iter().map(|(cpu, words)| {
+            let chunks = words.chunks(CHUNK_EVENTS as usize).map(|words| {
+                let event = |&(at, head, values): &(u64, u64, u64)| {
+                    PackedEvent::from_words([head | (at - offset) & AT_MASK, values])
+                };
+                Box::new(words.iter().filter_map(event).collect::<Vec<_>>()) as Chunk
+            });
+            CpuStream::new(cpu, chunks.collect())
+        });
+        Ok(Self {
+            base: Monotonic::from_nanos_since_boot(base),
+            streams: streams.collect(),
+            lost,
+            context: RecordingContext::default(),
+        })
     }
 }
 
+/// Bits of an event's first word that hold its time.
+const AT_MASK: u64 = (1 << 48) - 1;
+/// The same before version 3.
+const OLD_AT_MASK: u64 = (1 << 56) - 1;
+
+/// Time, the rest of the first word, and the second word of each event.
 fn read_stream(
     input: &mut Checked<impl Read>,
     progress: &mut Progress,
-    cpu: u16,
     events: u64,
-) -> Result<CpuStream, RecordingError> {
-    let mut chunks: Vec<Chunk> = Vec::new();
+    old: bool,
+) -> Result<Vec<(u64, u64, u64)>, RecordingError> {
+    let mask = if old { OLD_AT_MASK } else { AT_MASK };
+    let mut read = Vec::new();
     let mut latest = 0;
-    let mut left = events;
-    while left > 0 {
-        let count = left.min(CHUNK_EVENTS);
-        let mut chunk = Vec::with_capacity(count as usize);
-        for _ in 0..count {
-            let words = [progress.check(input.take())?, progress.check(input.take())?];
-            let Some(event) = PackedEvent::from_words(words) else {
-                return Err(progress.damaged("an event of unknown kind"));
-            };
-            let at = event.at().nanos_since_boot();
-            if at < latest {
-                return Err(progress.damaged("time goes backwards within one CPU's stream"));
-            }
-            latest = at;
-            chunk.push(event);
-            progress.read += 1;
+    for _ in 0..events {
+        let words = [progress.check(input.take())?, progress.check(input.take())?];
+        if PackedEvent::from_words(words).is_none() {
+            return Err(progress.damaged("an event of unknown kind"));
         }
-        chunks.push(Box::new(chunk));
-        left -= count;
+        let at = words[0] & mask;
+        if at < latest {
+            return Err(progress.damaged("time goes backwards within one CPU's stream"));
+        }
+        latest = at;
+        read.push((at, words[0] & !mask, words[1]));
+        progress.read += 1;
     }
-    Ok(CpuStream::new(cpu, chunks))
+    Ok(read)
 }
 
 /// How far a read has come, for its error.

@@ -43,6 +43,7 @@ enum kind {
 /* Filled in before loading; the same layout as Config in object.rs. */
 struct config {
 	u64 server_cpus[MAX_CPUS / 64];
+	u64 base; /* what events' times count from */
 	u32 slots; /* for each CPU, a power of two */
 	u32 ifindex;
 	u32 netns_inode;
@@ -125,7 +126,7 @@ static __always_inline void emit(u32 cpu, struct ring *ring, u64 now, u64 kind, 
 	*(volatile u64 *)&slot->values = (u64)b << 32 | a;
 	/* x86-64 keeps stores in order */
 	barrier();
-	*(volatile u64 *)&slot->head = lap | kind << 56 | (now & ((1ULL << 56) - 1));
+	*(volatile u64 *)&slot->head = lap | kind << 56 | ((now - config.base) & ((1ULL << 48) - 1));
 }
 
 static __always_inline bool at_server(const struct net_device *dev)

@@ -3,7 +3,7 @@ use std::os::fd::OwnedFd;
 
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use taillab_model::{EventKind, Monotonic};
+use taillab_model::{EventKind, Nanos};
 
 use super::*;
 
@@ -24,10 +24,7 @@ fn memory(bytes: usize) -> OwnedFd {
 
 fn event(n: u64) -> PackedEvent {
     let tid = n as u32;
-    PackedEvent::new(
-        Monotonic::from_nanos_since_boot(n),
-        EventKind::WriteCalled { tid },
-    )
+    PackedEvent::new(Nanos::new(n), EventKind::WriteCalled { tid })
 }
 
 impl Producer {

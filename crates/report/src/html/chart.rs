@@ -186,14 +186,14 @@ fn put_ticks(page: &mut Markup, axes: &Axes, report: &RunReport<'_>) {
             _ => 10_f64.powi(-step),
         };
     }
-    let t = report.summary.service_time_ns.get() as f64;
+    let t = report.summary.result.service_time_ns.get() as f64;
     if (axes.time.from..=axes.time.to).contains(&t) {
         let at = 100.0 * axes.left(t);
         put!(
             page,
             "<line class=\"service\" x1=\"{at:.3}%\" x2=\"{at:.3}%\" y1=\"0\" y2=\"100%\"/>\
              <text class=\"service\" x=\"{at:.3}%\" y=\"100%\" dx=\"5\" dy=\"-8\">t = {}</text>\n",
-            report.summary.service_time_ns
+            report.summary.result.service_time_ns
         );
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn put(page: &mut Markup, report: &RunReport<'_>) {
          <th scope=\"col\">what it lacks</th></tr></thead>\n<tbody>\n",
         Esc(report.experiment_toml)
     );
-    for hook in &report.summary.matching.hooks {
+    for hook in &report.summary.result.matching.hooks {
         put!(
             page,
             "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td></tr>\n",

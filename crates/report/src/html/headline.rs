@@ -57,7 +57,7 @@ pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
             "Service time t",
             format!(
                 "{} on {}",
-                summary.service_time_ns,
+                summary.result.service_time_ns,
                 figures::workers(summary)
             ),
         ),
@@ -143,7 +143,7 @@ pub(super) fn put_latency(page: &mut Markup, summary: &RunSummary) {
         put!(page, "</ul>\n</div>\n");
     }
     put!(page, "</div>\n<p class=\"explain\">{}</p>\n", explanation());
-    let excess = &summary.excess;
+    let excess = &summary.result.excess;
     if let (Some(p50), Some(p99)) = (excess.quantile(0.5), excess.quantile(0.99)) {
         put!(
             page,

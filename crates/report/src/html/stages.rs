@@ -15,7 +15,7 @@ pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
         page,
         "<section aria-labelledby=\"stages\">\n<h2 id=\"stages\">Where the time goes</h2>\n"
     );
-    if !summary.stages_at.is_empty() {
+    if !summary.result.stages_at.is_empty() {
         put_bars(page, summary);
         put_breakdown(page, summary);
     }
@@ -42,7 +42,7 @@ fn put_bars(page: &mut Markup, summary: &RunSummary) {
         );
     }
     put!(page, "</ul>\n<div class=\"rows\">\n");
-    for at in summary.stages_at.iter().filter(|at| at.requests > 0) {
+    for at in summary.result.stages_at.iter().filter(|at| at.requests > 0) {
         let name = figures::quantile_name(at.q);
         put!(
             page,
@@ -111,7 +111,7 @@ fn put_breakdown(page: &mut Markup, summary: &RunSummary) {
         page,
         "<th scope=\"col\">requests</th></tr></thead>\n<tbody>\n"
     );
-    for at in &summary.stages_at {
+    for at in &summary.result.stages_at {
         put!(
             page,
             "<tr><th scope=\"row\">{}</th>",
@@ -139,11 +139,11 @@ fn put_breakdown(page: &mut Markup, summary: &RunSummary) {
 
 fn put_distributions(page: &mut Markup, summary: &RunSummary) {
     let stages: [&Distribution; 5] = [
-        &summary.stages.t1_t2,
-        &summary.stages.t2_t3,
-        &summary.stages.t3_t4,
-        &summary.stages.t4_t5,
-        &summary.stages.t5_t6,
+        &summary.result.stages.t1_t2,
+        &summary.result.stages.t2_t3,
+        &summary.result.stages.t3_t4,
+        &summary.result.stages.t4_t5,
+        &summary.result.stages.t5_t6,
     ];
     let total_ns: f64 = stages.iter().filter_map(|stage| stage.mean).sum();
     const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];

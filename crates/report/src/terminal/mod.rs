@@ -147,7 +147,7 @@ impl Page {
                 "service time",
                 format!(
                     "t = {} = {}",
-                    summary.service_time_ns,
+                    summary.result.service_time_ns,
                     figures::service_time_origin(summary),
                 ),
             ),
@@ -225,7 +225,7 @@ impl Page {
         for note in notes {
             self.paragraph(Ink::Quiet, note);
         }
-        let excess = &summary.excess;
+        let excess = &summary.result.excess;
         if let (Some(p50), Some(p99)) = (excess.quantile(0.5), excess.quantile(0.99)) {
             self.paragraph(
                 Ink::Quiet,
@@ -251,7 +251,7 @@ impl Page {
     }
 
     fn stages(&mut self, summary: &RunSummary) {
-        let stages = stage_distributions(&summary.stages);
+        let stages = stage_distributions(&summary.result.stages);
         let total_ns: f64 = stages.iter().filter_map(|(_, d)| d.mean).sum();
         self.heading(
             "Stages in µs",
@@ -307,7 +307,7 @@ impl Page {
     }
 
     fn stages_at(&mut self, summary: &RunSummary) {
-        if summary.stages_at.is_empty() {
+        if summary.result.stages_at.is_empty() {
             return;
         }
         self.heading(
@@ -323,7 +323,7 @@ impl Page {
         ];
         head.extend(Stage::ALL.map(|stage| (Ink::Quiet, span(stage))));
         table.row(head);
-        for at in &summary.stages_at {
+        for at in &summary.result.stages_at {
             let mut cells = vec![(Ink::Title, figures::quantile_name(at.q))];
             if at.requests == 0 {
                 cells.push((Ink::Quiet, "no complete request in the band".to_owned()));

@@ -7,8 +7,8 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, Hook, Ideal,
-    LoadErrors, LoadSummary, Matching, Measured, Overhead, RunSummary, SCHEMA_VERSION, Stages,
-    StagesAt, Verdict,
+    LoadErrors, LoadSummary, Matching, Measured, Overhead, RunSummary, SCHEMA_VERSION,
+    ServerResult, ServiceTimeSource, Stages, StagesAt, Verdict,
 };
 use taillab_model::{ClientTimes, Distribution, Monotonic, Nanos, Operation, Stamps};
 use taillab_report::requests::RequestRow;
@@ -203,7 +203,6 @@ pub(crate) fn sample(length: Nanos) -> Sample {
             },
             errors: LoadErrors::default(),
         },
-        service_time_ns: SERVICE_TIME,
         calibration: Calibration {
             peak_per_s: capacity,
             peak_lo_per_s: capacity * 0.995,
@@ -211,65 +210,70 @@ pub(crate) fn sample(length: Nanos) -> Sample {
             server_cpu_busy_share: 0.998,
             blocks: 8,
         },
-        measured: Measured {
-            sojourn: correlated(&sojourns),
-            server_cpu_busy_share: Some(0.781),
+        result: ServerResult {
+            service_time_ns: SERVICE_TIME,
+            service_time_source: ServiceTimeSource::Calibrated,
+            measured: Measured {
+                sojourn: correlated(&sojourns),
+                server_cpu_busy_share: Some(0.781),
+            },
+            ideal: Ideal {
+                sojourn: correlated(&ideals),
+                workers: 1,
+                virtual_workers: false,
+                utilization: 0.7497,
+            },
+            excess: correlated(&excess),
+            stages: Stages {
+                t1_t2: stage(0),
+                t2_t3: stage(1),
+                t3_t4: stage(2),
+                t4_t5: stage(3),
+                t5_t6: stage(4),
+            },
+            stages_at: stages_at(&complete),
+            matching: Matching {
+                responses: rows.len() as u64,
+                matched: rows.len() as u64,
+                complete: complete.len() as u64,
+                ambiguous: 0,
+                client_responses: rows.len() as u64,
+                client_matched: rows.len() as u64,
+                unanswered: 2,
+                out_of_order: 0,
+                lost_events: 0,
+                blind_ns: Nanos::new(1_420_000),
+                blind_windows: 12,
+                blind_requests: 31,
+                missing_middle: [0, (rows.len() - complete.len()) as u64, 0, 0],
+                hooks: [
+                    ("T1", "tp_btf/netif_receive_skb"),
+                    ("T2", "tp_btf/sock_rcvqueue"),
+                    ("T3", "tp_btf/sched_switch"),
+                    ("T4", "tp_btf/sys_exit"),
+                    ("T5", "tp_btf/sys_enter"),
+                    ("T6", "tp_btf/net_dev_start_xmit"),
+                ]
+                .into_iter()
+                .map(|(stamp, hook)| Hook {
+                    stamp: stamp.to_owned(),
+                    hook: hook.to_owned(),
+                    lost_precision: None,
+                })
+                .collect(),
+            },
+            overhead: Overhead {
+                pairs: 6,
+                throughput_loss: Some(0.061),
+                throughput_loss_lo: Some(0.048),
+                throughput_loss_hi: Some(0.075),
+                cpu_ns_per_request: Some(2_710.0),
+            },
+            causes: Vec::new(),
+            model_fit: None,
+            predictions: Vec::new(),
+            explanation: None,
         },
-        ideal: Ideal {
-            sojourn: correlated(&ideals),
-            workers: 1,
-            virtual_workers: false,
-            utilization: 0.7497,
-        },
-        excess: correlated(&excess),
-        stages: Stages {
-            t1_t2: stage(0),
-            t2_t3: stage(1),
-            t3_t4: stage(2),
-            t4_t5: stage(3),
-            t5_t6: stage(4),
-        },
-        stages_at: stages_at(&complete),
-        matching: Matching {
-            responses: rows.len() as u64,
-            matched: rows.len() as u64,
-            complete: complete.len() as u64,
-            ambiguous: 0,
-            client_responses: rows.len() as u64,
-            client_matched: rows.len() as u64,
-            unanswered: 2,
-            out_of_order: 0,
-            lost_events: 0,
-            blind_ns: Nanos::new(1_420_000),
-            blind_windows: 12,
-            blind_requests: 31,
-            missing_middle: [0, (rows.len() - complete.len()) as u64, 0, 0],
-            hooks: [
-                ("T1", "tp_btf/netif_receive_skb"),
-                ("T2", "tp_btf/sock_rcvqueue"),
-                ("T3", "tp_btf/sched_switch"),
-                ("T4", "tp_btf/sys_exit"),
-                ("T5", "tp_btf/sys_enter"),
-                ("T6", "tp_btf/net_dev_start_xmit"),
-            ]
-            .into_iter()
-            .map(|(stamp, hook)| Hook {
-                stamp: stamp.to_owned(),
-                hook: hook.to_owned(),
-                lost_precision: None,
-            })
-            .collect(),
-        },
-        overhead: Overhead {
-            pairs: 6,
-            throughput_loss: Some(0.061),
-            throughput_loss_lo: Some(0.048),
-            throughput_loss_hi: Some(0.075),
-            cpu_ns_per_request: Some(2_710.0),
-        },
-        causes: Vec::new(),
-        model_fit: None,
-        predictions: Vec::new(),
         verdict: Verdict {
             valid: true,
             reasons: Vec::new(),

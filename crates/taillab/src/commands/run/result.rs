@@ -5,7 +5,9 @@ use taillab_analysis::{
     judge, match_events, statistics,
 };
 use taillab_load::{FleetRun, Outcome, arrivals_verdict};
-use taillab_model::summary::{Hook, LoadSummary, RunSummary, SCHEMA_VERSION, Verdict};
+use taillab_model::summary::{
+    Hook, LoadSummary, RunSummary, SCHEMA_VERSION, ServerResult, ServiceTimeSource, Verdict,
+};
 use taillab_model::{Monotonic, Nanos, Recording};
 use taillab_report::requests::RequestRow;
 use taillab_report::{Curve, Series};
@@ -54,6 +56,11 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
     let lost = events.lost;
     let mut matched = match_recording(events, &load, experiment, rate_per_s);
     matched.join_client(client_records(&load), measure_from);
+    let service_time_source = match capacity.waits {
+        Some(_) => ServiceTimeSource::VirtualWait,
+        None if experiment.calibration.service_time.is_some() => ServiceTimeSource::Given,
+        None => ServiceTimeSource::Calibrated,
+    };
     let options = AnalyseOptions {
         service_time: calibrated.service_time,
         workers: capacity.workers,
@@ -75,18 +82,22 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
         started_unix_s,
         partial: load.stopped.is_some(),
         load: load_summary,
-        service_time_ns: calibrated.service_time,
         calibration: calibrated.calibration,
-        measured,
-        ideal,
-        excess: analysis.excess,
-        stages: analysis.stages,
-        stages_at: analysis.stages_at,
-        matching,
-        overhead: calibrated.overhead,
-        causes: Vec::new(),
-        model_fit: None,
-        predictions: Vec::new(),
+        result: ServerResult {
+            service_time_ns: calibrated.service_time,
+            service_time_source,
+            measured,
+            ideal,
+            excess: analysis.excess,
+            stages: analysis.stages,
+            stages_at: analysis.stages_at,
+            matching,
+            overhead: calibrated.overhead,
+            causes: Vec::new(),
+            model_fit: None,
+            predictions: Vec::new(),
+            explanation: None,
+        },
         verdict: Verdict::default(),
     };
     summary.verdict = verdict(&summary, &analysis.evidence, context.hypervisor);

@@ -1,0 +1,487 @@
+//! Where the excess went, what would remove it, and how sure that is.
+//!
+//! The words are those of the design: each nanosecond of a request's sojourn has exactly
+//! one [`Cause`]; the causes of its *excess* are what is left beside the ideal queue and
+//! the ideal service. Shares are of the excess, between 0 and 1.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Monotonic, Nanos, Tid};
+
+/// What a nanosecond between T1 and T6 was spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The network stack received this request.
+    StackRx,
+    /// Waiting behind other requests that the ideal queue knows as well.
+    Queue,
+    /// The application served this request, for up to t.
+    Service,
+    /// The network stack sent this response.
+    StackTx,
+    /// Another thread was on the worker's CPU.
+    Background,
+    /// An interrupt's handler was.
+    Irq,
+    /// A softirq was, for packets of other requests or for something else.
+    Softirq,
+    /// A request that came later was served first.
+    Order,
+    /// Another worker was idle while this request waited for its own.
+    Imbalance,
+    /// The CPU came out of an idle state.
+    IdleExit,
+    /// The woken worker was not on a CPU yet, and nothing else explains it.
+    Wakeup,
+    /// The worker slept on a lock, or spun on one of the kernel's.
+    BlockedLock,
+    /// The worker slept in a page fault.
+    BlockedFault,
+    /// The worker slept on storage or on another file.
+    BlockedIo,
+    /// The worker slept in the middle of the request, on anything else.
+    BlockedOther,
+    /// A quota of the cgroup, or of real-time threads, held the worker back.
+    Throttled,
+    /// The worker was on its core, undisturbed, for longer than t.
+    SlowService,
+    /// TCP had to send again.
+    Retransmit,
+    /// The hypervisor took the CPU, by its own account or by a stall that others saw.
+    Hypervisor,
+    /// The probe was blind.
+    Unobserved,
+    /// Nothing that was recorded explains it.
+    Unexplained,
+}
+
+impl Cause {
+    /// All of them, in the order in which tables show them.
+    pub const ALL: [Self; 21] = [
+        Self::StackRx,
+        Self::Queue,
+        Self::Service,
+        Self::StackTx,
+        Self::Background,
+        Self::Irq,
+        Self::Softirq,
+        Self::Order,
+        Self::Imbalance,
+        Self::IdleExit,
+        Self::Wakeup,
+        Self::BlockedLock,
+        Self::BlockedFault,
+        Self::BlockedIo,
+        Self::BlockedOther,
+        Self::Throttled,
+        Self::SlowService,
+        Self::Retransmit,
+        Self::Hypervisor,
+        Self::Unobserved,
+        Self::Unexplained,
+    ];
+
+    /// The name in JSON: `background`, `blocked_lock`.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::StackRx => "stack_rx",
+            Self::Queue => "queue",
+            Self::Service => "service",
+            Self::StackTx => "stack_tx",
+            Self::Background => "background",
+            Self::Irq => "irq",
+            Self::Softirq => "softirq",
+            Self::Order => "order",
+            Self::Imbalance => "imbalance",
+            Self::IdleExit => "idle_exit",
+            Self::Wakeup => "wakeup",
+            Self::BlockedLock => "blocked_lock",
+            Self::BlockedFault => "blocked_fault",
+            Self::BlockedIo => "blocked_io",
+            Self::BlockedOther => "blocked_other",
+            Self::Throttled => "throttled",
+            Self::SlowService => "slow_service",
+            Self::Retransmit => "retransmit",
+            Self::Hypervisor => "hypervisor",
+            Self::Unobserved => "unobserved",
+            Self::Unexplained => "unexplained",
+        }
+    }
+
+    /// What a person reads.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::StackRx => "stack, receiving",
+            Self::Queue => "ideal queueing",
+            Self::Service => "ideal service",
+            Self::StackTx => "stack, sending",
+            Self::Background => "other threads on the core",
+            Self::Irq => "interrupts",
+            Self::Softirq => "softirqs",
+            Self::Order => "served out of order",
+            Self::Imbalance => "imbalance of workers",
+            Self::IdleExit => "leaving idle",
+            Self::Wakeup => "wake-up",
+            Self::BlockedLock => "blocked on a lock",
+            Self::BlockedFault => "blocked in a page fault",
+            Self::BlockedIo => "blocked on storage",
+            Self::BlockedOther => "blocked",
+            Self::Throttled => "throttled",
+            Self::SlowService => "slow service",
+            Self::Retransmit => "sent again",
+            Self::Hypervisor => "hypervisor",
+            Self::Unobserved => "not observed",
+            Self::Unexplained => "unexplained",
+        }
+    }
+}
+
+/// Who or what did it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Culprit {
+    /// A thread that was on the core, or that held the lock.
+    Thread {
+        /// Its name (`comm`).
+        name: String,
+        /// Its process, where known.
+        pid: Option<Tid>,
+        /// The thread itself; `None` where several of the same name and process are meant.
+        tid: Option<Tid>,
+    },
+    /// An interrupt: `virtio0-input.0`, `local timer`.
+    Interrupt {
+        /// Its name.
+        name: String,
+        /// The number in `/proc/interrupts`, for a device's.
+        number: Option<u32>,
+    },
+    /// A softirq: `NET_RX`.
+    Softirq {
+        /// The kernel's name of the vector.
+        name: String,
+    },
+    /// The system call in which the worker slept: `futex`.
+    SystemCall {
+        /// Its name, or `system call N`.
+        name: String,
+    },
+    /// One worker of the server.
+    Worker {
+        /// Its thread's name.
+        name: String,
+        /// The thread.
+        tid: Tid,
+    },
+    /// A power state of the CPU.
+    IdleState {
+        /// Its index.
+        state: u8,
+    },
+}
+
+impl std::fmt::Display for Culprit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Thread { name, pid, tid } => match (pid, tid) {
+                (_, Some(tid)) => write!(f, "{name} (thread {tid})"),
+                (Some(pid), None) => write!(f, "{name} (pid {pid})"),
+                (None, None) => f.write_str(name),
+            },
+            Self::Interrupt { name, number } => match number {
+                Some(number) => write!(f, "{name} (irq {number})"),
+                None => f.write_str(name),
+            },
+            Self::Softirq { name } | Self::SystemCall { name } => f.write_str(name),
+            Self::Worker { name, tid } => write!(f, "worker {name} (thread {tid})"),
+            Self::IdleState { state } => write!(f, "idle state {state}"),
+        }
+    }
+}
+
+/// A share with its interval (95 %).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// The estimate, between 0 and 1.
+    pub value: f64,
+    /// Lower end; `None` where the sample supports no interval.
+    pub lo: Option<f64>,
+    /// Upper end.
+    pub hi: Option<f64>,
+}
+
+/// One cause, or one culprit of it, over the whole measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CauseShare {
+    /// The cause.
+    pub cause: Cause,
+    /// Who or what; `None` for the cause as a whole. The causes as wholes come first and add
+    /// up to all excess; their culprits follow, each a part of its cause.
+    pub culprit: Option<Culprit>,
+    /// Of all excess over the ideal.
+    pub share: Share,
+    /// Of the excess of the requests above p99 of the sojourn.
+    pub excess_share_above_p99: Share,
+    /// The excess itself, summed over the requests.
+    pub excess_ns: Nanos,
+    /// Requests that it delayed.
+    pub requests: u64,
+    /// How often it happened (times on the core, interrupts …) while a request waited.
+    pub episodes: u64,
+    /// Mean length of one.
+    pub mean_episode_ns: f64,
+    /// Requests delayed by one on average: the amplification.
+    pub requests_per_episode: f64,
+}
+
+/// What the excess of the requests between two percentiles of the sojourn consists of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Band {
+    /// From this quantile of the sojourn …
+    pub from_q: f64,
+    /// … to this one (1: the slowest).
+    pub to_q: f64,
+    /// Requests in it.
+    pub requests: u64,
+    /// Their mean sojourn.
+    pub mean_sojourn_ns: f64,
+    /// Their mean ideal sojourn.
+    pub mean_ideal_ns: f64,
+    /// Each cause's part of the mean excess; they sum to mean sojourn − mean ideal.
+    pub parts: Vec<BandPart>,
+}
+
+/// One cause's part of a band.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BandPart {
+    /// The cause.
+    pub cause: Cause,
+    /// Its mean excess per request of the band, in nanoseconds; negative where the server
+    /// beat the ideal in it.
+    pub mean_excess_ns: f64,
+    /// Of the band's excess.
+    pub share: Share,
+}
+
+/// How well the replayed queue reproduces what was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelFit {
+    /// The queue that was replayed: `1 worker, FIFO by T2, 3 kinds of absence`.
+    pub model: String,
+    /// The largest relative error over the points.
+    pub largest_error: f64,
+    /// The points, p50 … p99.9, as far as the sample supports them.
+    pub points: Vec<FitPoint>,
+    /// The fit is good enough for forecasts ([`MAX_FIT_ERROR`]).
+    pub good: bool,
+}
+
+/// A replay that misses a percentile by more than this supports no forecast.
+pub const MAX_FIT_ERROR: f64 = 0.15;
+
+/// One percentile, measured and replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FitPoint {
+    /// The quantile.
+    pub q: f64,
+    /// As measured.
+    pub measured_ns: Nanos,
+    /// As replayed.
+    pub replayed_ns: Nanos,
+    /// replayed ÷ measured − 1.
+    pub error: f64,
+}
+
+/// What the sojourn would be without a cause, or with a mitigation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// What is changed: `without background`, `rt-priority`.
+    pub change: String,
+    /// In words: `the server's threads under SCHED_FIFO`.
+    pub description: String,
+    /// The command that would do it; `None` for a mere what-if.
+    pub command: Option<String>,
+    /// The causes that it takes away.
+    pub removes: Vec<Cause>,
+    /// What it costs: `one core serves interrupts only: 3 workers instead of 4`.
+    pub cost: Option<String>,
+    /// p50, p99, p99.9, as far as the sample supports them.
+    pub points: Vec<PredictedPoint>,
+}
+
+/// One percentile, now and predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PredictedPoint {
+    /// The quantile.
+    pub q: f64,
+    /// As measured.
+    pub measured_ns: Nanos,
+    /// As predicted.
+    pub predicted_ns: Nanos,
+    /// Lower end of the prediction's interval, the model's own error included.
+    pub lo_ns: Option<Nanos>,
+    /// Upper end.
+    pub hi_ns: Option<Nanos>,
+}
+
+/// A sentence with its evidence.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What was found, one or a few sentences, with figures and units.
+    pub text: String,
+    /// What to do next: a command, or what to measure.
+    pub advice: Option<String>,
+    /// The cause it is about.
+    pub cause: Option<Cause>,
+    /// The evidence does not decide.
+    pub inconclusive: bool,
+}
+
+/// Requests that were overtaken, and by whom.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Inversions {
+    /// Requests that a later one overtook.
+    pub overtaken: u64,
+    /// Of all requests.
+    pub share: f64,
+    /// The pairs of workers with the most (who overtook, who was overtaken, how often).
+    pub pairs: Vec<(Tid, Tid, u64)>,
+}
+
+/// One worker of the server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkerShare {
+    /// The thread.
+    pub tid: Tid,
+    /// Its name.
+    pub name: String,
+    /// Requests that it served.
+    pub requests: u64,
+    /// Share of the measurement in which it was busy with requests.
+    pub busy_share: f64,
+    /// Mean sojourn of its requests.
+    pub mean_sojourn_ns: f64,
+}
+
+/// A stretch of a slow request with one cause.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stretch {
+    /// From T1 on, nanoseconds.
+    pub from_ns: Nanos,
+    /// How long.
+    pub lasted_ns: Nanos,
+    /// Why.
+    pub cause: Cause,
+    /// By whom.
+    pub culprit: Option<Culprit>,
+    /// The delay was another request's, which this one waited behind.
+    pub inherited: bool,
+}
+
+/// What one CPU did for a while during a slow request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Which CPU.
+    pub cpu: u16,
+    /// From T1 on, nanoseconds.
+    pub from_ns: Nanos,
+    /// How long.
+    pub lasted_ns: Nanos,
+    /// The thread, interrupt or softirq; `None`: idle.
+    pub who: Option<Culprit>,
+}
+
+/// One of the slowest requests, taken apart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SlowRequest {
+    /// T1, nanoseconds since boot.
+    pub t1: Monotonic,
+    /// The client's port.
+    pub port: u16,
+    /// T6 − T1.
+    pub sojourn_ns: Nanos,
+    /// In the ideal queue.
+    pub ideal_ns: Nanos,
+    /// T2 … T6 after T1; `None` where a stamp is missing.
+    pub stamps_ns: [Option<Nanos>; 5],
+    /// The worker.
+    pub worker: Option<Culprit>,
+    /// The stretches, in order; their lengths sum to the sojourn.
+    pub stretches: Vec<Stretch>,
+    /// What the server's CPUs did meanwhile.
+    pub activities: Vec<Activity>,
+}
+
+/// How many requests were how slow, over time: the question of Figure 12 of Deconstructing
+/// the Tail at Scale Effect (bursts, or single events?).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HeatMap {
+    /// The width of a column.
+    pub column_ns: Nanos,
+    /// The lower edges of the rows, in order; the last row is open above.
+    pub row_edges_ns: Vec<Nanos>,
+    /// Requests in each cell: one list of rows for each column, in order of time.
+    pub counts: Vec<Vec<u64>>,
+}
+
+/// Whether slow requests come together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Clustering {
+    /// Slow means above this quantile of the sojourn.
+    pub q: f64,
+    /// Correlation of "the n-th request is slow" with "the (n + lag)-th is", for each lag.
+    pub autocorrelation: Vec<(u32, f64)>,
+    /// Slow requests that come in runs of two and more, of all slow ones.
+    pub in_runs_share: f64,
+    /// Episodes: runs of slow requests with less than a median sojourn between them.
+    pub episodes: u64,
+    /// Mean requests of one.
+    pub mean_episode_requests: f64,
+}
+
+/// What a user sees who waits for the slowest of several such servers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FanOut {
+    /// Servers asked at once.
+    pub servers: u32,
+    /// Median over users; `None` where the sample does not support it.
+    pub p50_ns: Option<Nanos>,
+    /// 99th percentile over users.
+    pub p99_ns: Option<Nanos>,
+}
+
+/// A curve beside the measured one: points (x, P(sojourn ≥ x)).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NamedCurve {
+    /// `multi_queue_ideal`, `replayed`, or the change of a [`Prediction`].
+    pub name: String,
+    /// x in nanoseconds, and the share of requests at least that slow.
+    pub points: Vec<(Nanos, f64)>,
+}
+
+/// Everything that explains a measured distribution beside its causes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The composition of the excess, from the fast requests to the slowest.
+    pub bands: Vec<Band>,
+    /// What to tell a person, the most important first.
+    pub findings: Vec<Finding>,
+    /// Who overtook whom.
+    pub inversions: Inversions,
+    /// The workers.
+    pub workers: Vec<WorkerShare>,
+    /// The slowest requests, the slowest first.
+    pub slowest: Vec<SlowRequest>,
+    /// Latency over time.
+    pub heat_map: HeatMap,
+    /// Bursts or single events; `None` with too few slow requests.
+    pub clustering: Option<Clustering>,
+    /// The slowest of many servers.
+    pub fan_out: Vec<FanOut>,
+    /// Curves to draw.
+    pub curves: Vec<NamedCurve>,
+    /// What was recorded and what could not be, in words: the kinds of disturbance that were
+    /// off or refused, and what therefore is charged to `unexplained`.
+    pub limits: Vec<String>,
+}

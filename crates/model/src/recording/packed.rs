@@ -1,0 +1,388 @@
+//! One event in 16 bytes, as the probe's rings, memory and files hold it.
+
+use std::fmt;
+
+use crate::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, PacketId, RequestKey, Tid};
+
+/// Bits of the first word that hold the time: 3.2 days of recording.
+const TIME_BITS: u32 = 48;
+const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+/// Where the kind begins, above eight bits that depend on it.
+const KIND_SHIFT: u32 = 56;
+
+/// The kinds on the wire; the eBPF programs use the same numbers.
+pub(super) mod kind {
+    pub(crate) const PACKET_IN: u8 = 1;
+    pub(crate) const ENQUEUED: u8 = 2;
+    pub(crate) const READ_RETURNED: u8 = 3;
+    pub(crate) const WRITE_CALLED: u8 = 4;
+    pub(crate) const PACKET_OUT: u8 = 5;
+    pub(crate) const SLEPT: u8 = 6;
+    pub(crate) const PREEMPTED: u8 = 7;
+    pub(crate) const SEGMENT_IN: u8 = 8;
+    pub(crate) const SEGMENT_QUEUED: u8 = 9;
+    pub(crate) const SEGMENT_READ: u8 = 10;
+    pub(crate) const SEGMENT_OUT: u8 = 11;
+    pub(crate) const WOKEN: u8 = 12;
+    pub(crate) const MIGRATED: u8 = 13;
+    pub(crate) const INTERRUPT: u8 = 14;
+    pub(crate) const SOFTIRQ: u8 = 15;
+    pub(crate) const IDLE_LEFT: u8 = 16;
+    pub(crate) const PAGE_FAULT: u8 = 17;
+    pub(crate) const LOCK_TAKEN: u8 = 18;
+    pub(crate) const FREQUENCY: u8 = 19;
+    pub(crate) const RETRANSMITTED: u8 = 20;
+    pub(crate) const STOLEN: u8 = 21;
+    pub(crate) const STALLED: u8 = 22;
+    pub(crate) const THROTTLED: u8 = 23;
+    pub(crate) const PAYLOAD: u8 = 24;
+    pub(crate) const LAST: u8 = PAYLOAD;
+}
+
+/// Bits of a thread id: the kernel's `PID_MAX_LIMIT` is 2^22.
+const TID_BITS: u32 = 22;
+const TID_MASK: u32 = (1 << TID_BITS) - 1;
+/// The top bit of the first value: `push` of a `SegmentIn`, `resent` of a `SegmentOut`.
+const TOP: u32 = 1 << 31;
+/// The bit below it: `more` of a `SegmentOut`.
+const SECOND: u32 = 1 << 30;
+
+/// `Switched`: the extra byte says that the sleep is known, and whether signals end it.
+const SLEEP_KNOWN: u8 = 1;
+const UNINTERRUPTIBLE: u8 = 2;
+/// `Switched`: the system call above `prev` that means none (a page fault).
+const NO_CALL: u32 = 1023;
+/// `Payload`: the extra byte is the length, and this for a response.
+const RESPONSE: u8 = 0x80;
+
+/// Interrupts without a number of a device: the value is this and the vector's place.
+const ARCHITECTURE: u32 = 1 << 31;
+
+/// One event without its CPU, in 16 bytes.
+///
+/// The first word is the kind (8 bits, of which the highest is 0), an extra byte (8) and the
+/// time (48 bits of nanoseconds since the recording's base); the second holds two values of
+/// 32 bits, the first one in its low half. The key's address stands in the extra byte.
+///
+/// | kind | event | extra | first value | second value |
+/// |---|---|---|---|---|
+/// | 1 | `PacketIn` | address | packet | port << 16 \| request id |
+/// | 2 | `Enqueued` | | packet | 0 |
+/// | 3 | `ReadReturned` | | thread | returned |
+/// | 4 | `WriteCalled` | | thread | 0 |
+/// | 5 | `PacketOut` | address | thread | port << 16 \| request id |
+/// | 6 | `Switched`, `prev` slept | known 1, uninterruptible 2 | call << 22 \| prev | next |
+/// | 7 | `Switched`, `prev` preempted | | prev | next |
+/// | 8 | `SegmentIn` | address | push << 31 \| bytes | port << 16 \| end |
+/// | 9 | `SegmentQueued` | address | 0 | port << 16 \| end |
+/// | 10 | `SegmentRead` | address | bytes modulo 1024 << 22 \| thread | port << 16 \| end |
+/// | 11 | `SegmentOut` | address | resent << 31 \| more << 30 \| thread | port << 16 \| end |
+/// | 12 | `Woken` | | thread | waker |
+/// | 13 | `Migrated` | | thread | CPU |
+/// | 14 | `Interrupt` | | number, or 1 << 31 \| place | lasted |
+/// | 15 | `Softirq` | vector | 0 | lasted |
+/// | 16 | `IdleLeft` | state | 0 | lasted |
+/// | 17 | `PageFault` | write | thread | 0 |
+/// | 18 | `LockTaken` | flags | thread | waited |
+/// | 19 | `Frequency` | | kHz | 0 |
+/// | 20 | `Retransmitted` | address | 0 | port << 16 |
+/// | 21, 22, 23 | `Stolen`, `Stalled`, `Throttled` | | 0 | lasted |
+/// | 24 | `Payload` | response << 7 \| length | bytes 0 to 3 | bytes 4 to 7 |
+///
+/// Lengths are nanoseconds in 32 bits; a longer one is cut to 4.29 s.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct PackedEvent {
+    head: u64,
+    values: u64,
+}
+
+impl PackedEvent {
+    /// Packs an event; a time beyond 48 bits is cut to 48 bits, a segment's length to 31, a
+    /// thread beside other bits to 22, and a length of time to 32.
+    pub fn new(since_base: Nanos, kind: EventKind) -> Self {
+        let (kind, extra, a, b) = pack(kind);
+        Self {
+            head: u64::from(kind) << KIND_SHIFT
+                | u64::from(extra) << TIME_BITS
+                | since_base.get() & TIME_MASK,
+            values: u64::from(b) << 32 | u64::from(a),
+        }
+    }
+
+    /// The event in these two words, or `None` where the kind is unknown.
+    #[inline]
+    pub const fn from_words(words: [u64; 2]) -> Option<Self> {
+        let kind = (words[0] >> KIND_SHIFT) as u8;
+        if kind < kind::PACKET_IN || kind > kind::LAST {
+            return None;
+        }
+        Some(Self {
+            head: words[0],
+            values: words[1],
+        })
+    }
+
+    /// The two words.
+    pub const fn words(self) -> [u64; 2] {
+        [self.head, self.values]
+    }
+
+    /// When it happened, since the recording's base.
+    #[inline]
+    pub const fn since_base(self) -> Nanos {
+        Nanos::new(self.head & TIME_MASK)
+    }
+
+    /// What happened.
+    pub const fn kind(self) -> EventKind {
+        let (a, b) = (self.values as u32, (self.values >> 32) as u32);
+        let extra = (self.head >> TIME_BITS) as u8;
+        let key = unpack_key(extra, b);
+        let lasted = Nanos::new(b as u64);
+        match (self.head >> KIND_SHIFT) as u8 {
+            kind::PACKET_IN => EventKind::PacketIn {
+                packet: PacketId(a),
+                key,
+            },
+            kind::ENQUEUED => EventKind::Enqueued {
+                packet: PacketId(a),
+            },
+            kind::READ_RETURNED => EventKind::ReadReturned {
+                tid: a,
+                returned: b,
+            },
+            kind::WRITE_CALLED => EventKind::WriteCalled { tid: a },
+            kind::PACKET_OUT => EventKind::PacketOut { tid: a, key },
+            kind::SEGMENT_IN => EventKind::SegmentIn {
+                key,
+                bytes: a & !TOP,
+                push: a & TOP != 0,
+            },
+            kind::SEGMENT_QUEUED => EventKind::SegmentQueued { key },
+            kind::SEGMENT_READ => EventKind::SegmentRead {
+                tid: a & TID_MASK,
+                key,
+                bytes_mod_1024: (a >> TID_BITS) as u16,
+            },
+            kind::SEGMENT_OUT => EventKind::SegmentOut {
+                tid: a & TID_MASK,
+                key,
+                more: a & SECOND != 0,
+                resent: a & TOP != 0,
+            },
+            kind::WOKEN => EventKind::Woken { tid: a, by: b },
+            kind::MIGRATED => EventKind::Migrated {
+                tid: a,
+                to: b as u16,
+            },
+            kind::INTERRUPT => EventKind::Interrupt {
+                interrupt: unpack_interrupt(a),
+                lasted,
+            },
+            kind::SOFTIRQ => EventKind::Softirq {
+                vector: extra,
+                lasted,
+            },
+            kind::IDLE_LEFT => EventKind::IdleLeft {
+                state: extra,
+                lasted,
+            },
+            kind::PAGE_FAULT => EventKind::PageFault {
+                tid: a,
+                write: extra != 0,
+            },
+            kind::LOCK_TAKEN => EventKind::LockTaken {
+                tid: a,
+                flags: extra,
+                waited: lasted,
+            },
+            kind::FREQUENCY => EventKind::Frequency { khz: a },
+            kind::RETRANSMITTED => EventKind::Retransmitted { key },
+            kind::STOLEN => EventKind::Stolen { lasted },
+            kind::STALLED => EventKind::Stalled { lasted },
+            kind::THROTTLED => EventKind::Throttled { lasted },
+            kind::PAYLOAD => EventKind::Payload {
+                bytes: self.values.to_le_bytes(),
+                len: extra & !RESPONSE,
+                response: extra & RESPONSE != 0,
+            },
+            kind::PREEMPTED => EventKind::Switched {
+                prev: a & TID_MASK,
+                next: b,
+                preempted: true,
+                asleep: None,
+            },
+            // both constructors let only the kinds named here through
+            _ => EventKind::Switched {
+                prev: a & TID_MASK,
+                next: b,
+                preempted: false,
+                asleep: unpack_sleep(extra, a >> TID_BITS),
+            },
+        }
+    }
+
+    /// The whole event, on the CPU of its stream.
+    pub fn on_cpu(self, base: Monotonic, cpu: u16) -> Event {
+        Event {
+            at: base + self.since_base(),
+            cpu,
+            kind: self.kind(),
+        }
+    }
+}
+
+impl fmt::Debug for PackedEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?}", self.since_base(), self.kind())
+    }
+}
+
+/// Kind, extra byte and the two values.
+fn pack(kind: EventKind) -> (u8, u8, u32, u32) {
+    let length = |lasted: Nanos| u32::try_from(lasted.get()).unwrap_or(u32::MAX);
+    let of_key = |kind, a, key: RequestKey| (kind, key.address, a, pack_key(key));
+    match kind {
+        EventKind::PacketIn { packet, key } => of_key(kind::PACKET_IN, packet.0, key),
+        EventKind::Enqueued { packet } => (kind::ENQUEUED, 0, packet.0, 0),
+        EventKind::ReadReturned { tid, returned } => (kind::READ_RETURNED, 0, tid, returned),
+        EventKind::WriteCalled { tid } => (kind::WRITE_CALLED, 0, tid, 0),
+        EventKind::PacketOut { tid, key } => of_key(kind::PACKET_OUT, tid, key),
+        EventKind::Switched {
+            prev,
+            next,
+            preempted,
+            asleep,
+        } => pack_switch(prev, next, preempted, asleep),
+        EventKind::SegmentIn { key, bytes, push } => {
+            of_key(kind::SEGMENT_IN, u32::from(push) << 31 | bytes & !TOP, key)
+        }
+        EventKind::SegmentQueued { key } => of_key(kind::SEGMENT_QUEUED, 0, key),
+        EventKind::SegmentRead {
+            tid,
+            key,
+            bytes_mod_1024,
+        } => {
+            let a = u32::from(bytes_mod_1024) << TID_BITS | tid & TID_MASK;
+            of_key(kind::SEGMENT_READ, a, key)
+        }
+        EventKind::SegmentOut {
+            tid,
+            key,
+            more,
+            resent,
+        } => {
+            let a = u32::from(resent) << 31 | u32::from(more) << 30 | tid & TID_MASK;
+            of_key(kind::SEGMENT_OUT, a, key)
+        }
+        EventKind::Woken { tid, by } => (kind::WOKEN, 0, tid, by),
+        EventKind::Migrated { tid, to } => (kind::MIGRATED, 0, tid, to.into()),
+        EventKind::Interrupt { interrupt, lasted } => (
+            kind::INTERRUPT,
+            0,
+            pack_interrupt(interrupt),
+            length(lasted),
+        ),
+        EventKind::Softirq { vector, lasted } => (kind::SOFTIRQ, vector, 0, length(lasted)),
+        EventKind::IdleLeft { state, lasted } => (kind::IDLE_LEFT, state, 0, length(lasted)),
+        EventKind::PageFault { tid, write } => (kind::PAGE_FAULT, write.into(), tid, 0),
+        EventKind::LockTaken { tid, flags, waited } => {
+            (kind::LOCK_TAKEN, flags, tid, length(waited))
+        }
+        EventKind::Frequency { khz } => (kind::FREQUENCY, 0, khz, 0),
+        EventKind::Retransmitted { key } => of_key(kind::RETRANSMITTED, 0, key),
+        EventKind::Stolen { lasted } => (kind::STOLEN, 0, 0, length(lasted)),
+        EventKind::Stalled { lasted } => (kind::STALLED, 0, 0, length(lasted)),
+        EventKind::Throttled { lasted } => (kind::THROTTLED, 0, 0, length(lasted)),
+        EventKind::Payload {
+            bytes,
+            len,
+            response,
+        } => {
+            let values = u64::from_le_bytes(bytes);
+            let extra = u8::from(response) << 7 | len & !RESPONSE;
+            (kind::PAYLOAD, extra, values as u32, (values >> 32) as u32)
+        }
+    }
+}
+
+fn pack_switch(
+    prev: Tid,
+    next: Tid,
+    preempted: bool,
+    asleep: Option<Asleep>,
+) -> (u8, u8, u32, u32) {
+    let prev = prev & TID_MASK;
+    match (preempted, asleep) {
+        (true, _) => (kind::PREEMPTED, 0, prev, next),
+        (false, None) => (kind::SLEPT, 0, prev, next),
+        (false, Some(asleep)) => {
+            let call = asleep
+                .call
+                .map_or(NO_CALL, |call| u32::from(call).min(NO_CALL));
+            let signals = if asleep.uninterruptible {
+                UNINTERRUPTIBLE
+            } else {
+                0
+            };
+            (
+                kind::SLEPT,
+                SLEEP_KNOWN | signals,
+                call << TID_BITS | prev,
+                next,
+            )
+        }
+    }
+}
+
+const fn unpack_sleep(extra: u8, call: u32) -> Option<Asleep> {
+    if extra & SLEEP_KNOWN == 0 {
+        return None;
+    }
+    Some(Asleep {
+        call: if call == NO_CALL {
+            None
+        } else {
+            Some(call as u16)
+        },
+        uninterruptible: extra & UNINTERRUPTIBLE != 0,
+    })
+}
+
+/// The place of each interrupt of the architecture; the eBPF programs use the same.
+const fn pack_interrupt(interrupt: Interrupt) -> u32 {
+    match interrupt {
+        Interrupt::Device(number) => number & !ARCHITECTURE,
+        Interrupt::LocalTimer => ARCHITECTURE,
+        Interrupt::Reschedule => ARCHITECTURE | 1,
+        Interrupt::CallFunction => ARCHITECTURE | 2,
+        Interrupt::IrqWork => ARCHITECTURE | 3,
+        Interrupt::Other => ARCHITECTURE | 4,
+    }
+}
+
+const fn unpack_interrupt(value: u32) -> Interrupt {
+    if value & ARCHITECTURE == 0 {
+        return Interrupt::Device(value);
+    }
+    match value & !ARCHITECTURE {
+        0 => Interrupt::LocalTimer,
+        1 => Interrupt::Reschedule,
+        2 => Interrupt::CallFunction,
+        3 => Interrupt::IrqWork,
+        _ => Interrupt::Other,
+    }
+}
+
+const fn pack_key(key: RequestKey) -> u32 {
+    (key.port as u32) << 16 | key.id as u32
+}
+
+const fn unpack_key(address: u8, packed: u32) -> RequestKey {
+    RequestKey {
+        address,
+        port: (packed >> 16) as u16,
+        id: packed as u16,
+    }
+}
