@@ -187,13 +187,18 @@ fn a_good_run_is_valid() {
 fn each_reason_against_a_run_is_found_alone() {
     type Spoil = fn(&mut RunSummary);
     let cases: [(&str, Spoil); 11] = [
-        ("the probe lost 3 events", |s| s.matching.lost_events = 3),
+        ("the probe lost 3 events", |s| {
+            s.result.matching.lost_events = 3
+        }),
         ("only 98.00 % of 10000 responses", |s| {
-            (s.matching.responses, s.matching.matched) = (10_000, 9_800);
-            s.matching.complete = 9_800;
+            (s.result.matching.responses, s.result.matching.matched) = (10_000, 9_800);
+            s.result.matching.complete = 9_800;
         }),
         ("of the 10000 responses that the client received", |s| {
-            (s.matching.client_responses, s.matching.client_matched) = (10_000, 9_989);
+            (
+                s.result.matching.client_responses,
+                s.result.matching.client_matched,
+            ) = (10_000, 9_989);
         }),
         ("the client sends late by", |s| {
             s.load.lateness = s.load.service_time.clone()
@@ -211,12 +216,14 @@ fn each_reason_against_a_run_is_found_alone() {
         ("the client was busy 96.00 % of the time", |s| {
             s.load.client.busy_share = 0.96
         }),
-        ("100.00 % of the capacity", |s| s.ideal.utilization = 1.0),
+        ("100.00 % of the capacity", |s| {
+            s.result.ideal.utilization = 1.0
+        }),
         ("is not above the ideal one of", |s| {
-            s.ideal.sojourn = s.measured.sojourn.clone()
+            s.result.ideal.sojourn = s.result.measured.sojourn.clone()
         }),
         ("that the client saw", |s| {
-            s.load.service_time = s.measured.sojourn.clone()
+            s.load.service_time = s.result.measured.sojourn.clone()
         }),
         ("the client sends late by", |s| {
             s.load.lateness = s.load.response_time.clone();
@@ -249,18 +256,18 @@ fn each_warning_is_found() {
             s.load.errors.send_errors = 1
         }),
         ("4 responses could be those of more than one", |s| {
-            s.matching.ambiguous = 4
+            s.result.matching.ambiguous = 4
         }),
         ("2 requests have stamps that contradict", |s| {
-            s.matching.out_of_order = 2
+            s.result.matching.out_of_order = 2
         }),
-        ("have all six stamps", |s| s.matching.complete /= 2),
+        ("have all six stamps", |s| s.result.matching.complete /= 2),
         ("was blind in 5 windows, 1.00 ms at most", |s| {
-            s.matching.blind_windows = 5;
-            s.matching.blind_ns = Nanos::from_millis(1);
+            s.result.matching.blind_windows = 5;
+            s.result.matching.blind_ns = Nanos::from_millis(1);
         }),
         ("costs 20.00 % of the peak", |s| {
-            s.overhead.throughput_loss = Some(0.2)
+            s.result.overhead.throughput_loss = Some(0.2)
         }),
     ];
     for (line, spoil) in cases {
