@@ -345,7 +345,7 @@ fn chunks_are_given_back_while_reading() {
 
 #[test]
 fn empty_streams_and_chunks_are_no_obstacle() {
-    let event = PackedEvent::new(at(5), EventKind::WriteCalled { tid: 7 });
+    let event = PackedEvent::new(Nanos::new(5), EventKind::WriteCalled { tid: 7 });
     let recording = Recording {
         streams: vec![
             CpuStream::new(0, Vec::new()),
@@ -359,8 +359,9 @@ fn empty_streams_and_chunks_are_no_obstacle() {
             ),
         ],
         lost: LostEvents::default(),
+        ..Recording::default()
     };
     let events: Vec<Event> = recording.into_events().collect();
-    assert_eq!(events, [event.on_cpu(1)]);
+    assert_eq!(events, [event.on_cpu(at(0), 1)]);
     assert_eq!(Recording::default().into_events().next(), None);
 }
