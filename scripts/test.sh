@@ -32,7 +32,7 @@ skipped_lines=$(grep -c 'SKIPPED ' "$log" || true)
 passed=$(sum passed) failed=$(sum failed) ignored=$(sum ignored)
 skipped=$((skipped_lines + ignored))
 grep -o 'SKIPPED .*' "$log" || true
-if [ "$skipped" -gt 0 ] && [ -e /sys/kernel/btf/vmlinux ] && [ -z "${TAILLAB_SKIP_LIVE:-}" ]; then
+if [ "$skipped" -gt 0 ] && [ -e /sys/kernel/btf/vmlinux ] && [ -z "${TAILLAB_SKIP_LIVE:-}${TAILLAB_SKIP_VM:-}" ]; then
   echo "error: $skipped tests were skipped although this kernel has BTF" >&2
   status=1
 fi
