@@ -212,6 +212,7 @@ impl Probe {
                 ring_full: lost.ring_full - before.ring_full + unfinished,
                 recursion: lost.recursion - before.recursion,
                 unreadable: lost.unreadable - before.unreadable,
+                ..LostEvents::default()
             },
             streams: self.store.into_streams(),
             base: self.base,
@@ -246,6 +247,7 @@ impl Probe {
             ring_full,
             unreadable,
             recursion: recursion.iter().sum(),
+            ..LostEvents::default()
         })
     }
 
