@@ -13,6 +13,8 @@ use crate::ring::{Losses, Rings};
 use crate::store::Store;
 use crate::{ProbeError, ProbeSpec, ProgramCost};
 
+mod drain;
+
 /// CPUs for whose last, part-filled chunk a reservation leaves room: those of the
 /// server and of the client, in any experiment on one machine.
 const BUSY_CPUS: usize = 8;
