@@ -21,6 +21,7 @@ pub mod median;
 pub mod stages;
 pub mod statistics;
 pub mod summary;
+pub mod trace_verdict;
 pub mod verdict;
 mod words;
 
