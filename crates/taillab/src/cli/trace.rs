@@ -130,14 +130,10 @@ pub struct AnalysisArgs {
     /// Workers of the ideal server [default: threads that served requests, at most the CPUs]
     #[arg(short, long, value_name = "N", help_heading = "Analysis")]
     pub workers: Option<NonZeroU32>,
-    /// Take so many of the slowest requests apart
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 20,
-        help_heading = "Analysis"
-    )]
-    pub slowest: usize,
+    /// Print so many of the slowest requests one by one, with what each CPU did meanwhile
+    /// [default: none; 20 go into the files]
+    #[arg(long, value_name = "N", help_heading = "Analysis")]
+    pub slowest: Option<usize>,
 }
 
 fn positive(text: &str) -> Result<Nanos, String> {

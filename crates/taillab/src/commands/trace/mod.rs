@@ -5,6 +5,7 @@ mod framing;
 mod live;
 mod probing;
 mod record;
+mod whole;
 
 use std::fs::File;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use taillab_model::summary::Observer;
 use self::find::Found;
 use self::record::{End, Recorded};
 use super::explain::evaluate::{self, Beside, Evaluated};
-use super::explain::outputs;
+use super::explain::{RECORDING, outputs};
 use super::run::rundir::RunDir;
 use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure, OrExit};
@@ -128,8 +129,12 @@ fn report(
         })?;
         outputs::save(dir, &evaluated, Some(&facts))?;
     }
-    let saved = place.dir.as_ref().map(RunDir::path);
-    outputs::show(&evaluated, Some(&facts), saved, args.common.json)?;
+    let shown = outputs::Shown {
+        saved: place.dir.as_ref().map(RunDir::path),
+        common: args.common,
+        slowest: args.analysis.slowest.is_some(),
+    };
+    outputs::show(&evaluated, Some(&facts), shown)?;
     match end {
         End::Interrupted => Ok(Exit::Interrupted),
         End::TimeUp if !evaluated.is_valid() => Ok(Exit::Invalid),
@@ -161,7 +166,7 @@ impl Place {
     /// The file for the recording, readable and writable.
     fn file(&mut self) -> Result<File, Failure> {
         match &mut self.dir {
-            Some(dir) => dir.stream("capture.tlc"),
+            Some(dir) => dir.stream(RECORDING),
             None => {
                 let folder = std::env::temp_dir();
                 disk::ensure_free(&folder, LEAST_SPACE).map_err(host)?;

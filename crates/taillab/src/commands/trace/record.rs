@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Seek};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -186,9 +186,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     }];
     let quiet = args.common.quiet || args.live;
     let (probe, sinks, written) = Progress::new(quiet).during(&phases, draw, drain);
-    if let Some(screen) = screen {
-        screen.leave();
-    }
+    drop(screen);
     let took = began.elapsed();
     let cpu_share = OwnCost::now().cpu_share_since(&cost_before);
     let busy_after = CpuSample::take(roots).map_err(host)?;
@@ -337,7 +335,7 @@ impl EventSink for Sinks {
 struct Live {
     order: EventOrder,
     window: Vec<Event>,
-    out: Sender<Vec<Event>>,
+    out: SyncSender<Vec<Event>>,
 }
 
 impl Live {
@@ -346,7 +344,7 @@ impl Live {
     /// More events of one window than this are not shown, so that memory stays bounded.
     const MOST: usize = 4 << 20;
 
-    fn new(base: Monotonic, out: Sender<Vec<Event>>) -> Self {
+    fn new(base: Monotonic, out: SyncSender<Vec<Event>>) -> Self {
         Self {
             order: EventOrder::new(base),
             window: Vec::new(),
@@ -359,8 +357,8 @@ impl Live {
             let full = (self.window.first())
                 .is_some_and(|first| event.at.saturating_since(first.at) >= Self::WINDOW);
             if full {
-                // a screen that has gone needs no more of them
-                let _ = self.out.send(std::mem::take(&mut self.window));
+                // a screen that is behind or gone leaves it out; the recording has it
+                let _ = self.out.try_send(std::mem::take(&mut self.window));
             }
             if self.window.len() < Self::MOST {
                 self.window.push(event);
