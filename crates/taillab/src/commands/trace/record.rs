@@ -12,7 +12,7 @@ use taillab_host::environment::Environment;
 use taillab_host::observe::{OwnCost, ProgramTime, StealSampler, ThrottleSampler};
 use taillab_host::{CpuSample, CpuSet, CpuUsage, Interrupt, Roots, observe};
 use taillab_model::{
-    Event, EventKind, EventOrder, EventSink, LostEvents, Monotonic, Nanos, PackedEvent,
+    Event, EventKind, EventOrder, EventSink, Monotonic, Nanos, PackedEvent,
     RecordingContext, RecordingWriter,
 };
 use taillab_probe::Probe;
@@ -240,17 +240,17 @@ fn turn_once(
 
 /// Detaches, takes the rest and closes the file; after a full disk it stays as it is.
 fn finish(
-    probe: Probe,
+    mut probe: Probe,
     mut sinks: Sinks,
     context: &RecordingContext,
     end: End,
 ) -> Result<(File, u64, u64, End), Failure> {
-    let lost = probe.finish_into(&mut sinks).map_err(probe_failure);
-    let (events, bytes) = (sinks.writer.events(), sinks.writer.bytes());
-    let lost: LostEvents = match (&end, lost) {
-        (End::Unwritable(_), lost) => lost.unwrap_or_default(),
-        (_, lost) => lost?,
+    let end = match (probe.finish_into(&mut sinks), end) {
+        (Err(error), End::TimeUp | End::Interrupted) => End::Unwritable(error),
+        (_, end) => end,
     };
+    let lost = probe.lost().map_err(probe_failure)?;
+    let (events, bytes) = (sinks.writer.events(), sinks.writer.bytes());
     let mut file = sinks.writer.finish(context, lost).map_err(unwritable)?;
     file.rewind().or_exit(Exit::Failed)?;
     Ok((file, events, bytes, end))

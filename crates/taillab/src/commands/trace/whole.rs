@@ -109,11 +109,11 @@ impl Whole {
 
     /// The quantile, to 1/128 of it, where the sample supports it.
     fn quantile(&self, q: f64) -> Option<Nanos> {
-        let rank = quantile_ranks(self.requests, q)?.value;
+        let rank = quantile_ranks(self.requests, q, 1.0)?.value;
         let mut below = 0;
         let place = self.counts.iter().position(|count| {
             below += count;
-            below >= rank
+            below > rank
         })?;
         Some(Nanos::new(lower_edge(place)))
     }
