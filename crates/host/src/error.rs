@@ -7,6 +7,7 @@ use crate::interrupt::InterruptError;
 use crate::journal::JournalError;
 use crate::keep_awake::KeepAwakeError;
 use crate::netns::NetnsError;
+use crate::observe::ProgramTimeError;
 use crate::private_folder::PrivateFolderError;
 use crate::programs::MissingProgram;
 use crate::server::ServerError;
@@ -49,6 +50,8 @@ pub enum HostError {
     Missing(#[from] MissingProgram),
     /// A network namespace.
     Netns(#[from] NetnsError),
+    /// The time of eBPF programs.
+    ProgramTime(#[from] ProgramTimeError),
     /// The server's files.
     PrivateFolder(#[from] PrivateFolderError),
     /// The server.
@@ -72,7 +75,7 @@ impl HostError {
                 CpuError::BadList { .. } | CpuError::Overlap { .. } | CpuError::Unusable { .. },
             )
             | Self::User(_) => ErrorKind::Usage,
-            Self::KeepAwake(_) | Self::PrivateFolder(PrivateFolderError::Make(_)) => {
+            Self::KeepAwake(_) | Self::ProgramTime(_) | Self::PrivateFolder(PrivateFolderError::Make(_)) => {
                 ErrorKind::Unsupported
             }
             Self::Command(CommandError::Empty) => ErrorKind::Usage,
