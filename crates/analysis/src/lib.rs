@@ -21,6 +21,7 @@ pub mod median;
 pub mod stages;
 pub mod statistics;
 pub mod summary;
+pub mod timeline;
 pub mod verdict;
 mod words;
 
