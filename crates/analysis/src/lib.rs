@@ -22,6 +22,7 @@ pub mod requests;
 pub mod stages;
 pub mod statistics;
 pub mod summary;
+pub mod timeline;
 pub mod trace_verdict;
 pub mod verdict;
 mod words;

@@ -75,9 +75,9 @@ impl HostError {
                 CpuError::BadList { .. } | CpuError::Overlap { .. } | CpuError::Unusable { .. },
             )
             | Self::User(_) => ErrorKind::Usage,
-            Self::KeepAwake(_) | Self::ProgramTime(_) | Self::PrivateFolder(PrivateFolderError::Make(_)) => {
-                ErrorKind::Unsupported
-            }
+            Self::KeepAwake(_)
+            | Self::ProgramTime(_)
+            | Self::PrivateFolder(PrivateFolderError::Make(_)) => ErrorKind::Unsupported,
             Self::Command(CommandError::Empty) => ErrorKind::Usage,
             Self::Target(e) => e.kind(),
             Self::Netns(e) => netns_kind(e),
