@@ -11,6 +11,7 @@ use crate::private_folder::PrivateFolderError;
 use crate::programs::MissingProgram;
 use crate::server::ServerError;
 use crate::socket_buffers::SocketBufferError;
+use crate::target::{CommandError, TargetError};
 use crate::testbed::TestbedError;
 use crate::user::UnknownUser;
 use crate::veth::VethError;
@@ -34,6 +35,8 @@ pub enum HostError {
     Cpu(#[from] CpuError),
     /// CPU time.
     CpuTime(#[from] CpuTimeError),
+    /// A command to watch.
+    Command(#[from] CommandError),
     /// Free space.
     Disk(#[from] DiskError),
     /// Signals.
@@ -52,6 +55,8 @@ pub enum HostError {
     Server(#[from] ServerError),
     /// The server's sockets.
     SocketBuffer(#[from] SocketBufferError),
+    /// A running server.
+    Target(#[from] TargetError),
     /// The testbed.
     Testbed(#[from] TestbedError),
     /// The server's user.
@@ -70,6 +75,8 @@ impl HostError {
             Self::KeepAwake(_) | Self::PrivateFolder(PrivateFolderError::Make(_)) => {
                 ErrorKind::Unsupported
             }
+            Self::Command(CommandError::Empty) => ErrorKind::Usage,
+            Self::Target(e) => e.kind(),
             Self::Netns(e) => netns_kind(e),
             Self::Testbed(e) => match e {
                 TestbedError::Namespace(e) | TestbedError::Veth(VethError::Namespace(e)) => {
