@@ -24,6 +24,7 @@ pub mod requests;
 pub mod stages;
 pub mod statistics;
 pub mod summary;
+pub mod timeline;
 pub mod verdict;
 mod words;
 
