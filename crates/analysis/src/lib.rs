@@ -18,6 +18,8 @@ pub mod load;
 pub mod matched;
 pub mod matcher;
 pub mod median;
+pub mod predict;
+pub mod replay;
 pub mod requests;
 pub mod stages;
 pub mod statistics;
