@@ -215,7 +215,10 @@ impl<'a> Forecaster<'a> {
         let mut plans = Vec::new();
         let mut everything = self.unchanged();
         let mut all = Vec::new();
-        for cause in Cause::ALL.into_iter().filter(|cause| self.is_present(*cause)) {
+        for cause in Cause::ALL
+            .into_iter()
+            .filter(|cause| self.is_present(*cause))
+        {
             let mut change = self.unchanged();
             if !scenario::without(&mut change, observed, cause, service_time) {
                 continue;
@@ -223,7 +226,12 @@ impl<'a> Forecaster<'a> {
             scenario::without(&mut everything, observed, cause, service_time);
             all.push(cause);
             let name = format!("without {}", cause.key());
-            plans.push(plan(name, format!("no {}", noun(cause)), vec![cause], change));
+            plans.push(plan(
+                name,
+                format!("no {}", noun(cause)),
+                vec![cause],
+                change,
+            ));
         }
         let handlers = [Cause::Irq, Cause::Softirq];
         if handlers.iter().all(|cause| all.contains(cause)) {
@@ -362,7 +370,13 @@ impl<'a> Forecaster<'a> {
                 .entry(change)
                 .or_insert_with_key(|change| self.forecast(change))
                 .clone();
-            made.push((Prediction { points, ..prediction }, curve));
+            made.push((
+                Prediction {
+                    points,
+                    ..prediction
+                },
+                curve,
+            ));
         }
         let farthest = |(prediction, _): &(Prediction, _)| {
             let mut points = prediction.points.iter().rev();
@@ -387,23 +401,31 @@ impl<'a> Forecaster<'a> {
         let without = replayed(self.observed, change);
         let ratios = self.bootstrap.ratios(&without);
         let (with_all, without_all) = (self.with.all(), without.all());
-        let points = self.quantiles.iter().zip(ratios).filter_map(|(&q, interval)| {
-            let measured = measured_at(self.evidence.sojourn, q)?;
-            let ratio = without_all.quantile_ns(q)? / with_all.quantile_ns(q)?.max(1.0);
-            let scaled = |ratio: f64| Nanos::new((measured.get() as f64 * ratio).round() as u64);
-            let error = self.fit_error(q);
-            let (lo, hi) = interval
-                .map(|(lo, hi)| (lo.min(ratio) * (1.0 - error), hi.max(ratio) * (1.0 + error)))
-                .unzip();
-            Some(PredictedPoint {
-                q,
-                measured_ns: measured,
-                predicted_ns: scaled(ratio),
-                lo_ns: lo.map(scaled),
-                hi_ns: hi.map(scaled),
-            })
-        });
-        (points.collect(), without_all.ccdf(CURVE_POINTS.min(CCDF_POINTS)))
+        let points = self
+            .quantiles
+            .iter()
+            .zip(ratios)
+            .filter_map(|(&q, interval)| {
+                let measured = measured_at(self.evidence.sojourn, q)?;
+                let ratio = without_all.quantile_ns(q)? / with_all.quantile_ns(q)?.max(1.0);
+                let scaled =
+                    |ratio: f64| Nanos::new((measured.get() as f64 * ratio).round() as u64);
+                let error = self.fit_error(q);
+                let (lo, hi) = interval
+                    .map(|(lo, hi)| (lo.min(ratio) * (1.0 - error), hi.max(ratio) * (1.0 + error)))
+                    .unzip();
+                Some(PredictedPoint {
+                    q,
+                    measured_ns: measured,
+                    predicted_ns: scaled(ratio),
+                    lo_ns: lo.map(scaled),
+                    hi_ns: hi.map(scaled),
+                })
+            });
+        (
+            points.collect(),
+            without_all.ccdf(CURVE_POINTS.min(CCDF_POINTS)),
+        )
     }
 
     /// How far the replay of the queue as it was is off at this quantile.

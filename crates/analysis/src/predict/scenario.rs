@@ -92,7 +92,9 @@ pub(crate) fn apply(change: &mut Change, observed: &Observed, effect: &Effect) {
         Effect::Wakeup => change.no_wake = true,
         Effect::IdleExit => {
             change.no_exit = true;
-            limit(change, observed, 0, |source| source.cause == Cause::IdleExit);
+            limit(change, observed, 0, |source| {
+                source.cause == Cause::IdleExit
+            });
         }
         Effect::Unblock(cause) => change.unblock(cause),
         Effect::Source(cause) => limit(change, observed, 0, |source| source.cause == cause),

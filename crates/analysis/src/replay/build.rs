@@ -74,9 +74,11 @@ impl Observed {
 
     /// The columns that the stamps alone give, in the order of arrival.
     fn columns(&mut self, matched: &Matched, workers: &[Tid], chosen: &[(u32, u8)]) -> Beside {
-        let of = |place: u32| &matched.requests[place as usize];
+        let of = |place: u32| matched.requests.get(place as usize);
         let usual = usual_stack_ns(chosen.iter().map(|(place, _)| of(*place)));
-        let origin = chosen.first().map_or(0, |(place, _)| ns(of(*place).server.t1));
+        let origin = chosen
+            .first()
+            .map_or(0, |(place, _)| ns(of(*place).server.t1));
         let mut order: Vec<(u64, u32, u8)> = chosen
             .iter()
             .map(|&(place, block)| {
@@ -147,7 +149,7 @@ fn chosen(matched: &Matched, measure_from: Monotonic) -> Vec<(u32, u8)> {
     let Some(first) = (0..n).find(|&place| measured(place)) else {
         return Vec::new();
     };
-    let t1 = |place: usize| ns(matched.requests[place].server.t1);
+    let t1 = |place: usize| ns(matched.requests.t1(place));
     let (begin, end) = (t1(first), t1(n - 1) + 1);
     let stretch = ((end - begin) as f64 / BLOCKS as f64).max(1.0);
     // what of each block is replayed

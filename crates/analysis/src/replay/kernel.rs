@@ -230,7 +230,10 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         let mut free = departure;
         if blocked > 0 && self.releases {
             free = at_ns;
-            if let Some(worker) = self.worker_free.get_mut(usize::from(self.requests.worker[i])) {
+            if let Some(worker) = self
+                .worker_free
+                .get_mut(usize::from(self.requests.worker[i]))
+            {
                 *worker = departure;
             }
         }
@@ -290,17 +293,20 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
             let held = self.held_until(i);
             let rank = self.rank(i);
             if held > arrival {
-                server.held.push(Reverse((held, i as u32, self.before_ns(i))));
+                server
+                    .held
+                    .push(Reverse((held, i as u32, self.before_ns(i))));
                 continue;
             }
-            if let Some(running) = server.running.filter(|running| PREEMPT && rank < running.rank) {
+            if let Some(running) = server
+                .running
+                .filter(|running| PREEMPT && rank < running.rank)
+            {
                 let limits = &self.change.limits;
-                let did = server.absences.available(
-                    server.cursor,
-                    limits,
-                    running.since_ns,
-                    arrival,
-                );
+                let did =
+                    server
+                        .absences
+                        .available(server.cursor, limits, running.since_ns, arrival);
                 let left = running.left_ns.saturating_sub(did as u32);
                 let back = (running.rank, running.i as u32, left);
                 server.waiting.push(Reverse(back));
@@ -377,7 +383,9 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
                     break;
                 }
                 server.held.pop();
-                server.waiting.push(Reverse((self.rank(i as usize), i, left)));
+                server
+                    .waiting
+                    .push(Reverse((self.rank(i as usize), i, left)));
             }
             let Some(Reverse((_, i, left))) = server.waiting.pop() else {
                 continue;

@@ -43,7 +43,10 @@ pub(super) fn sweep(
     let mut sweep = Sweep {
         origin: beside.origin_ns,
         read_ns: &beside.read_ns,
-        of_tid: (0..).zip(&observed.workers).map(|(w, &tid)| (tid, w)).collect(),
+        of_tid: (0..)
+            .zip(&observed.workers)
+            .map(|(w, &tid)| (tid, w))
+            .collect(),
         workers: vec![Worker::default(); observed.workers.len()],
         idle: vec![VecDeque::new(); cpus.len()],
         own: HashMap::new(),
@@ -154,7 +157,10 @@ impl Residence {
     fn at_home(&mut self, cpu: usize, at_ns: u64) -> impl Iterator<Item = usize> + '_ {
         let all = self.changes.iter().zip(&mut self.place).enumerate();
         all.filter_map(move |(worker, (homes, place))| {
-            while homes.get(*place + 1).is_some_and(|(from, _)| *from <= at_ns) {
+            while homes
+                .get(*place + 1)
+                .is_some_and(|(from, _)| *from <= at_ns)
+            {
                 *place += 1;
             }
             (homes.get(*place)?.1 == cpu).then_some(worker)

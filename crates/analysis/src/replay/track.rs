@@ -1,7 +1,7 @@
 //! What the replay must know of the server's CPUs.
 
-use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::Tid;
+use taillab_model::explanation::{Cause, Culprit};
 
 /// One of the things that take a CPU away from the server: an index into a
 /// [`CoreTimeline`]'s sources.
