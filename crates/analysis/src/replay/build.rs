@@ -82,7 +82,7 @@ impl Observed {
         let mut order: Vec<(u64, u32, u8)> = chosen
             .iter()
             .map(|&(place, block)| {
-                let arrival = arrival_ns(of(place), usual);
+                let arrival = arrival_ns(&of(place), usual);
                 self.without_arrival += u64::from(of(place).server.middle[0].is_none());
                 (arrival.saturating_sub(origin), place, block)
             })
@@ -172,7 +172,7 @@ fn chosen(matched: &Matched, measure_from: Monotonic) -> Vec<(u32, u8)> {
 }
 
 /// The median of T2 − T1.
-fn usual_stack_ns<'a>(requests: impl Iterator<Item = &'a Request>) -> u64 {
+fn usual_stack_ns(requests: impl Iterator<Item = Request>) -> u64 {
     let mut stack: Vec<u64> = requests
         .filter_map(|r| Some(r.server.middle[0]?.checked_since(r.server.t1)?.get()))
         .take(100_001)
