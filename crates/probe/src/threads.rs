@@ -41,7 +41,10 @@ impl Place {
     /// Who is noted here; `None` for nobody, and while it is being written.
     fn name(&self) -> Option<ThreadName> {
         let tid = self.tid.load(Ordering::Acquire);
-        let words = self.comm.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let words = self
+            .comm
+            .each_ref()
+            .map(|word| word.load(Ordering::Relaxed));
         let pid = self.tgid.load(Ordering::Relaxed);
         let server = self.server.load(Ordering::Relaxed) != 0;
         // a later thread's name would otherwise be taken for this one's

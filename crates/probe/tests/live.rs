@@ -253,7 +253,10 @@ fn every_request_over_veth_has_all_stamps_in_order() {
     let testbed = Testbed::veth();
     let mut probe = load(&testbed.spec);
     let stamps: Vec<_> = probe.hooks().into_iter().map(|hook| hook.stamp).collect();
-    let each: Vec<_> = stamps.chunk_by(|a, b| a == b).map(|same| &same[0]).collect();
+    let each: Vec<_> = stamps
+        .chunk_by(|a, b| a == b)
+        .map(|same| &same[0])
+        .collect();
     assert_eq!(each, ["T1", "T2", "T4", "T5", "T6", "switch"]);
     probe.attach().expect("the hooks are there");
     let ids: Vec<u16> = (0..2_000).map(|i| i * 31).collect();

@@ -89,7 +89,7 @@ fn assert_each_call_is_one_request(run: Run, sequential: bool) -> (Matched, Matc
     assert_eq!(matched.unmatched, [], "requests without a response");
     assert_eq!(matched.ambiguous, []);
     assert_eq!(matched.without_request, [], "responses without a request");
-    let mut by_port: HashMap<u16, Vec<(&Request, u16)>> = HashMap::new();
+    let mut by_port: HashMap<u16, Vec<(Request, u16)>> = HashMap::new();
     for (request, key) in matched.requests.iter().zip(&matched.keys) {
         by_port.entry(key.port).or_default().push((request, key.id));
     }
@@ -214,12 +214,18 @@ fn processes_that_are_named_one_by_one_are_the_servers() {
         let count = |of: &dyn Fn(EventKind) -> bool| kinds.iter().filter(|kind| of(**kind)).count();
         let counts = (count(&asleep), count(&woken));
         // whose socket it is says the port, whoever writes
-        assert_eq!(assert_each_call_is_one_request(run, true).1.missing_middle[3], 0);
+        assert_eq!(
+            assert_each_call_is_one_request(run, true).1.missing_middle[3],
+            0
+        );
         counts
     };
     let (asleep, woken) = sleeps(vec![1, server.id()]);
     assert!(asleep > 50 && woken > 50, "{asleep} {woken}");
-    let mut other = std::process::Command::new("sleep").arg("60").spawn().expect("sleep is there");
+    let mut other = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .expect("sleep is there");
     assert_eq!(sleeps(vec![other.id()]), (0, 0), "another process");
     other.kill().and_then(|()| other.wait()).expect("it runs");
 }

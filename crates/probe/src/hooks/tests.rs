@@ -5,7 +5,6 @@ fn udp() -> Vec<&'static Stamp> {
     stamps(Transport::Udp, Disturbances::NONE)
 }
 
-
 fn tcp() -> Vec<&'static Stamp> {
     stamps(Transport::Tcp, Disturbances::NONE)
 }
