@@ -56,9 +56,9 @@ impl Matched {
         let note = |record: &ClientRecord, join: &mut ClientJoin| {
             join.responses += u64::from(answered(&record.times));
         };
-        for (request, key) in self.requests.iter_mut().zip(&self.keys) {
-            let stamps = request.server;
-            while let Some(record) = records.next_if(|record| record.times.sent <= stamps.t1) {
+        for (place, key) in self.keys.iter().enumerate() {
+            let (t1, t6) = (self.requests.t1(place), self.requests.t6(place));
+            while let Some(record) = records.next_if(|record| record.times.sent <= t1) {
                 note(&record, &mut join);
                 let sent = Use {
                     times: record.times,
@@ -67,12 +67,12 @@ impl Matched {
                 };
                 uses.insert(packed(record.key), sent);
             }
-            let contains = |sent: &Use| sent.times.received.is_none_or(|at| stamps.t6 <= at);
+            let contains = |sent: &Use| sent.times.received.is_none_or(|at| t6 <= at);
             match uses.get_mut(&packed(*key)) {
                 Some(sent) if !sent.taken && contains(sent) => {
                     sent.taken = true;
-                    request.client = Some(sent.times);
-                    request.operation = Some(sent.operation);
+                    let operation = Some(sent.operation);
+                    self.requests.set_client(place, Some(sent.times), operation);
                     join.matched += u64::from(answered(&sent.times));
                 }
                 _ => join.unexplained += 1,

@@ -51,8 +51,7 @@ impl IdealRun {
         drop(arrivals);
         for (arrival, sojourn) in matched.arrivals().zip(sojourns) {
             if let Some(place) = arrival.matched.filter(|&place| is_measured(place)) {
-                let stamps = &matched.requests[place].server;
-                run.measured.push(stamps.t6.saturating_since(stamps.t1));
+                run.measured.push(matched.requests.sojourn(place));
                 run.ideal.push(sojourn);
             }
         }

@@ -1,9 +1,10 @@
 //! What the matcher found: requests with their stamps, and all that it could not match.
 
 use taillab_model::summary::Matching;
-use taillab_model::{Monotonic, Nanos, Request, RequestKey};
+use taillab_model::{Monotonic, Nanos, Request, RequestKey, Stamps, Tid};
 
 use crate::client::ClientJoin;
+use crate::requests::{Requests, reordered};
 
 /// A request whose response was not seen, or not for certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,15 @@ pub struct Unmatched {
     pub t2: Option<Monotonic>,
     /// A response that it may have caused was ambiguous; otherwise it is unanswered.
     pub ambiguous: bool,
+}
+
+/// How the response to a datagram is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DatagramIds {
+    /// It begins with the two bytes with which its request begins.
+    Ids,
+    /// By the order of a client's requests: nothing in the datagrams says more.
+    Order,
 }
 
 /// A time in which the probe missed at least one switch of a CPU: an upper bound of the
@@ -34,15 +44,20 @@ pub struct BlindWindow {
 #[derive(Clone, Debug, Default)]
 pub struct Matched {
     /// The requests with T1 and T6, in order of T1; T6 is never before T1.
-    pub requests: Vec<Request>,
+    pub requests: Requests,
     /// The key of each of [`Matched::requests`].
     pub keys: Vec<RequestKey>,
+    /// The thread that served each of [`Matched::requests`]: the one that wrote its response
+    /// or, where its write was not seen, the one that read it; 0 where neither is known.
+    pub workers: Vec<Tid>,
     /// The requests without a certain response, in order of T1.
     pub unmatched: Vec<Unmatched>,
     /// T6 of each response that more than one request could have caused.
     pub ambiguous: Vec<Monotonic>,
     /// T6 of each response whose request was not seen.
     pub without_request: Vec<Monotonic>,
+    /// How datagrams' requests and responses were told apart; `None` without datagrams.
+    pub datagram_ids: Option<DatagramIds>,
     /// In order of their ends.
     pub blind: Vec<BlindWindow>,
     /// What the join with the client's records found, once it was done.
@@ -55,25 +70,25 @@ pub struct Matched {
     pub last: Option<Monotonic>,
 }
 
-/// When a request counts as arrived: when it was meant to be sent, or else T1.
-fn due(request: &Request) -> Monotonic {
-    request
-        .client
-        .map_or(request.server.t1, |client| client.intended)
-}
-
 impl Matched {
     /// The matched requests of the measurement, in order of T1: those that were due (the
     /// client's intended send; without a client, T1) at `measure_from` or later.
-    pub fn measured(&self, measure_from: Monotonic) -> impl Iterator<Item = &Request> + Clone {
-        self.requests
-            .iter()
-            .filter(move |request| due(request) >= measure_from)
+    pub fn measured(&self, measure_from: Monotonic) -> impl Iterator<Item = Request> + Clone {
+        self.measured_places(measure_from)
+            .map(|place| self.requests.get(place))
+    }
+
+    /// The places of the requests of [`Matched::measured`].
+    pub fn measured_places(
+        &self,
+        measure_from: Monotonic,
+    ) -> impl Iterator<Item = usize> + Clone + use<'_> {
+        (0..self.requests.len()).filter(move |&place| self.is_measured(place, measure_from))
     }
 
     /// The request at `place` belongs to the measurement (see [`Matched::measured`]).
     pub fn is_measured(&self, place: usize, measure_from: Monotonic) -> bool {
-        due(&self.requests[place]) >= measure_from
+        self.requests.due(place) >= measure_from
     }
 
     /// The counts over the measurement, that is from `measure_from` on. Hooks and lost
@@ -81,15 +96,15 @@ impl Matched {
     pub fn counts(&self, measure_from: Monotonic) -> Matching {
         let mut counts = Matching::default();
         let gaps = merged(&self.blind);
-        for request in self.measured(measure_from) {
-            let stamps = &request.server;
+        for place in self.measured_places(measure_from) {
+            let stamps = self.requests.stamps(place);
             counts.matched += 1;
             for (missing, stamp) in counts.missing_middle.iter_mut().zip(stamps.middle) {
                 *missing += u64::from(stamp.is_none());
             }
             if stamps.is_complete() {
                 counts.complete += 1;
-            } else if !in_order(request) {
+            } else if !in_order(&stamps) {
                 counts.out_of_order += 1;
             }
             // the first window that has not ended before the request came in
@@ -120,39 +135,35 @@ impl Matched {
 
     /// T1 of every request that came in, matched or not, in order of time.
     pub fn arrivals(&self) -> impl Iterator<Item = Arrival> {
-        let mut requests = self.requests.iter().enumerate().peekable();
+        let mut places = (0..self.requests.len()).peekable();
         let mut unmatched = self.unmatched.iter().peekable();
         std::iter::from_fn(move || {
             let other = unmatched.next_if(|other| {
-                requests
-                    .peek()
-                    .is_none_or(|(_, request)| other.t1 < request.server.t1)
+                let place = places.peek();
+                place.is_none_or(|&place| other.t1 < self.requests.t1(place))
             });
             match other {
                 Some(other) => Some(Arrival {
                     t1: other.t1,
                     matched: None,
                 }),
-                None => requests.next().map(|(place, request)| Arrival {
-                    t1: request.server.t1,
+                None => places.next().map(|place| Arrival {
+                    t1: self.requests.t1(place),
                     matched: Some(place),
                 }),
             }
         })
     }
 
-    /// Sorts by T1, which late events ([`Matched::late_events`]) can have disturbed.
+    /// Sorts by T1: requests that were long open came late, and so did late events
+    /// ([`Matched::late_events`]).
     pub(crate) fn restore_order(&mut self) {
         self.unmatched.sort_by_key(|request| request.t1);
-        if self.requests.is_sorted_by_key(|request| request.server.t1) {
-            return;
+        if let Some(order) = self.requests.order() {
+            self.requests.reorder(&order);
+            self.keys = reordered(&self.keys, &order);
+            self.workers = reordered(&self.workers, &order);
         }
-        let mut both: Vec<_> = std::mem::take(&mut self.requests)
-            .into_iter()
-            .zip(std::mem::take(&mut self.keys))
-            .collect();
-        both.sort_by_key(|(request, _)| request.server.t1);
-        (self.requests, self.keys) = both.into_iter().unzip();
     }
 }
 
@@ -166,8 +177,7 @@ pub struct Arrival {
 }
 
 /// The stamps that are there do not contradict each other.
-fn in_order(request: &Request) -> bool {
-    let stamps = &request.server;
+fn in_order(stamps: &Stamps) -> bool {
     let middle = stamps.middle.iter().flatten();
     let mut last = stamps.t1;
     for &stamp in middle.chain([&stamps.t6]) {
@@ -193,10 +203,8 @@ fn merged(windows: &[BlindWindow]) -> Vec<BlindWindow> {
     union
 }
 
-/// The sojourns T6 − T1 of some requests, in their order.
-pub fn sojourns<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Vec<Nanos> {
-    requests
-        .into_iter()
-        .map(|request| request.server.t6.saturating_since(request.server.t1))
-        .collect()
+/// The sojourns T6 − T1 of all requests, in their order.
+pub fn sojourns(requests: &Requests) -> Vec<Nanos> {
+    let places = 0..requests.len();
+    places.map(|place| requests.sojourn(place)).collect()
 }

@@ -1,8 +1,9 @@
 //! Where the time of a sojourn went: the five stages.
 
 use taillab_model::summary::{Stages, StagesAt};
-use taillab_model::{Distribution, Nanos, Request, Stage};
+use taillab_model::{Distribution, Nanos, Stage};
 
+use crate::requests::Requests;
 use crate::statistics::distribution_of;
 
 /// The percentiles at which the stages are reported; 1 is the slowest request.
@@ -14,11 +15,11 @@ const BAND_SHARE: f64 = 0.05;
 /// Half the width of a band, in requests, at least; less only near the slowest.
 const BAND_MIN: u64 = 10;
 
-/// The distribution of each stage over the complete ones of `requests`, which are in
-/// order of time.
-pub fn stages<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> Stages {
+/// The distribution of each stage over the complete ones of `requests` at `places`, which
+/// are in order of time.
+pub fn stages(requests: &Requests, places: impl Iterator<Item = usize> + Clone) -> Stages {
     let of = |stage: Stage| -> Distribution {
-        let complete = requests.clone().filter_map(|r| r.server.stages());
+        let complete = (places.clone()).filter_map(|place| requests.stamps(place).stages());
         let series: Vec<Nanos> = complete.map(|stages| stages[stage as usize]).collect();
         distribution_of(&series)
     };
@@ -31,25 +32,26 @@ pub fn stages<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> Stages
     }
 }
 
-/// Mean stages of the requests around each of [`STAGE_PERCENTILES`] of the sojourn.
+/// Mean stages of the requests at `places` around each of [`STAGE_PERCENTILES`] of the sojourn.
 ///
 /// All requests are ranked by sojourn, complete or not, so that the band lies at the
 /// percentile that is reported elsewhere. The band is the rank of the percentile and
 /// 5 % of the requests above it on either side, at least ten, but never past the slowest;
 /// its complete requests are averaged. A band without a complete one grows until it
 /// has one. A percentile with less than one request above it is left out.
-pub fn stages_at<'a>(requests: impl Iterator<Item = &'a Request>) -> Vec<StagesAt> {
-    let mut ranked: Vec<(Nanos, &Request)> = requests
-        .map(|r| (r.server.t6.saturating_since(r.server.t1), r))
+pub fn stages_at(requests: &Requests, places: impl Iterator<Item = usize>) -> Vec<StagesAt> {
+    let mut ranked: Vec<(Nanos, u32)> = places
+        .map(|place| (requests.sojourn(place), place as u32))
         .collect();
-    ranked.sort_unstable_by_key(|&(sojourn, request)| (sojourn, request.server.t1));
+    // the earlier of two of the same length first: places are in order of T1
+    ranked.sort_unstable();
     STAGE_PERCENTILES
         .iter()
-        .filter_map(|&q| band_at(&ranked, q))
+        .filter_map(|&q| band_at(requests, &ranked, q))
         .collect()
 }
 
-fn band_at(ranked: &[(Nanos, &Request)], q: f64) -> Option<StagesAt> {
+fn band_at(requests: &Requests, ranked: &[(Nanos, u32)], q: f64) -> Option<StagesAt> {
     let n = ranked.len() as u64;
     let above = (1.0 - q) * n as f64;
     if n == 0 || (q < 1.0 && above < 1.0) {
@@ -65,7 +67,7 @@ fn band_at(ranked: &[(Nanos, &Request)], q: f64) -> Option<StagesAt> {
         let mut count = 0_u64;
         let complete = ranked[from..=to]
             .iter()
-            .filter_map(|(_, r)| r.server.stages());
+            .filter_map(|&(_, place)| requests.stamps(place as usize).stages());
         for stages in complete {
             count += 1;
             for (sum, stage) in sums.iter_mut().zip(stages) {
@@ -92,7 +94,7 @@ fn band_at(ranked: &[(Nanos, &Request)], q: f64) -> Option<StagesAt> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taillab_model::{Monotonic, Stamps};
+    use taillab_model::{Monotonic, Request, Stamps};
 
     /// A request whose stages are i, 2i, 3i, 4i, 5i (sojourn 15i), or without its T3.
     fn request(i: u64, complete: bool) -> Request {
@@ -115,8 +117,8 @@ mod tests {
 
     #[test]
     fn each_band_lies_around_its_percentile_and_its_parts_make_the_whole() {
-        let requests: Vec<Request> = (1..=100_000).rev().map(|i| request(i, true)).collect();
-        let bands = stages_at(requests.iter());
+        let requests: Requests = (1..=100_000).rev().map(|i| request(i, true)).collect();
+        let bands = stages_at(&requests, 0..requests.len());
         assert_eq!(bands.len(), STAGE_PERCENTILES.len());
         for (band, q) in bands.iter().zip(STAGE_PERCENTILES) {
             assert_eq!(band.q, q);
@@ -131,21 +133,21 @@ mod tests {
 
     #[test]
     fn a_percentile_is_ranked_among_all_and_described_by_the_complete() {
-        let requests: Vec<Request> = (1..=1_000).map(|i| request(i, i <= 980)).collect();
-        let bands = stages_at(requests.iter());
+        let requests: Requests = (1..=1_000).map(|i| request(i, i <= 980)).collect();
+        let bands = stages_at(&requests, 0..requests.len());
         let slowest = bands.last().unwrap();
         // the nearest complete ones, in a band that had to grow down to them
         assert!(slowest.requests >= 1 && slowest.mean_sojourn_ns <= 15.0 * 980.0);
         assert!(bands.iter().all(|band| band.q != 0.9999));
-        let none: Vec<Request> = (1..=50).map(|i| request(i, false)).collect();
-        assert!(stages_at(none.iter()).is_empty());
-        assert!(stages_at([].iter()).is_empty());
+        let none: Requests = (1..=50).map(|i| request(i, false)).collect();
+        assert!(stages_at(&none, 0..none.len()).is_empty());
+        assert!(stages_at(&none, 0..0).is_empty());
     }
 
     #[test]
     fn distributions_stand_for_the_complete_requests() {
-        let requests: Vec<Request> = (1..=1_000).map(|i| request(i, i % 2 == 0)).collect();
-        let stages = stages(requests.iter());
+        let requests: Requests = (1..=1_000).map(|i| request(i, i % 2 == 0)).collect();
+        let stages = stages(&requests, 0..requests.len());
         assert_eq!(stages.t1_t2.count, 500);
         assert_eq!(stages.t5_t6.max, Some(Nanos::new(5_000)));
     }

@@ -115,8 +115,8 @@ pub fn analyse(matched: &Matched, options: &AnalyseOptions) -> Result<Analysis, 
             utilization,
         },
         excess,
-        stages: stages::stages(matched.measured(from)),
-        stages_at: stages::stages_at(matched.measured(from)),
+        stages: stages::stages(&matched.requests, matched.measured_places(from)),
+        stages_at: stages::stages_at(&matched.requests, matched.measured_places(from)),
         matching: Matching {
             lost_events: options.lost_events,
             ..matched.counts(from)

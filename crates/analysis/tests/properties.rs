@@ -64,7 +64,7 @@ fn check(matched: &Matched, traffic: &Traffic, events: &[Event]) -> Result<(), T
     prop_assert_eq!(matched.requests.len() + unmatched, packets_in(events));
     let doubtful = matched.ambiguous.len() + matched.without_request.len();
     prop_assert_eq!(matched.requests.len() + doubtful, packets_out(events));
-    prop_assert!(matched.requests.is_sorted_by_key(|r| r.server.t1));
+    prop_assert!(matched.requests.iter().is_sorted_by_key(|r| r.server.t1));
 
     let by_t1: HashMap<Monotonic, _> = traffic.truth.iter().map(|t| (t.stamps.t1, t)).collect();
     for (request, key) in matched.requests.iter().zip(&matched.keys) {
@@ -234,7 +234,7 @@ proptest! {
         let events: Vec<Event> = shuffled.into_iter().map(|(_, event)| event).collect();
         let matched = match_events(events.iter().copied(), &options());
         prop_assert_eq!(matched.requests.len() + matched.unmatched.len(), packets_in(&events));
-        prop_assert!(matched.requests.is_sorted_by_key(|r| r.server.t1));
+        prop_assert!(matched.requests.iter().is_sorted_by_key(|r| r.server.t1));
         prop_assert!(matched.requests.iter().all(|r| r.server.sojourn().is_some()));
         prop_assert!(matched.requests.iter().all(|r| r.server.stages().is_none_or(
             |stages| Some(stages.into_iter().sum()) == r.server.sojourn())));

@@ -284,7 +284,7 @@ fn stamps_out_of_order_are_kept_and_counted_and_no_time_is_negative() {
          155 0 out 9 k7",
     );
     assert_eq!(all(&m), [[100, 130, 0, 120, 150, 155]]);
-    assert_eq!(m.requests[0].server.sojourn(), Some(Nanos::new(55)));
+    assert_eq!(m.requests.get(0).server.sojourn(), Some(Nanos::new(55)));
     let counts = m.counts(START);
     assert_eq!(
         (counts.matched, counts.complete, counts.out_of_order),
@@ -319,7 +319,7 @@ fn the_same_id_of_another_port_is_another_request() {
     }
     let m = match_events(stream, &MatchOptions::default());
     assert_eq!(m.keys, [key(7)]);
-    assert_eq!(m.requests[0].server.t1, at(100));
+    assert_eq!(m.requests.get(0).server.t1, at(100));
     let other = RequestKey {
         address: 0,
         port: 40_001,
@@ -366,7 +366,7 @@ fn a_lost_response_does_not_spoil_the_next_use_of_its_key() {
     );
     // thread 9 has answered a request that came 4.9 µs after the lost one
     assert_eq!(m.keys, [key(8), key(7)]);
-    assert_eq!(m.requests[1].server.t1, at(6000));
+    assert_eq!(m.requests.get(1).server.t1, at(6000));
     assert_eq!(m.unmatched[0].t1, at(100));
     assert_eq!(m.counts(START).unanswered, 1);
 }

@@ -44,7 +44,7 @@ fn matched(events: &[Event], sequential: bool) -> Matched {
 /// No match is wrong, nothing is counted twice, and no stamp is another request's.
 fn check(matched: &Matched, traffic: &Traffic) -> Result<(), TestCaseError> {
     let by_t1: HashMap<Monotonic, &Truth> = traffic.truth.iter().map(|t| (t.t1, t)).collect();
-    prop_assert!(matched.requests.is_sorted_by_key(|r| r.server.t1));
+    prop_assert!(matched.requests.iter().is_sorted_by_key(|r| r.server.t1));
     let mut seen = HashMap::new();
     for (request, key) in matched.requests.iter().zip(&matched.keys) {
         let stamps = request.server;
@@ -211,7 +211,7 @@ proptest! {
         shuffled.sort_by_key(|(place, _)| *place);
         let events: Vec<Event> = shuffled.into_iter().map(|(_, event)| event).collect();
         let matched = matched(&events, sequential);
-        prop_assert!(matched.requests.is_sorted_by_key(|r| r.server.t1));
+        prop_assert!(matched.requests.iter().is_sorted_by_key(|r| r.server.t1));
         prop_assert!(matched.requests.iter().all(|r| r.server.t6 >= r.server.t1));
         matched.counts(Monotonic::from_nanos_since_boot(0));
     }

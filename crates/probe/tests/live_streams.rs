@@ -89,7 +89,7 @@ fn assert_each_call_is_one_request(run: Run, sequential: bool) -> (Matched, Matc
     assert_eq!(matched.unmatched, [], "requests without a response");
     assert_eq!(matched.ambiguous, []);
     assert_eq!(matched.without_request, [], "responses without a request");
-    let mut by_port: HashMap<u16, Vec<(&Request, u16)>> = HashMap::new();
+    let mut by_port: HashMap<u16, Vec<(Request, u16)>> = HashMap::new();
     for (request, key) in matched.requests.iter().zip(&matched.keys) {
         by_port.entry(key.port).or_default().push((request, key.id));
     }

@@ -24,6 +24,7 @@
 //! A missing middle stamp never drops a request: T1 and T6 suffice. A response that more
 //! than one request could have caused is counted as ambiguous and matched to none.
 
+mod held;
 mod id_map;
 mod open;
 mod order;
@@ -31,11 +32,10 @@ mod stream;
 mod streams;
 mod threads;
 
-use taillab_model::{
-    Event, EventKind, Monotonic, Nanos, PacketId, Request, RequestKey, Stamps, Tid,
-};
+use taillab_model::{Event, EventKind, Monotonic, Nanos, PacketId, Request, RequestKey, Tid};
 
 use crate::matched::{BlindWindow, Matched, Unmatched};
+use held::{Fate, Held, HeldRequests};
 pub(crate) use id_map::{IdMap, packed};
 use open::{Answer, OpenRequests};
 pub use order::InOrder;
@@ -119,16 +119,25 @@ pub fn match_events(events: impl IntoIterator<Item = Event>, options: &MatchOpti
     matched
 }
 
-/// The place of a request in the matcher's own list, in order of T1.
+/// A request's number, in order of T1.
 type Slot = u32;
 
+/// Requests after which those that are decided are given out.
+const GIVE_OUT_EVERY: u32 = 4_096;
+
+/// Requests that are held, beyond which the oldest is set aside where order may wait.
+const SET_ASIDE_BEYOND: usize = 65_536;
+
 /// The matcher itself, one event at a time, for a caller that has its own loop.
+///
+/// A caller that wants the requests while events still come makes it with
+/// [`Matcher::streaming`] and calls [`Matcher::drain_finished`] now and then; it then
+/// holds no more than what came in within [`MatchOptions::stale_after`].
 pub struct Matcher {
     options: MatchOptions,
-    /// Every request seen; `t6` is meaningless until the request is answered.
-    requests: Vec<Request>,
-    keys: Vec<RequestKey>,
-    answered: Vec<bool>,
+    /// Requests are given out while events come, in order of T1.
+    streaming: bool,
+    held: HeldRequests,
     open: OpenRequests,
     streams: Streams,
     /// Packets that wait for their T2.
@@ -136,9 +145,11 @@ pub struct Matcher {
     threads: IdMap<Thread>,
     cores: Cores,
     blind: Vec<BlindWindow>,
-    ambiguous: Vec<Monotonic>,
-    without_request: Vec<Monotonic>,
-    events: u64,
+    /// Of `blind`, how many have been given out.
+    blind_given: usize,
+    /// What is decided and not given out.
+    found: Matched,
+    since_given_out: u32,
     last: Option<Monotonic>,
 }
 
@@ -147,25 +158,32 @@ impl Matcher {
     pub fn new(options: MatchOptions) -> Self {
         Self {
             options,
-            requests: Vec::new(),
-            keys: Vec::new(),
-            answered: Vec::new(),
+            streaming: false,
+            held: HeldRequests::default(),
             open: OpenRequests::default(),
             streams: Streams::default(),
             packets: IdMap::default(),
             threads: IdMap::default(),
             cores: Cores::default(),
             blind: Vec::new(),
-            ambiguous: Vec::new(),
-            without_request: Vec::new(),
-            events: 0,
+            blind_given: 0,
+            found: Matched::default(),
+            since_given_out: 0,
             last: None,
+        }
+    }
+
+    /// One whose requests are taken with [`Matcher::drain_finished`] while events come.
+    pub fn streaming(options: MatchOptions) -> Self {
+        Self {
+            streaming: true,
+            ..Self::new(options)
         }
     }
 
     /// Takes the next event, in order of time.
     pub fn observe(&mut self, event: &Event) {
-        self.events += 1;
+        self.found.events += 1;
         self.last = self.last.max(Some(event.at));
         let Event { at, cpu, kind } = *event;
         match kind {
@@ -173,7 +191,7 @@ impl Matcher {
             EventKind::Enqueued { packet } => self.enqueued(at, packet),
             EventKind::ReadReturned { tid, .. } => {
                 let on_core = self.running(cpu, tid, at);
-                self.thread(tid).read_returned(at, on_core);
+                self.thread(tid).read_returned(tid, at, on_core);
             }
             EventKind::WriteCalled { tid } => {
                 self.running(cpu, tid, at);
@@ -196,7 +214,7 @@ impl Matcher {
             } => {
                 let on_core = self.running(cpu, tid, at);
                 let thread = self.thread(tid);
-                let read = thread.stream_read(at, on_core, Some(bytes_mod_1024));
+                let read = thread.stream_read(tid, at, on_core, Some(bytes_mod_1024));
                 self.segment_read(tid, key, read);
             }
             EventKind::SegmentOut {
@@ -242,55 +260,77 @@ impl Matcher {
         }
     }
 
-    /// The result, when there are no more events.
+    /// What is decided since the last call, in order of T1 over all calls.
+    ///
+    /// A request is given out once nothing that may still come can change it: its response
+    /// is complete, or it is older than [`MatchOptions::stale_after`]. That is the one
+    /// difference to [`match_events`], which waits for the response to the end of the
+    /// events. Counts are those since the last call, too.
+    pub fn drain_finished(&mut self) -> Matched {
+        self.give_out();
+        self.forget();
+        self.found.blind = self.blind[self.blind_given..].to_vec();
+        let oldest = self.held.front().map(|(_, request)| request.t1);
+        let needed = |window: &BlindWindow| oldest.is_some_and(|t1| window.to >= t1);
+        self.blind.retain(needed);
+        self.blind_given = self.blind.len();
+        self.found.last = self.last;
+        std::mem::take(&mut self.found)
+    }
+
+    /// The rest, when there are no more events.
     pub fn finish(mut self) -> Matched {
         self.end_of_streams();
-        let Self {
-            mut requests,
-            mut keys,
-            answered,
-            open,
-            streams,
-            blind,
-            ambiguous,
-            without_request,
-            events,
-            last,
-            ..
-        } = self;
-        let mut unmatched = Vec::new();
-        let mut kept = 0;
-        for slot in 0..requests.len() {
-            if answered[slot] {
-                requests[kept] = requests[slot];
-                keys[kept] = keys[slot];
-                kept += 1;
-            } else if !streams.is_part(slot as Slot) {
-                unmatched.push(Unmatched {
-                    key: keys[slot],
-                    t1: requests[slot].server.t1,
-                    t2: requests[slot].server.middle[0],
-                    ambiguous: open.is_ambiguous(slot as Slot)
-                        || streams.is_ambiguous(slot as Slot),
-                });
+        while let Some(request) = self.held.pop_front() {
+            self.found.add(&request);
+        }
+        for request in self.held.stragglers() {
+            self.found.add(&request);
+        }
+        self.found.blind = self.blind.split_off(self.blind_given);
+        self.found.last = self.last;
+        self.found.restore_order();
+        self.found
+    }
+
+    /// Gives out the oldest requests as far as they are decided.
+    fn give_out(&mut self) {
+        self.since_given_out = 0;
+        while let Some((slot, request)) = self.held.front() {
+            let (key, fate, responder) = (request.key, request.fate, request.responder);
+            let decided = match fate {
+                Fate::Finished | Fate::Ambiguous | Fate::Unanswered | Fate::Part => true,
+                Fate::Answered => {
+                    let thread = self.threads.get(&responder);
+                    let still = thread.and_then(|thread| thread.answered);
+                    still.is_none_or(|(_, answered)| answered != slot)
+                }
+                Fate::Open | Fate::Doubtful => false,
+            };
+            if !decided {
+                let age = self.last.map(|last| last.saturating_since(request.t1));
+                if self.streaming && age > Some(self.options.stale_after) {
+                    self.open.close(key, slot);
+                    self.expire_in_stream(slot, key);
+                } else if !self.streaming && self.held.len() > SET_ASIDE_BEYOND {
+                    self.held.set_front_aside();
+                    continue;
+                } else {
+                    break;
+                }
+            }
+            if let Some(request) = self.held.pop_front() {
+                self.found.add(&request);
             }
         }
-        requests.truncate(kept);
-        keys.truncate(kept);
-        let mut matched = Matched {
-            requests,
-            keys,
-            unmatched,
-            ambiguous,
-            without_request,
-            blind,
-            client: None,
-            events,
-            late_events: 0,
-            last,
-        };
-        matched.restore_order();
-        matched
+    }
+
+    /// Forgets packets that were never queued, where their requests have been given out.
+    fn forget(&mut self) {
+        if self.packets.len() > 1_024 + 4 * self.held.len() {
+            let held = &self.held;
+            self.packets.retain(|_, &mut slot| held.get(slot).is_some());
+        }
     }
 
     fn thread(&mut self, tid: Tid) -> &mut Thread {
@@ -305,20 +345,11 @@ impl Matcher {
     }
 
     fn open_request(&mut self, at: Monotonic, key: RequestKey) -> Option<Slot> {
-        // four thousand million requests: 340 GB of them came before the last
-        let slot = Slot::try_from(self.requests.len()).ok()?;
-        self.requests.push(Request {
-            server: Stamps {
-                t1: at,
-                middle: [None; 4],
-                t6: at,
-            },
-            client: None,
-            operation: None,
-        });
-        self.keys.push(key);
-        self.answered.push(false);
-        Some(slot)
+        self.since_given_out += 1;
+        if self.since_given_out >= GIVE_OUT_EVERY && !self.streaming {
+            self.give_out();
+        }
+        self.held.open(at, key)
     }
 
     fn packet_in(&mut self, at: Monotonic, packet: PacketId, key: RequestKey) {
@@ -330,46 +361,90 @@ impl Matcher {
     }
 
     fn enqueued(&mut self, at: Monotonic, packet: PacketId) {
-        if let Some(slot) = self.packets.remove(&packet.0)
-            && !self.answered[slot as usize]
+        if let Some(slot) = self.packets.remove(&packet.0) {
+            self.set_t2(slot, at);
+        }
+    }
+
+    fn set_t2(&mut self, slot: Slot, at: Monotonic) {
+        if let Some(request) = self.held.get_mut(slot)
+            && request.fate != Fate::Answered
         {
-            self.requests[slot as usize].server.middle[0] = Some(at);
+            request.middle[0] = Some(at);
         }
     }
 
     fn packet_out(&mut self, at: Monotonic, tid: Tid, key: RequestKey) {
         let thread = self.threads.entry(tid).or_default();
         let Sent { read, write, .. } = thread.packet_out(at);
-        let answered_up_to = thread.answered_up_to;
-        let (requests, options) = (&self.requests, &self.options);
-        let t1 = |slot: Slot| requests[slot as usize].server.t1;
+        let (answered_up_to, answered) = (thread.answered_up_to, thread.answered);
+        let (held, options) = (&self.held, &self.options);
+        let t1 = |slot: Slot| held.get(slot).map(|request| request.t1);
+        let too_old = |t1: Monotonic| {
+            // before T1 only in a stream that is out of order: no response of this request
+            at < t1 || at.saturating_since(t1) > options.stale_after
+        };
+        let mut doubtful = Vec::new();
         let answer = self.open.answer(
             key,
-            |slot| answered_up_to >= Some(t1(slot) + options.overtaken_after),
-            // before T1 only in a stream that is out of order: no response of this request
-            |slot| at < t1(slot) || at.saturating_since(t1(slot)) > options.stale_after,
+            |slot| t1(slot).is_some_and(|t1| answered_up_to >= Some(t1 + options.overtaken_after)),
+            |slot| t1(slot).is_none_or(too_old),
+            |slot| doubtful.push(slot),
         );
         match answer {
-            Answer::None => match thread.answered {
-                Some((answered, slot))
-                    if answered == key && at.saturating_since(t1(slot)) <= options.stale_after =>
-                {
-                    self.requests[slot as usize].server.t6 = at;
+            Answer::None => {
+                let before = answered.filter(|&(other, _)| other == key);
+                let before = before.filter(|&(_, slot)| t1(slot).is_some_and(|t1| !too_old(t1)));
+                match before.and_then(|(_, slot)| self.held.get_mut(slot)) {
+                    Some(request) => request.t6 = at,
+                    None => self.found.without_request.push(at),
                 }
-                _ => self.without_request.push(at),
-            },
-            Answer::Ambiguous => self.ambiguous.push(at),
-            Answer::One(slot) => {
-                let stamps = &mut self.requests[slot as usize].server;
-                stamps.t6 = at;
-                let [t2, t3, t4, t5] = &mut stamps.middle;
-                *t3 = read.and_then(|read| read.could_serve_from(stamps.t1, *t2, &self.blind));
-                *t4 = read.map(|read| read.at);
-                *t5 = write;
-                self.answered[slot as usize] = true;
-                thread.answered_up_to = thread.answered_up_to.max(Some(stamps.t1));
-                thread.answered = Some((key, slot));
             }
+            Answer::Ambiguous => {
+                self.found.ambiguous.push(at);
+                for slot in doubtful {
+                    self.held.decide(slot, Fate::Doubtful);
+                }
+            }
+            Answer::One(slot) => {
+                if let Some(request) = self.held.get_mut(slot) {
+                    request.t6 = at;
+                    request.was_read(read, &self.blind);
+                    request.middle[3] = write;
+                    let worker = write.map(|_| tid).or(read.map(|read| read.tid));
+                    request.worker = worker.unwrap_or(0);
+                    request.responder = tid;
+                    request.fate = Fate::Answered;
+                    thread.answered_up_to = thread.answered_up_to.max(Some(request.t1));
+                    thread.answered = Some((key, slot));
+                }
+            }
+        }
+    }
+}
+
+impl Matched {
+    /// Adds a request whose fate is decided, or who is not waited for.
+    fn add(&mut self, request: &Held) {
+        match request.fate {
+            Fate::Answered | Fate::Finished => {
+                self.requests.push(Request {
+                    server: request.stamps(),
+                    client: None,
+                    operation: None,
+                });
+                self.keys.push(request.key);
+                self.workers.push(request.worker);
+            }
+            Fate::Open | Fate::Doubtful | Fate::Ambiguous | Fate::Unanswered => {
+                self.unmatched.push(Unmatched {
+                    key: request.key,
+                    t1: request.t1,
+                    t2: request.middle[0],
+                    ambiguous: matches!(request.fate, Fate::Doubtful | Fate::Ambiguous),
+                });
+            }
+            Fate::Part => {}
         }
     }
 }

@@ -56,10 +56,10 @@ struct Waiting {
     rest: Vec<Candidate>,
 }
 
+/// The open requests by key.
 #[derive(Default)]
 pub(super) struct OpenRequests {
     by_key: IdMap<Waiting, u64>,
-    ambiguous: IdMap<()>,
 }
 
 impl Waiting {
@@ -114,12 +114,14 @@ impl OpenRequests {
         }
     }
 
-    /// Which request a response with `key` answers; that one is then closed.
+    /// Which request a response with `key` answers; that one is then closed. Those that it
+    /// may have answered, if there are several, are given to `doubtful`.
     pub(super) fn answer(
         &mut self,
         key: RequestKey,
         overtaken: impl Fn(Slot) -> bool,
         stale: impl Fn(Slot) -> bool,
+        doubtful: impl FnMut(Slot),
     ) -> Answer {
         let Entry::Occupied(mut entry) = self.by_key.entry(packed(key)) else {
             return Answer::None;
@@ -135,15 +137,18 @@ impl OpenRequests {
             }
             Answer::Ambiguous => {
                 let tainted = waiting.iter_mut().filter(|candidate| candidate.tainted);
-                self.ambiguous
-                    .extend(tainted.map(|candidate| (candidate.slot, ())));
+                tainted.map(|candidate| candidate.slot).for_each(doubtful);
             }
         }
         answer
     }
 
-    /// A response that was ambiguous may have been this request's.
-    pub(super) fn is_ambiguous(&self, slot: Slot) -> bool {
-        self.ambiguous.contains_key(&slot)
+    /// Forgets a request.
+    pub(super) fn close(&mut self, key: RequestKey, slot: Slot) {
+        if let Entry::Occupied(mut entry) = self.by_key.entry(packed(key))
+            && !entry.get_mut().close(slot)
+        {
+            entry.remove();
+        }
     }
 }

@@ -114,6 +114,8 @@ pub(super) enum Settled {
     Ambiguous(Slot, Monotonic),
     /// It was only the beginning of a request.
     Part(Slot),
+    /// It was read or lost from sight, and no response to it was seen.
+    Unanswered(Slot),
     /// The end of a response was not seen; its request counts as unanswered.
     Unfinished(Monotonic),
 }
@@ -247,7 +249,7 @@ impl Connection {
     ) -> bool {
         let position = self.begin_batch(id, options, settled);
         if position > self.next {
-            self.lost_sight(position);
+            self.lost_sight(position, settled);
             return true;
         }
         self.read = position;
@@ -269,7 +271,7 @@ impl Connection {
         let position = self.continued(id);
         if position > self.next {
             self.begin_batch(id, options, settled);
-            self.lost_sight(position);
+            self.lost_sight(position, settled);
             return Role::Unknown;
         }
         if position != self.read {
@@ -349,12 +351,31 @@ impl Connection {
     }
 
     /// The server has read data that was not seen to come in: nothing before it can be told.
-    fn lost_sight(&mut self, position: Position) {
-        self.segments.clear();
+    fn lost_sight(&mut self, position: Position, settled: &mut Vec<Settled>) {
+        let requests = self
+            .segments
+            .drain(..)
+            .filter_map(|segment| segment.request);
+        settled.extend(requests.map(Settled::Unanswered));
         self.departures.clear();
         self.next = position;
         self.read = position;
         self.done = position;
+    }
+
+    /// Ends the batch if this request is in it and was answered, for no more of its
+    /// response is waited for.
+    pub(super) fn expire(
+        &mut self,
+        slot: Slot,
+        options: &MatchOptions,
+        settled: &mut Vec<Settled>,
+    ) {
+        let mut batch = self.batch().filter_map(|segment| segment.request);
+        if !self.departures.is_empty() && batch.any(|other| other == slot) {
+            drop(batch);
+            self.settle(options, settled);
+        }
     }
 
     /// What has been read and is not settled.
@@ -394,7 +415,10 @@ impl Connection {
             let requests = self.batch().filter_map(|segment| segment.request);
             match answers {
                 None => settled.extend(requests.map(|slot| Settled::Ambiguous(slot, last.at))),
-                Some(_) if last.more => settled.push(Settled::Unfinished(last.at)),
+                Some(_) if last.more => {
+                    settled.push(Settled::Unfinished(last.at));
+                    settled.extend(requests.map(Settled::Unanswered));
+                }
                 Some(answers) => {
                     // one for all of them, or one for each
                     let answers = answers.iter().cycle();
@@ -402,6 +426,9 @@ impl Connection {
                     settled.extend(each.map(|(slot, &(t5, t6))| Settled::Answered(slot, t5, t6)));
                 }
             }
+        } else {
+            let requests = self.batch().filter_map(|segment| segment.request);
+            settled.extend(requests.map(Settled::Unanswered));
         }
         settled.extend(self.parts().map(Settled::Part));
         self.departures.clear();

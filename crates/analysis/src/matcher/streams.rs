@@ -2,31 +2,17 @@
 
 use taillab_model::{Monotonic, RequestKey, Tid};
 
+use super::held::Fate;
 use super::stream::{Connection, Leaving, Role, Settled};
 use super::threads::{Read, Sent};
 use super::{IdMap, Matcher, Slot};
 
-/// The connections, by the client's address and port, and what is not certain about their requests.
+/// The connections, by the client's address and port.
 #[derive(Default)]
 pub(super) struct Streams {
     by_client: IdMap<Connection>,
-    /// A response that was ambiguous may have been this request's.
-    doubtful: IdMap<()>,
-    /// Not requests, as it turned out.
-    parts: IdMap<()>,
     /// Empty between two events; kept for its memory.
     settled: Vec<Settled>,
-}
-
-impl Streams {
-    pub(super) fn is_ambiguous(&self, slot: Slot) -> bool {
-        self.doubtful.contains_key(&slot)
-    }
-
-    /// It turned out to be the beginning of a request.
-    pub(super) fn is_part(&self, slot: Slot) -> bool {
-        self.parts.contains_key(&slot)
-    }
 }
 
 impl Matcher {
@@ -47,9 +33,7 @@ impl Matcher {
         let start = key.id.wrapping_sub(bytes as u16);
         let connections = self.streams.by_client.entry(client);
         let connection = connections.or_insert_with(|| Connection::joined(start));
-        let request = push
-            .then(|| Slot::try_from(self.requests.len()).ok())
-            .flatten();
+        let request = push.then(|| self.held.next()).flatten();
         if connection.arrived(at, key.id, bytes, request) && request.is_some() {
             self.open_request(at, key);
         }
@@ -58,7 +42,7 @@ impl Matcher {
     pub(super) fn segment_queued(&mut self, at: Monotonic, key: RequestKey) {
         let connection = self.streams.by_client.get_mut(&key.client());
         if let Some(slot) = connection.and_then(|connection| connection.queued(key.id)) {
-            self.requests[slot as usize].server.middle[0] = Some(at);
+            self.set_t2(slot, at);
         }
     }
 
@@ -77,7 +61,7 @@ impl Matcher {
         let thread = self.threads.entry(tid).or_default();
         let Some(connection) = self.streams.by_client.get_mut(&key.client()) else {
             thread.packet_out(at);
-            self.without_request.push(at);
+            self.found.without_request.push(at);
             return;
         };
         let role = connection.leaving(key.id, segment, &self.options, &mut self.streams.settled);
@@ -85,7 +69,7 @@ impl Matcher {
             Role::Again => None,
             Role::Unknown => {
                 thread.packet_out(at);
-                self.without_request.push(at);
+                self.found.without_request.push(at);
                 None
             }
             Role::Begins => {
@@ -100,12 +84,13 @@ impl Matcher {
             }
         };
         if let Some(sent) = sent {
-            let (requests, blind) = (&mut self.requests, &self.blind);
+            let (held, blind) = (&mut self.held, &self.blind);
+            let writer = sent.write.map(|_| tid);
             connection.departed(segment, sent, |slot, read| {
-                let stamps = &mut requests[slot as usize].server;
-                let [t2, t3, t4, _] = &mut stamps.middle;
-                *t3 = read.and_then(|read| read.could_serve_from(stamps.t1, *t2, blind));
-                *t4 = read.map(|read| read.at);
+                if let Some(request) = held.get_mut(slot) {
+                    request.was_read(read, blind);
+                    request.worker = writer.or(read.map(|read| read.tid)).unwrap_or(0);
+                }
             });
         }
         self.note_settled();
@@ -129,23 +114,33 @@ impl Matcher {
     fn note_settled(&mut self) {
         for settled in self.streams.settled.drain(..) {
             match settled {
-                Settled::Answered(slot, t5, t6) => {
-                    let stamps = &mut self.requests[slot as usize].server;
-                    // the write of another response, if this one's was not seen
-                    let begun = stamps.middle[2].unwrap_or(stamps.t1);
-                    stamps.middle[3] = t5.filter(|&t5| t5 >= begun);
-                    stamps.t6 = t6;
-                    self.answered[slot as usize] = true;
-                }
+                Settled::Answered(slot, t5, t6) => match self.held.get_mut(slot) {
+                    Some(request) => {
+                        // the write of another response, if this one's was not seen
+                        let begun = request.middle[2].unwrap_or(request.t1);
+                        request.middle[3] = t5.filter(|&t5| t5 >= begun);
+                        request.t6 = t6;
+                        request.fate = Fate::Finished;
+                    }
+                    // given out as unanswered: it took too long
+                    None => self.found.without_request.push(t6),
+                },
                 Settled::Ambiguous(slot, at) => {
-                    self.streams.doubtful.insert(slot, ());
-                    self.ambiguous.push(at);
+                    self.held.decide(slot, Fate::Ambiguous);
+                    self.found.ambiguous.push(at);
                 }
-                Settled::Part(slot) => {
-                    self.streams.parts.insert(slot, ());
-                }
-                Settled::Unfinished(at) => self.without_request.push(at),
+                Settled::Part(slot) => self.held.decide(slot, Fate::Part),
+                Settled::Unanswered(slot) => self.held.decide(slot, Fate::Unanswered),
+                Settled::Unfinished(at) => self.found.without_request.push(at),
             }
+        }
+    }
+
+    /// No more of the response to this request is waited for.
+    pub(super) fn expire_in_stream(&mut self, slot: Slot, key: RequestKey) {
+        if let Some(connection) = self.streams.by_client.get_mut(&key.client()) {
+            connection.expire(slot, &self.options, &mut self.streams.settled);
+            self.note_settled();
         }
     }
 }

@@ -35,6 +35,8 @@ pub(super) enum Since {
 pub(super) struct Read {
     /// T4.
     pub(super) at: Monotonic,
+    /// Who read.
+    pub(super) tid: Tid,
     /// `None` when switches on that CPU are not recorded (yet).
     on_core: Option<Since>,
     /// When the thread was done with what it did before; `None` if that was not seen.
@@ -102,19 +104,21 @@ pub(super) struct Sent {
 }
 
 impl Thread {
-    pub(super) fn read_returned(&mut self, at: Monotonic, on_core: Option<Since>) {
-        self.read = Some(self.stream_read(at, on_core, None));
+    pub(super) fn read_returned(&mut self, tid: Tid, at: Monotonic, on_core: Option<Since>) {
+        self.read = Some(self.stream_read(tid, at, on_core, None));
     }
 
     /// A read of a connection that is known: the connection keeps it.
     pub(super) fn stream_read(
         &mut self,
+        tid: Tid,
         at: Monotonic,
         on_core: Option<Since>,
         bytes_mod_1024: Option<u16>,
     ) -> Read {
         let read = Read {
             at,
+            tid,
             on_core,
             free: self.free,
             bytes_mod_1024,

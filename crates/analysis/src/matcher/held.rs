@@ -1,0 +1,149 @@
+//! Requests whose fate is not decided, by their slot.
+
+use std::collections::VecDeque;
+
+use taillab_model::{Monotonic, RequestKey, Stamps, Tid};
+
+use super::threads::Read;
+use super::{IdMap, Slot};
+use crate::matched::BlindWindow;
+
+/// What is known of a request's fate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It waits for its response.
+    Open,
+    /// It waits, but its response may have left already: it will not be matched.
+    Doubtful,
+    /// It was answered; a further packet of the response may still move T6.
+    Answered,
+    /// It was answered, and all of the response is known.
+    Finished,
+    /// It was one of several that a response may have answered.
+    Ambiguous,
+    /// It will not be answered any more.
+    Unanswered,
+    /// It turned out to be the beginning of another request.
+    Part,
+}
+
+/// One request, in a cache line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) t1: Monotonic,
+    /// T2 to T5.
+    pub(super) middle: [Option<Monotonic>; 4],
+    /// Meaningless until it is answered.
+    pub(super) t6: Monotonic,
+    pub(super) key: RequestKey,
+    /// Who served it; 0: unknown.
+    pub(super) worker: Tid,
+    /// Who was current at T6.
+    pub(super) responder: Tid,
+    pub(super) fate: Fate,
+}
+
+impl Held {
+    const fn new(at: Monotonic, key: RequestKey) -> Self {
+        Self {
+            t1: at,
+            middle: [None; 4],
+            t6: at,
+            key,
+            worker: 0,
+            responder: 0,
+            fate: Fate::Open,
+        }
+    }
+
+    /// T3 and T4, now that its response begins to leave.
+    pub(super) fn was_read(&mut self, read: Option<Read>, blind: &[BlindWindow]) {
+        let [t2, t3, t4, _] = &mut self.middle;
+        *t3 = read.and_then(|read| read.could_serve_from(self.t1, *t2, blind));
+        *t4 = read.map(|read| read.at);
+    }
+
+    pub(super) fn stamps(&self) -> Stamps {
+        Stamps {
+            t1: self.t1,
+            middle: self.middle,
+            t6: self.t6,
+        }
+    }
+}
+
+/// The requests that are held, in order of their coming in.
+#[derive(Default)]
+pub(super) struct HeldRequests {
+    /// The slot of the first one in `recent`.
+    first: Slot,
+    recent: VecDeque<Held>,
+    /// Those that were still open long after the ones behind them were done.
+    stragglers: IdMap<Held>,
+}
+
+impl HeldRequests {
+    /// The slot that the next request will have; `None` after four thousand million.
+    pub(super) fn next(&self) -> Option<Slot> {
+        let next = self.first as usize + self.recent.len();
+        Slot::try_from(next).ok()
+    }
+
+    pub(super) fn open(&mut self, at: Monotonic, key: RequestKey) -> Option<Slot> {
+        let slot = self.next()?;
+        self.recent.push_back(Held::new(at, key));
+        Some(slot)
+    }
+
+    /// `None` if it has been given out.
+    #[inline]
+    pub(super) fn get(&self, slot: Slot) -> Option<&Held> {
+        match slot.checked_sub(self.first) {
+            Some(place) => self.recent.get(place as usize),
+            None => self.stragglers.get(&slot),
+        }
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Held> {
+        match slot.checked_sub(self.first) {
+            Some(place) => self.recent.get_mut(place as usize),
+            None => self.stragglers.get_mut(&slot),
+        }
+    }
+
+    pub(super) fn decide(&mut self, slot: Slot, fate: Fate) {
+        if let Some(held) = self.get_mut(slot) {
+            held.fate = fate;
+        }
+    }
+
+    /// How many are held, stragglers aside.
+    pub(super) fn len(&self) -> usize {
+        self.recent.len()
+    }
+
+    /// The oldest one, stragglers aside.
+    pub(super) fn front(&self) -> Option<(Slot, &Held)> {
+        Some((self.first, self.recent.front()?))
+    }
+
+    pub(super) fn pop_front(&mut self) -> Option<Held> {
+        let held = self.recent.pop_front()?;
+        self.first += 1;
+        Some(held)
+    }
+
+    /// Sets the oldest one aside, so that those behind it can be given out.
+    pub(super) fn set_front_aside(&mut self) {
+        let slot = self.first;
+        if let Some(held) = self.pop_front() {
+            self.stragglers.insert(slot, held);
+        }
+    }
+
+    /// All that were set aside.
+    pub(super) fn stragglers(&mut self) -> impl Iterator<Item = Held> {
+        std::mem::take(&mut self.stragglers).into_values()
+    }
+}

@@ -1,0 +1,341 @@
+//! Matched requests as compact columns: a recording may hold ten million of them.
+
+use std::ops::Range;
+
+use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Request, Stamps};
+
+use crate::matcher::IdMap;
+
+/// An offset that stands for no stamp. As the offset of T6, which is always there, it
+/// says that the stamps do not fit and stand aside.
+const NONE: u32 = u32::MAX;
+
+/// Requests by their place: 28 bytes each, and 25 more once the client's times are known.
+///
+/// T2 to T6 are offsets from T1 of at most 4.29 s. Stamps that do not fit, because they
+/// are longer or before T1, are kept whole beside them, so nothing is lost.
+#[derive(Clone, Debug, Default)]
+pub struct Requests {
+    /// T1.
+    came_in: Vec<Monotonic>,
+    /// T2 to T6 since T1, in nanoseconds.
+    offsets_ns: Vec<[u32; 5]>,
+    /// Stamps that are no such offsets, by place.
+    unusual: IdMap<Stamps>,
+    /// The client's times; empty, or as long as the others.
+    clients: Vec<Option<ClientTimes>>,
+    /// What each asked for; like `clients`.
+    operations: Vec<Option<Operation>>,
+}
+
+/// T2 to T6 as offsets, if they are.
+fn offsets(stamps: &Stamps) -> Option<[u32; 5]> {
+    let since = |at: Monotonic| {
+        let offset = u32::try_from(at.checked_since(stamps.t1)?.get()).ok()?;
+        (offset != NONE).then_some(offset)
+    };
+    let mut offsets = [NONE; 5];
+    for (offset, stamp) in offsets.iter_mut().zip(stamps.middle) {
+        if let Some(at) = stamp {
+            *offset = since(at)?;
+        }
+    }
+    offsets[4] = since(stamps.t6)?;
+    Some(offsets)
+}
+
+impl Requests {
+    /// How many there are.
+    pub const fn len(&self) -> usize {
+        self.came_in.len()
+    }
+
+    /// There is none.
+    pub const fn is_empty(&self) -> bool {
+        self.came_in.is_empty()
+    }
+
+    /// T1 of the request at `place`.
+    ///
+    /// # Panics
+    /// Past the end, like every accessor here.
+    pub fn t1(&self, place: usize) -> Monotonic {
+        self.came_in[place]
+    }
+
+    /// T6 of the request at `place`.
+    pub fn t6(&self, place: usize) -> Monotonic {
+        match self.offsets_ns[place][4] {
+            NONE => self.stamps(place).t6,
+            offset => self.came_in[place] + Nanos::new(offset.into()),
+        }
+    }
+
+    /// T6 − T1; zero where late events put T6 before T1.
+    pub fn sojourn(&self, place: usize) -> Nanos {
+        match self.offsets_ns[place][4] {
+            NONE => self.t6(place).saturating_since(self.came_in[place]),
+            offset => Nanos::new(offset.into()),
+        }
+    }
+
+    /// The server's stamps of the request at `place`.
+    pub fn stamps(&self, place: usize) -> Stamps {
+        let t1 = self.came_in[place];
+        let offsets = self.offsets_ns[place];
+        if offsets[4] == NONE
+            && let Some(&stamps) = self.unusual.get(&(place as u32))
+        {
+            return stamps;
+        }
+        let at = |offset: u32| t1 + Nanos::new(offset.into());
+        let stamp = |offset: u32| (offset != NONE).then(|| at(offset));
+        let [t2, t3, t4, t5, t6] = offsets;
+        Stamps {
+            t1,
+            middle: [stamp(t2), stamp(t3), stamp(t4), stamp(t5)],
+            t6: at(t6),
+        }
+    }
+
+    /// The client's times of the request at `place`, where they were joined.
+    pub fn client(&self, place: usize) -> Option<ClientTimes> {
+        self.clients.get(place).copied().flatten()
+    }
+
+    /// When the request at `place` was due: its intended send; without a client, T1.
+    pub fn due(&self, place: usize) -> Monotonic {
+        self.client(place)
+            .map_or(self.came_in[place], |client| client.intended)
+    }
+
+    /// All that is known of the request at `place`.
+    pub fn get(&self, place: usize) -> Request {
+        Request {
+            server: self.stamps(place),
+            client: self.client(place),
+            operation: self.operations.get(place).copied().flatten(),
+        }
+    }
+
+    /// The last one.
+    pub fn last(&self) -> Option<Request> {
+        self.len().checked_sub(1).map(|place| self.get(place))
+    }
+
+    /// All of them in their order, by value.
+    pub const fn iter(&self) -> Iter<'_> {
+        Iter {
+            requests: self,
+            places: 0..self.len(),
+        }
+    }
+
+    /// Adds one behind the others.
+    pub fn push(&mut self, request: Request) {
+        let place = self.len();
+        let stamps = request.server;
+        self.came_in.push(stamps.t1);
+        self.offsets_ns.push(offsets(&stamps).unwrap_or_else(|| {
+            self.unusual.insert(place as u32, stamps);
+            [NONE; 5]
+        }));
+        if !self.operations.is_empty() {
+            self.clients.push(request.client);
+            self.operations.push(request.operation);
+        } else if request.client.is_some() || request.operation.is_some() {
+            self.set_client(place, request.client, request.operation);
+        }
+    }
+
+    /// What the client knows of the request at `place`.
+    pub fn set_client(
+        &mut self,
+        place: usize,
+        times: Option<ClientTimes>,
+        operation: Option<Operation>,
+    ) {
+        self.clients.resize(self.len(), None);
+        self.operations.resize(self.len(), None);
+        self.clients[place] = times;
+        self.operations[place] = operation;
+    }
+
+    /// Where each request stands once they are sorted by T1; `None` if they are.
+    pub(crate) fn order(&self) -> Option<Vec<u32>> {
+        if self.came_in.is_sorted() {
+            return None;
+        }
+        let mut order: Vec<u32> = (0..self.len() as u32).collect();
+        order.sort_by_key(|&place| self.came_in[place as usize]);
+        Some(order)
+    }
+
+    /// Puts the requests into this order of places.
+    pub(crate) fn reorder(&mut self, order: &[u32]) {
+        self.came_in = reordered(&self.came_in, order);
+        self.offsets_ns = reordered(&self.offsets_ns, order);
+        if !self.operations.is_empty() {
+            self.clients = reordered(&self.clients, order);
+            self.operations = reordered(&self.operations, order);
+        }
+        if !self.unusual.is_empty() {
+            let mut unusual = std::mem::take(&mut self.unusual);
+            let moved = order.iter().enumerate();
+            let moved = moved.filter_map(|(to, from)| Some((to as u32, unusual.remove(from)?)));
+            self.unusual = moved.collect();
+        }
+    }
+}
+
+/// The items in this order of places.
+pub(crate) fn reordered<T: Copy>(items: &[T], order: &[u32]) -> Vec<T> {
+    order.iter().map(|&place| items[place as usize]).collect()
+}
+
+impl PartialEq for Requests {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().eq(other)
+    }
+}
+
+impl Extend<Request> for Requests {
+    fn extend<I: IntoIterator<Item = Request>>(&mut self, requests: I) {
+        for request in requests {
+            self.push(request);
+        }
+    }
+}
+
+impl FromIterator<Request> for Requests {
+    fn from_iter<I: IntoIterator<Item = Request>>(requests: I) -> Self {
+        let mut these = Self::default();
+        these.extend(requests);
+        these
+    }
+}
+
+impl<'a> IntoIterator for &'a Requests {
+    type Item = Request;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+/// Requests in their order, by value.
+#[derive(Clone, Debug)]
+pub struct Iter<'a> {
+    requests: &'a Requests,
+    places: Range<usize>,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        Some(self.requests.get(self.places.next()?))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.places.size_hint()
+    }
+
+    fn nth(&mut self, n: usize) -> Option<Request> {
+        Some(self.requests.get(self.places.nth(n)?))
+    }
+}
+
+impl DoubleEndedIterator for Iter<'_> {
+    fn next_back(&mut self) -> Option<Request> {
+        Some(self.requests.get(self.places.next_back()?))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ns: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(ns)
+    }
+
+    fn request(t1: u64, middle: [Option<u64>; 4], t6: u64) -> Request {
+        Request {
+            server: Stamps {
+                t1: at(t1),
+                middle: middle.map(|stamp| stamp.map(at)),
+                t6: at(t6),
+            },
+            client: None,
+            operation: None,
+        }
+    }
+
+    /// Usual, without stamps, at both sides of the longest offset, before T1.
+    fn all() -> Vec<Request> {
+        let far = u64::from(u32::MAX);
+        vec![
+            request(100, [Some(110), Some(120), Some(130), Some(140)], 150),
+            request(90, [None; 4], 90),
+            request(80, [Some(80), None, None, None], 80 + far - 1),
+            request(70, [None; 4], 70 + far),
+            request(60, [None, None, None, Some(u64::MAX)], u64::MAX),
+            request(50, [Some(40), None, None, Some(60)], 70),
+            request(40, [None; 4], 30),
+        ]
+    }
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        let requests: Requests = all().into_iter().collect();
+        assert_eq!(requests.iter().collect::<Vec<_>>(), all());
+        for (place, request) in all().iter().enumerate() {
+            let Stamps { t1, t6, .. } = request.server;
+            assert_eq!((requests.t1(place), requests.t6(place)), (t1, t6));
+            assert_eq!(requests.sojourn(place), t6.saturating_since(t1));
+        }
+        assert_eq!(requests.last(), all().pop());
+    }
+
+    #[test]
+    fn the_client_is_kept_with_its_request() {
+        let times = ClientTimes {
+            intended: at(10),
+            sent: at(20),
+            received: None,
+        };
+        let mut requests: Requests = all().into_iter().collect();
+        requests.set_client(2, Some(times), Some(Operation::Set));
+        let late = Request {
+            client: Some(ClientTimes {
+                received: Some(at(99)),
+                ..times
+            }),
+            operation: Some(Operation::Get),
+            ..all()[0]
+        };
+        requests.push(late);
+        requests.push(all()[1]);
+        assert_eq!(requests.client(2), Some(times));
+        assert_eq!(requests.get(2).operation, Some(Operation::Set));
+        assert_eq!(requests.get(7), late);
+        assert_eq!((requests.client(0), requests.client(8)), (None, None));
+        assert_eq!((requests.due(2), requests.due(0)), (at(10), at(100)));
+    }
+
+    #[test]
+    fn sorting_moves_every_column() {
+        let mut requests: Requests = all().into_iter().collect();
+        requests.set_client(0, None, Some(Operation::Call));
+        let mut expected: Vec<Request> = requests.iter().collect();
+        expected.sort_by_key(|request| request.server.t1);
+        let order = requests.order().unwrap_or_default();
+        requests.reorder(&order);
+        assert_eq!(requests.iter().collect::<Vec<_>>(), expected);
+        assert_eq!(requests.order(), None);
+    }
+}
