@@ -179,7 +179,9 @@ impl fmt::Display for TraceInvalid {
             } => {
                 let remedy = match ambiguous * 2 > responses.saturating_sub(*matched) {
                     true => remedy_for_ambiguity(*framed),
-                    false => "look for other processes that answer on this port (-p PID, --cgroup), and for responses without a request",
+                    false => {
+                        "look for other processes that answer on this port (-p PID, --cgroup), and for responses without a request"
+                    }
                 };
                 write!(
                     f,
@@ -310,11 +312,7 @@ fn reasons(summary: &TraceSummary, facts: &TraceFacts) -> Vec<TraceInvalid> {
     invalid
 }
 
-fn warnings(
-    summary: &TraceSummary,
-    evidence: &Evidence,
-    facts: &TraceFacts,
-) -> Vec<TraceWarning> {
+fn warnings(summary: &TraceSummary, evidence: &Evidence, facts: &TraceFacts) -> Vec<TraceWarning> {
     let mut warnings = Vec::new();
     let result = &summary.result;
     let matching = &result.matching;

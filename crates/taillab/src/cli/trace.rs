@@ -214,7 +214,13 @@ mod tests {
 
     #[test]
     fn a_server_is_named_in_one_way_and_its_port_beside() {
-        assert_eq!(parse(&["-p", "7", "--port", "80"]).unwrap().pid.map(NonZeroU32::get), Some(7));
+        assert_eq!(
+            parse(&["-p", "7", "--port", "80"])
+                .unwrap()
+                .pid
+                .map(NonZeroU32::get),
+            Some(7)
+        );
         let command = parse(&["-d", "5s", "--", "redis-server", "--port", "7000"]).unwrap();
         assert_eq!(command.words.len(), 3);
         assert_eq!(command.duration, Nanos::from_secs(5));
@@ -236,7 +242,10 @@ mod tests {
     #[test]
     fn framings_are_read_as_recordings_name_them() {
         for name in ["http", "memcached", "resp", "fixed:128"] {
-            assert_eq!(name.parse::<Framing>().unwrap().name().as_deref(), Some(name));
+            assert_eq!(
+                name.parse::<Framing>().unwrap().name().as_deref(),
+                Some(name)
+            );
         }
         for none in ["auto", "datagram"] {
             assert_eq!(none.parse::<Framing>().unwrap().name(), None);

@@ -14,9 +14,7 @@ use taillab_host::CpuUsage;
 use taillab_model::summary::{
     Observer, Overhead, SCHEMA_VERSION, ServerResult, TraceSummary, Verdict,
 };
-use taillab_model::{
-    Event, LostEvents, Monotonic, Nanos, RecordingContext, RecordingReader,
-};
+use taillab_model::{Event, LostEvents, Monotonic, Nanos, RecordingContext, RecordingReader};
 use taillab_report::requests::RequestRow;
 use taillab_report::{Curve, Series};
 
@@ -93,7 +91,15 @@ pub fn events(
 ) -> Result<Evaluated, Failure> {
     let base = (events.first()).map_or(Monotonic::from_nanos_since_boot(1), |event| event.at);
     let read = Read::of(events.into_iter(), &context);
-    evaluate(read, context, base, LostEvents::default(), None, args, beside)
+    evaluate(
+        read,
+        context,
+        base,
+        LostEvents::default(),
+        None,
+        args,
+        beside,
+    )
 }
 
 /// What one pass over the events gives.
@@ -186,7 +192,10 @@ fn evaluate(
             slowest: args.slowest.unwrap_or(SLOWEST),
         },
     );
-    let arrivals = matched.arrivals().filter(|arrival| arrival.t1 >= from).count();
+    let arrivals = matched
+        .arrivals()
+        .filter(|arrival| arrival.t1 >= from)
+        .count();
     let mut measured = analysis.measured;
     measured.server_cpu_busy_share = beside.server_cpus.map(|usage| usage.busy_share);
     let mut matching = analysis.matching;
@@ -324,7 +333,11 @@ impl Evaluated {
             let measured = self.matched.is_measured(place, self.from);
             RequestRow {
                 server: Some(request.server),
-                ideal: if measured { ideal.next().copied() } else { None },
+                ideal: if measured {
+                    ideal.next().copied()
+                } else {
+                    None
+                },
                 client: None,
                 operation: None,
                 warm_up: !measured,

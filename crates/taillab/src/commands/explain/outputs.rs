@@ -58,7 +58,9 @@ pub fn show(
     let bytes = if shown.common.json {
         json::pretty(evaluated.summary()).or_exit(Exit::Failed)?
     } else {
-        let place = shown.saved.map(|dir| dir.join(REPORT).display().to_string());
+        let place = shown
+            .saved
+            .map(|dir| dir.join(REPORT).display().to_string());
         let detail = match shown.common.verbose {
             0 => Detail::Brief,
             _ => Detail::Full,

@@ -138,7 +138,10 @@ mod tests {
     fn waiting_for_the_worker_is_no_service() {
         // the second and the third wait for the one before
         let matched = matched(&[(10, 21, 5), (12, 31, 5), (13, 41, 5), (90, 101, 5)]);
-        assert_eq!(typical_service(&matched, at(1)), Some(Nanos::from_micros(10)));
+        assert_eq!(
+            typical_service(&matched, at(1)),
+            Some(Nanos::from_micros(10))
+        );
         assert_eq!(typical_service(&Matched::default(), at(1)), None);
     }
 

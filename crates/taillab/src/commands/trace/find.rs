@@ -126,9 +126,9 @@ fn listening(
                 std::thread::sleep(SETTLES_WITHIN);
                 return Target::of_process(roots, command.pid()).map_err(host);
             }
-            Err(
-                error @ (TargetError::NotPermitted { .. } | TargetError::KernelThread { .. }),
-            ) => return Err(host(error)),
+            Err(error @ (TargetError::NotPermitted { .. } | TargetError::KernelThread { .. })) => {
+                return Err(host(error));
+            }
             // it does not listen yet
             Ok(_) | Err(_) if began.elapsed() < LISTENS_WITHIN => std::thread::sleep(POLL),
             Ok(target) => {

@@ -75,7 +75,10 @@ mod tests {
     #[test]
     fn a_known_name_says_how_requests_are_answered() {
         let known = Known::of(&server("nginx", Transport::Tcp), Framing::Auto);
-        assert_eq!((known.sequential, known.framing, known.payload_bytes), (true, None, 0));
+        assert_eq!(
+            (known.sequential, known.framing, known.payload_bytes),
+            (true, None, 0)
+        );
         let other = Known::of(&server("python3", Transport::Tcp), Framing::Auto);
         assert!(!other.sequential);
     }

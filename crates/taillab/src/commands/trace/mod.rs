@@ -37,7 +37,10 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     ensure_first_pid_namespace(&roots).map_err(host)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let mut found = Found::by(&args, &roots, &interrupt)?;
-    let watched = args.cpus.clone().unwrap_or_else(|| found.server.cpus.clone());
+    let watched = args
+        .cpus
+        .clone()
+        .unwrap_or_else(|| found.server.cpus.clone());
     say.step(&format!(
         "watching {} ({} processes) on CPUs {watched}",
         found.server,
@@ -73,7 +76,15 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     // A server that we started ends before anything is said about it.
     found.end();
     let recorded = recorded?;
-    report(&args, recorded, place, shares_cpus, target, &environment, say)
+    report(
+        &args,
+        recorded,
+        place,
+        shares_cpus,
+        target,
+        &environment,
+        say,
+    )
 }
 
 /// Analyses what was recorded, shows and saves it, and says how the command ends.

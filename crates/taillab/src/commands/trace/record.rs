@@ -12,8 +12,8 @@ use taillab_host::environment::Environment;
 use taillab_host::observe::{OwnCost, ProgramTime, StealSampler, ThrottleSampler};
 use taillab_host::{CpuSample, CpuSet, CpuUsage, Interrupt, Roots, observe};
 use taillab_model::{
-    Event, EventKind, EventOrder, EventSink, Monotonic, Nanos, PackedEvent,
-    RecordingContext, RecordingWriter,
+    Event, EventKind, EventOrder, EventSink, Monotonic, Nanos, PackedEvent, RecordingContext,
+    RecordingWriter,
 };
 use taillab_probe::Probe;
 
@@ -108,7 +108,10 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         interrupt,
         environment,
     } = work;
-    let program_time = (args.cost).then(ProgramTime::count).transpose().map_err(host)?;
+    let program_time = (args.cost)
+        .then(ProgramTime::count)
+        .transpose()
+        .map_err(host)?;
     let started_unix_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());

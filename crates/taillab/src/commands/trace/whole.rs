@@ -43,7 +43,13 @@ impl Whole {
         }
         let result = &summary.result;
         let stages = &result.stages;
-        let each = [&stages.t1_t2, &stages.t2_t3, &stages.t3_t4, &stages.t4_t5, &stages.t5_t6];
+        let each = [
+            &stages.t1_t2,
+            &stages.t2_t3,
+            &stages.t3_t4,
+            &stages.t4_t5,
+            &stages.t5_t6,
+        ];
         self.complete += stages.t1_t2.count;
         for (sum, stage) in self.stages_ns.iter_mut().zip(each) {
             *sum += stage.mean.unwrap_or_default() * stage.count as f64;
