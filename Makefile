@@ -20,18 +20,13 @@ build: ## Build the release binary
 	@scripts/setup.sh build
 	@$(CARGO) build --release --locked
 
-test: ## Run every test (lints, units, live on this machine, browser)
+test: ## Run every test (lints, units, live here and in QEMU, browser)
 	@scripts/setup.sh test
 	@scripts/test.sh
 
-vm: ## Run the probe's live tests on Debian 12's kernel in QEMU
-	@scripts/setup.sh build
-	@scripts/setup.sh run
-	@for test in live live_streams; do \
-	  binary=$$($(CARGO) test -p taillab-probe --test $$test --no-run --locked --quiet --message-format=json | \
-	    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1) && \
-	    scripts/vm.sh bookworm "$${binary:?no test binary was built}" --test-threads=1 || exit 1; \
-	done
+vm: ## Run the probe's live tests on other kernels in QEMU (make test does too)
+	@scripts/setup.sh test
+	@scripts/test-vm.sh
 
 lint: ## Check formatting and lints only
 	@scripts/setup.sh build

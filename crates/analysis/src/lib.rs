@@ -18,10 +18,14 @@ pub mod load;
 pub mod matched;
 pub mod matcher;
 pub mod median;
+pub mod predict;
+pub mod replay;
 pub mod requests;
 pub mod stages;
 pub mod statistics;
 pub mod summary;
+pub mod timeline;
+pub mod trace_verdict;
 pub mod verdict;
 mod words;
 

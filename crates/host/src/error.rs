@@ -3,14 +3,17 @@
 use crate::cpu_time::CpuTimeError;
 use crate::cpus::CpuError;
 use crate::disk::DiskError;
+use crate::injection::{CpuGroupError, InjectionError};
 use crate::interrupt::InterruptError;
 use crate::journal::JournalError;
 use crate::keep_awake::KeepAwakeError;
 use crate::netns::NetnsError;
+use crate::observe::ProgramTimeError;
 use crate::private_folder::PrivateFolderError;
 use crate::programs::MissingProgram;
 use crate::server::ServerError;
 use crate::socket_buffers::SocketBufferError;
+use crate::target::{CommandError, TargetError};
 use crate::testbed::TestbedError;
 use crate::user::UnknownUser;
 use crate::veth::VethError;
@@ -34,8 +37,14 @@ pub enum HostError {
     Cpu(#[from] CpuError),
     /// CPU time.
     CpuTime(#[from] CpuTimeError),
+    /// A command to watch.
+    Command(#[from] CommandError),
     /// Free space.
     Disk(#[from] DiskError),
+    /// A control group of our own.
+    CpuGroup(#[from] CpuGroupError),
+    /// A disturbance on purpose.
+    Injection(#[from] InjectionError),
     /// Signals.
     Interrupt(#[from] InterruptError),
     /// The crash journal.
@@ -46,12 +55,16 @@ pub enum HostError {
     Missing(#[from] MissingProgram),
     /// A network namespace.
     Netns(#[from] NetnsError),
+    /// The time of eBPF programs.
+    ProgramTime(#[from] ProgramTimeError),
     /// The server's files.
     PrivateFolder(#[from] PrivateFolderError),
     /// The server.
     Server(#[from] ServerError),
     /// The server's sockets.
     SocketBuffer(#[from] SocketBufferError),
+    /// A running server.
+    Target(#[from] TargetError),
     /// The testbed.
     Testbed(#[from] TestbedError),
     /// The server's user.
@@ -67,9 +80,14 @@ impl HostError {
                 CpuError::BadList { .. } | CpuError::Overlap { .. } | CpuError::Unusable { .. },
             )
             | Self::User(_) => ErrorKind::Usage,
-            Self::KeepAwake(_) | Self::PrivateFolder(PrivateFolderError::Make(_)) => {
-                ErrorKind::Unsupported
-            }
+            // what cannot be disturbed here is no failure of ours
+            Self::CpuGroup(CpuGroupError::Injection(_))
+            | Self::Injection(_)
+            | Self::KeepAwake(_)
+            | Self::ProgramTime(_)
+            | Self::PrivateFolder(PrivateFolderError::Make(_)) => ErrorKind::Unsupported,
+            Self::Command(CommandError::Empty) => ErrorKind::Usage,
+            Self::Target(e) => e.kind(),
             Self::Netns(e) => netns_kind(e),
             Self::Testbed(e) => match e {
                 TestbedError::Namespace(e) | TestbedError::Veth(VethError::Namespace(e)) => {

@@ -13,6 +13,8 @@ use crate::ring::{Losses, Rings};
 use crate::store::Store;
 use crate::{ProbeError, ProbeSpec, ProgramCost};
 
+mod drain;
+
 /// CPUs for whose last, part-filled chunk a reservation leaves room: those of the
 /// server and of the client, in any experiment on one machine.
 const BUSY_CPUS: usize = 8;
@@ -212,6 +214,7 @@ impl Probe {
                 ring_full: lost.ring_full - before.ring_full + unfinished,
                 recursion: lost.recursion - before.recursion,
                 unreadable: lost.unreadable - before.unreadable,
+                ..LostEvents::default()
             },
             streams: self.store.into_streams(),
             base: self.base,
@@ -246,6 +249,7 @@ impl Probe {
             ring_full,
             unreadable,
             recursion: recursion.iter().sum(),
+            ..LostEvents::default()
         })
     }
 

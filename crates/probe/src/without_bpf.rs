@@ -1,8 +1,10 @@
 //! The probe's interface where it was not built: it can never be loaded.
 
-use taillab_model::Recording;
+use std::io;
+
 use taillab_model::doctor::Survey;
 use taillab_model::summary::Hook;
+use taillab_model::{EventSink, LostEvents, Monotonic, Recording};
 
 use crate::{ProbeError, ProbeSpec, ProgramCost};
 
@@ -53,6 +55,22 @@ impl Probe {
     }
 
     pub fn drain(&mut self, _max_events: usize) -> usize {
+        match *self {}
+    }
+
+    pub fn base(&self) -> Monotonic {
+        match *self {}
+    }
+
+    pub fn drain_into(&mut self, _sink: &mut impl EventSink) -> io::Result<u64> {
+        match *self {}
+    }
+
+    pub fn finish_into(&mut self, _sink: &mut impl EventSink) -> io::Result<()> {
+        match *self {}
+    }
+
+    pub fn lost(&self) -> Result<LostEvents, ProbeError> {
         match *self {}
     }
 

@@ -1,9 +1,11 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
 mod doctor;
+mod explain;
 mod load;
 mod serve;
 mod sim;
+mod trace;
 
 use std::path::PathBuf;
 
@@ -15,9 +17,11 @@ use crate::commands::run::servers::words;
 use crate::experiment::{Override, Protocol, ServerKind, TestbedKind, Transport};
 
 pub use self::doctor::DoctorArgs;
+pub use self::explain::ExplainArgs;
 pub use self::load::{Amounts, Floor, LoadArgs, StampKind, WaitKind};
 pub use self::serve::ServeArgs;
 pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs, TimeUnit};
+pub use self::trace::{AnalysisArgs, Framing, TraceArgs};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
     wrong command line or experiment file\n  4    the measurement cannot be believed (the result \
@@ -38,6 +42,8 @@ pub struct Cli {
 pub enum Command {
     // These take their help from their arguments: it is longer than a line.
     Run(Box<RunArgs>),
+    Trace(Box<TraceArgs>),
+    Explain(ExplainArgs),
     Serve(Box<ServeArgs>),
     Load(Box<LoadArgs>),
     Sim(Box<SimArgs>),

@@ -102,7 +102,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
 }
 
 /// The hypervisor's name, where there is one.
-fn hypervisor(environment: &Environment) -> Option<String> {
+pub fn hypervisor(environment: &Environment) -> Option<String> {
     let facts = &environment.virtualization;
     let name = facts
         .product

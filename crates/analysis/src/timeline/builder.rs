@@ -1,0 +1,615 @@
+//! Events in, lines out.
+
+use std::collections::BTreeMap;
+
+use taillab_model::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, RecordingContext, Tid};
+
+use super::column::Column;
+use super::stalls::{self, Silence, Stolen};
+use super::{CpuLine, Seen, Sleep, ThrottleWindow, Timeline, Top, WorkerLine, WorkerState, ns};
+use crate::matched::BlindWindow;
+use crate::matcher::IdMap;
+
+/// Makes a [`Timeline`] of events that come one at a time, in order of time.
+pub struct TimelineBuilder {
+    cpus: BTreeMap<u16, Cpu>,
+    workers: Vec<Worker>,
+    places: IdMap<usize>,
+    span: Option<(Monotonic, Monotonic)>,
+    seen: Seen,
+    canary: Vec<(u16, Monotonic, Monotonic)>,
+    stolen: Vec<Stolen>,
+    throttled: Vec<ThrottleWindow>,
+    last_throttled: Option<Monotonic>,
+    retransmissions: Vec<(Monotonic, u32)>,
+}
+
+struct Cpu {
+    changes: Column,
+    meanings: Vec<(Tid, Top)>,
+    codes: IdMap<u64, u64>,
+    /// Who is current, where any switch was seen.
+    current: Option<Tid>,
+    /// The last event that proves it.
+    proven_ns: u64,
+    /// The last event of any kind.
+    active_ns: u64,
+    silences: Vec<Silence>,
+    blind: Vec<BlindWindow>,
+    last_stolen: Option<Monotonic>,
+}
+
+struct Worker {
+    tid: Tid,
+    states: Column,
+    faults: Column,
+    /// Where it was last, or will be next.
+    cpu: u16,
+    state: WorkerState,
+}
+
+impl TimelineBuilder {
+    /// Knows the server's threads that `context` names; others it recognises by what they do.
+    pub fn new(context: &RecordingContext) -> Self {
+        let mut builder = Self {
+            cpus: BTreeMap::new(),
+            workers: Vec::new(),
+            places: IdMap::default(),
+            span: None,
+            seen: Seen::default(),
+            canary: Vec::new(),
+            stolen: Vec::new(),
+            throttled: Vec::new(),
+            last_throttled: None,
+            retransmissions: Vec::new(),
+        };
+        for thread in context.threads.iter().filter(|thread| thread.server) {
+            builder.worker(thread.tid, 0);
+        }
+        builder
+    }
+
+    /// Takes the next event.
+    pub fn observe(&mut self, event: &Event) {
+        let Event { at, cpu, kind } = *event;
+        let first = self.span.map_or(at, |(from, _)| from.min(at));
+        let last = self.span.map_or(at, |(_, to)| to.max(at));
+        self.span = Some((first, last));
+        self.note_activity(cpu, at, kind);
+        match kind {
+            EventKind::PacketIn { .. }
+            | EventKind::Enqueued { .. }
+            | EventKind::SegmentIn { .. }
+            | EventKind::SegmentQueued { .. }
+            | EventKind::Frequency { .. }
+            | EventKind::Payload { .. } => {}
+            EventKind::ReadReturned { tid, .. }
+            | EventKind::WriteCalled { tid }
+            | EventKind::SegmentRead { tid, .. } => {
+                self.worker(tid, cpu);
+                self.called(cpu, tid, at);
+            }
+            EventKind::PacketOut { tid, .. } | EventKind::SegmentOut { tid, .. } => {
+                self.called(cpu, tid, at);
+            }
+            EventKind::Switched {
+                prev,
+                next,
+                preempted,
+                asleep,
+            } => self.switched(cpu, at, (prev, next), preempted, asleep),
+            EventKind::Woken { tid, by } => {
+                self.seen.wakes = true;
+                let worker = self.worker(tid, cpu);
+                if let WorkerState::Asleep(sleep) = worker.state {
+                    let by = if sleep == Sleep::Work { 0 } else { by };
+                    let cpu = worker.cpu;
+                    worker.set(at, WorkerState::Woken { cpu, by });
+                } else if worker.state == WorkerState::Unknown {
+                    let cpu = worker.cpu;
+                    worker.set(at, WorkerState::Woken { cpu, by: 0 });
+                }
+            }
+            EventKind::Migrated { tid, to } => {
+                let worker = self.worker(tid, cpu);
+                worker.cpu = to;
+                match worker.state {
+                    WorkerState::Woken { by, .. } => {
+                        worker.set(at, WorkerState::Woken { cpu: to, by });
+                    }
+                    WorkerState::Preempted { .. } => {
+                        worker.set(at, WorkerState::Preempted { cpu: to });
+                    }
+                    _ => {}
+                }
+            }
+            EventKind::Interrupt { interrupt, lasted } => {
+                self.seen.interrupts = true;
+                self.cpu(cpu).ran(at, lasted, Top::Interrupt(interrupt));
+            }
+            EventKind::Softirq { vector, lasted } => {
+                self.seen.softirqs = true;
+                self.cpu(cpu).ran(at, lasted, Top::Softirq { vector });
+            }
+            EventKind::IdleLeft { state, lasted } => {
+                self.seen.idle = true;
+                self.cpu(cpu).ran(at, lasted, Top::Idle { state });
+            }
+            EventKind::PageFault { tid, write } => {
+                self.seen.faults = true;
+                let worker = self.worker(tid, cpu);
+                worker.faults.push_event(ns(at), write.into());
+                self.called(cpu, tid, at);
+            }
+            EventKind::LockTaken { tid, waited, .. } => {
+                self.seen.locks = true;
+                self.worker(tid, cpu);
+                self.called(cpu, tid, at);
+                self.waited_for_lock(cpu, tid, at, waited);
+            }
+            EventKind::Retransmitted { key } => self.retransmissions.push((at, key.client())),
+            EventKind::Stolen { lasted } => {
+                self.seen.stalls = true;
+                let since = self.cpu(cpu).last_stolen.replace(at);
+                self.stolen.push(Stolen {
+                    cpu,
+                    from: since,
+                    to: at,
+                    lasted,
+                });
+            }
+            EventKind::Stalled { lasted } => {
+                self.seen.stalls = true;
+                self.canary.push((cpu, before(at, lasted), at));
+            }
+            EventKind::Throttled { lasted } => {
+                self.seen.throttling = true;
+                let from = self.last_throttled.replace(at).unwrap_or(first);
+                if lasted > Nanos::ZERO {
+                    self.throttled.push(ThrottleWindow {
+                        from: from.min(at),
+                        to: at,
+                        held_back: lasted,
+                    });
+                }
+            }
+        }
+    }
+
+    fn cpu(&mut self, cpu: u16) -> &mut Cpu {
+        self.cpus.entry(cpu).or_insert_with(Cpu::new)
+    }
+
+    /// Anything recorded on a CPU shows that it did not stand still then.
+    fn note_activity(&mut self, cpu: u16, at: Monotonic, kind: EventKind) {
+        let (lasted, timer) = match kind {
+            EventKind::Interrupt { interrupt, lasted } => {
+                (lasted, interrupt == Interrupt::LocalTimer)
+            }
+            EventKind::Softirq { lasted, .. } => (lasted, false),
+            // they come from user space, and say nothing of that moment
+            EventKind::Stolen { .. }
+            | EventKind::Stalled { .. }
+            | EventKind::Throttled { .. }
+            | EventKind::IdleLeft { .. } => return,
+            _ => (Nanos::ZERO, false),
+        };
+        if let Some(line) = self.cpus.get_mut(&cpu) {
+            line.active(before(at, lasted), at, timer);
+        }
+    }
+
+    fn worker(&mut self, tid: Tid, cpu: u16) -> &mut Worker {
+        let workers = &mut self.workers;
+        let place = *self.places.entry(tid).or_insert_with(|| {
+            workers.push(Worker {
+                tid,
+                states: Column::default(),
+                faults: Column::default(),
+                cpu,
+                state: WorkerState::Unknown,
+            });
+            workers.len() - 1
+        });
+        &mut workers[place]
+    }
+
+    fn known(&mut self, tid: Tid) -> Option<&mut Worker> {
+        Some(&mut self.workers[*self.places.get(&tid)?])
+    }
+
+    fn switched(
+        &mut self,
+        cpu: u16,
+        at: Monotonic,
+        (prev, next): (Tid, Tid),
+        preempted: bool,
+        asleep: Option<Asleep>,
+    ) {
+        self.seen.switches = true;
+        if asleep.is_some() {
+            self.seen.sleeps = true;
+            self.worker(prev, cpu);
+        }
+        let line = self.cpus.entry(cpu).or_insert_with(Cpu::new);
+        let missed = line.current.filter(|&current| current != prev);
+        if missed.is_some() {
+            line.was_blind(cpu, at);
+        }
+        let proven_ns = line.proven_ns;
+        line.is_current(at, next);
+        if let Some(missed) = missed
+            && let Some(worker) = self.known(missed)
+            && worker.state == (WorkerState::OnCore { cpu })
+        {
+            worker.lost(proven_ns, at);
+        }
+        if prev != 0
+            && let Some(worker) = self.known(prev)
+        {
+            worker.cpu = cpu;
+            let state = if preempted {
+                WorkerState::Preempted { cpu }
+            } else {
+                WorkerState::Asleep(Sleep::of(asleep))
+            };
+            worker.set(at, state);
+        }
+        if next != 0
+            && let Some(worker) = self.known(next)
+        {
+            worker.cpu = cpu;
+            worker.set(at, WorkerState::OnCore { cpu });
+        }
+    }
+
+    /// A system call, a fault or a lock proves that its thread is current.
+    fn called(&mut self, cpu: u16, tid: Tid, at: Monotonic) {
+        let Some(line) = self.cpus.get_mut(&cpu) else {
+            return;
+        };
+        let Some(current) = line.current else {
+            return;
+        };
+        let proven_ns = line.proven_ns;
+        if current == tid {
+            line.proven_ns = ns(at);
+        } else {
+            line.was_blind(cpu, at);
+            line.is_current(at, tid);
+            if let Some(missed) = self.known(current)
+                && missed.state == (WorkerState::OnCore { cpu })
+            {
+                missed.lost(proven_ns, at);
+            }
+        }
+        if let Some(worker) = self.known(tid)
+            && worker.state != (WorkerState::OnCore { cpu })
+        {
+            worker.cpu = cpu;
+            worker.set(at, WorkerState::OnCore { cpu });
+        }
+    }
+
+    /// The thread has waited until now: it spun, or it slept.
+    fn waited_for_lock(&mut self, cpu: u16, tid: Tid, at: Monotonic, waited: Nanos) {
+        let (from_ns, to_ns) = (ns(before(at, waited)), ns(at));
+        self.cpu(cpu).relabel(from_ns, to_ns, |(thread, top)| {
+            let spun = thread == tid && top == Top::Nothing;
+            (thread, if spun { Top::KernelLock } else { top })
+        });
+        if let Some(worker) = self.known(tid) {
+            let lock = pack_state(WorkerState::Asleep(Sleep::Lock { call: None }));
+            worker.states.rewrite(from_ns, to_ns, |code| {
+                let asleep = matches!(unpack_state(code), WorkerState::Asleep(_));
+                if asleep { lock } else { code }
+            });
+        }
+    }
+
+    /// The lines, when there are no more events.
+    pub fn finish(self) -> Timeline {
+        let end_ns = self.span.map_or(0, |(_, to)| ns(to));
+        let mut silences: BTreeMap<u16, Vec<Silence>> = BTreeMap::new();
+        let mut cpus = Vec::with_capacity(self.cpus.len());
+        for (cpu, mut line) in self.cpus {
+            if line.changes.last_ns().is_none() {
+                continue;
+            }
+            line.changes.finish();
+            silences.insert(cpu, line.silences);
+            cpus.push(CpuLine {
+                cpu,
+                changes: line.changes,
+                meanings: line.meanings,
+                stalls: Vec::new(),
+                blind: line.blind,
+                end_ns,
+            });
+        }
+        for (cpu, found) in stalls::find(&silences, &self.canary, &self.stolen) {
+            if let Ok(place) = cpus.binary_search_by_key(&cpu, |line| line.cpu) {
+                cpus[place].stalls = found;
+            }
+        }
+        let mut workers: Vec<WorkerLine> = Vec::with_capacity(self.workers.len());
+        for mut worker in self.workers {
+            if worker.states.last_ns().is_none() && worker.faults.last_ns().is_none() {
+                continue;
+            }
+            worker.states.finish();
+            worker.faults.finish();
+            workers.push(WorkerLine {
+                tid: worker.tid,
+                states: worker.states,
+                faults: worker.faults,
+                end_ns,
+            });
+        }
+        workers.sort_by_key(|line| line.tid);
+        let places = workers.iter().enumerate();
+        Timeline {
+            span: self.span,
+            cpus,
+            places: places.map(|(place, line)| (line.tid, place)).collect(),
+            workers,
+            throttled: self.throttled,
+            retransmissions: self.retransmissions,
+            seen: self.seen,
+        }
+    }
+}
+
+impl Cpu {
+    fn new() -> Self {
+        Self {
+            changes: Column::default(),
+            meanings: Vec::new(),
+            codes: IdMap::default(),
+            current: None,
+            proven_ns: 0,
+            active_ns: 0,
+            silences: Vec::new(),
+            blind: Vec::new(),
+            last_stolen: None,
+        }
+    }
+
+    fn code(&mut self, thread: Tid, top: Top) -> u64 {
+        let key = u64::from(thread) << 32 | u64::from(pack_top(top));
+        let meanings = &mut self.meanings;
+        *self.codes.entry(key).or_insert_with(|| {
+            meanings.push((thread, top));
+            meanings.len() as u64 - 1
+        })
+    }
+
+    fn active(&mut self, from: Monotonic, at: Monotonic, timer: bool) {
+        let was_active = self.active_ns;
+        self.active_ns = was_active.max(ns(at));
+        if was_active == 0 || self.current.is_none_or(|current| current == 0) {
+            return;
+        }
+        let mut note = |from_ns: u64, to_ns: u64| {
+            if to_ns.saturating_sub(from_ns) >= stalls::MIN_SILENCE.get() {
+                self.silences.push(Silence {
+                    from: super::at(from_ns),
+                    to: super::at(to_ns),
+                    timer,
+                });
+            }
+        };
+        note(was_active, ns(from));
+        note(was_active.max(ns(from)), ns(at));
+    }
+
+    fn is_current(&mut self, at: Monotonic, thread: Tid) {
+        self.current = Some(thread);
+        self.proven_ns = ns(at);
+        let code = self.code(thread, Top::Nothing);
+        self.changes.push(ns(at), code);
+    }
+
+    /// Something ran until now, for so long, on top of whoever is current.
+    fn ran(&mut self, at: Monotonic, lasted: Nanos, what: Top) {
+        let (from_ns, to_ns) = (ns(before(at, lasted)), ns(at));
+        if self.changes.last_ns().is_none() {
+            let code = self.code(0, Top::Nothing);
+            self.changes.push(from_ns, code);
+        }
+        self.relabel(from_ns, to_ns, |(thread, top)| {
+            let free = match what {
+                Top::Idle { .. } => thread == 0 && top == Top::Nothing,
+                _ => matches!(top, Top::Nothing | Top::Idle { .. } | Top::KernelLock),
+            };
+            (thread, if free { what } else { top })
+        });
+        let code = self.code(self.current.unwrap_or(0), Top::Nothing);
+        self.changes.push(to_ns, code);
+    }
+
+    /// A switch was missed since the last event that proves who was current.
+    fn was_blind(&mut self, cpu: u16, at: Monotonic) {
+        let from_ns = self.proven_ns.min(ns(at));
+        self.relabel(from_ns, ns(at), |(thread, top)| match top {
+            Top::Softirq { .. } | Top::Interrupt(_) => (thread, top),
+            _ => (thread, Top::Blind),
+        });
+        self.blind.push(BlindWindow {
+            cpu,
+            from: super::at(from_ns),
+            to: at,
+        });
+    }
+
+    fn relabel(&mut self, from_ns: u64, to_ns: u64, f: impl Fn((Tid, Top)) -> (Tid, Top)) {
+        // every meaning that may come out has its code before the column is rewritten
+        for place in 0..self.meanings.len() {
+            let (thread, top) = f(self.meanings[place]);
+            self.code(thread, top);
+        }
+        let (meanings, codes) = (&self.meanings, &self.codes);
+        self.changes.rewrite(from_ns, to_ns, |code| {
+            let (thread, top) = f(meanings[code as usize]);
+            let key = u64::from(thread) << 32 | u64::from(pack_top(top));
+            codes.get(&key).copied().unwrap_or(code)
+        });
+    }
+}
+
+impl Worker {
+    fn set(&mut self, at: Monotonic, state: WorkerState) {
+        self.state = state;
+        self.states.push(ns(at), pack_state(state));
+    }
+
+    /// It was thought to be on a core since then, and was not at the end.
+    fn lost(&mut self, since_ns: u64, at: Monotonic) {
+        self.state = WorkerState::Unknown;
+        let unknown = pack_state(WorkerState::Unknown);
+        self.states.rewrite(since_ns, ns(at), |_| unknown);
+        self.states.push(ns(at), unknown);
+    }
+}
+
+/// The instant `length` before `at`, or boot.
+fn before(at: Monotonic, length: Nanos) -> Monotonic {
+    super::at(ns(at).saturating_sub(length.get()))
+}
+
+const fn pack_top(top: Top) -> u32 {
+    match top {
+        Top::Nothing => 0,
+        Top::Blind => 1,
+        Top::Stall => 2,
+        Top::KernelLock => 3,
+        Top::Idle { state } => 1 << 28 | state as u32,
+        Top::Softirq { vector } => 2 << 28 | vector as u32,
+        Top::Interrupt(interrupt) => match interrupt {
+            Interrupt::LocalTimer => 3 << 28,
+            Interrupt::Reschedule => 3 << 28 | 1,
+            Interrupt::CallFunction => 3 << 28 | 2,
+            Interrupt::IrqWork => 3 << 28 | 3,
+            Interrupt::Other => 3 << 28 | 4,
+            Interrupt::Device(number) => 1 << 31 | number & !(1 << 31),
+        },
+    }
+}
+
+mod state {
+    pub(super) const UNKNOWN: u64 = 0;
+    pub(super) const ON_CORE: u64 = 1;
+    pub(super) const PREEMPTED: u64 = 2;
+    pub(super) const WOKEN: u64 = 3;
+    pub(super) const ASLEEP: u64 = 4;
+    pub(super) const BITS: u32 = 3;
+}
+
+mod asleep {
+    pub(super) const WORK: u64 = 0;
+    pub(super) const LOCK: u64 = 1;
+    pub(super) const FAULT: u64 = 2;
+    pub(super) const IO: u64 = 3;
+    pub(super) const OTHER: u64 = 4;
+    pub(super) const UNKNOWN: u64 = 5;
+}
+
+/// State in the lowest three bits; above them the CPU (and above that the waker), or three
+/// bits of why it sleeps and the system call + 1.
+fn pack_state(state: WorkerState) -> u64 {
+    let with = |kind, value: u64| value << state::BITS | kind;
+    let call = |call: Option<u16>| call.map_or(0, |call| u64::from(call) + 1) << 3;
+    match state {
+        WorkerState::Unknown => state::UNKNOWN,
+        WorkerState::OnCore { cpu } => with(state::ON_CORE, cpu.into()),
+        WorkerState::Preempted { cpu } => with(state::PREEMPTED, cpu.into()),
+        WorkerState::Woken { cpu, by } => with(state::WOKEN, u64::from(by) << 16 | u64::from(cpu)),
+        WorkerState::Asleep(sleep) => {
+            let why = match sleep {
+                Sleep::Work => asleep::WORK,
+                Sleep::Lock { call: number } => asleep::LOCK | call(number),
+                Sleep::Fault => asleep::FAULT,
+                Sleep::Io { call: number } => asleep::IO | call(number),
+                Sleep::Other { call: number } => asleep::OTHER | call(Some(number)),
+                Sleep::Unknown => asleep::UNKNOWN,
+            };
+            with(state::ASLEEP, why)
+        }
+    }
+}
+
+pub(super) fn unpack_state(code: u64) -> WorkerState {
+    let value = code >> state::BITS;
+    let cpu = value as u16;
+    match code & ((1 << state::BITS) - 1) {
+        state::ON_CORE => WorkerState::OnCore { cpu },
+        state::PREEMPTED => WorkerState::Preempted { cpu },
+        state::WOKEN => WorkerState::Woken {
+            cpu,
+            by: (value >> 16) as Tid,
+        },
+        state::ASLEEP => {
+            let call = ((value >> 3) as u16).checked_sub(1);
+            WorkerState::Asleep(match value & 7 {
+                asleep::WORK => Sleep::Work,
+                asleep::LOCK => Sleep::Lock { call },
+                asleep::FAULT => Sleep::Fault,
+                asleep::IO => Sleep::Io { call },
+                asleep::OTHER => Sleep::Other {
+                    call: call.unwrap_or(0),
+                },
+                _ => Sleep::Unknown,
+            })
+        }
+        _ => WorkerState::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_packed_and_read_back() {
+        let sleeps = [
+            Sleep::Work,
+            Sleep::Lock { call: None },
+            Sleep::Lock { call: Some(202) },
+            Sleep::Fault,
+            Sleep::Io { call: Some(0) },
+            Sleep::Io { call: None },
+            Sleep::Other { call: 1_022 },
+            Sleep::Unknown,
+        ];
+        let states = sleeps.map(WorkerState::Asleep).into_iter().chain([
+            WorkerState::Unknown,
+            WorkerState::OnCore { cpu: u16::MAX },
+            WorkerState::Preempted { cpu: 0 },
+            WorkerState::Woken {
+                cpu: 511,
+                by: 4_000_000,
+            },
+        ]);
+        for state in states {
+            assert_eq!(unpack_state(pack_state(state)), state);
+        }
+    }
+
+    #[test]
+    fn tops_have_codes_of_their_own() {
+        let tops = [
+            Top::Nothing,
+            Top::Blind,
+            Top::Stall,
+            Top::KernelLock,
+            Top::Idle { state: 3 },
+            Top::Softirq { vector: 3 },
+            Top::Interrupt(Interrupt::LocalTimer),
+            Top::Interrupt(Interrupt::Device(0)),
+            Top::Interrupt(Interrupt::Device(3)),
+            Top::Interrupt(Interrupt::IrqWork),
+        ];
+        let codes: std::collections::HashSet<u32> = tops.into_iter().map(pack_top).collect();
+        assert_eq!(codes.len(), tops.len());
+    }
+}

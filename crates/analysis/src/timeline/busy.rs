@@ -1,0 +1,137 @@
+//! The service time of a live server, from the recording itself.
+//!
+//! t stands for what one request costs its core: 1 ÷ the peak throughput of one core. Where
+//! nobody can drive the server to its peak, the cost is added up instead:
+//!
+//! t = (S + N) ÷ n
+//!
+//! - n: requests of the measurement whose worker is known;
+//! - S: the time that the workers were on a core for them, nothing on top of them: in a
+//!   request's service [max(T3, the worker's T6 before it), T6], and from its T6 until the
+//!   worker goes to sleep or serves the next one, but there for no longer than the service
+//!   took, so that a worker that polls instead of sleeping does not count its polling;
+//! - N: the time of the network's receive softirq on the CPUs on which these workers ran,
+//!   for at peak the same core pays for it, but for each CPU no more than twice S: a flood
+//!   of packets is not service.
+//!
+//! A live server is busier per request than at its peak: caches are cold, and each wake-up
+//! serves fewer requests. So this t errs on the long side, and the excess on the small one.
+
+use taillab_model::{Monotonic, Nanos};
+
+use super::{Timeline, Top, WorkerLine, WorkerState, ns};
+use crate::matched::Matched;
+
+/// `NET_RX_SOFTIRQ` of the kernel.
+pub(crate) const NET_RX: u8 = 3;
+
+/// What a request costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusyTime {
+    /// The quotient, rounded to the nearest nanosecond.
+    pub per_request: Nanos,
+    /// S + N.
+    pub busy: Nanos,
+    /// n.
+    pub requests: u64,
+}
+
+/// t by the busy time of the workers, over the requests from `measure_from` on; `None` where
+/// no worker, or no time of one on a core, is known.
+pub fn busy_service_time(
+    matched: &Matched,
+    timeline: &Timeline,
+    measure_from: Monotonic,
+) -> Option<BusyTime> {
+    let mut served: Vec<(u32, u32)> = Vec::new(); // worker's place, request
+    for place in 0..matched.requests.len() {
+        if matched.is_measured(place, measure_from)
+            && let Some(worker) = timeline.places.get(&matched.workers[place])
+        {
+            served.push((*worker as u32, place as u32));
+        }
+    }
+    served.sort_by_key(|&(worker, place)| (worker, matched.requests.t6(place as usize)));
+    let mut on_core_ns = vec![0_u64; usize::from(u16::MAX) + 1];
+    let mut requests = 0;
+    for of_worker in served.chunk_by(|a, b| a.0 == b.0) {
+        let line = &timeline.workers[of_worker[0].0 as usize];
+        requests += of_worker.len() as u64;
+        add_services(matched, timeline, line, of_worker, &mut on_core_ns);
+    }
+    let mut busy_ns = 0;
+    for line in &timeline.cpus {
+        let workers_ns = on_core_ns[usize::from(line.cpu())];
+        if workers_ns == 0 {
+            continue;
+        }
+        let received = line.segments_from(measure_from).filter(|segment| {
+            segment.top == Top::Softirq { vector: NET_RX } && segment.from >= measure_from
+        });
+        let received_ns: u64 = received.map(|segment| segment.length().get()).sum();
+        busy_ns += workers_ns + received_ns.min(2 * workers_ns);
+    }
+    let per_request = (busy_ns + requests / 2).checked_div(requests)?;
+    (per_request > 0).then_some(BusyTime {
+        per_request: Nanos::new(per_request),
+        busy: Nanos::new(busy_ns),
+        requests,
+    })
+}
+
+/// Adds the worker's time on each CPU for these requests, which are in order of T6.
+fn add_services(
+    matched: &Matched,
+    timeline: &Timeline,
+    line: &WorkerLine,
+    served: &[(u32, u32)],
+    on_core_ns: &mut [u64],
+) {
+    let mut intervals: Vec<(u64, u64)> = Vec::with_capacity(served.len());
+    let mut free = 0;
+    for (i, &(_, place)) in served.iter().enumerate() {
+        let stamps = matched.requests.stamps(place as usize);
+        let [t2, t3, t4, _] = stamps.middle;
+        let from = t3.or(t4).or(t2).unwrap_or(stamps.t1);
+        let (from, to) = (ns(from).max(free), ns(stamps.t6));
+        let from = from.min(to);
+        let after = to + (to - from);
+        let next = served.get(i + 1).map_or(u64::MAX, |&(_, next)| {
+            let stamps = matched.requests.stamps(next as usize);
+            ns(stamps.middle[1].unwrap_or(stamps.t1)).max(to)
+        });
+        intervals.push((from, after.min(next)));
+        free = to;
+    }
+    // on its core, and nothing on top of it
+    let mut segments: Vec<Option<super::Segments<'_>>> = vec![None; timeline.cpus.len()];
+    let mut next = 0;
+    for span in line.spans() {
+        let WorkerState::OnCore { cpu } = span.state else {
+            continue;
+        };
+        let (from, to) = (ns(span.from), ns(span.to));
+        while intervals.get(next).is_some_and(|&(_, end)| end <= from) {
+            next += 1;
+        }
+        let Ok(place) = timeline.cpus.binary_search_by_key(&cpu, |line| line.cpu()) else {
+            continue;
+        };
+        let segments = segments[place].get_or_insert_with(|| timeline.cpus[place].segments());
+        for &(begin, end) in intervals[next..].iter().take_while(|i| i.0 < to) {
+            let (begin, end) = (begin.max(from), end.min(to));
+            while segments.peek().is_some_and(|s| ns(s.to) <= begin) {
+                segments.next();
+            }
+            let mut ahead = segments.clone();
+            while let Some(segment) = ahead.next()
+                && ns(segment.from) < end
+            {
+                if segment.top == Top::Nothing && segment.thread == line.tid() {
+                    let both = ns(segment.to).min(end) - ns(segment.from).max(begin);
+                    on_core_ns[usize::from(cpu)] += both;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! A long series of changes, in about three bytes each.
+//!
+//! A recording of ten million requests has a hundred million changes of who is on a CPU;
+//! as plain pairs of time and code they would fill a gigabyte. They are nearly always
+//! microseconds apart and of a few kinds, so both the distance to the last change and the
+//! code are written in groups of seven bits (LEB128, as in DWARF).
+//!
+//! The newest changes stay unpacked, because what is learnt later (an interrupt is recorded
+//! at its end, a blind window when it is contradicted) is written back into them.
+
+use std::collections::VecDeque;
+
+/// Unpacked changes that are kept at least; what is learnt later reaches back no further.
+const TAIL: usize = 4_096;
+
+/// Packed changes between two marks, from which reading can begin.
+const MARK_EVERY: usize = 1_024;
+
+/// From `at_ns` on, until the next change, things are as `code` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) at_ns: u64,
+    pub(super) code: u64,
+}
+
+/// Reading can begin at this byte, with the change at `at_ns`.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at_ns: u64,
+    before_ns: u64,
+    byte: usize,
+}
+
+/// Changes in order of time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Column {
+    packed: Vec<u8>,
+    marks: Vec<Mark>,
+    packed_changes: usize,
+    last_packed_ns: u64,
+    tail: VecDeque<Change>,
+}
+
+impl Column {
+    /// Adds a change at `at_ns`, or at the last change's time if that is later. One that
+    /// changes nothing is left out, and one at the same time replaces the last.
+    pub(super) fn push(&mut self, at_ns: u64, code: u64) {
+        if let Some(last) = self.tail.back_mut() {
+            if last.code == code {
+                return;
+            }
+            if last.at_ns >= at_ns {
+                last.code = code;
+                self.join_last();
+                return;
+            }
+        }
+        self.tail.push_back(Change { at_ns, code });
+        if self.tail.len() >= 2 * TAIL {
+            self.pack(TAIL);
+        }
+    }
+
+    /// Adds a change that counts for itself, also when it repeats the last one.
+    pub(super) fn push_event(&mut self, at_ns: u64, code: u64) {
+        let at_ns = self.last_ns().map_or(at_ns, |last| last.max(at_ns));
+        self.tail.push_back(Change { at_ns, code });
+        if self.tail.len() >= 2 * TAIL {
+            self.pack(TAIL);
+        }
+    }
+
+    /// The last change now says what the one before it says.
+    fn join_last(&mut self) {
+        let n = self.tail.len();
+        if n >= 2 && self.tail[n - 1].code == self.tail[n - 2].code {
+            self.tail.pop_back();
+        }
+    }
+
+    /// The time of the last change.
+    pub(super) fn last_ns(&self) -> Option<u64> {
+        self.tail.back().map(|last| last.at_ns)
+    }
+
+    /// Lets `rewrite` change what stands between `from_ns` and `to_ns` (not after the last
+    /// change's time unless it goes on), as far back as the changes are unpacked.
+    pub(super) fn rewrite(&mut self, from_ns: u64, to_ns: u64, rewrite: impl Fn(u64) -> u64) {
+        let Some(first) = self.tail.front() else {
+            return;
+        };
+        let from_ns = from_ns.max(first.at_ns);
+        if from_ns >= to_ns {
+            return;
+        }
+        let end = self.boundary(to_ns);
+        let begin = self.boundary(from_ns);
+        let end = end + usize::from(self.tail.len() > end && self.tail[end].at_ns < to_ns);
+        let mut place = begin;
+        while place < self.tail.len() && self.tail[place].at_ns < to_ns {
+            self.tail[place].code = rewrite(self.tail[place].code);
+            place += 1;
+        }
+        // neighbours that now say the same become one
+        let mut place = begin.max(1);
+        let mut left = (end + 2).min(self.tail.len()).saturating_sub(place);
+        while left > 0 && place < self.tail.len() {
+            if self.tail[place].code == self.tail[place - 1].code {
+                self.tail.remove(place);
+            } else {
+                place += 1;
+            }
+            left -= 1;
+        }
+    }
+
+    /// Makes a change begin at `at_ns` that says what was said there; its place.
+    fn boundary(&mut self, at_ns: u64) -> usize {
+        let mut place = self.tail.len();
+        while place > 0 && self.tail[place - 1].at_ns > at_ns {
+            place -= 1;
+        }
+        if place > 0 && self.tail[place - 1].at_ns == at_ns {
+            return place - 1;
+        }
+        let code = self.tail[place.saturating_sub(1)].code;
+        self.tail.insert(place, Change { at_ns, code });
+        place
+    }
+
+    fn pack(&mut self, keep: usize) {
+        while self.tail.len() > keep {
+            let Some(change) = self.tail.pop_front() else {
+                break;
+            };
+            if self.packed_changes.is_multiple_of(MARK_EVERY) {
+                self.marks.push(Mark {
+                    at_ns: change.at_ns,
+                    before_ns: self.last_packed_ns,
+                    byte: self.packed.len(),
+                });
+            }
+            write(&mut self.packed, change.at_ns - self.last_packed_ns);
+            write(&mut self.packed, change.code);
+            self.last_packed_ns = change.at_ns;
+            self.packed_changes += 1;
+        }
+    }
+
+    /// Nothing more will be learnt: packs all.
+    pub(super) fn finish(&mut self) {
+        self.pack(0);
+        self.packed.shrink_to_fit();
+        self.tail = VecDeque::new();
+    }
+
+    /// The changes of a finished column.
+    pub(super) fn changes(&self) -> Changes<'_> {
+        Changes {
+            bytes: &self.packed,
+            at_ns: 0,
+        }
+    }
+
+    /// The changes from the last one at or before `at_ns` on.
+    pub(super) fn changes_from(&self, at_ns: u64) -> Changes<'_> {
+        let mark = self.marks.partition_point(|mark| mark.at_ns <= at_ns);
+        let mut changes = match mark.checked_sub(1).map(|place| self.marks[place]) {
+            Some(mark) => Changes {
+                bytes: &self.packed[mark.byte..],
+                at_ns: mark.before_ns,
+            },
+            None => self.changes(),
+        };
+        // the last one that is not later
+        let mut ahead = changes.clone();
+        ahead.next();
+        while ahead.next().is_some_and(|next| next.at_ns <= at_ns) {
+            changes.next();
+        }
+        changes
+    }
+
+    /// Memory of a finished column.
+    pub(super) const fn bytes(&self) -> usize {
+        self.packed.len() + self.marks.len() * size_of::<Mark>()
+    }
+}
+
+/// See [`Column::changes`].
+#[derive(Clone, Debug)]
+pub(super) struct Changes<'a> {
+    bytes: &'a [u8],
+    at_ns: u64,
+}
+
+impl Iterator for Changes<'_> {
+    type Item = Change;
+
+    #[inline]
+    fn next(&mut self) -> Option<Change> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        self.at_ns += read(&mut self.bytes);
+        let code = read(&mut self.bytes);
+        Some(Change {
+            at_ns: self.at_ns,
+            code,
+        })
+    }
+}
+
+fn write(bytes: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+}
+
+#[inline]
+fn read(bytes: &mut &[u8]) -> u64 {
+    let mut value = 0;
+    let mut shift = 0;
+    while let Some((&byte, rest)) = bytes.split_first() {
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            break;
+        }
+        shift += 7;
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pairs(column: &Column) -> Vec<(u64, u64)> {
+        column.changes().map(|c| (c.at_ns, c.code)).collect()
+    }
+
+    #[test]
+    fn what_is_learnt_later_is_written_back() {
+        let mut column = Column::default();
+        column.push(10, 1);
+        column.push(50, 2);
+        column.push(80, 1);
+        column.rewrite(40, 60, |code| code + 10);
+        column.finish();
+        assert_eq!(
+            pairs(&column),
+            [(10, 1), (40, 11), (50, 12), (60, 2), (80, 1)]
+        );
+    }
+
+    #[test]
+    fn an_open_end_is_cut_where_the_rewriting_ends() {
+        let mut column = Column::default();
+        column.push(10, 1);
+        column.rewrite(20, 30, |_| 7);
+        column.rewrite(30, 40, |_| 7);
+        column.finish();
+        assert_eq!(pairs(&column), [(10, 1), (20, 7), (40, 1)]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_column_says_what_a_plain_list_says(
+            steps in prop::collection::vec((0_u64..50, 0_u64..4), 1..400),
+            rewrites in prop::collection::vec((0_u64..5_000, 1_u64..300), 0..8),
+            probe in 0_u64..6_000,
+        ) {
+            let mut column = Column::default();
+            let mut plain = Vec::new(); // one value for each nanosecond
+            let mut at = 0;
+            for &(gap, code) in &steps {
+                at += gap;
+                column.push(at, code);
+                plain.resize(at as usize, plain.last().copied().unwrap_or(99));
+                plain.push(code);
+            }
+            plain.resize(6_100, plain[plain.len() - 1]);
+            let first = steps[0].0;
+            for &(from, length) in &rewrites {
+                column.rewrite(from, from + length, |code| code * 2 + 1);
+                for ns in from.max(first)..from + length {
+                    plain[ns as usize] = plain[ns as usize] * 2 + 1;
+                }
+            }
+            column.finish();
+            let mut changes = column.changes().peekable();
+            let mut now = 99;
+            for ns in first..6_000 {
+                while let Some(change) = changes.next_if(|change| change.at_ns <= ns) {
+                    now = change.code;
+                }
+                prop_assert_eq!(now, plain[ns as usize], "at {}", ns);
+            }
+            if let Some(found) = column.changes_from(probe).next() && probe >= first {
+                prop_assert!(found.at_ns <= probe);
+                prop_assert_eq!(found.code, plain[probe as usize]);
+            }
+        }
+
+        #[test]
+        fn reading_can_begin_anywhere(at in 0_u64..200_000) {
+            let mut column = Column::default();
+            for i in 0..20_000_u64 {
+                column.push(i * 10, i % 3 + 300 * (i % 2));
+            }
+            column.finish();
+            let first = column.changes_from(at).next().unwrap();
+            prop_assert_eq!(first.at_ns, (at / 10 * 10).min(199_990));
+            prop_assert_eq!(column.changes_from(at).count() as u64, 20_000 - first.at_ns / 10);
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! Who was on each CPU of the server, and what each of its threads did: the events of a
+//! recording turned into lines of time.
+//!
+//! One pass over the events ([`TimelineBuilder`]) gives two kinds of lines:
+//!
+//! - a [`CpuLine`] for each CPU: without gaps or overlaps, who was current and what ran on
+//!   top ([`Segment`]). The kernel's interrupts nest (an interrupt in a softirq in a system
+//!   call); here each nanosecond belongs to the innermost only;
+//! - a [`WorkerLine`] for each thread of the server: on a core, preempted, woken, asleep and
+//!   why ([`WorkerSpan`]).
+//!
+//! How events become lines:
+//!
+//! - `Switched` says who is current from then on. A system call of a thread proves the same
+//!   (as in the matcher): it closes a blind window, in which a switch was missed.
+//! - `Interrupt`, `Softirq` and `IdleLeft` come at the *end* of what they describe, with its
+//!   length. What is inside came earlier and stays; what is left of the length is theirs.
+//! - `LockTaken` also comes at its end. The thread may have slept meanwhile or spun: both
+//!   become the lock's.
+//! - A **blind window** reaches from the last event that proves who was current to the event
+//!   that contradicts it: interrupts seen inside it stay, everything else in it is
+//!   [`Top::Blind`].
+//! - A **stall** is a stretch of a CPU in which a thread was current and nothing at all was
+//!   recorded, with evidence that the whole CPU stood still: see [`stalls`].
+//!
+//! Times of a line are those of the events; nothing is estimated here but the beginning of a
+//! stall. A line takes about three bytes for a change.
+
+mod builder;
+mod busy;
+mod column;
+mod sleep;
+pub mod stalls;
+
+use taillab_model::{Event, Interrupt, Monotonic, Nanos, RecordingContext, Tid};
+
+pub use builder::TimelineBuilder;
+pub use busy::{BusyTime, busy_service_time};
+use column::{Change, Column};
+pub use sleep::{Sleep, call_name};
+pub use stalls::{Stall, StallEvidence};
+
+use crate::matched::BlindWindow;
+use crate::matcher::{IdMap, InOrder};
+
+/// What really ran on a CPU, on top of its current thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Top {
+    /// Nothing: the thread itself, or the idle thread outside a power state.
+    Nothing,
+    /// The CPU was in a power state.
+    Idle {
+        /// Which, 0 the shallowest.
+        state: u8,
+    },
+    /// A softirq.
+    Softirq {
+        /// Which: `NET_RX` is 3.
+        vector: u8,
+    },
+    /// The handler of an interrupt.
+    Interrupt(Interrupt),
+    /// The current thread waited for a lock of the kernel, without sleeping.
+    KernelLock,
+    /// The probe was blind: who was current is not certain.
+    Blind,
+    /// The CPU stood still, by the evidence of its [`Stall`].
+    Stall,
+}
+
+/// A stretch of a CPU's time in which nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// From.
+    pub from: Monotonic,
+    /// To; the next segment's `from`.
+    pub to: Monotonic,
+    /// The current thread; 0: the idle thread, or not known yet.
+    pub thread: Tid,
+    /// What ran on top of it.
+    pub top: Top,
+}
+
+impl Segment {
+    /// How long it lasted.
+    pub fn length(&self) -> Nanos {
+        self.to.saturating_since(self.from)
+    }
+}
+
+/// What a thread of the server did for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerSpan {
+    /// From.
+    pub from: Monotonic,
+    /// To; the next span's `from`.
+    pub to: Monotonic,
+    /// What.
+    pub state: WorkerState,
+}
+
+/// What a thread of the server is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerState {
+    /// It is current on this CPU; interrupts may run on top of it.
+    OnCore {
+        /// Which.
+        cpu: u16,
+    },
+    /// It could go on, and another thread is current in its place.
+    Preempted {
+        /// The CPU that it waits for.
+        cpu: u16,
+    },
+    /// It was woken, and is not on a CPU yet.
+    Woken {
+        /// The CPU that it waits for: its last one, or the one that it was moved to.
+        cpu: u16,
+        /// Who woke it; 0 where it had waited for work, since the waker is then only
+        /// whoever was current when the packet came in.
+        by: Tid,
+    },
+    /// It sleeps.
+    Asleep(Sleep),
+    /// A switch of it was missed.
+    Unknown,
+}
+
+/// A time on a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnCore {
+    /// Which CPU.
+    pub cpu: u16,
+    /// From.
+    pub from: Monotonic,
+    /// To.
+    pub to: Monotonic,
+}
+
+/// A time in which the server's cgroup may have been held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThrottleWindow {
+    /// The last look at the cgroup's count before it had grown.
+    pub from: Monotonic,
+    /// The look that saw it grown.
+    pub to: Monotonic,
+    /// By how much, summed over the threads.
+    pub held_back: Nanos,
+}
+
+/// Which kinds of events a recording holds: what is not there cannot be charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Changes of threads.
+    pub switches: bool,
+    /// Wake-ups of the server's threads.
+    pub wakes: bool,
+    /// Interrupts' handlers.
+    pub interrupts: bool,
+    /// Softirqs.
+    pub softirqs: bool,
+    /// Power states.
+    pub idle: bool,
+    /// Page faults.
+    pub faults: bool,
+    /// Locks of the kernel that had to be waited for.
+    pub locks: bool,
+    /// Why threads slept.
+    pub sleeps: bool,
+    /// A canary's or the hypervisor's word on lost time.
+    pub stalls: bool,
+    /// Throttling of the cgroup.
+    pub throttling: bool,
+}
+
+/// The lines of a recording.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    span: Option<(Monotonic, Monotonic)>,
+    cpus: Vec<CpuLine>,
+    workers: Vec<WorkerLine>,
+    places: IdMap<usize>,
+    throttled: Vec<ThrottleWindow>,
+    retransmissions: Vec<(Monotonic, u32)>,
+    seen: Seen,
+}
+
+impl Timeline {
+    /// The lines of these events, which are in order of time or out of it by at most a
+    /// millisecond.
+    pub fn build(events: impl IntoIterator<Item = Event>, context: &RecordingContext) -> Self {
+        let mut builder = TimelineBuilder::new(context);
+        for event in InOrder::new(events.into_iter(), Nanos::from_millis(1)) {
+            builder.observe(&event);
+        }
+        builder.finish()
+    }
+
+    /// Time of the first event; the machine's boot where there is none.
+    pub fn from(&self) -> Monotonic {
+        let boot = Monotonic::from_nanos_since_boot(0);
+        self.span.map_or(boot, |(from, _)| from)
+    }
+
+    /// Time of the last event.
+    pub fn to(&self) -> Monotonic {
+        let boot = Monotonic::from_nanos_since_boot(0);
+        self.span.map_or(boot, |(_, to)| to)
+    }
+
+    /// There was no event.
+    pub const fn is_empty(&self) -> bool {
+        self.span.is_none()
+    }
+
+    /// The CPUs whose switches, interrupts or power states were recorded, by number.
+    pub fn cpus(&self) -> &[CpuLine] {
+        &self.cpus
+    }
+
+    /// One of them.
+    pub fn cpu(&self, cpu: u16) -> Option<&CpuLine> {
+        let place = self.cpus.binary_search_by_key(&cpu, |line| line.cpu);
+        place.ok().map(|place| &self.cpus[place])
+    }
+
+    /// The server's threads that were seen to do anything, by their ids.
+    pub fn workers(&self) -> &[WorkerLine] {
+        &self.workers
+    }
+
+    /// One of them.
+    pub fn worker(&self, tid: Tid) -> Option<&WorkerLine> {
+        Some(&self.workers[*self.places.get(&tid)?])
+    }
+
+    /// Where the cgroup was held back, in order of time.
+    pub fn throttled(&self) -> &[ThrottleWindow] {
+        &self.throttled
+    }
+
+    /// When TCP sent again, in order of time, and to which client
+    /// ([`taillab_model::RequestKey::client`]).
+    pub fn retransmissions(&self) -> &[(Monotonic, u32)] {
+        &self.retransmissions
+    }
+
+    /// Which kinds of events there were.
+    pub const fn seen(&self) -> Seen {
+        self.seen
+    }
+
+    /// Switches of threads were recorded.
+    pub const fn has_switches(&self) -> bool {
+        self.seen.switches
+    }
+
+    /// Softirqs, interrupts or wake-ups were recorded too: causes can be told.
+    pub const fn has_disturbances(&self) -> bool {
+        self.seen.softirqs || self.seen.interrupts || self.seen.wakes
+    }
+
+    /// Memory of all lines, in bytes.
+    pub fn bytes(&self) -> usize {
+        let cpus = self.cpus.iter().map(|line| line.changes.bytes());
+        let workers = self.workers.iter();
+        let workers = workers.map(|line| line.states.bytes() + line.faults.bytes());
+        cpus.sum::<usize>() + workers.sum::<usize>()
+    }
+}
+
+/// What happened on one CPU.
+#[derive(Clone, Debug)]
+pub struct CpuLine {
+    cpu: u16,
+    changes: Column,
+    /// Meaning of the codes in `changes`.
+    meanings: Vec<(Tid, Top)>,
+    stalls: Vec<Stall>,
+    blind: Vec<BlindWindow>,
+    end_ns: u64,
+}
+
+impl CpuLine {
+    /// Which CPU.
+    pub const fn cpu(&self) -> u16 {
+        self.cpu
+    }
+
+    /// All of it, in order of time.
+    pub fn segments(&self) -> Segments<'_> {
+        self.read(self.changes.changes())
+    }
+
+    /// From the segment in which `at` lies on, or from the first.
+    pub fn segments_from(&self, at: Monotonic) -> Segments<'_> {
+        let mut segments = self.read(self.changes.changes_from(ns(at)));
+        while let Some(next) = segments.peek()
+            && next.to <= at
+        {
+            segments.next();
+        }
+        segments
+    }
+
+    fn read<'a>(&'a self, mut changes: column::Changes<'a>) -> Segments<'a> {
+        let current = changes.next();
+        let at_ns = current.map_or(0, |current| current.at_ns);
+        Segments {
+            line: self,
+            current,
+            changes,
+            next_stall: self.stalls.partition_point(|s| ns(s.to) <= at_ns),
+            peeked: None,
+        }
+    }
+
+    /// Where the CPU stood still, in order of time.
+    pub fn stalls(&self) -> &[Stall] {
+        &self.stalls
+    }
+
+    /// Where a switch was missed, in order of time.
+    pub fn blind(&self) -> &[BlindWindow] {
+        &self.blind
+    }
+}
+
+const fn ns(at: Monotonic) -> u64 {
+    at.nanos_since_boot()
+}
+
+const fn at(ns: u64) -> Monotonic {
+    Monotonic::from_nanos_since_boot(ns)
+}
+
+/// The segments of a CPU: see [`CpuLine::segments`].
+#[derive(Clone, Debug)]
+pub struct Segments<'a> {
+    line: &'a CpuLine,
+    /// What is left of the current change.
+    current: Option<Change>,
+    changes: column::Changes<'a>,
+    next_stall: usize,
+    peeked: Option<Segment>,
+}
+
+impl Segments<'_> {
+    /// The next segment, which stays the next.
+    pub fn peek(&mut self) -> Option<Segment> {
+        if self.peeked.is_none() {
+            self.peeked = self.advance();
+        }
+        self.peeked
+    }
+
+    fn advance(&mut self) -> Option<Segment> {
+        let current = self.current?;
+        let mut after = self.changes.clone();
+        let next = after.next();
+        let end_ns = next.map_or(self.line.end_ns, |next| next.at_ns);
+        let (thread, top) = self.line.meanings[current.code as usize];
+        let segment = |from_ns, to_ns, top| Segment {
+            from: at(from_ns),
+            to: at(to_ns),
+            thread,
+            top,
+        };
+        // a stall inside cuts it
+        if let Some(stall) = self.line.stalls.get(self.next_stall) {
+            let (from, to) = (ns(stall.from), ns(stall.to));
+            if from < end_ns && to > current.at_ns {
+                let (upto, top) = if from > current.at_ns {
+                    (from, top)
+                } else {
+                    (to.min(end_ns), Top::Stall)
+                };
+                if to <= end_ns && upto == to {
+                    self.next_stall += 1;
+                }
+                if upto < end_ns {
+                    self.current = Some(Change {
+                        at_ns: upto,
+                        code: current.code,
+                    });
+                } else {
+                    self.current = next;
+                    self.changes = after;
+                }
+                return Some(segment(current.at_ns, upto, top));
+            }
+        }
+        self.current = next;
+        self.changes = after;
+        Some(segment(current.at_ns, end_ns.max(current.at_ns), top))
+    }
+}
+
+impl Iterator for Segments<'_> {
+    type Item = Segment;
+
+    #[inline]
+    fn next(&mut self) -> Option<Segment> {
+        self.peeked.take().or_else(|| self.advance())
+    }
+}
+
+/// What one thread of the server did.
+#[derive(Clone, Debug)]
+pub struct WorkerLine {
+    tid: Tid,
+    states: Column,
+    faults: Column,
+    end_ns: u64,
+}
+
+impl WorkerLine {
+    /// Which thread.
+    pub const fn tid(&self) -> Tid {
+        self.tid
+    }
+
+    /// All of it, in order of time, from when it was first seen.
+    pub fn spans(&self) -> impl Iterator<Item = WorkerSpan> + Clone + '_ {
+        Spans {
+            next: None,
+            changes: self.states.changes(),
+            end_ns: self.end_ns,
+        }
+    }
+
+    /// From the span in which `at` lies on, or from the first.
+    pub fn spans_from(&self, at: Monotonic) -> impl Iterator<Item = WorkerSpan> + Clone + '_ {
+        Spans {
+            next: None,
+            changes: self.states.changes_from(ns(at)),
+            end_ns: self.end_ns,
+        }
+    }
+
+    /// When it was on which core.
+    pub fn on_core(&self) -> impl Iterator<Item = OnCore> + '_ {
+        self.spans().filter_map(|span| match span.state {
+            WorkerState::OnCore { cpu } => Some(OnCore {
+                cpu,
+                from: span.from,
+                to: span.to,
+            }),
+            _ => None,
+        })
+    }
+
+    /// When it began to handle a page fault, and whether it wanted to write.
+    pub fn faults(&self) -> impl Iterator<Item = (Monotonic, bool)> + '_ {
+        let faults = self.faults.changes();
+        faults.map(|fault| (at(fault.at_ns), fault.code != 0))
+    }
+}
+
+#[derive(Clone)]
+struct Spans<'a> {
+    next: Option<Change>,
+    changes: column::Changes<'a>,
+    end_ns: u64,
+}
+
+impl Iterator for Spans<'_> {
+    type Item = WorkerSpan;
+
+    #[inline]
+    fn next(&mut self) -> Option<WorkerSpan> {
+        let current = self.next.take().or_else(|| self.changes.next())?;
+        self.next = self.changes.next();
+        let end_ns = self.next.map_or(self.end_ns, |next| next.at_ns);
+        Some(WorkerSpan {
+            from: at(current.at_ns),
+            to: at(end_ns.max(current.at_ns)),
+            state: builder::unpack_state(current.code),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

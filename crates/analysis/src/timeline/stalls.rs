@@ -1,0 +1,345 @@
+//! When a CPU stood still, and how that is known.
+//!
+//! A hypervisor that takes a CPU away leaves no event: half of such stalls do not even show
+//! as steal. What shows is silence: a thread is current, and for far longer than usual not
+//! one event is recorded on that CPU. But a request that computes for long is silent as
+//! well. So silence alone is never taken for a stall; there must be evidence:
+//!
+//! - **a canary** (a thread that only looks at the clock) missed at least half of the same
+//!   time, and most of what it missed was this;
+//! - **steal**: the hypervisor itself says that it took this CPU; the longest silences since
+//!   its last word are taken, as far as the time stolen reaches;
+//! - **another CPU** fell silent and spoke again at the same two moments, give or take a
+//!   tenth of the silence;
+//! - **the timer**: the silence ended with a tick of the local timer, and by the rhythm of
+//!   the ticks before, that tick was due in the middle of it. A thread that computes does
+//!   not hold up a tick.
+//!
+//! Without evidence the time stays what it was: the thread's own.
+
+use std::collections::BTreeMap;
+
+use taillab_model::{Monotonic, Nanos};
+
+/// A shorter silence is not looked at.
+pub const MIN_SILENCE: Nanos = Nanos::from_micros(100);
+
+/// A time in which a CPU stood still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// From, as far as it is proven.
+    pub from: Monotonic,
+    /// To.
+    pub to: Monotonic,
+    /// By what.
+    pub evidence: StallEvidence,
+}
+
+/// How a stall is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StallEvidence {
+    /// A canary missed the same time.
+    Canary,
+    /// The hypervisor counts it as stolen.
+    Steal,
+    /// Another CPU was silent at exactly the same time.
+    OtherCpu,
+    /// A tick of the local timer came late.
+    LateTick,
+}
+
+impl StallEvidence {
+    /// What a person reads.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Canary => "a canary missed the same time",
+            Self::Steal => "the hypervisor counts it as stolen",
+            Self::OtherCpu => "another CPU stood still at the same time",
+            Self::LateTick => "a tick of the local timer came late",
+        }
+    }
+}
+
+/// A time in which a thread was current on a CPU and nothing was recorded there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Silence {
+    pub(super) from: Monotonic,
+    pub(super) to: Monotonic,
+    /// The local timer ended it.
+    pub(super) timer: bool,
+}
+
+/// Time stolen from a CPU since its last such event.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stolen {
+    pub(super) cpu: u16,
+    pub(super) from: Option<Monotonic>,
+    pub(super) to: Monotonic,
+    pub(super) lasted: Nanos,
+}
+
+impl Silence {
+    const fn length(&self) -> u64 {
+        self.to.saturating_since(self.from).get()
+    }
+
+    fn both(&self, from: Monotonic, to: Monotonic) -> Option<(Monotonic, Monotonic)> {
+        let (from, to) = (self.from.max(from), self.to.min(to));
+        (from < to).then_some((from, to))
+    }
+}
+
+/// The stalls of each CPU, in order of time, among its silences (in order of time).
+pub(super) fn find(
+    silences: &BTreeMap<u16, Vec<Silence>>,
+    canary: &[(u16, Monotonic, Monotonic)],
+    stolen: &[Stolen],
+) -> BTreeMap<u16, Vec<Stall>> {
+    let mut found: BTreeMap<u16, Vec<Stall>> = BTreeMap::new();
+    let mut missed: Vec<(Monotonic, Monotonic)> = canary.iter().map(|&(_, a, b)| (a, b)).collect();
+    missed.sort_unstable();
+    for (&cpu, own) in silences {
+        let stalls = found.entry(cpu).or_default();
+        for silence in own {
+            let by_canary = seen_by_canary(silence, &missed);
+            let others = silences.iter().filter(|(other, _)| **other != cpu);
+            let by_other = || {
+                others
+                    .into_iter()
+                    .find_map(|(_, o)| simultaneous(silence, o))
+            };
+            if let Some((from, to)) = by_canary {
+                let evidence = StallEvidence::Canary;
+                stalls.push(Stall { from, to, evidence });
+            } else if let Some((from, to)) = by_other() {
+                let evidence = StallEvidence::OtherCpu;
+                stalls.push(Stall { from, to, evidence });
+            }
+        }
+        late_ticks(own, stalls);
+    }
+    for steal in stolen {
+        let Some(own) = silences.get(&steal.cpu) else {
+            continue;
+        };
+        by_steal(steal, own, found.entry(steal.cpu).or_default());
+    }
+    for stalls in found.values_mut() {
+        stalls.sort_by_key(|stall| stall.from);
+    }
+    found
+}
+
+/// What a canary missed of the silence, if that is most of both.
+fn seen_by_canary(
+    silence: &Silence,
+    missed: &[(Monotonic, Monotonic)],
+) -> Option<(Monotonic, Monotonic)> {
+    let first = missed.partition_point(|&(_, to)| to <= silence.from);
+    let near = missed[first..]
+        .iter()
+        .take_while(|(from, _)| *from < silence.to);
+    near.filter_map(|&(from, to)| {
+        let both = silence.both(from, to)?;
+        let common = both.1.saturating_since(both.0).get();
+        let whole = to.saturating_since(from).get();
+        (2 * common >= silence.length() && 2 * common >= whole).then_some(both)
+    })
+    .next()
+}
+
+/// A silence of another CPU that begins and ends with this one.
+fn simultaneous(silence: &Silence, others: &[Silence]) -> Option<(Monotonic, Monotonic)> {
+    let slack = Nanos::new(silence.length() / 10);
+    let apart = |a: Monotonic, b: Monotonic| a.max(b).saturating_since(a.min(b));
+    let first = others.partition_point(|other| other.to <= silence.from);
+    let near = others[first..]
+        .iter()
+        .take_while(|other| other.from < silence.to);
+    near.filter(|other| {
+        apart(silence.from, other.from) <= slack && apart(silence.to, other.to) <= slack
+    })
+    .find_map(|other| silence.both(other.from, other.to))
+}
+
+/// Periods of the kernel's tick: 100, 250, 300 and 1,000 in a second. The longest that fits
+/// is taken, since a beat of 4 ms is one of 1 ms as well.
+const TICKS_NS: [u64; 4] = [10_000_000, 4_000_000, 3_333_333, 1_000_000];
+
+/// Of the silences that a tick ended, those that it should have ended earlier.
+///
+/// The rhythm is learnt from the ends themselves: a computation of 500 µs with a tick in
+/// it is two silences, and the first ends with the tick on its beat. The beat is the most
+/// frequent place in the period; it counts only when at least eight ticks are within
+/// 2 % of it, and these are more than half.
+fn late_ticks(silences: &[Silence], stalls: &mut Vec<Stall>) {
+    let ticks = || silences.iter().filter(|silence| silence.timer);
+    for period_ns in TICKS_NS {
+        let near = period_ns / 50;
+        let places: Vec<u64> = ticks()
+            .map(|tick| tick.to.nanos_since_boot() % period_ns)
+            .collect();
+        let mut sorted = places.clone();
+        sorted.sort_unstable();
+        let agree = |place: u64| {
+            let end = sorted.partition_point(|&other| other <= place + near);
+            end - sorted.partition_point(|&other| other < place)
+        };
+        let Some(beat) = sorted.iter().copied().max_by_key(|&place| agree(place)) else {
+            return;
+        };
+        let on_beat = agree(beat);
+        if on_beat < 8 || 2 * on_beat <= places.len() {
+            continue;
+        }
+        for tick in ticks() {
+            let late = (tick.to.nanos_since_boot() % period_ns + period_ns - beat) % period_ns;
+            let due = Monotonic::from_nanos_since_boot(tick.to.nanos_since_boot() - late);
+            let half = Nanos::new(tick.length() / 2);
+            let proven = late > 2 * near && due > tick.from && Nanos::new(late) >= half;
+            if proven && !overlaps(stalls, tick.from, tick.to) {
+                stalls.push(Stall {
+                    from: due,
+                    to: tick.to,
+                    evidence: StallEvidence::LateTick,
+                });
+            }
+        }
+        return;
+    }
+}
+
+fn overlaps(stalls: &[Stall], from: Monotonic, to: Monotonic) -> bool {
+    stalls
+        .iter()
+        .any(|stall| stall.from < to && stall.to > from)
+}
+
+/// The longest silences since the hypervisor's last word, as far as its word reaches.
+fn by_steal(steal: &Stolen, silences: &[Silence], stalls: &mut Vec<Stall>) {
+    let from = steal.from.unwrap_or(steal.to);
+    let mut left = steal.lasted.get();
+    for stall in stalls.iter() {
+        if stall.from >= from && stall.to <= steal.to {
+            left = left.saturating_sub(stall.to.saturating_since(stall.from).get());
+        }
+    }
+    let first = silences.partition_point(|silence| silence.from < from);
+    let mut inside: Vec<&Silence> = silences[first..]
+        .iter()
+        .take_while(|silence| silence.to <= steal.to)
+        .filter(|silence| !overlaps(stalls, silence.from, silence.to))
+        .collect();
+    inside.sort_by_key(|silence| std::cmp::Reverse(silence.length()));
+    for silence in inside {
+        // less than half of it stolen: another one is meant
+        if left * 2 < silence.length() || left == 0 {
+            continue;
+        }
+        let taken = left.min(silence.length());
+        left -= taken;
+        let from = silence.to.nanos_since_boot() - taken;
+        stalls.push(Stall {
+            from: Monotonic::from_nanos_since_boot(from),
+            to: silence.to,
+            evidence: StallEvidence::Steal,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(us * 1_000)
+    }
+
+    fn silence(from: u64, to: u64) -> Silence {
+        Silence {
+            from: at(from),
+            to: at(to),
+            timer: false,
+        }
+    }
+
+    fn found(
+        own: &[Silence],
+        other: &[Silence],
+        canary: &[(u64, u64)],
+        stolen: Option<(u64, u64, u64)>,
+    ) -> Vec<(u64, u64, StallEvidence)> {
+        let silences = BTreeMap::from([(0, own.to_vec()), (1, other.to_vec())]);
+        let canary: Vec<_> = canary.iter().map(|&(a, b)| (7, at(a), at(b))).collect();
+        let stolen = stolen.map(|(from, to, lasted)| Stolen {
+            cpu: 0,
+            from: Some(at(from)),
+            to: at(to),
+            lasted: Nanos::from_micros(lasted),
+        });
+        let stalls = find(&silences, &canary, stolen.as_slice());
+        let us = |at: Monotonic| at.nanos_since_boot() / 1_000;
+        stalls[&0]
+            .iter()
+            .map(|stall| (us(stall.from), us(stall.to), stall.evidence))
+            .collect()
+    }
+
+    #[test]
+    fn silence_alone_is_no_stall() {
+        assert!(
+            found(
+                &[silence(1_000, 3_000)],
+                &[silence(1_500, 2_000)],
+                &[],
+                None
+            )
+            .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_canary_must_have_missed_most_of_the_same_time() {
+        let own = [silence(1_000, 3_000)];
+        let stall = found(&own, &[], &[(1_100, 2_950)], None);
+        assert_eq!(stall, [(1_100, 2_950, StallEvidence::Canary)]);
+        assert!(found(&own, &[], &[(2_500, 2_950)], None).is_empty());
+        assert!(found(&own, &[], &[(2_000, 9_000)], None).is_empty());
+    }
+
+    #[test]
+    fn another_cpu_must_fall_silent_and_speak_again_with_this_one() {
+        let own = [silence(1_000, 3_000)];
+        let stall = found(&own, &[silence(1_150, 3_050)], &[], None);
+        assert_eq!(stall, [(1_150, 3_000, StallEvidence::OtherCpu)]);
+        assert!(found(&own, &[silence(1_000, 3_500)], &[], None).is_empty());
+    }
+
+    #[test]
+    fn stolen_time_is_that_of_the_longest_silences() {
+        let own = [silence(1_000, 1_200), silence(2_000, 5_000)];
+        let stall = found(&own, &[], &[], Some((0, 9_000, 2_500)));
+        assert_eq!(stall, [(2_500, 5_000, StallEvidence::Steal)]);
+        // it is not spread over many short ones that it does not half fill
+        assert!(found(&own, &[], &[], Some((0, 9_000, 50))).is_empty());
+    }
+
+    #[test]
+    fn a_late_tick_shows_a_stall() {
+        let mut own: Vec<Silence> = (1..20)
+            .map(|i| Silence {
+                timer: true,
+                ..silence(i * 8_000 - 300, i * 8_000 + 20)
+            })
+            .collect();
+        own.push(Silence {
+            timer: true,
+            ..silence(167_900, 171_000)
+        });
+        let stall = found(&own, &[], &[], None);
+        assert_eq!(stall.len(), 1, "{stall:?}");
+        let (from, to, evidence) = stall[0];
+        assert_eq!((to, evidence), (171_000, StallEvidence::LateTick));
+        assert!((168_000..168_100).contains(&from), "{from}");
+    }
+}

@@ -1,0 +1,180 @@
+//! The names of threads and of interrupts.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use taillab_model::{InterruptName, ThreadName, Tid};
+
+use crate::process::{numbers_in, threads};
+use crate::roots::{Roots, read_optional};
+
+/// The interrupts of devices, in order of their numbers.
+///
+/// By `/sys/kernel/irq/N/actions` and, where that is missing, by `/proc/interrupts`.
+pub fn interrupts(roots: &Roots) -> Vec<InterruptName> {
+    let mut names: BTreeMap<u32, String> = BTreeMap::new();
+    let table = fs::read_to_string(roots.proc.join("interrupts")).unwrap_or_default();
+    let cpus = (table.lines().next()).map_or(0, |head| head.split_ascii_whitespace().count());
+    for line in table.lines().skip(1) {
+        let mut fields = line.split_ascii_whitespace();
+        let number = fields
+            .next()
+            .and_then(|name| name.strip_suffix(':')?.parse().ok());
+        let Some(number) = number else { continue };
+        // the counts, the controller, its own number, then the devices
+        let devices: Vec<&str> = fields.skip(cpus + 2).collect();
+        names.insert(number, devices.join(" "));
+    }
+    let folder = roots.sys.join("kernel/irq");
+    for number in numbers_in(&folder) {
+        if let Some(devices) = read_optional(&folder.join(number.to_string()).join("actions")) {
+            names.insert(number, devices);
+        }
+    }
+    names
+        .into_iter()
+        .filter(|(_, name)| !name.is_empty())
+        .map(|(number, name)| InterruptName { number, name })
+        .collect()
+}
+
+/// Every thread of the server's processes.
+pub fn of_server(roots: &Roots, processes: &[u32]) -> Vec<ThreadName> {
+    let one = |pid: u32| {
+        threads(roots, pid).into_iter().map(move |tid| ThreadName {
+            tid,
+            pid,
+            comm: comm(roots, pid, tid).unwrap_or_default(),
+            server: true,
+        })
+    };
+    processes.iter().copied().flat_map(one).collect()
+}
+
+/// Those of `known` and of `wanted`, each once, in order of their numbers: a name that is
+/// known stays, and of the others /proc is asked, which knows those that still live.
+pub fn of_threads(
+    roots: &Roots,
+    known: impl IntoIterator<Item = ThreadName>,
+    wanted: impl IntoIterator<Item = Tid>,
+) -> Vec<ThreadName> {
+    let mut names: BTreeMap<Tid, ThreadName> = BTreeMap::new();
+    for thread in known {
+        match names.get_mut(&thread.tid) {
+            None => {
+                names.insert(thread.tid, thread);
+            }
+            Some(there) => {
+                there.server |= thread.server;
+                if there.pid == 0 {
+                    there.pid = thread.pid;
+                }
+                if there.comm.is_empty() {
+                    there.comm = thread.comm;
+                }
+            }
+        }
+    }
+    for tid in wanted {
+        let nameless = names.get(&tid).is_none_or(|thread| thread.comm.is_empty());
+        // 0 is the idle thread of every CPU
+        if tid == 0 || !nameless {
+            continue;
+        }
+        let Some(comm) = comm(roots, tid, tid) else {
+            continue;
+        };
+        let thread = names.entry(tid).or_insert_with(|| ThreadName {
+            tid,
+            pid: process_of(roots, tid),
+            comm: String::new(),
+            server: false,
+        });
+        thread.comm = comm;
+    }
+    names.into_values().collect()
+}
+
+/// A thread's name. `/proc/TID` is there for every thread, though not listed.
+fn comm(roots: &Roots, pid: u32, tid: Tid) -> Option<String> {
+    let process = roots.proc.join(pid.to_string());
+    read_optional(&process.join("task").join(tid.to_string()).join("comm"))
+        .or_else(|| read_optional(&process.join("comm")))
+}
+
+/// The process of a thread, 0 where unknown.
+fn process_of(roots: &Roots, tid: Tid) -> Tid {
+    let status = fs::read_to_string(roots.proc.join(tid.to_string()).join("status"));
+    status
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+            line.trim().parse().ok()
+        })
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots::below(folder.path());
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        (folder, roots)
+    }
+
+    #[test]
+    fn interrupts_are_named_by_their_devices() {
+        let (_folder, roots) = machine(&[
+            (
+                "proc/interrupts",
+                "           CPU0       CPU1\n 24:          1          0  IO-APIC   5-edge      ACPI:Ged\n \
+                 38:   0   5 PCI-MSIX-0000:00:03.0   0-edge\nLOC:   5   6   Local timer interrupts\n",
+            ),
+            ("sys/kernel/irq/38/actions", "virtio2-input.0\n"),
+            ("sys/kernel/irq/39/actions", "\n"),
+        ]);
+        let names = interrupts(&roots);
+        let names: Vec<_> = names.iter().map(|i| (i.number, i.name.as_str())).collect();
+        assert_eq!(names, [(24, "ACPI:Ged"), (38, "virtio2-input.0")]);
+    }
+
+    #[test]
+    fn threads_are_named_once_and_the_known_name_stays() {
+        let (_folder, roots) = machine(&[
+            ("proc/7/task/7/comm", "nginx\n"),
+            ("proc/7/task/8/comm", "pool\n"),
+            ("proc/9/comm", "later\n"),
+            ("proc/9/status", "Name:\tlater\nTgid:\t5\n"),
+        ]);
+        let server = of_server(&roots, &[7]);
+        assert_eq!(server.len(), 2);
+        let seen = |tid, comm: &str| ThreadName {
+            tid,
+            pid: 0,
+            comm: comm.into(),
+            server: false,
+        };
+        let known = [seen(8, "kept"), seen(3, "dead")];
+        let all = of_threads(&roots, known.into_iter().chain(server), [0, 9, 10, 3]);
+        let shown: Vec<_> = all
+            .iter()
+            .map(|t| (t.tid, t.pid, t.comm.as_str(), t.server))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                (3, 0, "dead", false),
+                (7, 7, "nginx", true),
+                (8, 7, "kept", true),
+                (9, 5, "later", false)
+            ]
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! Why a server cannot be watched.
+
+use std::fmt;
+
+use super::{Endpoint, Transport};
+use crate::error::ErrorKind;
+
+/// Why a server cannot be found or watched; each text is one line with its remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// There is no process with this number.
+    #[error(
+        "there is no process {pid}: look for the server's with `pgrep -a NAME`, or name its port with --port"
+    )]
+    NoProcess {
+        /// The number asked for.
+        pid: u32,
+    },
+    /// Its descriptors may not be read.
+    #[error("no permission to see which sockets process {pid} ({name}) has: run as root (sudo)")]
+    NotPermitted {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+    },
+    /// It is a thread of the kernel.
+    #[error(
+        "process {pid} ({name}) is a thread of the kernel and serves no requests: name the server's process"
+    )]
+    KernelThread {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+    },
+    /// It waits for no client on any port.
+    #[error(
+        "process {pid} ({name}) listens on no TCP or UDP port: name the process that does (`ss -tulpn` lists them), or its port with --port"
+    )]
+    NoPort {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+    },
+    /// It listens on Unix sockets alone.
+    #[error("process {pid} ({name}) listens only on Unix sockets ({}): what goes through them are no packets, so no arrival and no departure can be stamped; let it listen on a TCP or UDP port as well, or trace the proxy before it", .paths.join(", "))]
+    UnixOnly {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+        /// The sockets.
+        paths: Vec<String>,
+    },
+    /// It listens on several ports.
+    #[error("{name} listens on {}: choose one with --port{}", list(.endpoints), how(.endpoints))]
+    SeveralPorts {
+        /// Process or control group.
+        name: String,
+        /// All of them.
+        endpoints: Vec<Endpoint>,
+    },
+    /// One port over both transports.
+    #[error("{name} listens on port {port} over TCP and over UDP: choose with --tcp or --udp")]
+    BothTransports {
+        /// Process or control group.
+        name: String,
+        /// The port.
+        port: u16,
+    },
+    /// It listens, but not there.
+    #[error("{name} does not listen on {wanted}; it listens on {}", list(.endpoints))]
+    OtherPort {
+        /// Process or control group.
+        name: String,
+        /// What was asked for: `port 80 over UDP`.
+        wanted: String,
+        /// Where it listens.
+        endpoints: Vec<Endpoint>,
+    },
+    /// Nobody listens on this port.
+    #[error(
+        "no process listens on {wanted} in any network namespace that can be seen: start the server, or look for its port with `ss -tulpn`"
+    )]
+    NobodyListens {
+        /// What was asked for.
+        wanted: String,
+    },
+    /// Somebody listens, and it cannot be seen who.
+    #[error(
+        "somebody listens on {wanted}, but no permission to see which process: run as root (sudo)"
+    )]
+    UnknownListener {
+        /// What was asked for.
+        wanted: String,
+    },
+    /// Servers in several network namespaces listen on this port.
+    #[error("servers in several network namespaces listen on {wanted} ({}): choose one with -p PID", .servers.join(", "))]
+    SeveralServers {
+        /// What was asked for.
+        wanted: String,
+        /// `nginx (pid 4711)`, one for each namespace.
+        servers: Vec<String>,
+    },
+    /// No such control group.
+    #[error(
+        "there is no control group {path}: give its folder below /sys/fs/cgroup, e.g. system.slice/nginx.service (`systemd-cgls` lists them)"
+    )]
+    NoCgroup {
+        /// The path asked for.
+        path: String,
+    },
+    /// Nobody is in the control group.
+    #[error("the control group {path} has no process: start the server in it first")]
+    EmptyCgroup {
+        /// The path asked for.
+        path: String,
+    },
+    /// We cannot name processes as the kernel does.
+    #[error(
+        "taillab runs in a pid namespace of its own (a container), where the numbers of processes are not the kernel's: run it in the host's (docker run --pid=host), or on the host"
+    )]
+    PidNamespace,
+}
+
+impl TargetError {
+    /// What it means for the command's exit code.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotPermitted { .. } | Self::UnknownListener { .. } | Self::PidNamespace => {
+                ErrorKind::Unsupported
+            }
+            _ => ErrorKind::Usage,
+        }
+    }
+}
+
+/// `port 80 over TCP, port 53 over UDP`.
+fn list(endpoints: &[Endpoint]) -> String {
+    let names: Vec<String> = endpoints.iter().map(ToString::to_string).collect();
+    names.join(", ")
+}
+
+/// When the port alone does not decide.
+fn how(endpoints: &[Endpoint]) -> &'static str {
+    let both = endpoints.iter().any(|one| {
+        let same = |other: &Endpoint| other.port == one.port && other.transport != one.transport;
+        endpoints.iter().any(same)
+    });
+    if both {
+        ", and with --tcp or --udp"
+    } else {
+        ""
+    }
+}
+
+/// What was asked for, in words.
+pub(super) struct Wanted(pub(super) Option<u16>, pub(super) Option<Transport>);
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.1) {
+            (Some(port), Some(transport)) => write!(f, "port {port} over {transport}"),
+            (Some(port), None) => write!(f, "port {port}"),
+            (None, Some(transport)) => write!(f, "any port over {transport}"),
+            (None, None) => f.write_str("any port"),
+        }
+    }
+}

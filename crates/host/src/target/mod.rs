@@ -1,0 +1,412 @@
+//! A running server that somebody else started: its processes, ports and CPUs.
+//!
+//! Everything is read from /proc, nothing is changed. A server is named by a process, a
+//! port or a control group ([`Target`]); which of its ports is meant is decided after
+//! that ([`Target::endpoint`]), and the port says which processes serve it
+//! ([`Target::server`]): the workers of nginx are found from any one of them.
+
+mod cgroup;
+mod command;
+mod error;
+mod sockets;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use crate::cpus::{self, CpuSet};
+use crate::process::{Stat, family, numbers_in, threads};
+use crate::roots::{Roots, read_optional};
+
+pub use self::cgroup::{Cgroup, cpu_groups};
+pub use self::command::{CommandError, StartedCommand};
+pub use self::error::TargetError;
+use self::error::Wanted;
+pub use self::sockets::Transport;
+use self::sockets::{Waiting, held_by, holders, namespace_of, namespaces, unix_listeners, waiting};
+
+/// The inode of the first pid namespace (`PROC_PID_INIT_INO` of the kernel).
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// A port on which a server waits for clients.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// The port.
+    pub port: u16,
+    /// What carries the requests.
+    pub transport: Transport,
+    /// The addresses, unspecified for all; IPv4 ones before IPv6 ones.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "port {} over {}", self.port, self.transport)
+    }
+}
+
+/// Processes that may be a server, and where they listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The process asked for, or the first that was found.
+    pub pid: u32,
+    /// What messages call it: `pid 4711 (nginx)`, `control group web.slice`.
+    pub name: String,
+    /// The inode of its network namespace.
+    pub namespace: u64,
+    /// The processes that are meant, in ascending order.
+    pub processes: Vec<u32>,
+    /// The control group, if that is how it was named.
+    pub cgroup: Option<Cgroup>,
+    /// Its sockets that wait for clients.
+    waiting: Vec<Waiting>,
+}
+
+/// A server on one port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// The process that messages name.
+    pub pid: u32,
+    /// Its name (`comm`).
+    pub comm: String,
+    /// What messages call it.
+    pub name: String,
+    /// The inode of its network namespace.
+    pub namespace: u64,
+    /// Where it listens.
+    pub endpoint: Endpoint,
+    /// All processes that serve there, in ascending order.
+    pub processes: Vec<u32>,
+    /// The CPUs on which any of their threads may run.
+    pub cpus: CpuSet,
+    /// The control group, if that is how it was named.
+    pub cgroup: Option<Cgroup>,
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.name, self.endpoint)
+    }
+}
+
+impl Target {
+    /// The process `pid` and those that come from it.
+    ///
+    /// # Errors
+    /// [`TargetError`]: there is none, it may not be looked at, it listens nowhere.
+    pub fn of_process(roots: &Roots, pid: u32) -> Result<Self, TargetError> {
+        let processes = family(roots, pid);
+        if processes.is_empty() {
+            return Err(TargetError::NoProcess { pid });
+        }
+        let name = comm(roots, pid);
+        let not_permitted = || TargetError::NotPermitted {
+            pid,
+            name: name.clone(),
+        };
+        let namespace = namespace_of(roots, pid).ok_or_else(not_permitted)?;
+        if is_kernel_thread(roots, pid) {
+            return Err(TargetError::KernelThread { pid, name });
+        }
+        let held = all_held(roots, &processes).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => not_permitted(),
+            _ => TargetError::NoProcess { pid },
+        })?;
+        let waiting = of_servers(roots, pid, |socket| held.contains(&socket.inode));
+        if waiting.is_empty() {
+            let paths = unix_listeners(roots, pid, &held);
+            return Err(match paths.is_empty() {
+                true => TargetError::NoPort { pid, name },
+                false => TargetError::UnixOnly { pid, name, paths },
+            });
+        }
+        Ok(Self {
+            pid,
+            name: format!("pid {pid} ({name})"),
+            namespace,
+            processes,
+            cgroup: None,
+            waiting,
+        })
+    }
+
+    /// Whoever listens on `port`, in whichever network namespace.
+    ///
+    /// # Errors
+    /// [`TargetError`]: nobody does, several do, or it cannot be seen who.
+    pub fn of_port(
+        roots: &Roots,
+        port: u16,
+        transport: Option<Transport>,
+    ) -> Result<Self, TargetError> {
+        let wanted = || Wanted(Some(port), transport).to_string();
+        let mut found = Vec::new();
+        let mut listened = false;
+        for (namespace, seen_by) in namespaces(roots) {
+            let sockets: Vec<Waiting> = waiting(roots, seen_by)
+                .into_iter()
+                .filter(|socket| is_wanted(socket, Some(port), transport))
+                .collect();
+            if sockets.is_empty() {
+                continue;
+            }
+            listened = true;
+            let inodes = sockets.iter().map(|socket| socket.inode).collect();
+            let processes = serving(holders(roots, &inodes));
+            if let Some(&pid) = processes.first() {
+                let name = format!("{} (pid {pid})", comm(roots, pid));
+                found.push((name, pid, namespace, processes, sockets));
+            }
+        }
+        if found.len() > 1 {
+            return Err(TargetError::SeveralServers {
+                wanted: wanted(),
+                servers: found.into_iter().map(|(name, ..)| name).collect(),
+            });
+        }
+        let Some((_, pid, namespace, processes, waiting)) = found.pop() else {
+            return Err(match listened {
+                true => TargetError::UnknownListener { wanted: wanted() },
+                false => TargetError::NobodyListens { wanted: wanted() },
+            });
+        };
+        Ok(Self {
+            pid,
+            name: format!("pid {pid} ({})", comm(roots, pid)),
+            namespace,
+            processes,
+            cgroup: None,
+            waiting,
+        })
+    }
+
+    /// The processes of a control group and of those below it.
+    ///
+    /// # Errors
+    /// [`TargetError`]: there is none, nobody is in it, or they listen nowhere.
+    pub fn of_cgroup(roots: &Roots, path: &Path) -> Result<Self, TargetError> {
+        let shown = path.display().to_string();
+        let Some(cgroup) = Cgroup::find(roots, path) else {
+            return Err(TargetError::NoCgroup { path: shown });
+        };
+        let processes = cgroup.processes();
+        // the first that listens stands for them all, else the first that says why not
+        let mut first_error = None;
+        for &pid in &processes {
+            match Self::of_process(roots, pid) {
+                Ok(target) => {
+                    let held = all_held(roots, &processes).unwrap_or_default();
+                    return Ok(Self {
+                        name: format!("control group {shown}"),
+                        waiting: of_servers(roots, pid, |socket| held.contains(&socket.inode)),
+                        processes,
+                        cgroup: Some(cgroup),
+                        ..target
+                    });
+                }
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        Err(first_error.unwrap_or(TargetError::EmptyCgroup { path: shown }))
+    }
+
+    /// Where it listens, each once.
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        let mut addresses: BTreeMap<(u16, Transport), BTreeSet<IpAddr>> = BTreeMap::new();
+        for socket in &self.waiting {
+            let key = (socket.port, socket.transport);
+            addresses.entry(key).or_default().insert(socket.address);
+        }
+        let one = |((port, transport), addresses): (_, BTreeSet<IpAddr>)| Endpoint {
+            port,
+            transport,
+            addresses: addresses.into_iter().collect(),
+        };
+        addresses.into_iter().map(one).collect()
+    }
+
+    /// The port that is meant: the one asked for, or the only one there is.
+    ///
+    /// # Errors
+    /// [`TargetError`] when that is none or several.
+    pub fn endpoint(
+        &self,
+        port: Option<u16>,
+        transport: Option<Transport>,
+    ) -> Result<Endpoint, TargetError> {
+        let all = self.endpoints();
+        let wanted = |one: &&Endpoint| {
+            port.is_none_or(|port| one.port == port)
+                && transport.is_none_or(|transport| one.transport == transport)
+        };
+        let mut chosen: Vec<Endpoint> = all.iter().filter(wanted).cloned().collect();
+        let name = || self.name.clone();
+        match (chosen.len(), chosen.pop()) {
+            (1, Some(endpoint)) => Ok(endpoint),
+            (2, Some(last)) if chosen.iter().all(|one| one.port == last.port) => {
+                Err(TargetError::BothTransports {
+                    name: name(),
+                    port: last.port,
+                })
+            }
+            (_, Some(last)) => {
+                chosen.push(last);
+                Err(TargetError::SeveralPorts {
+                    name: name(),
+                    endpoints: chosen,
+                })
+            }
+            (_, None) => Err(TargetError::OtherPort {
+                name: name(),
+                wanted: Wanted(port, transport).to_string(),
+                endpoints: all,
+            }),
+        }
+    }
+
+    /// The whole server behind one of its ports: also those processes that share the
+    /// port with the ones asked for (SO_REUSEPORT, or sockets inherited from a parent).
+    ///
+    /// # Errors
+    /// [`TargetError::NoProcess`] when it has ended.
+    pub fn server(&self, roots: &Roots, endpoint: Endpoint) -> Result<Server, TargetError> {
+        let inodes: BTreeSet<u64> = waiting(roots, self.pid)
+            .into_iter()
+            .filter(|socket| is_wanted(socket, Some(endpoint.port), Some(endpoint.transport)))
+            .map(|socket| socket.inode)
+            .collect();
+        let mut processes: BTreeSet<u32> = self.processes.iter().copied().collect();
+        let sharers = holders(roots, &inodes).into_iter();
+        // another namespace may have a socket with the port, but not with the inode
+        processes.extend(serving(sharers.collect()));
+        let processes: Vec<u32> = processes
+            .into_iter()
+            .filter(|&pid| !threads(roots, pid).is_empty())
+            .collect();
+        if processes.is_empty() {
+            return Err(TargetError::NoProcess { pid: self.pid });
+        }
+        Ok(Server {
+            pid: self.pid,
+            comm: comm(roots, self.pid),
+            name: self.name.clone(),
+            namespace: self.namespace,
+            endpoint,
+            cpus: cpus_of(roots, &processes),
+            processes,
+            cgroup: self.cgroup.clone(),
+        })
+    }
+}
+
+/// That processes have the numbers here by which the kernel's programs know them.
+///
+/// # Errors
+/// [`TargetError::PidNamespace`].
+pub fn ensure_first_pid_namespace(roots: &Roots) -> Result<(), TargetError> {
+    match fs::read_link(roots.proc.join("self/ns/pid")) {
+        Ok(link) if link.as_os_str() != FIRST_PID_NAMESPACE => Err(TargetError::PidNamespace),
+        _ => Ok(()),
+    }
+}
+
+/// The CPUs on which any thread of these processes may run, and which are online.
+fn cpus_of(roots: &Roots, processes: &[u32]) -> CpuSet {
+    let tasks = processes.iter().flat_map(|pid| {
+        let folder = roots.proc.join(pid.to_string()).join("task");
+        numbers_in(&folder)
+            .into_iter()
+            .map(move |tid| folder.join(tid.to_string()).join("status"))
+    });
+    let allowed: CpuSet = tasks
+        .filter_map(|status| {
+            let text = fs::read_to_string(status).ok()?;
+            let list = text
+                .lines()
+                .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+            list.trim().parse::<CpuSet>().ok()
+        })
+        .flat_map(|cpus| cpus.iter().collect::<Vec<_>>())
+        .collect();
+    match cpus::online(roots) {
+        Some(online) if allowed.is_empty() => online,
+        Some(online) => allowed.intersection(&online),
+        None => allowed,
+    }
+}
+
+/// The sockets that wait for clients and that `is_its`, without those whose port the
+/// kernel chose where there are others: a client's own datagram socket looks the same.
+fn of_servers(roots: &Roots, pid: u32, is_its: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
+    let its: Vec<Waiting> = waiting(roots, pid).into_iter().filter(is_its).collect();
+    let chosen_by_kernel = ephemeral_ports(roots);
+    let meant = |socket: &&Waiting| {
+        socket.transport == Transport::Tcp || !chosen_by_kernel.contains(&socket.port)
+    };
+    let clear: Vec<Waiting> = its.iter().filter(meant).copied().collect();
+    if clear.is_empty() { its } else { clear }
+}
+
+/// The ports that the kernel gives to clients, in our network namespace; others have
+/// nearly always the same.
+fn ephemeral_ports(roots: &Roots) -> std::ops::RangeInclusive<u16> {
+    /// Where the kernel does not say (`Documentation/networking/ip-sysctl.rst`).
+    const USUAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+    let text = read_optional(&roots.proc.join("sys/net/ipv4/ip_local_port_range"));
+    text.and_then(|text| {
+        let mut fields = text.split_ascii_whitespace();
+        Some(fields.next()?.parse().ok()?..=fields.next()?.parse().ok()?)
+    })
+    .unwrap_or(USUAL)
+}
+
+fn is_wanted(socket: &Waiting, port: Option<u16>, transport: Option<Transport>) -> bool {
+    port.is_none_or(|port| socket.port == port)
+        && transport.is_none_or(|transport| socket.transport == transport)
+}
+
+/// Without the first process, which holds sockets for services that it starts later: only
+/// where it is the only one is it the server.
+fn serving(processes: Vec<u32>) -> Vec<u32> {
+    let others: Vec<u32> = processes.iter().copied().filter(|&pid| pid != 1).collect();
+    if others.is_empty() { processes } else { others }
+}
+
+/// The sockets that any of these processes has open.
+fn all_held(roots: &Roots, processes: &[u32]) -> io::Result<BTreeSet<u64>> {
+    let mut all = BTreeSet::new();
+    let mut refused = Err(io::Error::from(io::ErrorKind::NotFound));
+    for &pid in processes {
+        match held_by(roots, pid) {
+            Ok(held) => {
+                all.extend(held);
+                refused = Ok(());
+            }
+            // a child that may not be looked at hides no socket of its parent's
+            Err(error) if refused.is_err() => refused = Err(error),
+            Err(_) => {}
+        }
+    }
+    refused.map(|()| all)
+}
+
+/// The name of a process, as `ps` shows it.
+pub fn comm(roots: &Roots, pid: u32) -> String {
+    Stat::read(&roots.proc.join(pid.to_string()).join("stat"))
+        .map_or_else(|| "?".to_owned(), |stat| stat.comm)
+}
+
+/// A thread of the kernel has no memory of its own, and so no `VmSize`.
+fn is_kernel_thread(roots: &Roots, pid: u32) -> bool {
+    let status = fs::read_to_string(roots.proc.join(pid.to_string()).join("status"));
+    status.is_ok_and(|text| {
+        let has = |name: &str| text.lines().any(|line| line.starts_with(name));
+        has("State:") && !has("VmSize:")
+    })
+}
+
+#[cfg(test)]
+mod tests;

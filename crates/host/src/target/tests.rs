@@ -1,0 +1,234 @@
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+/// A machine of files: processes with their parents, namespaces and sockets.
+struct Machine {
+    folder: tempfile::TempDir,
+    roots: Roots,
+}
+
+const HEAD: &str = "  sl  local_address rem_address   st\n";
+
+impl Machine {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots::below(folder.path());
+        let machine = Self { folder, roots };
+        machine.file("sys/devices/system/cpu/online", "0-3\n");
+        machine
+    }
+
+    fn file(&self, path: &str, text: &str) {
+        let path = self.folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// A process in namespace 100 on `cpus` with sockets of these inodes.
+    fn process(&self, pid: u32, parent: u32, comm: &str, cpus: &str, sockets: &[u64]) {
+        self.process_in(100, pid, parent, comm, cpus, sockets);
+    }
+
+    fn process_in(
+        &self,
+        namespace: u64,
+        pid: u32,
+        parent: u32,
+        comm: &str,
+        cpus: &str,
+        sockets: &[u64],
+    ) {
+        let stat = format!(
+            "{pid} ({comm}) S {parent} 1 1 0 -1 0 0 0 0 0 7 9 0 0 20 0 5 0 12345 1000 200 0 1 1 0 \
+             0 0 0 0 0 0 0 0 0 17 3 0 0 0"
+        );
+        self.file(&format!("proc/{pid}/stat"), &stat);
+        let status = format!("State:\tS\nVmSize:\t1 kB\nCpus_allowed_list:\t{cpus}\n");
+        self.file(&format!("proc/{pid}/status"), &status);
+        self.file(&format!("proc/{pid}/task/{pid}/status"), &status);
+        let process = self.roots.proc.join(pid.to_string());
+        fs::create_dir_all(process.join("ns")).unwrap();
+        fs::create_dir_all(process.join("fd")).unwrap();
+        symlink(format!("net:[{namespace}]"), process.join("ns/net")).unwrap();
+        for (number, inode) in sockets.iter().enumerate() {
+            let link = process.join("fd").join((number + 3).to_string());
+            symlink(format!("socket:[{inode}]"), link).unwrap();
+        }
+    }
+
+    /// What the processes' network namespace shows.
+    fn sockets(&self, pids: &[u32], tcp: &[(u16, u64)], udp: &[(u16, u64)]) {
+        let table = |state: &str, sockets: &[(u16, u64)]| {
+            let lines = sockets.iter().map(|(port, inode)| {
+                format!(
+                    " 0: 00000000:{port:04X} 00000000:0000 {state} 0:0 00:0 0 0 0 {inode} 1 0\n"
+                )
+            });
+            HEAD.to_owned() + &lines.collect::<String>()
+        };
+        for pid in pids {
+            self.file(&format!("proc/{pid}/net/tcp"), &table("0A", tcp));
+            self.file(&format!("proc/{pid}/net/udp"), &table("07", udp));
+        }
+    }
+}
+
+fn nginx() -> Machine {
+    let machine = Machine::new();
+    machine.process(7, 1, "nginx", "0-7", &[1]);
+    machine.process(8, 7, "nginx", "1", &[1, 5]);
+    machine.process(9, 7, "nginx", "2", &[1]);
+    machine.process(20, 1, "other", "0", &[]);
+    machine.sockets(&[7, 8, 9, 20], &[(80, 1), (22, 9)], &[]);
+    machine
+}
+
+#[test]
+fn the_whole_server_is_found_from_any_of_its_processes_and_from_its_port() {
+    let machine = nginx();
+    for pid in [7, 8, 9] {
+        let target = Target::of_process(&machine.roots, pid).unwrap();
+        let endpoint = target.endpoint(None, None).unwrap();
+        assert_eq!((endpoint.port, endpoint.transport), (80, Transport::Tcp));
+        let server = target.server(&machine.roots, endpoint).unwrap();
+        assert_eq!(server.processes, [7, 8, 9]);
+        assert_eq!(server.cpus, "0-3".parse().unwrap());
+        let name = format!("pid {pid} (nginx), port 80 over TCP");
+        assert_eq!(server.to_string(), name);
+    }
+    let target = Target::of_port(&machine.roots, 80, None).unwrap();
+    assert_eq!((target.pid, &target.processes[..]), (7, &[7, 8, 9][..]));
+}
+
+#[test]
+fn several_ports_are_listed_and_one_can_be_chosen() {
+    let machine = Machine::new();
+    machine.process(7, 1, "memcached", "0", &[1, 2, 3]);
+    machine.sockets(&[7], &[(11211, 1), (11212, 2)], &[(11211, 3)]);
+    let target = Target::of_process(&machine.roots, 7).unwrap();
+    let error = |port, transport| target.endpoint(port, transport).unwrap_err().to_string();
+    assert_eq!(
+        error(None, None),
+        "pid 7 (memcached) listens on port 11211 over TCP, port 11211 over UDP, port 11212 over \
+         TCP: choose one with --port, and with --tcp or --udp"
+    );
+    assert!(error(Some(11211), None).contains("--tcp or --udp"));
+    assert!(
+        error(Some(11212), Some(Transport::Udp)).contains("does not listen on port 11212 over UDP")
+    );
+    let udp = target.endpoint(None, Some(Transport::Udp)).unwrap();
+    assert_eq!(udp.port, 11211);
+}
+
+#[test]
+fn a_datagram_socket_of_a_client_is_no_server() {
+    let machine = Machine::new();
+    machine.process(7, 1, "go", "0", &[1, 2]);
+    machine.sockets(&[7], &[(8080, 1)], &[(40_000, 2)]);
+    let target = Target::of_process(&machine.roots, 7).unwrap();
+    assert_eq!(target.endpoint(None, None).unwrap().port, 8080);
+    // where it is the only one it is meant
+    let machine = Machine::new();
+    machine.process(7, 1, "echo", "0", &[2]);
+    machine.sockets(&[7], &[], &[(40_000, 2)]);
+    let target = Target::of_process(&machine.roots, 7).unwrap();
+    assert_eq!(target.endpoint(None, None).unwrap().port, 40_000);
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused_with_its_reason() {
+    let machine = nginx();
+    let of_process = |pid| Target::of_process(&machine.roots, pid).unwrap_err();
+    assert_eq!(of_process(99), TargetError::NoProcess { pid: 99 });
+    assert!(matches!(of_process(20), TargetError::NoPort { .. }));
+    machine.file(
+        "proc/20/net/unix",
+        "Num RefCount Protocol Flags Type St Inode Path\n\
+         0: 2 0 00010000 0001 01 44 /run/x.sock\n0: 3 0 0 0001 03 45 /run/x.sock\n",
+    );
+    symlink("socket:[44]", machine.roots.proc.join("20/fd/3")).unwrap();
+    let error = of_process(20).to_string();
+    assert!(
+        error.contains("/run/x.sock") && error.contains("no packets"),
+        "{error}"
+    );
+    machine.file("proc/2/status", "State:\tS\n");
+    machine.process_in(100, 30, 1, "kworker", "0", &[]);
+    machine.file("proc/30/status", "State:\tS\n");
+    assert!(matches!(of_process(30), TargetError::KernelThread { .. }));
+    let of_port = |port, transport| Target::of_port(&machine.roots, port, transport).unwrap_err();
+    assert!(matches!(
+        of_port(81, None),
+        TargetError::NobodyListens { .. }
+    ));
+    assert!(matches!(
+        of_port(80, Some(Transport::Udp)),
+        TargetError::NobodyListens { .. }
+    ));
+    // port 22's socket is in no process that can be looked at
+    let error = of_port(22, None);
+    assert!(
+        matches!(error, TargetError::UnknownListener { .. }),
+        "{error}"
+    );
+    assert_eq!(error.kind(), crate::ErrorKind::Unsupported);
+    let error = Target::of_cgroup(&machine.roots, Path::new("/nobody")).unwrap_err();
+    assert!(matches!(error, TargetError::NoCgroup { .. }));
+}
+
+#[test]
+fn one_port_in_two_namespaces_must_be_chosen_by_process() {
+    let machine = Machine::new();
+    machine.process(7, 1, "nginx", "0", &[1]);
+    machine.process_in(200, 8, 1, "caddy", "0", &[2]);
+    machine.sockets(&[7], &[(80, 1)], &[]);
+    machine.sockets(&[8], &[(80, 2)], &[]);
+    let error = Target::of_port(&machine.roots, 80, None)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("nginx (pid 7), caddy (pid 8)"), "{error}");
+    let target = Target::of_process(&machine.roots, 8).unwrap();
+    let server = target.server(&machine.roots, target.endpoint(None, None).unwrap());
+    let server = server.unwrap();
+    assert_eq!((server.namespace, server.processes), (200, vec![8]));
+}
+
+#[test]
+fn who_hands_sockets_to_services_is_not_one_of_them() {
+    let machine = Machine::new();
+    machine.process(1, 0, "systemd", "0-3", &[1]);
+    machine.process(9, 1, "sshd", "1", &[1]);
+    machine.sockets(&[1, 9], &[(22, 1)], &[]);
+    let target = Target::of_port(&machine.roots, 22, None).unwrap();
+    assert_eq!((target.pid, target.processes), (9, vec![9]));
+}
+
+#[test]
+fn a_control_group_is_its_processes() {
+    let machine = nginx();
+    machine.file("sys/fs/cgroup/web/cgroup.procs", "8\n9\n20\n");
+    machine.file("sys/fs/cgroup/web/cgroup.controllers", "");
+    let target = Target::of_cgroup(&machine.roots, Path::new("web")).unwrap();
+    assert_eq!(target.processes, [8, 9, 20]);
+    assert_eq!(target.name, "control group web");
+    let endpoint = target.endpoint(None, None).unwrap();
+    let server = target.server(&machine.roots, endpoint).unwrap();
+    // the master shares the socket
+    assert_eq!(server.processes, [7, 8, 9, 20]);
+}
+
+#[test]
+fn this_process_is_found_by_its_own_port() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let roots = Roots::default();
+    let own = std::process::id();
+    let target = Target::of_port(&roots, port, Some(Transport::Tcp)).unwrap();
+    assert!(target.processes.contains(&own));
+    let endpoint = target.endpoint(Some(port), None).unwrap();
+    assert_eq!(endpoint.addresses, [IpAddr::from([127, 0, 0, 1])]);
+    let server = target.server(&roots, endpoint).unwrap();
+    assert!(!server.cpus.is_empty());
+    ensure_first_pid_namespace(&roots).unwrap();
+}
