@@ -11,7 +11,7 @@ use taillab_model::doctor::{Check, CheckState, Group, HookTrial, Survey};
 
 use crate::hooks::{Candidate, Refusal, Stamp, Stamps};
 use crate::object::{self, Plan};
-use crate::{DeviceId, ProbeError, ProbeSpec, ServerProcesses, Transport};
+use crate::{Devices, Disturbances, ProbeError, ProbeSpec, ServerProcesses, Transport};
 
 /// Tries every hook of both transports, and what the probe needs beside them.
 ///
@@ -25,7 +25,7 @@ pub fn survey() -> Result<Survey, ProbeError> {
     let mut hooks = Vec::new();
     for (name, transport) in [("udp", Transport::Udp), ("tcp", Transport::Tcp)] {
         let plan = object::plan(&nobody(transport))?;
-        hooks.extend(trials(name, plan.stamps, |programs| {
+        hooks.extend(trials(name, &plan.stamps, |programs| {
             attempt(&plan, programs)
         }));
     }
@@ -38,14 +38,13 @@ pub fn survey() -> Result<Survey, ProbeError> {
 /// A server that cannot exist: inode numbers of namespaces begin at 0xf0000000 (`PROC_DYNAMIC_FIRST`).
 fn nobody(transport: Transport) -> ProbeSpec {
     ProbeSpec {
-        device: DeviceId {
-            ifindex: 1,
-            netns_inode: 1,
-        },
+        devices: Devices::all_in(1),
         transport,
         server_port: 9,
         server: ServerProcesses::InNamespace,
         server_cpus: Vec::new(),
+        disturbances: Disturbances::ALL,
+        payload_bytes: 0,
         ring_bytes_per_cpu: 0,
     }
 }
@@ -57,7 +56,7 @@ fn attempt(plan: &Plan, programs: &[&'static str]) -> Result<(), Refusal> {
 /// Every candidate alone, then the best of each stamp together.
 fn trials(
     transport: &str,
-    stamps: &'static Stamps,
+    stamps: &Stamps,
     mut attempt: impl FnMut(&[&'static str]) -> Result<(), Refusal>,
 ) -> Vec<HookTrial> {
     let mut trials = Vec::new();
@@ -261,6 +260,10 @@ mod tests {
     use super::*;
     use crate::hooks;
 
+    fn udp() -> Vec<&'static Stamp> {
+        hooks::stamps(Transport::Udp, Disturbances::ALL)
+    }
+
     fn refused(errno: i32) -> Refusal {
         Refusal {
             phase: "loading",
@@ -270,7 +273,7 @@ mod tests {
     }
 
     fn survey_of(refused_programs: &[&str], errno: i32) -> Vec<HookTrial> {
-        trials("udp", &hooks::UDP, |programs| {
+        trials("udp", &udp(), |programs| {
             match programs.iter().any(|p| refused_programs.contains(p)) {
                 true => Err(refused(errno)),
                 false => Ok(()),
@@ -285,13 +288,13 @@ mod tests {
     #[test]
     fn every_candidate_is_tried_and_the_best_that_works_is_used() {
         let all = survey_of(&[], 0);
-        let candidates: usize = hooks::UDP.iter().map(|stamp| stamp.candidates.len()).sum();
+        let candidates: usize = udp().iter().map(|stamp| stamp.candidates.len()).sum();
         assert_eq!(all.len(), candidates + 1);
         assert!(
             all.iter()
                 .all(|trial| trial.works && trial.refusal.is_none())
         );
-        for stamp in &hooks::UDP {
+        for stamp in udp() {
             let used: Vec<bool> = of(&all, stamp.name).iter().map(|t| t.used).collect();
             assert!(used[0] && !used[1..].contains(&true), "{used:?}");
         }
@@ -313,7 +316,7 @@ mod tests {
 
     #[test]
     fn where_nothing_works_every_best_hook_says_what_to_do() {
-        let everything: Vec<&str> = (hooks::UDP.iter())
+        let everything: Vec<&str> = (udp().iter())
             .flat_map(|stamp| stamp.candidates)
             .flat_map(|candidate| candidate.programs.iter().copied())
             .collect();
