@@ -13,6 +13,7 @@
 //! [`load::judge_load`].
 
 pub mod client;
+pub mod confusion;
 pub mod ideal;
 pub mod load;
 pub mod matched;
