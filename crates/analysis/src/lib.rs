@@ -14,6 +14,7 @@
 
 pub mod client;
 pub mod ideal;
+pub mod ledger;
 pub mod load;
 pub mod matched;
 pub mod matcher;
