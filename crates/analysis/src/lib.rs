@@ -15,6 +15,7 @@
 pub mod client;
 pub mod confusion;
 pub mod ideal;
+pub mod ledger;
 pub mod load;
 pub mod matched;
 pub mod matcher;
