@@ -13,7 +13,9 @@
 //! [`load::judge_load`].
 
 pub mod client;
+pub mod confusion;
 pub mod ideal;
+pub mod ledger;
 pub mod load;
 pub mod matched;
 pub mod matcher;

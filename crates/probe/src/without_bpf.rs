@@ -4,7 +4,7 @@ use std::io;
 
 use taillab_model::doctor::Survey;
 use taillab_model::summary::Hook;
-use taillab_model::{EventSink, LostEvents, Monotonic, Recording};
+use taillab_model::{EventSink, LostEvents, Monotonic, Recording, ThreadName};
 
 use crate::{ProbeError, ProbeSpec, ProgramCost};
 
@@ -31,6 +31,10 @@ impl Probe {
     }
 
     pub fn hooks(&self) -> Vec<Hook> {
+        match *self {}
+    }
+
+    pub fn threads(&self) -> Vec<ThreadName> {
         match *self {}
     }
 
@@ -102,14 +106,13 @@ mod tests {
     #[test]
     fn loading_says_what_was_left_out() {
         let spec = ProbeSpec {
-            device: crate::DeviceId {
-                ifindex: 1,
-                netns_inode: 1,
-            },
+            devices: crate::Devices::all_in(1),
             transport: crate::Transport::Udp,
             server_port: 1,
             server: crate::ServerProcesses::InNamespace,
             server_cpus: Vec::new(),
+            disturbances: crate::Disturbances::ALL,
+            payload_bytes: 0,
             ring_bytes_per_cpu: 0,
         };
         let error = Probe::load(&spec).unwrap_err();
