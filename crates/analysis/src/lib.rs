@@ -13,6 +13,7 @@
 //! [`load::judge_load`].
 
 pub mod client;
+pub mod findings;
 pub mod ideal;
 pub mod load;
 pub mod matched;

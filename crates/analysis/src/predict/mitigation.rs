@@ -343,7 +343,11 @@ mod tests {
             assert!(keys.insert(row.key), "{} stands twice", row.key);
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
             assert!(row.key.chars().all(plain), "{}", row.key);
-            assert!(!row.treats.is_empty() && !row.cost.is_empty(), "{}", row.key);
+            assert!(
+                !row.treats.is_empty() && !row.cost.is_empty(),
+                "{}",
+                row.key
+            );
             assert!(!row.description.is_empty(), "{}", row.key);
         }
     }

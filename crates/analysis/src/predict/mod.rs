@@ -14,7 +14,7 @@ pub mod threads;
 use std::collections::HashMap;
 
 use taillab_model::explanation::{
-    Cause, CauseShare, ModelFit, NamedCurve, PredictedPoint, Prediction,
+    Cause, CauseShare, Culprit, ModelFit, NamedCurve, PredictedPoint, Prediction,
 };
 use taillab_model::{Distribution, Nanos, RecordingContext, Tid};
 
@@ -49,7 +49,7 @@ const CURVE_POINTS: usize = 200;
 pub struct Evidence<'a> {
     /// The measured sojourn.
     pub sojourn: &'a Distribution,
-    /// The ledger's causes and culprits. Empty: those that take servers away stand for them.
+    /// The ledger's causes and culprits. Empty: whatever the queue shows stands for them.
     pub causes: &'a [CauseShare],
     /// The ideal service time.
     pub service_time: Nanos,
@@ -183,9 +183,7 @@ impl<'a> Forecaster<'a> {
     fn is_present(&self, cause: Cause) -> bool {
         let causes = self.evidence.causes;
         if causes.is_empty() {
-            let sources = self.observed.sources.iter();
-            let mut present = self.observed.by_source().into_iter().zip(sources);
-            return present.any(|((time, _), source)| time > 0 && source.cause == cause);
+            return self.observed.shows(cause);
         }
         let whole = |share: &&CauseShare| share.cause == cause && share.culprit.is_none();
         let least = MIN_SHARE;
@@ -215,7 +213,10 @@ impl<'a> Forecaster<'a> {
         let mut plans = Vec::new();
         let mut everything = self.unchanged();
         let mut all = Vec::new();
-        for cause in Cause::ALL.into_iter().filter(|cause| self.is_present(*cause)) {
+        for cause in Cause::ALL
+            .into_iter()
+            .filter(|cause| self.is_present(*cause))
+        {
             let mut change = self.unchanged();
             if !scenario::without(&mut change, observed, cause, service_time) {
                 continue;
@@ -223,7 +224,12 @@ impl<'a> Forecaster<'a> {
             scenario::without(&mut everything, observed, cause, service_time);
             all.push(cause);
             let name = format!("without {}", cause.key());
-            plans.push(plan(name, format!("no {}", noun(cause)), vec![cause], change));
+            plans.push(plan(
+                name,
+                format!("no {}", noun(cause)),
+                vec![cause],
+                change,
+            ));
         }
         let handlers = [Cause::Irq, Cause::Softirq];
         if handlers.iter().all(|cause| all.contains(cause)) {
@@ -263,7 +269,7 @@ impl<'a> Forecaster<'a> {
         for share in largest {
             let mut change = self.unchanged();
             scenario::limit(&mut change, self.observed, 0, |source| {
-                source.cause == share.cause && source.culprit == share.culprit
+                source.cause == share.cause && same(&source.culprit, &share.culprit)
             });
             let nothing = change == self.unchanged();
             if let Some(culprit) = share.culprit.as_ref().filter(|_| !nothing) {
@@ -311,8 +317,8 @@ impl<'a> Forecaster<'a> {
         let mut rest = change.clone();
         rest.limits.clone_from(&unchanged.limits);
         // to put in order what already is in order is no change
-        if rest.discipline.order == Order::Arrival && self.fitted.discipline.order == Order::Arrival
-        {
+        let in_order = |order| matches!(order, Order::Arrival | Order::ByWorker);
+        if in_order(rest.discipline.order) && in_order(self.fitted.discipline.order) {
             rest.discipline.order = unchanged.discipline.order;
         }
         if !touches && rest == unchanged {
@@ -362,7 +368,13 @@ impl<'a> Forecaster<'a> {
                 .entry(change)
                 .or_insert_with_key(|change| self.forecast(change))
                 .clone();
-            made.push((Prediction { points, ..prediction }, curve));
+            made.push((
+                Prediction {
+                    points,
+                    ..prediction
+                },
+                curve,
+            ));
         }
         let farthest = |(prediction, _): &(Prediction, _)| {
             let mut points = prediction.points.iter().rev();
@@ -387,23 +399,31 @@ impl<'a> Forecaster<'a> {
         let without = replayed(self.observed, change);
         let ratios = self.bootstrap.ratios(&without);
         let (with_all, without_all) = (self.with.all(), without.all());
-        let points = self.quantiles.iter().zip(ratios).filter_map(|(&q, interval)| {
-            let measured = measured_at(self.evidence.sojourn, q)?;
-            let ratio = without_all.quantile_ns(q)? / with_all.quantile_ns(q)?.max(1.0);
-            let scaled = |ratio: f64| Nanos::new((measured.get() as f64 * ratio).round() as u64);
-            let error = self.fit_error(q);
-            let (lo, hi) = interval
-                .map(|(lo, hi)| (lo.min(ratio) * (1.0 - error), hi.max(ratio) * (1.0 + error)))
-                .unzip();
-            Some(PredictedPoint {
-                q,
-                measured_ns: measured,
-                predicted_ns: scaled(ratio),
-                lo_ns: lo.map(scaled),
-                hi_ns: hi.map(scaled),
-            })
-        });
-        (points.collect(), without_all.ccdf(CURVE_POINTS.min(CCDF_POINTS)))
+        let points = self
+            .quantiles
+            .iter()
+            .zip(ratios)
+            .filter_map(|(&q, interval)| {
+                let measured = measured_at(self.evidence.sojourn, q)?;
+                let ratio = without_all.quantile_ns(q)? / with_all.quantile_ns(q)?.max(1.0);
+                let scaled =
+                    |ratio: f64| Nanos::new((measured.get() as f64 * ratio).round() as u64);
+                let error = self.fit_error(q);
+                let (lo, hi) = interval
+                    .map(|(lo, hi)| (lo.min(ratio) * (1.0 - error), hi.max(ratio) * (1.0 + error)))
+                    .unzip();
+                Some(PredictedPoint {
+                    q,
+                    measured_ns: measured,
+                    predicted_ns: scaled(ratio),
+                    lo_ns: lo.map(scaled),
+                    hi_ns: hi.map(scaled),
+                })
+            });
+        (
+            points.collect(),
+            without_all.ccdf(CURVE_POINTS.min(CCDF_POINTS)),
+        )
     }
 
     /// How far the replay of the queue as it was is off at this quantile.
@@ -428,6 +448,21 @@ fn replayed(observed: &Observed, change: &Change) -> BlockHistogram {
         }
     });
     histogram
+}
+
+/// Both name the same culprit: threads of one name and process are one.
+fn same(a: &Option<Culprit>, b: &Option<Culprit>) -> bool {
+    match (a, b) {
+        (
+            Some(Culprit::Thread { name, pid, .. }),
+            Some(Culprit::Thread {
+                name: other,
+                pid: of,
+                ..
+            }),
+        ) => name == other && pid == of,
+        _ => a == b,
+    }
 }
 
 /// The command that makes a change.

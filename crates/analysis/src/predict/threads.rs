@@ -23,19 +23,59 @@ pub enum Class {
 
 /// Names that the kernel's unbound threads begin with.
 const UNBOUND_KERNEL: &[&str] = &[
-    "kthreadd", "kworker/u", "rcu_", "rcuo", "kswapd", "kcompactd", "khugepaged", "ksmd", "kdamond",
-    "kauditd", "khungtaskd", "oom_reaper", "kdevtmpfs", "jbd2/", "ext4-", "xfs", "btrfs", "loop",
-    "nvme", "scsi_", "md", "kblockd", "khvcd", "ecryptfs", "hwrng", "napi/", "vhost-", "kvm-",
+    "kthreadd",
+    "kworker/u",
+    "rcu_",
+    "rcuo",
+    "kswapd",
+    "kcompactd",
+    "khugepaged",
+    "ksmd",
+    "kdamond",
+    "kauditd",
+    "khungtaskd",
+    "oom_reaper",
+    "kdevtmpfs",
+    "jbd2/",
+    "ext4-",
+    "xfs",
+    "btrfs",
+    "loop",
+    "nvme",
+    "scsi_",
+    "md",
+    "kblockd",
+    "khvcd",
+    "ecryptfs",
+    "hwrng",
+    "napi/",
+    "vhost-",
+    "kvm-",
 ];
 
 /// Names that the kernel's threads for one CPU begin with.
 const PER_CPU_KERNEL: &[&str] = &[
-    "kworker/", "ksoftirqd/", "migration/", "cpuhp/", "idle_inject/", "rcuc/", "irq/", "watchdog/",
-    "ktimers/", "backlog_napi/", "cpu_stopper/",
+    "kworker/",
+    "ksoftirqd/",
+    "migration/",
+    "cpuhp/",
+    "idle_inject/",
+    "rcuc/",
+    "irq/",
+    "watchdog/",
+    "ktimers/",
+    "backlog_napi/",
+    "cpu_stopper/",
 ];
 
 /// Of the real-time or stop class, above the middle priority.
-const ABOVE_REAL_TIME: &[&str] = &["migration/", "cpu_stopper/", "watchdog/", "irq/", "idle_inject/"];
+const ABOVE_REAL_TIME: &[&str] = &[
+    "migration/",
+    "cpu_stopper/",
+    "watchdog/",
+    "irq/",
+    "idle_inject/",
+];
 
 const MEMORY: &[&str] = &["khugepaged", "kcompactd", "kswapd", "ksmd", "kdamond"];
 
