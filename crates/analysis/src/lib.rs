@@ -13,8 +13,10 @@
 //! [`load::judge_load`].
 
 pub mod client;
+pub mod confusion;
 pub mod findings;
 pub mod ideal;
+pub mod ledger;
 pub mod load;
 pub mod matched;
 pub mod matcher;
@@ -26,6 +28,7 @@ pub mod stages;
 pub mod statistics;
 pub mod summary;
 pub mod timeline;
+pub mod trace_verdict;
 pub mod verdict;
 mod words;
 
