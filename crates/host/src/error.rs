@@ -3,10 +3,12 @@
 use crate::cpu_time::CpuTimeError;
 use crate::cpus::CpuError;
 use crate::disk::DiskError;
+use crate::injection::{CpuGroupError, InjectionError};
 use crate::interrupt::InterruptError;
 use crate::journal::JournalError;
 use crate::keep_awake::KeepAwakeError;
 use crate::netns::NetnsError;
+use crate::observe::ProgramTimeError;
 use crate::private_folder::PrivateFolderError;
 use crate::programs::MissingProgram;
 use crate::server::ServerError;
@@ -39,6 +41,10 @@ pub enum HostError {
     Command(#[from] CommandError),
     /// Free space.
     Disk(#[from] DiskError),
+    /// A control group of our own.
+    CpuGroup(#[from] CpuGroupError),
+    /// A disturbance on purpose.
+    Injection(#[from] InjectionError),
     /// Signals.
     Interrupt(#[from] InterruptError),
     /// The crash journal.
@@ -49,6 +55,8 @@ pub enum HostError {
     Missing(#[from] MissingProgram),
     /// A network namespace.
     Netns(#[from] NetnsError),
+    /// The time of eBPF programs.
+    ProgramTime(#[from] ProgramTimeError),
     /// The server's files.
     PrivateFolder(#[from] PrivateFolderError),
     /// The server.
@@ -72,9 +80,12 @@ impl HostError {
                 CpuError::BadList { .. } | CpuError::Overlap { .. } | CpuError::Unusable { .. },
             )
             | Self::User(_) => ErrorKind::Usage,
-            Self::KeepAwake(_) | Self::PrivateFolder(PrivateFolderError::Make(_)) => {
-                ErrorKind::Unsupported
-            }
+            // what cannot be disturbed here is no failure of ours
+            Self::CpuGroup(CpuGroupError::Injection(_))
+            | Self::Injection(_)
+            | Self::KeepAwake(_)
+            | Self::ProgramTime(_)
+            | Self::PrivateFolder(PrivateFolderError::Make(_)) => ErrorKind::Unsupported,
             Self::Command(CommandError::Empty) => ErrorKind::Usage,
             Self::Target(e) => e.kind(),
             Self::Netns(e) => netns_kind(e),

@@ -170,6 +170,7 @@ impl JournalFolder {
                     boot_id,
                     owner,
                     servers: Vec::new(),
+                    control_groups: Vec::new(),
                 },
                 _lock: lock,
             };
@@ -216,6 +217,7 @@ fn recover_one(roots: &Roots, lock_path: &Path, found: &mut Vec<Recovered>) {
         Ok(Some(record)) => {
             let before = found.len();
             end_servers(roots, &record, found);
+            remove_control_groups(&record, found);
             found[before..].iter().all(|item| item.failure.is_none())
         }
         // died before the first record: nothing had been made
@@ -309,6 +311,28 @@ fn end_servers(roots: &Roots, record: &Record, found: &mut Vec<Recovered>) {
     }
 }
 
+/// Removes what control groups are left. Their processes have ended: a group that still has
+/// some is somebody's, and stays.
+fn remove_control_groups(record: &Record, found: &mut Vec<Recovered>) {
+    for path in &record.control_groups {
+        let what = format!("the control group {}", path.display());
+        match fs::remove_dir(path) {
+            Ok(()) => found.push(Recovered {
+                what,
+                failure: None,
+            }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => found.push(Recovered {
+                what,
+                failure: Some(format!(
+                    "cannot remove it: {e}; end its processes, then rmdir {}",
+                    path.display()
+                )),
+            }),
+        }
+    }
+}
+
 /// The processes with this variable in their environment.
 fn marked(roots: &Roots, mark: &str) -> Vec<ProcessIdentity> {
     let carries_mark = |pid: &u32| {
@@ -358,6 +382,9 @@ struct Record {
     boot_id: String,
     owner: ProcessIdentity,
     servers: Vec<ServerRecord>,
+    /// Directories of control groups; older versions made none.
+    #[serde(default)]
+    control_groups: Vec<PathBuf>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -380,6 +407,20 @@ impl Journal {
         });
         self.write()?;
         Ok((MARK.into(), self.record.run.clone().into()))
+    }
+
+    /// The name of the run, which no other run on this machine has.
+    pub fn name(&self) -> &str {
+        &self.record.run
+    }
+
+    /// Records that a control group is about to be made. Call it before making it.
+    ///
+    /// # Errors
+    /// [`JournalError`]; then do not make it.
+    pub fn plan_control_group(&mut self, path: &Path) -> Result<(), JournalError> {
+        self.record.control_groups.push(path.to_owned());
+        self.write()
     }
 
     /// Records the process of the server planned last. One that has ended already is

@@ -11,14 +11,16 @@ mod recording;
 mod request;
 pub mod summary;
 mod time;
+pub mod truth;
 
 pub use distribution::{
     CONFIDENCE, Distribution, Quantile, QuantileRanks, REPORTED_QUANTILES, Unit, quantile_ranks,
 };
 pub use event::{Asleep, Event, EventKind, Interrupt, PacketId, RequestKey, Tid, address_hash};
 pub use recording::{
-    Chunk, CpuStream, Events, InterruptName, LostEvents, PackedEvent, Recording, RecordingContext,
-    RecordingError, ThreadName, VERSION as RECORDING_VERSION,
+    Chunk, CpuStream, Damage, EventOrder, EventSink, Events, Gap, InterruptName, LostEvents,
+    PackedEvent, Recording, RecordingContext, RecordingError, RecordingReader, RecordingWriter,
+    ThreadName, VERSION as RECORDING_VERSION,
 };
 pub use request::{ClientTimes, Operation, Request, Stage, Stamps, WireTimes};
 pub use time::{Monotonic, Nanos, ParseNanosError};

@@ -1,22 +1,42 @@
 //! Kernel events as recorded: 16 bytes each, one stream for each CPU, merged by time.
 //!
-//! The same bytes are the probe's wire format, what a run keeps in memory and
-//! what a recorded stream holds on disk, so that nothing is converted between the
-//! kernel and the matcher. This module needs neither the kernel nor the probe.
+//! The same 16 bytes are the probe's wire format and what a run keeps in memory, so that
+//! nothing is converted between the kernel and the matcher. A file holds them compressed:
+//! [`RecordingWriter`] writes it while events come, [`RecordingReader`] gives them back in
+//! order of time, both in bounded memory; [`Recording`] is all of it in memory.
+//!
+//! This module needs neither the kernel nor the probe.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::{Event, Monotonic, Nanos};
+use serde::{Deserialize, Serialize};
 
+use crate::{Event, Monotonic};
+use merge::{Merge, Stream};
+
+mod blocks;
+mod columns;
 mod context;
-mod file;
+mod damage;
+mod format;
+mod merge;
+mod old;
 mod packed;
+mod reader;
+mod sink;
+mod writer;
 
 pub use context::{InterruptName, RecordingContext, ThreadName};
-pub use file::{RecordingError, VERSION};
+pub use damage::{Damage, Gap, RecordingError};
 pub use packed::PackedEvent;
+pub use reader::RecordingReader;
+pub use sink::{EventOrder, EventSink};
+pub use writer::RecordingWriter;
+
+/// The version that [`Recording::write`] and [`RecordingWriter`] write; all versions up to
+/// it are read.
+pub const VERSION: u32 = 3;
 
 /// A run of events in memory of the recorder's choice, given back when it is dropped.
 pub type Chunk = Box<dyn AsRef<[PackedEvent]> + Send + Sync>;
@@ -61,7 +81,8 @@ impl fmt::Debug for CpuStream {
 }
 
 /// Events that should be in a recording and are not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LostEvents {
     /// No room was left in the kernel's ring.
     pub ring_full: u64,
@@ -69,12 +90,14 @@ pub struct LostEvents {
     pub recursion: u64,
     /// The server's packets whose headers lay where the probe cannot read them.
     pub unreadable: u64,
+    /// They were recorded, in a part of the file that is damaged.
+    pub damaged: u64,
 }
 
 impl LostEvents {
     /// All of them.
     pub const fn total(&self) -> u64 {
-        self.ring_full + self.recursion + self.unreadable
+        self.ring_full + self.recursion + self.unreadable + self.damaged
     }
 }
 
@@ -137,73 +160,133 @@ impl Recording {
         self.len() == 0
     }
 
-    /// The events of all CPUs in order of time, giving the memory of each chunk back
-    /// as soon as its last event is out.
+    /// Adds events in any order, each where its time belongs: behind those of its CPU at
+    /// the same time.
+    ///
+    /// One before the recording's base counts as at the base.
+    pub fn insert(&mut self, events: impl IntoIterator<Item = Event>) {
+        let mut by_cpu: BTreeMap<u16, Vec<PackedEvent>> = BTreeMap::new();
+        for event in events {
+            let packed = PackedEvent::new(event.at.saturating_since(self.base), event.kind);
+            by_cpu.entry(event.cpu).or_default().push(packed);
+        }
+        for (cpu, mut events) in by_cpu {
+            events.sort_by_key(|event| event.since_base());
+            match self.streams.iter_mut().find(|stream| stream.cpu == cpu) {
+                Some(stream) => stream.insert(events),
+                None => {
+                    let index = self.streams.partition_point(|stream| stream.cpu < cpu);
+                    let stream = CpuStream::new(cpu, vec![Box::new(events)]);
+                    self.streams.insert(index, stream);
+                }
+            }
+        }
+    }
+
+    /// The events of all CPUs in order of time.
     ///
     /// Events at the same time come in the order of [`Recording::streams`], those of
     /// one CPU in the order in which they stand there.
+    pub fn events(&self) -> impl Iterator<Item = Event> {
+        let of = |stream: &CpuStream| (stream.cpu, stream.len());
+        let totals = self.streams.iter().map(of).collect();
+        let cursors = self.streams.iter().map(|stream| {
+            let chunks = stream.chunks.iter();
+            Cursor::new(chunks)
+        });
+        Merged::new(self.base, totals, cursors.collect())
+    }
+
+    /// As [`Recording::events`], giving the memory of each chunk back as soon as its last
+    /// event is out.
     pub fn into_events(self) -> Events {
-        let mut remaining = self.len();
-        if self.streams.is_empty() {
-            remaining = 0;
+        let of = |stream: &CpuStream| (stream.cpu, stream.len());
+        let totals = self.streams.iter().map(of).collect();
+        let streams = self.streams.into_iter();
+        let cursors = streams.map(|stream| Cursor::new(stream.chunks.into_iter()));
+        Events(Merged::new(self.base, totals, cursors.collect()))
+    }
+}
+
+impl CpuStream {
+    /// Adds events in order of time, making the chunks anew that they come into.
+    fn insert(&mut self, events: Vec<PackedEvent>) {
+        let mut events = events.into_iter().peekable();
+        for chunk in &mut self.chunks {
+            let old = (**chunk).as_ref();
+            let Some(last) = old.last().map(|event| event.since_base()) else {
+                continue;
+            };
+            if events.peek().is_none_or(|event| event.since_base() >= last) {
+                continue;
+            }
+            let mut new = Vec::with_capacity(old.len() + 1);
+            for &event in old {
+                let before = |new: &PackedEvent| new.since_base() < event.since_base();
+                while let Some(earlier) = events.next_if(before) {
+                    new.push(earlier);
+                }
+                new.push(event);
+            }
+            *chunk = Box::new(new);
         }
-        let mut streams: Vec<Cursor> = self.streams.into_iter().map(Cursor::new).collect();
-        let waiting = streams
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(index, stream)| Some(Reverse((stream.peek()?.since_base(), index))))
-            .collect();
-        Events {
-            base: self.base,
-            streams,
-            waiting,
-            current: None,
-            remaining,
+        let rest: Vec<PackedEvent> = events.collect();
+        if !rest.is_empty() {
+            self.chunks.push(Box::new(rest));
         }
     }
 }
 
 /// The events of a [`Recording`] in order of time: see [`Recording::into_events`].
-pub struct Events {
-    base: Monotonic,
-    streams: Vec<Cursor>,
-    /// The next time of each stream that is neither at its end nor the current one.
-    waiting: BinaryHeap<Reverse<(Nanos, usize)>>,
-    /// The stream that is read until another one's next event is earlier.
-    current: Option<usize>,
-    remaining: u64,
-}
+pub struct Events(Merged<Cursor<Chunk, std::vec::IntoIter<Chunk>>>);
 
 impl Iterator for Events {
     type Item = Event;
 
+    #[inline]
     fn next(&mut self) -> Option<Event> {
-        if let Some(index) = self.current {
-            let stream = &mut self.streams[index];
-            match stream.peek() {
-                Some(event) => {
-                    let turn = (event.since_base(), index);
-                    if self
-                        .waiting
-                        .peek()
-                        .is_none_or(|&Reverse(other)| turn < other)
-                    {
-                        stream.next += 1;
-                        self.remaining -= 1;
-                        return Some(event.on_cpu(self.base, stream.cpu));
-                    }
-                    self.waiting.push(Reverse(turn));
-                }
-                None => self.current = None,
-            }
+        self.0.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} events to come", self.0.remaining)
+    }
+}
+
+/// Streams in memory as one.
+struct Merged<S> {
+    base: Monotonic,
+    cpus: Vec<u16>,
+    merge: Merge<S>,
+    remaining: u64,
+}
+
+impl<S: Stream> Merged<S> {
+    /// Of streams with these CPUs and numbers of events.
+    fn new(base: Monotonic, totals: Vec<(u16, u64)>, streams: Vec<S>) -> Self {
+        Self {
+            base,
+            remaining: totals.iter().map(|&(_, events)| events).sum(),
+            cpus: totals.into_iter().map(|(cpu, _)| cpu).collect(),
+            merge: Merge::new(streams),
         }
-        let Reverse((_, index)) = self.waiting.pop()?;
-        self.current = Some(index);
-        let stream = &mut self.streams[index];
-        let event = stream.peek()?;
-        stream.next += 1;
+    }
+}
+
+impl<S: Stream> Iterator for Merged<S> {
+    type Item = Event;
+
+    #[inline]
+    fn next(&mut self) -> Option<Event> {
+        let (event, index) = self.merge.next_before(u64::MAX)?;
         self.remaining -= 1;
-        Some(event.on_cpu(self.base, stream.cpu))
+        Some(event.on_cpu(self.base, self.cpus[index]))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -214,42 +297,59 @@ impl Iterator for Events {
     }
 }
 
-impl fmt::Debug for Events {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} events to come", self.remaining)
+/// A chunk, owned or borrowed.
+trait Slice {
+    fn slice(&self) -> &[PackedEvent];
+}
+
+impl Slice for Chunk {
+    #[inline]
+    fn slice(&self) -> &[PackedEvent] {
+        (**self).as_ref()
     }
 }
 
-/// A stream that is being read; owns only the chunks that are not read yet.
-struct Cursor {
-    cpu: u16,
-    chunk: Option<Chunk>,
-    rest: std::vec::IntoIter<Chunk>,
+impl Slice for &Chunk {
+    #[inline]
+    fn slice(&self) -> &[PackedEvent] {
+        (***self).as_ref()
+    }
+}
+
+/// A stream that is being read; holds only the chunks that are not read yet.
+struct Cursor<C, I> {
+    chunk: Option<C>,
+    rest: I,
     next: usize,
 }
 
-impl Cursor {
-    fn new(stream: CpuStream) -> Self {
-        let mut rest = stream.chunks.into_iter();
+impl<C, I: Iterator<Item = C>> Cursor<C, I> {
+    fn new(mut rest: I) -> Self {
         Self {
-            cpu: stream.cpu,
             chunk: rest.next(),
             rest,
             next: 0,
         }
     }
+}
 
+impl<C: Slice, I: Iterator<Item = C>> Stream for Cursor<C, I> {
     /// The next event; drops the chunks that are read to their end.
     #[inline]
     fn peek(&mut self) -> Option<PackedEvent> {
         loop {
             let chunk = self.chunk.as_ref()?;
-            if let Some(&event) = (**chunk).as_ref().get(self.next) {
+            if let Some(&event) = chunk.slice().get(self.next) {
                 return Some(event);
             }
             self.chunk = self.rest.next();
             self.next = 0;
         }
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        self.next += 1;
     }
 }
 

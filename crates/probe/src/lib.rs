@@ -9,9 +9,12 @@
 //! Without it the interface is the same and [`Probe::load`] returns
 //! [`ProbeError::NotBuilt`].
 
+mod disturbances;
 mod error;
 mod spec;
 
+#[cfg(feature = "bpf")]
+mod cgroup;
 #[cfg(feature = "bpf")]
 mod hooks;
 #[cfg(feature = "bpf")]
@@ -24,6 +27,8 @@ mod ring;
 mod store;
 #[cfg(feature = "bpf")]
 mod survey;
+#[cfg(feature = "bpf")]
+mod threads;
 #[cfg(not(feature = "bpf"))]
 mod without_bpf;
 
@@ -34,5 +39,6 @@ pub use survey::survey;
 #[cfg(not(feature = "bpf"))]
 pub use without_bpf::{Probe, survey};
 
+pub use disturbances::{Disturbances, UnknownDisturbance};
 pub use error::ProbeError;
-pub use spec::{DeviceId, ProbeSpec, ProgramCost, ServerProcesses, Transport};
+pub use spec::{DeviceId, Devices, ProbeSpec, ProgramCost, ServerProcesses, Transport};

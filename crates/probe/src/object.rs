@@ -9,14 +9,16 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use libbpf_rs::btf::{Btf, types::Func};
 use libbpf_rs::{
     ErrorKind, Link, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject, libbpf_sys,
 };
 
 use taillab_model::Monotonic;
 
-use crate::hooks::{self, Choice, Refusal, Stamps};
-use crate::{ProbeError, ProbeSpec, ServerProcesses, Transport};
+use crate::cgroup::Cgroup;
+use crate::hooks::{self, Choice, Failure, Refusal, Stamp};
+use crate::{Disturbances, ProbeError, ProbeSpec, ServerProcesses};
 
 /// The compiled programs; libbpf reads the ELF structures where they lie.
 static OBJECT: &Aligned<[u8]> =
@@ -31,19 +33,40 @@ const MAX_CPUS: usize = 1024;
 /// As many processes as the programs compare with.
 const MAX_TGIDS: usize = 64;
 
+/// As many devices as the programs compare with.
+const MAX_DEVICES: usize = 8;
+
+/// As much of a segment's payload as the programs copy.
+const MAX_PAYLOAD: u16 = 256;
+
 /// The constants of the programs; the same layout as `struct config` in common.bpf.h.
 #[derive(Clone)]
 #[repr(C)]
 struct Config {
     server_cpus: [u64; MAX_CPUS / 64],
     base: u64,
+    cgroup: u64,
     slots: u32,
-    ifindex: u32,
     netns_inode: u32,
+    device_count: u32,
+    devices: [u32; MAX_DEVICES],
     port: u32,
+    membership: u32,
+    cgroup_level: u32,
+    cgroup_subsystem: u32,
+    payload_bytes: u32,
+    payload_copied: u32,
+    sleeps: u32,
     tgid_count: u32,
     tgids: [u32; MAX_TGIDS],
-    reserved: u32,
+    unused: u32,
+}
+
+/// `enum membership` in common.bpf.h.
+mod membership {
+    pub(super) const THESE_PROCESSES: u32 = 0;
+    pub(super) const IN_NAMESPACE: u32 = 1;
+    pub(super) const IN_CGROUP: u32 = 2;
 }
 
 impl Config {
@@ -63,8 +86,10 @@ const SLOT_BYTES: usize = 16;
 /// Programs and maps in the kernel, not attached.
 pub(crate) struct Loaded {
     pub(crate) object: Object,
-    pub(crate) stamps: &'static Stamps,
+    pub(crate) stamps: Vec<&'static Stamp>,
     pub(crate) choice: Choice,
+    /// Whether payload is recorded; `None` where it was not asked for.
+    pub(crate) payload: Option<bool>,
     pub(crate) cpus: usize,
     pub(crate) slots_per_cpu: u32,
     /// What the times of its events count from.
@@ -75,16 +100,23 @@ pub(crate) struct Loaded {
 pub(crate) struct Plan {
     config: Config,
     cpus: usize,
-    pub(crate) stamps: &'static Stamps,
+    pub(crate) stamps: Vec<&'static Stamp>,
 }
 
 /// Loads the programs that this kernel allows, without the hooks in `avoided`.
 pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeError> {
     check_kernel()?;
-    let plan = plan(spec)?;
-    match hooks::choose(plan.stamps, avoided, |programs| try_load(&plan, programs)) {
+    let mut plan = plan(spec)?;
+    let mut chosen = choose(&plan, avoided);
+    // Linux 6.4 to 6.10 have the function, but not for programs such as these
+    if plan.config.payload_copied != 0 && chosen.as_ref().is_err_and(|(.., r)| !r.out_of_memory) {
+        plan.config.payload_copied = 0;
+        chosen = choose(&plan, avoided);
+    }
+    match chosen {
         Ok((object, choice)) => Ok(Loaded {
             object,
+            payload: (plan.config.payload_bytes > 0).then_some(plan.config.payload_copied != 0),
             stamps: plan.stamps,
             choice,
             cpus: plan.cpus,
@@ -105,6 +137,18 @@ pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeEr
     }
 }
 
+fn choose(plan: &Plan, avoided: &[&str]) -> Result<(Object, Choice), Failure> {
+    hooks::choose(&plan.stamps, avoided, |programs| try_load(plan, programs))
+}
+
+/// The kernel function by which the programs read payload wherever it lies in a packet.
+pub(crate) const READ_PAYLOAD: &str = "bpf_dynptr_from_skb";
+
+/// Whether the kernel has a function of this name that programs may call.
+pub(crate) fn has_function(name: &str) -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(name).is_some())
+}
+
 /// Whether anything can be loaded at all.
 pub(crate) fn check_kernel() -> Result<(), ProbeError> {
     // libbpf prints the kernel's refusals on stderr, which belongs to the command
@@ -122,34 +166,29 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
     if spec.server_port == 0 {
         return bad("port 0 is no server's port: give the port that it listens on".into());
     }
-    let processes: &[u32] = match &spec.server {
-        ServerProcesses::InNamespace => &[],
-        ServerProcesses::These(processes) if processes.is_empty() => {
-            return bad("no process of the server is named: give at least one process id".into());
-        }
-        ServerProcesses::These(processes) => processes,
-    };
-    if processes.len() > MAX_TGIDS {
-        return bad(format!(
-            "{} processes are more than the {MAX_TGIDS} that the probe can tell apart: give \
-             the server a network namespace of its own and watch that",
-            processes.len()
-        ));
-    }
-    let exists = |process: u32| Path::new("/proc").join(process.to_string()).exists();
-    if let Some(process) = processes.iter().find(|&&process| !exists(process)) {
-        return bad(format!(
-            "there is no process {process}: start the server first and give its process id",
-        ));
-    }
-    let mut tgids = [0; MAX_TGIDS];
-    tgids[..processes.len()].copy_from_slice(processes);
-    let Ok(netns_inode) = u32::try_from(spec.device.netns_inode) else {
+    let server = server(&spec.server).map_err(ProbeError::BadSpec)?;
+    let Ok(netns_inode) = u32::try_from(spec.devices.netns_inode) else {
         return bad(format!(
             "{} is not the inode of a network namespace: take it from /proc/PID/ns/net",
-            spec.device.netns_inode
+            spec.devices.netns_inode
         ));
     };
+    let ifindexes = &spec.devices.ifindexes;
+    if ifindexes.len() > MAX_DEVICES {
+        return bad(format!(
+            "{} devices are more than the {MAX_DEVICES} that the probe can tell apart: watch \
+             every device of the namespace instead",
+            ifindexes.len()
+        ));
+    }
+    let mut devices = [0; MAX_DEVICES];
+    devices[..ifindexes.len()].copy_from_slice(ifindexes);
+    if spec.payload_bytes > MAX_PAYLOAD {
+        return bad(format!(
+            "{} bytes of payload are more than the probe can record: give at most {MAX_PAYLOAD}",
+            spec.payload_bytes
+        ));
+    }
     let cpus = libbpf_rs::num_possible_cpus().map_err(|e| ProbeError::Kernel {
         doing: "counting CPUs",
         source: as_io(&e),
@@ -182,20 +221,71 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
         config: Config {
             server_cpus,
             base: now().nanos_since_boot(),
+            cgroup: server.cgroup.inode,
             slots,
-            ifindex: spec.device.ifindex,
             netns_inode,
+            device_count: ifindexes.len() as u32,
+            devices,
             port: spec.server_port.into(),
-            tgid_count: processes.len() as u32,
-            tgids,
-            reserved: 0,
+            membership: server.membership,
+            cgroup_level: server.cgroup.level,
+            cgroup_subsystem: server.cgroup.subsystem,
+            payload_bytes: spec.payload_bytes.into(),
+            payload_copied: (spec.payload_bytes > 0 && has_function(READ_PAYLOAD)).into(),
+            sleeps: spec.disturbances.contains(Disturbances::SCHED).into(),
+            tgid_count: server.tgid_count,
+            tgids: server.tgids,
+            unused: 0,
         },
         cpus,
-        stamps: match spec.transport {
-            Transport::Udp => &hooks::UDP,
-            Transport::Tcp => &hooks::TCP,
-        },
+        stamps: hooks::stamps(spec.transport, spec.disturbances),
     })
+}
+
+/// The server's threads as the programs recognise them.
+struct Server {
+    membership: u32,
+    cgroup: Cgroup,
+    tgid_count: u32,
+    tgids: [u32; MAX_TGIDS],
+}
+
+fn server(processes: &ServerProcesses) -> Result<Server, String> {
+    let mut server = Server {
+        membership: membership::IN_NAMESPACE,
+        cgroup: Cgroup::default(),
+        tgid_count: 0,
+        tgids: [0; MAX_TGIDS],
+    };
+    let processes = match processes {
+        ServerProcesses::InNamespace => return Ok(server),
+        ServerProcesses::Cgroup(directory) => {
+            server.membership = membership::IN_CGROUP;
+            server.cgroup = Cgroup::of(directory)?;
+            return Ok(server);
+        }
+        ServerProcesses::These(processes) => processes,
+    };
+    if processes.is_empty() {
+        return Err("no process of the server is named: give at least one process id".into());
+    }
+    if processes.len() > MAX_TGIDS {
+        return Err(format!(
+            "{} processes are more than the {MAX_TGIDS} that the probe can tell apart: give \
+             the server a cgroup or a network namespace of its own and watch that",
+            processes.len()
+        ));
+    }
+    let exists = |process: u32| Path::new("/proc").join(process.to_string()).exists();
+    if let Some(process) = processes.iter().find(|&&process| !exists(process)) {
+        return Err(format!(
+            "there is no process {process}: start the server first and give its process id",
+        ));
+    }
+    server.membership = membership::THESE_PROCESSES;
+    server.tgid_count = processes.len() as u32;
+    server.tgids[..processes.len()].copy_from_slice(processes);
+    Ok(server)
 }
 
 /// The clock of the programs (`bpf_ktime_get_ns`).

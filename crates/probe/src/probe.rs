@@ -5,13 +5,16 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, Object};
 use taillab_model::summary::Hook;
-use taillab_model::{LostEvents, Monotonic, Recording, RecordingContext};
+use taillab_model::{LostEvents, Monotonic, Recording, RecordingContext, ThreadName};
 
-use crate::hooks::{self, Choice, Stamps};
+use crate::hooks::{self, Choice, Stamp};
 use crate::object::{self, Loaded};
 use crate::ring::{Losses, Rings};
 use crate::store::Store;
+use crate::threads::Threads;
 use crate::{ProbeError, ProbeSpec, ProgramCost};
+
+mod drain;
 
 /// CPUs for whose last, part-filled chunk a reservation leaves room: those of the
 /// server and of the client, in any experiment on one machine.
@@ -23,9 +26,12 @@ const BUSY_CPUS: usize = 8;
 pub struct Probe {
     /// One for each program while attached; they go before the programs do.
     links: Vec<Link>,
-    stamps: &'static Stamps,
+    stamps: Vec<&'static Stamp>,
     choice: Choice,
+    /// Whether payload is recorded; `None` where it was not asked for.
+    payload: Option<bool>,
     rings: Rings,
+    threads: Threads,
     base: Monotonic,
     store: Store,
     /// Where the next drain begins, so that no CPU's ring is starved.
@@ -55,12 +61,13 @@ impl Probe {
             object,
             stamps,
             choice,
+            payload,
             cpus,
             slots_per_cpu,
             base,
         } = object::load(spec, avoided)?;
         let missing = || ProbeError::Kernel {
-            doing: "looking up the event rings",
+            doing: "looking up its maps",
             source: std::io::ErrorKind::NotFound.into(),
         };
         let positions = object::map(&object, "rings").ok_or_else(missing)?;
@@ -72,10 +79,18 @@ impl Probe {
                 source,
             }
         })?;
+        let names = object::map(&object, "threads").ok_or_else(missing)?;
+        let threads = Threads::map(&names).map_err(|source| ProbeError::OutOfMemory {
+            what: "the names of threads",
+            bytes: 2 << 20,
+            source,
+        })?;
         Ok(Self {
             links: Vec::new(),
+            threads,
             stamps,
             choice,
+            payload,
             store: Store::new(rings.cpus()),
             rings,
             base,
@@ -87,7 +102,19 @@ impl Probe {
 
     /// Which hook gives each stamp, and what precision it lacks.
     pub fn hooks(&self) -> Vec<Hook> {
-        hooks::describe(self.stamps, &self.choice)
+        let mut hooks = hooks::describe(&self.stamps, &self.choice);
+        if let Some(recorded) = self.payload {
+            hooks.push(hooks::of_payload(recorded));
+        }
+        hooks
+    }
+
+    /// Every thread that came onto a CPU of the server while the probe was attached, the
+    /// server's marked as such.
+    ///
+    /// Of threads whose numbers are equal modulo 65,536 only the last one is known.
+    pub fn threads(&self) -> Vec<ThreadName> {
+        self.threads.names()
     }
 
     /// Makes and touches the memory for this many more events, so that draining them
@@ -212,6 +239,7 @@ impl Probe {
                 ring_full: lost.ring_full - before.ring_full + unfinished,
                 recursion: lost.recursion - before.recursion,
                 unreadable: lost.unreadable - before.unreadable,
+                ..LostEvents::default()
             },
             streams: self.store.into_streams(),
             base: self.base,
@@ -246,6 +274,7 @@ impl Probe {
             ring_full,
             unreadable,
             recursion: recursion.iter().sum(),
+            ..LostEvents::default()
         })
     }
 

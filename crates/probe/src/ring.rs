@@ -26,8 +26,8 @@ struct Positions {
     head: AtomicU64,
     ring_full: AtomicU64,
     unreadable: AtomicU64,
-    current_packet: AtomicU64,
-    unused: [u64; 12],
+    /// The programs' own.
+    scratch: [AtomicU64; 13],
     tail: AtomicU64,
     unused2: [u64; 15],
 }
@@ -156,7 +156,7 @@ impl Rings {
 }
 
 /// A shared mapping of an eBPF array.
-struct Mapping<T> {
+pub(crate) struct Mapping<T> {
     start: NonNull<T>,
     len: usize,
 }
@@ -165,7 +165,7 @@ struct Mapping<T> {
 unsafe impl<T> Send for Mapping<T> {}
 
 impl<T> Mapping<T> {
-    fn new(map: impl AsFd, len: usize, protection: ProtFlags) -> io::Result<Self> {
+    pub(crate) fn new(map: impl AsFd, len: usize, protection: ProtFlags) -> io::Result<Self> {
         let bytes = len * size_of::<T>();
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe {
@@ -183,7 +183,7 @@ impl<T> Mapping<T> {
     }
 
     #[inline]
-    fn items(&self) -> &[T] {
+    pub(crate) fn items(&self) -> &[T] {
         // SAFETY: `len` items are mapped for as long as self lives, and T is valid for
         // any bytes.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }

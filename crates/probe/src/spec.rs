@@ -1,5 +1,9 @@
 //! What to watch.
 
+use std::path::PathBuf;
+
+use crate::Disturbances;
+
 /// A network device, unique on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceId {
@@ -7,6 +11,38 @@ pub struct DeviceId {
     pub ifindex: u32,
     /// The inode of its network namespace, as in `/proc/PID/ns/net`.
     pub netns_inode: u64,
+}
+
+/// Network devices of one namespace: those through which requests come and responses go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Devices {
+    /// The inode of the server's network namespace, as in `/proc/PID/ns/net`.
+    pub netns_inode: u64,
+    /// The devices' indices, at most 8; empty for every device of the namespace, those that
+    /// appear later included.
+    ///
+    /// Then a device on top of others (a bridge, a bond, a VLAN) does not count, only those
+    /// below: so each packet is stamped once.
+    pub ifindexes: Vec<u32>,
+}
+
+impl Devices {
+    /// Every device of this network namespace: loopback, veth and NICs together.
+    pub const fn all_in(netns_inode: u64) -> Self {
+        Self {
+            netns_inode,
+            ifindexes: Vec::new(),
+        }
+    }
+}
+
+impl From<DeviceId> for Devices {
+    fn from(device: DeviceId) -> Self {
+        Self {
+            netns_inode: device.netns_inode,
+            ifindexes: vec![device.ifindex],
+        }
+    }
 }
 
 /// How requests come to the server.
@@ -18,29 +54,37 @@ pub enum Transport {
     Tcp,
 }
 
-/// Whose system calls are the server's.
+/// Whose threads are the server's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerProcesses {
     /// Those of these processes (at most 64), by their ids as seen from the initial pid
     /// namespace; processes that start later are not among them.
     These(Vec<u32>),
-    /// Those of every process in the device's network namespace, whenever it starts.
+    /// Those of every process in the devices' network namespace, whenever it starts.
     InNamespace,
+    /// Those of every process in this cgroup or below it, whenever it starts: the cgroup's
+    /// directory, of version 2 or of a controller of version 1.
+    Cgroup(PathBuf),
 }
 
 /// One server and where its requests come in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSpec {
-    /// The server's end: the device that receives requests and sends responses.
-    pub device: DeviceId,
+    /// The server's end: the devices that receive requests and send responses.
+    pub devices: Devices,
     /// How they come in.
     pub transport: Transport,
     /// The server's UDP or TCP port.
     pub server_port: u16,
     /// The server's processes.
     pub server: ServerProcesses,
-    /// The CPUs whose thread changes are recorded.
+    /// The CPUs whose thread changes, interrupts and idle times are recorded.
     pub server_cpus: Vec<u16>,
+    /// What is recorded beside the stamps and the thread changes.
+    pub disturbances: Disturbances,
+    /// Of each segment of a stream, how many bytes of payload are recorded, at most 256; 0 for
+    /// none. They take an event for each 8 bytes.
+    pub payload_bytes: u16,
     /// Room for events that are not drained yet, for each possible CPU, rounded up to
     /// a power of two; an event takes 16 bytes. It is locked memory and counts once in
     /// the process's resident memory.

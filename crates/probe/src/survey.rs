@@ -4,14 +4,13 @@ use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsFd;
 
-use libbpf_rs::btf::{Btf, types::Func};
 use libbpf_rs::{MapHandle, MapType, libbpf_sys};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use taillab_model::doctor::{Check, CheckState, Group, HookTrial, Survey};
 
 use crate::hooks::{Candidate, Refusal, Stamp, Stamps};
 use crate::object::{self, Plan};
-use crate::{DeviceId, ProbeError, ProbeSpec, ServerProcesses, Transport};
+use crate::{Devices, Disturbances, ProbeError, ProbeSpec, ServerProcesses, Transport};
 
 /// Tries every hook of both transports, and what the probe needs beside them.
 ///
@@ -25,7 +24,7 @@ pub fn survey() -> Result<Survey, ProbeError> {
     let mut hooks = Vec::new();
     for (name, transport) in [("udp", Transport::Udp), ("tcp", Transport::Tcp)] {
         let plan = object::plan(&nobody(transport))?;
-        hooks.extend(trials(name, plan.stamps, |programs| {
+        hooks.extend(trials(name, &plan.stamps, |programs| {
             attempt(&plan, programs)
         }));
     }
@@ -38,14 +37,13 @@ pub fn survey() -> Result<Survey, ProbeError> {
 /// A server that cannot exist: inode numbers of namespaces begin at 0xf0000000 (`PROC_DYNAMIC_FIRST`).
 fn nobody(transport: Transport) -> ProbeSpec {
     ProbeSpec {
-        device: DeviceId {
-            ifindex: 1,
-            netns_inode: 1,
-        },
+        devices: Devices::all_in(1),
         transport,
         server_port: 9,
         server: ServerProcesses::InNamespace,
         server_cpus: Vec::new(),
+        disturbances: Disturbances::ALL,
+        payload_bytes: 0,
         ring_bytes_per_cpu: 0,
     }
 }
@@ -57,7 +55,7 @@ fn attempt(plan: &Plan, programs: &[&'static str]) -> Result<(), Refusal> {
 /// Every candidate alone, then the best of each stamp together.
 fn trials(
     transport: &str,
-    stamps: &'static Stamps,
+    stamps: &Stamps,
     mut attempt: impl FnMut(&[&'static str]) -> Result<(), Refusal>,
 ) -> Vec<HookTrial> {
     let mut trials = Vec::new();
@@ -175,6 +173,12 @@ fn remedy(hook: &str, refusal: &Refusal) -> String {
         (Answer::Absent, _, "sk_data_ready" | "sock_recv_length") => {
             "boot Linux 6.3 or later, which has it".into()
         }
+        (Answer::Absent, _, "tcp_sendmsg_locked") => {
+            "boot Linux 6.16 or later, which has it".into()
+        }
+        (Answer::Absent, _, "io_uring_submit_req") => {
+            "boot Linux 6.4 or later, which has it".into()
+        }
         (Answer::Absent, _, "sys_enter" | "sys_exit") => {
             "boot a kernel built with CONFIG_FTRACE_SYSCALLS=y".into()
         }
@@ -241,9 +245,7 @@ fn map_it(array: &MapHandle, bytes: usize) -> io::Result<()> {
 
 fn read_in_place() -> Check {
     const NAME: &str = "reading in place";
-    let found = Btf::from_vmlinux()
-        .is_ok_and(|btf| btf.type_by_name::<Func<'_>>("bpf_rdonly_cast").is_some());
-    if found {
+    if object::has_function("bpf_rdonly_cast") {
         Check::ok(Group::Probe, NAME, "kfunc bpf_rdonly_cast")
     } else {
         Check::not_ok(
@@ -261,6 +263,10 @@ mod tests {
     use super::*;
     use crate::hooks;
 
+    fn udp() -> Vec<&'static Stamp> {
+        hooks::stamps(Transport::Udp, Disturbances::ALL)
+    }
+
     fn refused(errno: i32) -> Refusal {
         Refusal {
             phase: "loading",
@@ -270,7 +276,7 @@ mod tests {
     }
 
     fn survey_of(refused_programs: &[&str], errno: i32) -> Vec<HookTrial> {
-        trials("udp", &hooks::UDP, |programs| {
+        trials("udp", &udp(), |programs| {
             match programs.iter().any(|p| refused_programs.contains(p)) {
                 true => Err(refused(errno)),
                 false => Ok(()),
@@ -285,14 +291,19 @@ mod tests {
     #[test]
     fn every_candidate_is_tried_and_the_best_that_works_is_used() {
         let all = survey_of(&[], 0);
-        let candidates: usize = hooks::UDP.iter().map(|stamp| stamp.candidates.len()).sum();
+        let candidates: usize = udp().iter().map(|stamp| stamp.candidates.len()).sum();
         assert_eq!(all.len(), candidates + 1);
         assert!(
             all.iter()
                 .all(|trial| trial.works && trial.refusal.is_none())
         );
-        for stamp in &hooks::UDP {
-            let used: Vec<bool> = of(&all, stamp.name).iter().map(|t| t.used).collect();
+        let mut rest = all.iter();
+        for stamp in udp() {
+            let used: Vec<bool> = rest
+                .by_ref()
+                .take(stamp.candidates.len())
+                .map(|trial| trial.used)
+                .collect();
             assert!(used[0] && !used[1..].contains(&true), "{used:?}");
         }
     }
@@ -313,7 +324,7 @@ mod tests {
 
     #[test]
     fn where_nothing_works_every_best_hook_says_what_to_do() {
-        let everything: Vec<&str> = (hooks::UDP.iter())
+        let everything: Vec<&str> = (udp().iter())
             .flat_map(|stamp| stamp.candidates)
             .flat_map(|candidate| candidate.programs.iter().copied())
             .collect();

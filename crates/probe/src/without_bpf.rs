@@ -1,8 +1,10 @@
 //! The probe's interface where it was not built: it can never be loaded.
 
-use taillab_model::Recording;
+use std::io;
+
 use taillab_model::doctor::Survey;
 use taillab_model::summary::Hook;
+use taillab_model::{EventSink, LostEvents, Monotonic, Recording, ThreadName};
 
 use crate::{ProbeError, ProbeSpec, ProgramCost};
 
@@ -32,6 +34,10 @@ impl Probe {
         match *self {}
     }
 
+    pub fn threads(&self) -> Vec<ThreadName> {
+        match *self {}
+    }
+
     pub fn reserve(&mut self, _expected_events: u64) -> Result<(), ProbeError> {
         match *self {}
     }
@@ -53,6 +59,22 @@ impl Probe {
     }
 
     pub fn drain(&mut self, _max_events: usize) -> usize {
+        match *self {}
+    }
+
+    pub fn base(&self) -> Monotonic {
+        match *self {}
+    }
+
+    pub fn drain_into(&mut self, _sink: &mut impl EventSink) -> io::Result<u64> {
+        match *self {}
+    }
+
+    pub fn finish_into(&mut self, _sink: &mut impl EventSink) -> io::Result<()> {
+        match *self {}
+    }
+
+    pub fn lost(&self) -> Result<LostEvents, ProbeError> {
         match *self {}
     }
 
@@ -84,14 +106,13 @@ mod tests {
     #[test]
     fn loading_says_what_was_left_out() {
         let spec = ProbeSpec {
-            device: crate::DeviceId {
-                ifindex: 1,
-                netns_inode: 1,
-            },
+            devices: crate::Devices::all_in(1),
             transport: crate::Transport::Udp,
             server_port: 1,
             server: crate::ServerProcesses::InNamespace,
             server_cpus: Vec::new(),
+            disturbances: crate::Disturbances::ALL,
+            payload_bytes: 0,
             ring_bytes_per_cpu: 0,
         };
         let error = Probe::load(&spec).unwrap_err();

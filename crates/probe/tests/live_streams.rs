@@ -11,8 +11,8 @@ use std::path::Path;
 
 use taillab_analysis::{MatchOptions, Matched, match_events};
 use taillab_model::summary::Matching;
-use taillab_model::{Monotonic, Nanos, Recording, Request};
-use taillab_probe::{Probe, ProbeSpec, ServerProcesses};
+use taillab_model::{EventKind, Monotonic, Nanos, Recording, Request};
+use taillab_probe::{Disturbances, Probe, ProbeSpec, ServerProcesses};
 use testbed::streams::{Call, Calls, StreamBed};
 
 /// Whether to run live; false when that was declined in so many words.
@@ -193,17 +193,41 @@ fn processes_that_are_named_one_by_one_are_the_servers() {
     }
     let bed = StreamBed::new();
     let server = bed.memcached(1);
-    let with = |processes: Vec<u32>| {
+    let sleeps = |processes: Vec<u32>| {
         let spec = ProbeSpec {
             server: ServerProcesses::These(processes),
+            disturbances: Disturbances::SCHED | Disturbances::WAKE,
             ..bed.spec.clone()
         };
         let run = record(&bed, &spec, &[], calls(2, 100, GET));
-        assert_each_call_is_one_request(run, true).1.missing_middle
+        let woken = |kind: EventKind| matches!(kind, EventKind::Woken { .. });
+        let asleep = |kind: EventKind| {
+            matches!(
+                kind,
+                EventKind::Switched {
+                    asleep: Some(_),
+                    ..
+                }
+            )
+        };
+        let kinds: Vec<EventKind> = run.recording.events().map(|event| event.kind).collect();
+        let count = |of: &dyn Fn(EventKind) -> bool| kinds.iter().filter(|kind| of(**kind)).count();
+        let counts = (count(&asleep), count(&woken));
+        // whose socket it is says the port, whoever writes
+        assert_eq!(
+            assert_each_call_is_one_request(run, true).1.missing_middle[3],
+            0
+        );
+        counts
     };
-    assert_eq!(with(vec![1, server.id()])[3], 0);
-    // its writes are another process's
-    assert_eq!(with(vec![std::process::id()])[3], 200);
+    let (asleep, woken) = sleeps(vec![1, server.id()]);
+    assert!(asleep > 50 && woken > 50, "{asleep} {woken}");
+    let mut other = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .expect("sleep is there");
+    assert_eq!(sleeps(vec![other.id()]), (0, 0), "another process");
+    other.kill().and_then(|()| other.wait()).expect("it runs");
 }
 
 #[test]

@@ -1,23 +1,28 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
 mod doctor;
+mod explain;
 mod load;
 mod serve;
 mod sim;
+mod trace;
 
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Nanos;
+use taillab_probe::Disturbances;
 
 use crate::commands::run::servers::words;
 use crate::experiment::{Override, Protocol, ServerKind, TestbedKind, Transport};
 
 pub use self::doctor::DoctorArgs;
+pub use self::explain::ExplainArgs;
 pub use self::load::{Amounts, Floor, LoadArgs, StampKind, WaitKind};
 pub use self::serve::ServeArgs;
 pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs, TimeUnit};
+pub use self::trace::{AnalysisArgs, Framing, TraceArgs};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
     wrong command line or experiment file\n  4    the measurement cannot be believed (the result \
@@ -38,6 +43,8 @@ pub struct Cli {
 pub enum Command {
     // These take their help from their arguments: it is longer than a line.
     Run(Box<RunArgs>),
+    Trace(Box<TraceArgs>),
+    Explain(ExplainArgs),
     Serve(Box<ServeArgs>),
     Load(Box<LoadArgs>),
     Sim(Box<SimArgs>),
@@ -384,6 +391,15 @@ pub struct Settings {
         help_heading = "Calibration and probe"
     )]
     ring_bytes: Option<u32>,
+    /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle,
+    /// fault, lock, frequency, retransmit [default: all]
+    #[arg(
+        long,
+        value_name = "LIST",
+        env = "TAILLAB_DISTURBANCES",
+        help_heading = "Calibration and probe"
+    )]
+    disturbances: Option<Disturbances>,
 }
 
 impl Settings {
@@ -468,6 +484,10 @@ impl Settings {
             ),
             ("calibration.service_time", length(self.service_time)),
             ("probe.ring_bytes", whole(self.ring_bytes.map(Into::into))),
+            (
+                "probe.disturbances",
+                self.disturbances.map(|kinds| text(kinds.to_string())),
+            ),
         ]
         .into_iter()
         .filter_map(|(key, value)| value.map(|value| (key, value)))

@@ -21,6 +21,8 @@ use crate::cli::{Cli, Command};
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => commands::run::run(*args),
+        Command::Trace(args) => commands::trace::run(*args),
+        Command::Explain(args) => commands::explain::run(args),
         Command::Serve(args) => commands::serve::run(*args),
         Command::Load(args) => commands::load::run(*args),
         Command::Sim(args) => commands::sim::run(*args),

@@ -285,6 +285,8 @@ fn wrong_command_lines_name_the_remedy() {
         ),
         (&["null-rpc", "--busy"], &["epoll-per-worker"]),
         (&["null-rpc", "--cpus", "zero"], &["CPU list"]),
+        (&["null-rpc", "--fault", "slow:0,1ms"], &["slow:1000,500us"]),
+        (&["null-rpc", "--fault-log", "x"], &["--fault"]),
     ] {
         assert_refused(args, 2, says);
     }
@@ -431,6 +433,52 @@ fn measured_service_times_are_read_from_a_file() {
         &["epoll-shared", "--service", "wait:empirical:/no/such/file"],
         2,
         &["/no/such/file"],
+    );
+}
+
+#[test]
+fn faults_happen_and_are_written_down() {
+    let place = tempfile::tempdir().unwrap();
+    let log = place.path().join("truth.json");
+    let server = Server::start(&[
+        "null-rpc",
+        "--listen",
+        "127.0.0.1:0",
+        "--fault",
+        "slow:3,2ms",
+        "--fault",
+        "fault:4,10",
+        "--fault-log",
+        log.to_str().unwrap(),
+    ]);
+    let mut stream = tcp(server.address());
+    for _ in 0..12 {
+        call(&mut stream, 128);
+    }
+    assert_eq!(server.stop("TERM").0, Some(0));
+    let truth: Value = serde_json::from_slice(&std::fs::read(&log).unwrap()).unwrap();
+    assert_eq!(truth["sources"][0]["injected"], "slow:3,2ms");
+    assert_eq!(truth["sources"][0]["cause"], "slow_service");
+    let intervals = truth["intervals"].as_array().unwrap();
+    let of = |source: u64| intervals.iter().filter(move |i| i["source"] == source);
+    assert_eq!(of(0).count(), 4);
+    assert_eq!(of(1).count(), 3);
+    for slow in of(0) {
+        let length = slow["to_ns"].as_u64().unwrap() - slow["from_ns"].as_u64().unwrap();
+        assert!(length >= 2_000_000, "{length}");
+    }
+    assert_refused(
+        &[
+            "null-rpc",
+            "--listen",
+            "127.0.0.1:0",
+            "--fault",
+            "slow:3,2ms",
+            "--fault-log",
+            "/no/such/place",
+        ],
+        1,
+        &["--fault-log"],
     );
 }
 

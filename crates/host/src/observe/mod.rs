@@ -3,10 +3,12 @@
 
 mod names;
 mod own_cost;
+mod program_time;
 mod steal;
 mod throttle;
 
 pub use self::names::{interrupts, of_server, of_threads};
 pub use self::own_cost::OwnCost;
+pub use self::program_time::{ProgramTime, ProgramTimeError};
 pub use self::steal::StealSampler;
 pub use self::throttle::ThrottleSampler;

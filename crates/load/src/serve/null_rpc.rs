@@ -17,6 +17,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::ServeError;
 use super::connection::{End, Message};
+use super::fault::Faults;
 use super::responder::Spec;
 use super::service::{ServiceTime, Work};
 use super::tally::{Answered, Rare};
@@ -29,6 +30,7 @@ pub(super) struct NullRpc {
     service: ServiceTime,
     seed: u64,
     message: Message,
+    faults: Arc<Faults>,
     rare: Arc<Rare>,
     workers: Mutex<Workers>,
 }
@@ -50,13 +52,18 @@ struct Serving {
 }
 
 impl NullRpc {
-    pub(super) fn new(spec: &Spec, rare: Arc<Rare>) -> Result<Self, ServeError> {
+    pub(super) fn new(
+        spec: &Spec,
+        faults: Arc<Faults>,
+        rare: Arc<Rare>,
+    ) -> Result<Self, ServeError> {
         // parameters out of range are found now, not at the first connection
         spec.service.worker(spec.seed, 0)?;
         Ok(Self {
             service: spec.service.clone(),
             seed: spec.seed,
             message: Message::new(spec.sizes),
+            faults,
             rare,
             workers: Mutex::default(),
         })
@@ -74,7 +81,8 @@ impl NullRpc {
         let work = self
             .service
             .worker(self.seed, number as u64)
-            .map_err(io::Error::other)?;
+            .map_err(io::Error::other)?
+            .with_faults(&self.faults);
         let worker = Worker {
             socket: Arc::clone(&socket),
             answered: Arc::clone(&answered),
@@ -226,7 +234,7 @@ mod tests {
             socket: Arc::new(listener.accept().unwrap().0.into()),
             answered: Arc::clone(&answered),
             message: Message::new(sizes),
-            work: Work::None,
+            work: ServiceTime::None.worker(1, 0).unwrap(),
         };
         let mut buffer = worker.message.buffer();
         // The end of a Rust thread makes other calls: it reads here for ever instead.

@@ -13,13 +13,15 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown, sockopt};
 use rustix::time::Timespec;
+use taillab_model::truth::Truth;
 
 use super::connection::Message;
 use super::epoll::Epoll;
+use super::fault::Faults;
 use super::listen::{self, Listener, SocketPath};
 use super::null_rpc::NullRpc;
 use super::tally::{Answered, Rare};
-use super::{Architecture, Listen, ServeError, Served, ServiceTime, datagram};
+use super::{Architecture, Fault, Listen, ServeError, Served, ServiceTime, datagram};
 use crate::Endpoint;
 use crate::protocol::MessageSizes;
 
@@ -50,6 +52,8 @@ pub struct Spec {
     /// Workers never sleep: they look again and again whether there is something to do.
     /// For measuring a client, whose floor must not be the server's wake-up.
     pub busy: bool,
+    /// What it does wrong on purpose.
+    pub faults: Vec<Fault>,
 }
 
 impl Spec {
@@ -67,6 +71,7 @@ impl Spec {
                 response_bytes: 128,
             },
             busy: false,
+            faults: Vec::new(),
         }
     }
 
@@ -111,7 +116,7 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             flag: AtomicBool::new(false),
             event: eventfd(0, EventfdFlags::CLOEXEC)?,
@@ -128,7 +133,7 @@ impl Stop {
         &self.event
     }
 
-    fn set(&self) {
+    pub(super) fn set(&self) {
         self.flag.store(true, Relaxed);
         // adding one to zero cannot fail
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
@@ -154,6 +159,8 @@ pub struct Responder {
     threads: Vec<JoinHandle<()>>,
     answered: Vec<Arc<Answered>>,
     rare: Arc<Rare>,
+    specs: Vec<Fault>,
+    faults: Arc<Faults>,
     /// Dropped, and so removed, after all else has stopped.
     _path: Option<SocketPath>,
 }
@@ -194,6 +201,7 @@ impl Responder {
         let start = |call| move |source| ServeError::Start { call, source };
         let stop = Arc::new(Stop::new().map_err(start("eventfd"))?);
         let rare = Arc::new(Rare::default());
+        let faults = Arc::new(Faults::new(&spec.faults)?);
         let message = Message::new(spec.sizes);
         let (kind, at, listener, path) = if spec.architecture.is_datagram() {
             let Listen::Inet(address) = spec.listen else {
@@ -213,7 +221,11 @@ impl Responder {
             let kind = match spec.architecture {
                 Architecture::EpollShared => epoll(None)?,
                 Architecture::EpollPerWorker => epoll(Some(spec.workers))?,
-                _ => Kind::NullRpc(Arc::new(NullRpc::new(spec, Arc::clone(&rare))?)),
+                _ => Kind::NullRpc(Arc::new(NullRpc::new(
+                    spec,
+                    Arc::clone(&faults),
+                    Arc::clone(&rare),
+                )?)),
             };
             (kind, at, Some(socket), path)
         };
@@ -225,10 +237,13 @@ impl Responder {
             threads: Vec::new(),
             answered: Vec::new(),
             rare,
+            specs: spec.faults.clone(),
+            faults,
             _path: path,
         };
         let prepare = move |thread| prepare(thread).map_err(|error| error.to_string());
         responder.start_threads(spec, listener, Arc::new(prepare))?;
+        responder.faults.start(&responder.stop)?;
         Ok(responder)
     }
 
@@ -271,6 +286,7 @@ impl Responder {
         number: usize,
     ) -> Result<Box<dyn FnOnce() + Send>, ServeError> {
         let work = spec.service.worker(spec.seed, number as u64)?;
+        let work = work.with_faults(&self.faults);
         let answered = Arc::new(Answered::default());
         self.answered.push(Arc::clone(&answered));
         let stop = Arc::clone(&self.stop);
@@ -398,6 +414,12 @@ impl Responder {
         self.served()
     }
 
+    /// Stops it and says what it has done, and what its faults did to it.
+    pub fn stop_and_confess(mut self) -> (Served, Truth) {
+        self.end();
+        (self.served(), self.faults.truth(&self.specs))
+    }
+
     fn end(&mut self) {
         self.stop.set();
         if let Kind::Datagram(sockets) = &self.kind {
@@ -414,6 +436,7 @@ impl Responder {
             // a thread that panicked has said so on stderr
             let _ = thread.join();
         }
+        self.faults.end();
         if let Kind::Epoll(epoll) = &self.kind {
             epoll.close();
         }

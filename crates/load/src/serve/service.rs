@@ -3,6 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec};
@@ -10,6 +11,7 @@ use taillab_model::Monotonic;
 use taillab_queueing::notation::NotationError;
 use taillab_queueing::service::{Service, ServiceError, ServiceTimes};
 
+use super::fault::{Faults, WorkerFaults};
 use crate::clock;
 
 /// What a worker does between a request and its answer.
@@ -55,10 +57,14 @@ impl ServiceTime {
 
     /// What worker `stream` will do.
     pub(super) fn worker(&self, seed: u64, stream: u64) -> Result<Work, ServiceError> {
-        Ok(match self {
-            Self::None => Work::None,
-            Self::Spin(law) => Work::Spin(law.times(seed, stream)?),
-            Self::Wait(law) => Work::Wait(law.times(seed, stream)?),
+        let service = match self {
+            Self::None => Timed::None,
+            Self::Spin(law) => Timed::Spin(law.times(seed, stream)?),
+            Self::Wait(law) => Timed::Wait(law.times(seed, stream)?),
+        };
+        Ok(Work {
+            service,
+            faults: None,
         })
     }
 }
@@ -86,18 +92,33 @@ impl FromStr for ServiceTime {
     }
 }
 
-/// One worker's work, with its own stream of service times.
+/// One worker's work: its own stream of service times, and its faults.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) struct Work {
+    service: Timed,
+    faults: Option<Box<WorkerFaults>>,
+}
+
+#[derive(Debug)]
+enum Timed {
     None,
     Spin(ServiceTimes),
     Wait(ServiceTimes),
 }
 
 impl Work {
+    /// The same work by a worker with faults.
+    pub(super) fn with_faults(mut self, faults: &Arc<Faults>) -> Self {
+        self.faults = faults.worker();
+        self
+    }
+
     /// To be called on the worker's thread, before it serves.
-    pub(super) fn prepare(&self) {
-        if matches!(self, Self::Wait(_)) {
+    pub(super) fn prepare(&mut self) {
+        if let Some(faults) = &mut self.faults {
+            faults.prepare();
+        }
+        if matches!(self.service, Timed::Wait(_)) {
             // The kernel may make a sleep longer by the slack, 50 µs by default. Where it
             // cannot be set the sleeps are longer, which the answers' times show.
             let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
@@ -107,15 +128,18 @@ impl Work {
     /// Serves one request: returns when its time is over, never before.
     #[inline]
     pub(super) fn serve(&mut self) {
-        match self {
-            Self::None => {}
-            Self::Spin(times) => {
+        if let Some(faults) = &mut self.faults {
+            faults.strike();
+        }
+        match &mut self.service {
+            Timed::None => {}
+            Timed::Spin(times) => {
                 let end = clock::now() + times.draw();
                 while clock::now() < end {
                     std::hint::spin_loop();
                 }
             }
-            Self::Wait(times) => {
+            Timed::Wait(times) => {
                 let end = clock::now() + times.draw();
                 sleep_until(end);
             }

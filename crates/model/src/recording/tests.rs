@@ -1,3 +1,7 @@
+mod damaged;
+mod files;
+mod old_files;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -5,6 +9,7 @@ use proptest::prelude::*;
 
 use super::packed::kind;
 use super::*;
+use crate::Nanos;
 use crate::{Asleep, EventKind, Interrupt, PacketId, RequestKey};
 
 fn at(n: u64) -> Monotonic {
@@ -131,14 +136,8 @@ fn losses() -> LostEvents {
         ring_full: 3,
         recursion: 2,
         unreadable: 1,
+        damaged: 0,
     }
-}
-
-fn file_of(events: Vec<Event>) -> Vec<u8> {
-    let mut file = Vec::new();
-    let recording = Recording::from_events(events, losses());
-    recording.write(&mut file).unwrap();
-    file
 }
 
 /// `n` events of one CPU.
@@ -176,38 +175,62 @@ proptest! {
     }
 
     #[test]
-    fn a_file_gives_back_what_was_written(events in events()) {
-        let expected: Vec<Event> =
-            Recording::from_events(events.clone(), losses()).into_events().collect();
-        let read = Recording::read(file_of(events).as_slice()).unwrap();
-        prop_assert_eq!(read.lost, losses());
-        prop_assert_eq!(read.into_events().collect::<Vec<_>>(), expected);
+    fn looking_at_the_events_is_taking_them(events in events()) {
+        let recording = Recording::from_events(events, LostEvents::default());
+        let looked_at: Vec<Event> = recording.events().collect();
+        prop_assert_eq!(looked_at, recording.into_events().collect::<Vec<_>>());
     }
 
     #[test]
-    fn a_cut_off_file_is_never_taken_for_a_whole_one(events in events(), cut in 0_usize..10_000) {
-        let file = file_of(events);
-        let cut = cut % file.len();
-        match Recording::read(&file[..cut]) {
-            Err(RecordingError::NotARecording) => prop_assert!(cut < 8),
-            Err(RecordingError::Truncated { read, expected }) => prop_assert!(read <= expected),
-            other => prop_assert!(false, "{other:?}"),
+    fn events_are_inserted_where_their_time_belongs(
+        old in events(), new in events(), chunk in 1_usize..20
+    ) {
+        let mut recording = Recording::from_events(old.clone(), LostEvents::default());
+        for stream in &mut recording.streams {
+            let all: Vec<PackedEvent> = stream.slices().flatten().copied().collect();
+            let chunks = all.chunks(chunk).map(|events| Box::new(events.to_vec()) as Chunk);
+            *stream = CpuStream::new(stream.cpu(), chunks.collect());
         }
+        let base = recording.base;
+        recording.insert(new.clone());
+        let new = new.into_iter().map(|event| Event { at: event.at.max(base), ..event });
+        let mut expected: Vec<Event> = old.into_iter().chain(new).collect();
+        expected.sort_by_key(|event| (event.at, event.cpu));
+        prop_assert_eq!(recording.events().collect::<Vec<_>>(), expected);
     }
 
     #[test]
-    fn a_changed_byte_is_always_noticed(events in events(), byte in 0_usize..10_000, bit in 0_u8..8) {
-        let mut file = file_of(events);
-        let byte = byte % file.len();
-        file[byte] ^= 1_u8 << bit;
-        prop_assert!(Recording::read(file.as_slice()).is_err());
-    }
-
-    #[test]
-    fn rubbish_is_refused_without_a_panic(rubbish: Vec<u8>, headed: bool) {
-        let mut file = if headed { file_of(Vec::new())[..16].to_vec() } else { Vec::new() };
-        file.extend(rubbish);
-        prop_assert!(Recording::read(file.as_slice()).is_err());
+    fn events_that_come_from_several_cpus_are_put_in_order(
+        events in events(), parts in prop::collection::vec(1_usize..30, 1..20)
+    ) {
+        let base = at(0);
+        let mut sorted = events.clone();
+        sorted.sort_by_key(|event| (event.at, event.cpu));
+        let mut order = EventOrder::new(base);
+        let mut out = Vec::new();
+        let mut by_time = events;
+        by_time.sort_by_key(|event| event.at);
+        let mut rest = by_time.as_slice();
+        for part in parts.iter().cycle() {
+            let (now, later) = rest.split_at((*part).min(rest.len()));
+            // CPU by CPU, as a probe's rings are drained
+            for cpu in 0..4 {
+                let of = |event: &&Event| event.cpu == cpu;
+                let packed = |event: &Event| PackedEvent::new(event.at.saturating_since(base), event.kind);
+                let events: Vec<PackedEvent> = now.iter().filter(of).map(packed).collect();
+                order.take(cpu, &events).unwrap();
+            }
+            let Some(next) = later.first() else { break };
+            order.settle(next.at.saturating_since(base)).unwrap();
+            while let Some(event) = order.next_settled() {
+                prop_assert!(event.at < next.at);
+                out.push(event);
+            }
+            rest = later;
+        }
+        order.finish();
+        out.extend(std::iter::from_fn(|| order.next_settled()));
+        prop_assert_eq!(out, sorted);
     }
 }
 
@@ -229,74 +252,6 @@ fn the_wire_format_is_what_the_programs_write() {
         [0x0112_3456_789a_bcde, 0x1234_5678_dead_beef]
     );
     assert_eq!(size_of::<PackedEvent>(), 16);
-}
-
-#[test]
-fn a_truncated_file_says_how_much_is_there() {
-    let file = file_of(simple(10));
-    // the checksum and half of the last event are missing
-    let error = Recording::read(&file[..file.len() - 16]).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the recorded stream is cut off: 9 of 10 events could be read; copy it again, or \
-         record again"
-    );
-}
-
-#[test]
-fn a_damaged_file_says_what_is_wrong_and_where() {
-    let mut file = file_of(simple(10));
-    let third_event = file.len() - 8 - 8 * 16;
-    file[third_event + 7] = 99;
-    let error = Recording::read(file.as_slice()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the recorded stream is damaged after 2 of 10 events: an event of unknown kind; copy \
-         it again, or record again"
-    );
-}
-
-#[test]
-fn a_file_of_another_version_or_kind_is_refused_by_name() {
-    let mut file = file_of(simple(1));
-    file[8] = 77;
-    let error = Recording::read(file.as_slice()).unwrap_err();
-    assert!(matches!(
-        error,
-        RecordingError::UnsupportedVersion { found: 77 }
-    ));
-    assert!(error.to_string().contains("version 77"), "{error}");
-    let error = Recording::read(&b"PAR1 and so on"[..]).unwrap_err();
-    assert!(matches!(error, RecordingError::NotARecording));
-}
-
-#[test]
-fn the_first_version_is_still_read() {
-    let mut file = file_of(Vec::new());
-    file[8] = 1;
-    // it has no base
-    file.drain(16..24);
-    // the checksum of a header that says 1: as version 1 wrote it
-    let mut checksum = 0xcbf2_9ce4_8422_2325_u64;
-    let end = file.len() - 8;
-    for word in file[..end].chunks_exact(8) {
-        let word = u64::from_le_bytes(word.try_into().unwrap());
-        checksum = (checksum ^ word).wrapping_mul(0x0100_0000_01b3);
-    }
-    file[end..].copy_from_slice(&checksum.to_le_bytes());
-    assert_eq!(Recording::read(file.as_slice()).unwrap().lost, losses());
-}
-
-#[test]
-fn a_header_that_promises_too_much_costs_no_memory() {
-    let mut file = file_of(simple(1));
-    // the number of events of the only stream
-    file[56..64].copy_from_slice(&(u64::MAX / 2).to_le_bytes());
-    let error = Recording::read(file.as_slice()).unwrap_err();
-    assert!(
-        matches!(error, RecordingError::Truncated { read: 1, .. }),
-        "{error}"
-    );
 }
 
 /// A chunk that counts how many of its kind are alive.

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the programs for datagrams and for streams share: their constants, the rings,
- * and the filters.
+ * What all programs share: their constants, the rings, and the filters.
  */
 #ifndef TAILLAB_COMMON_BPF_H
 #define TAILLAB_COMMON_BPF_H
@@ -16,12 +15,6 @@
 #error "the programs know system call numbers and store ordering of x86-64 only"
 #endif
 
-#define ETH_P_IP 0x0800
-#define IPPROTO_TCP 6
-#define IPPROTO_UDP 17
-#define MSG_PEEK 2
-#define IP_OFFSET 0x1fff /* fragment offset bits of iphdr.frag_off */
-
 /* kinds of events, as in taillab_model::PackedEvent */
 enum kind {
 	PACKET_IN = 1,
@@ -35,22 +28,56 @@ enum kind {
 	SEGMENT_QUEUED = 9,
 	SEGMENT_READ = 10,
 	SEGMENT_OUT = 11,
+	WOKEN = 12,
+	MIGRATED = 13,
+	INTERRUPT = 14,
+	SOFTIRQ = 15,
+	IDLE_LEFT = 16,
+	PAGE_FAULT = 17,
+	LOCK_TAKEN = 18,
+	FREQUENCY = 19,
+	RETRANSMITTED = 20,
+	PAYLOAD = 24,
 };
 
 #define MAX_CPUS 1024
+#define MAX_DEVICES 8
 #define MAX_TGIDS 64
+#define MAX_PAYLOAD 256
+#define TID_BITS 22
 
-/* Filled in before loading; the same layout as Config in object.rs. */
+/* whose threads are the server's */
+enum membership {
+	THESE_PROCESSES,
+	IN_NAMESPACE,
+	IN_CGROUP,
+};
+
+/*
+ * Filled in before loading; the same layout as Config in object.rs. The verifier knows
+ * the numbers and drops what they rule out, so a branch on one of them costs nothing.
+ */
 struct config {
 	u64 server_cpus[MAX_CPUS / 64];
 	u64 base; /* what events' times count from */
+	u64 cgroup; /* its inode */
 	u32 slots; /* for each CPU, a power of two */
-	u32 ifindex;
 	u32 netns_inode;
+	u32 device_count; /* 0: every device of the namespace */
+	u32 devices[MAX_DEVICES];
 	u32 port;
-	u32 tgid_count; /* 0: every process in the namespace */
+	u32 membership;
+	u32 cgroup_level; /* below its hierarchy's root */
+	u32 cgroup_subsystem; /* of a hierarchy of version 1; MAX_SUBSYSTEMS for version 2 */
+	u32 payload_bytes; /* 0: not even how much there is */
+	u32 payload_copied; /* whether the kernel lets programs read it */
+	u32 sleeps; /* whether a sleep's system call is recorded */
+	u32 tgid_count;
 	u32 tgids[MAX_TGIDS];
+	u32 unused;
 };
+
+#define MAX_SUBSYSTEMS 12
 
 const volatile struct config config SEC(".rodata");
 
@@ -64,13 +91,20 @@ const volatile struct config config SEC(".rodata");
  * in between and take the next one), fill the slot, write its first word last. The
  * first word's top bit says in which lap of the ring it was written (1 in the
  * first), so a consumer can tell a finished event from an old or an unfinished one.
+ *
+ * The rest of a ring's first two cache lines is its CPU's scratch memory.
  */
 struct ring {
 	u64 head; /* events ever written here */
 	u64 ring_full;
 	u64 unreadable;
 	u64 current_packet; /* 1 << 32 | the packet that this CPU takes through the stack; or 0 */
-	u64 unused[12];
+	u64 softirq_since; /* when what runs now began; 0: none */
+	u64 interrupt_since;
+	u64 vector_since;
+	u64 idle_since;
+	u64 idle_state;
+	u64 unused[7];
 	u64 tail; /* events ever consumed; written by user space only */
 	u64 unused2[15];
 };
@@ -107,7 +141,9 @@ static __always_inline struct ring *this_ring(u32 cpu)
 	return bpf_map_lookup_elem(&rings, &cpu);
 }
 
-static __always_inline void emit(u32 cpu, struct ring *ring, u64 now, u64 kind, u32 a, u32 b)
+/* `extra` has eight bits that depend on the kind */
+static __always_inline void emit(u32 cpu, struct ring *ring, u64 now, u64 kind, u64 extra, u32 a,
+				 u32 b)
 {
 	u64 position, lap;
 	struct slot *slot;
@@ -126,14 +162,49 @@ static __always_inline void emit(u32 cpu, struct ring *ring, u64 now, u64 kind, 
 	*(volatile u64 *)&slot->values = (u64)b << 32 | a;
 	/* x86-64 keeps stores in order */
 	barrier();
-	*(volatile u64 *)&slot->head = lap | kind << 56 | ((now - config.base) & ((1ULL << 48) - 1));
+	*(volatile u64 *)&slot->head = lap | kind << 56 | extra << 48 |
+				       ((now - config.base) & ((1ULL << 48) - 1));
 }
 
+/* nanoseconds as an event holds them */
+static __always_inline u32 length_of(u64 since, u64 now)
+{
+	u64 lasted = now - since;
+
+	return lasted > 0xffffffff ? 0xffffffff : lasted;
+}
+
+static __always_inline bool is_server_cpu(u32 cpu)
+{
+	u32 masked = cpu;
+
+	if (cpu >= MAX_CPUS)
+		return false;
+	/* the compiler would drop the mask, and the verifier may have lost sight of the check */
+	barrier_var(masked);
+	return config.server_cpus[masked % MAX_CPUS / 64] >> (cpu % 64) & 1;
+}
+
+/*
+ * Whether the device is watched. An index is unique within its namespace only. Of a
+ * whole namespace, devices on top of others pass on what those below have had.
+ */
 static __always_inline bool at_server(const struct net_device *dev)
 {
-	/* an index is unique within its namespace only */
-	return dev->ifindex == config.ifindex &&
-	       dev->nd_net.net->ns.inum == config.netns_inode;
+	u32 i;
+
+	if (config.device_count) {
+		u32 ifindex = dev->ifindex;
+
+		for (i = 0; i < MAX_DEVICES && i < config.device_count; i++)
+			if (ifindex == config.devices[i])
+				goto named;
+		return false;
+	} else if (dev->lower_level > 1) {
+		return false;
+	}
+named:
+	return dev->nd_net.net->ns.inum == config.netns_inode;
 }
 
 /*
@@ -146,42 +217,48 @@ static __always_inline u32 packet_id(const struct sk_buff *skb)
 	return ((u64)skb - (u64)&config) >> 6;
 }
 
-/*
- * Reads header bytes in place where the kernel has this kfunc (Linux 6.2): it is no
- * call but a change of type, and saves 40 ns against bpf_probe_read_kernel.
- */
-extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym __weak;
-
-/* any kernel type that begins with four 16-bit numbers serves to read these */
-#define IN_PLACE(at) \
-	((const struct udphdr *)bpf_rdonly_cast(at, bpf_core_type_id_kernel(struct udphdr)))
-
-#define IP_BYTES 20
-
-/* of an IPv4 header, each word as it lies in memory */
-struct ip_words {
-	u16 version_ihl_tos;
-	u16 total_length;
-	u16 identification;
-	u16 fragment;
-	u16 ttl_protocol;
-};
-
-static __always_inline bool read_ip(const unsigned char *ip, struct ip_words *words)
+static __always_inline bool in_cgroup(const struct task_struct *task)
 {
-	if (!bpf_ksym_exists(bpf_rdonly_cast))
-		return !bpf_probe_read_kernel(words, sizeof(*words), ip);
-	words->version_ihl_tos = IN_PLACE(ip)->source;
-	words->fragment = IN_PLACE(ip)->check;
-	words->ttl_protocol = IN_PLACE(ip + 8)->source;
-	return true;
+	const struct cgroup *cgroup;
+
+	if (config.cgroup_subsystem < MAX_SUBSYSTEMS)
+		cgroup = task->cgroups->subsys[config.cgroup_subsystem]->cgroup;
+	else
+		cgroup = task->cgroups->dfl_cgrp;
+	return cgroup->level >= (int)config.cgroup_level &&
+	       cgroup->ancestors[config.cgroup_level]->kn->id == config.cgroup;
 }
 
-enum verdict {
-	OTHER,
-	OURS,
-	UNREADABLE,
-};
+/* Whether the thread is one of the server's. */
+static __always_inline bool in_server(const struct task_struct *task)
+{
+	u32 i, tgid;
+
+	if (config.membership == IN_NAMESPACE)
+		return task->nsproxy->net_ns->ns.inum == config.netns_inode;
+	if (config.membership == IN_CGROUP)
+		return in_cgroup(task);
+	tgid = task->tgid;
+	/* the verifier knows the count, and keeps only what it takes */
+	for (i = 0; i < MAX_TGIDS && i < config.tgid_count; i++)
+		if (tgid == config.tgids[i])
+			return true;
+	return false;
+}
+
+static __always_inline void emit_for_server(u64 kind, u32 b)
+{
+	const struct task_struct *task = bpf_get_current_task_btf();
+	struct ring *ring;
+	u32 cpu;
+
+	if (!in_server(task))
+		return;
+	cpu = bpf_get_smp_processor_id();
+	ring = this_ring(cpu);
+	if (ring)
+		emit(cpu, ring, bpf_ktime_get_ns(), kind, 0, task->pid, b);
+}
 
 /* system calls of x86-64 */
 #define NR_READ 0
@@ -196,33 +273,5 @@ enum verdict {
 #define NR_SPLICE 275
 #define NR_RECVMMSG 299
 #define NR_SENDMMSG 307
-
-/* Whether the current thread is one of the server's. */
-static __always_inline bool in_server(u32 tgid)
-{
-	u32 i;
-
-	if (!config.tgid_count)
-		return bpf_get_current_task_btf()->nsproxy->net_ns->ns.inum == config.netns_inode;
-	/* the verifier knows the count, and keeps only what it takes */
-	for (i = 0; i < MAX_TGIDS && i < config.tgid_count; i++)
-		if (tgid == config.tgids[i])
-			return true;
-	return false;
-}
-
-static __always_inline void emit_for_server(u64 kind, u32 b)
-{
-	u64 pid_tgid = bpf_get_current_pid_tgid();
-	struct ring *ring;
-	u32 cpu;
-
-	if (!in_server(pid_tgid >> 32))
-		return;
-	cpu = bpf_get_smp_processor_id();
-	ring = this_ring(cpu);
-	if (ring)
-		emit(cpu, ring, bpf_ktime_get_ns(), kind, (u32)pid_tgid, b);
-}
 
 #endif

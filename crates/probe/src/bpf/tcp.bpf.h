@@ -3,7 +3,7 @@
  * The stamps of a server of TCP streams, each with the key of its request:
  * client's port << 16 | low 16 bits of the sequence number after a request's end.
  */
-#include "common.bpf.h"
+#include "packet.bpf.h"
 
 #define TCP_BYTES 20
 #define FLAG_SYN 0x02
@@ -13,65 +13,42 @@
 #define PUSHED (1U << 31)
 #define RESENT (1U << 31)
 #define MORE (1U << 30)
-#define TID_BITS 22
+#define RESPONSE 0x80
 
 /* what a segment's headers say */
 struct segment {
 	u16 client_port;
-	u16 flags; /* of TCP, in the high byte */
+	u8 address;
+	u8 flags; /* of TCP */
 	u32 bytes; /* of payload */
 	u32 seq;
+	u32 headers; /* bytes of the TCP header */
+	const unsigned char *transport;
 };
 
-#define TCP_IN_PLACE(at) \
-	((const struct tcphdr *)bpf_rdonly_cast(at, bpf_core_type_id_kernel(struct tcphdr)))
-
-/* the words of an IPv4 and of a TCP header that are needed, as they lie in memory */
-struct tcp_words {
-	u16 source;
-	u16 destination;
-	u32 seq;
-	u32 ack;
+static __always_inline enum verdict read_segment(struct place place, const struct sk_buff *skb,
+						 bool incoming, struct segment *segment)
+{
+	struct headers headers = {};
+	enum verdict verdict;
 	u16 offset_flags;
-};
+	u32 own;
 
-static __always_inline bool read_tcp(const unsigned char *tcp, struct tcp_words *words)
-{
-	if (!bpf_ksym_exists(bpf_rdonly_cast))
-		return !bpf_probe_read_kernel(words, 14, tcp);
-	words->source = TCP_IN_PLACE(tcp)->source;
-	words->destination = TCP_IN_PLACE(tcp)->dest;
-	words->seq = TCP_IN_PLACE(tcp)->seq;
-	words->offset_flags = IN_PLACE(tcp + 12)->source;
-	return true;
-}
-
-/* Reads the headers at `ip`, of which `linear` bytes may be read. */
-static __always_inline enum verdict read_segment(const unsigned char *ip, u32 linear, bool incoming,
-						 struct segment *segment)
-{
-	/* set to nothing: the verifier follows what compilers copy unused */
-	struct tcp_words tcp = {};
-	struct ip_words words = {};
-	u32 header, headers, total;
-
-	if (linear < IP_BYTES || !read_ip(ip, &words))
+	verdict = read_headers(place.ip, place.linear, skb->len, skb->protocol, IPPROTO_TCP,
+			       incoming, &headers);
+	if (verdict != OURS)
+		return verdict;
+	if (headers.linear < TCP_BYTES)
 		return UNREADABLE;
-	if (words.ttl_protocol >> 8 != IPPROTO_TCP || words.fragment & bpf_htons(IP_OFFSET))
-		return OTHER;
-	header = (words.version_ihl_tos & 0xf) * 4;
-	if (header < IP_BYTES || linear < header + TCP_BYTES || !read_tcp(ip + header, &tcp))
-		return UNREADABLE;
-	if (bpf_ntohs(incoming ? tcp.destination : tcp.source) != config.port)
-		return OTHER;
-	if (bpf_ksym_exists(bpf_rdonly_cast))
-		words.total_length = IN_PLACE(ip)->dest;
-	total = bpf_ntohs(words.total_length);
-	headers = header + (tcp.offset_flags >> 4 & 0xf) * 4;
-	segment->client_port = bpf_ntohs(incoming ? tcp.source : tcp.destination);
-	segment->flags = tcp.offset_flags >> 8;
-	segment->bytes = total > headers ? total - headers : 0;
-	segment->seq = bpf_ntohl(tcp.seq);
+	offset_flags = u16_at(headers.transport + 12);
+	own = (offset_flags >> 4 & 0xf) * 4;
+	segment->client_port = headers.client_port;
+	segment->address = headers.address;
+	segment->flags = offset_flags >> 8;
+	segment->bytes = headers.bytes > own ? headers.bytes - own : 0;
+	segment->seq = bpf_ntohl(u32_at(headers.transport + 4));
+	segment->headers = own;
+	segment->transport = headers.transport;
 	return OURS;
 }
 
@@ -94,38 +71,125 @@ static __always_inline u32 stream_key(u16 client_port, u32 sequence)
 		number_;                                                                   \
 	})
 
-/* T1: veth and loopback hand the segment to the receiving device, before RPS */
-SEC("tp_btf/netif_rx")
-int BPF_PROG(segment_in, struct sk_buff *skb)
+/* Reads a packet's bytes wherever they lie: of tracing programs since Linux 6.11. */
+extern int bpf_dynptr_from_skb(struct __sk_buff *skb, u64 flags, struct bpf_dynptr *ptr) __ksym
+	__weak;
+
+/*
+ * Records what a segment carries: right behind its own event and on the same CPU, first how
+ * much and where in the stream, then the beginning of the payload, which begins `offset`
+ * bytes behind skb->data.
+ */
+static __always_inline void emit_payload(u32 cpu, struct ring *ring, u64 now, struct sk_buff *skb,
+					 u32 offset, const struct segment *segment, u8 response)
+{
+	u64 payload[MAX_PAYLOAD / 8] = {};
+	struct bpf_dynptr packet;
+	u32 i, n, limit = config.payload_bytes;
+
+	emit(cpu, ring, now, PAYLOAD, response, segment->bytes, segment->seq);
+	if (!config.payload_copied || !bpf_ksym_exists(bpf_dynptr_from_skb))
+		return;
+	if (segment->bytes < limit)
+		limit = segment->bytes;
+	if (bpf_dynptr_from_skb((struct __sk_buff *)skb, 0, &packet))
+		return;
+	/* the verifier wants to see the bounds */
+	barrier_var(limit);
+	if (limit < 1 || limit > MAX_PAYLOAD)
+		return;
+	if (bpf_dynptr_read(payload, limit, &packet, offset, 0))
+		return;
+	for (i = 0; i < MAX_PAYLOAD / 8; i++) {
+		if (8 * i >= limit)
+			break;
+		n = limit - 8 * i;
+		emit(cpu, ring, now, PAYLOAD, response | (n > 8 ? 8 : n), payload[i],
+		     payload[i] >> 32);
+	}
+}
+
+static __always_inline int stream_in(struct sk_buff *skb, struct place place)
 {
 	struct segment segment = {};
 	enum verdict verdict;
 	struct ring *ring;
 	u32 cpu, end;
+	u64 now;
 
-	if (!at_server(skb->dev) || skb->protocol != bpf_htons(ETH_P_IP))
+	verdict = read_segment(place, skb, true, &segment);
+	if (verdict == OTHER)
 		return 0;
+	if (verdict == OURS) {
+		end = segment.seq + segment.bytes;
+		if (segment.flags & FLAG_SYN) {
+			/* the stream begins behind it */
+			end = segment.seq + 1;
+			segment.bytes = 0;
+		} else if (!segment.bytes) {
+			return 0;
+		}
+	}
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
 	if (!ring)
 		return 0;
-	verdict = read_segment(skb->data, skb->len - skb->data_len, true, &segment);
-	if (verdict == UNREADABLE)
+	if (verdict == UNREADABLE) {
 		__sync_fetch_and_add(&ring->unreadable, 1);
-	if (verdict != OURS)
-		return 0;
-	end = segment.seq + segment.bytes;
-	if (segment.flags & FLAG_SYN) {
-		/* the stream begins behind it */
-		end = segment.seq + 1;
-		segment.bytes = 0;
-	} else if (!segment.bytes) {
 		return 0;
 	}
-	emit(cpu, ring, bpf_ktime_get_ns(), SEGMENT_IN,
+	now = bpf_ktime_get_ns();
+	emit(cpu, ring, now, SEGMENT_IN, segment.address,
 	     segment.bytes | (segment.flags & FLAG_PSH ? PUSHED : 0),
 	     stream_key(segment.client_port, end));
+	if (config.payload_bytes && segment.bytes)
+		emit_payload(cpu, ring, now, skb,
+			     (u32)(segment.transport - place.ip) + segment.headers, &segment, 0);
 	return 0;
+}
+
+/*
+ * T1. A segment comes into the stack at one of these, and only there: veth and loopback
+ * call netif_rx, drivers of NICs one of the others, before GRO and before RPS.
+ */
+SEC("tp_btf/netif_rx")
+int BPF_PROG(segment_in, struct sk_buff *skb)
+{
+	if (!is_ip(skb->protocol) || !at_server(skb->dev))
+		return 0;
+	return stream_in(skb, place_in(skb));
+}
+
+SEC("tp_btf/napi_gro_receive_entry")
+int BPF_PROG(segment_in_gro, struct sk_buff *skb)
+{
+	if (!is_ip(skb->protocol) || !at_server(skb->dev))
+		return 0;
+	return stream_in(skb, place_in(skb));
+}
+
+SEC("tp_btf/napi_gro_frags_entry")
+int BPF_PROG(segment_in_frags, struct sk_buff *skb)
+{
+	if (!is_ip(skb->protocol) || !at_server(skb->dev))
+		return 0;
+	return stream_in(skb, place_in_frags(skb));
+}
+
+SEC("tp_btf/netif_receive_skb_entry")
+int BPF_PROG(segment_in_direct, struct sk_buff *skb)
+{
+	if (!is_ip(skb->protocol) || !at_server(skb->dev))
+		return 0;
+	return stream_in(skb, place_in(skb));
+}
+
+SEC("tp_btf/netif_receive_skb_list_entry")
+int BPF_PROG(segment_in_list, struct sk_buff *skb)
+{
+	if (!is_ip(skb->protocol) || !at_server(skb->dev))
+		return 0;
+	return stream_in(skb, place_in(skb));
 }
 
 /* An established TCP connection of the server: the port of its client, else 0. */
@@ -149,7 +213,7 @@ static __always_inline void emit_segment_queued(const struct sock *sk)
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
 	if (ring)
-		emit(cpu, ring, bpf_ktime_get_ns(), SEGMENT_QUEUED, 0,
+		emit(cpu, ring, bpf_ktime_get_ns(), SEGMENT_QUEUED, client_hash(sk), 0,
 		     stream_key(client, TCP_NUMBER(sk, rcv_nxt)));
 }
 
@@ -169,9 +233,7 @@ int BPF_PROG(to_wake_stream_reader, const struct sock *sk)
 	return 0;
 }
 
-/* T4: a socket of the server has given data */
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(segment_read, struct sock *sk, int ret, int flags)
+static __always_inline int emit_segment_read(const struct sock *sk, int ret, int flags)
 {
 	struct ring *ring;
 	u16 client;
@@ -185,13 +247,32 @@ int BPF_PROG(segment_read, struct sock *sk, int ret, int flags)
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
 	if (ring)
-		emit(cpu, ring, bpf_ktime_get_ns(), SEGMENT_READ,
+		emit(cpu, ring, bpf_ktime_get_ns(), SEGMENT_READ, client_hash(sk),
 		     (u32)ret << TID_BITS | (u32)bpf_get_current_pid_tgid(),
 		     stream_key(client, TCP_NUMBER(sk, copied_seq)));
 	return 0;
 }
 
-/* T4 where sock_recv_length does not exist: which connection it was is not known */
+/* T4: a socket of the server has given data */
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(segment_read, struct sock *sk, int ret, int flags)
+{
+	return emit_segment_read(sk, ret, flags);
+}
+
+/* T4 where sock_recv_length does not exist */
+SEC("fexit/tcp_recvmsg")
+int BPF_PROG(read_from_tcp, struct sock *sk, void *msg, u64 len, int flags)
+{
+	u64 ret = 0;
+
+	/* its place among the arguments differs from kernel to kernel */
+	if (bpf_get_func_ret(ctx, &ret))
+		return 0;
+	return emit_segment_read(sk, (int)ret, flags);
+}
+
+/* T4 where neither is allowed: which connection it was is not known */
 SEC("tp_btf/sys_exit")
 int BPF_PROG(stream_read_returned, struct pt_regs *regs, long ret)
 {
@@ -205,7 +286,49 @@ int BPF_PROG(stream_read_returned, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-/* T5: the server calls a write, of whatever file: the last one before T6 counts */
+static __always_inline int emit_stream_write(const struct sock *sk)
+{
+	struct ring *ring;
+	u32 cpu;
+
+	if (!client_of(sk))
+		return 0;
+	cpu = bpf_get_smp_processor_id();
+	ring = this_ring(cpu);
+	if (ring)
+		emit(cpu, ring, bpf_ktime_get_ns(), WRITE_CALLED, 0,
+		     (u32)bpf_get_current_pid_tgid(), 0);
+	return 0;
+}
+
+/*
+ * T5: the server writes to a connection, by whatever call, sendfile, splice and io_uring
+ * included. It costs nothing in the server's other system calls.
+ */
+SEC("fentry/tcp_sendmsg")
+int BPF_PROG(write_to_tcp, struct sock *sk)
+{
+	return emit_stream_write(sk);
+}
+
+/* what sendfile and splice call before Linux 6.5 */
+SEC("fentry/tcp_sendpage")
+int BPF_PROG(page_to_tcp, struct sock *sk)
+{
+	return emit_stream_write(sk);
+}
+
+/* T5 where fentry is not allowed, since Linux 6.16: as soon as the socket is locked */
+SEC("tp_btf/tcp_sendmsg_locked")
+int BPF_PROG(stream_write_begun, const struct sock *sk, const struct msghdr *msg)
+{
+	/* for each skb that it fills: of these the first */
+	if (msg->msg_iter.iov_offset)
+		return 0;
+	return emit_stream_write(sk);
+}
+
+/* T5 where neither is allowed: a write, of whatever file; the last one before T6 counts */
 SEC("tp_btf/sys_enter")
 int BPF_PROG(stream_write_called, struct pt_regs *regs, long nr)
 {
@@ -222,40 +345,62 @@ int BPF_PROG(stream_write_called, struct pt_regs *regs, long nr)
  * that were received, but not read.
  */
 SEC("tp_btf/net_dev_start_xmit")
-int BPF_PROG(segment_out, const struct sk_buff *skb, const struct net_device *dev)
+int BPF_PROG(segment_out, struct sk_buff *skb, const struct net_device *dev)
 {
-	const unsigned char *ip;
 	struct segment segment = {};
 	enum verdict verdict;
 	const struct sock *sk;
+	struct place place;
 	struct ring *ring;
-	u32 cpu, linear, a;
+	u32 cpu, a;
 	u64 now;
 
-	if (!at_server(dev) || skb->protocol != bpf_htons(ETH_P_IP))
+	if (!is_ip(skb->protocol) || !at_server(dev))
 		return 0;
 	/* the clock first: the sojourn ends before this program's work */
 	now = bpf_ktime_get_ns();
+	place = place_out(skb);
+	verdict = read_segment(place, skb, false, &segment);
+	if (verdict == OTHER || (verdict == OURS && !segment.bytes))
+		return 0;
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
 	if (!ring)
 		return 0;
-	/* skb->data is at the link-layer header, of whatever length */
-	ip = skb->head + skb->network_header;
-	linear = skb->len - skb->data_len - (u32)(ip - skb->data);
-	verdict = read_segment(ip, linear, false, &segment);
 	sk = skb->sk;
 	/* a packet that a socket of the server sends always has it */
-	if (verdict == UNREADABLE || (verdict == OURS && segment.bytes && !sk))
+	if (verdict == UNREADABLE || !sk) {
 		__sync_fetch_and_add(&ring->unreadable, 1);
-	if (verdict != OURS || !segment.bytes || !sk)
 		return 0;
+	}
 	a = (u32)bpf_get_current_pid_tgid();
 	if (segment.seq + segment.bytes != TCP_NUMBER(sk, write_seq))
 		a |= MORE;
 	if ((s32)(segment.seq - TCP_NUMBER(sk, snd_nxt)) < 0)
 		a |= RESENT;
-	emit(cpu, ring, now, SEGMENT_OUT, a,
+	emit(cpu, ring, now, SEGMENT_OUT, segment.address, a,
 	     stream_key(segment.client_port, TCP_NUMBER(sk, copied_seq)));
+	if (config.payload_bytes)
+		emit_payload(cpu, ring, now, skb,
+			     (u32)(segment.transport - skb->data) + segment.headers, &segment,
+			     RESPONSE);
+	return 0;
+}
+
+/* TCP of the server sends a segment again */
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(retransmitted, const struct sock *sk)
+{
+	u16 client = client_of(sk);
+	struct ring *ring;
+	u32 cpu;
+
+	if (!client)
+		return 0;
+	cpu = bpf_get_smp_processor_id();
+	ring = this_ring(cpu);
+	if (ring)
+		emit(cpu, ring, bpf_ktime_get_ns(), RETRANSMITTED, client_hash(sk), 0,
+		     stream_key(client, 0));
 	return 0;
 }

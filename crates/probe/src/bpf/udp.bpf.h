@@ -1,109 +1,128 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The stamps of a server of datagrams. */
-#include "common.bpf.h"
+#include "packet.bpf.h"
 
 #define UDP_BYTES 8
 
-/* a UDP header and the first two bytes of its payload */
-struct udp_words {
-	u16 source;
-	u16 destination;
-	u16 length;
-	u16 checksum;
-	u16 id;
-};
-
-static __always_inline bool read_udp(const unsigned char *udp, struct udp_words *words)
-{
-	if (!bpf_ksym_exists(bpf_rdonly_cast))
-		return !bpf_probe_read_kernel(words, sizeof(*words), udp);
-	words->source = IN_PLACE(udp)->source;
-	words->destination = IN_PLACE(udp)->dest;
-	words->length = IN_PLACE(udp)->len;
-	words->id = IN_PLACE(udp + UDP_BYTES)->source;
-	return true;
-}
-
 /*
- * Whose request or response lies at `ip`, of which `linear` bytes may be read:
- * key = client's port << 16 | request id. What a shorter payload lacks of the id
- * counts as zero, so that every packet of the server has its event.
+ * Whose request or response lies at `place`: key = client's port << 16 | request id. What a
+ * shorter payload lacks of the id counts as zero, so that every packet of the server has
+ * its event.
  */
-static __always_inline enum verdict read_key(const unsigned char *ip, u32 linear, bool incoming,
-					     u32 *key)
+static __always_inline enum verdict read_key(struct place place, const struct sk_buff *skb,
+					     bool incoming, u32 *key, u8 *address)
 {
-	u32 header, payload, id;
-	struct udp_words udp;
-	struct ip_words words;
-	u16 ours, theirs;
+	struct headers headers = {};
+	enum verdict verdict;
+	u32 payload, id;
 
-	if (linear < IP_BYTES || !read_ip(ip, &words))
+	verdict = read_headers(place.ip, place.linear, skb->len, skb->protocol, IPPROTO_UDP,
+			       incoming, &headers);
+	if (verdict != OURS)
+		return verdict;
+	if (headers.linear < UDP_BYTES)
 		return UNREADABLE;
-	if (words.ttl_protocol >> 8 != IPPROTO_UDP || words.fragment & bpf_htons(IP_OFFSET))
-		return OTHER;
-	header = (words.version_ihl_tos & 0xf) * 4;
-	/*
-	 * The id of a payload that ends here is read all the same and not used: what
-	 * follows the linear part (the skb's shared info) is mapped.
-	 */
-	if (header < IP_BYTES || linear < header + UDP_BYTES || !read_udp(ip + header, &udp))
-		return UNREADABLE;
-	ours = incoming ? udp.destination : udp.source;
-	theirs = incoming ? udp.source : udp.destination;
-	if (bpf_ntohs(ours) != config.port)
-		return OTHER;
-	payload = bpf_ntohs(udp.length) - UDP_BYTES;
+	payload = bpf_ntohs(u16_at(headers.transport + 4)) - UDP_BYTES;
 	if (payload > 2)
 		payload = 2;
-	if (linear < header + UDP_BYTES + payload)
+	if (headers.linear < UDP_BYTES + payload)
 		return UNREADABLE;
-	id = bpf_ntohs(udp.id);
+	/*
+	 * The id of a payload that ends before it is read all the same and not used: what
+	 * follows the linear part (the skb's shared info) is mapped.
+	 */
+	id = bpf_ntohs(u16_at(headers.transport + UDP_BYTES));
 	if (payload < 2)
 		id = payload ? id & 0xff00 : 0;
-	*key = (u32)bpf_ntohs(theirs) << 16 | id;
+	*key = (u32)headers.client_port << 16 | id;
+	*address = headers.address;
 	return OURS;
 }
 
-/* T1: veth and loopback hand the packet to the receiving device, before RPS */
-SEC("tp_btf/netif_rx")
-int BPF_PROG(packet_in, struct sk_buff *skb)
+static __always_inline int datagram_in(const struct sk_buff *skb, struct place place)
 {
-	struct ring *ring;
 	enum verdict verdict;
-	u32 cpu, key;
+	struct ring *ring;
+	u32 cpu, key = 0;
+	u8 address = 0;
 
-	if (!at_server(skb->dev) || skb->protocol != bpf_htons(ETH_P_IP))
+	verdict = read_key(place, skb, true, &key, &address);
+	if (verdict == OTHER)
 		return 0;
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
 	if (!ring)
 		return 0;
-	/* skb->data is at the IP header */
-	verdict = read_key(skb->data, skb->len - skb->data_len, true, &key);
 	if (verdict == OURS)
 		/* the clock last: the sojourn begins after this program's work */
-		emit(cpu, ring, bpf_ktime_get_ns(), PACKET_IN, packet_id(skb), key);
-	else if (verdict == UNREADABLE)
+		emit(cpu, ring, bpf_ktime_get_ns(), PACKET_IN, address, packet_id(skb), key);
+	else
 		__sync_fetch_and_add(&ring->unreadable, 1);
 	return 0;
 }
 
-/* the packet that this CPU now takes through the stack, after RPS: for T2 */
+/*
+ * T1. A packet comes into the stack at one of these, and only there: veth and loopback
+ * call netif_rx, drivers of NICs one of the others, before GRO and before RPS.
+ */
+SEC("tp_btf/netif_rx")
+int BPF_PROG(packet_in, struct sk_buff *skb)
+{
+	if (!is_ip(skb->protocol) || !at_server(skb->dev))
+		return 0;
+	return datagram_in(skb, place_in(skb));
+}
+
+SEC("tp_btf/napi_gro_receive_entry")
+int BPF_PROG(packet_in_gro, struct sk_buff *skb)
+{
+	if (!is_ip(skb->protocol) || !at_server(skb->dev))
+		return 0;
+	return datagram_in(skb, place_in(skb));
+}
+
+SEC("tp_btf/napi_gro_frags_entry")
+int BPF_PROG(packet_in_frags, struct sk_buff *skb)
+{
+	if (!is_ip(skb->protocol) || !at_server(skb->dev))
+		return 0;
+	return datagram_in(skb, place_in_frags(skb));
+}
+
+SEC("tp_btf/netif_receive_skb_entry")
+int BPF_PROG(packet_in_direct, struct sk_buff *skb)
+{
+	if (!is_ip(skb->protocol) || !at_server(skb->dev))
+		return 0;
+	return datagram_in(skb, place_in(skb));
+}
+
+SEC("tp_btf/netif_receive_skb_list_entry")
+int BPF_PROG(packet_in_list, struct sk_buff *skb)
+{
+	if (!is_ip(skb->protocol) || !at_server(skb->dev))
+		return 0;
+	return datagram_in(skb, place_in(skb));
+}
+
+/*
+ * The packet that this CPU now takes through the stack, after RPS: for T2. Whose it is
+ * does not matter, and a foreign one ends the last one's turn, which may have been dropped.
+ */
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(packet_received, struct sk_buff *skb)
 {
-	u32 cpu = bpf_get_smp_processor_id();
-	struct ring *ring = this_ring(cpu);
+	struct ring *ring = this_ring(bpf_get_smp_processor_id());
 
 	if (ring)
-		/* a foreign packet ends the last one's turn, which may have been dropped */
-		ring->current_packet = at_server(skb->dev) ? 1ULL << 32 | packet_id(skb) : 0;
+		ring->current_packet = 1ULL << 32 | packet_id(skb);
 	return 0;
 }
 
 static __always_inline bool is_servers(const struct sock *sk)
 {
-	return sk->__sk_common.skc_num == config.port && sk->sk_protocol == IPPROTO_UDP;
+	return sk->__sk_common.skc_num == config.port && sk->sk_protocol == IPPROTO_UDP &&
+	       sk->__sk_common.skc_net.net->ns.inum == config.netns_inode;
 }
 
 static __always_inline void emit_enqueued(const struct sock *sk)
@@ -122,7 +141,7 @@ static __always_inline void emit_enqueued(const struct sock *sk)
 	if (!packet)
 		return;
 	ring->current_packet = 0;
-	emit(cpu, ring, bpf_ktime_get_ns(), ENQUEUED, (u32)packet, 0);
+	emit(cpu, ring, bpf_ktime_get_ns(), ENQUEUED, 0, packet, 0);
 }
 
 /* T2: UDP has queued the current packet and is about to wake the reader */
@@ -152,13 +171,23 @@ int BPF_PROG(enqueued_late, struct sock *sk, struct sk_buff *skb, int ret)
 	struct ring *ring;
 	u32 cpu;
 
-	if (ret || !is_servers(sk) || sk->__sk_common.skc_net.net->ns.inum != config.netns_inode)
+	if (ret || !is_servers(sk))
 		return 0;
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
 	if (ring)
-		emit(cpu, ring, now, ENQUEUED, packet_id(skb), 0);
+		emit(cpu, ring, now, ENQUEUED, 0, packet_id(skb), 0);
 	return 0;
+}
+
+/* For a socket of the server, whoever calls: the socket says whose it is. */
+static __always_inline void emit_call(u64 kind, u32 b)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct ring *ring = this_ring(cpu);
+
+	if (ring)
+		emit(cpu, ring, bpf_ktime_get_ns(), kind, 0, (u32)bpf_get_current_pid_tgid(), b);
 }
 
 /*
@@ -170,14 +199,38 @@ SEC("tp_btf/sock_recv_length")
 int BPF_PROG(read_done, struct sock *sk, int ret, int flags)
 {
 	if (ret >= 0 && !(flags & MSG_PEEK) && is_servers(sk))
-		emit_for_server(READ_RETURNED, ret);
+		emit_call(READ_RETURNED, ret);
 	return 0;
 }
 
+/* T4 where sock_recv_length does not exist (before Linux 6.3), of either family */
+static __always_inline int datagram_read(void *ctx, struct sock *sk, int flags)
+{
+	u64 ret = 0;
+
+	/* its place among the arguments differs from kernel to kernel */
+	if (bpf_get_func_ret(ctx, &ret) || (s32)ret < 0 || flags & MSG_PEEK || !is_servers(sk))
+		return 0;
+	emit_call(READ_RETURNED, ret);
+	return 0;
+}
+
+SEC("fexit/udp_recvmsg")
+int BPF_PROG(read_from_udp, struct sock *sk, void *msg, u64 len, int flags)
+{
+	return datagram_read(ctx, sk, flags);
+}
+
+SEC("fexit/udpv6_recvmsg")
+int BPF_PROG(read_from_udpv6, struct sock *sk, void *msg, u64 len, int flags)
+{
+	return datagram_read(ctx, sk, flags);
+}
+
 /*
- * T4 where sock_recv_length does not exist (before Linux 6.3). read and write are left
- * out, here and for T5: they also serve eventfds and pipes, and a server that answers
- * many clients from one socket needs the address that only these calls give and take.
+ * T4 where neither is allowed. read and write are left out, here and for T5: they also
+ * serve eventfds and pipes, and a server that answers many clients from one socket needs
+ * the address that only these calls give and take.
  */
 SEC("tp_btf/sys_exit")
 int BPF_PROG(read_returned, struct pt_regs *regs, long ret)
@@ -192,7 +245,24 @@ int BPF_PROG(read_returned, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-/* T5: the server calls a write */
+/* T5: the server writes to its socket, by whatever call; one event for each datagram */
+SEC("fentry/udp_sendmsg")
+int BPF_PROG(write_to_udp, struct sock *sk)
+{
+	if (is_servers(sk))
+		emit_call(WRITE_CALLED, 0);
+	return 0;
+}
+
+SEC("fentry/udpv6_sendmsg")
+int BPF_PROG(write_to_udpv6, struct sock *sk)
+{
+	if (is_servers(sk))
+		emit_call(WRITE_CALLED, 0);
+	return 0;
+}
+
+/* T5 where fentry is not allowed: a call for many messages is stamped once, as it begins */
 SEC("tp_btf/sys_enter")
 int BPF_PROG(write_called, struct pt_regs *regs, long nr)
 {
@@ -201,31 +271,53 @@ int BPF_PROG(write_called, struct pt_regs *regs, long nr)
 	return 0;
 }
 
+/* operations of io_uring */
+#define IORING_OP_WRITEV 2
+#define IORING_OP_WRITE_FIXED 5
+#define IORING_OP_SENDMSG 9
+#define IORING_OP_WRITE 23
+#define IORING_OP_SEND 26
+#define IORING_OP_SPLICE 30
+#define IORING_OP_SEND_ZC 47
+#define IORING_OP_SENDMSG_ZC 48
+
+/* beside sys_enter, for either transport: io_uring makes no system call for each write */
+SEC("tp_btf/io_uring_submit_req")
+int BPF_PROG(ring_write_called, struct io_kiocb *request)
+{
+	u8 op = request->opcode;
+
+	if (op == IORING_OP_SEND || op == IORING_OP_SENDMSG || op == IORING_OP_WRITE ||
+	    op == IORING_OP_WRITEV || op == IORING_OP_WRITE_FIXED || op == IORING_OP_SPLICE ||
+	    op == IORING_OP_SEND_ZC || op == IORING_OP_SENDMSG_ZC)
+		emit_for_server(WRITE_CALLED, 0);
+	return 0;
+}
+
 /* T6: the driver takes the response */
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(packet_out, const struct sk_buff *skb, const struct net_device *dev)
 {
-	const unsigned char *ip;
 	enum verdict verdict;
 	struct ring *ring;
-	u32 cpu, key, linear;
+	u32 cpu, key = 0;
+	u8 address = 0;
 	u64 now;
 
-	if (!at_server(dev) || skb->protocol != bpf_htons(ETH_P_IP))
+	if (!is_ip(skb->protocol) || !at_server(dev))
 		return 0;
 	/* the clock first: the sojourn ends before this program's work */
 	now = bpf_ktime_get_ns();
+	verdict = read_key(place_out(skb), skb, false, &key, &address);
+	if (verdict == OTHER)
+		return 0;
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
 	if (!ring)
 		return 0;
-	/* skb->data is at the link-layer header, of whatever length */
-	ip = skb->head + skb->network_header;
-	linear = skb->len - skb->data_len - (u32)(ip - skb->data);
-	verdict = read_key(ip, linear, false, &key);
 	if (verdict == OURS)
-		emit(cpu, ring, now, PACKET_OUT, (u32)bpf_get_current_pid_tgid(), key);
-	else if (verdict == UNREADABLE)
+		emit(cpu, ring, now, PACKET_OUT, address, (u32)bpf_get_current_pid_tgid(), key);
+	else
 		__sync_fetch_and_add(&ring->unreadable, 1);
 	return 0;
 }

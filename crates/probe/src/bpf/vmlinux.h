@@ -38,12 +38,20 @@ typedef __u32 __wsum;
 typedef __u16 __sum16;
 
 enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 };
 
 enum {
+	BPF_ANY = 0,
 	BPF_F_MMAPABLE = 1U << 10,
 };
+
+/* of the kernel's interface: opaque */
+struct bpf_dynptr {
+	__u64 opaque[2];
+} __attribute__((aligned(8)));
+struct __sk_buff;
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -61,6 +69,7 @@ typedef struct {
 
 struct net_device {
 	int ifindex;
+	unsigned char lower_level;
 	possible_net_t nd_net;
 };
 
@@ -69,12 +78,35 @@ struct sock;
 struct sk_buff {
 	struct net_device *dev;
 	struct sock *sk;
+	char cb[48];
 	unsigned int len;
 	unsigned int data_len;
 	__be16 protocol;
 	__u16 network_header;
 	unsigned char *head;
 	unsigned char *data;
+};
+
+/* what GRO keeps in sk_buff.cb */
+struct napi_gro_cb {
+	void *frag0;
+	unsigned int frag0_len;
+};
+
+struct iphdr {
+	__be32 saddr;
+	__be32 daddr;
+};
+
+struct in6_addr {
+	union {
+		__be32 u6_addr32[4];
+	} in6_u;
+};
+
+struct ipv6hdr {
+	struct in6_addr saddr;
+	struct in6_addr daddr;
 };
 
 struct udphdr {
@@ -92,8 +124,11 @@ struct tcphdr {
 };
 
 struct sock_common {
+	unsigned short skc_family;
 	__be16 skc_dport;
 	__u16 skc_num;
+	__be32 skc_daddr;
+	struct in6_addr skc_v6_daddr;
 	possible_net_t skc_net;
 };
 
@@ -109,13 +144,47 @@ struct tcp_sock {
 	u32 write_seq;
 };
 
+struct iov_iter {
+	unsigned long iov_offset;
+};
+
+struct msghdr {
+	struct iov_iter msg_iter;
+};
+
 struct nsproxy {
 	struct net *net_ns;
 };
 
+struct kernfs_node {
+	u64 id;
+};
+
+struct cgroup {
+	int level;
+	struct kernfs_node *kn;
+	struct cgroup *ancestors[];
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+};
+
+struct css_set {
+	struct cgroup_subsys_state *subsys[12];
+	struct cgroup *dfl_cgrp;
+};
+
 struct task_struct {
 	int pid;
+	int tgid;
+	char comm[16];
+	struct css_set *cgroups;
 	struct nsproxy *nsproxy;
+};
+
+struct io_kiocb {
+	u8 opcode;
 };
 
 /* x86-64 */

@@ -144,7 +144,7 @@ proptest! {
 #[test]
 fn the_positions_are_laid_out_as_in_the_programs() {
     assert_eq!(size_of::<Positions>(), 256);
-    assert_eq!(std::mem::offset_of!(Positions, current_packet), 24);
+    assert_eq!(std::mem::offset_of!(Positions, scratch), 24);
     assert_eq!(std::mem::offset_of!(Positions, tail), 128);
     assert_eq!(size_of::<Slot>(), 16);
 }

@@ -7,7 +7,7 @@
 
 pub(crate) mod streams;
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::thread::{UnshareFlags, gettid};
-use taillab_probe::{DeviceId, ProbeSpec, ServerProcesses, Transport};
+use taillab_probe::{DeviceId, Disturbances, ProbeSpec, ServerProcesses, Transport};
 
 pub(crate) const SERVER_PORT: u16 = 11_211;
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
@@ -176,11 +176,13 @@ impl Testbed {
         let cpus = std::thread::available_parallelism().expect("CPUs can be counted");
         Self {
             spec: ProbeSpec {
-                device,
+                devices: device.into(),
                 transport: Transport::Udp,
                 server_port: SERVER_PORT,
                 server: ServerProcesses::These(vec![std::process::id()]),
                 server_cpus: (0..cpus.get() as u16).collect(),
+                disturbances: Disturbances::NONE,
+                payload_bytes: 0,
                 ring_bytes_per_cpu: 1 << 20,
             },
             server_tid: namespace.tid,
@@ -197,6 +199,10 @@ impl Testbed {
         let mut response = [0; 2048];
         let n = self.client.recv(&mut response).expect("a response");
         assert_eq!(&response[..n], request);
+    }
+
+    pub(crate) fn client_address(&self) -> IpAddr {
+        self.client.local_addr().expect("it is bound").ip()
     }
 
     pub(crate) fn client_port(&self) -> u16 {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use taillab_model::Monotonic;
-use taillab_probe::{ProbeSpec, ServerProcesses, Transport};
+use taillab_probe::{Disturbances, ProbeSpec, ServerProcesses, Transport};
 
 use super::{Namespace, SERVER, SERVER_PORT, joined};
 
@@ -63,11 +63,13 @@ impl StreamBed {
         let cpus = std::thread::available_parallelism().expect("CPUs can be counted");
         Self {
             spec: ProbeSpec {
-                device,
+                devices: device.into(),
                 transport: Transport::Tcp,
                 server_port: SERVER_PORT,
                 server: ServerProcesses::InNamespace,
                 server_cpus: (0..cpus.get() as u16).collect(),
+                disturbances: Disturbances::NONE,
+                payload_bytes: 0,
                 ring_bytes_per_cpu: 8 << 20,
             },
             server,

@@ -1,9 +1,11 @@
 //! The command line of `taillab serve`.
 
-use clap::Args;
+use std::path::PathBuf;
+
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueHint};
 use taillab_host::CpuSet;
-use taillab_load::serve::{Architecture, Listen};
+use taillab_load::serve::{Architecture, Fault, Listen};
 use taillab_queueing::service::Service;
 
 use super::Output;
@@ -21,13 +23,14 @@ fn help() -> String {
          datagram are its id.\n\nWith --json there are two objects, each on a line: `\"event\": \
          \"listening\"` when requests are accepted, and `\"event\": \"stopped\"` with what was served.\n\n\
          Notation (times need a unit: ns, us, ms, s):\n  service   none, spin:LAW (keeps the CPU busy), \
-         wait:LAW (sleeps)\n  LAW       {},\n            empirical:FILE (measured times, as in taillab sim)\n\nExamples:\n  \
+         wait:LAW (sleeps)\n  LAW       {},\n            empirical:FILE (measured times, as in taillab sim)\n  fault     {}\n\nExamples:\n  \
          taillab serve null-rpc\n  \
          taillab serve epoll-per-worker --workers 4 --service spin:exponential:50us --cpus 0-3\n  \
          taillab serve udp-shared --listen [::1]:7777 --workers 8 --service wait:exponential:1ms\n  \
          taillab serve epoll-shared --listen unix:/run/user/1000/echo.sock\n  \
          taillab load echo+tcp://127.0.0.1:7777 -R 5000\n\n{EXIT_CODES}",
-        Service::NOTATION
+        Service::NOTATION,
+        Fault::NOTATION
     )
 }
 
@@ -73,6 +76,19 @@ pub struct ServeArgs {
     /// Workers look for requests again and again and never sleep (not null-rpc)
     #[arg(long)]
     pub busy: bool,
+    /// Something that it does wrong on purpose, to see whether an explanation finds it; may be
+    /// given often
+    #[arg(long, value_name = "KIND:PARAMETERS", help_heading = "Faults")]
+    pub fault: Vec<Fault>,
+    /// Write down when each fault happened (JSON), when it stops
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        requires = "fault",
+        help_heading = "Faults"
+    )]
+    pub fault_log: Option<PathBuf>,
     #[command(flatten)]
     pub common: Output,
 }

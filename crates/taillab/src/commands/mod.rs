@@ -1,9 +1,11 @@
 //! One module for each command.
 
 pub mod doctor;
+pub mod explain;
 pub mod load;
 pub mod reproduce;
 pub mod run;
 pub mod serve;
 pub mod shell;
 pub mod sim;
+pub mod trace;

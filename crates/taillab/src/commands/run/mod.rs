@@ -1,8 +1,10 @@
 //! `taillab run`: one server, one load, measured against its ideal.
 
 mod calibrate;
+mod canary;
 mod capacity;
 mod client;
+mod context;
 mod measure;
 mod outputs;
 mod result;
@@ -63,7 +65,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         server: Some(servers::facts(&experiment)),
         observe: OBSERVE,
     });
-    let session = take_measurements(&mut rig, &experiment, say);
+    let session = take_measurements(&mut rig, &experiment, &environment, say);
     let server_failure = rig.server_failure();
     let hazards = rig.hazards();
     // The machine is put back before anything is said about what went wrong.
@@ -102,7 +104,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
 }
 
 /// The hypervisor's name, where there is one.
-fn hypervisor(environment: &Environment) -> Option<String> {
+pub fn hypervisor(environment: &Environment) -> Option<String> {
     let facts = &environment.virtualization;
     let name = facts
         .product
@@ -152,7 +154,12 @@ struct Session {
 }
 
 /// Everything that needs the server: the keys, the peak, the load.
-fn take_measurements(rig: &mut Rig, experiment: &Experiment, say: Say) -> Result<Session, Failure> {
+fn take_measurements(
+    rig: &mut Rig,
+    experiment: &Experiment,
+    environment: &Environment,
+    say: Say,
+) -> Result<Session, Failure> {
     rig.step_aside()?;
     say.step("loading the probe");
     let mut probe = rig.load_probe(experiment)?;
@@ -166,7 +173,8 @@ fn take_measurements(rig: &mut Rig, experiment: &Experiment, say: Say) -> Result
     let calibrated = calibrate::calibrate(rig, &mut client, &mut probe, experiment)?;
     let rate_per_s = measure::rate(experiment, &calibrated);
     say.step(&format!("measuring at {rate_per_s:.0} requests per second"));
-    let recorded = measure::measure(rig, &mut client, probe, experiment, rate_per_s)?;
+    let context = context::before(rig, &probe, experiment, environment, &calibrated);
+    let recorded = measure::measure(rig, &mut client, probe, experiment, context, rate_per_s)?;
     Ok(Session {
         calibrated,
         hooks,

@@ -1,6 +1,6 @@
 //! The rig: testbed, server and probe, as long as the run needs them.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use taillab_host::{
     CpuSet, Hazard, Interrupt, Journal, JournalFolder, NetNamespace, Placement, Roots,
     ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
 };
-use taillab_probe::{DeviceId, Probe, ProbeSpec, ServerProcesses};
+use taillab_probe::{Devices, Probe, ProbeSpec, ServerProcesses};
 
 use super::client::{self, LoadClient};
 use super::servers::{self, Launch, Question};
@@ -90,9 +90,9 @@ impl Rig {
     pub fn load_probe(&self, experiment: &Experiment) -> Result<Probe, Failure> {
         let device = self.testbed.server_device();
         Probe::load(&ProbeSpec {
-            device: DeviceId {
-                ifindex: device.ifindex,
+            devices: Devices {
                 netns_inode: device.netns_inode,
+                ifindexes: vec![device.ifindex],
             },
             transport: match experiment.server.transport {
                 Transport::Tcp => taillab_probe::Transport::Tcp,
@@ -109,6 +109,8 @@ impl Rig {
                 .iter()
                 .map(|cpu| u16::try_from(cpu).unwrap_or(u16::MAX))
                 .collect(),
+            disturbances: experiment.probe.disturbances,
+            payload_bytes: 0,
             ring_bytes_per_cpu: experiment.probe.ring_bytes as usize,
         })
         .map_err(crate::fail::probe)
@@ -183,6 +185,16 @@ impl Rig {
     /// The interrupt flag.
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
+    }
+
+    /// The server's processes, by their ids on the host.
+    pub fn server_processes(&self) -> Vec<u32> {
+        self.server.processes()
+    }
+
+    /// Where the client's packets come from.
+    pub fn client_address(&self) -> IpAddr {
+        self.testbed.client_address()
     }
 
     /// Which CPUs do what.

@@ -84,6 +84,22 @@ impl RunDir {
         Ok(())
     }
 
+    /// A file that is written over time, and kept however the command ends.
+    pub fn stream(&mut self, name: &str) -> Result<File, Failure> {
+        let path = self.path.join(name);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(FILE_MODE)
+            .open(&path)
+            .map_err(|error| unwritable(&path, &error))?;
+        self.disposable = false;
+        self.give_to_owner(&path);
+        Ok(file)
+    }
+
     /// Who asked for root by sudo should not need it to read or remove the result.
     fn give_to_owner(&self, path: &Path) {
         if let Some((user, group)) = self.owner {

@@ -1,5 +1,6 @@
 //! `taillab serve`: the built-in servers.
 
+mod fault_log;
 mod holder;
 mod output;
 
@@ -13,6 +14,7 @@ use taillab_host::{Interrupt, cpus};
 use taillab_load::protocol::MessageSizes;
 use taillab_load::serve::{Architecture, Responder, ServeError, ServiceTime, Spec};
 
+use self::fault_log::FaultLog;
 use crate::cli::ServeArgs;
 use crate::commands::sim::empirical;
 use crate::exit::{Exit, Failure, OrExit};
@@ -42,14 +44,19 @@ pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
             response_bytes: args.response_bytes,
         },
         busy: args.busy,
+        faults: args.fault,
     };
+    let log = args.fault_log.map(FaultLog::create).transpose()?;
     // A second signal kills, should a worker be long about its last request.
     let _second_kills = Interrupt::register().or_exit(Exit::Failed)?;
     let ended = Ended::register().or_exit(Exit::Failed)?;
     let server = Responder::start(&spec).map_err(|error| refusal(&spec, error))?;
     output::listening(&spec, &server, args.common)?;
     ended.wait();
-    let served = server.stop();
+    let (served, truth) = server.stop_and_confess();
+    if let Some(log) = log {
+        log.write(&truth)?;
+    }
     output::stopped(&spec, &served, args.common)?;
     Ok(Exit::Ok)
 }

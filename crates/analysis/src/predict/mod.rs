@@ -1,0 +1,488 @@
+//! What the sojourn would be without a cause, or with a mitigation.
+//!
+//! A forecast is the measured quantile times the ratio of two replays, without and with.
+//! Its interval is that of the ratio over blocks of time ([`bootstrap`]), widened by the
+//! error with which the replay reproduces that quantile. Where the queue as it was is not
+//! reproduced within [`MAX_FIT_ERROR`](taillab_model::explanation::MAX_FIT_ERROR), there is
+//! no forecast.
+
+mod bootstrap;
+pub mod mitigation;
+mod scenario;
+pub mod threads;
+
+use std::collections::HashMap;
+
+use taillab_model::explanation::{
+    Cause, CauseShare, ModelFit, NamedCurve, PredictedPoint, Prediction,
+};
+use taillab_model::{Distribution, Nanos, RecordingContext, Tid};
+
+use self::bootstrap::Bootstrap;
+use self::mitigation::{MITIGATIONS, Mitigation, Needs};
+use crate::replay::{
+    BlockHistogram, Change, FIT_QUANTILES, Fitted, Observed, Order, UNCOUNTED, fit, replay,
+};
+use crate::statistics::{CCDF_POINTS, ccdf};
+
+/// Where the sojourn is predicted.
+pub const PREDICTED_QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
+
+/// A cause below this share of the excess, and of the excess above p99, is not worth a
+/// forecast.
+const MIN_SHARE: f64 = 0.01;
+
+/// A culprit below this share of the excess above p99 is not worth one of its own.
+const MIN_CULPRIT_SHARE: f64 = 0.05;
+
+/// Culprits with a forecast of their own.
+const MAX_CULPRITS: usize = 3;
+
+/// Forecasts whose curves are drawn.
+const CURVES: usize = 3;
+
+/// Points of a predicted curve.
+const CURVE_POINTS: usize = 200;
+
+/// What is known of a recording beside the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// The measured sojourn.
+    pub sojourn: &'a Distribution,
+    /// The ledger's causes and culprits. Empty: those that take servers away stand for them.
+    pub causes: &'a [CauseShare],
+    /// The ideal service time.
+    pub service_time: Nanos,
+    /// The server's process, for commands.
+    pub pid: Option<Tid>,
+    /// What the recording says of itself.
+    pub context: &'a RecordingContext,
+}
+
+/// How well the replay fits, and what follows from it.
+#[derive(Clone, Debug, Default)]
+pub struct Predicted {
+    /// `None` without requests enough for any quantile.
+    pub model_fit: Option<ModelFit>,
+    /// The lowest far percentile first.
+    pub predictions: Vec<Prediction>,
+    /// The replayed curve, and those of the best forecasts.
+    pub curves: Vec<NamedCurve>,
+    /// What the reader should know of how it was done.
+    pub limits: Vec<String>,
+}
+
+/// Finds the queue that fits and predicts with it.
+pub fn predict(observed: &Observed, evidence: &Evidence<'_>) -> Predicted {
+    let supported = |quantiles: &[f64]| -> Vec<f64> {
+        let has = |q: &&f64| measured_at(evidence.sojourn, **q).is_some();
+        quantiles.iter().filter(has).copied().collect()
+    };
+    let mut predicted = Predicted {
+        limits: limits(observed),
+        ..Predicted::default()
+    };
+    let Some(fitted) = fit(observed, &supported(&FIT_QUANTILES)) else {
+        return predicted;
+    };
+    predicted.curves.push(NamedCurve {
+        name: "replayed".to_owned(),
+        points: ccdf(&fitted.replayed),
+    });
+    if fitted.fit.good {
+        let quantiles = supported(&PREDICTED_QUANTILES);
+        let forecaster = Forecaster::new(observed, evidence, &fitted, &quantiles);
+        let (predictions, curves) = forecaster.all();
+        predicted.predictions = predictions;
+        predicted.curves.extend(curves);
+    } else {
+        predicted.limits.push(format!(
+            "no forecasts: the replayed queue misses a percentile by {:.0} %, more than the \
+             {:.0} % that a forecast can bear",
+            100.0 * fitted.fit.largest_error,
+            100.0 * taillab_model::explanation::MAX_FIT_ERROR,
+        ));
+    }
+    predicted.model_fit = Some(fitted.fit);
+    predicted
+}
+
+fn measured_at(sojourn: &Distribution, q: f64) -> Option<Nanos> {
+    let known = sojourn.quantiles.iter().find(|known| known.q == q);
+    known.and_then(|known| known.value)
+}
+
+fn limits(observed: &Observed) -> Vec<String> {
+    let mut limits = Vec::new();
+    let (replayed, measured) = (observed.replayed() as u64, observed.measured_requests);
+    if replayed < measured {
+        limits.push(format!(
+            "{replayed} of {measured} requests are replayed: the first part of each of {} \
+             equal stretches of time",
+            observed.blocks
+        ));
+    }
+    let share = |count: u64| 100.0 * count as f64 / measured.max(1) as f64;
+    if share(observed.without_worker) > 1.0 {
+        limits.push(format!(
+            "the worker of {:.1} % of the requests is not known: the replay gives them the \
+             usual work",
+            share(observed.without_worker)
+        ));
+    }
+    limits
+}
+
+/// Points (x, share at least that slow).
+type Curve = Vec<(Nanos, f64)>;
+
+/// What a replay forecasts.
+type Forecast = (Vec<PredictedPoint>, Curve);
+
+/// A forecast to be made.
+struct Plan {
+    prediction: Prediction,
+    change: Change,
+}
+
+struct Forecaster<'a> {
+    observed: &'a Observed,
+    evidence: &'a Evidence<'a>,
+    fitted: &'a Fitted,
+    quantiles: Vec<f64>,
+    with: BlockHistogram,
+    bootstrap: Bootstrap,
+}
+
+impl<'a> Forecaster<'a> {
+    fn new(
+        observed: &'a Observed,
+        evidence: &'a Evidence<'a>,
+        fitted: &'a Fitted,
+        quantiles: &[f64],
+    ) -> Self {
+        let with = replayed(observed, &Change::none(observed, fitted.discipline));
+        let blocks = observed.requests.block.iter();
+        let mut used: Vec<usize> = blocks
+            .filter(|block| **block != UNCOUNTED)
+            .map(|block| usize::from(*block))
+            .collect();
+        used.sort_unstable();
+        used.dedup();
+        Self {
+            observed,
+            evidence,
+            fitted,
+            quantiles: quantiles.to_vec(),
+            bootstrap: Bootstrap::new(&with, &used, quantiles),
+            with,
+        }
+    }
+
+    /// The cause makes enough of the excess to be worth a forecast.
+    fn is_present(&self, cause: Cause) -> bool {
+        let causes = self.evidence.causes;
+        if causes.is_empty() {
+            let sources = self.observed.sources.iter();
+            let mut present = self.observed.by_source().into_iter().zip(sources);
+            return present.any(|((time, _), source)| time > 0 && source.cause == cause);
+        }
+        let whole = |share: &&CauseShare| share.cause == cause && share.culprit.is_none();
+        let least = MIN_SHARE;
+        causes.iter().find(whole).is_some_and(|share| {
+            share.share.value >= least || share.excess_share_above_p99.value >= least
+        })
+    }
+
+    fn unchanged(&self) -> Change {
+        Change::none(self.observed, self.fitted.discipline)
+    }
+
+    /// The what-ifs: each cause, the largest culprits, all of it.
+    fn what_ifs(&self) -> Vec<Plan> {
+        let (observed, service_time) = (self.observed, self.evidence.service_time);
+        let plan = |name: String, description: String, removes: Vec<Cause>, change: Change| Plan {
+            prediction: Prediction {
+                change: name,
+                description,
+                command: None,
+                removes,
+                cost: None,
+                points: Vec::new(),
+            },
+            change,
+        };
+        let mut plans = Vec::new();
+        let mut everything = self.unchanged();
+        let mut all = Vec::new();
+        for cause in Cause::ALL
+            .into_iter()
+            .filter(|cause| self.is_present(*cause))
+        {
+            let mut change = self.unchanged();
+            if !scenario::without(&mut change, observed, cause, service_time) {
+                continue;
+            }
+            scenario::without(&mut everything, observed, cause, service_time);
+            all.push(cause);
+            let name = format!("without {}", cause.key());
+            plans.push(plan(
+                name,
+                format!("no {}", noun(cause)),
+                vec![cause],
+                change,
+            ));
+        }
+        let handlers = [Cause::Irq, Cause::Softirq];
+        if handlers.iter().all(|cause| all.contains(cause)) {
+            let mut change = self.unchanged();
+            for cause in handlers {
+                scenario::without(&mut change, observed, cause, service_time);
+            }
+            let name = "without softirq and irq".to_owned();
+            let description = "no softirqs and interrupts on the server's CPUs".to_owned();
+            plans.push(plan(name, description, handlers.to_vec(), change));
+        }
+        for (cause, culprit, change) in self.culprits() {
+            let name = format!("without {culprit}");
+            let description = format!("{culprit} elsewhere than on the server's CPUs");
+            plans.push(plan(name, description, vec![cause], change));
+        }
+        if all.len() > 1 {
+            let name = "without all of these".to_owned();
+            let description = "none of the causes that the replay knows".to_owned();
+            plans.push(plan(name, description, all, everything));
+        }
+        plans
+    }
+
+    /// The largest culprits among those that take servers away.
+    fn culprits(&self) -> Vec<(Cause, String, Change)> {
+        let mut largest: Vec<&CauseShare> = self
+            .evidence
+            .causes
+            .iter()
+            .filter(|share| share.culprit.is_some())
+            .filter(|share| share.excess_share_above_p99.value >= MIN_CULPRIT_SHARE)
+            .collect();
+        let above = |share: &&CauseShare| share.excess_share_above_p99.value;
+        largest.sort_by(|a, b| above(b).total_cmp(&above(a)));
+        let mut found = Vec::new();
+        for share in largest {
+            let mut change = self.unchanged();
+            scenario::limit(&mut change, self.observed, 0, |source| {
+                source.cause == share.cause && source.culprit == share.culprit
+            });
+            let nothing = change == self.unchanged();
+            if let Some(culprit) = share.culprit.as_ref().filter(|_| !nothing) {
+                found.push((share.cause, culprit.to_string(), change));
+            }
+            if found.len() == MAX_CULPRITS {
+                break;
+            }
+        }
+        found
+    }
+
+    fn mitigations(&self) -> Vec<Plan> {
+        let cpus = self.observed.absences.len();
+        let possible = |mitigation: &&Mitigation| match mitigation.needs {
+            Needs::Nothing => true,
+            Needs::SeveralCpus => cpus > 1,
+            Needs::SeveralWorkers => self.observed.workers.len() > 1,
+        };
+        let present = |mitigation: &&Mitigation| {
+            let treats = mitigation.treats.iter();
+            treats.copied().any(|cause| self.is_present(cause))
+        };
+        let modelled = |mitigation: &&Mitigation| !mitigation.effects.is_empty();
+        let rows = MITIGATIONS.iter();
+        rows.filter(modelled)
+            .filter(possible)
+            .filter(present)
+            .filter_map(|mitigation| self.mitigation(mitigation))
+            .collect()
+    }
+
+    /// `None` where it would change nothing of this queue.
+    fn mitigation(&self, mitigation: &Mitigation) -> Option<Plan> {
+        let mut change = self.unchanged();
+        for effect in mitigation.effects {
+            scenario::apply(&mut change, self.observed, effect);
+        }
+        // sources that are there and stay: a limit alone changes nothing
+        let touched = change.limits.iter().zip(self.observed.by_source());
+        let touches = touched
+            .into_iter()
+            .any(|(limit, (time, _))| *limit != u32::MAX && time > 0);
+        let unchanged = self.unchanged();
+        let mut rest = change.clone();
+        rest.limits.clone_from(&unchanged.limits);
+        // to put in order what already is in order is no change
+        if rest.discipline.order == Order::Arrival && self.fitted.discipline.order == Order::Arrival
+        {
+            rest.discipline.order = unchanged.discipline.order;
+        }
+        if !touches && rest == unchanged {
+            return None;
+        }
+        let removes = mitigation.treats.iter().copied();
+        let cost = if mitigation.keeps.is_empty() {
+            mitigation.cost.to_owned()
+        } else {
+            format!("{}; stays: {}", mitigation.cost, mitigation.keeps)
+        };
+        Some(Plan {
+            prediction: Prediction {
+                change: mitigation.key.to_owned(),
+                description: mitigation.description.to_owned(),
+                command: Some(command(mitigation.key, self.pid())),
+                removes: removes.filter(|cause| self.is_present(*cause)).collect(),
+                cost: Some(cost),
+                points: Vec::new(),
+            },
+            change,
+        })
+    }
+
+    /// The server's process, where it is one.
+    fn pid(&self) -> Option<Tid> {
+        let of_workers = || {
+            let threads = self.evidence.context.threads.iter();
+            let mut pids = threads
+                .filter(|thread| thread.pid != 0 && self.observed.workers.contains(&thread.tid))
+                .map(|thread| thread.pid);
+            let first = pids.next()?;
+            pids.all(|pid| pid == first).then_some(first)
+        };
+        self.evidence.pid.or_else(of_workers)
+    }
+
+    /// Makes all forecasts and ranks them.
+    fn all(&self) -> (Vec<Prediction>, Vec<NamedCurve>) {
+        let mut plans = self.what_ifs();
+        plans.extend(self.mitigations());
+        // several changes can come to the same: each is replayed once
+        let mut known: HashMap<Change, Forecast> = HashMap::new();
+        let mut made: Vec<(Prediction, Curve)> = Vec::new();
+        for Plan { prediction, change } in plans {
+            let (points, curve) = known
+                .entry(change)
+                .or_insert_with_key(|change| self.forecast(change))
+                .clone();
+            made.push((
+                Prediction {
+                    points,
+                    ..prediction
+                },
+                curve,
+            ));
+        }
+        let farthest = |(prediction, _): &(Prediction, _)| {
+            let mut points = prediction.points.iter().rev();
+            let last = points.next().map(|point| point.predicted_ns);
+            (last, points.next().map(|point| point.predicted_ns))
+        };
+        made.sort_by_key(farthest);
+        let curves = made
+            .iter()
+            .filter(|(prediction, _)| prediction.command.is_some())
+            .take(CURVES)
+            .map(|(prediction, curve)| NamedCurve {
+                name: prediction.change.clone(),
+                points: curve.clone(),
+            })
+            .collect();
+        let predictions = made.into_iter().map(|(prediction, _)| prediction).collect();
+        (predictions, curves)
+    }
+
+    fn forecast(&self, change: &Change) -> Forecast {
+        let without = replayed(self.observed, change);
+        let ratios = self.bootstrap.ratios(&without);
+        let (with_all, without_all) = (self.with.all(), without.all());
+        let points = self
+            .quantiles
+            .iter()
+            .zip(ratios)
+            .filter_map(|(&q, interval)| {
+                let measured = measured_at(self.evidence.sojourn, q)?;
+                let ratio = without_all.quantile_ns(q)? / with_all.quantile_ns(q)?.max(1.0);
+                let scaled =
+                    |ratio: f64| Nanos::new((measured.get() as f64 * ratio).round() as u64);
+                let error = self.fit_error(q);
+                let (lo, hi) = interval
+                    .map(|(lo, hi)| (lo.min(ratio) * (1.0 - error), hi.max(ratio) * (1.0 + error)))
+                    .unzip();
+                Some(PredictedPoint {
+                    q,
+                    measured_ns: measured,
+                    predicted_ns: scaled(ratio),
+                    lo_ns: lo.map(scaled),
+                    hi_ns: hi.map(scaled),
+                })
+            });
+        (
+            points.collect(),
+            without_all.ccdf(CURVE_POINTS.min(CCDF_POINTS)),
+        )
+    }
+
+    /// How far the replay of the queue as it was is off at this quantile.
+    fn fit_error(&self, q: f64) -> f64 {
+        let mut points = self.fitted.fit.points.iter();
+        let known = points.find(|point| point.q == q);
+        known.map_or(self.fitted.fit.largest_error, |point| point.error.abs())
+    }
+}
+
+fn replayed(observed: &Observed, change: &Change) -> BlockHistogram {
+    let mut histogram = BlockHistogram::new(observed.blocks.max(1));
+    replay(observed, change, |i, at| {
+        let block = observed.requests.block[i];
+        if block != UNCOUNTED {
+            let mut sojourn = observed.sojourn_ns(i, at);
+            if change.no_exit {
+                let exit = u64::from(observed.requests.exit_stack_ns[i]);
+                sojourn = sojourn.saturating_sub(exit);
+            }
+            histogram.add(usize::from(block), sojourn);
+        }
+    });
+    histogram
+}
+
+/// The command that makes a change.
+fn command(key: &str, pid: Option<Tid>) -> String {
+    match pid {
+        Some(pid) => format!("taillab tune apply {key} -p {pid}"),
+        None => format!("taillab tune apply {key} -p PID"),
+    }
+}
+
+/// A cause in the middle of a sentence.
+fn noun(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Background => "other threads on the server's CPUs",
+        Cause::Irq => "interrupts on the server's CPUs",
+        Cause::Softirq => "softirqs on the server's CPUs",
+        Cause::Order => "overtaking among requests",
+        Cause::Imbalance => "imbalance: any worker takes any request",
+        Cause::IdleExit => "power states to come out of",
+        Cause::Wakeup => "wake-ups of sleeping workers",
+        Cause::BlockedLock => "sleeping on locks",
+        Cause::BlockedFault => "sleeping in page faults",
+        Cause::BlockedIo => "sleeping on storage",
+        Cause::BlockedOther => "sleeping in the middle of requests",
+        Cause::Throttled => "throttling",
+        Cause::SlowService => "request that takes longer than t on the CPU",
+        Cause::Hypervisor => "stalls by the hypervisor",
+        Cause::Unobserved => "time in which the probe was blind",
+        Cause::StackRx
+        | Cause::Queue
+        | Cause::Service
+        | Cause::StackTx
+        | Cause::Retransmit
+        | Cause::Unexplained => "such cause",
+    }
+}

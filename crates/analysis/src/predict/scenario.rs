@@ -1,0 +1,105 @@
+//! From words to what the kernel of the replay is told.
+
+use taillab_model::Nanos;
+use taillab_model::explanation::{Cause, Culprit};
+
+use super::mitigation::Effect;
+use crate::replay::{Change, Observed, Order, Sharing, Source};
+
+/// Takes away what `remove` says of each source.
+pub(crate) fn limit(
+    change: &mut Change,
+    observed: &Observed,
+    at_most_ns: u32,
+    remove: impl Fn(&Source) -> bool,
+) {
+    for (limit, source) in change.limits.iter_mut().zip(&observed.sources) {
+        if remove(source) {
+            *limit = at_most_ns.min(*limit);
+        }
+    }
+}
+
+/// Takes a cause away altogether, as far as the replay knows it; `false` when it does not.
+pub(crate) fn without(
+    change: &mut Change,
+    observed: &Observed,
+    cause: Cause,
+    service_time: Nanos,
+) -> bool {
+    match cause {
+        Cause::Background
+        | Cause::Irq
+        | Cause::Softirq
+        | Cause::Throttled
+        | Cause::Hypervisor
+        | Cause::Unobserved => limit(change, observed, 0, |source| source.cause == cause),
+        Cause::Wakeup => change.no_wake = true,
+        Cause::IdleExit => {
+            change.no_exit = true;
+            limit(change, observed, 0, |source| source.cause == cause);
+        }
+        Cause::BlockedLock | Cause::BlockedFault | Cause::BlockedIo | Cause::BlockedOther => {
+            change.unblock(cause);
+            limit(change, observed, 0, |source| source.cause == cause);
+        }
+        Cause::Order => change.discipline.order = Order::Arrival,
+        Cause::Imbalance => {
+            change.discipline.sharing = Sharing::Shared;
+            change.discipline.order = Order::Arrival;
+        }
+        Cause::SlowService => {
+            change.work_limit_ns = u32::try_from(service_time.get()).unwrap_or(u32::MAX);
+        }
+        Cause::StackRx
+        | Cause::Queue
+        | Cause::Service
+        | Cause::StackTx
+        | Cause::Retransmit
+        | Cause::Unexplained => return false,
+    }
+    true
+}
+
+/// Does what a mitigation does.
+pub(crate) fn apply(change: &mut Change, observed: &Observed, effect: &Effect) {
+    match *effect {
+        Effect::Threads { class, at_most_ns } => limit(change, observed, at_most_ns, |source| {
+            let other = matches!(&source.culprit, Some(Culprit::Thread { name, .. })
+                if class.has(name));
+            source.cause == Cause::Background && !source.own && other
+        }),
+        Effect::DeviceInterrupts => limit(change, observed, 0, |source| {
+            source.cause == Cause::Irq
+                && matches!(
+                    source.culprit,
+                    Some(Culprit::Interrupt {
+                        number: Some(_),
+                        ..
+                    })
+                )
+        }),
+        Effect::LocalTimer => limit(change, observed, 0, |source| {
+            source.cause == Cause::Irq
+                && matches!(&source.culprit, Some(Culprit::Interrupt { name, .. })
+                    if name.contains("timer"))
+        }),
+        Effect::Softirqs(names) => limit(change, observed, 0, |source| {
+            let named = matches!(&source.culprit, Some(Culprit::Softirq { name })
+                if names.contains(&name.as_str()));
+            source.cause == Cause::Softirq && (names.is_empty() || named)
+        }),
+        Effect::Wakeup => change.no_wake = true,
+        Effect::IdleExit => {
+            change.no_exit = true;
+            limit(change, observed, 0, |source| {
+                source.cause == Cause::IdleExit
+            });
+        }
+        Effect::Unblock(cause) => change.unblock(cause),
+        Effect::Source(cause) => limit(change, observed, 0, |source| source.cause == cause),
+        Effect::SharedQueue => change.discipline.sharing = Sharing::Shared,
+        Effect::InOrder => change.discipline.order = Order::Arrival,
+        Effect::CpuLess => change.fewer_servers = 1,
+    }
+}

@@ -1,0 +1,264 @@
+//! The kernel against the general event queue of `taillab_queueing`, to the nanosecond.
+
+use std::num::NonZeroU32;
+
+use proptest::prelude::*;
+use taillab_model::Nanos;
+use taillab_model::explanation::Cause;
+use taillab_queueing::replay::{Replay, ReplayRequest};
+use taillab_queueing::unavailable::Unavailable;
+
+use super::absences::Absences;
+use super::kernel::{Change, Discipline, Order, Sharing, replay};
+use super::observed::{NONE, Observed, Source};
+use super::track::SourceId;
+
+/// (gap before it, work before, work after, server)
+type Job = (u64, u32, u32, u16);
+
+/// (gap before it, length, source)
+type Away = (u64, u64, u16);
+
+fn observed(jobs: &[Job], away: &[Vec<Away>]) -> Observed {
+    let mut observed = Observed {
+        blocks: 1,
+        servers_are_workers: true,
+        workers: (1..=away.len() as u32).collect(),
+        ..Observed::default()
+    };
+    let mut at = 0;
+    let requests = &mut observed.requests;
+    for &(gap, before, after, server) in jobs {
+        at += gap;
+        requests.arrival_ns.push(at);
+        requests.stack_ns.push(0);
+        requests.measured_ns.push(0);
+        requests.before_ns.push(before);
+        requests.after_ns.push(after);
+        requests.blocked_ns.push(0);
+        requests.blocked_cause.push(0);
+        requests.wake_ns.push(NONE);
+        requests.exit_stack_ns.push(0);
+        requests.exit_wake_ns.push(0);
+        requests.server.push(server);
+        requests.worker.push(server);
+        requests.block.push(0);
+    }
+    requests.rank = (0..jobs.len() as u32).collect();
+    for away in away {
+        let mut absences = Absences::default();
+        let mut at = 0;
+        for (gap, length, source) in away {
+            absences.push(at + gap, at + gap + length, SourceId(*source));
+            at += gap + length;
+        }
+        observed.absences.push(absences);
+    }
+    let source = |cause| Source {
+        cause,
+        culprit: None,
+        own: false,
+    };
+    observed.sources = vec![source(Cause::Background), source(Cause::Softirq)];
+    observed
+}
+
+fn departures(observed: &Observed, change: &Change) -> Vec<u64> {
+    let mut departures = vec![u64::MAX; observed.requests.len()];
+    replay(observed, change, |i, at| {
+        assert_eq!(departures[i], u64::MAX, "request {i} left twice");
+        departures[i] = at;
+    });
+    departures
+}
+
+fn change(observed: &Observed, sharing: Sharing, order: Order) -> Change {
+    Change::none(observed, Discipline { sharing, order })
+}
+
+/// What the event queue says, with the absences that `change` leaves. The work after a
+/// response is another request at the same time.
+fn reference(observed: &Observed, change: &Change) -> Vec<u64> {
+    let mut queue = Replay::fifo(NonZeroU32::new(observed.absences.len() as u32).unwrap());
+    for (worker, absences) in observed.absences.iter().enumerate() {
+        for (from, length, source) in absences.iter() {
+            let length = length.min(change.limits[usize::from(source)]);
+            if length > 0 {
+                queue.unavailable.push(Unavailable {
+                    worker: Some(worker as u32),
+                    from: Nanos::new(from),
+                    to: Nanos::new(from + u64::from(length)),
+                    every: None,
+                });
+            }
+        }
+    }
+    let requests = &observed.requests;
+    let assigned = change.discipline.sharing == Sharing::Assigned;
+    let mut all = Vec::new();
+    for i in 0..requests.len() {
+        for work in [requests.before_ns[i], requests.after_ns[i]] {
+            all.push(ReplayRequest {
+                arrival: Nanos::new(requests.arrival_ns[i]),
+                service: Nanos::new(u64::from(work)),
+                worker: assigned.then(|| u32::from(requests.server[i])),
+            });
+        }
+    }
+    if !assigned {
+        all = all.into_iter().step_by(2).collect();
+    }
+    let replayed = queue.run(&all).unwrap();
+    let step = if assigned { 2 } else { 1 };
+    let departures = replayed.iter().step_by(step);
+    departures.map(|request| request.departure.get()).collect()
+}
+
+fn jobs(servers: u16) -> impl Strategy<Value = Vec<Job>> {
+    prop::collection::vec((0_u64..30, 1_u32..20, 1_u32..8, 0..servers), 1..60)
+}
+
+fn away(servers: usize) -> impl Strategy<Value = Vec<Vec<Away>>> {
+    let one = prop::collection::vec((1_u64..60, 1_u64..40, 0_u16..2), 0..12);
+    prop::collection::vec(one, servers)
+}
+
+proptest! {
+    #[test]
+    fn a_queue_for_each_server(
+        (jobs, away, limits) in (jobs(3), away(3), [0_u32..50, 0_u32..50]),
+    ) {
+        let observed = observed(&jobs, &away);
+        let mut change = change(&observed, Sharing::Assigned, Order::Arrival);
+        change.limits = limits.to_vec();
+        prop_assert_eq!(departures(&observed, &change), reference(&observed, &change));
+    }
+
+    /// In the order of arrival, measured or not, preemptive or not, it is the same queue.
+    #[test]
+    fn the_order_of_arrival_by_rank(
+        (jobs, away) in (jobs(2), away(2)),
+    ) {
+        let observed = observed(&jobs, &away);
+        let plain = change(&observed, Sharing::Assigned, Order::Arrival);
+        let expected = departures(&observed, &plain);
+        for order in [Order::AsMeasured, Order::AsMeasuredPreemptive] {
+            let ranked = change(&observed, Sharing::Assigned, order);
+            prop_assert_eq!(&departures(&observed, &ranked), &expected);
+        }
+    }
+
+    /// Servers that are away at the same times: which of them serves makes no difference.
+    #[test]
+    fn one_queue_for_all(
+        (jobs, away) in (jobs(3), away(1)),
+    ) {
+        let mut jobs = jobs;
+        for job in &mut jobs {
+            job.2 = 0;
+        }
+        let away = vec![away[0].clone(); 3];
+        let observed = observed(&jobs, &away);
+        let change = change(&observed, Sharing::Shared, Order::Arrival);
+        prop_assert_eq!(departures(&observed, &change), reference(&observed, &change));
+    }
+
+    /// A server that is never away gets the same work done in any order: it is done with
+    /// everything at the same time.
+    #[test]
+    fn the_order_does_not_change_the_end_of_a_busy_period(
+        (jobs, ranks) in (jobs(1), prop::collection::vec(any::<u32>(), 60)),
+    ) {
+        let jobs: Vec<Job> = jobs.into_iter().map(|(gap, work, _, s)| (gap, work, 0, s)).collect();
+        let mut observed = observed(&jobs, &[Vec::new()]);
+        let plain = change(&observed, Sharing::Assigned, Order::Arrival);
+        let last = departures(&observed, &plain).into_iter().max();
+        let mut order: Vec<usize> = (0..jobs.len()).collect();
+        order.sort_by_key(|i| ranks[*i]);
+        for (rank, i) in order.into_iter().enumerate() {
+            observed.requests.rank[i] = rank as u32;
+        }
+        for order in [Order::AsMeasured, Order::AsMeasuredPreemptive] {
+            let ranked = change(&observed, Sharing::Assigned, order);
+            let departures = departures(&observed, &ranked);
+            prop_assert_eq!(departures.iter().copied().max(), last);
+            for (i, departure) in departures.iter().enumerate() {
+                let earliest = observed.requests.arrival_ns[i] + u64::from(jobs[i].1);
+                prop_assert!(*departure >= earliest);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_later_request_goes_first_only_if_it_is_there_when_the_server_is_free() {
+    // arrivals 0, 1, 20; each takes 10; the third was finished second
+    let mut observed = observed(
+        &[(0, 10, 0, 0), (1, 10, 0, 0), (19, 10, 0, 0)],
+        &[Vec::new()],
+    );
+    observed.requests.rank = vec![0, 2, 1];
+    let at = |order| {
+        let change = change(&observed, Sharing::Assigned, order);
+        departures(&observed, &change)
+    };
+    assert_eq!(at(Order::Arrival), [10, 20, 30]);
+    // the second begins at 10, since the third is not there yet
+    assert_eq!(at(Order::AsMeasured), [10, 20, 30]);
+    let mut early = observed.clone();
+    early.requests.arrival_ns[2] = 9;
+    let change_early = change(&early, Sharing::Assigned, Order::AsMeasured);
+    assert_eq!(departures(&early, &change_early), [10, 30, 20]);
+    early.requests.arrival_ns[2] = 15;
+    let change_early = change(&early, Sharing::Assigned, Order::AsMeasuredPreemptive);
+    // it takes the server from the second at 15, which had five left
+    assert_eq!(departures(&early, &change_early), [10, 30, 25]);
+}
+
+#[test]
+fn a_worker_asleep_in_a_request_leaves_a_shared_cpu_and_holds_its_own_next_one() {
+    // two workers on one CPU; the first request sleeps 100, the second is the same
+    // worker's, the third the other's
+    let mut observed = observed(
+        &[(0, 10, 0, 0), (1, 10, 0, 0), (1, 10, 0, 0)],
+        &[Vec::new()],
+    );
+    observed.servers_are_workers = false;
+    observed.workers = vec![7, 8];
+    observed.requests.worker = vec![0, 0, 1];
+    observed.requests.blocked_ns[0] = 100;
+    let place = |cause| Cause::ALL.iter().position(|c| *c == cause).unwrap() as u8;
+    observed.requests.blocked_cause[0] = place(Cause::BlockedLock);
+    let mut change = change(&observed, Sharing::Assigned, Order::Arrival);
+    assert_eq!(departures(&observed, &change), [110, 120, 20]);
+    change.unblock(Cause::BlockedIo);
+    assert_eq!(departures(&observed, &change), [110, 120, 20]);
+    change.unblock(Cause::BlockedLock);
+    assert_eq!(departures(&observed, &change), [10, 20, 30]);
+    // where the worker is the server, it keeps all that waits for it waiting
+    observed.servers_are_workers = true;
+    let change = super::agreement::change(&observed, Sharing::Assigned, Order::Arrival);
+    assert_eq!(departures(&observed, &change), [110, 120, 130]);
+}
+
+#[test]
+fn an_idle_server_is_woken_and_a_busy_one_is_not() {
+    let mut observed = observed(
+        &[
+            (1, 10, 0, 0),
+            (5, 10, 0, 0),
+            (95, 10, 0, 0),
+            (100, 10, 0, 0),
+        ],
+        &[vec![(190, 30, 0)]],
+    );
+    observed.requests.wake_ns = vec![3, NONE, NONE, NONE];
+    observed.wakes_ns = vec![4];
+    let mut all = change(&observed, Sharing::Assigned, Order::Arrival);
+    // the third draws a wake-up; the last finds another thread on the CPU
+    assert_eq!(departures(&observed, &all), [14, 24, 115, 230]);
+    all.limits[0] = 0;
+    assert_eq!(departures(&observed, &all), [14, 24, 115, 215]);
+    all.no_wake = true;
+    assert_eq!(departures(&observed, &all), [11, 21, 111, 211]);
+}

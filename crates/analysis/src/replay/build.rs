@@ -1,0 +1,209 @@
+//! From requests and the timeline of the CPUs to the queue as it was.
+//!
+//! One pass over the CPUs' stretches gives each request its own work, each server of the
+//! queue its absences, and each wake-up its length.
+//!
+//! **Servers of the queue.** With at most as many workers as CPUs a worker is a server;
+//! it takes its absences from the CPU on which it is, or will be next. With more workers
+//! than CPUs the CPUs are the scarce thing, and each of them is a server.
+//!
+//! **Work of a request.** All time that its worker is itself on a CPU between its previous
+//! response and this one. Where the worker slept in between, what it did before that was
+//! still for the previous request. Where it did not, the usual time that it takes after a
+//! response is, or the time until the next request was there, whichever is the longer.
+//!
+//! **Wake-up.** The time for which the CPU was idle between the arrival at the socket and
+//! the worker's being there: what handlers took meanwhile is an absence and not part of it.
+
+use std::collections::HashMap;
+
+use taillab_model::{Monotonic, RecordingContext, Request, Tid};
+
+use super::observed::{NONE, Observed, Requests, Source, UNCOUNTED};
+use super::sweep::{Beside, sweep};
+use super::track::{CoreTimeline, SourceId};
+use crate::matched::Matched;
+
+/// At most this many requests are replayed; of longer recordings, stretches of time that
+/// lie evenly in it.
+pub const MAX_REPLAYED: usize = 2_000_000;
+
+/// Blocks of time for the intervals.
+const BLOCKS: usize = 32;
+
+/// The first part of a stretch of a longer recording brings the queue into its state.
+const LEAD_IN: f64 = 1.0 / 16.0;
+
+impl Observed {
+    /// The queue that `matched` shows, with `workers` the thread that served each of its
+    /// requests (0: not known). Only requests of the measurement count, those before it
+    /// bring the queue into its state.
+    pub fn build(
+        matched: &Matched,
+        workers: &[Tid],
+        timeline: &impl CoreTimeline,
+        context: &RecordingContext,
+        measure_from: Monotonic,
+    ) -> Self {
+        let chosen = chosen(matched, measure_from);
+        if chosen.is_empty() {
+            return Self::default();
+        }
+        let mut observed = Self {
+            blocks: BLOCKS,
+            measured_requests: matched.measured(measure_from).count() as u64,
+            ..Self::default()
+        };
+        observed.sources = (0..timeline.sources() as u16)
+            .map(|id| {
+                let (cause, culprit) = timeline.source(SourceId(id));
+                Source {
+                    cause,
+                    culprit,
+                    own: false,
+                }
+            })
+            .collect();
+        let beside = observed.columns(matched, workers, &chosen);
+        let cpus = timeline.cpus().len();
+        observed.servers_are_workers = cpus > 1 && observed.workers.len() <= cpus;
+        observed.connections_are_bound = bound(&observed.requests, &beside.clients);
+        sweep(&mut observed, &beside, timeline, context);
+        observed
+    }
+
+    /// The columns that the stamps alone give, in the order of arrival.
+    fn columns(&mut self, matched: &Matched, workers: &[Tid], chosen: &[(u32, u8)]) -> Beside {
+        let of = |place: u32| matched.requests.get(place as usize);
+        let usual = usual_stack_ns(chosen.iter().map(|(place, _)| of(*place)));
+        let origin = chosen
+            .first()
+            .map_or(0, |(place, _)| ns(of(*place).server.t1));
+        let mut order: Vec<(u64, u32, u8)> = chosen
+            .iter()
+            .map(|&(place, block)| {
+                let arrival = arrival_ns(&of(place), usual);
+                self.without_arrival += u64::from(of(place).server.middle[0].is_none());
+                (arrival.saturating_sub(origin), place, block)
+            })
+            .collect();
+        order.sort_unstable();
+        let mut indices: HashMap<Tid, u16> = HashMap::new();
+        let requests = &mut self.requests;
+        let mut beside = Beside {
+            origin_ns: origin,
+            ..Beside::default()
+        };
+        for (arrival, place, block) in order {
+            let stamps = &of(place).server;
+            let t1 = ns(stamps.t1).saturating_sub(origin);
+            requests.arrival_ns.push(arrival);
+            requests.stack_ns.push(arrival.saturating_sub(t1));
+            let sojourn = stamps.t6.saturating_since(stamps.t1).get();
+            requests.measured_ns.push(sojourn);
+            requests.block.push(block);
+            let tid = workers.get(place as usize).copied().unwrap_or(0);
+            let next = indices.len() as u16;
+            let worker = if tid == 0 {
+                self.without_worker += 1;
+                u16::MAX
+            } else {
+                *indices.entry(tid).or_insert_with(|| {
+                    self.workers.push(tid);
+                    next
+                })
+            };
+            requests.worker.push(worker);
+            beside.clients.push(matched.keys[place as usize].client());
+            let read = stamps.middle[2].map_or(u64::MAX, |at| ns(at).saturating_sub(origin));
+            beside.read_ns.push(read);
+        }
+        let n = requests.len();
+        let mut finished: Vec<u32> = (0..n as u32).collect();
+        finished.sort_by_key(|&i| requests.finish_ns(i as usize));
+        requests.rank = vec![0; n];
+        for (rank, &i) in finished.iter().enumerate() {
+            requests.rank[i as usize] = rank as u32;
+        }
+        beside.finished = finished;
+        requests.before_ns = vec![NONE; n];
+        requests.after_ns = vec![NONE; n];
+        requests.blocked_ns = vec![0; n];
+        requests.blocked_cause = vec![0; n];
+        requests.wake_ns = vec![NONE; n];
+        requests.exit_stack_ns = vec![0; n];
+        requests.exit_wake_ns = vec![0; n];
+        requests.server = vec![0; n];
+        beside
+    }
+}
+
+fn ns(at: Monotonic) -> u64 {
+    at.nanos_since_boot()
+}
+
+/// The requests to replay with their blocks, in the order of T1.
+fn chosen(matched: &Matched, measure_from: Monotonic) -> Vec<(u32, u8)> {
+    let measured = |place: usize| matched.is_measured(place, measure_from);
+    let n = matched.requests.len();
+    let Some(first) = (0..n).find(|&place| measured(place)) else {
+        return Vec::new();
+    };
+    let t1 = |place: usize| ns(matched.requests.t1(place));
+    let (begin, end) = (t1(first), t1(n - 1) + 1);
+    let stretch = ((end - begin) as f64 / BLOCKS as f64).max(1.0);
+    // what of each block is replayed
+    let part = (MAX_REPLAYED as f64 / (n - first) as f64).min(1.0);
+    let all = part == 1.0;
+    let mut chosen = Vec::with_capacity(n.min(MAX_REPLAYED * 11 / 10));
+    for place in if all { 0 } else { first }..n {
+        let into = t1(place).saturating_sub(begin) as f64 / stretch;
+        let block = (into as usize).min(BLOCKS - 1);
+        let within = into - block as f64;
+        if !all && within >= part {
+            continue;
+        }
+        let lead_in = !all && within < part * LEAD_IN;
+        let counted = measured(place) && !lead_in;
+        let block = if counted { block as u8 } else { UNCOUNTED };
+        chosen.push((place as u32, block));
+    }
+    chosen
+}
+
+/// The median of T2 − T1.
+fn usual_stack_ns(requests: impl Iterator<Item = Request>) -> u64 {
+    let mut stack: Vec<u64> = requests
+        .filter_map(|r| Some(r.server.middle[0]?.checked_since(r.server.t1)?.get()))
+        .take(100_001)
+        .collect();
+    median(&mut stack).unwrap_or(0)
+}
+
+fn median<T: Copy + Ord>(values: &mut [T]) -> Option<T> {
+    let middle = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
+}
+
+/// T2, or where it would have been: never after a later stamp.
+fn arrival_ns(request: &Request, usual_stack_ns: u64) -> u64 {
+    let stamps = &request.server;
+    let t1 = ns(stamps.t1);
+    let latest = stamps.middle[1..].iter().flatten().chain([&stamps.t6]);
+    let latest = latest.map(|at| ns(*at)).min().unwrap_or(t1).max(t1);
+    let t2 = stamps.middle[0].map_or(t1 + usual_stack_ns, ns);
+    t2.clamp(t1, latest)
+}
+
+/// Whether each client was served by one worker only.
+fn bound(requests: &Requests, clients: &[u32]) -> bool {
+    let mut of: HashMap<u32, u16> = HashMap::new();
+    let (mut other, mut again) = (0_u64, 0_u64);
+    for (client, worker) in clients.iter().zip(&requests.worker) {
+        if let Some(before) = of.insert(*client, *worker) {
+            again += 1;
+            other += u64::from(before != *worker);
+        }
+    }
+    again > 0 && other * 1_000 <= again
+}

@@ -1,0 +1,168 @@
+//! Which queue it is: the candidates, and how well each reproduces the measurement.
+
+use taillab_model::Nanos;
+use taillab_model::explanation::{Cause, FitPoint, MAX_FIT_ERROR, ModelFit};
+
+use super::kernel::{Change, Discipline, Order, Sharing, replay};
+use super::observed::{Observed, UNCOUNTED};
+
+/// Where the replay is held against the measurement.
+pub const FIT_QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+
+/// A queue that fits better by less than this is no better: the simpler one is taken.
+const NO_BETTER: f64 = 0.005;
+
+/// The queue that fits best, with its replay.
+#[derive(Clone, Debug)]
+pub(crate) struct Fitted {
+    pub(crate) discipline: Discipline,
+    pub(crate) fit: ModelFit,
+    /// The replayed sojourns, sorted.
+    pub(crate) replayed: Vec<Nanos>,
+}
+
+/// The candidates for this server, the simplest first.
+fn candidates(observed: &Observed) -> Vec<Discipline> {
+    let servers = observed.absences.len();
+    let orders = [
+        Order::Arrival,
+        Order::AsMeasured,
+        Order::AsMeasuredPreemptive,
+    ];
+    let of = |sharing, order| Discipline { sharing, order };
+    let assigned = orders.map(|order| of(Sharing::Assigned, order));
+    if servers <= 1 {
+        return assigned.to_vec();
+    }
+    let mut all = Vec::new();
+    if !observed.connections_are_bound {
+        all.extend([
+            of(Sharing::Shared, Order::Arrival),
+            of(Sharing::Shared, Order::AsMeasured),
+        ]);
+    }
+    all.extend(assigned);
+    all
+}
+
+/// Tries the candidates; the best fit wins. `quantiles` are those that the sample supports;
+/// `None` without requests or quantiles.
+pub(crate) fn fit(observed: &Observed, quantiles: &[f64]) -> Option<Fitted> {
+    let counted: Vec<u64> = counted(observed)
+        .map(|i| observed.requests.measured_ns[i])
+        .collect();
+    let measured = at_quantiles(counted, quantiles)?;
+    let mut best: Option<Fitted> = None;
+    for discipline in candidates(observed) {
+        let change = Change::none(observed, discipline);
+        let mut sojourns = Vec::with_capacity(observed.requests.len());
+        replay(observed, &change, |i, at| {
+            if observed.requests.block[i] != UNCOUNTED {
+                sojourns.push(observed.sojourn_ns(i, at));
+            }
+        });
+        let Some(replayed) = at_quantiles(sojourns.clone(), quantiles) else {
+            continue;
+        };
+        let points: Vec<FitPoint> = quantiles
+            .iter()
+            .zip(measured.iter().zip(&replayed))
+            .map(|(&q, (&measured, &replayed))| FitPoint {
+                q,
+                measured_ns: Nanos::new(measured),
+                replayed_ns: Nanos::new(replayed),
+                error: replayed as f64 / measured.max(1) as f64 - 1.0,
+            })
+            .collect();
+        let errors = points.iter().map(|point| point.error.abs());
+        let largest_error = errors.fold(0.0, f64::max);
+        let better = |best: &Fitted| largest_error + NO_BETTER < best.fit.largest_error;
+        if best.as_ref().is_none_or(better) {
+            best = Some(Fitted {
+                discipline,
+                fit: ModelFit {
+                    model: describe(observed, discipline),
+                    largest_error,
+                    points,
+                    good: largest_error <= MAX_FIT_ERROR,
+                },
+                replayed: sojourns.into_iter().map(Nanos::new).collect(),
+            });
+        }
+    }
+    if let Some(best) = &mut best {
+        best.replayed.sort_unstable();
+    }
+    best
+}
+
+/// The requests that count.
+pub(crate) fn counted(observed: &Observed) -> impl Iterator<Item = usize> + '_ {
+    let blocks = observed.requests.block.iter().enumerate();
+    blocks
+        .filter(|(_, block)| **block != UNCOUNTED)
+        .map(|(i, _)| i)
+}
+
+/// Exact order statistics.
+fn at_quantiles(mut values: Vec<u64>, quantiles: &[f64]) -> Option<Vec<u64>> {
+    if values.is_empty() || quantiles.is_empty() {
+        return None;
+    }
+    let at = |q: &f64| {
+        let rank = (q * values.len() as f64).ceil() as usize;
+        let place = rank.clamp(1, values.len()) - 1;
+        *values.select_nth_unstable(place).1
+    };
+    Some(quantiles.iter().map(at).collect())
+}
+
+/// The queue in words: `1 worker, first come first served; background, softirq`.
+fn describe(observed: &Observed, discipline: Discipline) -> String {
+    let number = |n: usize, what: &str| {
+        let plural = if n == 1 { "" } else { "s" };
+        format!("{n} {what}{plural}")
+    };
+    let workers = number(observed.workers.len().max(1), "worker");
+    let servers = observed.absences.len();
+    let place = if observed.servers_are_workers || observed.workers.len() <= servers {
+        workers
+    } else {
+        format!("{workers} on {}", number(servers, "CPU"))
+    };
+    let queue = match discipline.sharing {
+        Sharing::Shared => ", one queue for all",
+        Sharing::Assigned if servers > 1 => ", a queue for each",
+        Sharing::Assigned => "",
+    };
+    let order = match discipline.order {
+        Order::Arrival => "first come first served (by T2)",
+        Order::AsMeasured => "in the order in which they were served",
+        Order::AsMeasuredPreemptive => "in the order in which they were served, with preemption",
+    };
+    let mut kinds: Vec<Cause> = observed
+        .by_source()
+        .iter()
+        .zip(&observed.sources)
+        .filter(|((time, _), _)| *time > 0)
+        .map(|(_, source)| source.cause)
+        .collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let absences = match kinds.len() {
+        0 => "no absences".to_owned(),
+        _ => {
+            let keys: Vec<&str> = kinds.iter().map(|cause| cause.key()).collect();
+            format!("away for {}", keys.join(", "))
+        }
+    };
+    format!("{place}{queue}, {order}; {absences}")
+}
+
+impl Observed {
+    /// T6 − T1 of a request whose response leaves at `at_ns`.
+    pub(crate) fn sojourn_ns(&self, i: usize, at_ns: u64) -> u64 {
+        let requests = &self.requests;
+        at_ns.saturating_sub(requests.arrival_ns[i]) + requests.stack_ns[i]
+    }
+}

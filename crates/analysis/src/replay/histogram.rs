@@ -1,0 +1,156 @@
+//! Sojourns of one replay, counted by block of time.
+
+use taillab_model::Nanos;
+
+/// Bins to a doubling: a bin is at most 0.8 % wide.
+const FINE: u32 = 7;
+
+/// Up to 2⁴⁰ ns (18 minutes); what is longer stands in the last bin.
+const BINS: usize = ((40 - FINE as usize) + 1) << FINE;
+
+/// Sojourns by block of time, in bins that widen with the value.
+#[derive(Clone, Debug)]
+pub(crate) struct BlockHistogram {
+    counts: Vec<u32>,
+    blocks: usize,
+}
+
+impl BlockHistogram {
+    pub(crate) fn new(blocks: usize) -> Self {
+        Self {
+            counts: vec![0; BINS * blocks],
+            blocks,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, block: usize, sojourn_ns: u64) {
+        self.counts[block * BINS + bin(sojourn_ns)] += 1;
+    }
+
+    /// The counts of a sample in which block b stands `times[b]` times.
+    pub(crate) fn weighted(&self, times: &[u32]) -> Counts {
+        let mut sums = vec![0_u64; BINS];
+        for (block, times) in times.iter().enumerate().take(self.blocks) {
+            if *times == 0 {
+                continue;
+            }
+            let counts = &self.counts[block * BINS..(block + 1) * BINS];
+            for (sum, count) in sums.iter_mut().zip(counts) {
+                *sum += u64::from(*count) * u64::from(*times);
+            }
+        }
+        Counts(sums)
+    }
+
+    /// The counts of all blocks.
+    pub(crate) fn all(&self) -> Counts {
+        self.weighted(&vec![1; self.blocks])
+    }
+}
+
+/// How often each bin's values occur.
+#[derive(Clone, Debug)]
+pub(crate) struct Counts(Vec<u64>);
+
+impl Counts {
+    /// The quantile, as near as the bins tell: within 0.8 %.
+    pub(crate) fn quantile_ns(&self, q: f64) -> Option<f64> {
+        let total: u64 = self.0.iter().sum();
+        let rank = (q * total as f64).ceil().clamp(1.0, total.max(1) as f64);
+        let mut before = 0_u64;
+        for (bin, &count) in self.0.iter().enumerate() {
+            if count > 0 && (before + count) as f64 >= rank {
+                let (low, high) = edges(bin);
+                let into = (rank - before as f64) / count as f64;
+                return Some(low + (high - low) * into);
+            }
+            before += count;
+        }
+        None
+    }
+
+    /// Points (x, share at least x), about `points` of them, evenly in the logarithm of the
+    /// share.
+    pub(crate) fn ccdf(&self, points: usize) -> Vec<(Nanos, f64)> {
+        let total: u64 = self.0.iter().sum();
+        let step = (total.max(2) as f64).ln() / points.max(1) as f64;
+        let mut curve: Vec<(Nanos, f64)> = Vec::new();
+        let mut next = 0.0;
+        let mut above = total;
+        for (bin, &count) in self.0.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let share = above as f64 / total as f64;
+            if -share.ln() >= next || above == count {
+                curve.push((Nanos::new(edges(bin).0 as u64), share));
+                next = -share.ln() + step;
+            }
+            above -= count;
+        }
+        curve
+    }
+}
+
+fn bin(ns: u64) -> usize {
+    let octave = (63 - (ns | 1).leading_zeros()).max(FINE) - FINE;
+    let place = ((octave as usize) << FINE) + (ns >> octave) as usize;
+    place.min(BINS - 1)
+}
+
+/// Where a bin begins and ends.
+fn edges(bin: usize) -> (f64, f64) {
+    let octave = (bin >> FINE).saturating_sub(1);
+    let low = ((bin - (octave << FINE)) as u64) << octave;
+    (low as f64, (low + (1 << octave)) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_value_lies_in_its_bin_and_bins_are_narrow(ns in 0_u64..1 << 40) {
+            let (low, high) = edges(bin(ns));
+            prop_assert!(low <= ns as f64 && (ns as f64) < high);
+            prop_assert!(high - low <= 1.0 + 0.008 * low);
+        }
+
+        #[test]
+        fn quantiles_agree_with_the_sorted_sample(
+            values in prop::collection::vec(0_u64..1 << 30, 1..500),
+            q in 0.0_f64..1.0,
+        ) {
+            let mut histogram = BlockHistogram::new(3);
+            for (i, value) in values.iter().enumerate() {
+                histogram.add(i % 3, *value);
+            }
+            let mut sorted = values.clone();
+            sorted.sort_unstable();
+            let rank = (q * sorted.len() as f64).ceil().max(1.0) as usize;
+            let exact = sorted[rank - 1] as f64;
+            let got = histogram.all().quantile_ns(q).unwrap();
+            prop_assert!((got - exact).abs() <= 1.0 + 0.008 * exact, "{got} {exact}");
+        }
+    }
+
+    #[test]
+    fn nothing_has_no_quantile_and_no_curve() {
+        let counts = BlockHistogram::new(1).all();
+        assert_eq!(counts.quantile_ns(0.5), None);
+        assert!(counts.ccdf(10).is_empty());
+    }
+
+    #[test]
+    fn the_curve_runs_from_all_to_the_slowest() {
+        let mut histogram = BlockHistogram::new(1);
+        for value in 1..=10_000 {
+            histogram.add(0, value);
+        }
+        let curve = histogram.all().ccdf(50);
+        assert_eq!(curve[0], (Nanos::new(1), 1.0));
+        let (last, share) = curve[curve.len() - 1];
+        assert!(last.get() > 9_900 && share < 0.01, "{last} {share}");
+        assert!(curve.is_sorted_by(|a, b| a.0 < b.0 && a.1 > b.1));
+    }
+}

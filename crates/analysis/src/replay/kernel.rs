@@ -1,0 +1,455 @@
+//! The queue, replayed: one pass over the requests for each change of it.
+//!
+//! It does what [`taillab_queueing::replay`] does (the property tests hold one against the
+//! other, to the nanosecond), for columns of integers, with absences by source, work
+//! before and after the response, wake-ups of idle servers, and the order as it was
+//! measured. It takes tens of nanoseconds for a request, and so allows a dozen what-ifs.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use taillab_model::explanation::Cause;
+
+use super::absences::{Absences, Cursor};
+use super::observed::{NONE, Observed, Requests};
+
+/// Which of the requests that wait is served first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Order {
+    /// The one that came first.
+    Arrival,
+    /// The one that was finished first in the measurement.
+    AsMeasured,
+    /// The same, and it takes the server from one that was finished later.
+    AsMeasuredPreemptive,
+}
+
+/// Who may serve a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Sharing {
+    /// The server that did.
+    Assigned,
+    /// Any server.
+    Shared,
+}
+
+/// The queue that is replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Discipline {
+    pub(crate) sharing: Sharing,
+    pub(crate) order: Order,
+}
+
+/// What is different from the measurement.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Change {
+    pub(crate) discipline: Discipline,
+    /// For each source, how long its absences last at most.
+    pub(crate) limits: Vec<u32>,
+    /// Servers are woken at once.
+    pub(crate) no_wake: bool,
+    /// CPUs do not go into power states.
+    pub(crate) no_exit: bool,
+    /// The work of a request until its response is at most this.
+    pub(crate) work_limit_ns: u32,
+    /// Workers do not sleep for this cause in the middle of a request: a bit for each place
+    /// in [`Cause::ALL`].
+    pub(crate) unblocked: u32,
+    /// Servers that are taken out of service; the others take over their requests.
+    pub(crate) fewer_servers: usize,
+}
+
+impl Change {
+    /// None: the queue as it was, of this discipline.
+    pub(crate) fn none(observed: &Observed, discipline: Discipline) -> Self {
+        Self {
+            discipline,
+            limits: vec![u32::MAX; observed.sources.len()],
+            no_wake: false,
+            no_exit: false,
+            work_limit_ns: u32::MAX,
+            unblocked: 0,
+            fewer_servers: 0,
+        }
+    }
+
+    /// Workers no longer sleep for `cause` in the middle of a request.
+    pub(crate) fn unblock(&mut self, cause: Cause) {
+        if let Some(place) = Cause::ALL.iter().position(|known| *known == cause) {
+            self.unblocked |= 1 << place;
+        }
+    }
+}
+
+/// Replays all requests; `done` gets each with the time of its response, in no order.
+pub(crate) fn replay(observed: &Observed, change: &Change, done: impl FnMut(usize, u64)) {
+    let servers = observed.absences.len();
+    let mut queue = Queue {
+        requests: &observed.requests,
+        observed,
+        change,
+        keeps_awake: observed.sources.iter().map(|s| s.keeps_awake()).collect(),
+        worker_free: vec![0; observed.workers.len()],
+        releases: !observed.servers_are_workers && observed.workers.len() > servers,
+        done,
+    };
+    let all = Servers::new(&observed.absences, change.fewer_servers);
+    match (change.discipline.sharing, change.discipline.order) {
+        (Sharing::Assigned, Order::Arrival) => queue.assigned_in_order(all),
+        (Sharing::Assigned, Order::AsMeasured) => queue.assigned::<false>(all),
+        (Sharing::Assigned, Order::AsMeasuredPreemptive) => queue.assigned::<true>(all),
+        (Sharing::Shared, _) => queue.shared(all),
+    }
+}
+
+/// A server of the queue.
+#[derive(Debug)]
+struct Server<'a> {
+    absences: &'a Absences,
+    cursor: Cursor,
+    /// When it is done with what it has begun.
+    free_ns: u64,
+    /// What waits for it, by rank; with the work that is left of it.
+    waiting: BinaryHeap<Reverse<(u32, u32, u32)>>,
+    /// What waits for its own worker, which sleeps in the middle of another request: by the
+    /// time when that is done.
+    held: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    /// What it is serving, where that can be interrupted.
+    running: Option<Running>,
+}
+
+/// A request in service that can be interrupted.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    i: usize,
+    rank: u32,
+    /// Since when, and how much work was left then.
+    since_ns: u64,
+    left_ns: u32,
+    /// When that will be done.
+    until_ns: u64,
+}
+
+struct Servers<'a>(Vec<Server<'a>>);
+
+impl<'a> Servers<'a> {
+    fn new(absences: &'a [Absences], fewer: usize) -> Self {
+        let number = absences.len().saturating_sub(fewer).max(1);
+        let server = |absences| Server {
+            absences,
+            cursor: Cursor::default(),
+            free_ns: 0,
+            waiting: BinaryHeap::new(),
+            held: BinaryHeap::new(),
+            running: None,
+        };
+        Self(absences[..number].iter().map(server).collect())
+    }
+}
+
+struct Queue<'a, F> {
+    requests: &'a Requests,
+    observed: &'a Observed,
+    change: &'a Change,
+    keeps_awake: Vec<bool>,
+    /// When each worker is done with the request in whose middle it sleeps.
+    worker_free: Vec<u64>,
+    /// A worker that sleeps in the middle of a request leaves its CPU to others.
+    releases: bool,
+    done: F,
+}
+
+impl<F: FnMut(usize, u64)> Queue<'_, F> {
+    /// The wake-up that request `i` has to wait for when it finds its server idle.
+    fn wake_ns(&self, i: usize, server: &mut Server<'_>) -> u64 {
+        let arrival = self.requests.arrival_ns[i];
+        if self.change.no_wake {
+            return 0;
+        }
+        let measured = self.requests.wake_ns[i];
+        if measured != NONE {
+            let exit = self.requests.exit_wake_ns[i];
+            let exit = if self.change.no_exit { exit } else { 0 };
+            return u64::from(measured.saturating_sub(exit));
+        }
+        let sample = &self.observed.wakes_ns;
+        if sample.is_empty() || arrival.saturating_sub(server.free_ns) <= self.observed.linger_ns {
+            return 0;
+        }
+        let limits = &self.change.limits;
+        let absent = server
+            .absences
+            .absent_at(&mut server.cursor, limits, arrival);
+        if absent.is_some_and(|source| self.keeps_awake[usize::from(source)]) {
+            return 0;
+        }
+        // the same draw for the same request in every replay
+        u64::from(sample[place_of(i, sample.len())])
+    }
+
+    /// Begins request `i` at its arrival on an idle server, or when a busy one is free.
+    fn begin(&self, i: usize, server: &mut Server<'_>) -> (u64, u64) {
+        let arrival = self.requests.arrival_ns[i];
+        let before = u64::from(self.before_ns(i));
+        if server.free_ns >= arrival {
+            (server.free_ns, before)
+        } else {
+            let wake = self.wake_ns(i, server);
+            (arrival, before + wake)
+        }
+    }
+
+    fn before_ns(&self, i: usize) -> u32 {
+        self.requests.before_ns[i].min(self.change.work_limit_ns)
+    }
+
+    /// The server that serves request `i` in an assigned queue.
+    fn server(&self, i: usize, servers: &Servers<'_>) -> usize {
+        let own = usize::from(self.requests.server[i]);
+        if own < servers.0.len() {
+            own
+        } else {
+            own % servers.0.len()
+        }
+    }
+
+    fn blocked_ns(&self, i: usize) -> u64 {
+        let blocked = self.requests.blocked_ns[i];
+        let cause = u32::from(self.requests.blocked_cause[i]);
+        if blocked == 0 || self.change.unblocked >> cause & 1 == 1 {
+            0
+        } else {
+            u64::from(blocked)
+        }
+    }
+
+    /// Request `i` has had its work at `at_ns`; it leaves, and the server goes on.
+    fn complete(&mut self, i: usize, at_ns: u64, server: &mut Server<'_>) {
+        let blocked = self.blocked_ns(i);
+        let departure = at_ns + blocked;
+        let mut free = departure;
+        if blocked > 0 && self.releases {
+            free = at_ns;
+            if let Some(worker) = self
+                .worker_free
+                .get_mut(usize::from(self.requests.worker[i]))
+            {
+                *worker = departure;
+            }
+        }
+        (self.done)(i, departure);
+        let after = u64::from(self.requests.after_ns[i]);
+        server.free_ns = if after == 0 {
+            free
+        } else {
+            let limits = &self.change.limits;
+            server
+                .absences
+                .finish(&mut server.cursor, limits, free, after)
+        };
+    }
+
+    /// Serves request `i` without interruption.
+    fn serve(&mut self, i: usize, start: u64, work: u64, server: &mut Server<'_>) {
+        let limits = &self.change.limits;
+        let at = server
+            .absences
+            .finish(&mut server.cursor, limits, start, work);
+        self.complete(i, at, server);
+    }
+
+    fn assigned_in_order(&mut self, mut servers: Servers<'_>) {
+        // a worker that waits for another request of its own cannot be passed by this path
+        if self.releases && self.requests.blocked_ns.iter().any(|ns| *ns > 0) {
+            return self.assigned::<false>(servers);
+        }
+        for i in 0..self.requests.len() {
+            let place = self.server(i, &servers);
+            let server = &mut servers.0[place];
+            let (start, work) = self.begin(i, server);
+            self.serve(i, start, work, server);
+        }
+    }
+
+    fn rank(&self, i: usize) -> u32 {
+        match self.change.discipline.order {
+            Order::Arrival => i as u32,
+            Order::AsMeasured | Order::AsMeasuredPreemptive => self.requests.rank[i],
+        }
+    }
+
+    /// When the worker of request `i` has done with a request in whose middle it sleeps.
+    fn held_until(&self, i: usize) -> u64 {
+        let worker = usize::from(self.requests.worker[i]);
+        self.worker_free.get(worker).copied().unwrap_or(0)
+    }
+
+    fn assigned<const PREEMPT: bool>(&mut self, mut servers: Servers<'_>) {
+        for i in 0..self.requests.len() {
+            let arrival = self.requests.arrival_ns[i];
+            let place = self.server(i, &servers);
+            let server = &mut servers.0[place];
+            self.advance::<PREEMPT>(server, arrival);
+            let held = self.held_until(i);
+            let rank = self.rank(i);
+            if held > arrival {
+                server
+                    .held
+                    .push(Reverse((held, i as u32, self.before_ns(i))));
+                continue;
+            }
+            if let Some(running) = server
+                .running
+                .filter(|running| PREEMPT && rank < running.rank)
+            {
+                let limits = &self.change.limits;
+                let did =
+                    server
+                        .absences
+                        .available(server.cursor, limits, running.since_ns, arrival);
+                let left = running.left_ns.saturating_sub(did as u32);
+                let back = (running.rank, running.i as u32, left);
+                server.waiting.push(Reverse(back));
+                server.running = None;
+                server.free_ns = arrival;
+            }
+            // at the same instant what waits may come first
+            let idle = server.running.is_none() && server.waiting.is_empty();
+            if idle && server.free_ns <= arrival {
+                let (start, work) = self.begin(i, server);
+                self.start::<PREEMPT>(i, start, work, server);
+            } else {
+                let waits = (rank, i as u32, self.before_ns(i));
+                server.waiting.push(Reverse(waits));
+            }
+        }
+        for server in &mut servers.0 {
+            self.advance::<PREEMPT>(server, u64::MAX);
+        }
+    }
+
+    fn start<const PREEMPT: bool>(
+        &mut self,
+        i: usize,
+        start: u64,
+        work: u64,
+        server: &mut Server<'_>,
+    ) {
+        if !PREEMPT {
+            return self.serve(i, start, work, server);
+        }
+        let mut cursor = server.cursor;
+        let limits = &self.change.limits;
+        let until_ns = server.absences.finish(&mut cursor, limits, start, work);
+        server.running = Some(Running {
+            i,
+            rank: self.rank(i),
+            since_ns: start,
+            left_ns: u32::try_from(work).unwrap_or(u32::MAX),
+            until_ns,
+        });
+    }
+
+    /// Lets a server work through what waits until `now_ns`: what it can begin before that.
+    fn advance<const PREEMPT: bool>(&mut self, server: &mut Server<'_>, now_ns: u64) {
+        loop {
+            if let Some(running) = server.running {
+                if running.until_ns > now_ns {
+                    return;
+                }
+                server.running = None;
+                let limits = &self.change.limits;
+                // the cursor follows: it stands where the work began
+                let (since, left) = (running.since_ns, u64::from(running.left_ns));
+                let at = server
+                    .absences
+                    .finish(&mut server.cursor, limits, since, left);
+                self.complete(running.i, at, server);
+            }
+            let mut free = server.free_ns;
+            if server.waiting.is_empty() {
+                // idle until the first that its own worker holds back
+                match server.held.peek() {
+                    Some(Reverse((until, ..))) => free = free.max(*until),
+                    None => return,
+                }
+            }
+            // at `now_ns` itself a new arrival may be the one to serve
+            if free >= now_ns {
+                return;
+            }
+            while let Some(Reverse((until, i, left))) = server.held.peek().copied() {
+                if until > free {
+                    break;
+                }
+                server.held.pop();
+                server
+                    .waiting
+                    .push(Reverse((self.rank(i as usize), i, left)));
+            }
+            let Some(Reverse((_, i, left))) = server.waiting.pop() else {
+                continue;
+            };
+            let held = self.held_until(i as usize);
+            if held > free {
+                server.held.push(Reverse((held, i, left)));
+                continue;
+            }
+            self.start::<PREEMPT>(i as usize, free, u64::from(left), server);
+        }
+    }
+
+    fn shared(&mut self, mut servers: Servers<'_>) {
+        let mut waiting: BinaryHeap<Reverse<(u32, u32)>> = BinaryHeap::new();
+        for i in 0..self.requests.len() {
+            let arrival = self.requests.arrival_ns[i];
+            self.drain(&mut servers, &mut waiting, arrival);
+            let own = usize::from(self.requests.server[i]);
+            let idle = |server: &Server<'_>| server.free_ns <= arrival;
+            let chosen = match servers.0.get(own) {
+                _ if !waiting.is_empty() => None,
+                Some(server) if idle(server) => Some(own),
+                _ => servers.0.iter().position(idle),
+            };
+            match chosen {
+                Some(place) => {
+                    let server = &mut servers.0[place];
+                    let (start, work) = self.begin(i, server);
+                    self.serve(i, start, work, server);
+                }
+                None => waiting.push(Reverse((self.rank(i), i as u32))),
+            }
+        }
+        self.drain(&mut servers, &mut waiting, u64::MAX);
+    }
+
+    /// Lets the servers work through what waits until `now_ns`.
+    fn drain(
+        &mut self,
+        servers: &mut Servers<'_>,
+        waiting: &mut BinaryHeap<Reverse<(u32, u32)>>,
+        now_ns: u64,
+    ) {
+        while !waiting.is_empty() {
+            let Some(server) = servers.0.iter_mut().min_by_key(|server| server.free_ns) else {
+                return;
+            };
+            if server.free_ns >= now_ns {
+                return;
+            }
+            if let Some(Reverse((_, i))) = waiting.pop() {
+                let (start, work) = (server.free_ns, self.before_ns(i as usize));
+                self.serve(i as usize, start, u64::from(work), server);
+            }
+        }
+    }
+}
+
+/// A place in a table of `length` for request `i`, evenly (SplitMix64's mix, Steele, Lea and
+/// Flood 2014).
+fn place_of(i: usize, length: usize) -> usize {
+    let mut z = (i as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) % length as u64) as usize
+}

@@ -1,0 +1,27 @@
+//! Causal replay: the queue with the arrivals as they were measured, the work that each
+//! request was, and its servers taken away when they were taken away.
+//!
+//! Replayed unchanged it must give the measured distribution back ([`fit`](self)): only
+//! then does a replay with something taken out say what that something costs. What comes
+//! before the queue, T1 to T2, is kept as it was measured.
+
+mod absences;
+#[cfg(test)]
+mod agreement;
+mod build;
+mod fit;
+mod histogram;
+mod kernel;
+mod observed;
+mod sweep;
+mod track;
+
+pub use build::MAX_REPLAYED;
+pub use fit::FIT_QUANTILES;
+pub use observed::Observed;
+pub use track::{CoreTimeline, Leaves, Occupant, Segment, SourceId};
+
+pub(crate) use fit::{Fitted, fit};
+pub(crate) use histogram::BlockHistogram;
+pub(crate) use kernel::{Change, Order, Sharing, replay};
+pub(crate) use observed::{Source, UNCOUNTED};

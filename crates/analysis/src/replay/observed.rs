@@ -1,0 +1,127 @@
+//! The queue as it was: arrivals, demands, and when its servers were taken away.
+
+use taillab_model::Tid;
+use taillab_model::explanation::{Cause, Culprit};
+
+use super::absences::Absences;
+
+/// No such index.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// The [`Observed::block`] of a request that only keeps the queue in its state.
+pub(crate) const UNCOUNTED: u8 = u8::MAX;
+
+/// A recording's requests as the jobs of a queue, one entry of each column for each, in
+/// the order in which they arrive at the queue. Times count from one origin.
+///
+/// A request occupies its server for `before_ns` until its response leaves and for
+/// `after_ns` from then on (the worker returns from its call and looks for more, or goes
+/// to sleep). Both are the worker's own time on its CPU, without what ran on top of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Requests {
+    /// When it arrives: T2.
+    pub(crate) arrival_ns: Vec<u64>,
+    /// T2 − T1, kept as measured.
+    pub(crate) stack_ns: Vec<u64>,
+    /// T6 − T1 as measured.
+    pub(crate) measured_ns: Vec<u64>,
+    /// Own work until T6.
+    pub(crate) before_ns: Vec<u32>,
+    /// Own work after T6.
+    pub(crate) after_ns: Vec<u32>,
+    /// Own time asleep in the middle.
+    pub(crate) blocked_ns: Vec<u32>,
+    /// Why, where `blocked_ns` is not 0: a place in [`Cause::ALL`].
+    pub(crate) blocked_cause: Vec<u8>,
+    /// Time of an idle CPU from its arrival until its worker was there; [`NONE`] where it
+    /// did not find an idle CPU.
+    pub(crate) wake_ns: Vec<u32>,
+    /// Of `stack_ns`, what the CPU took to come out of a power state.
+    pub(crate) exit_stack_ns: Vec<u32>,
+    /// Of `wake_ns`, the same.
+    pub(crate) exit_wake_ns: Vec<u32>,
+    /// Its place in the order in which they were finished.
+    pub(crate) rank: Vec<u32>,
+    /// The server of the queue that served it.
+    pub(crate) server: Vec<u16>,
+    /// The worker that served it.
+    pub(crate) worker: Vec<u16>,
+    /// The block of time to which it belongs, or [`UNCOUNTED`].
+    pub(crate) block: Vec<u8>,
+}
+
+impl Requests {
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.arrival_ns.len()
+    }
+
+    /// When it was finished: T6.
+    pub(crate) fn finish_ns(&self, i: usize) -> u64 {
+        self.arrival_ns[i] + self.measured_ns[i].saturating_sub(self.stack_ns[i])
+    }
+}
+
+/// What a replay needs of a recording; made by [`Observed::build`].
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    pub(crate) requests: Requests,
+    /// One for each server of the queue.
+    pub(crate) absences: Vec<Absences>,
+    /// What the absences' sources are.
+    pub(crate) sources: Vec<Source>,
+    /// The threads that served requests.
+    pub(crate) workers: Vec<Tid>,
+    /// The servers of the queue are the workers, and not the CPUs that they share.
+    pub(crate) servers_are_workers: bool,
+    /// Every connection was served by one worker only (with two workers and more).
+    pub(crate) connections_are_bound: bool,
+    /// Wake-ups as measured, sorted: a sample that others are drawn from.
+    pub(crate) wakes_ns: Vec<u32>,
+    /// The worker's usual work after a response before it could take the next request.
+    pub(crate) linger_ns: u64,
+    /// How many blocks of time there are.
+    pub(crate) blocks: usize,
+    /// Requests of the measurement; more than there are here where only a part of the time
+    /// is replayed.
+    pub(crate) measured_requests: u64,
+    /// Requests whose worker is not known: their demand is the median one.
+    pub(crate) without_worker: u64,
+    /// Requests without T2: they arrive when others would have.
+    pub(crate) without_arrival: u64,
+}
+
+/// What takes a server away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) cause: Cause,
+    pub(crate) culprit: Option<Culprit>,
+    /// It is a thread of the server itself, beside its requests.
+    pub(crate) own: bool,
+}
+
+impl Source {
+    /// The CPU does something for as long as this lasts, and need not be woken.
+    pub(crate) fn keeps_awake(&self) -> bool {
+        matches!(self.cause, Cause::Background | Cause::Hypervisor)
+    }
+}
+
+impl Observed {
+    /// Requests that are replayed and counted.
+    pub fn replayed(&self) -> usize {
+        let counted = |block: &&u8| **block != UNCOUNTED;
+        self.requests.block.iter().filter(counted).count()
+    }
+
+    /// Absence by source, over all servers, in nanoseconds: how long, and how often.
+    pub(crate) fn by_source(&self) -> Vec<(u64, u64)> {
+        let mut sums = vec![(0_u64, 0_u64); self.sources.len()];
+        for (_, length, source) in self.absences.iter().flat_map(Absences::iter) {
+            let (time, times) = &mut sums[usize::from(source)];
+            *time += u64::from(length);
+            *times += 1;
+        }
+        sums
+    }
+}

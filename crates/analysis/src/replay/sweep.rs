@@ -1,0 +1,498 @@
+//! The pass over the CPUs' stretches that gives requests their work and servers their
+//! absences.
+
+use std::collections::{HashMap, VecDeque};
+
+use taillab_model::explanation::{Cause, Culprit};
+use taillab_model::{RecordingContext, Tid};
+
+use super::absences::Absences;
+use super::observed::{NONE, Observed, Source};
+use super::track::{CoreTimeline, Leaves, Occupant, Segment, SourceId};
+
+/// Wake-ups that are kept to draw from.
+const MAX_WAKES: usize = 4_096;
+
+/// Idle stretches of a CPU that are remembered: a wake-up spans a few.
+const MAX_IDLE: usize = 64;
+
+/// In the column of wake-ups while it is made: the worker did not sleep before it.
+const AWAKE: u32 = NONE - 1;
+
+/// What the pass needs of the requests beside their columns, in the same order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Beside {
+    /// Nanoseconds since boot at time 0 of the columns.
+    pub(super) origin_ns: u64,
+    /// Whose request it is.
+    pub(super) clients: Vec<u32>,
+    /// T4, or [`u64::MAX`].
+    pub(super) read_ns: Vec<u64>,
+    /// The requests in the order of T6.
+    pub(super) finished: Vec<u32>,
+}
+
+/// Fills in work, absences and wake-ups.
+pub(super) fn sweep(
+    observed: &mut Observed,
+    beside: &Beside,
+    timeline: &impl CoreTimeline,
+    context: &RecordingContext,
+) {
+    let cpus = timeline.cpus();
+    let mut sweep = Sweep {
+        origin: beside.origin_ns,
+        read_ns: &beside.read_ns,
+        of_tid: (0..)
+            .zip(&observed.workers)
+            .map(|(w, &tid)| (tid, w))
+            .collect(),
+        workers: vec![Worker::default(); observed.workers.len()],
+        idle: vec![VecDeque::new(); cpus.len()],
+        own: HashMap::new(),
+        context,
+        residence: None,
+        shallow: Vec::new(),
+        observed,
+    };
+    for &i in &beside.finished {
+        let worker = sweep.observed.requests.worker[i as usize];
+        if let Some(worker) = sweep.workers.get_mut(usize::from(worker)) {
+            worker.queue.push(i);
+        }
+    }
+    let servers = if sweep.observed.servers_are_workers {
+        let residence = Residence::of(timeline, &cpus, &sweep.of_tid);
+        sweep.residence = Some(residence);
+        sweep.workers.len()
+    } else {
+        cpus.len()
+    };
+    sweep.observed.absences = vec![Absences::default(); servers.max(1)];
+    let covered = covered(sweep.observed, &beside.finished);
+    let mut covered = covered.into_iter().peekable();
+    for (cpu, segment) in by_time(timeline, &cpus) {
+        let from = segment.from_ns.saturating_sub(sweep.origin);
+        let to = segment.to_ns.saturating_sub(sweep.origin);
+        while covered.next_if(|(_, end)| *end <= from).is_some() {
+            sweep.forget();
+        }
+        if covered.peek().is_some_and(|(begin, _)| *begin < to) && from < to {
+            sweep.take(cpu, from, to, segment.who);
+        }
+    }
+    sweep.finish();
+}
+
+/// The stretches of all CPUs by their begin, each with its CPU's place.
+fn by_time<'a, T: CoreTimeline>(
+    timeline: &'a T,
+    cpus: &[u16],
+) -> impl Iterator<Item = (usize, Segment)> + use<'a, T> {
+    let mut streams: Vec<_> = cpus
+        .iter()
+        .map(|&cpu| timeline.segments(cpu).peekable())
+        .collect();
+    std::iter::from_fn(move || {
+        let begins = streams.iter_mut().enumerate();
+        let (_, cpu) = begins
+            .filter_map(|(cpu, stream)| Some((stream.peek()?.from_ns, cpu)))
+            .min()?;
+        Some((cpu, streams[cpu].next()?))
+    })
+}
+
+/// The stretches of time in which there are requests to replay: all of it, or one for each
+/// block. Requests of neighbouring stretches are apart by at least a hundredth of all time.
+fn covered(observed: &Observed, finished: &[u32]) -> Vec<(u64, u64)> {
+    let requests = &observed.requests;
+    let finish = |i: &u32| requests.finish_ns(*i as usize);
+    let end = finished.last().map_or(0, finish);
+    let apart = (end / 1_000).max(1);
+    let mut covered: Vec<(u64, u64)> = Vec::new();
+    for i in 0..requests.len() {
+        let (arrival, finish) = (requests.arrival_ns[i], requests.finish_ns(i));
+        match covered.last_mut() {
+            Some((_, end)) if arrival <= end.saturating_add(apart) => *end = finish.max(*end),
+            _ => covered.push((arrival, finish)),
+        }
+    }
+    covered
+}
+
+/// On which CPU each worker is at home over time.
+#[derive(Clone, Debug, Default)]
+struct Residence {
+    /// For each worker: (since when, since boot; the CPU's place), in order.
+    changes: Vec<Vec<(u64, usize)>>,
+    /// Where the last question was answered.
+    place: Vec<usize>,
+}
+
+impl Residence {
+    /// A worker is at home on the CPU on which it is or will be next.
+    fn of(timeline: &impl CoreTimeline, cpus: &[u16], of_tid: &HashMap<Tid, u16>) -> Self {
+        let mut changes = vec![Vec::new(); of_tid.len()];
+        let mut left = vec![0_u64; of_tid.len()];
+        for (cpu, segment) in by_time(timeline, cpus) {
+            let Occupant::Server { tid, .. } = segment.who else {
+                continue;
+            };
+            let Some(worker) = of_tid.get(&tid).map(|w| usize::from(*w)) else {
+                continue;
+            };
+            let homes: &mut Vec<(u64, usize)> = &mut changes[worker];
+            if homes.last().is_none_or(|(_, home)| *home != cpu) {
+                homes.push((left[worker], cpu));
+            }
+            left[worker] = segment.to_ns;
+        }
+        Self {
+            place: vec![0; changes.len()],
+            changes,
+        }
+    }
+
+    /// The workers at home on `cpu` at `at_ns` (since boot), which never decreases.
+    fn at_home(&mut self, cpu: usize, at_ns: u64) -> impl Iterator<Item = usize> + '_ {
+        let all = self.changes.iter().zip(&mut self.place).enumerate();
+        all.filter_map(move |(worker, (homes, place))| {
+            while homes
+                .get(*place + 1)
+                .is_some_and(|(from, _)| *from <= at_ns)
+            {
+                *place += 1;
+            }
+            (homes.get(*place)?.1 == cpu).then_some(worker)
+        })
+    }
+}
+
+/// An idle stretch of a CPU.
+#[derive(Clone, Copy, Debug)]
+struct Idle {
+    from: u64,
+    to: u64,
+    /// In a power state below the shallowest.
+    deep: bool,
+}
+
+/// What a worker does.
+#[derive(Clone, Debug)]
+struct Worker {
+    /// Its requests in the order in which it finished them.
+    queue: Vec<u32>,
+    /// The next of them.
+    next: usize,
+    /// It has slept since its last response, other than in the middle of a request.
+    slept: bool,
+    /// It has slept, and been on its CPU for the next request since.
+    began: bool,
+    /// On its CPU since its last response, or for the next request since it slept.
+    on_core_ns: u64,
+    /// Of that, before the next request was there.
+    early_ns: u64,
+    /// It sleeps in the middle of a request: since when, why.
+    blocked: Option<(u64, Cause)>,
+}
+
+impl Default for Worker {
+    fn default() -> Self {
+        Self {
+            queue: Vec::new(),
+            next: 0,
+            slept: true,
+            began: false,
+            on_core_ns: 0,
+            early_ns: 0,
+            blocked: None,
+        }
+    }
+}
+
+impl Worker {
+    fn sleep(&mut self, slept: bool) {
+        (self.slept, self.began) = (slept, false);
+        (self.on_core_ns, self.early_ns) = (0, 0);
+        self.blocked = None;
+    }
+}
+
+struct Sweep<'a> {
+    observed: &'a mut Observed,
+    origin: u64,
+    read_ns: &'a [u64],
+    context: &'a RecordingContext,
+    workers: Vec<Worker>,
+    of_tid: HashMap<Tid, u16>,
+    /// The last idle stretches of each CPU.
+    idle: Vec<VecDeque<Idle>>,
+    /// The server's threads beside its requests.
+    own: HashMap<Tid, SourceId>,
+    /// Where the workers are the servers of the queue.
+    residence: Option<Residence>,
+    /// Idle time before the arrival at the socket of requests that found a CPU idle, and in
+    /// no power state: what it takes anyway to tell it.
+    shallow: Vec<u32>,
+}
+
+impl Sweep<'_> {
+    fn take(&mut self, cpu: usize, from: u64, to: u64, who: Occupant) {
+        match who {
+            Occupant::Idle { deep } => {
+                let recent = &mut self.idle[cpu];
+                if recent.len() == MAX_IDLE {
+                    recent.pop_front();
+                }
+                recent.push_back(Idle { from, to, deep });
+            }
+            Occupant::Other(source) => self.absent(cpu, from, to, source, None),
+            Occupant::Server { tid, leaves } => match self.of_tid.get(&tid).copied() {
+                Some(worker) => self.on_core(usize::from(worker), cpu, (from, to), tid, leaves),
+                None => {
+                    let source = self.own(tid);
+                    self.absent(cpu, from, to, source, None);
+                }
+            },
+        }
+    }
+
+    /// The source of a thread of the server that does something beside requests.
+    fn own(&mut self, tid: Tid) -> SourceId {
+        let (context, sources) = (self.context, &mut self.observed.sources);
+        *self.own.entry(tid).or_insert_with(|| {
+            let known = context.threads.iter().find(|thread| thread.tid == tid);
+            sources.push(Source {
+                cause: Cause::Background,
+                culprit: Some(Culprit::Thread {
+                    name: known.map_or_else(|| format!("thread {tid}"), |t| t.comm.clone()),
+                    pid: known.map(|thread| thread.pid).filter(|pid| *pid != 0),
+                    tid: Some(tid),
+                }),
+                own: true,
+            });
+            SourceId((sources.len() - 1) as u16)
+        })
+    }
+
+    /// The servers of the queue on `cpu`, without worker `but`, are away.
+    fn absent(&mut self, cpu: usize, from: u64, to: u64, source: SourceId, but: Option<usize>) {
+        let absences = &mut self.observed.absences;
+        match &mut self.residence {
+            None => absences[cpu].push(from, to, source),
+            Some(residence) => {
+                for worker in residence.at_home(cpu, from + self.origin) {
+                    if Some(worker) != but {
+                        absences[worker].push(from, to, source);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A worker was on a CPU.
+    fn on_core(
+        &mut self,
+        w: usize,
+        cpu: usize,
+        (mut from, to): (u64, u64),
+        tid: Tid,
+        leaves: Leaves,
+    ) {
+        if self.residence.is_some() {
+            // a worker that shares another's CPU takes it away
+            let source = self.own(tid);
+            self.absent(cpu, from, to, source, Some(w));
+        }
+        while let Some(&i) = self.workers[w].queue.get(self.workers[w].next) {
+            let i = i as usize;
+            let arrival = self.observed.requests.arrival_ns[i];
+            let finish = self.observed.requests.finish_ns(i);
+            if finish <= from {
+                self.close(w, cpu, i);
+                continue;
+            }
+            let end = to.min(finish);
+            let worker = &mut self.workers[w];
+            if worker.slept && !worker.began {
+                let early = end.min(arrival);
+                if early > from {
+                    // not for a request: a timer, or a wake-up in vain
+                    let source = self.own(tid);
+                    self.absent(cpu, from, early, source, None);
+                    from = early;
+                }
+                if from == end {
+                    break;
+                }
+                self.workers[w].began = true;
+                let requests = &mut self.observed.requests;
+                let (shallow, deep) = idle_ns(&self.idle[cpu], arrival, from);
+                if shallow + deep > 0 {
+                    requests.wake_ns[i] = short(shallow + deep);
+                    // a CPU in a power state is told to come out of it by what arrives
+                    let t1 = arrival - requests.stack_ns[i].min(arrival);
+                    let (shallow_before, deep_before) = idle_ns(&self.idle[cpu], t1, arrival);
+                    if deep + deep_before > 0 {
+                        requests.exit_stack_ns[i] = short(deep_before);
+                        requests.exit_wake_ns[i] = short(deep);
+                    } else {
+                        self.shallow.push(short(shallow_before));
+                    }
+                }
+            }
+            let worker = &mut self.workers[w];
+            if let Some((since, cause)) = worker.blocked.take() {
+                let requests = &mut self.observed.requests;
+                let slept = short(from.saturating_sub(since));
+                requests.blocked_ns[i] = requests.blocked_ns[i].saturating_add(slept);
+                let place = Cause::ALL.iter().position(|known| *known == cause);
+                requests.blocked_cause[i] = place.unwrap_or(0) as u8;
+            }
+            worker.on_core_ns += end - from;
+            if !worker.slept {
+                worker.early_ns += end.min(arrival).saturating_sub(from);
+            }
+            from = end;
+            if finish > to {
+                break;
+            }
+            self.close(w, cpu, i);
+        }
+        let worker = &mut self.workers[w];
+        let next = worker.queue.get(worker.next).map(|i| *i as usize);
+        if next.is_none() && !worker.slept {
+            worker.on_core_ns += to - from;
+        }
+        let Leaves::Sleeps(cause) = leaves else {
+            return;
+        };
+        let begun = worker.began || !worker.slept;
+        if begun && next.is_some_and(|i| self.read_ns[i] <= to) {
+            worker.blocked = Some((to, cause));
+            return;
+        }
+        if !worker.slept && worker.next > 0 {
+            let last = worker.queue[worker.next - 1] as usize;
+            self.observed.requests.after_ns[last] = short(worker.on_core_ns);
+        }
+        worker.sleep(true);
+    }
+
+    /// Request `i` of worker `w` has been answered.
+    fn close(&mut self, w: usize, cpu: usize, i: usize) {
+        let requests = &mut self.observed.requests;
+        let worker = &mut self.workers[w];
+        if !worker.slept {
+            requests.before_ns[i] = short(worker.on_core_ns);
+            requests.wake_ns[i] = AWAKE;
+            if worker.next > 0 {
+                let last = worker.queue[worker.next - 1] as usize;
+                requests.after_ns[last] = short(worker.early_ns);
+            }
+        } else if worker.began {
+            requests.before_ns[i] = short(worker.on_core_ns);
+        }
+        requests.server[i] = if self.residence.is_some() { w } else { cpu } as u16;
+        worker.next += 1;
+        worker.sleep(false);
+    }
+
+    /// A stretch of time that is not replayed begins.
+    fn forget(&mut self) {
+        for worker in &mut self.workers {
+            worker.sleep(true);
+        }
+    }
+
+    /// Splits the work of workers that did not sleep between two requests, and puts the
+    /// usual work where none is known.
+    fn finish(mut self) {
+        let usual_shallow = median(&mut self.shallow).unwrap_or(0);
+        let requests = &mut self.observed.requests;
+        let n = requests.len();
+        let (mut awake, mut asleep, mut after) = (Vec::new(), Vec::new(), Vec::new());
+        let mut wakes = Vec::new();
+        for worker in &self.workers {
+            for (place, &i) in worker.queue.iter().enumerate() {
+                let i = i as usize;
+                let (before, wake) = (requests.before_ns[i], requests.wake_ns[i]);
+                let previous = place.checked_sub(1).map(|p| worker.queue[p] as usize);
+                if before == NONE {
+                    continue;
+                }
+                if wake == AWAKE {
+                    let waited = |p: usize| requests.after_ns[p] == 0;
+                    if previous.is_some_and(waited) {
+                        awake.push(before);
+                    }
+                } else {
+                    asleep.push(before);
+                    if wake != NONE {
+                        wakes.push(wake);
+                    }
+                    let slept = previous.map_or(NONE, |p| requests.after_ns[p]);
+                    if slept != NONE {
+                        after.push(slept);
+                    }
+                }
+            }
+        }
+        let usual_asleep = median(&mut asleep);
+        let usual_after = median(&mut after).unwrap_or(0);
+        let linger = match (median(&mut awake), usual_asleep) {
+            (Some(awake), Some(asleep)) => awake.saturating_sub(asleep).min(usual_after),
+            _ => 0,
+        };
+        for worker in &self.workers {
+            for pair in worker.queue.windows(2) {
+                let (last, i) = (pair[0] as usize, pair[1] as usize);
+                if requests.wake_ns[i] == AWAKE {
+                    let total = requests.before_ns[i];
+                    let after = requests.after_ns[last].max(linger).min(total);
+                    requests.after_ns[last] = after;
+                    requests.before_ns[i] = total - after;
+                }
+            }
+        }
+        let known = requests.before_ns.iter().filter(|before| **before != NONE);
+        let usual = median(&mut known.copied().collect::<Vec<u32>>()).unwrap_or(0);
+        for i in 0..n {
+            let exit = &mut requests.exit_stack_ns[i];
+            *exit = exit.saturating_sub(usual_shallow);
+            if requests.before_ns[i] == NONE {
+                requests.before_ns[i] = usual;
+            }
+            if requests.after_ns[i] == NONE {
+                requests.after_ns[i] = usual_after;
+            }
+            if requests.wake_ns[i] == AWAKE {
+                requests.wake_ns[i] = NONE;
+            }
+        }
+        let step = wakes.len().div_ceil(MAX_WAKES).max(1);
+        self.observed.wakes_ns = wakes.into_iter().step_by(step).collect();
+        self.observed.wakes_ns.sort_unstable();
+        self.observed.linger_ns = u64::from(linger);
+    }
+}
+
+/// The idle time from `from` to `to`, shallow and deep.
+fn idle_ns(recent: &VecDeque<Idle>, from: u64, to: u64) -> (u64, u64) {
+    let (mut shallow, mut deep) = (0, 0);
+    for idle in recent.iter().rev().take_while(|idle| idle.to > from) {
+        let time = idle.to.min(to).saturating_sub(idle.from.max(from));
+        *(if idle.deep { &mut deep } else { &mut shallow }) += time;
+    }
+    (shallow, deep)
+}
+
+/// As the columns hold lengths; what does not fit (4.3 s) is the longest that does.
+fn short(ns: u64) -> u32 {
+    u32::try_from(ns).unwrap_or(AWAKE).min(AWAKE - 1)
+}
+
+fn median(values: &mut [u32]) -> Option<u32> {
+    let middle = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
+}

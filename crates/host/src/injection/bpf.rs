@@ -1,0 +1,254 @@
+//! Small programs at a device's ingress, written out by hand: what they do must happen in
+//! the kernel's softirq, where no thread of ours can be.
+//!
+//! Attached by a link on a descriptor (`BPF_TCX_INGRESS`, Linux 6.6), so that they go with
+//! it. Instructions are those of the kernel's `Documentation/bpf/standardization`.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+const MAP_CREATE: libc::c_long = 0;
+const MAP_LOOKUP: libc::c_long = 1;
+const PROG_LOAD: libc::c_long = 5;
+const LINK_CREATE: libc::c_long = 28;
+const MAP_TYPE_ARRAY: u32 = 2;
+const PROG_TYPE_SCHED_CLS: u32 = 3;
+const TCX_INGRESS: u32 = 46;
+/// Bytes of `union bpf_attr` that we use; the kernel wants the others zero.
+const ATTRIBUTES: usize = 120;
+
+/// What a program says of a packet (`enum tcx_action_base`).
+pub(super) const TCX_NEXT: i32 = -1;
+pub(super) const TCX_DROP: i32 = 2;
+
+/// Helpers (`enum bpf_func_id`).
+pub(super) const LOOKUP: i32 = 1;
+pub(super) const KTIME: i32 = 5;
+pub(super) const LOAD_BYTES: i32 = 26;
+
+/// Jumps, on 64-bit registers.
+pub(super) const JEQ: u8 = 0x15;
+pub(super) const JNE: u8 = 0x55;
+pub(super) const JGE: u8 = 0x35;
+pub(super) const JLT: u8 = 0xa5;
+
+fn bpf(command: libc::c_long, attributes: &[u8; ATTRIBUTES]) -> io::Result<i32> {
+    // SAFETY: the kernel reads `ATTRIBUTES` bytes; every address in them is of memory that
+    // the callers keep until this returns.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            attributes.as_ptr(),
+            ATTRIBUTES as libc::c_long,
+        )
+    };
+    match i32::try_from(result) {
+        Ok(result) if result >= 0 => Ok(result),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn put(attributes: &mut [u8; ATTRIBUTES], at: usize, bytes: &[u8]) {
+    attributes[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+fn owned(fd: i32) -> OwnedFd {
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// An array of 16-byte values, zero at first.
+pub(super) struct Array(OwnedFd);
+
+impl Array {
+    pub(super) fn new(entries: u32) -> io::Result<Self> {
+        let mut attributes = [0; ATTRIBUTES];
+        for (at, value) in [(0, MAP_TYPE_ARRAY), (4, 4), (8, 16), (12, entries)] {
+            put(&mut attributes, at, &value.to_ne_bytes());
+        }
+        bpf(MAP_CREATE, &attributes).map(|fd| Self(owned(fd)))
+    }
+
+    /// The two halves of a value.
+    pub(super) fn get(&self, key: u32) -> io::Result<(u64, u64)> {
+        let mut value = [0_u64; 2];
+        let mut attributes = [0; ATTRIBUTES];
+        put(&mut attributes, 0, &self.0.as_raw_fd().to_ne_bytes());
+        put(&mut attributes, 8, &((&raw const key) as u64).to_ne_bytes());
+        put(
+            &mut attributes,
+            16,
+            &((&raw mut value) as u64).to_ne_bytes(),
+        );
+        bpf(MAP_LOOKUP, &attributes)?;
+        // the kernel wrote it through an address that the compiler does not know of
+        Ok(std::hint::black_box((value[0], value[1])))
+    }
+}
+
+/// A program being written; jumps name labels.
+#[derive(Default)]
+pub(super) struct Assembly {
+    code: Vec<u64>,
+    jumps: Vec<(usize, &'static str)>,
+    labels: Vec<(&'static str, usize)>,
+}
+
+impl Assembly {
+    fn emit(&mut self, code: u8, dst: u8, src: u8, offset: i16, imm: i32) -> &mut Self {
+        self.code.push(
+            u64::from(code)
+                | u64::from(src << 4 | dst) << 8
+                | u64::from(offset as u16) << 16
+                | u64::from(imm as u32) << 32,
+        );
+        self
+    }
+
+    /// dst = src
+    pub(super) fn copy(&mut self, dst: u8, src: u8) -> &mut Self {
+        self.emit(0xbf, dst, src, 0, 0)
+    }
+
+    /// dst = imm
+    pub(super) fn set(&mut self, dst: u8, imm: i32) -> &mut Self {
+        self.emit(0xb7, dst, 0, 0, imm)
+    }
+
+    /// dst += imm
+    pub(super) fn add(&mut self, dst: u8, imm: i32) -> &mut Self {
+        self.emit(0x07, dst, 0, 0, imm)
+    }
+
+    /// dst -= src
+    pub(super) fn subtract(&mut self, dst: u8, src: u8) -> &mut Self {
+        self.emit(0x1f, dst, src, 0, 0)
+    }
+
+    /// dst %= imm
+    pub(super) fn modulo(&mut self, dst: u8, imm: i32) -> &mut Self {
+        self.emit(0x97, dst, 0, 0, imm)
+    }
+
+    /// *(u64 *)(dst + offset) = src
+    pub(super) fn store(&mut self, dst: u8, offset: i16, src: u8) -> &mut Self {
+        self.emit(0x7b, dst, src, offset, 0)
+    }
+
+    /// *(u32 *)(dst + offset) = src
+    pub(super) fn store_32(&mut self, dst: u8, offset: i16, src: u8) -> &mut Self {
+        self.emit(0x63, dst, src, offset, 0)
+    }
+
+    /// dst = *(u64 *)(src + offset)
+    pub(super) fn load(&mut self, dst: u8, src: u8, offset: i16) -> &mut Self {
+        self.emit(0x79, dst, src, offset, 0)
+    }
+
+    /// dst = *(u32 *)(src + offset)
+    pub(super) fn load_32(&mut self, dst: u8, src: u8, offset: i16) -> &mut Self {
+        self.emit(0x61, dst, src, offset, 0)
+    }
+
+    /// dst = *(u16 *)(src + offset)
+    pub(super) fn load_16(&mut self, dst: u8, src: u8, offset: i16) -> &mut Self {
+        self.emit(0x69, dst, src, offset, 0)
+    }
+
+    /// dst = the map
+    pub(super) fn map(&mut self, dst: u8, map: &Array) -> &mut Self {
+        // BPF_PSEUDO_MAP_FD, in two instructions
+        self.emit(0x18, dst, 1, 0, map.0.as_raw_fd())
+            .emit(0, 0, 0, 0, 0)
+    }
+
+    /// Calls a helper.
+    pub(super) fn call(&mut self, helper: i32) -> &mut Self {
+        self.emit(0x85, 0, 0, 0, helper)
+    }
+
+    /// Goes to a label if `dst` compares with `imm` as the jump says.
+    pub(super) fn jump(&mut self, how: u8, dst: u8, imm: i32, to: &'static str) -> &mut Self {
+        self.jumps.push((self.code.len(), to));
+        self.emit(how, dst, 0, 0, imm)
+    }
+
+    /// r0 = a pointer to the value of `map` whose key is in `key`; goes to `otherwise` where
+    /// there is none. Uses r1, r2 and the word at r10 − 4.
+    pub(super) fn value(&mut self, map: &Array, key: u8, otherwise: &'static str) -> &mut Self {
+        self.store_32(10, -4, key)
+            .map(1, map)
+            .copy(2, 10)
+            .add(2, -4)
+            .call(LOOKUP)
+            .jump(JEQ, 0, 0, otherwise)
+    }
+
+    /// Here is a label.
+    pub(super) fn label(&mut self, name: &'static str) -> &mut Self {
+        self.labels.push((name, self.code.len()));
+        self
+    }
+
+    /// Returns `verdict`.
+    pub(super) fn end(&mut self, verdict: i32) -> &mut Self {
+        self.set(0, verdict).emit(0x95, 0, 0, 0, 0)
+    }
+
+    fn resolved(&self) -> io::Result<Vec<u64>> {
+        let mut code = self.code.clone();
+        for (at, name) in &self.jumps {
+            let Some((_, to)) = self.labels.iter().find(|(label, _)| label == name) else {
+                return Err(io::Error::other(format!("no label {name}")));
+            };
+            let offset = (*to as i64 - *at as i64 - 1) as i16;
+            code[*at] |= u64::from(offset as u16) << 16;
+        }
+        Ok(code)
+    }
+
+    /// Has the kernel check it, and runs it for every packet that comes in at a device of
+    /// the calling thread's network namespace, until the descriptor is closed.
+    pub(super) fn attach(&self, ifindex: u32) -> io::Result<OwnedFd> {
+        let code = self.resolved()?;
+        let license = c"GPL";
+        let mut log = vec![0_u8; 1 << 16];
+        let mut attributes = [0; ATTRIBUTES];
+        put(&mut attributes, 0, &PROG_TYPE_SCHED_CLS.to_ne_bytes());
+        put(&mut attributes, 4, &(code.len() as u32).to_ne_bytes());
+        put(&mut attributes, 8, &(code.as_ptr() as u64).to_ne_bytes());
+        put(
+            &mut attributes,
+            16,
+            &(license.as_ptr() as u64).to_ne_bytes(),
+        );
+        put(&mut attributes, 48, b"taillab_inject");
+        put(&mut attributes, 68, &TCX_INGRESS.to_ne_bytes());
+        let program = match bpf(PROG_LOAD, &attributes) {
+            Ok(fd) => owned(fd),
+            Err(error) => {
+                put(&mut attributes, 24, &1_u32.to_ne_bytes());
+                put(&mut attributes, 28, &(log.len() as u32).to_ne_bytes());
+                put(
+                    &mut attributes,
+                    32,
+                    &(log.as_mut_ptr() as u64).to_ne_bytes(),
+                );
+                // for its log alone: the last line says what the verifier minds
+                let _ = bpf(PROG_LOAD, &attributes);
+                let text = String::from_utf8_lossy(std::hint::black_box(&log)).into_owned();
+                let said = text.trim_end_matches('\0').lines().rev().nth(1);
+                return Err(match said {
+                    Some(said) => io::Error::new(error.kind(), format!("{error} ({said})")),
+                    None => error,
+                });
+            }
+        };
+        let mut attributes = [0; ATTRIBUTES];
+        put(&mut attributes, 0, &program.as_raw_fd().to_ne_bytes());
+        put(&mut attributes, 4, &ifindex.to_ne_bytes());
+        put(&mut attributes, 8, &TCX_INGRESS.to_ne_bytes());
+        bpf(LINK_CREATE, &attributes).map(owned)
+    }
+}

@@ -1,0 +1,99 @@
+//! Real-time threads that use up what the kernel grants them.
+
+use std::io;
+
+use taillab_model::Nanos;
+use taillab_model::explanation::Cause;
+use taillab_model::truth::{Truth, TruthInterval, TruthSource};
+
+use super::disturber::{Disturber, now};
+use super::{InjectionError, system};
+
+const NAME: &str = "tl-rt-hog";
+
+/// The hog ranks below the server, which [`make_real_time`] puts here.
+const HOG: i32 = 1;
+const SERVER: i32 = 10;
+
+/// A gap of this length in a thread that never sleeps and outranks all ordinary ones is not
+/// the server's work: the kernel held real-time threads back (by default for 50 ms in each
+/// second: `kernel.sched_rt_runtime_us`).
+const HELD_BACK: Nanos = Nanos::from_millis(10);
+
+const REMEDY: &str = "it needs root or CAP_SYS_NICE, and real-time time in this control group \
+     (cpu.rt_runtime_us)";
+
+/// A thread on `cpu` that spins under SCHED_FIFO below the server's priority, so that it
+/// takes nothing from the server but the time that real-time threads have together.
+///
+/// # Errors
+/// [`InjectionError`] without the privilege.
+pub fn rt_hog(cpu: u32) -> Result<Disturber, InjectionError> {
+    Disturber::start(
+        NAME,
+        cpu,
+        || set_fifo(0, HOG).map_err(system("spin under SCHED_FIFO", REMEDY)),
+        |(), running| {
+            let mut intervals = Vec::with_capacity(1024);
+            let mut last = now();
+            while !running.is_over() {
+                let at = now();
+                if at.saturating_since(last) > HELD_BACK && intervals.len() < 1024 {
+                    intervals.push(TruthInterval {
+                        source: 0,
+                        cpu: Some(running.cpu()),
+                        held: None,
+                        from_ns: last,
+                        to_ns: at,
+                    });
+                }
+                last = at;
+            }
+            Truth {
+                sources: vec![TruthSource {
+                    injected: "rt-throttle".to_owned(),
+                    cause: Cause::Throttled,
+                    culprit: None,
+                }],
+                intervals,
+                unrecorded: 0,
+            }
+        },
+    )
+}
+
+/// Gives threads SCHED_FIFO, as somebody would who wants to keep others from a server. It
+/// lasts as long as they do.
+///
+/// # Errors
+/// [`InjectionError`] without the privilege.
+pub fn make_real_time(threads: &[u32]) -> Result<(), InjectionError> {
+    for thread in threads {
+        match set_fifo(*thread, SERVER) {
+            // it has ended meanwhile
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            other => other.map_err(system("give the server SCHED_FIFO", REMEDY))?,
+        }
+    }
+    Ok(())
+}
+
+/// SCHED_FIFO for a thread; 0 is the calling one.
+pub(super) fn set_fifo(thread: u32, priority: i32) -> io::Result<()> {
+    let parameters = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: the kernel reads the parameters, which live until the call returns.
+    let failed = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setscheduler,
+            libc::c_long::from(thread as i32),
+            libc::c_long::from(libc::SCHED_FIFO),
+            &raw const parameters,
+        )
+    };
+    match failed {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,166 @@
+//! Faults as a person writes them.
+
+use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::str::FromStr;
+
+use taillab_model::Nanos;
+
+/// Something that a server does wrong on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Every so many requests of a worker, one burns CPU time.
+    Slow {
+        /// Requests.
+        every: NonZeroU64,
+        /// How long.
+        lasts: Nanos,
+    },
+    /// A thread beside the workers keeps the lock that each request takes.
+    Lock {
+        /// From one time to the next.
+        every: Nanos,
+        /// How long it keeps it.
+        held: Nanos,
+    },
+    /// Every so many requests of a worker, one touches memory that it never had before.
+    FreshPages {
+        /// Requests.
+        every: NonZeroU64,
+        /// Pages, each a page fault.
+        pages: NonZeroU32,
+    },
+    /// Every so many requests of a worker, one touches pages of a file that are on disk only.
+    FilePages {
+        /// Requests.
+        every: NonZeroU64,
+        /// Pages, each a page fault that waits for the disk.
+        pages: NonZeroU32,
+    },
+    /// Every so many requests of a worker, one reads from a disk past the page cache.
+    Io {
+        /// Requests.
+        every: NonZeroU64,
+        /// Reads of 4 KiB.
+        reads: NonZeroU32,
+    },
+}
+
+/// A text that names no fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is not a fault: write {}, e.g. slow:1000,500us",
+    Fault::NOTATION
+)]
+pub struct BadFault {
+    text: String,
+}
+
+/// Pages and reads of one occurrence; more would be a benchmark of the disk.
+const MOST: u32 = 4096;
+
+impl Fault {
+    /// How faults are written; N counts requests of a worker.
+    pub const NOTATION: &str =
+        "slow:N,TIME, lock:EVERY,LENGTH, fault:N,PAGES, major-fault:N,PAGES or io:N,READS";
+}
+
+impl FromStr for Fault {
+    type Err = BadFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse(text.trim()).ok_or_else(|| BadFault {
+            text: text.to_owned(),
+        })
+    }
+}
+
+fn parse(text: &str) -> Option<Fault> {
+    let (kind, parameters) = text.split_once(':')?;
+    let (every, much) = parameters.split_once(',')?;
+    let time = |text: &str| text.parse().ok().filter(|time| *time > Nanos::ZERO);
+    let count = |text: &str| {
+        text.parse::<NonZeroU32>()
+            .ok()
+            .filter(|count| count.get() <= MOST)
+    };
+    Some(match kind {
+        "slow" => Fault::Slow {
+            every: every.parse().ok()?,
+            lasts: time(much)?,
+        },
+        "lock" => Fault::Lock {
+            every: time(every)?,
+            held: time(much)?,
+        },
+        "fault" => Fault::FreshPages {
+            every: every.parse().ok()?,
+            pages: count(much)?,
+        },
+        "major-fault" => Fault::FilePages {
+            every: every.parse().ok()?,
+            pages: count(much)?,
+        },
+        "io" => Fault::Io {
+            every: every.parse().ok()?,
+            reads: count(much)?,
+        },
+        _ => return None,
+    })
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slow { every, lasts } => write!(f, "slow:{every},{}", lasts.to_exact_string()),
+            Self::Lock { every, held } => write!(
+                f,
+                "lock:{},{}",
+                every.to_exact_string(),
+                held.to_exact_string()
+            ),
+            Self::FreshPages { every, pages } => write!(f, "fault:{every},{pages}"),
+            Self::FilePages { every, pages } => write!(f, "major-fault:{every},{pages}"),
+            Self::Io { every, reads } => write!(f, "io:{every},{reads}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_read_and_written_back() {
+        for text in [
+            "slow:1000,500us",
+            "lock:50ms,2ms",
+            "fault:200,64",
+            "major-fault:200,4",
+            "io:500,2",
+        ] {
+            let fault: Fault = text.parse().unwrap();
+            assert_eq!(fault.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_fault_is_told_how_to_write_one() {
+        for text in [
+            "",
+            "slow",
+            "slow:1000",
+            "slow:0,1ms",
+            "slow:10,0ms",
+            "slow:10,5",
+            "lock:5,1ms",
+            "io:10,0",
+            "io:10,9999",
+            "burn:1,1ms",
+            "fault:1.5,2",
+        ] {
+            let error = text.parse::<Fault>().unwrap_err().to_string();
+            assert!(error.contains("slow:1000,500us"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The events of a block as columns of bytes, each value as its distance from a guess.
+//!
+//! The first column has a byte for each event: its kind, and which of its extra byte and
+//! two values are not as guessed. The second has the times, each as its distance from
+//! the event before. The third has what was not as guessed, as the distance from the
+//! guess. Numbers are of variable length (LEB128), signed ones in zigzag order.
+//!
+//! The guess is the last event of the same kind, with two exceptions that follow from how
+//! a packet goes: what is queued is what has come in last, and the later stages of
+//! requests come in the order in which the requests came in.
+
+use super::PackedEvent;
+use super::packed::kind;
+
+const TIME_BITS: u32 = 48;
+const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+
+/// The bits of a symbol that hold the kind.
+const KIND_MASK: u8 = 31;
+const EXTRA_DIFFERS: u8 = 1 << 5;
+const FIRST_DIFFERS: u8 = 1 << 6;
+const SECOND_DIFFERS: u8 = 1 << 7;
+const KINDS: usize = 32;
+const _: () = assert!((kind::LAST as usize) < KINDS);
+
+/// Requests that came in and that later stages are looked for in.
+const KEYS: usize = 256;
+/// How far around the expected request one is looked for.
+const SEARCH: usize = 16;
+
+/// The most bytes that an event takes: symbol, time of 48 bits, extra byte, two values.
+pub(super) const MAX_EVENT_BYTES: usize = 1 + 7 + 1 + 5 + 5;
+/// Bytes before the columns: how long the second is.
+pub(super) const PREFIX_BYTES: usize = 4;
+
+/// What an event holds beside its time.
+#[derive(Clone, Copy, Default)]
+struct Fields {
+    extra: u8,
+    first: u32,
+    second: u32,
+}
+
+/// What the next event of each kind will look like, from those before it in the block.
+struct Guesses {
+    last: [Fields; KINDS],
+    /// The keys of requests that came in, the latest ones.
+    keys: [u32; KEYS],
+    /// How many came in.
+    came_in: usize,
+    /// Of each kind, which of the requests it is about next.
+    next_key: [usize; KINDS],
+}
+
+impl Guesses {
+    fn new() -> Self {
+        Self {
+            last: [Fields::default(); KINDS],
+            keys: [0; KEYS],
+            came_in: 0,
+            next_key: [0; KINDS],
+        }
+    }
+
+    #[inline]
+    fn of(&self, kind: u8) -> Fields {
+        let mut guess = self.last[usize::from(kind & KIND_MASK)];
+        match kind {
+            kind::ENQUEUED => guess.first = self.last[usize::from(kind::PACKET_IN)].first,
+            kind::PACKET_OUT | kind::SEGMENT_QUEUED | kind::SEGMENT_READ | kind::SEGMENT_OUT => {
+                let next = self.next_key[usize::from(kind)];
+                if next < self.came_in {
+                    guess.second = self.keys[next % KEYS];
+                }
+            }
+            _ => {}
+        }
+        guess
+    }
+
+    #[inline]
+    fn learn(&mut self, kind: u8, fields: Fields) {
+        self.last[usize::from(kind & KIND_MASK)] = fields;
+        match kind {
+            kind::PACKET_IN | kind::SEGMENT_IN => {
+                self.keys[self.came_in % KEYS] = fields.second;
+                self.came_in += 1;
+            }
+            kind::PACKET_OUT | kind::SEGMENT_QUEUED | kind::SEGMENT_READ | kind::SEGMENT_OUT => {
+                let next = &mut self.next_key[usize::from(kind)];
+                if *next < self.came_in && self.keys[*next % KEYS] == fields.second {
+                    *next += 1;
+                } else {
+                    self.search(kind, fields.second);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Goes on behind the request with this key where it is near.
+    fn search(&mut self, kind: u8, key: u32) {
+        let expected = self.next_key[usize::from(kind)].min(self.came_in);
+        let oldest = self.came_in.saturating_sub(KEYS);
+        let from = expected.saturating_sub(SEARCH).max(oldest);
+        let to = (expected + SEARCH).min(self.came_in);
+        let found = (from..to).find(|&index| self.keys[index % KEYS] == key);
+        let behind = found.map_or(expected.max(oldest), |index| index + 1);
+        self.next_key[usize::from(kind)] = behind;
+    }
+}
+
+/// Makes the columns; keeps its memory from block to block.
+#[derive(Default)]
+pub(super) struct Encoder {
+    symbols: Vec<u8>,
+    times: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl Encoder {
+    /// Appends the columns of events in order of time, which begin at `first`.
+    pub(super) fn encode(&mut self, events: &[PackedEvent], first: u64, out: &mut Vec<u8>) {
+        self.symbols.clear();
+        self.times.clear();
+        self.values.clear();
+        let mut guesses = Guesses::new();
+        let mut before = first;
+        for event in events {
+            let [head, values] = event.words();
+            let at = head & TIME_MASK;
+            put(&mut self.times, at.wrapping_sub(before) & TIME_MASK);
+            before = at;
+            let kind = (head >> (TIME_BITS + 8)) as u8;
+            let fields = Fields {
+                extra: (head >> TIME_BITS) as u8,
+                first: values as u32,
+                second: (values >> 32) as u32,
+            };
+            let guess = guesses.of(kind);
+            let mut symbol = kind;
+            if fields.extra != guess.extra {
+                symbol |= EXTRA_DIFFERS;
+                self.values.push(fields.extra);
+            }
+            if fields.first != guess.first {
+                symbol |= FIRST_DIFFERS;
+                put(&mut self.values, zigzag(fields.first, guess.first));
+            }
+            if fields.second != guess.second {
+                symbol |= SECOND_DIFFERS;
+                put(&mut self.values, zigzag(fields.second, guess.second));
+            }
+            self.symbols.push(symbol);
+            guesses.learn(kind, fields);
+        }
+        out.extend_from_slice(&(self.times.len() as u32).to_le_bytes());
+        out.extend_from_slice(&self.symbols);
+        out.extend_from_slice(&self.times);
+        out.extend_from_slice(&self.values);
+    }
+}
+
+/// Appends the events of these columns, which begin at `first`, to `out`.
+///
+/// # Errors
+/// What cannot be; some events may have been appended.
+pub(super) fn decode(
+    columns: &[u8],
+    events: usize,
+    first: u64,
+    out: &mut Vec<PackedEvent>,
+) -> Result<(), &'static str> {
+    const TOO_SHORT: &str = "a column of a block is too short";
+    let (prefix, rest) = columns
+        .split_first_chunk::<PREFIX_BYTES>()
+        .ok_or(TOO_SHORT)?;
+    let (symbols, rest) = rest.split_at_checked(events).ok_or(TOO_SHORT)?;
+    let times = u32::from_le_bytes(*prefix) as usize;
+    let (times, values) = rest.split_at_checked(times).ok_or(TOO_SHORT)?;
+    let (mut times, mut values) = (Bytes(times), Bytes(values));
+    let mut guesses = Guesses::new();
+    let mut at = first;
+    out.reserve(events);
+    for &symbol in symbols {
+        let kind = symbol & KIND_MASK;
+        let mut fields = guesses.of(kind);
+        if symbol & EXTRA_DIFFERS != 0 {
+            fields.extra = values.byte().ok_or(TOO_SHORT)?;
+        }
+        if symbol & FIRST_DIFFERS != 0 {
+            fields.first = unzigzag(values.number().ok_or(TOO_SHORT)?, fields.first);
+        }
+        if symbol & SECOND_DIFFERS != 0 {
+            fields.second = unzigzag(values.number().ok_or(TOO_SHORT)?, fields.second);
+        }
+        at += times.number().ok_or(TOO_SHORT)?;
+        if at > TIME_MASK {
+            return Err("a time of a block is too large");
+        }
+        let head = u64::from(kind) << (TIME_BITS + 8) | u64::from(fields.extra) << TIME_BITS | at;
+        let values = u64::from(fields.second) << 32 | u64::from(fields.first);
+        let event = PackedEvent::from_words([head, values]).ok_or("an event of unknown kind")?;
+        out.push(event);
+        guesses.learn(kind, fields);
+    }
+    if times.0.is_empty() && values.0.is_empty() {
+        Ok(())
+    } else {
+        Err("a column of a block is too long")
+    }
+}
+
+/// Appends a number, seven bits to a byte, the lowest first.
+#[inline]
+fn put(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// The distance from a guess, small ones of either sign as small numbers.
+#[inline]
+const fn zigzag(value: u32, guess: u32) -> u64 {
+    let distance = value.wrapping_sub(guess) as i32;
+    ((distance << 1) ^ (distance >> 31)) as u32 as u64
+}
+
+#[inline]
+const fn unzigzag(number: u64, guess: u32) -> u32 {
+    let number = number as u32;
+    guess.wrapping_add((number >> 1) ^ (number & 1).wrapping_neg())
+}
+
+/// What is left of a column.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    #[inline]
+    fn byte(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(byte)
+    }
+
+    /// A number of at most 56 bits.
+    #[inline]
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for (index, &byte) in self.0.iter().enumerate().take(8) {
+            number |= u64::from(byte & 0x7f) << (7 * index);
+            if byte < 0x80 {
+                self.0 = &self.0[index + 1..];
+                return Some(number);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,102 @@
+//! Streams of events, each in order of time, merged into one.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::PackedEvent;
+
+/// One of the streams that are merged.
+pub(super) trait Stream {
+    /// The next event, if it is there already.
+    fn peek(&mut self) -> Option<PackedEvent>;
+    /// Goes on behind the event that was seen last.
+    fn advance(&mut self);
+}
+
+/// The streams, merged by time; of events at the same time those of earlier streams first.
+pub(super) struct Merge<S> {
+    streams: Vec<S>,
+    /// The next time of each stream that has an event and is not the current one.
+    waiting: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The stream that is read while its events are earlier than `limit`.
+    current: usize,
+    limit: u64,
+}
+
+/// No stream is the current one.
+const NONE: usize = usize::MAX;
+
+impl<S: Stream> Merge<S> {
+    pub(super) fn new(streams: Vec<S>) -> Self {
+        let mut merge = Self {
+            waiting: BinaryHeap::with_capacity(streams.len()),
+            streams,
+            current: NONE,
+            limit: 0,
+        };
+        merge.look_again();
+        merge
+    }
+
+    pub(super) fn streams(&self) -> &[S] {
+        &self.streams
+    }
+
+    /// The streams, to add events or streams to; [`Merge::look_again`] must follow.
+    pub(super) fn streams_mut(&mut self) -> &mut Vec<S> {
+        &mut self.streams
+    }
+
+    /// Takes note of events that were added.
+    pub(super) fn look_again(&mut self) {
+        self.current = NONE;
+        self.waiting.clear();
+        for (index, stream) in self.streams.iter_mut().enumerate() {
+            if let Some(event) = stream.peek() {
+                self.waiting
+                    .push(Reverse((event.since_base().get(), index)));
+            }
+        }
+    }
+
+    /// The next event and its stream's index, if it is earlier than `bound`, which is in
+    /// nanoseconds since the base.
+    #[inline]
+    pub(super) fn next_before(&mut self, bound: u64) -> Option<(PackedEvent, usize)> {
+        let index = self.current;
+        if let Some(stream) = self.streams.get_mut(index)
+            && let Some(event) = stream.peek()
+            && event.since_base().get() < self.limit.min(bound)
+        {
+            stream.advance();
+            return Some((event, index));
+        }
+        self.change_stream(bound)
+    }
+
+    fn change_stream(&mut self, bound: u64) -> Option<(PackedEvent, usize)> {
+        if let Some(stream) = self.streams.get_mut(self.current)
+            && let Some(event) = stream.peek()
+        {
+            let turn = (event.since_base().get(), self.current);
+            self.waiting.push(Reverse(turn));
+        }
+        self.current = NONE;
+        let &Reverse((at, index)) = self.waiting.peek()?;
+        if at >= bound {
+            return None;
+        }
+        self.waiting.pop();
+        self.current = index;
+        self.limit = match self.waiting.peek() {
+            None => u64::MAX,
+            // at the same time the earlier stream comes first
+            Some(&Reverse((other, behind))) if index < behind => other.saturating_add(1),
+            Some(&Reverse((other, _))) => other,
+        };
+        let stream = &mut self.streams[index];
+        let event = stream.peek()?;
+        stream.advance();
+        Some((event, index))
+    }
+}

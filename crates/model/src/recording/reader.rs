@@ -1,0 +1,524 @@
+//! Reading a recording: as it comes, or wholly into memory.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Read, Seek};
+
+use super::blocks::{self, Blocks, Item, Opened, Wrong};
+use super::columns::decode;
+use super::format::{BlockHeader, Footer, unpack};
+use super::merge::{Merge, Stream};
+use super::{
+    Chunk, CpuStream, Damage, Events, Gap, LostEvents, PackedEvent, Recording, RecordingContext,
+    RecordingError,
+};
+use crate::{Event, Monotonic};
+
+/// Compressed bytes that wait for others' events; a sound recording stays far below.
+const MAX_WAITING_BYTES: usize = 64 << 20;
+
+/// Events of one CPU that may wait unpacked; a sound recording has a block or two.
+const MAX_UNPACKED_EVENTS: usize = 1 << 20;
+
+/// The events of a file in order of time, in bounded memory.
+///
+/// Where the file is damaged it goes on behind the damage; when there are no more events,
+/// [`RecordingReader::damage`] says what is missing. A file of format version 1 or 2 is
+/// read into memory first.
+pub struct RecordingReader<R> {
+    source: Source<R>,
+    context: RecordingContext,
+    lost: LostEvents,
+    accounts: Accounts,
+    failure: Option<io::Error>,
+    base: Monotonic,
+    read: u64,
+}
+
+enum Source<R> {
+    Old(Box<Events>),
+    Blocks {
+        blocks: Blocks<R>,
+        merge: Merge<Queue>,
+        /// No event before this is still to come from the file.
+        settled: u64,
+        ended: bool,
+    },
+}
+
+impl<R: Read> RecordingReader<R> {
+    /// Opens a file; `input` need not be buffered.
+    ///
+    /// # Errors
+    /// [`RecordingError`], but not for damage behind the first bytes.
+    pub fn open(input: R) -> Result<Self, RecordingError> {
+        Ok(match blocks::open(input)? {
+            Opened::Old(recording) => Self {
+                context: RecordingContext::default(),
+                lost: recording.lost,
+                base: recording.base,
+                source: Source::Old(Box::new(recording.into_events())),
+                accounts: Accounts::default(),
+                failure: None,
+                read: 0,
+            },
+            Opened::Blocks(blocks, context) => {
+                let mut reader = Self {
+                    context,
+                    lost: LostEvents::default(),
+                    base: Monotonic::from_nanos_since_boot(blocks.base.unwrap_or(0)),
+                    source: Source::Blocks {
+                        blocks,
+                        merge: Merge::new(Vec::new()),
+                        settled: 0,
+                        ended: false,
+                    },
+                    accounts: Accounts::default(),
+                    failure: None,
+                    read: 0,
+                };
+                // the base, where the header is damaged
+                reader.read_block();
+                reader
+            }
+        })
+    }
+
+    /// What is known beside the events: at the start what the recorder knew then, after the
+    /// last event everything.
+    pub fn context(&self) -> &RecordingContext {
+        &self.context
+    }
+
+    /// What the events' times count from.
+    pub fn base(&self) -> Monotonic {
+        self.base
+    }
+
+    /// What is missing; complete after the last event.
+    pub fn lost(&self) -> LostEvents {
+        LostEvents {
+            damaged: self.lost.damaged + self.accounts.lost(),
+            ..self.lost
+        }
+    }
+
+    /// What could not be read, after the last event.
+    pub fn damage(&self) -> Option<Damage> {
+        match &self.source {
+            Source::Old(_) => None,
+            Source::Blocks { blocks, .. } => self.accounts.damage(blocks.wrong, self.read),
+        }
+    }
+
+    /// Why there are no more events, where reading the file failed.
+    pub fn failure(&self) -> Option<&io::Error> {
+        self.failure.as_ref()
+    }
+
+    /// Compressed and unpacked bytes that it holds of events that are not out.
+    #[cfg(test)]
+    pub(super) fn waiting_bytes(&self) -> usize {
+        match &self.source {
+            Source::Old(_) => 0,
+            Source::Blocks { merge, .. } => {
+                let queues = merge.streams().iter();
+                queues
+                    .map(|queue| queue.bytes + queue.events.len() * size_of::<PackedEvent>())
+                    .sum()
+            }
+        }
+    }
+
+    /// Takes the next block, or notes that there is none.
+    fn read_block(&mut self) {
+        let Source::Blocks {
+            blocks,
+            merge,
+            settled,
+            ended,
+        } = &mut self.source
+        else {
+            return;
+        };
+        let item = match blocks.next() {
+            Ok(item) => item,
+            Err(error) => {
+                self.failure = Some(error);
+                Item::CutOff
+            }
+        };
+        self.base = Monotonic::from_nanos_since_boot(blocks.base.unwrap_or(0));
+        match item {
+            Item::Events(header, payload) => {
+                if self.accounts.enter(&header, self.base, blocks) {
+                    let queues = merge.streams_mut();
+                    let index = usize::from(header.cpu);
+                    if queues.len() <= index {
+                        queues.resize_with(index + 1, Queue::default);
+                    }
+                    queues[index].push(header, payload);
+                }
+                *settled = (*settled).max(header.settled);
+                merge.look_again();
+                let waiting: usize = merge.streams().iter().map(|queue| queue.bytes).sum();
+                if waiting > MAX_WAITING_BYTES {
+                    let lasts = merge.streams().iter().filter_map(Queue::first_last);
+                    *settled = (*settled).max(lasts.min().map_or(0, |last| last + 1));
+                }
+            }
+            Item::Footer(footer) => {
+                self.accounts.close(&footer, self.base, blocks);
+                self.context = footer.context;
+                self.lost = footer.lost;
+                (*settled, *ended) = (u64::MAX, true);
+            }
+            Item::CutOff => {
+                self.accounts.cut_off = true;
+                blocks.note("its end is missing");
+                (*settled, *ended) = (u64::MAX, true);
+            }
+        }
+        for queue in merge.streams_mut() {
+            for (header, what) in queue.unreadable.drain(..) {
+                blocks.note(what);
+                self.accounts.forget(&header, self.base);
+            }
+        }
+    }
+}
+
+impl<R: Read + Seek> RecordingReader<R> {
+    /// Opens a file and reads its end first, so that [`RecordingReader::context`] and the
+    /// recorder's own losses are complete at once, unless the end is damaged.
+    ///
+    /// # Errors
+    /// As [`RecordingReader::open`].
+    pub fn open_whole(mut input: R) -> Result<Self, RecordingError> {
+        let start = input.stream_position()?;
+        let footer = blocks::footer_from_end(&mut input, start)?;
+        input.seek(io::SeekFrom::Start(start))?;
+        let mut reader = Self::open(input)?;
+        if let (Some(footer), Source::Blocks { .. }) = (footer, &reader.source) {
+            reader.context = footer.context;
+            reader.lost = footer.lost;
+        }
+        Ok(reader)
+    }
+}
+
+impl<R: Read> Iterator for RecordingReader<R> {
+    type Item = Event;
+
+    #[inline]
+    fn next(&mut self) -> Option<Event> {
+        loop {
+            match &mut self.source {
+                Source::Old(events) => return events.next(),
+                Source::Blocks {
+                    merge,
+                    settled,
+                    ended,
+                    ..
+                } => {
+                    if let Some((event, cpu)) = merge.next_before(*settled) {
+                        self.read += 1;
+                        // the index comes from a CPU's number
+                        return Some(event.on_cpu(self.base, cpu as u16));
+                    }
+                    if *ended {
+                        return None;
+                    }
+                }
+            }
+            self.read_block();
+        }
+    }
+}
+
+impl<R> fmt::Debug for RecordingReader<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} events read", self.read)
+    }
+}
+
+/// The blocks of one CPU that were read and whose events are not out.
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<(BlockHeader, Vec<u8>)>,
+    /// Their bytes.
+    bytes: usize,
+    events: Vec<PackedEvent>,
+    next: usize,
+    unpacked: Vec<u8>,
+    /// Blocks whose contents could not be.
+    unreadable: Vec<(BlockHeader, &'static str)>,
+}
+
+impl Queue {
+    fn push(&mut self, header: BlockHeader, payload: Vec<u8>) {
+        self.bytes += payload.len();
+        self.waiting.push_back((header, payload));
+        self.join_overlapping();
+    }
+
+    /// The last time of its first block.
+    fn first_last(&self) -> Option<u64> {
+        match self.events[self.next..].last() {
+            Some(event) => Some(event.since_base().get()),
+            None => self.waiting.front().map(|(header, _)| header.last),
+        }
+    }
+
+    /// Unpacks the next block behind the events that are there.
+    fn unpack_next(&mut self) -> Option<()> {
+        let (header, payload) = self.waiting.pop_front()?;
+        self.bytes -= payload.len();
+        let before = self.events.len();
+        if let Err(what) = read_events(&header, &payload, &mut self.unpacked, &mut self.events) {
+            self.events.truncate(before);
+            self.unreadable.push((header, what));
+        }
+        Some(())
+    }
+
+    /// Unpacks blocks that begin before the last event that is there, and sorts the events.
+    ///
+    /// That happens where an event was overtaken by many others.
+    fn join_overlapping(&mut self) {
+        while self.next < self.events.len()
+            && self.events.len() < MAX_UNPACKED_EVENTS
+            && let Some(last) = self.events.last()
+            && let last = last.since_base().get()
+            && self.waiting.iter().any(|(header, _)| header.first < last)
+        {
+            self.unpack_next();
+            self.events[self.next..].sort_by_key(|event| event.since_base());
+        }
+    }
+
+    #[cold]
+    fn refill(&mut self) -> Option<PackedEvent> {
+        while self.next == self.events.len() {
+            self.events.clear();
+            self.next = 0;
+            self.unpack_next()?;
+        }
+        self.join_overlapping();
+        self.events.get(self.next).copied()
+    }
+}
+
+impl Stream for Queue {
+    #[inline]
+    fn peek(&mut self) -> Option<PackedEvent> {
+        match self.events.get(self.next) {
+            Some(&event) => Some(event),
+            None => self.refill(),
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        self.next += 1;
+    }
+}
+
+/// Appends the events of a block.
+fn read_events(
+    header: &BlockHeader,
+    payload: &[u8],
+    unpacked: &mut Vec<u8>,
+    events: &mut Vec<PackedEvent>,
+) -> Result<(), &'static str> {
+    let columns = unpack(header, payload, unpacked)?;
+    decode(columns, header.events as usize, header.first, events)
+}
+
+/// How many events of each CPU there were and should have been.
+#[derive(Default)]
+struct Accounts {
+    /// By CPU.
+    seen: Vec<Seen>,
+    gaps: Vec<Gap>,
+    cut_off: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    events: u64,
+    /// When the last of them was, since the base.
+    last: Option<u64>,
+}
+
+impl Accounts {
+    fn of(&mut self, cpu: u16) -> &mut Seen {
+        let index = usize::from(cpu);
+        if self.seen.len() <= index {
+            self.seen.resize(index + 1, Seen::default());
+        }
+        &mut self.seen[index]
+    }
+
+    /// Takes note of a block; `false` when it is none that can follow.
+    fn enter<R: Read>(
+        &mut self,
+        header: &BlockHeader,
+        base: Monotonic,
+        blocks: &mut Blocks<R>,
+    ) -> bool {
+        let seen = self.of(header.cpu);
+        let Some(missing) = header.events_before.checked_sub(seen.events) else {
+            blocks.note("a block that was there already");
+            return false;
+        };
+        let after = seen.last;
+        seen.events = header.events_before.saturating_add(header.events.into());
+        seen.last = Some(after.map_or(header.last, |last| last.max(header.last)));
+        if missing > 0 {
+            blocks.note("blocks are missing");
+            self.gaps.push(Gap {
+                cpu: header.cpu,
+                after: since(base, after.unwrap_or(0)),
+                until: Some(since(base, header.first)),
+                events: missing,
+            });
+        }
+        true
+    }
+
+    /// Takes note of a block whose contents could not be.
+    fn forget(&mut self, header: &BlockHeader, base: Monotonic) {
+        self.gaps.push(Gap {
+            cpu: header.cpu,
+            after: since(base, header.first),
+            until: Some(since(base, header.last)),
+            events: header.events.into(),
+        });
+    }
+
+    /// Compares what there was with what there should have been.
+    fn close<R: Read>(&mut self, footer: &Footer, base: Monotonic, blocks: &mut Blocks<R>) {
+        for end in &footer.streams {
+            let seen = *self.of(end.cpu);
+            let missing = end.events.saturating_sub(seen.events);
+            if missing > 0 {
+                blocks.note("blocks are missing");
+                self.gaps.push(Gap {
+                    cpu: end.cpu,
+                    after: since(base, seen.last.unwrap_or(0)),
+                    until: None,
+                    events: missing,
+                });
+            }
+        }
+    }
+
+    fn lost(&self) -> u64 {
+        self.gaps.iter().map(|gap| gap.events).sum()
+    }
+
+    fn damage(&self, wrong: Option<Wrong>, read: u64) -> Option<Damage> {
+        let Wrong { what, at_byte } = wrong?;
+        Some(Damage {
+            what,
+            at_byte,
+            cut_off: self.cut_off,
+            read,
+            gaps: self.gaps.clone(),
+        })
+    }
+}
+
+fn since(base: Monotonic, ns: u64) -> Monotonic {
+    base + crate::Nanos::new(ns)
+}
+
+impl Recording {
+    /// Reads a whole file; `input` need not be buffered.
+    ///
+    /// # Errors
+    /// [`RecordingError`]; of a damaged file too, see [`Recording::recover`].
+    pub fn read(input: impl Read) -> Result<Self, RecordingError> {
+        match Self::recover(input)? {
+            (recording, None) => Ok(recording),
+            (_, Some(damage)) => Err(RecordingError::Incomplete(damage)),
+        }
+    }
+
+    /// Reads what can be read of a file, and says what could not; `input` need not be
+    /// buffered.
+    ///
+    /// Events that are known to be gone are counted in [`LostEvents::damaged`].
+    ///
+    /// # Errors
+    /// [`RecordingError`], when nothing can be made of it.
+    pub fn recover(input: impl Read) -> Result<(Self, Option<Damage>), RecordingError> {
+        let (mut blocks, context) = match blocks::open(input)? {
+            Opened::Old(recording) => return Ok((recording, None)),
+            Opened::Blocks(blocks, context) => (blocks, context),
+        };
+        let mut recording = Self {
+            context,
+            ..Self::default()
+        };
+        let mut accounts = Accounts::default();
+        let mut chunks: Vec<Vec<Chunk>> = Vec::new();
+        let mut unpacked = Vec::new();
+        let mut late = Vec::new();
+        let mut read = 0;
+        loop {
+            let item = blocks.next()?;
+            recording.base = Monotonic::from_nanos_since_boot(blocks.base.unwrap_or(0));
+            let base = recording.base;
+            match item {
+                Item::Events(header, payload) => {
+                    let index = usize::from(header.cpu);
+                    let last = accounts.of(header.cpu).last;
+                    if !accounts.enter(&header, base, &mut blocks) {
+                        continue;
+                    }
+                    let mut events = Vec::new();
+                    if let Err(what) = read_events(&header, &payload, &mut unpacked, &mut events) {
+                        blocks.note(what);
+                        accounts.forget(&header, base);
+                        continue;
+                    }
+                    read += events.len() as u64;
+                    let in_time =
+                        |event: &PackedEvent| last.is_none_or(|t| t <= event.since_base().get());
+                    if events.first().is_some_and(|event| !in_time(event)) {
+                        let at = events.iter().position(in_time).unwrap_or(events.len());
+                        let overtaken = events.drain(..at);
+                        late.extend(overtaken.map(|event| event.on_cpu(base, header.cpu)));
+                    }
+                    if chunks.len() <= index {
+                        chunks.resize_with(index + 1, Vec::new);
+                    }
+                    chunks[index].push(Box::new(events));
+                }
+                Item::Footer(footer) => {
+                    accounts.close(&footer, base, &mut blocks);
+                    recording.context = footer.context;
+                    recording.lost = footer.lost;
+                    break;
+                }
+                Item::CutOff => {
+                    accounts.cut_off = true;
+                    blocks.note("its end is missing");
+                    break;
+                }
+            }
+        }
+        recording.lost.damaged += accounts.lost();
+        let streams = chunks.into_iter().enumerate();
+        recording.streams = streams
+            .filter(|(_, chunks)| !chunks.is_empty())
+            // the index comes from a CPU's number
+            .map(|(cpu, chunks)| CpuStream::new(cpu as u16, chunks))
+            .collect();
+        recording.insert(late);
+        let damage = accounts.damage(blocks.wrong, read);
+        Ok((recording, damage))
+    }
+}

@@ -1,0 +1,135 @@
+//! Where events go as they are recorded.
+
+use std::collections::VecDeque;
+use std::io;
+
+use super::PackedEvent;
+use super::merge::{Merge, Stream};
+use crate::{Event, Monotonic, Nanos};
+
+/// Takes events as they are drained from a probe.
+pub trait EventSink {
+    /// Takes events of one CPU, in order of time but for a few that were overtaken by an
+    /// interrupt's.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()>;
+
+    /// Learns that all events before this time, which counts from the recording's base,
+    /// have been taken.
+    ///
+    /// An event that comes all the same is kept, and comes out too late.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    fn settle(&mut self, before: Nanos) -> io::Result<()>;
+}
+
+/// Both get everything.
+impl<A: EventSink, B: EventSink> EventSink for (A, B) {
+    fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
+        self.0.take(cpu, events)?;
+        self.1.take(cpu, events)
+    }
+
+    fn settle(&mut self, before: Nanos) -> io::Result<()> {
+        self.0.settle(before)?;
+        self.1.settle(before)
+    }
+}
+
+impl<S: EventSink> EventSink for &mut S {
+    fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
+        (**self).take(cpu, events)
+    }
+
+    fn settle(&mut self, before: Nanos) -> io::Result<()> {
+        (**self).settle(before)
+    }
+}
+
+/// Puts events of several CPUs into order of time while they come.
+///
+/// It holds what is not settled, and what is settled and was not asked for.
+pub struct EventOrder {
+    base: Monotonic,
+    merge: Merge<Queue>,
+    settled: Nanos,
+}
+
+impl EventOrder {
+    /// For events whose times count from `base`.
+    pub fn new(base: Monotonic) -> Self {
+        Self {
+            base,
+            merge: Merge::new(Vec::new()),
+            settled: Nanos::ZERO,
+        }
+    }
+
+    /// The next event, if it is settled that none comes before it.
+    #[inline]
+    pub fn next_settled(&mut self) -> Option<Event> {
+        let (event, cpu) = self.merge.next_before(self.settled.get())?;
+        // the index comes from a CPU's number
+        Some(event.on_cpu(self.base, cpu as u16))
+    }
+
+    /// Learns that no more events will come.
+    pub fn finish(&mut self) {
+        self.settled = Nanos::MAX;
+    }
+}
+
+impl EventSink for EventOrder {
+    fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
+        let index = usize::from(cpu);
+        let queues = self.merge.streams_mut();
+        if queues.len() <= index {
+            queues.resize_with(index + 1, Queue::default);
+        }
+        for &event in events {
+            queues[index].push(event);
+        }
+        self.merge.look_again();
+        Ok(())
+    }
+
+    fn settle(&mut self, before: Nanos) -> io::Result<()> {
+        self.settled = self.settled.max(before);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for EventOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let waiting: usize = self.merge.streams().iter().map(|q| q.0.len()).sum();
+        write!(f, "{waiting} events, settled before {:?}", self.settled)
+    }
+}
+
+/// The events of one CPU, in order of time.
+#[derive(Default)]
+struct Queue(VecDeque<PackedEvent>);
+
+impl Queue {
+    fn push(&mut self, event: PackedEvent) {
+        let later = self.0.iter().rev();
+        let later = later.take_while(|other| other.since_base() > event.since_base());
+        let index = self.0.len() - later.count();
+        self.0.insert(index, event);
+    }
+}
+
+impl Stream for Queue {
+    #[inline]
+    fn peek(&mut self) -> Option<PackedEvent> {
+        self.0.front().copied()
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        self.0.pop_front();
+    }
+}

@@ -1,0 +1,399 @@
+//! Writing a recording while it is made.
+
+use std::fmt;
+use std::io::{self, BufWriter, Write};
+
+use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
+
+use super::columns::Encoder;
+use super::format::{
+    BLOCK_EVENTS, BLOCK_HEADER_BYTES, BlockHeader, FileHeader, Footer, Holds, StreamEnd, checksum,
+    to_json, trailer,
+};
+use super::{CpuStream, EventSink, LostEvents, PackedEvent, Recording, RecordingContext, VERSION};
+use crate::{Event, Monotonic, Nanos};
+
+/// The longest that a settled event waits for its block to fill.
+pub(super) const BLOCK_SPAN: Nanos = Nanos::from_millis(250);
+
+/// Events held back from a full block, since later ones may have been overtaken by them.
+const HELD_BACK: usize = 2_048;
+
+/// Writes a recording as its events come, in bounded memory.
+///
+/// A file that is never finished can be read all the same; it lacks what is known at the
+/// end, and reading it says that it is cut off.
+pub struct RecordingWriter<W: Write> {
+    pub(super) out: BufWriter<W>,
+    base: Monotonic,
+    /// By CPU.
+    streams: Vec<Waiting>,
+    /// Nothing before this will come.
+    settled: u64,
+    blocks: BlockMaker,
+    events: u64,
+    bytes: u64,
+}
+
+/// Events of a CPU that have yet to be written, in order of time.
+#[derive(Default)]
+struct Waiting {
+    events: Vec<PackedEvent>,
+    written: u64,
+}
+
+impl Waiting {
+    fn first(&self) -> Option<u64> {
+        self.events.first().map(|event| event.since_base().get())
+    }
+
+    fn push_all(&mut self, events: &[PackedEvent]) {
+        let at = |event: &PackedEvent| event.since_base();
+        let follows = match (self.events.last(), events.first()) {
+            (Some(last), Some(first)) => at(last) <= at(first),
+            _ => true,
+        };
+        if follows && events.is_sorted_by_key(at) {
+            self.events.extend_from_slice(events);
+            return;
+        }
+        for &event in events {
+            let later = self.events.iter().rev();
+            let later = later.take_while(|other| at(other) > at(&event));
+            let index = self.events.len() - later.count();
+            self.events.insert(index, event);
+        }
+    }
+}
+
+impl<W: Write> RecordingWriter<W> {
+    /// Begins a recording whose times count from `base`; `out` need not be buffered.
+    ///
+    /// The context is what is known by now: a file that is never finished has no other.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn new(out: W, base: Monotonic, context: &RecordingContext) -> io::Result<Self> {
+        let context = to_json(context)?;
+        let header = FileHeader {
+            base: base.nanos_since_boot(),
+            context_len: context.len() as u32,
+            context_checksum: checksum(&context),
+        };
+        let mut writer = Self {
+            out: BufWriter::with_capacity(1 << 16, out),
+            base,
+            streams: Vec::new(),
+            settled: 0,
+            blocks: BlockMaker::default(),
+            events: 0,
+            bytes: 0,
+        };
+        writer.write(&header.to_bytes(VERSION))?;
+        writer.write(&context)?;
+        Ok(writer)
+    }
+
+    /// Adds an event that was made in user space.
+    ///
+    /// # Errors
+    /// When the recording cannot be written.
+    pub fn insert(&mut self, event: Event) -> io::Result<()> {
+        let since_base = event.at.saturating_since(self.base);
+        self.take(event.cpu, &[PackedEvent::new(since_base, event.kind)])
+    }
+
+    /// Writes all events that it has; smaller blocks than usual are the price.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        for cpu in 0..self.streams.len() {
+            self.write_events(cpu, usize::MAX)?;
+        }
+        self.out.flush()
+    }
+
+    /// Writes what is left and everything that is known at the end, and gives `out` back.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(mut self, context: &RecordingContext, lost: LostEvents) -> io::Result<W> {
+        self.flush()?;
+        let streams = self.streams.iter().enumerate();
+        let footer = Footer {
+            context: context.clone(),
+            lost,
+            streams: streams
+                .filter(|(_, stream)| stream.written > 0)
+                .map(|(cpu, stream)| StreamEnd {
+                    // the index comes from a CPU's number
+                    cpu: cpu as u16,
+                    events: stream.written,
+                })
+                .collect(),
+        };
+        self.write_footer(&footer)?;
+        self.out
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)
+    }
+
+    /// Events taken so far.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Events that are held in memory.
+    pub fn waiting(&self) -> usize {
+        self.streams.iter().map(|stream| stream.events.len()).sum()
+    }
+
+    /// Bytes written so far; some may be on their way.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl<W: Write> EventSink for RecordingWriter<W> {
+    fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
+        let index = usize::from(cpu);
+        if self.streams.len() <= index {
+            self.streams.resize_with(index + 1, Waiting::default);
+        }
+        // in parts, so that what waits never outgrows a block by much
+        for events in events.chunks(HELD_BACK) {
+            self.streams[index].push_all(events);
+            self.events += events.len() as u64;
+            if self.streams[index].events.len() >= BLOCK_EVENTS + HELD_BACK {
+                self.write_block(index, BLOCK_EVENTS)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, before: Nanos) -> io::Result<()> {
+        self.settled = self.settled.max(before.get());
+        let due = before.saturating_sub(BLOCK_SPAN).get();
+        let mut wrote = false;
+        for cpu in 0..self.streams.len() {
+            let waiting = &self.streams[cpu];
+            if waiting.first().is_some_and(|first| first < due) {
+                let settled = |event: &PackedEvent| event.since_base() < before;
+                let events = waiting.events.partition_point(settled);
+                self.write_events(cpu, events)?;
+                wrote = true;
+            }
+        }
+        if wrote {
+            // what a process that is killed leaves behind
+            self.out.flush()?;
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> fmt::Debug for RecordingWriter<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { events, bytes, .. } = self;
+        write!(f, "{events} events taken, {bytes} bytes written")
+    }
+}
+
+impl<W: Write> RecordingWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.bytes += bytes.len() as u64;
+        self.out.write_all(bytes)
+    }
+
+    /// Writes up to `limit` waiting events of a CPU.
+    fn write_events(&mut self, cpu: usize, limit: usize) -> io::Result<()> {
+        let mut left = limit.min(self.streams[cpu].events.len());
+        while left > 0 {
+            let events = left.min(BLOCK_EVENTS);
+            self.write_block(cpu, events)?;
+            left -= events;
+        }
+        Ok(())
+    }
+
+    /// Writes the first so many waiting events of a CPU, which must be there.
+    fn write_block(&mut self, cpu: usize, events: usize) -> io::Result<()> {
+        let stream = &mut self.streams[cpu];
+        let (block, rest) = stream.events.split_at(events);
+        let at = |event: Option<&PackedEvent>| event.map_or(0, |event| event.since_base().get());
+        let (first, last) = (at(block.first()), at(block.last()));
+        let payload = self.blocks.events(block, first);
+        let after = rest.first().map(|event| event.since_base().get());
+        let header = BlockHeader {
+            cpu: cpu as u16,
+            events: events as u32,
+            first,
+            last,
+            events_before: stream.written,
+            ..payload.header(Holds::Events, self.base)
+        };
+        stream.written += events as u64;
+        let others = self.streams.iter().enumerate();
+        let waiting = others.filter_map(|(other, stream)| match other == cpu {
+            true => after,
+            false => stream.first(),
+        });
+        let settled = waiting.min().map_or(self.settled, |t| t.min(self.settled));
+        let header = BlockHeader { settled, ..header }.to_bytes();
+        self.bytes += (BLOCK_HEADER_BYTES + payload.bytes.len()) as u64;
+        self.out.write_all(&header)?;
+        self.out.write_all(payload.bytes)?;
+        self.streams[cpu].events.drain(..events);
+        Ok(())
+    }
+
+    fn write_footer(&mut self, footer: &Footer) -> io::Result<()> {
+        let at = self.bytes;
+        let json = to_json(footer)?;
+        let payload = self.blocks.text(json);
+        let header = BlockHeader {
+            settled: u64::MAX,
+            ..payload.header(Holds::Footer, self.base)
+        };
+        self.out.write_all(&header.to_bytes())?;
+        self.out.write_all(payload.bytes)?;
+        self.out.write_all(&trailer(at))?;
+        self.out.flush()
+    }
+}
+
+/// Makes payloads; keeps its memory from block to block.
+struct BlockMaker {
+    encoder: Encoder,
+    table: CompressTable,
+    unpacked: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+impl Default for BlockMaker {
+    fn default() -> Self {
+        Self {
+            encoder: Encoder::default(),
+            table: CompressTable::large(),
+            unpacked: Vec::new(),
+            packed: Vec::new(),
+        }
+    }
+}
+
+struct Payload<'a> {
+    bytes: &'a [u8],
+    compressed: bool,
+    unpacked_len: usize,
+}
+
+impl Payload<'_> {
+    /// A header that says what is true of any payload.
+    fn header(&self, holds: Holds, base: Monotonic) -> BlockHeader {
+        BlockHeader {
+            holds,
+            compressed: self.compressed,
+            cpu: 0,
+            events: 0,
+            packed_len: self.bytes.len() as u32,
+            unpacked_len: self.unpacked_len as u32,
+            checksum: checksum(self.bytes),
+            base: base.nanos_since_boot(),
+            first: 0,
+            last: 0,
+            events_before: 0,
+            settled: 0,
+        }
+    }
+}
+
+impl BlockMaker {
+    fn events(&mut self, events: &[PackedEvent], first: u64) -> Payload<'_> {
+        self.unpacked.clear();
+        self.encoder.encode(events, first, &mut self.unpacked);
+        self.compress()
+    }
+
+    fn text(&mut self, text: Vec<u8>) -> Payload<'_> {
+        self.unpacked = text;
+        self.compress()
+    }
+
+    fn compress(&mut self) -> Payload<'_> {
+        let unpacked_len = self.unpacked.len();
+        let room = get_maximum_output_size(unpacked_len);
+        if self.packed.len() < room {
+            self.packed.resize(room, 0);
+        }
+        let packed = compress_into_with_table(&self.unpacked, &mut self.packed, &mut self.table);
+        match packed {
+            Ok(len) if len < unpacked_len => Payload {
+                bytes: &self.packed[..len],
+                compressed: true,
+                unpacked_len,
+            },
+            _ => Payload {
+                bytes: &self.unpacked,
+                compressed: false,
+                unpacked_len,
+            },
+        }
+    }
+}
+
+impl Recording {
+    /// Writes the recording as a file of format [`VERSION`]; `out` need not be buffered.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, out: impl Write) -> io::Result<()> {
+        let mut writer = RecordingWriter::new(out, self.base, &self.context)?;
+        // window by window, so that whoever reads it need not hold one CPU's events while
+        // it waits for another's
+        let mut streams: Vec<Unwritten> = self.streams.iter().map(Unwritten::new).collect();
+        while let Some(first) = streams.iter().filter_map(Unwritten::first).min() {
+            let end = first.get().saturating_add(BLOCK_SPAN.get());
+            for stream in &mut streams {
+                stream.write_before(Nanos::new(end), &mut writer)?;
+            }
+            writer.settle(Nanos::new(end))?;
+        }
+        writer.finish(&self.context, self.lost)?;
+        Ok(())
+    }
+}
+
+/// What has yet to be written of a stream in memory.
+struct Unwritten<'a> {
+    cpu: u16,
+    slices: Vec<&'a [PackedEvent]>,
+}
+
+impl<'a> Unwritten<'a> {
+    fn new(stream: &'a CpuStream) -> Self {
+        let mut slices: Vec<_> = stream.slices().filter(|slice| !slice.is_empty()).collect();
+        slices.reverse();
+        Self {
+            cpu: stream.cpu(),
+            slices,
+        }
+    }
+
+    fn first(&self) -> Option<Nanos> {
+        Some(self.slices.last()?.first()?.since_base())
+    }
+
+    fn write_before(&mut self, end: Nanos, sink: &mut impl EventSink) -> io::Result<()> {
+        while let Some(slice) = self.slices.last_mut() {
+            let (now, later) = slice.split_at(slice.partition_point(|e| e.since_base() < end));
+            sink.take(self.cpu, now)?;
+            *slice = later;
+            if !later.is_empty() {
+                break;
+            }
+            self.slices.pop();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What holds up requests: who is on the server's CPUs, interrupts, power states, and what
+ * the server's threads wait for. Each filters first; what lasts is one event at its end.
+ */
+#include "common.bpf.h"
+
+#define TASK_UNINTERRUPTIBLE 2
+#define SLEEP_KNOWN 1
+#define UNINTERRUPTIBLE 2
+#define NO_CALL 1023
+#define ARCHITECTURE (1U << 31)
+
+/*
+ * Names of threads, which user space maps: each has its place by its number. A later thread
+ * may take a place over, and a name that exec has changed is written again.
+ */
+struct thread {
+	u32 tid; /* 0: nobody's */
+	u32 tgid;
+	u64 comm[2];
+	u32 server;
+	u32 unused;
+};
+
+#define THREADS 65536
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, u32);
+	__type(value, struct thread);
+	__uint(max_entries, THREADS);
+} threads SEC(".maps");
+
+static __always_inline void note_thread(const struct task_struct *task, u32 tid)
+{
+	u32 index = tid % THREADS;
+	struct thread *thread = bpf_map_lookup_elem(&threads, &index);
+	u64 comm = *(const u64 *)task->comm;
+
+	if (!thread || (thread->tid == tid && thread->comm[0] == comm))
+		return;
+	thread->comm[0] = comm;
+	thread->comm[1] = *(const u64 *)(task->comm + 8);
+	thread->tgid = task->tgid;
+	thread->server = in_server(task);
+	thread->tid = tid;
+}
+
+/* a CPU of the server changes threads: for T3 and for what delays a request */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	u32 prev_pid, next_pid, call;
+	struct pt_regs *regs;
+	struct ring *ring;
+	u64 now, nr;
+	u8 extra = 0;
+
+	if (!is_server_cpu(cpu))
+		return 0;
+	ring = this_ring(cpu);
+	if (!ring)
+		return 0;
+	now = bpf_ktime_get_ns();
+	prev_pid = prev->pid;
+	next_pid = next->pid;
+	if (next_pid)
+		note_thread(next, next_pid);
+	/*
+	 * A thread that is preempted on its way back to user space is runnable without
+	 * `preempt`; the idle thread always is, and never preempted.
+	 */
+	if (prev_pid && (preempt || !prev_state)) {
+		emit(cpu, ring, now, PREEMPTED, 0, prev_pid, next_pid);
+		return 0;
+	}
+	if (config.sleeps && prev_pid && in_server(prev)) {
+		regs = (struct pt_regs *)bpf_task_pt_regs(prev);
+		nr = regs->orig_ax;
+		call = nr < NO_CALL ? nr : NO_CALL;
+		prev_pid |= call << TID_BITS;
+		extra = SLEEP_KNOWN | (prev_state & TASK_UNINTERRUPTIBLE ? UNINTERRUPTIBLE : 0);
+	}
+	emit(cpu, ring, now, SLEPT, extra, prev_pid, next_pid);
+	return 0;
+}
+
+/* a thread of the server is being woken, on its waker's CPU */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(woken, struct task_struct *task)
+{
+	struct ring *ring;
+	u32 cpu;
+
+	if (!in_server(task))
+		return 0;
+	cpu = bpf_get_smp_processor_id();
+	ring = this_ring(cpu);
+	if (ring)
+		emit(cpu, ring, bpf_ktime_get_ns(), WOKEN, 0, task->pid,
+		     (u32)bpf_get_current_pid_tgid());
+	return 0;
+}
+
+/* a thread of the server is to go on, on another CPU */
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(migrated, struct task_struct *task, int to)
+{
+	struct ring *ring;
+	u32 cpu;
+
+	if (!in_server(task))
+		return 0;
+	cpu = bpf_get_smp_processor_id();
+	ring = this_ring(cpu);
+	if (ring)
+		emit(cpu, ring, bpf_ktime_get_ns(), MIGRATED, 0, task->pid, (u16)to);
+	return 0;
+}
+
+/*
+ * Something begins on this CPU, or ends. One place for each sort is enough: a handler of a
+ * device, a vector of the architecture and a softirq can each lie within another sort, but
+ * none within its own.
+ */
+#define BEGINS(since)                                                                      \
+	do {                                                                               \
+		u32 cpu_ = bpf_get_smp_processor_id();                                     \
+		struct ring *ring_;                                                        \
+		if (!is_server_cpu(cpu_))                                                  \
+			return 0;                                                          \
+		ring_ = this_ring(cpu_);                                                   \
+		if (ring_)                                                                 \
+			ring_->since = bpf_ktime_get_ns();                                 \
+		return 0;                                                                  \
+	} while (0)
+
+#define ENDS(since, kind, extra, a)                                                        \
+	do {                                                                               \
+		u32 cpu_ = bpf_get_smp_processor_id();                                     \
+		struct ring *ring_;                                                        \
+		u64 now_, began_;                                                          \
+		if (!is_server_cpu(cpu_))                                                  \
+			return 0;                                                          \
+		ring_ = this_ring(cpu_);                                                   \
+		/* 0: it began before this program was there */                            \
+		if (!ring_ || !ring_->since)                                               \
+			return 0;                                                          \
+		now_ = bpf_ktime_get_ns();                                                 \
+		began_ = ring_->since;                                                     \
+		ring_->since = 0;                                                          \
+		emit(cpu_, ring_, now_, kind, extra, a, length_of(began_, now_));          \
+		return 0;                                                                  \
+	} while (0)
+
+SEC("tp_btf/irq_handler_entry")
+int BPF_PROG(interrupt_begins, int irq)
+{
+	BEGINS(interrupt_since);
+}
+
+SEC("tp_btf/irq_handler_exit")
+int BPF_PROG(interrupt_ends, int irq)
+{
+	ENDS(interrupt_since, INTERRUPT, 0, irq & ~ARCHITECTURE);
+}
+
+/* interrupts of the architecture, by their places in taillab_model::Interrupt */
+#define VECTOR(name, place)                                                                \
+	SEC("tp_btf/" #name "_entry")                                                      \
+	int BPF_PROG(name##_begins, int vector)                                            \
+	{                                                                                  \
+		BEGINS(vector_since);                                                      \
+	}                                                                                  \
+	SEC("tp_btf/" #name "_exit")                                                       \
+	int BPF_PROG(name##_ends, int vector)                                              \
+	{                                                                                  \
+		ENDS(vector_since, INTERRUPT, 0, ARCHITECTURE | place);                    \
+	}
+
+VECTOR(local_timer, 0)
+VECTOR(reschedule, 1)
+VECTOR(call_function, 2)
+VECTOR(call_function_single, 2)
+VECTOR(irq_work, 3)
+VECTOR(thermal_apic, 4)
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(softirq_begins, unsigned int vector)
+{
+	BEGINS(softirq_since);
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(softirq_ends, unsigned int vector)
+{
+	ENDS(softirq_since, SOFTIRQ, (u8)vector, 0);
+}
+
+/* the CPU goes to a power state, or (state -1) comes back */
+SEC("tp_btf/cpu_idle")
+int BPF_PROG(idle, unsigned int state, unsigned int id)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct ring *ring;
+	u64 now, began;
+
+	if (!is_server_cpu(cpu))
+		return 0;
+	ring = this_ring(cpu);
+	if (!ring)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (state != (u32)-1) {
+		ring->idle_state = state;
+		ring->idle_since = now;
+		return 0;
+	}
+	began = ring->idle_since;
+	if (!began)
+		return 0;
+	ring->idle_since = 0;
+	emit(cpu, ring, now, IDLE_LEFT, (u8)ring->idle_state, 0, length_of(began, now));
+	return 0;
+}
+
+/* the frequency of a CPU, which need not be this one */
+SEC("tp_btf/cpu_frequency")
+int BPF_PROG(frequency, unsigned int khz, unsigned int cpu)
+{
+	struct ring *ring;
+
+	if (!is_server_cpu(cpu))
+		return 0;
+	ring = this_ring(cpu);
+	if (ring)
+		emit(cpu, ring, bpf_ktime_get_ns(), FREQUENCY, 0, khz, 0);
+	return 0;
+}
+
+#define FAULT_WRITE 2
+
+static __always_inline int emit_fault(unsigned long error_code)
+{
+	const struct task_struct *task = bpf_get_current_task_btf();
+	struct ring *ring;
+	u32 cpu;
+
+	if (!in_server(task))
+		return 0;
+	cpu = bpf_get_smp_processor_id();
+	ring = this_ring(cpu);
+	if (ring)
+		emit(cpu, ring, bpf_ktime_get_ns(), PAGE_FAULT, !!(error_code & FAULT_WRITE),
+		     task->pid, 0);
+	return 0;
+}
+
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(page_fault, unsigned long address, struct pt_regs *regs, unsigned long error_code)
+{
+	return emit_fault(error_code);
+}
+
+/* in a system call that reads or writes the thread's memory */
+SEC("tp_btf/page_fault_kernel")
+int BPF_PROG(page_fault_in_call, unsigned long address, struct pt_regs *regs,
+	     unsigned long error_code)
+{
+	/* the upper half is the kernel's own */
+	return (s64)address < 0 ? 0 : emit_fault(error_code);
+}
+
+/* a thread waits for a lock; it may do so for one while it waits for another */
+struct wait {
+	u64 lock;
+	u32 tid;
+	u32 unused;
+};
+
+struct waited {
+	u64 since;
+	u64 flags;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, struct wait);
+	__type(value, struct waited);
+	__uint(max_entries, 4096);
+} waits SEC(".maps");
+
+SEC("tp_btf/contention_begin")
+int BPF_PROG(lock_wanted, void *lock, unsigned int flags)
+{
+	const struct task_struct *task = bpf_get_current_task_btf();
+	struct waited waited = {};
+	struct wait wait = {};
+	struct ring *ring;
+
+	if (!in_server(task))
+		return 0;
+	/* what runs on top of the thread is not its wait */
+	ring = this_ring(bpf_get_smp_processor_id());
+	if (!ring || ring->softirq_since || ring->interrupt_since || ring->vector_since)
+		return 0;
+	wait.lock = (u64)lock;
+	wait.tid = task->pid;
+	waited.since = bpf_ktime_get_ns();
+	waited.flags = flags;
+	bpf_map_update_elem(&waits, &wait, &waited, BPF_ANY);
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(lock_taken, void *lock, int ret)
+{
+	const struct task_struct *task = bpf_get_current_task_btf();
+	struct waited *waited;
+	struct wait wait = {};
+	struct ring *ring;
+	u32 cpu;
+	u64 now;
+
+	if (!in_server(task))
+		return 0;
+	wait.lock = (u64)lock;
+	wait.tid = task->pid;
+	waited = bpf_map_lookup_elem(&waits, &wait);
+	if (!waited)
+		return 0;
+	cpu = bpf_get_smp_processor_id();
+	ring = this_ring(cpu);
+	now = bpf_ktime_get_ns();
+	if (ring)
+		emit(cpu, ring, now, LOCK_TAKEN, (u8)waited->flags, wait.tid,
+		     length_of(waited->since, now));
+	bpf_map_delete_elem(&waits, &wait);
+	return 0;
+}

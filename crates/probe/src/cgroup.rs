@@ -1,0 +1,154 @@
+//! A cgroup as the eBPF programs recognise it: its number, and where it stands.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::btf::{Btf, types::Enum};
+
+/// The initial cgroup namespace (`PROC_CGROUP_INIT_INO`): in another one mount points do not
+/// tell how deep a cgroup is.
+const INITIAL_NAMESPACE: u64 = 0xeffffffb;
+
+/// As `subsys` of the kernel's `css_set` is long in the programs (`MAX_SUBSYSTEMS`).
+const MAX_SUBSYSTEMS: u32 = 12;
+
+/// A cgroup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cgroup {
+    /// The inode of its directory, unique in its hierarchy.
+    pub(crate) inode: u64,
+    /// How many levels below its hierarchy's root.
+    pub(crate) level: u32,
+    /// A controller of its hierarchy of version 1, by the kernel's number; [`MAX_SUBSYSTEMS`]
+    /// for version 2.
+    pub(crate) subsystem: u32,
+}
+
+impl Cgroup {
+    /// The cgroup with this directory.
+    ///
+    /// # Errors
+    /// One line that says why not and what to do.
+    pub(crate) fn of(directory: &Path) -> Result<Self, String> {
+        let shown = directory.display();
+        let path = directory
+            .canonicalize()
+            .map_err(|error| format!("{shown} is no cgroup's directory: {error}"))?;
+        let inode = fs::metadata(&path)
+            .map_err(|error| format!("{shown} cannot be looked at: {error}"))?
+            .ino();
+        let namespace = fs::metadata("/proc/self/ns/cgroup").map(|found| found.ino());
+        if namespace.ok() != Some(INITIAL_NAMESPACE) {
+            return Err(format!(
+                "{shown} can only be watched from the initial cgroup namespace: run taillab \
+                 outside of the container, or name processes instead"
+            ));
+        }
+        let mounts = fs::read_to_string("/proc/self/mountinfo")
+            .map_err(|error| format!("/proc/self/mountinfo cannot be read: {error}"))?;
+        let (level, hierarchy) = place(&mounts, &path).ok_or_else(|| {
+            format!("{shown} is not in a cgroup file system: give a directory below /sys/fs/cgroup")
+        })?;
+        let subsystem = match hierarchy {
+            Hierarchy::V2 => MAX_SUBSYSTEMS,
+            Hierarchy::V1(options) => subsystem(&options).ok_or_else(|| {
+                format!(
+                    "{shown} is in a hierarchy of version 1 without a controller ({options}): give \
+                     the cgroup's directory of a controller, e.g. below /sys/fs/cgroup/cpu"
+                )
+            })?,
+        };
+        Ok(Self {
+            inode,
+            level,
+            subsystem,
+        })
+    }
+}
+
+/// Which of the kernel's hierarchies.
+#[derive(Debug, PartialEq, Eq)]
+enum Hierarchy {
+    V2,
+    /// With the options of its mount, which name its controllers.
+    V1(String),
+}
+
+/// How deep a directory is below the root of its hierarchy, by the text of
+/// `/proc/self/mountinfo` (proc(5)).
+fn place(mounts: &str, path: &Path) -> Option<(u32, Hierarchy)> {
+    let mut best: Option<(PathBuf, u32, Hierarchy)> = None;
+    for line in mounts.lines() {
+        let Some((before, after)) = line.split_once(" - ") else {
+            continue;
+        };
+        let mut fields = before.split(' ').skip(3);
+        let (Some(root), Some(point)) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        let mut after = after.split(' ');
+        let hierarchy = match after.next() {
+            Some("cgroup2") => Hierarchy::V2,
+            Some("cgroup") => Hierarchy::V1(after.nth(1).unwrap_or_default().into()),
+            _ => continue,
+        };
+        let Ok(below) = path.strip_prefix(point) else {
+            continue;
+        };
+        let point = PathBuf::from(point);
+        // a mount point below another one hides it
+        if best.as_ref().is_some_and(|(known, ..)| *known > point) {
+            continue;
+        }
+        let root = Path::new(root).components().count().saturating_sub(1);
+        let level = (root + below.components().count()) as u32;
+        best = Some((point, level, hierarchy));
+    }
+    best.map(|(_, level, hierarchy)| (level, hierarchy))
+}
+
+/// The kernel's number of the first controller among these mount options.
+fn subsystem(options: &str) -> Option<u32> {
+    let btf = Btf::from_vmlinux().ok()?;
+    let known = btf.type_by_name::<Enum<'_>>("cgroup_subsys_id")?;
+    let number = |name: &str| {
+        let member = format!("{name}_cgrp_id");
+        let found = known
+            .iter()
+            .find(|entry| entry.name.is_some_and(|known| *known == *member));
+        found.and_then(|entry| u32::try_from(entry.value).ok())
+    };
+    // the block controller is called io inside the kernel
+    options
+        .split(',')
+        .map(|name| if name == "blkio" { "io" } else { name })
+        .find_map(number)
+        .filter(|&number| number < MAX_SUBSYSTEMS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+25 30 0:23 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755
+26 25 0:24 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate
+27 25 0:25 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+28 25 0:26 /pods /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory
+";
+
+    #[test]
+    fn a_directory_has_its_hierarchy_and_level() {
+        let of = |path: &str| place(MOUNTS, Path::new(path));
+        let v1 = |options: &str| Hierarchy::V1(options.into());
+        assert_eq!(of("/sys/fs/cgroup/unified"), Some((0, Hierarchy::V2)));
+        assert_eq!(of("/sys/fs/cgroup/unified/a/b"), Some((2, Hierarchy::V2)));
+        let cpu = of("/sys/fs/cgroup/cpu,cpuacct/web");
+        assert_eq!(cpu, Some((1, v1("rw,cpu,cpuacct"))));
+        // only a part of the hierarchy is mounted
+        assert_eq!(of("/sys/fs/cgroup/memory/x"), Some((2, v1("rw,memory"))));
+        assert_eq!(of("/sys/fs/cgroup"), None);
+        assert_eq!(of("/home"), None);
+    }
+}

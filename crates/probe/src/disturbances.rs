@@ -1,0 +1,149 @@
+//! Kinds of disturbances that can be recorded beside the stamps.
+
+use std::fmt;
+use std::ops::BitOr;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// A set of kinds of disturbances; each costs the server a little, so only those that are
+/// asked for are recorded.
+///
+/// As text it is a list with commas (`sched,irq,softirq`), `all` or `none`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Disturbances(u16);
+
+/// The names, in the order in which a set is written.
+const NAMES: [(Disturbances, &str); 9] = [
+    (Disturbances::SCHED, "sched"),
+    (Disturbances::WAKE, "wake"),
+    (Disturbances::IRQ, "irq"),
+    (Disturbances::SOFTIRQ, "softirq"),
+    (Disturbances::IDLE, "idle"),
+    (Disturbances::FAULT, "fault"),
+    (Disturbances::LOCK, "lock"),
+    (Disturbances::FREQUENCY, "frequency"),
+    (Disturbances::RETRANSMIT, "retransmit"),
+];
+
+impl Disturbances {
+    /// Nothing: thread changes alone, which the stamp T3 needs.
+    pub const NONE: Self = Self(0);
+    /// How the server's threads go to sleep, and their migrations between CPUs.
+    pub const SCHED: Self = Self(1);
+    /// Wake-ups of the server's threads.
+    pub const WAKE: Self = Self(1 << 1);
+    /// Interrupts on the server's CPUs.
+    pub const IRQ: Self = Self(1 << 2);
+    /// Softirqs on the server's CPUs.
+    pub const SOFTIRQ: Self = Self(1 << 3);
+    /// Power states of the server's CPUs.
+    pub const IDLE: Self = Self(1 << 4);
+    /// Page faults of the server's threads.
+    pub const FAULT: Self = Self(1 << 5);
+    /// Waits of the server's threads for locks of the kernel.
+    pub const LOCK: Self = Self(1 << 6);
+    /// Changes of the frequency of the server's CPUs.
+    pub const FREQUENCY: Self = Self(1 << 7);
+    /// Segments that the server's TCP sends again.
+    pub const RETRANSMIT: Self = Self(1 << 8);
+    /// Everything.
+    pub const ALL: Self = Self((1 << 9) - 1);
+
+    /// Whether all of these are in it.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether it is empty.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// It without these.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl BitOr for Disturbances {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// A name that is no kind of disturbance.
+#[derive(Debug, PartialEq, Eq, Error)]
+#[error(
+    "'{0}' is no kind of disturbance: give all, none or a list with commas of sched, wake, irq, \
+     softirq, idle, fault, lock, frequency, retransmit"
+)]
+pub struct UnknownDisturbance(String);
+
+impl FromStr for Disturbances {
+    type Err = UnknownDisturbance;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.trim() {
+            "all" => return Ok(Self::ALL),
+            "none" => return Ok(Self::NONE),
+            _ => {}
+        }
+        text.split(',').try_fold(Self::NONE, |set, name| {
+            let name = name.trim();
+            NAMES
+                .iter()
+                .find(|(_, known)| *known == name)
+                .map(|&(one, _)| set | one)
+                .ok_or_else(|| UnknownDisturbance(name.into()))
+        })
+    }
+}
+
+impl fmt::Display for Disturbances {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::ALL => return f.write_str("all"),
+            Self::NONE => return f.write_str("none"),
+            _ => {}
+        }
+        let named = NAMES.iter().filter(|&&(one, _)| self.contains(one));
+        for (i, (_, name)) in named.enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            write!(f, "{comma}{name}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_set_survives_its_text() {
+        for bits in 0..=Disturbances::ALL.0 {
+            let set = Disturbances(bits);
+            assert_eq!(set.to_string().parse(), Ok(set));
+        }
+        let spaced: Disturbances = " sched, irq ".parse().unwrap();
+        assert_eq!(spaced, Disturbances::SCHED | Disturbances::IRQ);
+        assert_eq!(
+            Disturbances::ALL.without(Disturbances::LOCK).to_string(),
+            "sched,wake,irq,softirq,idle,fault,frequency,retransmit"
+        );
+    }
+
+    #[test]
+    fn an_unknown_name_is_named_with_those_that_are_known() {
+        for (text, name) in [("irq,disk", "'disk'"), ("", "''"), ("all,irq", "'all'")] {
+            let error = text.parse::<Disturbances>().unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("softirq"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! The hooks: for each stamp and each disturbance the ways to get it, best first.
+
+use super::{Candidate, Stamp};
+use crate::{Disturbances, Transport};
+
+/// What is to be recorded of a server, in the order of the result.
+///
+/// T3 has no hook of its own: the thread that T4 names came onto its CPU at one of the
+/// `switch` events. T1 has several: drivers hand packets over in different ways, and one
+/// device uses only one of them.
+pub(crate) fn stamps(transport: Transport, disturbances: Disturbances) -> Vec<&'static Stamp> {
+    let (own, retransmit): (&[Stamp], &[Stamp]) = match transport {
+        Transport::Udp => (&UDP, &[]),
+        Transport::Tcp => (&TCP, &RETRANSMIT),
+    };
+    let wanted: [(Disturbances, &'static [Stamp]); 9] = [
+        (Disturbances::SCHED, &MIGRATION),
+        (Disturbances::WAKE, &WAKE),
+        (Disturbances::IRQ, &IRQ),
+        (Disturbances::SOFTIRQ, &SOFTIRQ),
+        (Disturbances::IDLE, &IDLE),
+        (Disturbances::FAULT, &FAULT),
+        (Disturbances::LOCK, &LOCK),
+        (Disturbances::FREQUENCY, &FREQUENCY),
+        (Disturbances::RETRANSMIT, retransmit),
+    ];
+    let wanted = wanted
+        .into_iter()
+        .filter(|&(kind, _)| disturbances.contains(kind))
+        .flat_map(|(_, stamps)| stamps);
+    own.iter().chain([&SWITCH]).chain(wanted).collect()
+}
+
+/// A hook without precision to lose.
+const fn exact(hook: &'static str, programs: &'static [&'static str]) -> Candidate {
+    Candidate {
+        hook,
+        programs,
+        lost_precision: None,
+    }
+}
+
+/// A hook that lacks something against the best one known.
+const fn lesser(
+    hook: &'static str,
+    programs: &'static [&'static str],
+    lost: &'static str,
+) -> Candidate {
+    Candidate {
+        hook,
+        programs,
+        lost_precision: Some(lost),
+    }
+}
+
+/// The only way to get something that can be missing.
+const fn optional(
+    name: &'static str,
+    candidates: &'static [Candidate],
+    without: &'static str,
+) -> Stamp {
+    Stamp {
+        name,
+        candidates,
+        without: Some(without),
+    }
+}
+
+/// Something without which there is no result worth having.
+const fn required(name: &'static str, candidates: &'static [Candidate]) -> Stamp {
+    Stamp {
+        name,
+        candidates,
+        without: None,
+    }
+}
+
+const NO_T1_GRO: &str = "requests from NICs that use GRO have no T1 and are not seen";
+const NO_T1_FRAGS: &str = "requests from NICs that give pages to GRO have no T1 and are not seen";
+const NO_T1_DIRECT: &str = "requests from drivers without GRO have no T1 and are not seen";
+const NO_T2: &str = "the kernel allows no hook for it: T1–T2 and T2–T3 are not told apart";
+const NO_RINGS: &str = "writes through io_uring have no T5";
+
+static UDP: [Stamp; 9] = [
+    required("T1", &[exact("tp_btf/netif_rx", &["packet_in"])]),
+    optional(
+        "T1",
+        &[exact("tp_btf/napi_gro_receive_entry", &["packet_in_gro"])],
+        NO_T1_GRO,
+    ),
+    optional(
+        "T1",
+        &[exact("tp_btf/napi_gro_frags_entry", &["packet_in_frags"])],
+        NO_T1_FRAGS,
+    ),
+    optional(
+        "T1",
+        &[exact(
+            "tp_btf/netif_receive_skb_entry",
+            &["packet_in_direct", "packet_in_list"],
+        )],
+        NO_T1_DIRECT,
+    ),
+    optional(
+        "T2",
+        &[
+            exact("tp_btf/sk_data_ready", &["packet_received", "enqueued"]),
+            exact(
+                "fentry/sock_def_readable",
+                &["packet_received", "to_wake_reader"],
+            ),
+            lesser(
+                "fexit/__udp_enqueue_schedule_skb",
+                &["enqueued_late"],
+                "stamped after the reader was woken, up to some microseconds late, and \
+                 possibly later than T3",
+            ),
+        ],
+        NO_T2,
+    ),
+    required(
+        "T4",
+        &[
+            lesser(
+                "tp_btf/sock_recv_length",
+                &["read_done"],
+                "stamped when the socket has given the datagram, about 0.1 µs before the \
+                 system call returns",
+            ),
+            lesser(
+                "fexit/udp_recvmsg",
+                &["read_from_udp", "read_from_udpv6"],
+                "stamped when the socket has given the datagram, about 0.1 µs before the \
+                 system call returns",
+            ),
+            lesser(
+                "tp_btf/sys_exit",
+                &["read_returned"],
+                "reads of the server's other sockets are stamped as well, and reads of \
+                 empty datagrams are not; a call for several messages is stamped once",
+            ),
+        ],
+    ),
+    required(
+        "T5",
+        &[
+            lesser(
+                "fentry/udp_sendmsg",
+                &["write_to_udp", "write_to_udpv6"],
+                "stamped when the socket is given the response, about 0.1 µs after the \
+                 system call began",
+            ),
+            lesser(
+                "tp_btf/sys_enter",
+                &["write_called"],
+                "a call for several messages is stamped once, as it begins",
+            ),
+        ],
+    ),
+    // costs nothing where there is none
+    optional(
+        "T5",
+        &[exact("tp_btf/io_uring_submit_req", &["ring_write_called"])],
+        NO_RINGS,
+    ),
+    required("T6", &[exact("tp_btf/net_dev_start_xmit", &["packet_out"])]),
+];
+
+static TCP: [Stamp; 8] = [
+    required("T1", &[exact("tp_btf/netif_rx", &["segment_in"])]),
+    optional(
+        "T1",
+        &[exact("tp_btf/napi_gro_receive_entry", &["segment_in_gro"])],
+        NO_T1_GRO,
+    ),
+    optional(
+        "T1",
+        &[exact("tp_btf/napi_gro_frags_entry", &["segment_in_frags"])],
+        NO_T1_FRAGS,
+    ),
+    optional(
+        "T1",
+        &[exact(
+            "tp_btf/netif_receive_skb_entry",
+            &["segment_in_direct", "segment_in_list"],
+        )],
+        NO_T1_DIRECT,
+    ),
+    optional(
+        "T2",
+        &[
+            exact("tp_btf/sk_data_ready", &["segment_queued"]),
+            exact("fentry/sock_def_readable", &["to_wake_stream_reader"]),
+        ],
+        NO_T2,
+    ),
+    required(
+        "T4",
+        &[
+            lesser(
+                "tp_btf/sock_recv_length",
+                &["segment_read"],
+                "stamped when the socket has given the data, about 0.1 µs before the \
+                 system call returns",
+            ),
+            lesser(
+                "fexit/tcp_recvmsg",
+                &["read_from_tcp"],
+                "stamped when the socket has given the data, about 0.1 µs before the \
+                 system call returns",
+            ),
+            lesser(
+                "tp_btf/sys_exit",
+                &["stream_read_returned"],
+                "reads of the server's other files are stamped as well, and a read is \
+                 taken for the thread's next response, whichever connection it is of",
+            ),
+        ],
+    ),
+    required(
+        "T5",
+        &[
+            lesser(
+                "tp_btf/tcp_sendmsg_locked",
+                &["stream_write_begun"],
+                "stamped when the socket is locked, about 0.2 µs after the system call began, \
+                 and anew where a call writes several buffers",
+            ),
+            lesser(
+                "fentry/tcp_sendmsg, tcp_sendpage",
+                &["write_to_tcp", "page_to_tcp"],
+                "stamped when the socket is given the response, about 0.1 µs after the \
+                 system call began",
+            ),
+            lesser(
+                "fentry/tcp_sendmsg",
+                &["write_to_tcp"],
+                "stamped when the socket is given the response, about 0.1 µs after the \
+                 system call began",
+            ),
+            lesser(
+                "tp_btf/sys_enter",
+                &["stream_write_called", "ring_write_called"],
+                "writes of the server's other files are stamped as well, and the last one \
+                 before T6 counts",
+            ),
+            lesser(
+                "tp_btf/sys_enter without io_uring",
+                &["stream_write_called"],
+                "writes of the server's other files are stamped as well, and the last one \
+                 before T6 counts; writes through io_uring have no T5",
+            ),
+        ],
+    ),
+    required(
+        "T6",
+        &[exact("tp_btf/net_dev_start_xmit", &["segment_out"])],
+    ),
+];
+
+/// For T3, and for what delays a request.
+static SWITCH: Stamp = required("switch", &[exact("tp_btf/sched_switch", &["switched"])]);
+
+static MIGRATION: [Stamp; 1] = [optional(
+    "sched",
+    &[exact("tp_btf/sched_migrate_task", &["migrated"])],
+    "migrations between CPUs are not seen",
+)];
+
+static WAKE: [Stamp; 1] = [optional(
+    "wake",
+    &[exact("tp_btf/sched_waking", &["woken"])],
+    "wake-ups are not seen: waiting to be woken and waiting for the CPU are not told apart",
+)];
+
+/// An interrupt of the architecture.
+const fn vector(candidates: &'static [Candidate]) -> Stamp {
+    optional(
+        "irq",
+        candidates,
+        "such interrupts are not seen: their time counts as the thread's that they interrupt",
+    )
+}
+
+static IRQ: [Stamp; 7] = [
+    optional(
+        "irq",
+        &[exact(
+            "tp_btf/irq_handler_entry",
+            &["interrupt_begins", "interrupt_ends"],
+        )],
+        "interrupts of devices are not seen: their time counts as the thread's that they \
+         interrupt",
+    ),
+    vector(&[exact(
+        "tp_btf/local_timer_entry",
+        &["local_timer_begins", "local_timer_ends"],
+    )]),
+    vector(&[exact(
+        "tp_btf/reschedule_entry",
+        &["reschedule_begins", "reschedule_ends"],
+    )]),
+    vector(&[exact(
+        "tp_btf/call_function_entry",
+        &["call_function_begins", "call_function_ends"],
+    )]),
+    vector(&[exact(
+        "tp_btf/call_function_single_entry",
+        &["call_function_single_begins", "call_function_single_ends"],
+    )]),
+    vector(&[exact(
+        "tp_btf/irq_work_entry",
+        &["irq_work_begins", "irq_work_ends"],
+    )]),
+    vector(&[exact(
+        "tp_btf/thermal_apic_entry",
+        &["thermal_apic_begins", "thermal_apic_ends"],
+    )]),
+];
+
+static SOFTIRQ: [Stamp; 1] = [optional(
+    "softirq",
+    &[exact(
+        "tp_btf/softirq_entry",
+        &["softirq_begins", "softirq_ends"],
+    )],
+    "softirqs are not seen: their time counts as the thread's that they interrupt",
+)];
+
+static IDLE: [Stamp; 1] = [optional(
+    "idle",
+    &[exact("tp_btf/cpu_idle", &["idle"])],
+    "power states are not seen: the time to leave one counts as waking up",
+)];
+
+static FAULT: [Stamp; 1] = [optional(
+    "fault",
+    &[
+        exact(
+            "tp_btf/page_fault_user",
+            &["page_fault", "page_fault_in_call"],
+        ),
+        lesser(
+            "tp_btf/page_fault_user alone",
+            &["page_fault"],
+            "page faults within system calls are not seen",
+        ),
+    ],
+    "page faults are not seen: their time counts as the thread's own",
+)];
+
+static LOCK: [Stamp; 1] = [optional(
+    "lock",
+    &[exact(
+        "tp_btf/contention_begin",
+        &["lock_wanted", "lock_taken"],
+    )],
+    "waits for locks of the kernel are not seen: they count as sleep or as the thread's own time",
+)];
+
+static FREQUENCY: [Stamp; 1] = [optional(
+    "frequency",
+    &[exact("tp_btf/cpu_frequency", &["frequency"])],
+    "changes of frequency are not seen: a slower CPU counts as slow service",
+)];
+
+static RETRANSMIT: [Stamp; 1] = [optional(
+    "retransmit",
+    &[exact("tp_btf/tcp_retransmit_skb", &["retransmitted"])],
+    "segments that are sent again are known only where they leave",
+)];

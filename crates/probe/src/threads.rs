@@ -1,0 +1,96 @@
+//! The names of threads that the eBPF programs note at each switch.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use rustix::mm::ProtFlags;
+use taillab_model::ThreadName;
+
+use crate::ring::Mapping;
+
+/// As many places as the programs' array has (`THREADS` in disturbances.bpf.h).
+const PLACES: usize = 65_536;
+
+/// `struct thread` in disturbances.bpf.h.
+#[repr(C)]
+pub(crate) struct Place {
+    tid: AtomicU32,
+    tgid: AtomicU32,
+    comm: [AtomicU64; 2],
+    server: AtomicU32,
+    unused: AtomicU32,
+}
+
+/// The array of names, mapped.
+pub(crate) struct Threads(Mapping<Place>);
+
+impl Threads {
+    /// Maps the array in this map of a loaded object.
+    pub(crate) fn map(threads: impl AsFd) -> io::Result<Self> {
+        Mapping::new(threads, PLACES, ProtFlags::READ).map(Self)
+    }
+
+    /// Every thread that was noted.
+    pub(crate) fn names(&self) -> Vec<ThreadName> {
+        self.0.items().iter().filter_map(Place::name).collect()
+    }
+}
+
+impl Place {
+    /// Who is noted here; `None` for nobody, and while it is being written.
+    fn name(&self) -> Option<ThreadName> {
+        let tid = self.tid.load(Ordering::Acquire);
+        let words = self
+            .comm
+            .each_ref()
+            .map(|word| word.load(Ordering::Relaxed));
+        let pid = self.tgid.load(Ordering::Relaxed);
+        let server = self.server.load(Ordering::Relaxed) != 0;
+        // a later thread's name would otherwise be taken for this one's
+        fence(Ordering::Acquire);
+        if tid == 0 || self.tid.load(Ordering::Relaxed) != tid {
+            return None;
+        }
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let end = bytes.iter().position(|&byte| byte == 0);
+        let comm = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]);
+        Some(ThreadName {
+            tid,
+            pid,
+            comm: comm.into_owned(),
+            server,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(tid: u32, comm: &[u8; 16]) -> Place {
+        let word = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&comm[at..at + 8]);
+            u64::from_le_bytes(bytes).into()
+        };
+        Place {
+            tid: tid.into(),
+            tgid: 7.into(),
+            comm: [word(0), word(8)],
+            server: 1.into(),
+            unused: 0.into(),
+        }
+    }
+
+    #[test]
+    fn a_place_is_a_thread_with_its_name() {
+        assert_eq!(size_of::<Place>(), 32);
+        let name = place(9, b"mc-worker\0\0\0\0\0\0\0").name().unwrap();
+        assert_eq!((name.tid, name.pid, name.server), (9, 7, true));
+        assert_eq!(name.comm, "mc-worker");
+        let longest = place(9, b"fifteen-letters\0").name().unwrap();
+        assert_eq!(longest.comm, "fifteen-letters");
+        assert_eq!(place(0, &[0; 16]).name(), None);
+    }
+}

@@ -1,0 +1,31 @@
+//! The command line of `taillab explain`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+use super::{AnalysisArgs, Output};
+
+const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \
+    there is no such file\n  2    wrong command line\n  4    the result cannot be believed (it says \
+    why)";
+
+/// Analyse a recording again: no root, no server, any machine.
+///
+/// Reads capture.tlc as `taillab trace` (or `taillab run --save-capture`) wrote it, and shows how
+/// long requests stayed, where, and why longer than in an ideal queue. Of a damaged or cut off file
+/// it analyses what can be read, and says what is missing.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct ExplainArgs {
+    /// The recording, or the directory of the result that holds it
+    #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub recording: PathBuf,
+    #[command(flatten)]
+    pub analysis: AnalysisArgs,
+    /// Directory for the files of the result [default: none are written]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Result")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub common: Output,
+}

@@ -1,0 +1,257 @@
+//! The command line of `taillab trace`.
+
+use std::ffi::OsString;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueHint};
+use taillab_host::CpuSet;
+use taillab_model::Nanos;
+use taillab_probe::Disturbances;
+
+use super::Output;
+
+const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or the \
+    server ended; what was recorded is kept\n  2    wrong command line, or no such server\n  4    the \
+    result cannot be believed (it says why)\n  5    a privilege or a kernel feature is missing\n  \
+    130  interrupted; what was recorded is kept";
+
+fn help() -> String {
+    format!(
+        "Changes nothing on the machine. The files of the result stand in a directory of their own; \
+         `taillab explain DIR` repeats the analysis from the recording in it (capture.tlc), without \
+         root and on any machine.\n\nExamples:\n  \
+         taillab trace -p 4711\n  \
+         taillab trace --port 11211 --udp -d 30s\n  \
+         taillab trace --cgroup system.slice/nginx.service --live\n  \
+         taillab trace -d 5s -- redis-server --save ''\n\n{EXIT_CODES}"
+    )
+}
+
+/// Watch a running server: every request with six stamps, and what happened on its CPUs.
+///
+/// Point it at a process, a port, a control group, or give it a command to start. It stamps every
+/// request in the kernel, without a change to the server or to what is sent, and shows how long
+/// requests stayed, where, and why longer than in an ideal queue. Needs root.
+#[derive(Debug, Args)]
+#[command(
+    after_help = help(),
+    group = clap::ArgGroup::new("server").required(true).multiple(true)
+        .args(["pid", "port", "cgroup", "words"])
+)]
+pub struct TraceArgs {
+    /// The server's process, or any one of them
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["cgroup", "words"], help_heading = "Server")]
+    pub pid: Option<NonZeroU32>,
+    /// The server's port; with -p, --cgroup or a command: which of its ports
+    #[arg(long, value_name = "PORT", help_heading = "Server")]
+    pub port: Option<NonZeroU16>,
+    /// The server's control group, e.g. system.slice/nginx.service
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath, conflicts_with = "words", help_heading = "Server")]
+    pub cgroup: Option<PathBuf>,
+    /// Start this server, trace it, and end it
+    #[arg(value_name = "COMMAND", last = true, value_hint = ValueHint::CommandWithArguments)]
+    pub words: Vec<OsString>,
+    /// Its TCP port, where it listens on both
+    #[arg(long, conflicts_with = "udp", help_heading = "Server")]
+    pub tcp: bool,
+    /// Its UDP port
+    #[arg(long, help_heading = "Server")]
+    pub udp: bool,
+    /// What it speaks, where requests must be told apart by their content: auto, http, memcached,
+    /// resp, fixed:BYTES, or datagram (one request and one response in turn)
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "auto",
+        help_heading = "Server"
+    )]
+    pub protocol: Framing,
+    /// Watch these CPUs [default: all on which the server may run]
+    #[arg(short = 'C', long, value_name = "CPUS", help_heading = "Server")]
+    pub cpus: Option<CpuSet>,
+
+    /// How long
+    #[arg(
+        short,
+        long,
+        value_name = "TIME",
+        default_value = "10s",
+        help_heading = "Recording"
+    )]
+    pub duration: Nanos,
+    /// What to record beside the stamps: all, none, or some of sched, wake, irq, softirq, idle,
+    /// fault, lock, frequency, retransmit
+    #[arg(
+        long,
+        value_name = "LIST",
+        default_value = "all",
+        help_heading = "Recording"
+    )]
+    pub disturbances: Disturbances,
+    /// The longest sojourn to look for
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "4s",
+        help_heading = "Recording"
+    )]
+    pub longest: Nanos,
+    /// Let the kernel count the time of the probe's programs too (costs some itself)
+    #[arg(long, help_heading = "Recording")]
+    pub cost: bool,
+    /// Buffer for each CPU [default: 8 MiB, less on many CPUs]
+    #[arg(long, value_name = "BYTES", help_heading = "Recording")]
+    pub ring_bytes: Option<u32>,
+
+    #[command(flatten)]
+    pub analysis: AnalysisArgs,
+
+    /// A screen that shows every second what the last one was like
+    #[arg(long, conflicts_with = "json", help_heading = "Result")]
+    pub live: bool,
+    /// Directory for the result [default: taillab-<server>-<time>]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, env = "TAILLAB_OUTPUT", help_heading = "Result")]
+    pub output: Option<PathBuf>,
+    /// Write no files; the recording goes to a temporary file without a name
+    #[arg(long, conflicts_with = "output", help_heading = "Result")]
+    pub no_save: bool,
+    #[command(flatten)]
+    pub common: Output,
+}
+
+/// What the analysis of a recording can be told; shared with `taillab explain`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct AnalysisArgs {
+    /// Time that a request needs in an ideal server [default: the workers' busy time per request]
+    #[arg(long, value_name = "TIME", value_parser = positive, help_heading = "Analysis")]
+    pub service_time: Option<Nanos>,
+    /// Workers of the ideal server [default: threads that served requests, at most the CPUs]
+    #[arg(short, long, value_name = "N", help_heading = "Analysis")]
+    pub workers: Option<NonZeroU32>,
+    /// Print so many of the slowest requests one by one, with what each CPU did meanwhile
+    /// [default: none; 20 go into the files]
+    #[arg(long, value_name = "N", help_heading = "Analysis")]
+    pub slowest: Option<usize>,
+}
+
+fn positive(text: &str) -> Result<Nanos, String> {
+    match text.parse::<Nanos>() {
+        Ok(Nanos::ZERO) => Err("it must be above 0".to_owned()),
+        Ok(time) => Ok(time),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// How requests of a connection are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// By turns, or by what the server's name suggests.
+    Auto,
+    /// HTTP/1.1.
+    Http,
+    /// memcached's text protocol.
+    Memcached,
+    /// The protocol of Redis.
+    Resp,
+    /// Requests of this many bytes each.
+    Fixed(NonZeroU32),
+    /// One request and one response in turn, or one in each datagram.
+    Datagram,
+}
+
+impl FromStr for Framing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "http" => Ok(Self::Http),
+            "memcached" => Ok(Self::Memcached),
+            "resp" => Ok(Self::Resp),
+            "datagram" => Ok(Self::Datagram),
+            _ => text
+                .strip_prefix("fixed:")
+                .and_then(|bytes| bytes.parse().ok())
+                .map(Self::Fixed)
+                .ok_or_else(|| {
+                    format!(
+                        "`{text}` is none of auto, http, memcached, resp, datagram, fixed:BYTES"
+                    )
+                }),
+        }
+    }
+}
+
+impl Framing {
+    /// As a recording names it; `None` where nothing is read of the content.
+    pub fn name(self) -> Option<String> {
+        match self {
+            Self::Auto | Self::Datagram => None,
+            Self::Http => Some("http".to_owned()),
+            Self::Memcached => Some("memcached".to_owned()),
+            Self::Resp => Some("resp".to_owned()),
+            Self::Fixed(bytes) => Some(format!("fixed:{bytes}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(args: &[&str]) -> Result<TraceArgs, clap::Error> {
+        let all = ["taillab", "trace"].iter().chain(args);
+        Cli::try_parse_from(all).map(|cli| match cli.command {
+            Command::Trace(args) => *args,
+            _ => panic!("not a trace"),
+        })
+    }
+
+    #[test]
+    fn a_server_is_named_in_one_way_and_its_port_beside() {
+        assert_eq!(
+            parse(&["-p", "7", "--port", "80"])
+                .unwrap()
+                .pid
+                .map(NonZeroU32::get),
+            Some(7)
+        );
+        let command = parse(&["-d", "5s", "--", "redis-server", "--port", "7000"]).unwrap();
+        assert_eq!(command.words.len(), 3);
+        assert_eq!(command.duration, Nanos::from_secs(5));
+        for wrong in [
+            &[][..],
+            &["-p", "0"],
+            &["-p", "7", "--cgroup", "x"],
+            &["-p", "7", "--", "x"],
+            &["--port", "0"],
+            &["--port", "80", "--tcp", "--udp"],
+            &["--port", "80", "--disturbances", "noise"],
+            &["--port", "80", "--service-time", "0s"],
+            &["--port", "80", "--live", "--json"],
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn framings_are_read_as_recordings_name_them() {
+        for name in ["http", "memcached", "resp", "fixed:128"] {
+            assert_eq!(
+                name.parse::<Framing>().unwrap().name().as_deref(),
+                Some(name)
+            );
+        }
+        for none in ["auto", "datagram"] {
+            assert_eq!(none.parse::<Framing>().unwrap().name(), None);
+        }
+        for wrong in ["", "fixed:0", "fixed:", "grpc"] {
+            assert!(wrong.parse::<Framing>().is_err(), "{wrong}");
+        }
+    }
+}

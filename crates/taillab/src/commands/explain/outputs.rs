@@ -1,0 +1,92 @@
+//! Files of a result and what is printed of it.
+
+use std::io::Write;
+use std::path::Path;
+
+use taillab_model::explanation::SlowRequest;
+use taillab_report::terminal::{self, Detail};
+use taillab_report::{TraceReport, hlog, html, json, perfetto, requests};
+
+use super::evaluate::Evaluated;
+use crate::cli::Output;
+use crate::commands::run::rundir::RunDir;
+use crate::commands::sim::outputs::{print, style};
+use crate::exit::{Exit, Failure, OrExit};
+
+/// The page that a person opens.
+const REPORT: &str = "report.html";
+
+/// How a result is shown.
+pub struct Shown<'a> {
+    /// Where its files are.
+    pub saved: Option<&'a Path>,
+    pub common: Output,
+    /// Also the slowest requests one by one.
+    pub slowest: bool,
+}
+
+/// Writes every file but the recording.
+pub fn save(
+    dir: &mut RunDir,
+    evaluated: &Evaluated,
+    environment: Option<&serde_json::Value>,
+) -> Result<(), Failure> {
+    let summary = json::pretty(evaluated.summary()).or_exit(Exit::Failed)?;
+    dir.write("summary.json", |out| out.write_all(&summary))?;
+    dir.write("requests.parquet", |out| {
+        requests::write_parquet(evaluated.rows(), out).map(drop)
+    })?;
+    dir.write("latency.hlog", |out| {
+        let started = evaluated.summary().started_unix_s;
+        hlog::write(evaluated.rows(), evaluated.from(), started, out).map(drop)
+    })?;
+    let slowest = slowest(evaluated);
+    if !slowest.is_empty() {
+        let trace = perfetto::trace(&evaluated.summary().target, slowest);
+        dir.write("slowest.pftrace", |out| out.write_all(&trace))?;
+    }
+    let page = html::render_trace(&report(evaluated, environment));
+    dir.write(REPORT, |out| out.write_all(&page))
+}
+
+/// Prints the result on stdout.
+pub fn show(
+    evaluated: &Evaluated,
+    environment: Option<&serde_json::Value>,
+    shown: Shown<'_>,
+) -> Result<(), Failure> {
+    let bytes = if shown.common.json {
+        json::pretty(evaluated.summary()).or_exit(Exit::Failed)?
+    } else {
+        let place = shown
+            .saved
+            .map(|dir| dir.join(REPORT).display().to_string());
+        let detail = match shown.common.verbose {
+            0 => Detail::Brief,
+            _ => Detail::Full,
+        };
+        let report = report(evaluated, environment);
+        let mut text = terminal::render_trace(&report, place.as_deref(), detail, style());
+        if shown.slowest {
+            text.push_str(&terminal::slowest(slowest(evaluated), style()));
+        }
+        text.into_bytes()
+    };
+    print(&bytes)
+}
+
+fn slowest(evaluated: &Evaluated) -> &[SlowRequest] {
+    let explanation = evaluated.summary().result.explanation.as_ref();
+    explanation.map_or(&[], |explanation| &explanation.slowest)
+}
+
+fn report<'a>(
+    evaluated: &'a Evaluated,
+    environment: Option<&'a serde_json::Value>,
+) -> TraceReport<'a> {
+    TraceReport {
+        summary: evaluated.summary(),
+        environment,
+        curves: &evaluated.curves,
+    }
+}

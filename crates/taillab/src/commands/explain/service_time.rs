@@ -1,0 +1,160 @@
+//! t and the workers, where nobody has told or measured them beforehand.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+
+use taillab_analysis::Matched;
+use taillab_analysis::timeline::{Timeline, busy_service_time};
+use taillab_model::summary::ServiceTimeSource;
+use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
+
+use crate::cli::AnalysisArgs;
+use crate::exit::{Exit, Failure};
+
+/// A thread with less than this share of the requests is no worker: it took one while
+/// connections were dealt out, or did something else.
+const LEAST_SHARE: f64 = 0.001;
+
+/// The ideal server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdealServer {
+    pub service_time: Nanos,
+    pub source: ServiceTimeSource,
+    pub workers: NonZeroU32,
+}
+
+impl IdealServer {
+    /// What the user says, else what was measured before the recording, else what the
+    /// recording itself shows.
+    pub fn of(
+        args: &AnalysisArgs,
+        context: &RecordingContext,
+        matched: &Matched,
+        timeline: &Timeline,
+        from: Monotonic,
+    ) -> Result<Self, Failure> {
+        let workers = args
+            .workers
+            .or(context.workers.and_then(NonZeroU32::new))
+            .unwrap_or_else(|| workers(matched, from, cpus(context)));
+        let busy = || Some(busy_service_time(matched, timeline, from)?.per_request);
+        let (service_time, source) = match (args.service_time, context.service_time_ns) {
+            (Some(given), _) => (given, ServiceTimeSource::Given),
+            (None, Some(t)) => (t, ServiceTimeSource::Calibrated),
+            (None, None) => {
+                let t = busy().or_else(|| typical_service(matched, from));
+                (t.unwrap_or_default(), ServiceTimeSource::BusyTime)
+            }
+        };
+        if service_time == Nanos::ZERO {
+            return Err(Failure::new(
+                Exit::Failed,
+                "the recording does not show how long the server works on a request: give it with \
+                 --service-time",
+            ));
+        }
+        Ok(Self {
+            service_time,
+            source,
+            workers,
+        })
+    }
+}
+
+/// As many threads as served requests can work at once, but no more than CPUs.
+fn workers(matched: &Matched, from: Monotonic, cpus: u32) -> NonZeroU32 {
+    let mut served: HashMap<Tid, u64> = HashMap::new();
+    for place in matched.measured_places(from) {
+        *served.entry(matched.workers[place]).or_default() += 1;
+    }
+    served.remove(&0);
+    let all: u64 = served.values().sum();
+    let least = all as f64 * LEAST_SHARE;
+    let threads = served.values().filter(|n| **n as f64 >= least).count();
+    let threads = u32::try_from(threads).unwrap_or(u32::MAX);
+    NonZeroU32::new(threads.min(cpus)).unwrap_or(NonZeroU32::MIN)
+}
+
+fn cpus(context: &RecordingContext) -> u32 {
+    match u32::try_from(context.server_cpus.len()) {
+        Ok(0) | Err(_) => u32::MAX,
+        Ok(n) => n,
+    }
+}
+
+/// Without a record of who was on the CPUs: the median time from when a worker could begin
+/// with a request, its T2 or the worker's previous T6, to its T6.
+fn typical_service(matched: &Matched, from: Monotonic) -> Option<Nanos> {
+    let mut by_end: Vec<usize> = matched.measured_places(from).collect();
+    by_end.sort_by_key(|place| matched.requests.t6(*place));
+    let mut previous: HashMap<Tid, Monotonic> = HashMap::new();
+    let mut services = Vec::with_capacity(by_end.len());
+    for place in by_end {
+        let stamps = matched.requests.stamps(place);
+        let [t2, ..] = stamps.middle;
+        let before = previous.insert(matched.workers[place], stamps.t6);
+        let Some(t2) = t2 else { continue };
+        let began = before.map_or(t2, |t6| t6.max(t2));
+        services.push(stamps.t6.saturating_since(began));
+    }
+    let middle = services.len() / 2;
+    (!services.is_empty()).then(|| *services.select_nth_unstable(middle).1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taillab_model::{Request, RequestKey, Stamps};
+
+    fn at(us: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(us * 1000)
+    }
+
+    /// Requests of one worker each: (t1, t6, worker) in microseconds; T2 is 1 µs after T1.
+    fn matched(requests: &[(u64, u64, Tid)]) -> Matched {
+        let request = |(t1, t6, _): &(u64, u64, Tid)| Request {
+            server: Stamps {
+                t1: at(*t1),
+                middle: [Some(at(t1 + 1)), None, None, None],
+                t6: at(*t6),
+            },
+            client: None,
+            operation: None,
+        };
+        let key = RequestKey {
+            address: 0,
+            port: 1,
+            id: 1,
+        };
+        Matched {
+            requests: requests.iter().map(request).collect(),
+            keys: vec![key; requests.len()],
+            workers: requests.iter().map(|(.., worker)| *worker).collect(),
+            ..Matched::default()
+        }
+    }
+
+    #[test]
+    fn waiting_for_the_worker_is_no_service() {
+        // the second and the third wait for the one before
+        let matched = matched(&[(10, 21, 5), (12, 31, 5), (13, 41, 5), (90, 101, 5)]);
+        assert_eq!(
+            typical_service(&matched, at(1)),
+            Some(Nanos::from_micros(10))
+        );
+        assert_eq!(typical_service(&Matched::default(), at(1)), None);
+    }
+
+    #[test]
+    fn workers_are_the_threads_that_serve_but_no_more_than_cpus() {
+        let mut requests: Vec<(u64, u64, Tid)> = (0..4000)
+            .map(|i| (10 + i, 20 + i, if i % 2 == 0 { 5 } else { 6 }))
+            .collect();
+        requests[7].2 = 9;
+        requests[8].2 = 0;
+        let matched = matched(&requests);
+        let count = |cpus| workers(&matched, at(1), cpus).get();
+        assert_eq!((count(u32::MAX), count(1)), (2, 1));
+        assert_eq!(workers(&Matched::default(), at(1), 4).get(), 1);
+    }
+}

@@ -1,0 +1,56 @@
+//! The file that says when the faults of a server happened.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use taillab_model::truth::Truth;
+
+use crate::exit::{Exit, Failure};
+
+/// Made before the server serves, so that a place that cannot be written is known at once.
+pub struct FaultLog {
+    path: PathBuf,
+    file: File,
+}
+
+impl FaultLog {
+    /// Makes or empties the file.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn create(path: PathBuf) -> Result<Self, Failure> {
+        match OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o644)
+            .open(&path)
+        {
+            Ok(file) => Ok(Self { path, file }),
+            Err(error) => Err(unwritable(&path, &error)),
+        }
+    }
+
+    /// Fills it.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn write(mut self, truth: &Truth) -> Result<(), Failure> {
+        serde_json::to_vec(truth)
+            .map_err(std::io::Error::other)
+            .and_then(|text| self.file.write_all(&text))
+            .map_err(|error| unwritable(&self.path, &error))
+    }
+}
+
+fn unwritable(path: &std::path::Path, error: &std::io::Error) -> Failure {
+    Failure::new(
+        Exit::Failed,
+        format!(
+            "cannot write {}: {error}; choose another file with --fault-log",
+            path.display()
+        ),
+    )
+}

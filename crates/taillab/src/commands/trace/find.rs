@@ -1,0 +1,149 @@
+//! Which server is meant.
+
+use std::time::{Duration, Instant};
+
+use taillab_host::target::{Server, StartedCommand, Target, TargetError, Transport};
+use taillab_host::{Interrupt, Roots};
+
+use crate::cli::TraceArgs;
+use crate::exit::{Exit, Failure};
+use crate::fail::host;
+
+/// How long a command may take until it listens.
+const LISTENS_WITHIN: Duration = Duration::from_secs(10);
+/// How often it is looked at.
+const POLL: Duration = Duration::from_millis(20);
+/// A server that opens several sockets opens the others soon after the first.
+const SETTLES_WITHIN: Duration = Duration::from_millis(100);
+/// How long it may take to stop before it is killed.
+const STOPS_WITHIN: Duration = Duration::from_secs(2);
+
+/// The server, and the command that we started for it.
+pub struct Found {
+    pub server: Server,
+    command: Option<StartedCommand>,
+}
+
+impl Found {
+    /// The server that the command line names.
+    pub fn by(args: &TraceArgs, roots: &Roots, interrupt: &Interrupt) -> Result<Self, Failure> {
+        let port = args.port.map(std::num::NonZeroU16::get);
+        let transport = match (args.tcp, args.udp) {
+            (true, _) => Some(Transport::Tcp),
+            (_, true) => Some(Transport::Udp),
+            _ => None,
+        };
+        if !args.words.is_empty() {
+            let mut command = StartedCommand::start(&args.words, invoking_user()).map_err(host)?;
+            let target = listening(&mut command, port, transport, roots, interrupt)?;
+            let server = chosen(&target, port, transport, roots)?;
+            return Ok(Self {
+                server,
+                command: Some(command),
+            });
+        }
+        let target = match (args.pid, &args.cgroup, port) {
+            (Some(pid), ..) => Target::of_process(roots, pid.get()),
+            (None, Some(path), _) => Target::of_cgroup(roots, path),
+            (None, None, port) => Target::of_port(roots, port.unwrap_or_default(), transport),
+        };
+        Ok(Self {
+            server: chosen(&target.map_err(host)?, port, transport, roots)?,
+            command: None,
+        })
+    }
+
+    /// Why the recording must end: the server that we started, or the process that was
+    /// named, has ended.
+    pub fn ended(&mut self, roots: &Roots) -> Option<String> {
+        if let Some(command) = &mut self.command {
+            // one that cannot be asked is not taken for dead
+            let status = command.try_exit().ok().flatten()?;
+            return Some(format!(
+                "the command ended ({status}) while it was traced: start it with options that \
+                 keep it in the foreground"
+            ));
+        }
+        let lives = |pid: &u32| taillab_host::ProcessIdentity::of(roots, *pid).is_some();
+        (!self.server.processes.iter().any(lives)).then(|| {
+            format!(
+                "{} ended while it was traced; its recording stops there",
+                self.server.name
+            )
+        })
+    }
+
+    /// Ends the server if we started it.
+    pub fn end(self) {
+        if let Some(command) = self.command {
+            command.end(STOPS_WITHIN);
+        }
+    }
+}
+
+fn chosen(
+    target: &Target,
+    port: Option<u16>,
+    transport: Option<Transport>,
+    roots: &Roots,
+) -> Result<Server, Failure> {
+    let endpoint = target.endpoint(port, transport).map_err(host)?;
+    target.server(roots, endpoint).map_err(host)
+}
+
+/// Waits until the command listens, on the port that is wanted if there is one.
+fn listening(
+    command: &mut StartedCommand,
+    port: Option<u16>,
+    transport: Option<Transport>,
+    roots: &Roots,
+    interrupt: &Interrupt,
+) -> Result<Target, Failure> {
+    let began = Instant::now();
+    loop {
+        if interrupt.is_raised() {
+            return Err(Failure::new(
+                Exit::Interrupted,
+                "interrupted before the command listened",
+            ));
+        }
+        if let Some(status) = command.try_exit().map_err(host)? {
+            return Err(Failure::new(
+                Exit::Failed,
+                format!(
+                    "the command ended ({status}) before it listened on a port: start it with \
+                     options that keep it in the foreground"
+                ),
+            ));
+        }
+        let wanted = |target: &Target| match target.endpoint(port, transport) {
+            Err(TargetError::OtherPort { .. }) => false,
+            // what is ambiguous is said at once
+            Ok(_) | Err(_) => true,
+        };
+        match Target::of_process(roots, command.pid()) {
+            Ok(target) if wanted(&target) => {
+                std::thread::sleep(SETTLES_WITHIN);
+                return Target::of_process(roots, command.pid()).map_err(host);
+            }
+            Err(error @ (TargetError::NotPermitted { .. } | TargetError::KernelThread { .. })) => {
+                return Err(host(error));
+            }
+            // it does not listen yet
+            Ok(_) | Err(_) if began.elapsed() < LISTENS_WITHIN => std::thread::sleep(POLL),
+            Ok(target) => {
+                return Err(match target.endpoint(port, transport) {
+                    Err(error) => host(error),
+                    Ok(_) => Failure::new(Exit::Failed, "the command listens nowhere"),
+                });
+            }
+            Err(error) => return Err(host(error)),
+        }
+    }
+}
+
+/// Who called sudo: a server that we start should not be root for that reason alone.
+fn invoking_user() -> Option<(u32, u32)> {
+    let id = |name| std::env::var(name).ok()?.parse().ok();
+    Some((id("SUDO_UID")?, id("SUDO_GID")?))
+}

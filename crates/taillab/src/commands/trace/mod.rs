@@ -1,0 +1,235 @@
+//! `taillab trace`: a running server, watched.
+
+mod find;
+mod framing;
+mod live;
+mod probing;
+mod record;
+mod whole;
+
+use std::fs::File;
+use std::time::Duration;
+
+use taillab_host::environment::{CaptureSpec, Environment};
+use taillab_host::target::ensure_first_pid_namespace;
+use taillab_host::{CpuSet, Interrupt, Placement, Roots, cpus, disk};
+use taillab_model::summary::Observer;
+
+use self::find::Found;
+use self::record::{End, Recorded};
+use super::explain::evaluate::{self, Beside, Evaluated};
+use super::explain::{RECORDING, outputs};
+use super::run::rundir::RunDir;
+use crate::cli::TraceArgs;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::fail::host;
+
+/// Disk space without which a recording is not begun.
+const LEAST_SPACE: u64 = 64 << 20;
+
+/// Records, analyses, prints and saves.
+pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
+    let roots = Roots::default();
+    let say = Say {
+        quiet: args.common.quiet,
+        verbose: args.common.verbose > 0,
+    };
+    ensure_first_pid_namespace(&roots).map_err(host)?;
+    let interrupt = Interrupt::register().map_err(host)?;
+    let mut found = Found::by(&args, &roots, &interrupt)?;
+    let watched = args
+        .cpus
+        .clone()
+        .unwrap_or_else(|| found.server.cpus.clone());
+    say.step(&format!(
+        "watching {} ({} processes) on CPUs {watched}",
+        found.server,
+        found.server.processes.len()
+    ));
+    let environment = capture_environment(&roots, &watched);
+
+    // Whatever we do from here on, we do beside the server where that is possible.
+    let before = cpus::allowed().map_err(host)?;
+    let beside = before.difference(&watched);
+    let shares_cpus = beside.is_empty();
+    if !shares_cpus {
+        cpus::pin_current_thread(&beside).map_err(host)?;
+    }
+    say.step("loading the probe");
+    let probe = probing::load(&args, &found.server, &watched)?;
+    let mut place = Place::make(&args, &found)?;
+    say.step("recording");
+    let recorded = record::record(record::Work {
+        args: &args,
+        found: &mut found,
+        watched: &watched,
+        probe,
+        file: place.file()?,
+        roots: &roots,
+        interrupt: &interrupt,
+        environment: &environment,
+    });
+    if !shares_cpus {
+        cpus::pin_current_thread(&before).map_err(host)?;
+    }
+    let target = found.server.to_string();
+    // A server that we started ends before anything is said about it.
+    found.end();
+    let recorded = recorded?;
+    report(
+        &args,
+        recorded,
+        place,
+        shares_cpus,
+        target,
+        &environment,
+        say,
+    )
+}
+
+/// Analyses what was recorded, shows and saves it, and says how the command ends.
+fn report(
+    args: &TraceArgs,
+    recorded: Recorded,
+    mut place: Place,
+    shares_cpus: bool,
+    target: String,
+    environment: &Environment,
+    say: Say,
+) -> Result<Exit, Failure> {
+    let Recorded {
+        file,
+        end,
+        events,
+        cost,
+        server_cpus,
+    } = recorded;
+    say.step("analysing");
+    let analysed = evaluate::file(
+        file,
+        &args.analysis,
+        Beside {
+            command: "trace",
+            target: Some(target),
+            partial: !matches!(end, End::TimeUp),
+            shares_cpus,
+            server_cpus,
+            quiet: args.common.quiet || args.common.json,
+            ..Beside::default()
+        },
+    );
+    let mut evaluated: Evaluated = match analysed {
+        Ok(evaluated) => evaluated,
+        Err(failure) => return Err(end.failure().unwrap_or(failure)),
+    };
+    let requests = evaluated.arrivals().max(1) as f64;
+    evaluated.observed(Observer {
+        cpu_share: cost.cpu_share,
+        program_ns_per_request: cost.program_ns.map(|ns| ns as f64 / requests),
+        events_per_request: events as f64 / requests,
+        written_bytes_per_s: match args.no_save {
+            true => 0.0,
+            false => cost.written_bytes_per_s,
+        },
+        peak_memory_bytes: cost.peak_memory_bytes,
+    });
+    let facts = serde_json::to_value(environment).or_exit(Exit::Failed)?;
+    if let Some(dir) = &mut place.dir {
+        dir.write("environment.json", |out| {
+            serde_json::to_writer_pretty(&mut *out, &facts)
+        })?;
+        outputs::save(dir, &evaluated, Some(&facts))?;
+    }
+    let shown = outputs::Shown {
+        saved: place.dir.as_ref().map(RunDir::path),
+        common: args.common,
+        slowest: args.analysis.slowest.is_some(),
+    };
+    outputs::show(&evaluated, Some(&facts), shown)?;
+    match end {
+        End::Interrupted => Ok(Exit::Interrupted),
+        End::TimeUp if !evaluated.is_valid() => Ok(Exit::Invalid),
+        End::TimeUp => Ok(Exit::Ok),
+        other => Err(other
+            .failure()
+            .unwrap_or_else(|| Failure::new(Exit::Failed, "the trace ended early"))),
+    }
+}
+
+/// Where the recording and the result go.
+struct Place {
+    dir: Option<RunDir>,
+}
+
+impl Place {
+    fn make(args: &TraceArgs, found: &Found) -> Result<Self, Failure> {
+        if args.no_save {
+            return Ok(Self { dir: None });
+        }
+        // a thread may be called anything
+        let name: String = (found.server.comm.chars())
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+            .collect();
+        let dir = RunDir::create(args.output.clone(), &name, LEAST_SPACE)?;
+        Ok(Self { dir: Some(dir) })
+    }
+
+    /// The file for the recording, readable and writable.
+    fn file(&mut self) -> Result<File, Failure> {
+        match &mut self.dir {
+            Some(dir) => dir.stream(RECORDING),
+            None => {
+                let folder = std::env::temp_dir();
+                disk::ensure_free(&folder, LEAST_SPACE).map_err(host)?;
+                unnamed_file(&folder).map_err(|error| {
+                    Failure::new(
+                        Exit::Failed,
+                        format!(
+                            "cannot make a temporary file in {}: {error}; name another folder in \
+                             TMPDIR",
+                            folder.display()
+                        ),
+                    )
+                })
+            }
+        }
+    }
+}
+
+/// A file that nobody else can open and that goes with its last descriptor.
+fn unnamed_file(folder: &std::path::Path) -> std::io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
+
+fn capture_environment(roots: &Roots, watched: &CpuSet) -> Environment {
+    Environment::capture(&CaptureSpec {
+        roots,
+        placement: &Placement {
+            server: watched.clone(),
+            client: CpuSet::default(),
+        },
+        command_line: std::env::args().collect(),
+        taillab_version: env!("CARGO_PKG_VERSION").to_owned(),
+        server: None,
+        // the server's own load would be found
+        observe: Duration::ZERO,
+    })
+}
+
+/// Remarks on stderr.
+#[derive(Clone, Copy)]
+pub struct Say {
+    pub quiet: bool,
+    pub verbose: bool,
+}
+
+impl Say {
+    /// A step of the work, for who wants to follow it.
+    pub fn step(self, text: &str) {
+        if self.verbose {
+            eprintln!("taillab: {text}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! All windows of a live view together, in bounded memory.
+
+use taillab_model::explanation::{CauseShare, Share};
+use taillab_model::summary::Matching;
+use taillab_model::{Nanos, quantile_ranks};
+use taillab_report::live::Moment;
+
+use crate::commands::explain::evaluate::Evaluated;
+
+/// Values below this have a cell each; above, cells are 1/128 of their value wide.
+const FINE: u64 = 128;
+/// log2 of it.
+const FINE_BITS: u32 = FINE.ilog2();
+
+/// Sums and a histogram: percentiles of all windows are those of their requests, not
+/// averages of the windows' percentiles.
+#[derive(Default)]
+pub struct Whole {
+    seconds: f64,
+    arrivals: f64,
+    counts: Vec<u64>,
+    requests: u64,
+    complete: u64,
+    stages_ns: [f64; 5],
+    matching: Matching,
+    causes: Vec<CauseShare>,
+}
+
+impl Whole {
+    /// Adds a window.
+    pub fn add(&mut self, evaluated: &Evaluated) {
+        let summary = evaluated.summary();
+        let seconds = summary.duration_ns.as_secs_f64();
+        self.seconds += seconds;
+        self.arrivals += summary.arrival_rate_per_s * seconds;
+        for sojourn in evaluated.sojourns() {
+            let cell = cell(sojourn.get());
+            if cell >= self.counts.len() {
+                self.counts.resize(cell + 1, 0);
+            }
+            self.counts[cell] += 1;
+            self.requests += 1;
+        }
+        let result = &summary.result;
+        let stages = &result.stages;
+        let each = [
+            &stages.t1_t2,
+            &stages.t2_t3,
+            &stages.t3_t4,
+            &stages.t4_t5,
+            &stages.t5_t6,
+        ];
+        self.complete += stages.t1_t2.count;
+        for (sum, stage) in self.stages_ns.iter_mut().zip(each) {
+            *sum += stage.mean.unwrap_or_default() * stage.count as f64;
+        }
+        let (sum, new) = (&mut self.matching, &result.matching);
+        sum.responses += new.responses;
+        sum.matched += new.matched;
+        sum.complete += new.complete;
+        sum.ambiguous += new.ambiguous;
+        sum.unanswered += new.unanswered;
+        sum.lost_events += new.lost_events;
+        sum.blind_windows += new.blind_windows;
+        sum.blind_ns += new.blind_ns;
+        for cause in &result.causes {
+            self.add_cause(cause);
+        }
+    }
+
+    fn add_cause(&mut self, new: &CauseShare) {
+        let same = |old: &&mut CauseShare| old.cause == new.cause && old.culprit == new.culprit;
+        match self.causes.iter_mut().find(same) {
+            None => self.causes.push(new.clone()),
+            Some(old) => {
+                old.excess_ns += new.excess_ns;
+                old.requests += new.requests;
+                old.episodes += new.episodes;
+            }
+        }
+    }
+
+    /// Everything so far.
+    pub fn moment(&self) -> Moment {
+        let mut causes = self.causes.clone();
+        let wholes = causes.iter().filter(|cause| cause.culprit.is_none());
+        let all: f64 = wholes.map(|cause| cause.excess_ns.get() as f64).sum();
+        for cause in &mut causes {
+            let value = match all > 0.0 {
+                true => cause.excess_ns.get() as f64 / all,
+                false => 0.0,
+            };
+            cause.share = Share {
+                value,
+                lo: None,
+                hi: None,
+            };
+        }
+        let complete = self.complete as f64;
+        Moment {
+            rate_per_s: self.arrivals / self.seconds.max(1e-9),
+            p50: self.quantile(0.5),
+            p99: self.quantile(0.99),
+            p999: self.quantile(0.999),
+            mean_stages_ns: (self.complete > 0).then(|| self.stages_ns.map(|sum| sum / complete)),
+            matching: self.matching.clone(),
+            causes,
+        }
+    }
+
+    /// A window without a request.
+    pub fn nothing(&self) -> Moment {
+        Whole::default().moment()
+    }
+
+    /// The quantile, to 1/128 of it, where the sample supports it.
+    fn quantile(&self, q: f64) -> Option<Nanos> {
+        let rank = quantile_ranks(self.requests, q, 1.0)?.value;
+        let mut below = 0;
+        let place = self.counts.iter().position(|count| {
+            below += count;
+            below > rank
+        })?;
+        Some(Nanos::new(lower_edge(place)))
+    }
+}
+
+/// The cell of a value.
+fn cell(value: u64) -> usize {
+    if value < FINE {
+        return value as usize;
+    }
+    let above = value.ilog2() - FINE_BITS;
+    (u64::from(above + 1) * FINE + ((value >> above) - FINE)) as usize
+}
+
+/// The least value of a cell.
+fn lower_edge(cell: usize) -> u64 {
+    let cell = cell as u64;
+    if cell < FINE {
+        return cell;
+    }
+    (cell % FINE + FINE) << (cell / FINE - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_follow_one_another_and_are_as_fine_as_said() {
+        let mut last = None;
+        for value in (0..5000).chain([1 << 20, (1 << 20) + 1, u64::MAX / 2, u64::MAX]) {
+            let cell = cell(value);
+            let edge = lower_edge(cell);
+            assert!(edge <= value, "{value}");
+            assert!(value - edge <= value / FINE, "{value} {edge}");
+            assert!(last <= Some(cell));
+            last = Some(cell);
+        }
+        // 128 for each power of two of 64-bit values
+        assert!(cell(u64::MAX) < 8_000);
+    }
+
+    #[test]
+    fn quantiles_are_of_all_requests_and_only_of_enough() {
+        let mut whole = Whole::default();
+        assert_eq!(whole.moment().p50, None);
+        whole.counts = vec![0; 101];
+        for value in 1..=100 {
+            whole.counts[value] = 10;
+        }
+        whole.requests = 1000;
+        let moment = whole.moment();
+        assert_eq!(moment.p50, Some(Nanos::new(50)));
+        assert_eq!(moment.p999, None);
+    }
+}
