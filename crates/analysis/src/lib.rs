@@ -19,6 +19,7 @@ pub mod explain;
 pub mod fan_out;
 pub mod heat_map;
 pub mod confusion;
+pub mod findings;
 pub mod ideal;
 pub mod ledger;
 pub mod load;

@@ -178,7 +178,7 @@ proptest! {
         for (rank, i) in order.into_iter().enumerate() {
             observed.requests.rank[i] = rank as u32;
         }
-        for order in [Order::AsMeasured, Order::AsMeasuredPreemptive] {
+        for order in [Order::ByWorker, Order::AsMeasured, Order::AsMeasuredPreemptive] {
             let ranked = change(&observed, Sharing::Assigned, order);
             let departures = departures(&observed, &ranked);
             prop_assert_eq!(departures.iter().copied().max(), last);
