@@ -18,6 +18,7 @@ pub mod composition;
 pub mod confusion;
 pub mod explain;
 pub mod fan_out;
+pub mod findings;
 pub mod heat_map;
 pub mod ideal;
 pub mod ledger;
