@@ -1,12 +1,12 @@
 //! `taillab run`: one server, one load, measured against its ideal.
 
-mod calibrate;
-mod capacity;
-mod client;
-mod measure;
+pub mod calibrate;
+pub mod capacity;
+pub mod client;
+pub mod measure;
 mod outputs;
-mod result;
-mod rig;
+pub mod result;
+pub mod rig;
 pub mod rundir;
 pub mod servers;
 
