@@ -8,15 +8,16 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::PathBuf;
 
 use common::server::Server;
+use taillab_analysis::matcher::InOrder;
 use taillab_analysis::statistics::distribution_of;
-use taillab_analysis::{MatchOptions, match_events, matched};
-
-use taillab_model::{LostEvents, Monotonic, Recording, Stage};
+use taillab_analysis::{MatchOptions, Matcher, Requests, match_events, matched};
+use taillab_model::{Event, LostEvents, Monotonic, Recording, Stage, Tid};
 
 fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden"))
@@ -43,6 +44,19 @@ fn simulated() -> Recording {
     Recording::from_events(traffic.events, LostEvents::default())
 }
 
+/// The requests as they are given out while the events come.
+fn given_out(events: &[Event], options: &MatchOptions) -> Requests {
+    let mut matcher = Matcher::streaming(*options);
+    let mut requests = Requests::default();
+    for event in InOrder::new(events.iter().copied(), options.disorder) {
+        matcher.observe(&event);
+        requests.extend(matcher.drain_finished().requests.iter());
+    }
+    assert!(!requests.is_empty());
+    requests.extend(matcher.finish().requests.iter());
+    requests
+}
+
 /// Everything that the matcher decides, short enough to read and to compare.
 fn describe(recording: Recording) -> String {
     let mut text = String::new();
@@ -51,7 +65,9 @@ fn describe(recording: Recording) -> String {
         sequential: true,
         ..MatchOptions::default()
     };
-    let found = match_events(recording.into_events(), &options);
+    let events: Vec<Event> = recording.into_events().collect();
+    let found = match_events(events.iter().copied(), &options);
+    assert_eq!(given_out(&events, &options), found.requests);
     let start = Monotonic::from_nanos_since_boot(0);
     let counts = found.counts(start);
     writeln!(
@@ -74,6 +90,18 @@ fn describe(recording: Recording) -> String {
         }
     }
     writeln!(text, "stamps {hash:016x}").unwrap();
+    let mut workers: BTreeMap<Tid, usize> = BTreeMap::new();
+    for &worker in &found.workers {
+        *workers.entry(worker).or_default() += 1;
+    }
+    let unknown = workers.remove(&0).unwrap_or(0);
+    let most = workers.values().max();
+    writeln!(
+        text,
+        "workers {}, the busiest served {most:?}, of {unknown} unknown",
+        workers.len()
+    )
+    .unwrap();
     let sojourn = distribution_of(&matched::sojourns(&found.requests));
     writeln!(text, "sojourn {:?} to {:?}", sojourn.min, sojourn.max).unwrap();
     for quantile in sojourn.quantiles.iter().filter(|q| q.value.is_some()) {

@@ -508,3 +508,36 @@ fn a_datagram_after_the_thread_has_read_or_slept_is_no_further_one() {
         assert_eq!(m.without_request, [at(165)], "{between}");
     }
 }
+
+#[test]
+fn t3_of_a_thread_that_reads_on_before_it_answers_is_its_previous_read() {
+    // Redis: all that is ready is read, then all is answered
+    let stamps = after(
+        "100 1 in p1 k7
+         101 1 in p2 k8
+         110 0 queued p1
+         111 0 queued p2
+         115 0 switch 0>9
+         120 0 read 9
+         130 0 read 9
+         150 0 write 9
+         155 0 out 9 k8",
+    );
+    assert_eq!(stamps, [[101, 111, 120, 130, 150, 155]]);
+}
+
+#[test]
+fn the_worker_is_who_wrote_or_else_who_read_or_else_nobody_known() {
+    let m = matched(
+        "100 1 in p1 k7
+         120 0 read 9
+         150 0 write 9
+         155 0 out 9 k7
+         200 1 in p2 k8
+         220 0 read 9
+         255 0 out 9 k8
+         300 1 in p3 k9
+         355 0 out 9 k9",
+    );
+    assert_eq!(m.workers, [9, 9, 0]);
+}

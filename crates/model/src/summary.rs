@@ -1,15 +1,15 @@
 //! The result of a run as `summary.json` and `--json` carry it.
 //!
 //! Times are integer nanoseconds and their names end in `_ns`. The JSON Schema is
-//! `schemas/run.schema.json`; [`SCHEMA_VERSION`] changes with it.
+//! `schemas/run.schema.json` or `schemas/trace.schema.json`; [`SCHEMA_VERSION`] changes with them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
 use crate::{Distribution, Nanos};
 
-/// Version of [`RunSummary`]'s shape.
-pub const SCHEMA_VERSION: u32 = 1;
+/// Version of the shapes of [`RunSummary`] and [`TraceSummary`].
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// At least this share of the responses must have T1 and T6.
 pub const MIN_MATCHED_SHARE: f64 = 0.999;

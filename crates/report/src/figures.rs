@@ -1,7 +1,9 @@
 //! How figures are written for people.
 
-use taillab_model::summary::RunSummary;
+use taillab_model::summary::{ServerResult, ServiceTimeSource};
 use taillab_model::{Nanos, quantile_ranks};
+
+use crate::server::ServerSide;
 
 /// A length in microseconds with one decimal and its thousands set apart: `1,234.5`.
 pub(crate) fn micros(length: Nanos) -> String {
@@ -42,32 +44,35 @@ pub(crate) fn rate(per_s: f64) -> String {
 }
 
 /// Requests per second that the workers of the ideal queue serve at most.
-pub(crate) fn capacity_per_s(summary: &RunSummary) -> f64 {
-    f64::from(summary.result.ideal.workers) / summary.result.service_time_ns.as_secs_f64()
+pub(crate) fn capacity_per_s(result: &ServerResult) -> f64 {
+    f64::from(result.ideal.workers) / result.service_time_ns.as_secs_f64()
 }
 
 /// The workers of the ideal queue: `1 worker`, `8 virtual workers`.
-pub(crate) fn workers(summary: &RunSummary) -> String {
-    let kind = match summary.result.ideal.virtual_workers {
+pub(crate) fn workers(result: &ServerResult) -> String {
+    let kind = match result.ideal.virtual_workers {
         true => "virtual ",
         false => "",
     };
-    let n = u64::from(summary.result.ideal.workers);
+    let n = u64::from(result.ideal.workers);
     counted(n, &format!("{kind}worker"), &format!("{kind}workers"))
 }
 
 /// Where the service time comes from, in words.
-pub(crate) fn service_time_origin(summary: &RunSummary) -> String {
-    /// A service time that was rounded to nanoseconds is still the peak's.
-    const ROUNDING: f64 = 0.001;
-    let of_peak = summary.calibration.peak_per_s / capacity_per_s(summary);
-    if summary.result.ideal.virtual_workers {
-        "the mean wait of a worker".to_owned()
-    } else if (of_peak - 1.0).abs() < ROUNDING {
-        let peak = rate(summary.calibration.peak_per_s);
-        format!("{} ÷ the peak of {peak}/s", workers(summary))
-    } else {
-        "as given, not calibrated".to_owned()
+pub(crate) fn service_time_origin(server: &ServerSide<'_>) -> String {
+    match (server.result.service_time_source, server.calibration) {
+        (ServiceTimeSource::Calibrated, Some(calibration)) => {
+            let peak = rate(calibration.peak_per_s);
+            format!("{} ÷ the peak of {peak}/s", workers(server.result))
+        }
+        (ServiceTimeSource::Calibrated, None) => {
+            format!("{} ÷ the peak, calibrated", workers(server.result))
+        }
+        (ServiceTimeSource::Given, _) => "as given, not calibrated".to_owned(),
+        (ServiceTimeSource::VirtualWait, _) => "the mean wait of a worker".to_owned(),
+        (ServiceTimeSource::BusyTime, _) => {
+            "the busy time of the workers ÷ requests, in this recording".to_owned()
+        }
     }
 }
 

@@ -2,14 +2,15 @@
 
 use taillab_model::load_result::{ClosedLoopResult, Floor, LoadResult};
 use taillab_model::summary::{
-    ArrivalsReference, DispersionAt, LoadErrors, LoadSummary, MAX_CLIENT_BUSY_SHARE,
-    MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, RunSummary,
+    ArrivalsReference, Calibration, DispersionAt, LoadErrors, LoadSummary, MAX_CLIENT_BUSY_SHARE,
+    MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Observer,
 };
 use taillab_model::{Distribution, Nanos};
 
 use crate::figures::{
     count, counted, micros_f64, percent, percent_of, rate, round_length, service_time_origin,
 };
+use crate::server::ServerSide;
 
 /// One thing that was checked.
 #[derive(Clone, Debug)]
@@ -34,17 +35,23 @@ pub(crate) enum State {
 }
 
 /// Everything that was checked, in the order of a reader's doubts.
-pub(crate) fn of(summary: &RunSummary) -> Vec<Finding> {
-    vec![
-        matching(summary),
-        lost_and_blind(summary),
-        arrivals(&summary.load),
-        sender(&summary.load),
-        errors(&summary.load.errors),
-        probe(summary),
-        calibration(summary),
-        precision(summary),
-    ]
+pub(crate) fn of(server: &ServerSide<'_>) -> Vec<Finding> {
+    let mut findings = vec![matching(server), lost_and_blind(server)];
+    if let Some(load) = server.load {
+        findings.extend([
+            arrivals(load),
+            sender(load),
+            errors(&load.errors),
+            probe(server),
+        ]);
+    }
+    findings.extend(server.observer.map(observer));
+    if let Some(calibration) = server.calibration {
+        findings.push(calibrated(server, calibration));
+    }
+    findings.push(precision(server));
+    findings.extend(not_recorded(server));
+    findings
 }
 
 /// Everything that was checked about a load.
@@ -118,8 +125,8 @@ fn about_floor(lines: Option<Vec<String>>, absent_because: Option<&str>) -> Find
     }
 }
 
-fn matching(summary: &RunSummary) -> Finding {
-    let m = &summary.result.matching;
+fn matching(server: &ServerSide<'_>) -> Finding {
+    let m = &server.result.matching;
     let at_least = |part: u64, whole: u64, share: f64| part as f64 >= whole as f64 * share;
     let mut lines = vec![format!(
         "{} of {} responses have T1 and T6 ({}), {} all six stamps in order ({})",
@@ -169,8 +176,8 @@ fn matching(summary: &RunSummary) -> Finding {
     }
 }
 
-fn lost_and_blind(summary: &RunSummary) -> Finding {
-    let m = &summary.result.matching;
+fn lost_and_blind(server: &ServerSide<'_>) -> Finding {
+    let m = &server.result.matching;
     let blind = if m.blind_windows == 0 {
         "no blind window".to_owned()
     } else {
@@ -178,7 +185,7 @@ fn lost_and_blind(summary: &RunSummary) -> Finding {
             "{} of {} in all ({} of the time), {} overlap one",
             counted(m.blind_windows, "blind window", "blind windows"),
             m.blind_ns,
-            percent_of(m.blind_ns.get(), summary.load.duration_ns.get()),
+            percent_of(m.blind_ns.get(), server.duration.get()),
             counted(m.blind_requests, "request", "requests"),
         )
     };
@@ -279,10 +286,10 @@ pub(crate) fn errors(errors: &LoadErrors) -> Finding {
     }
 }
 
-fn probe(summary: &RunSummary) -> Finding {
+fn probe(server: &ServerSide<'_>) -> Finding {
     /// Above this share of the peak throughput the probe's cost is worth a reader's eye.
     const DEAR: f64 = 0.1;
-    let o = &summary.result.overhead;
+    let o = &server.result.overhead;
     let Some(loss) = o.throughput_loss else {
         return Finding {
             name: "probe",
@@ -318,10 +325,10 @@ fn probe(summary: &RunSummary) -> Finding {
     }
 }
 
-fn calibration(summary: &RunSummary) -> Finding {
+fn calibrated(server: &ServerSide<'_>, c: &Calibration) -> Finding {
     /// Below this share the server was not the limit at the peak.
     const BUSY: f64 = 0.9;
-    let c = &summary.calibration;
+    let result = server.result;
     let mut lines = vec![format!(
         "peak {}/s (95 % interval {} to {}) in {}, server CPU {} busy; t = {} = {}",
         rate(c.peak_per_s),
@@ -329,19 +336,19 @@ fn calibration(summary: &RunSummary) -> Finding {
         rate(c.peak_hi_per_s),
         counted(u64::from(c.blocks), "block", "blocks"),
         percent(c.server_cpu_busy_share, 1),
-        summary.result.service_time_ns,
-        service_time_origin(summary),
+        result.service_time_ns,
+        service_time_origin(server),
     )];
-    if let Some(busy) = summary.result.measured.server_cpu_busy_share {
+    if let Some(busy) = result.measured.server_cpu_busy_share {
         lines.push(format!(
             "in the measurement the server's CPU was {} busy at {} utilisation",
             percent(busy, 1),
-            percent(summary.result.ideal.utilization, 1),
+            percent(result.ideal.utilization, 1),
         ));
     }
     Finding {
         name: "calibration",
-        state: if c.server_cpu_busy_share < BUSY && !summary.result.ideal.virtual_workers {
+        state: if c.server_cpu_busy_share < BUSY && !result.ideal.virtual_workers {
             State::Notable
         } else {
             State::Good
@@ -350,8 +357,8 @@ fn calibration(summary: &RunSummary) -> Finding {
     }
 }
 
-fn precision(summary: &RunSummary) -> Finding {
-    let lost: Vec<String> = summary
+fn precision(server: &ServerSide<'_>) -> Finding {
+    let lost: Vec<String> = server
         .result
         .matching
         .hooks
@@ -362,7 +369,7 @@ fn precision(summary: &RunSummary) -> Finding {
         })
         .collect();
     let hooks = || -> String {
-        let of: Vec<String> = (summary.result.matching.hooks.iter())
+        let of: Vec<String> = (server.result.matching.hooks.iter())
             .map(|hook| format!("{} {}", hook.stamp, hook.hook))
             .collect();
         of.join(", ")
@@ -376,6 +383,59 @@ fn precision(summary: &RunSummary) -> Finding {
         },
         lines: if lost.is_empty() { vec![hooks()] } else { lost },
     }
+}
+
+/// What watching cost, by the observer's own account.
+fn observer(o: &Observer) -> Finding {
+    /// Above this share of a CPU the observer is worth a reader's eye.
+    const DEAR: f64 = 0.5;
+    let mut line = format!(
+        "taillab itself took {} of one CPU and {} of memory",
+        percent(o.cpu_share, 1),
+        bytes(o.peak_memory_bytes as f64),
+    );
+    if let Some(ns) = o.program_ns_per_request {
+        line.push_str(&format!(
+            "; its programs in the kernel {} µs for each request",
+            micros_f64(ns)
+        ));
+    }
+    let mut events = format!(
+        "{:.1} events recorded for each request",
+        o.events_per_request
+    );
+    if o.written_bytes_per_s > 0.0 {
+        events.push_str(&format!(", {}/s written", bytes(o.written_bytes_per_s)));
+    }
+    Finding {
+        name: "observer",
+        state: if o.cpu_share > DEAR {
+            State::Notable
+        } else {
+            State::Good
+        },
+        lines: vec![line, events],
+    }
+}
+
+/// A number of bytes in a few digits: `41.2 MB`.
+pub(crate) fn bytes(n: f64) -> String {
+    match n {
+        n if n >= 1e9 => format!("{:.1} GB", n / 1e9),
+        n if n >= 1e6 => format!("{:.1} MB", n / 1e6),
+        n if n >= 1e3 => format!("{:.0} kB", n / 1e3),
+        n => format!("{n:.0} B"),
+    }
+}
+
+/// What could not be recorded, and what therefore stays unexplained.
+fn not_recorded(server: &ServerSide<'_>) -> Option<Finding> {
+    let explanation = server.result.explanation.as_ref()?;
+    (!explanation.limits.is_empty()).then(|| Finding {
+        name: "not recorded",
+        state: State::Notable,
+        lines: explanation.limits.clone(),
+    })
 }
 
 /// A distribution in a clause: `0.4 µs (p50), 6.1 µs (p99), 120 µs (max)`.

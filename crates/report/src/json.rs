@@ -1,6 +1,7 @@
-//! `summary.json` and `--json`; the shape is `schemas/run.schema.json`.
+//! `summary.json` and `--json`; the shapes are `schemas/run.schema.json` and, for traces,
+//! `schemas/trace.schema.json`.
 
-use taillab_model::summary::RunSummary;
+use serde::Serialize;
 
 use crate::ReportError;
 
@@ -8,7 +9,7 @@ use crate::ReportError;
 ///
 /// # Errors
 /// [`ReportError::Format`], which no summary is known to cause.
-pub fn pretty(summary: &RunSummary) -> Result<Vec<u8>, ReportError> {
+pub fn pretty(summary: &impl Serialize) -> Result<Vec<u8>, ReportError> {
     finish(serde_json::to_vec_pretty(summary))
 }
 
@@ -16,7 +17,7 @@ pub fn pretty(summary: &RunSummary) -> Result<Vec<u8>, ReportError> {
 ///
 /// # Errors
 /// [`ReportError::Format`], which no summary is known to cause.
-pub fn compact(summary: &RunSummary) -> Result<Vec<u8>, ReportError> {
+pub fn compact(summary: &impl Serialize) -> Result<Vec<u8>, ReportError> {
     finish(serde_json::to_vec(summary))
 }
 

@@ -1,9 +1,10 @@
-//! The main table: each reported quantile in the three views.
+//! The main table: each reported quantile in every view.
 
-use taillab_model::summary::RunSummary;
 use taillab_model::{Distribution, Nanos, Quantile};
 
+use crate::Series;
 use crate::figures;
+use crate::server::ServerSide;
 
 /// The quantiles of the main table; the maximum follows them.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
@@ -13,8 +14,8 @@ const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 pub(crate) struct LatencyRow {
     /// `p50` … `p99.99`, `max`.
     pub(crate) name: String,
-    /// In the order of [`crate::Series::ALL`].
-    pub(crate) cells: [Cell; 3],
+    /// In the order of [`ServerSide::views`].
+    pub(crate) cells: Vec<(Series, Cell)>,
     /// Measured ÷ ideal, where both are known.
     pub(crate) ratio: Option<f64>,
 }
@@ -38,25 +39,21 @@ impl Cell {
 }
 
 /// The rows of the table: [`QUANTILES`] and the maximum.
-pub(crate) fn rows(summary: &RunSummary) -> Vec<LatencyRow> {
-    let of = distributions(summary);
+pub(crate) fn rows(server: &ServerSide<'_>) -> Vec<LatencyRow> {
+    let views = server.views();
+    let cells = |of: &dyn Fn(&Distribution) -> Cell| -> Vec<(Series, Cell)> {
+        (views.iter())
+            .map(|(series, distribution)| (*series, of(distribution)))
+            .collect()
+    };
     QUANTILES
         .iter()
-        .map(|&q| row(figures::quantile_name(q), of.map(|d| quantile(d, q))))
+        .map(|&q| row(figures::quantile_name(q), cells(&|d| quantile(d, q))))
         .chain(std::iter::once(row(
             figures::quantile_name(1.0),
-            of.map(maximum),
+            cells(&maximum),
         )))
         .collect()
-}
-
-/// The three distributions, in the order of [`crate::Series::ALL`].
-pub(crate) fn distributions(summary: &RunSummary) -> [&Distribution; 3] {
-    [
-        &summary.result.ideal.sojourn,
-        &summary.result.measured.sojourn,
-        &summary.load.response_time,
-    ]
 }
 
 /// The 95 % interval of a quantile.
@@ -101,9 +98,13 @@ pub(crate) fn maximum(distribution: &Distribution) -> Cell {
     }
 }
 
-fn row(name: String, cells: [Cell; 3]) -> LatencyRow {
-    let ratio = (cells[1].value())
-        .zip(cells[0].value())
+fn row(name: String, cells: Vec<(Series, Cell)>) -> LatencyRow {
+    let value = |wanted: Series| {
+        let cell = cells.iter().find(|(series, _)| *series == wanted)?;
+        cell.1.value()
+    };
+    let ratio = value(Series::Measured)
+        .zip(value(Series::Ideal))
         .filter(|(_, ideal)| *ideal > Nanos::ZERO)
         .map(|(measured, ideal)| measured.get() as f64 / ideal.get() as f64);
     LatencyRow { name, cells, ratio }

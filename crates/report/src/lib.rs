@@ -1,4 +1,4 @@
-//! Outputs of a run: terminal, JSON, HTML, Parquet and HdrHistogram logs.
+//! Outputs of a run or a trace: terminal, JSON, HTML, Perfetto, Parquet and HdrHistogram logs.
 //!
 //! Small outputs are functions from a result to text; the caller owns files and
 //! standard output. What grows with the requests ([`requests`], [`hlog`]) is written
@@ -6,6 +6,7 @@
 
 pub mod chart;
 mod error;
+mod explained;
 mod figures;
 mod findings;
 mod hgrm;
@@ -13,15 +14,18 @@ pub mod hlog;
 pub mod html;
 pub mod json;
 mod latency;
+pub mod live;
 pub mod load;
+pub mod perfetto;
 pub mod reproduction;
 pub mod requests;
 mod scale;
+mod server;
 pub mod simulation;
 pub mod terminal;
 
 use taillab_model::Nanos;
-use taillab_model::summary::RunSummary;
+use taillab_model::summary::{RunSummary, TraceSummary};
 
 pub use error::ReportError;
 pub use figures::utc;
@@ -36,6 +40,18 @@ pub struct RunReport<'a> {
     /// The experiment with every default filled in, as `experiment.toml` has it.
     pub experiment_toml: &'a str,
     /// The curves of the figure; one that is missing is left out.
+    pub curves: &'a [Curve],
+}
+
+/// What the person's outputs (terminal, HTML) show of one trace, or of a recording that is
+/// explained again.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceReport<'a> {
+    /// The result.
+    pub summary: &'a TraceSummary,
+    /// Host, kernel and settings, where they are known.
+    pub environment: Option<&'a serde_json::Value>,
+    /// The measured and the ideal curve; those that explain stand in the summary.
     pub curves: &'a [Curve],
 }
 
@@ -60,6 +76,9 @@ pub enum Series {
 }
 
 impl Series {
+    /// The two of the server's side.
+    pub const SERVER: [Self; 2] = [Self::Ideal, Self::Measured];
+
     /// All three, from the best to what a user sees.
     pub const ALL: [Self; 3] = [Self::Ideal, Self::Measured, Self::Client];
 
@@ -88,3 +107,9 @@ first-come, first-served server that needs exactly t for each and gets the very 
 “measured” is how long it really stayed, from the driver handing its packet to the stack (T1) to \
 the driver taking the response (T6); “client’s view” is what a user waits, from the moment the \
 schedule wanted the request sent to the moment its response was read.";
+
+/// The same without a client of our own.
+pub const SERVER_EXPLANATION: &str = "“Ideal” is how long each request would have stayed in a \
+perfect first-come, first-served server that needs exactly t for each and gets the very same \
+arrivals; “measured” is how long it really stayed, from the driver handing its packet to the stack \
+(T1) to the driver taking the response (T6). What lies between the two is the excess.";

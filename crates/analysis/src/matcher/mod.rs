@@ -12,14 +12,21 @@
 //! - **T4, T5** are the last `ReadReturned` and `WriteCalled` of the thread before its T6,
 //!   adjacent in the thread's own sequence: each T6 uses them up.
 //! - **T3** is the moment from which the reading thread could serve the request:
-//!   max(T2, the thread's last switch onto a core before T4, its previous T6). Until its
-//!   previous T6 the thread was busy with an earlier request, and waiting for that is
-//!   queueing, so it belongs to T2–T3. A thread that is preempted in its own read gets
+//!   max(T2, the thread's last switch onto a core before T4, its previous T6 or T4). Until
+//!   its previous T6 the thread was busy with an earlier request, and waiting for that is
+//!   queueing, so it belongs to T2–T3. A thread that reads several requests before it
+//!   answers (Redis reads all connections that are ready, then writes; a reader hands
+//!   requests to workers) was at the one before until it had read it, its previous T4. A thread that is preempted in its own read gets
 //!   T3 after the preemption: that wait is for the core too. See `threads.rs` for when
 //!   T3 cannot be known; it is then left out and never guessed.
 //!
 //! Streams (TCP) say more: T2 and T4 name the connection and the position in it, and so
 //! does T6; see `stream.rs`. T5 and T3 come from the thread as above.
+//!
+//! **Reading in one thread, writing in another.** T4 is the reader's, found by the
+//! connection, T5 and T6 are the writer's; T3 is when the reader could read. The worker
+//! ([`Matched::workers`]) is the thread that wrote, or the reader where no write was seen.
+//! Datagrams do not say whose they are when they are read: T4 is then missing.
 //!
 //! A missing middle stamp never drops a request: T1 and T6 suffice. A response that more
 //! than one request could have caused is counted as ambiguous and matched to none.

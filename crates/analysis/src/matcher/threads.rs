@@ -2,8 +2,10 @@
 //!
 //! **T3.** It needs two facts: when the thread came onto its core, and when it was done
 //! with what it did before. The first is known from the switch, or bounded from above
-//! by the first call the thread was seen to make there; the second from its last T6, or
-//! from the switch with which it went to sleep. Where either is unknown (the switch fell
+//! by the first call the thread was seen to make there; the second from its last T6, from
+//! the switch with which it went to sleep, or, where it reads on without writing (an event
+//! loop that reads several connections before it answers, a thread that hands requests to
+//! others), from its last T4: that is the last event that shows it at something else. Where either is unknown (the switch fell
 //! into a blind window; the last response was lost), T3 is known only if the other
 //! facts decide the maximum; otherwise there is none.
 //!
@@ -82,7 +84,8 @@ pub(super) struct Thread {
     write: Option<Monotonic>,
     /// Writes called since the last read.
     writes: u32,
-    /// See [`Read::free`].
+    /// When the thread was last seen to be done with something; `None` from a write until
+    /// its packet. See [`Read::free`].
     free: Option<Monotonic>,
     /// The client ([`RequestKey::client`]) of the connection on which it has answered since it last read or
     /// slept.
@@ -126,7 +129,8 @@ impl Thread {
         self.read = None;
         self.write = None;
         self.writes = 0;
-        self.free = None;
+        // a thread that reads more before it writes was at this one until now
+        self.free = Some(at);
         self.answered = None;
         self.answered_client = None;
         read

@@ -51,8 +51,10 @@ fn a_refused_hook_is_replaced_by_the_next_one_alone() {
     let t2 = hook_of(&choice, "T2");
     assert_eq!(t2.hook, "fentry/sock_def_readable");
     assert_eq!(t2.lost_precision, None);
-    assert_eq!(hook_of(&choice, "T4").hook, "tp_btf/sys_exit");
+    assert_eq!(hook_of(&choice, "T4").hook, "fexit/udp_recvmsg");
     assert!(!loaded.contains(&"enqueued_late"), "{loaded:?}");
+    // all together, the seven ways to T2, T4 and T5 until one works, and the choice
+    assert_eq!(loads, 1 + 5 + 1);
 }
 
 #[test]
@@ -80,7 +82,7 @@ fn a_stamp_that_can_be_missing_is_said_to_be() {
 #[test]
 fn a_stamp_that_must_not_be_missing_is_an_error_with_its_best_hook() {
     let mut loads = 0;
-    let refused = &["read_done", "read_returned"];
+    let refused = &["read_done", "read_from_udp", "read_returned"];
     let (stamp, hook, refusal) = choose(&udp(), &[], kernel(refused, &mut loads)).unwrap_err();
     assert_eq!((stamp, hook), ("T4", "tp_btf/sock_recv_length"));
     assert_eq!(refusal.phase, "loading");
@@ -116,8 +118,41 @@ fn streams_have_programs_of_their_own_and_fall_back_alike() {
         .into_iter()
         .map(|h| h.hook)
         .collect();
-    assert_eq!(hooks[1], "fentry/sock_def_readable");
-    assert_eq!(hooks[2], "tp_btf/sys_exit");
+    for hook in ["fentry/sock_def_readable", "fexit/tcp_recvmsg"] {
+        assert!(hooks.iter().any(|known| known == hook), "{hooks:?}");
+    }
+}
+
+#[test]
+fn a_refused_disturbance_costs_only_itself() {
+    let mut loads = 0;
+    let stamps = stamps(Transport::Tcp, Disturbances::ALL);
+    let refused = &["lock_taken", "segment_in_frags"];
+    let (loaded, choice) = choose(&stamps, &[], kernel(refused, &mut loads)).unwrap();
+    let missing: Vec<Hook> = describe(&stamps, &choice)
+        .into_iter()
+        .filter(|hook| hook.hook == "none")
+        .collect();
+    let names: Vec<&str> = missing.iter().map(|hook| hook.stamp.as_str()).collect();
+    assert_eq!(names, ["T1", "lock"]);
+    assert!(missing.iter().all(|hook| hook.lost_precision.is_some()));
+    assert!(loaded.contains(&"page_fault") && !loaded.contains(&"lock_wanted"));
+}
+
+#[test]
+fn only_the_disturbances_that_are_asked_for_are_recorded() {
+    let loaded = |disturbances| -> Vec<&str> {
+        let stamps = stamps(Transport::Udp, disturbances);
+        let mut loads = 0;
+        choose(&stamps, &[], kernel(&[], &mut loads)).unwrap().0
+    };
+    let none = loaded(Disturbances::NONE);
+    assert!(none.contains(&"switched") && !none.contains(&"woken"));
+    let two = loaded(Disturbances::WAKE | Disturbances::SOFTIRQ);
+    let more: Vec<_> = two.iter().filter(|name| !none.contains(name)).collect();
+    assert_eq!(more, [&"woken", &"softirq_begins", &"softirq_ends"]);
+    // of streams only
+    assert!(!loaded(Disturbances::ALL).contains(&"retransmitted"));
 }
 
 #[test]
@@ -126,7 +161,7 @@ fn avoided_hooks_are_not_even_tried() {
     let avoided = &["tp_btf/sock_recv_length", "tp_btf/sk_data_ready"];
     let (_, choice) = choose(&udp(), avoided, kernel(&[], &mut loads)).unwrap();
     assert_eq!(loads, 1);
-    assert_eq!(hook_of(&choice, "T4").hook, "tp_btf/sys_exit");
+    assert_eq!(hook_of(&choice, "T4").hook, "fexit/udp_recvmsg");
     let (stamp, ..) = choose(&udp(), &["tp_btf/netif_rx"], kernel(&[], &mut loads)).unwrap_err();
     assert_eq!(stamp, "T1");
 }

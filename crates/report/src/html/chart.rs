@@ -5,11 +5,13 @@
 //! stretch. So one figure serves a phone, a screen and paper without a script.
 
 use serde::Serialize;
+use taillab_model::Nanos;
 
-use super::headline::{class, swatch};
-use super::markup::{Markup, put};
+use super::headline::class;
+use super::markup::{Esc, Markup, put};
 use crate::scale::LogScale;
-use crate::{Curve, RunReport, Series, figures};
+use crate::server::ServerSide;
+use crate::{Series, explained, figures};
 
 /// Units of the curves' own coordinates, in both directions.
 const SIDE: f64 = 1000.0;
@@ -43,7 +45,7 @@ struct Axes {
 
 impl Axes {
     /// `None` without a point that can be drawn.
-    fn covering(curves: &[&Curve]) -> Option<Self> {
+    fn covering(curves: &[Drawn<'_>]) -> Option<Self> {
         let points = || curves.iter().flat_map(|curve| drawable(curve));
         let first = points().map(|p| p.0).min()?;
         let last = points().map(|p| p.0).max()?;
@@ -66,19 +68,64 @@ impl Axes {
     }
 }
 
+/// A curve of the figure.
+struct Drawn<'a> {
+    /// Its class in the style sheet; each curve has its own.
+    class: &'static str,
+    label: String,
+    points: &'a [(Nanos, f64)],
+}
+
+/// Classes of the forecasts that are drawn; the others stand in the table only.
+const PREDICTED: [&str; 3] = ["predicted-1", "predicted-2", "predicted-3"];
+
+/// What is drawn, in the order of the legend.
+fn drawn<'a>(server: &ServerSide<'a>) -> Vec<Drawn<'a>> {
+    let mut curves: Vec<Drawn<'a>> = (Series::ALL.iter())
+        .filter_map(|&series| server.curves.iter().find(|curve| curve.series == series))
+        .map(|curve| Drawn {
+            class: class(curve.series),
+            label: curve.series.label().to_owned(),
+            points: &curve.points,
+        })
+        .collect();
+    let named = server.result.explanation.as_ref();
+    let mut predicted = PREDICTED.into_iter();
+    for curve in named.map(|of| of.curves.as_slice()).unwrap_or_default() {
+        let class = match curve.name.as_str() {
+            "multi_queue_ideal" => Some("multi-queue"),
+            "replayed" => Some("replayed"),
+            // the measured and the ideal one are there already
+            "measured" | "ideal" => None,
+            _ => predicted.next(),
+        };
+        curves.extend(class.map(|class| Drawn {
+            class,
+            label: explained::curve_label(curve),
+            points: &curve.points,
+        }));
+    }
+    curves.retain(|curve| drawable(curve).count() > 1);
+    curves
+}
+
+/// A short piece of the curve's line.
+fn swatch(class: &str) -> String {
+    format!(
+        "<svg class=\"swatch\" width=\"30\" height=\"10\" aria-hidden=\"true\">\
+         <line class=\"curve {class}\" x1=\"0\" y1=\"5\" x2=\"30\" y2=\"5\"/></svg>"
+    )
+}
+
 /// The points that have a place on logarithmic axes.
-fn drawable(curve: &Curve) -> impl Iterator<Item = (u64, f64)> {
+fn drawable(curve: &Drawn<'_>) -> impl Iterator<Item = (u64, f64)> {
     (curve.points.iter())
         .map(|&(time, share)| (time.get(), share))
         .filter(|&(ns, share)| ns > 0 && share > 0.0 && share <= 1.0)
 }
 
-pub(super) fn put(page: &mut Markup, report: &RunReport<'_>) {
-    let curves: Vec<&Curve> = Series::ALL
-        .iter()
-        .filter_map(|&series| report.curves.iter().find(|curve| curve.series == series))
-        .filter(|curve| drawable(curve).count() > 1)
-        .collect();
+pub(super) fn put(page: &mut Markup, server: &ServerSide<'_>) {
+    let curves = drawn(server);
     let Some(axes) = Axes::covering(&curves) else {
         return;
     };
@@ -91,9 +138,9 @@ pub(super) fn put(page: &mut Markup, report: &RunReport<'_>) {
         put!(
             page,
             "<li data-series=\"{}\">{} {}</li>\n",
-            class(curve.series),
-            swatch(curve.series),
-            curve.series.label()
+            curve.class,
+            swatch(curve.class),
+            Esc(&curve.label)
         );
     }
     put!(
@@ -102,25 +149,26 @@ pub(super) fn put(page: &mut Markup, report: &RunReport<'_>) {
          <div class=\"plot\">\n<svg class=\"frame\" role=\"img\" aria-labelledby=\"ccdf-title ccdf-text\">\n\
          <title id=\"ccdf-title\">Latency distributions</title>\n\
          <desc id=\"ccdf-text\">How large a share of the requests is faster than a given time, \
-         for the ideal queue, the measured server and the client; the table of percentiles below \
+         for the ideal queue and the measured server; the table of percentiles below \
          has the figures.</desc>\n<g class=\"ticks\">\n"
     );
-    put_ticks(page, &axes, report);
+    put_ticks(page, &axes, server);
     put!(
         page,
         "</g>\n<svg class=\"curves\" width=\"100%\" height=\"100%\" viewBox=\"0 0 {SIDE} {SIDE}\" \
          preserveAspectRatio=\"none\">\n"
     );
     // dotted and dashed curves over the solid one: where they fall together both show
-    for series in [Series::Measured, Series::Client, Series::Ideal] {
-        for curve in curves.iter().filter(|curve| curve.series == series) {
-            put!(
-                page,
-                "<path class=\"curve {}\" d=\"{}\"/>\n",
-                class(series),
-                path(curve, &axes)
-            );
-        }
+    let is_solid = |curve: &&Drawn<'_>| curve.class == class(Series::Measured);
+    let solid = curves.iter().filter(is_solid);
+    let others = curves.iter().rev().filter(|curve| !is_solid(curve));
+    for curve in solid.chain(others) {
+        put!(
+            page,
+            "<path class=\"curve {}\" d=\"{}\"/>\n",
+            curve.class,
+            path(curve, &axes)
+        );
     }
     put!(
         page,
@@ -138,8 +186,8 @@ pub(super) fn put(page: &mut Markup, report: &RunReport<'_>) {
         curves: curves
             .iter()
             .map(|curve| CurveData {
-                class: class(curve.series),
-                label: curve.series.label(),
+                class: curve.class,
+                label: &curve.label,
                 points: thinned(curve, &axes, KEPT_APART),
             })
             .collect(),
@@ -156,7 +204,7 @@ pub(super) fn put(page: &mut Markup, report: &RunReport<'_>) {
     put!(page, "</section>\n");
 }
 
-fn put_ticks(page: &mut Markup, axes: &Axes, report: &RunReport<'_>) {
+fn put_ticks(page: &mut Markup, axes: &Axes, server: &ServerSide<'_>) {
     const MOST_TICKS: usize = 14;
     for ns in axes.time.ticks(MOST_TICKS) {
         let at = 100.0 * axes.left(ns);
@@ -186,14 +234,14 @@ fn put_ticks(page: &mut Markup, axes: &Axes, report: &RunReport<'_>) {
             _ => 10_f64.powi(-step),
         };
     }
-    let t = report.summary.result.service_time_ns.get() as f64;
+    let t = server.result.service_time_ns.get() as f64;
     if (axes.time.from..=axes.time.to).contains(&t) {
         let at = 100.0 * axes.left(t);
         put!(
             page,
             "<line class=\"service\" x1=\"{at:.3}%\" x2=\"{at:.3}%\" y1=\"0\" y2=\"100%\"/>\
              <text class=\"service\" x=\"{at:.3}%\" y=\"100%\" dx=\"5\" dy=\"-8\">t = {}</text>\n",
-            report.summary.result.service_time_ns
+            server.result.service_time_ns
         );
     }
 }
@@ -203,7 +251,7 @@ fn is_power_of_ten(x: f64) -> bool {
 }
 
 /// The curve's points in order, without those that lie on the one before.
-fn thinned(curve: &Curve, axes: &Axes, apart: f64) -> Vec<(u64, f64)> {
+fn thinned(curve: &Drawn<'_>, axes: &Axes, apart: f64) -> Vec<(u64, f64)> {
     let place = |(ns, share): (u64, f64)| (SIDE * axes.left(ns as f64), SIDE * axes.top(share));
     let mut kept: Vec<(u64, f64)> = Vec::new();
     let mut skipped = None;
@@ -223,7 +271,7 @@ fn thinned(curve: &Curve, axes: &Axes, apart: f64) -> Vec<(u64, f64)> {
     kept
 }
 
-fn path(curve: &Curve, axes: &Axes) -> String {
+fn path(curve: &Drawn<'_>, axes: &Axes) -> String {
     let mut d = String::new();
     for (i, (ns, share)) in thinned(curve, axes, DRAWN_APART).into_iter().enumerate() {
         let command = if i == 0 { 'M' } else { 'L' };

@@ -1,31 +1,62 @@
 //! Where and how it was measured: the environment and the experiment.
 
 use serde_json::Value;
+use taillab_model::summary::Hook;
 
 use super::markup::{Esc, Markup, put};
-use crate::RunReport;
+use crate::{RunReport, TraceReport};
 
-pub(super) fn put(page: &mut Markup, report: &RunReport<'_>) {
-    put!(
+pub(super) fn put_run(page: &mut Markup, report: &RunReport<'_>) {
+    put_details(
         page,
-        "<section aria-labelledby=\"how\">\n<h2 id=\"how\">How it was measured</h2>\n\
-         <details>\n<summary>Environment</summary>\n\
-         <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Environment\">\n\
-         <table class=\"facts\">\n<caption class=\"unseen\">Host, kernel and settings</caption>\n<tbody>\n"
+        Some(report.environment),
+        Some(report.experiment_toml),
+        &report.summary.result.matching.hooks,
     );
-    put_value(page, "", report.environment);
+}
+
+pub(super) fn put_trace(page: &mut Markup, report: &TraceReport<'_>) {
+    let hooks = &report.summary.result.matching.hooks;
+    put_details(page, report.environment, None, hooks);
+}
+
+fn put_details(
+    page: &mut Markup,
+    environment: Option<&Value>,
+    experiment_toml: Option<&str>,
+    hooks: &[Hook],
+) {
     put!(
         page,
-        "</tbody>\n</table>\n</div>\n</details>\n\
-         <details>\n<summary>Experiment</summary>\n\
-         <pre tabindex=\"0\"><code>{}</code></pre>\n</details>\n\
-         <details>\n<summary>Kernel hooks</summary>\n<table class=\"facts\">\n\
+        "<section aria-labelledby=\"how\">\n<h2 id=\"how\">How it was measured</h2>\n"
+    );
+    if let Some(environment) = environment {
+        put!(
+            page,
+            "<details>\n<summary>Environment</summary>\n\
+             <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Environment\">\n\
+             <table class=\"facts\">\n\
+             <caption class=\"unseen\">Host, kernel and settings</caption>\n<tbody>\n"
+        );
+        put_value(page, "", environment);
+        put!(page, "</tbody>\n</table>\n</div>\n</details>\n");
+    }
+    if let Some(experiment_toml) = experiment_toml {
+        put!(
+            page,
+            "<details>\n<summary>Experiment</summary>\n\
+             <pre tabindex=\"0\"><code>{}</code></pre>\n</details>\n",
+            Esc(experiment_toml)
+        );
+    }
+    put!(
+        page,
+        "<details>\n<summary>Kernel hooks</summary>\n<table class=\"facts\">\n\
          <caption class=\"unseen\">The hook behind each stamp</caption>\n\
          <thead><tr><th scope=\"col\">stamp</th><th scope=\"col\">hook</th>\
          <th scope=\"col\">what it lacks</th></tr></thead>\n<tbody>\n",
-        Esc(report.experiment_toml)
     );
-    for hook in &report.summary.result.matching.hooks {
+    for hook in hooks {
         put!(
             page,
             "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td></tr>\n",

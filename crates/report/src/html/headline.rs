@@ -1,11 +1,10 @@
 //! The page's head: what was measured, the verdict, three figures, what they mean.
 
-use taillab_model::summary::RunSummary;
-
 use super::markup::{Esc, Markup, put};
 use crate::figures::{self, micros, rate};
 use crate::latency::{self, Cell};
-use crate::{EXPLANATION, Series};
+use crate::server::ServerSide;
+use crate::{RunReport, Series, TraceReport};
 
 /// The class of a series in the style sheet.
 pub(super) const fn class(series: Series) -> &'static str {
@@ -25,21 +24,9 @@ pub(super) fn swatch(series: Series) -> String {
     )
 }
 
-pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
-    let (class, word) = match (summary.verdict.valid, summary.partial) {
-        (false, false) => ("bad", "invalid"),
-        (false, true) => ("bad", "invalid, partial"),
-        (true, true) => ("notable", "partial"),
-        (true, false) => ("good", "valid"),
-    };
+pub(super) fn put(page: &mut Markup, report: &RunReport<'_>) {
+    let summary = report.summary;
     let load = &summary.load;
-    put!(
-        page,
-        "<header>\n<p class=\"eyebrow\">taillab {}</p>\n\
-         <h1>{} <span class=\"verdict {class}\">{word}</span></h1>\n<dl class=\"facts\">\n",
-        Esc(&summary.command),
-        Esc(&summary.server),
-    );
     let facts = [
         (
             "Load",
@@ -58,33 +45,81 @@ pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
             format!(
                 "{} on {}",
                 summary.result.service_time_ns,
-                figures::workers(summary)
+                figures::workers(&summary.result)
             ),
         ),
         ("Requests", figures::count(load.requests)),
         ("Measured for", load.duration_ns.to_string()),
         ("From", figures::utc(summary.started_unix_s)),
     ];
+    put_head(
+        page,
+        &summary.command,
+        &summary.server,
+        &facts,
+        &ServerSide::from(report),
+    );
+}
+
+pub(super) fn put_trace(page: &mut Markup, report: &TraceReport<'_>) {
+    let summary = report.summary;
+    let result = &summary.result;
+    let server = ServerSide::from(report);
+    let facts = [
+        ("Rate", format!("{}/s", rate(summary.arrival_rate_per_s))),
+        ("Utilisation", figures::percent(result.ideal.utilization, 1)),
+        (
+            "Service time t",
+            format!("{} on {}", result.service_time_ns, figures::workers(result)),
+        ),
+        ("which is", figures::service_time_origin(&server)),
+        ("Responses", figures::count(result.matching.responses)),
+        ("Traced for", summary.duration_ns.to_string()),
+        ("From", figures::utc(summary.started_unix_s)),
+    ];
+    put_head(page, &summary.command, &summary.target, &facts, &server);
+}
+
+fn put_head(
+    page: &mut Markup,
+    command: &str,
+    title: &str,
+    facts: &[(&str, String)],
+    server: &ServerSide<'_>,
+) {
+    let (class, word) = match (server.verdict.valid, server.partial) {
+        (false, false) => ("bad", "invalid"),
+        (false, true) => ("bad", "invalid, partial"),
+        (true, true) => ("notable", "partial"),
+        (true, false) => ("good", "valid"),
+    };
+    put!(
+        page,
+        "<header>\n<p class=\"eyebrow\">taillab {}</p>\n\
+         <h1>{} <span class=\"verdict {class}\">{word}</span></h1>\n<dl class=\"facts\">\n",
+        Esc(command),
+        Esc(title),
+    );
     for (name, fact) in facts {
         put!(
             page,
             "<div><dt>{name}</dt><dd>{}</dd></div>\n",
-            Esc(&figures::glued(&fact))
+            Esc(&figures::glued(fact))
         );
     }
     put!(page, "</dl>\n");
-    if !summary.verdict.valid {
+    if !server.verdict.valid {
         put!(
             page,
-            "<section class=\"notice bad\" aria-label=\"Why this run is invalid\">\n\
+            "<section class=\"notice bad\" aria-label=\"Why this result is invalid\">\n\
              <p><strong>Do not use these figures.</strong></p>\n<ul>\n"
         );
-        for reason in &summary.verdict.reasons {
+        for reason in &server.verdict.reasons {
             put!(page, "<li>{}</li>\n", Esc(reason));
         }
         put!(page, "</ul>\n</section>\n");
     }
-    if summary.partial {
+    if server.partial {
         put!(
             page,
             "<p class=\"notice notable\">The measurement ended before its time; this is what \
@@ -95,20 +130,20 @@ pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
 }
 
 /// Three figures, large, and what the three views are.
-pub(super) fn put_latency(page: &mut Markup, summary: &RunSummary) {
+pub(super) fn put_latency(page: &mut Markup, server: &ServerSide<'_>) {
     put!(
         page,
         "<section aria-labelledby=\"latency\">\n<h2 id=\"latency\">Measured against ideal</h2>\n\
          <div class=\"cards\">\n"
     );
-    let rows = latency::rows(summary);
+    let rows = latency::rows(server);
     for row in rows
         .iter()
         .filter(|row| matches!(row.name.as_str(), "p50" | "p99" | "p99.9"))
     {
-        let longest = (row.cells.iter().filter_map(Cell::value)).max();
+        let longest = (row.cells.iter().filter_map(|(_, cell)| cell.value())).max();
         put!(page, "<div class=\"card\">\n<h3>{}</h3>\n", row.name);
-        match &row.cells[1] {
+        match &row.cells[1].1 {
             Cell::Known(value, _) => {
                 let text = value.to_string();
                 let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
@@ -124,7 +159,7 @@ pub(super) fn put_latency(page: &mut Markup, summary: &RunSummary) {
             page,
             "<p class=\"ratio\">{ratio}</p>\n<ul class=\"bars\">\n"
         );
-        for (series, cell) in Series::ALL.into_iter().zip(&row.cells) {
+        for (series, cell) in &row.cells {
             let (text, width) = match (cell.value(), longest) {
                 (Some(value), Some(longest)) if longest.get() > 0 => (
                     value.to_string(),
@@ -137,13 +172,17 @@ pub(super) fn put_latency(page: &mut Markup, summary: &RunSummary) {
                 "<li><span>{}</span><svg aria-hidden=\"true\"><rect class=\"{}\" \
                  width=\"{width:.1}%\" height=\"100%\" rx=\"2\"/></svg><span>{text}</span></li>\n",
                 series.label(),
-                class(series),
+                class(*series),
             );
         }
         put!(page, "</ul>\n</div>\n");
     }
-    put!(page, "</div>\n<p class=\"explain\">{}</p>\n", explanation());
-    let excess = &summary.result.excess;
+    put!(
+        page,
+        "</div>\n<p class=\"explain\">{}</p>\n",
+        explanation(server)
+    );
+    let excess = &server.result.excess;
     if let (Some(p50), Some(p99)) = (excess.quantile(0.5), excess.quantile(0.99)) {
         put!(
             page,
@@ -154,9 +193,9 @@ pub(super) fn put_latency(page: &mut Markup, summary: &RunSummary) {
     put!(page, "</section>\n");
 }
 
-/// [`EXPLANATION`] with the name of each view in the colour of its curve.
-fn explanation() -> String {
-    let mut text = Esc(EXPLANATION).to_string();
+/// What the views are, with the name of each view in the colour of its curve.
+fn explanation(server: &ServerSide<'_>) -> String {
+    let mut text = Esc(server.views_explained()).to_string();
     for (name, series) in [
         ("“Ideal”", Series::Ideal),
         ("“measured”", Series::Measured),
@@ -169,7 +208,7 @@ fn explanation() -> String {
 }
 
 /// The table that says in figures what the curves show.
-pub(super) fn put_table(page: &mut Markup, summary: &RunSummary) {
+pub(super) fn put_table(page: &mut Markup, server: &ServerSide<'_>) {
     put!(
         page,
         "<section aria-labelledby=\"percentiles\">\n<h2 id=\"percentiles\">Percentiles</h2>\n\
@@ -178,7 +217,7 @@ pub(super) fn put_table(page: &mut Markup, summary: &RunSummary) {
          interval; “ratio” is measured ÷ ideal</caption>\n<thead><tr><th scope=\"col\">\
          <span class=\"unseen\">Percentile</span></th>"
     );
-    for series in Series::ALL {
+    for (series, _) in server.views() {
         put!(
             page,
             "<th scope=\"col\">{} {}</th>",
@@ -190,9 +229,9 @@ pub(super) fn put_table(page: &mut Markup, summary: &RunSummary) {
         }
     }
     put!(page, "</tr></thead>\n<tbody>\n");
-    for row in latency::rows(summary) {
+    for row in latency::rows(server) {
         put!(page, "<tr><th scope=\"row\">{}</th>", row.name);
-        for (i, cell) in row.cells.iter().enumerate() {
+        for (series, cell) in &row.cells {
             match cell {
                 Cell::Known(value, Some(interval)) => put!(
                     page,
@@ -205,7 +244,7 @@ pub(super) fn put_table(page: &mut Markup, summary: &RunSummary) {
                     put!(page, "<td class=\"lacking\">{}</td>", Esc(what));
                 }
             }
-            if i == 1 {
+            if *series == Series::Measured {
                 let ratio = row.ratio.map_or_else(|| "–".to_owned(), figures::ratio);
                 put!(page, "<td class=\"strong\">{ratio}</td>");
             }

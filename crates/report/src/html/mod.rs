@@ -1,19 +1,23 @@
-//! `report.html`: one self-contained page.
+//! `report.html`: one self-contained page, of a run or of a trace.
 //!
 //! Everything is in the markup, so the page reads without JavaScript; the script only
 //! adds reading off, zooming and hiding curves. The page's Content-Security-Policy
 //! allows its own style and script by their hashes and nothing else, so nothing can be
 //! fetched and text from outside could not run even if it were not escaped.
 
+mod causes;
 mod chart;
 mod checks;
 mod details;
 mod headline;
 mod load;
 pub(crate) mod markup;
+mod over_time;
 mod page;
+mod predictions;
 mod reproduction;
 mod simulation;
+mod slowest;
 mod stages;
 
 use base64::Engine;
@@ -21,23 +25,76 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
 use self::markup::{Esc, Markup, put};
-use crate::{RunReport, figures, findings};
+use crate::server::ServerSide;
+use crate::{RunReport, TraceReport, figures, findings};
 
 pub use self::load::{render_load, render_load_sweep};
 pub use self::reproduction::render as render_reproduction;
 pub use self::simulation::render as render_simulation;
 
 const STYLE: &str = include_str!("assets/report.css");
+/// What an explanation adds.
+const EXPLANATION_STYLE: &str = include_str!("assets/explanation.css");
 const SCRIPT: &str = include_str!("assets/report.js");
 /// A small icon, so that a browser does not ask a server for one.
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E\
 %3Cpath d='M2 2v12h12' fill='none' stroke='%23888' stroke-width='1.5'/%3E\
 %3Cpath d='M2 3c6 0 5 9 12 10' fill='none' stroke='%23d55e00' stroke-width='2'/%3E%3C/svg%3E";
 
-/// The page, in UTF-8; it refers to nothing outside itself.
+/// The page of a run, in UTF-8; it refers to nothing outside itself.
 pub fn render(report: &RunReport<'_>) -> Vec<u8> {
-    let mut page = Markup::default();
     let summary = report.summary;
+    let title = format!(
+        "{}: taillab {}, {}",
+        summary.server,
+        summary.command,
+        figures::utc(summary.started_unix_s)
+    );
+    document(&title, summary.schema_version, |page| {
+        headline::put(page, report);
+        put!(page, "<main>\n");
+        put_server_side(page, &ServerSide::from(report));
+        details::put_run(page, report);
+        put!(page, "</main>\n");
+    })
+}
+
+/// The page of a trace, or of a recording that is explained again.
+pub fn render_trace(report: &TraceReport<'_>) -> Vec<u8> {
+    let summary = report.summary;
+    let title = format!(
+        "{}: taillab {}, {}",
+        summary.target,
+        summary.command,
+        figures::utc(summary.started_unix_s)
+    );
+    document(&title, summary.schema_version, |page| {
+        headline::put_trace(page, report);
+        put!(page, "<main>\n");
+        put_server_side(page, &ServerSide::from(report));
+        details::put_trace(page, report);
+        put!(page, "</main>\n");
+    })
+}
+
+/// What both pages show of the server, the most important first.
+fn put_server_side(page: &mut Markup, server: &ServerSide<'_>) {
+    causes::put_findings(page, server);
+    headline::put_latency(page, server);
+    chart::put(page, server);
+    causes::put(page, server);
+    predictions::put(page, server);
+    slowest::put(page, server);
+    over_time::put(page, server);
+    headline::put_table(page, server);
+    stages::put(page, server.result);
+    checks::put(page, &findings::of(server), &server.verdict.warnings);
+}
+
+/// The frame of both pages.
+fn document(title: &str, schema_version: u32, put_body: impl FnOnce(&mut Markup)) -> Vec<u8> {
+    let style = format!("{STYLE}{EXPLANATION_STYLE}");
+    let mut page = Markup::default();
     put!(
         page,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -47,29 +104,18 @@ pub fn render(report: &RunReport<'_>) -> Vec<u8> {
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <meta name=\"referrer\" content=\"no-referrer\">\n\
          <link rel=\"icon\" href=\"{ICON}\">\n\
-         <title>{}: taillab {}, {}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n",
-        hash(STYLE),
+         <title>{}</title>\n<style>{style}</style>\n</head>\n<body>\n",
+        hash(&style),
         hash(SCRIPT),
-        Esc(&summary.server),
-        Esc(&summary.command),
-        figures::utc(summary.started_unix_s),
+        Esc(title),
     );
-    headline::put(&mut page, summary);
-    put!(page, "<main>\n");
-    headline::put_latency(&mut page, summary);
-    chart::put(&mut page, report);
-    headline::put_table(&mut page, summary);
-    stages::put(&mut page, summary);
-    checks::put(&mut page, &findings::of(summary), &summary.verdict.warnings);
-    details::put(&mut page, report);
-    put!(page, "</main>\n");
+    put_body(&mut page);
     put!(
         page,
-        "<footer><p>Written by taillab {}; shape of the result: version {}. \
+        "<footer><p>Written by taillab {}; shape of the result: version {schema_version}. \
          This page is complete in itself and fetches nothing.</p></footer>\n\
          <script>{SCRIPT}</script>\n</body>\n</html>\n",
         env!("CARGO_PKG_VERSION"),
-        summary.schema_version,
     );
     page.0.into_bytes()
 }

@@ -1,6 +1,6 @@
 //! The five stages: their part at each percentile, and their own distributions.
 
-use taillab_model::summary::RunSummary;
+use taillab_model::summary::ServerResult;
 use taillab_model::{Distribution, Stage};
 
 use super::markup::{Esc, Markup, put};
@@ -10,16 +10,16 @@ use crate::latency::{self, Cell};
 /// Segments narrower than this have no room for their share as text.
 const ROOM_FOR_TEXT: f64 = 0.12;
 
-pub(super) fn put(page: &mut Markup, summary: &RunSummary) {
+pub(super) fn put(page: &mut Markup, result: &ServerResult) {
     put!(
         page,
         "<section aria-labelledby=\"stages\">\n<h2 id=\"stages\">Where the time goes</h2>\n"
     );
-    if !summary.result.stages_at.is_empty() {
-        put_bars(page, summary);
-        put_breakdown(page, summary);
+    if !result.stages_at.is_empty() {
+        put_bars(page, result);
+        put_breakdown(page, result);
     }
-    put_distributions(page, summary);
+    put_distributions(page, result);
     put!(page, "</section>\n");
 }
 
@@ -28,7 +28,7 @@ fn span(stage: Stage) -> String {
     stage.key().to_uppercase().replace('_', "–")
 }
 
-fn put_bars(page: &mut Markup, summary: &RunSummary) {
+fn put_bars(page: &mut Markup, result: &ServerResult) {
     put!(page, "<figure class=\"stages\">\n<ul class=\"legend\">\n");
     for stage in Stage::ALL {
         put!(
@@ -42,7 +42,7 @@ fn put_bars(page: &mut Markup, summary: &RunSummary) {
         );
     }
     put!(page, "</ul>\n<div class=\"rows\">\n");
-    for at in summary.result.stages_at.iter().filter(|at| at.requests > 0) {
+    for at in result.stages_at.iter().filter(|at| at.requests > 0) {
         let name = figures::quantile_name(at.q);
         put!(
             page,
@@ -91,7 +91,7 @@ fn put_bars(page: &mut Markup, summary: &RunSummary) {
     );
 }
 
-fn put_breakdown(page: &mut Markup, summary: &RunSummary) {
+fn put_breakdown(page: &mut Markup, result: &ServerResult) {
     put!(
         page,
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Stages at each percentile\">\n\
@@ -111,7 +111,7 @@ fn put_breakdown(page: &mut Markup, summary: &RunSummary) {
         page,
         "<th scope=\"col\">requests</th></tr></thead>\n<tbody>\n"
     );
-    for at in &summary.result.stages_at {
+    for at in &result.stages_at {
         put!(
             page,
             "<tr><th scope=\"row\">{}</th>",
@@ -137,13 +137,13 @@ fn put_breakdown(page: &mut Markup, summary: &RunSummary) {
     put!(page, "</tbody>\n</table>\n</div>\n");
 }
 
-fn put_distributions(page: &mut Markup, summary: &RunSummary) {
+fn put_distributions(page: &mut Markup, result: &ServerResult) {
     let stages: [&Distribution; 5] = [
-        &summary.result.stages.t1_t2,
-        &summary.result.stages.t2_t3,
-        &summary.result.stages.t3_t4,
-        &summary.result.stages.t4_t5,
-        &summary.result.stages.t5_t6,
+        &result.stages.t1_t2,
+        &result.stages.t2_t3,
+        &result.stages.t3_t4,
+        &result.stages.t4_t5,
+        &result.stages.t5_t6,
     ];
     let total_ns: f64 = stages.iter().filter_map(|stage| stage.mean).sum();
     const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];

@@ -2,26 +2,32 @@
 
 mod chart;
 mod doctor;
+mod explanation;
 mod load;
 mod plot;
 mod reproduction;
 mod simulation;
-mod text;
+mod slowest;
+pub(crate) mod text;
+mod trace;
 
-use taillab_model::summary::{RunSummary, Stages, Verdict};
+use taillab_model::summary::{Stages, Verdict};
 use taillab_model::{Distribution, Stage};
 
 use self::text::{Ink, Side, Table, clean, columns, wrap};
 use crate::figures::{self, count, micros, micros_f64, percent, rate};
 use crate::findings::{self, Finding, State};
 use crate::latency::{self, Cell, Interval};
-use crate::{EXPLANATION, RunReport, Series};
+use crate::server::ServerSide;
+use crate::{RunReport, Series};
 
 pub use self::chart::render as render_chart;
 pub use self::doctor::{Detail, render as render_doctor};
 pub use self::load::{render_closed_loop, render_load, render_load_sweep};
 pub use self::reproduction::render as render_reproduction;
 pub use self::simulation::render as render_simulation;
+pub use self::slowest::render as slowest;
+pub use self::trace::{details as trace_details, render as render_trace};
 
 /// How the terminal wants its text; the caller decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +55,16 @@ const INDENT: usize = 2;
 pub fn render(report: &RunReport<'_>, saved_in: Option<&str>, style: Style) -> String {
     let mut page = Page::new(style);
     let summary = report.summary;
-    page.header(summary, saved_in);
-    page.latency(summary);
-    page.figure(report);
-    page.explanation();
-    page.stages(summary);
-    page.stages_at(summary);
-    page.checks(findings::of(summary));
+    let server = &ServerSide::from(report);
+    page.header(report, saved_in);
+    page.findings(server);
+    page.latency(server);
+    page.figure(server);
+    page.views_explained(server);
+    page.causes(server, explanation::Extent::Chief);
+    page.stages(server);
+    page.stages_at(server);
+    page.checks(findings::of(server));
     page.verdict(&summary.verdict, summary.partial);
     page.text
 }
@@ -125,7 +134,8 @@ impl Page {
         }
     }
 
-    fn header(&mut self, summary: &RunSummary, saved_in: Option<&str>) {
+    fn header(&mut self, report: &RunReport<'_>, saved_in: Option<&str>) {
+        let summary = report.summary;
         self.title(
             &format!("taillab {} {}", summary.command, summary.server),
             verdict_word(&summary.verdict, summary.partial),
@@ -137,8 +147,8 @@ impl Page {
                 format!(
                     "{} of {}/s on {} = {} utilisation, {}",
                     rate(load.target_rate_per_s),
-                    rate(figures::capacity_per_s(summary)),
-                    figures::workers(summary),
+                    rate(figures::capacity_per_s(&summary.result)),
+                    figures::workers(&summary.result),
                     figures::known_percent(load.target_utilization),
                     clean(&load.arrivals.process),
                 ),
@@ -148,7 +158,7 @@ impl Page {
                 format!(
                     "t = {} = {}",
                     summary.result.service_time_ns,
-                    figures::service_time_origin(summary),
+                    figures::service_time_origin(&ServerSide::from(report)),
                 ),
             ),
             (
@@ -198,7 +208,7 @@ impl Page {
         }
     }
 
-    fn latency(&mut self, summary: &RunSummary) {
+    fn latency(&mut self, server: &ServerSide<'_>) {
         // as many intervals as there is room for: the measured one first
         let choices = [
             [true, true, true],
@@ -206,7 +216,7 @@ impl Page {
             [false, true, false],
             [false, false, false],
         ];
-        let tables = choices.map(|intervals| (intervals, latency_table(summary, intervals)));
+        let tables = choices.map(|intervals| (intervals, latency_table(server, intervals)));
         let fitting = tables
             .iter()
             .find(|(_, (table, _))| table.width() <= self.style.width);
@@ -225,7 +235,7 @@ impl Page {
         for note in notes {
             self.paragraph(Ink::Quiet, note);
         }
-        let excess = &summary.result.excess;
+        let excess = &server.result.excess;
         if let (Some(p50), Some(p99)) = (excess.quantile(0.5), excess.quantile(0.99)) {
             self.paragraph(
                 Ink::Quiet,
@@ -236,8 +246,8 @@ impl Page {
         }
     }
 
-    fn figure(&mut self, report: &RunReport<'_>) {
-        if let Some(lines) = plot::lines(report, self.style) {
+    fn figure(&mut self, server: &ServerSide<'_>) {
+        if let Some(lines) = plot::lines(server.curves, self.style) {
             self.heading("Share of requests that are faster, against time", "");
             for line in lines {
                 self.line(&line);
@@ -245,13 +255,13 @@ impl Page {
         }
     }
 
-    fn explanation(&mut self) {
+    fn views_explained(&mut self, server: &ServerSide<'_>) {
         self.line("");
-        self.paragraph(Ink::Quiet, EXPLANATION);
+        self.paragraph(Ink::Quiet, server.views_explained());
     }
 
-    fn stages(&mut self, summary: &RunSummary) {
-        let stages = stage_distributions(&summary.result.stages);
+    fn stages(&mut self, server: &ServerSide<'_>) {
+        let stages = stage_distributions(&server.result.stages);
         let total_ns: f64 = stages.iter().filter_map(|(_, d)| d.mean).sum();
         self.heading(
             "Stages in µs",
@@ -306,8 +316,8 @@ impl Page {
         }
     }
 
-    fn stages_at(&mut self, summary: &RunSummary) {
-        if summary.result.stages_at.is_empty() {
+    fn stages_at(&mut self, server: &ServerSide<'_>) {
+        if server.result.stages_at.is_empty() {
             return;
         }
         self.heading(
@@ -323,7 +333,7 @@ impl Page {
         ];
         head.extend(Stage::ALL.map(|stage| (Ink::Quiet, span(stage))));
         table.row(head);
-        for at in &summary.result.stages_at {
+        for at in &server.result.stages_at {
             let mut cells = vec![(Ink::Title, figures::quantile_name(at.q))];
             if at.requests == 0 {
                 cells.push((Ink::Quiet, "no complete request in the band".to_owned()));
@@ -401,20 +411,18 @@ impl Page {
 
 /// The main table, with the intervals of ideal, measured and client as `intervals`
 /// says, and what its gaps mean.
-fn latency_table(summary: &RunSummary, intervals: [bool; 3]) -> (Table, Vec<String>) {
-    const INKS: [Ink; 3] = [Ink::Ideal, Ink::Measured, Ink::Client];
-    /// Where the ratio stands: after this one of the three.
-    const MEASURED: usize = 1;
+fn latency_table(server: &ServerSide<'_>, intervals: [bool; 3]) -> (Table, Vec<String>) {
     let mut sides = vec![(Side::Left, INDENT)];
     let mut head = vec![(Ink::Quiet, String::new())];
-    for (i, series) in Series::ALL.iter().enumerate() {
+    for (i, (series, _)) in server.views().into_iter().enumerate() {
         sides.push((Side::Right, 3));
-        head.push((INKS[i], series.label().to_owned()));
+        head.push((Ink::of(series), series.label().to_owned()));
         if intervals[i] {
             sides.push((Side::Left, 1));
             head.push((Ink::Quiet, String::new()));
         }
-        if i == MEASURED {
+        // the ratio stands after the one of which it is
+        if series == Series::Measured {
             sides.push((Side::Right, 2));
             head.push((Ink::Title, "ratio".to_owned()));
         }
@@ -422,35 +430,32 @@ fn latency_table(summary: &RunSummary, intervals: [bool; 3]) -> (Table, Vec<Stri
     let mut table = Table::new(&sides);
     table.row(head);
     let mut notes = Vec::new();
-    for row in latency::rows(summary) {
+    for row in latency::rows(server) {
         let name = (Ink::Title, row.name.clone());
-        if let [
-            Cell::Unsupported(what),
-            Cell::Unsupported(_),
-            Cell::Unsupported(_),
-        ] = &row.cells
+        let lacking = |(_, cell): &(Series, Cell)| matches!(cell, Cell::Unsupported(_));
+        if let Some((_, Cell::Unsupported(what))) = row.cells.first()
+            && row.cells.iter().all(lacking)
         {
             table.running_row(vec![name, (Ink::Quiet, what.clone())]);
             continue;
         }
         let mut cells = vec![name];
-        for (i, cell) in row.cells.iter().enumerate() {
+        for (i, (series, cell)) in row.cells.iter().enumerate() {
             let (value, interval) = match cell {
                 Cell::Known(value, interval) => (
                     micros(*value),
                     interval.map(Interval::micros).unwrap_or_default(),
                 ),
                 Cell::Unsupported(what) => {
-                    let series = Series::ALL[i].label();
-                    notes.push(format!("– {} of {series}: {what}", row.name));
+                    notes.push(format!("– {} of {}: {what}", row.name, series.label()));
                     ("–".to_owned(), String::new())
                 }
             };
-            cells.push((INKS[i], value));
+            cells.push((Ink::of(*series), value));
             if intervals[i] {
                 cells.push((Ink::Quiet, interval));
             }
-            if i == MEASURED {
+            if *series == Series::Measured {
                 let ratio = row.ratio.map_or_else(|| "–".to_owned(), figures::ratio);
                 cells.push((Ink::Title, ratio));
             }

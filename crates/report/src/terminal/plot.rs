@@ -3,7 +3,7 @@
 use super::Style;
 use super::text::Ink;
 use crate::scale::LogScale;
-use crate::{Curve, RunReport, Series, figures};
+use crate::{Curve, Series, figures};
 
 /// Percentiles of the lines, as the share of slower requests: three to a decade, so
 /// that the lines are evenly spaced on a logarithmic axis.
@@ -14,22 +14,22 @@ const LABELS: usize = 10;
 const NARROWEST: usize = 60;
 
 /// The figure's lines; `None` without curves or without room.
-pub(super) fn lines(report: &RunReport<'_>, style: Style) -> Option<Vec<String>> {
+pub(super) fn lines(curves: &[Curve], style: Style) -> Option<Vec<String>> {
     if style.width < NARROWEST {
         return None;
     }
-    let curves: Vec<&Curve> = Series::ALL
+    let drawn: Vec<&Curve> = Series::ALL
         .iter()
-        .filter_map(|&series| report.curves.iter().find(|curve| curve.series == series))
+        .filter_map(|&series| curves.iter().find(|curve| curve.series == series))
         .filter(|curve| curve.points.len() > 1)
         .collect();
     let times = || {
-        curves
+        drawn
             .iter()
             .flat_map(|curve| curve.points.iter().map(|p| p.0))
     };
     let (first, last) = (times().min()?, times().max()?);
-    let least_share = curves
+    let least_share = drawn
         .iter()
         .flat_map(|curve| curve.points.iter().map(|p| p.1))
         .filter(|share| *share > 0.0)
@@ -49,7 +49,7 @@ pub(super) fn lines(report: &RunReport<'_>, style: Style) -> Option<Vec<String>>
             if share < least_share {
                 break 'decades;
             }
-            lines.push(line(&curves, share, mantissa, &column, width, style));
+            lines.push(line(&drawn, share, mantissa, &column, width, style));
         }
         decade /= 10.0;
     }
@@ -69,7 +69,7 @@ pub(super) fn lines(report: &RunReport<'_>, style: Style) -> Option<Vec<String>>
     lines.push(quiet(format!("{:LABELS$}└{}", "", String::from_iter(axis))));
     let labels = String::from_iter(labels);
     lines.push(quiet(format!("{:LABELS$} {}", "", labels.trim_end())));
-    let legend: Vec<String> = curves
+    let legend: Vec<String> = drawn
         .iter()
         .map(|curve| {
             let (ink, mark) = mark(curve.series);

@@ -1,11 +1,11 @@
 //! Plain text with columns: colours, wrapping and aligned tables.
 
 use super::Style;
-use crate::figures;
+use crate::{Series, figures};
 
 /// What a piece of text is, from which its colour follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ink {
+pub(crate) enum Ink {
     Plain,
     Title,
     Quiet,
@@ -15,9 +15,20 @@ pub(super) enum Ink {
     Ideal,
     Measured,
     Client,
+    /// One of the causes that a figure tells apart, by its place among them.
+    Cause(u8),
 }
 
 impl Ink {
+    /// The colour of a view's figures and marks.
+    pub(crate) const fn of(series: Series) -> Self {
+        match series {
+            Series::Ideal => Self::Ideal,
+            Series::Measured => Self::Measured,
+            Series::Client => Self::Client,
+        }
+    }
+
     /// The SGR parameters of ECMA-48; the 16 basic colours follow the user's theme.
     const fn code(self) -> Option<&'static str> {
         match self {
@@ -30,13 +41,20 @@ impl Ink {
             Self::Ideal => Some("34"),
             Self::Measured => Some("1;33"),
             Self::Client => Some("36"),
+            Self::Cause(0) => Some("31"),
+            Self::Cause(1) => Some("33"),
+            Self::Cause(2) => Some("36"),
+            Self::Cause(3) => Some("35"),
+            Self::Cause(4) => Some("34"),
+            Self::Cause(5) => Some("32"),
+            Self::Cause(_) => Some("2"),
         }
     }
 }
 
 impl Style {
     /// The text in its colour, if colours are wanted.
-    pub(super) fn paint(self, ink: Ink, text: &str) -> String {
+    pub(crate) fn paint(self, ink: Ink, text: &str) -> String {
         match ink.code() {
             Some(code) if self.colour && !text.is_empty() => {
                 format!("\u{1b}[{code}m{text}\u{1b}[0m")
@@ -47,20 +65,20 @@ impl Style {
 }
 
 /// Text from outside without control characters, which a terminal would obey.
-pub(super) fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect()
 }
 
 /// Columns that the text takes; every character that taillab prints takes one.
-pub(super) fn columns(text: &str) -> usize {
+pub(crate) fn columns(text: &str) -> usize {
     text.chars().count()
 }
 
 /// The text broken between words, but not between a number and its unit, into lines of
 /// at most `width` columns; a word that is longer has a line of its own.
-pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
     for word in figures::glued(text)
@@ -87,14 +105,14 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
 
 /// Which side a column's texts share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Left,
     Right,
 }
 
 /// A table whose columns are as wide as their widest cell.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     columns: Vec<(Side, usize)>,
     rows: Vec<Row>,
 }
@@ -108,14 +126,14 @@ struct Row {
 
 impl Table {
     /// Columns with the side their texts share and the gap before each.
-    pub(super) fn new(columns: &[(Side, usize)]) -> Self {
+    pub(crate) fn new(columns: &[(Side, usize)]) -> Self {
         Self {
             columns: columns.to_vec(),
             rows: Vec::new(),
         }
     }
 
-    pub(super) fn row(&mut self, cells: Vec<(Ink, String)>) {
+    pub(crate) fn row(&mut self, cells: Vec<(Ink, String)>) {
         self.rows.push(Row {
             cells,
             runs_over: false,
@@ -123,7 +141,7 @@ impl Table {
     }
 
     /// A row whose last cell runs over the columns that are left.
-    pub(super) fn running_row(&mut self, cells: Vec<(Ink, String)>) {
+    pub(crate) fn running_row(&mut self, cells: Vec<(Ink, String)>) {
         self.rows.push(Row {
             cells,
             runs_over: true,
@@ -131,12 +149,12 @@ impl Table {
     }
 
     /// Columns of the longest line.
-    pub(super) fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         let lines = self.lines(Style::PLAIN);
         lines.iter().map(|line| columns(line)).max().unwrap_or(0)
     }
 
-    pub(super) fn lines(&self, style: Style) -> Vec<String> {
+    pub(crate) fn lines(&self, style: Style) -> Vec<String> {
         let mut widths = vec![0; self.columns.len()];
         for row in &self.rows {
             let own = row.cells.len() - usize::from(row.runs_over);

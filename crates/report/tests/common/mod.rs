@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test uses its own part")]
 
+pub(crate) mod explained;
+
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::summary::{

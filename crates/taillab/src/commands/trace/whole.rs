@@ -52,7 +52,7 @@ impl Whole {
         ];
         self.complete += stages.t1_t2.count;
         for (sum, stage) in self.stages_ns.iter_mut().zip(each) {
-            *sum += stage.mean * stage.count as f64;
+            *sum += stage.mean.unwrap_or_default() * stage.count as f64;
         }
         let (sum, new) = (&mut self.matching, &result.matching);
         sum.responses += new.responses;

@@ -1,0 +1,78 @@
+//! How much of each recording the matcher tells apart, and the events around the first
+//! requests that lack a stamp.
+//!
+//! `cargo run --release -p taillab-analysis --example completeness -- [--sequential] [--show N] FILE…`
+#![allow(clippy::unwrap_used, reason = "an example fails by panicking")]
+
+use std::fs::File;
+use std::time::Instant;
+
+use taillab_analysis::{MatchOptions, Matched, match_events};
+use taillab_model::{Monotonic, Nanos, Recording};
+
+/// Warm-up that does not count, since the first event.
+const WARM_UP: Nanos = Nanos::from_millis(300);
+
+fn main() {
+    let mut sequential = false;
+    let mut show = 0;
+    let mut files = Vec::new();
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--sequential" => sequential = true,
+            "--show" => show = args.next().unwrap().parse().unwrap(),
+            _ => files.push(arg),
+        }
+    }
+    for file in files {
+        let read = || Recording::read(File::open(&file).unwrap()).unwrap();
+        let options = MatchOptions::for_streams(Nanos::from_secs(1), sequential);
+        let begin = Instant::now();
+        let matched = match_events(read().into_events(), &options);
+        let elapsed = begin.elapsed();
+        let first = read().into_events().next().unwrap().at;
+        let counts = matched.counts(first + WARM_UP);
+        let share = |n: u64| 100.0 * n as f64 / counts.responses.max(1) as f64;
+        println!(
+            "{file}: {} responses, {:.2} % matched, {:.2} % complete; ambiguous {}, unanswered {}, out of order {}, missing {:?}, blind {}, {:.1} events per request, {elapsed:.1?} read and matched",
+            counts.responses,
+            share(counts.matched),
+            share(counts.complete),
+            counts.ambiguous,
+            counts.unanswered,
+            counts.out_of_order,
+            counts.missing_middle,
+            counts.blind_requests,
+            matched.events as f64 / matched.requests.len().max(1) as f64,
+        );
+        let workers: std::collections::BTreeSet<_> = matched.workers.iter().collect();
+        println!("  workers {}", workers.len());
+        show_incomplete(&matched, first + WARM_UP, show, &read);
+    }
+}
+
+/// The events from a little before T1 to T6.
+fn show_incomplete(matched: &Matched, from: Monotonic, show: usize, read: &impl Fn() -> Recording) {
+    let incomplete = matched.measured_places(from);
+    let incomplete = incomplete.filter(|&place| !matched.requests.stamps(place).is_complete());
+    for place in incomplete.take(show) {
+        let stamps = matched.requests.stamps(place);
+        let ns = |at: Option<Monotonic>| at.map(|at| at.saturating_since(stamps.t1).get());
+        println!(
+            "  request {place} {:?} worker {}: {:?}, T6 {:?}",
+            matched.keys[place],
+            matched.workers[place],
+            stamps.middle.map(ns),
+            ns(Some(stamps.t6))
+        );
+        for event in read().into_events() {
+            let around = event.at + Nanos::from_micros(60) >= stamps.t1 && event.at <= stamps.t6;
+            if around {
+                let since =
+                    event.at.nanos_since_boot() as i64 - stamps.t1.nanos_since_boot() as i64;
+                println!("    {since:>9} cpu {} {:?}", event.cpu, event.kind);
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The slowest requests one by one: what each CPU did between T1 and T6, and why it took so
+//! long.
+
+use taillab_model::Nanos;
+use taillab_model::explanation::{Activity, Culprit, SlowRequest, Stretch};
+
+use super::text::{Ink, Side, Table, clean, columns, wrap};
+use super::{INDENT, Page, Style};
+use crate::explained;
+use crate::figures::{counted, micros, percent};
+
+/// Columns before the bars: `CPU 127`.
+const LABEL: usize = 8;
+/// Marks of what ran; the server is a full block, an idle CPU a dot.
+const LETTERS: [char; 26] = [
+    'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm', 'n', 'o', 'p', 'q', 'r', 's',
+    't', 'u', 'v', 'w', 'x', 'y', 'z',
+];
+const SERVER: char = '█';
+const IDLE: char = '·';
+/// What is not one of the letters.
+const OTHERS: char = '+';
+/// Stretches in a table; the shortest ones are only summed.
+const STRETCHES: usize = 12;
+
+/// The timelines, in the order given.
+pub fn render(requests: &[SlowRequest], style: Style) -> String {
+    let mut page = Page::new(style);
+    if requests.is_empty() {
+        page.paragraph(Ink::Quiet, "No slow request was taken apart.");
+        return page.text;
+    }
+    for (i, request) in requests.iter().enumerate() {
+        page.slow_request(i + 1, request);
+    }
+    page.text
+}
+
+impl Page {
+    fn slow_request(&mut self, place: usize, request: &SlowRequest) {
+        if place > 1 {
+            self.line("");
+        }
+        let mut lead = self.style.paint(Ink::Title, &format!("#{place} "));
+        let title = clean(&explained::slow_request_title(request));
+        for line in wrap(&title, self.style.width - 4) {
+            self.line(&format!("{lead}{line}"));
+            lead = "   ".to_owned();
+        }
+        let scale = Scale {
+            length: request.sojourn_ns.get().max(1),
+            width: self.style.width - INDENT - LABEL,
+        };
+        self.stamps(request, scale);
+        let legend = self.cpu_bars(request, scale);
+        if !legend.is_empty() {
+            self.paragraph(Ink::Quiet, &legend);
+        }
+        self.stretches(request);
+    }
+
+    /// A ruler with the stamps in their places.
+    fn stamps(&mut self, request: &SlowRequest, scale: Scale) {
+        let mut ruler = vec!['─'; scale.width];
+        let stamps = std::iter::once(Some(Nanos::ZERO)).chain(request.stamps_ns);
+        for (i, stamp) in stamps.enumerate() {
+            if let Some(at) = stamp {
+                let digit = char::from_digit(i as u32 + 1, 10).unwrap_or('?');
+                // the later one stays where two fall together
+                ruler[scale.column(at.get())] = digit;
+            }
+        }
+        let label = self.style.paint(Ink::Quiet, &format!("{:<LABEL$}", "T"));
+        self.line(&format!(
+            "{:INDENT$}{label}{}",
+            "",
+            String::from_iter(ruler)
+        ));
+    }
+
+    /// A bar for each CPU; returns what the marks mean.
+    fn cpu_bars(&mut self, request: &SlowRequest, scale: Scale) -> String {
+        let others = others(request);
+        let mark = |who: Option<&Culprit>| match who {
+            None => (Ink::Quiet, IDLE),
+            Some(who) if explained::is_worker(request, who) => (Ink::Client, SERVER),
+            Some(who) => {
+                let place = others.iter().position(|(other, _)| *other == who);
+                let letter = place.and_then(|place| LETTERS.get(place));
+                (Ink::Measured, letter.copied().unwrap_or(OTHERS))
+            }
+        };
+        for cpu in explained::cpus(request) {
+            let label = self
+                .style
+                .paint(Ink::Quiet, &format!("{:<LABEL$}", format!("CPU {cpu}")));
+            let mut line = format!("{:INDENT$}{label}", "");
+            for cell in cells(request, cpu, scale) {
+                match cell.map(|activity| mark(activity.who.as_ref())) {
+                    Some((ink, mark)) => line.push_str(&self.style.paint(ink, &mark.to_string())),
+                    None => line.push(' '),
+                }
+            }
+            self.line(&line);
+        }
+        let has = |of: &dyn Fn(Option<&Culprit>) -> bool| {
+            request.activities.iter().any(|a| of(a.who.as_ref()))
+        };
+        let mut legend = Vec::new();
+        if has(&|who| who.is_some_and(|who| explained::is_worker(request, who))) {
+            legend.push(format!("{SERVER} the worker"));
+        }
+        if has(&|who| who.is_none()) {
+            legend.push(format!("{IDLE} idle"));
+        }
+        for ((who, total), letter) in others.iter().zip(LETTERS) {
+            legend.push(format!("{letter} {} ({total})", clean(&who.to_string())));
+        }
+        if others.len() > LETTERS.len() {
+            legend.push(format!("{OTHERS} others"));
+        }
+        legend.join("   ")
+    }
+
+    fn stretches(&mut self, request: &SlowRequest) {
+        let mut longest: Vec<&Stretch> = request.stretches.iter().collect();
+        longest.sort_by_key(|stretch| std::cmp::Reverse(stretch.lasted_ns));
+        let (kept, left) = longest.split_at(longest.len().min(STRETCHES));
+        let mut kept = kept.to_vec();
+        kept.sort_by_key(|stretch| stretch.from_ns);
+        let mut table = Table::new(&[
+            (Side::Right, INDENT),
+            (Side::Right, 2),
+            (Side::Right, 2),
+            (Side::Left, 2),
+        ]);
+        let head = ["from µs", "for µs", "share", "why"];
+        table.row(head.map(|name| (Ink::Quiet, name.to_owned())).to_vec());
+        let total = request.sojourn_ns.get().max(1) as f64;
+        let longest = kept.iter().map(|stretch| stretch.lasted_ns).max();
+        for stretch in kept {
+            let mut why = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
+            if stretch.inherited {
+                why.push_str(" (of a request before this one)");
+            }
+            let ink = match longest == Some(stretch.lasted_ns) {
+                true => Ink::Title,
+                false => Ink::Plain,
+            };
+            table.row(vec![
+                (Ink::Quiet, micros(stretch.from_ns)),
+                (ink, micros(stretch.lasted_ns)),
+                (
+                    Ink::Quiet,
+                    percent(stretch.lasted_ns.get() as f64 / total, 1),
+                ),
+                (ink, clean(&why)),
+            ]);
+        }
+        for line in table.lines(Style::PLAIN) {
+            // a name that is too long for the line ends in …, the figures stay in columns
+            if columns(&line) > self.style.width {
+                let kept: String = line.chars().take(self.style.width - 1).collect();
+                self.line(&format!("{kept}…"));
+            } else {
+                self.line(&line);
+            }
+        }
+        if !left.is_empty() {
+            let sum: Nanos = left.iter().map(|stretch| stretch.lasted_ns).sum();
+            let text = format!(
+                "and {} of {sum} together",
+                counted(left.len() as u64, "shorter stretch", "shorter stretches")
+            );
+            self.paragraph(Ink::Quiet, &text);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Scale {
+    /// Nanoseconds of the whole bar.
+    length: u64,
+    width: usize,
+}
+
+impl Scale {
+    fn column(self, at_ns: u64) -> usize {
+        let at = u128::from(at_ns.min(self.length)) * self.width as u128;
+        ((at / u128::from(self.length)) as usize).min(self.width - 1)
+    }
+}
+
+/// What took most of each column's time on a CPU.
+fn cells(request: &SlowRequest, cpu: u16, scale: Scale) -> Vec<Option<&Activity>> {
+    let mut most: Vec<(u64, Option<&Activity>)> = vec![(0, None); scale.width];
+    let edge = |column: usize| {
+        let at = u128::from(scale.length) * column as u128 / scale.width as u128;
+        at as u64
+    };
+    for activity in request.activities.iter().filter(|a| a.cpu == cpu) {
+        let from = activity.from_ns.get();
+        let to = from.saturating_add(activity.lasted_ns.get());
+        for column in scale.column(from)..=scale.column(to) {
+            let inside = to
+                .min(edge(column + 1))
+                .saturating_sub(from.max(edge(column)));
+            if inside > most[column].0 {
+                most[column] = (inside, Some(activity));
+            }
+        }
+    }
+    most.into_iter().map(|(_, activity)| activity).collect()
+}
+
+/// Everything else that ran meanwhile, the longest first.
+fn others(request: &SlowRequest) -> Vec<(&Culprit, Nanos)> {
+    let mut others: Vec<(&Culprit, Nanos)> = Vec::new();
+    for activity in &request.activities {
+        let Some(who) = &activity.who else { continue };
+        if explained::is_worker(request, who) {
+            continue;
+        }
+        match others.iter_mut().find(|(other, _)| *other == who) {
+            Some((_, total)) => *total += activity.lasted_ns,
+            None => others.push((who, activity.lasted_ns)),
+        }
+    }
+    others.sort_by_key(|(_, total)| std::cmp::Reverse(*total));
+    others
+}

@@ -1,0 +1,92 @@
+//! The result of a trace, or of a recording that is explained again.
+
+use super::explanation::Extent;
+use super::text::{Ink, Side, Table, clean};
+use super::{INDENT, Page, Style, verdict_word};
+use crate::figures::{self, counted, known_percent, rate};
+use crate::server::ServerSide;
+use crate::{TraceReport, findings};
+
+/// The result on one screen or two, the most important first; `saved_in` is the recording,
+/// if there is one.
+pub fn render(report: &TraceReport<'_>, saved_in: Option<&str>, style: Style) -> String {
+    let mut page = Page::new(style);
+    let server = &ServerSide::from(report);
+    page.trace_header(report, saved_in);
+    page.findings(server);
+    page.latency(server);
+    page.figure(server);
+    page.causes(server, Extent::Chief);
+    page.stages_at(server);
+    page.checks(findings::of(server));
+    page.verdict(server.verdict, server.partial);
+    page.text
+}
+
+/// What the result leaves out: every cause and every forecast, the workers, the stages by
+/// themselves and the kernel hook behind each stamp.
+pub fn details(report: &TraceReport<'_>, style: Style) -> String {
+    let mut page = Page::new(style);
+    let server = &ServerSide::from(report);
+    page.causes(server, Extent::All);
+    page.stages(server);
+    page.hooks_of_stamps(server);
+    page.views_explained(server);
+    page.text
+}
+
+impl Page {
+    fn trace_header(&mut self, report: &TraceReport<'_>, saved_in: Option<&str>) {
+        let summary = report.summary;
+        let result = &summary.result;
+        self.title(
+            &format!("taillab {} {}", summary.command, summary.target),
+            verdict_word(&summary.verdict, summary.partial),
+        );
+        self.fact(
+            "traced",
+            &format!(
+                "{} in {} = {}/s, from {}",
+                counted(result.matching.responses, "response", "responses"),
+                summary.duration_ns,
+                rate(summary.arrival_rate_per_s),
+                figures::utc(summary.started_unix_s)
+            ),
+        );
+        self.fact(
+            "service time",
+            &format!(
+                "t = {} = {}; {} {} utilised",
+                result.service_time_ns,
+                figures::service_time_origin(&ServerSide::from(report)),
+                figures::workers(result),
+                known_percent(Some(result.ideal.utilization)),
+            ),
+        );
+        if let Some(place) = saved_in {
+            self.fact("saved in", &clean(place));
+        }
+    }
+
+    fn hooks_of_stamps(&mut self, server: &ServerSide<'_>) {
+        let hooks = &server.result.matching.hooks;
+        if hooks.is_empty() {
+            return;
+        }
+        self.heading("Kernel hooks", "");
+        let mut table = Table::new(&[(Side::Left, INDENT), (Side::Left, 2)]);
+        for hook in hooks {
+            table.row(vec![
+                (Ink::Title, clean(&hook.stamp)),
+                (Ink::Plain, clean(&hook.hook)),
+            ]);
+        }
+        let lines = table.lines(self.style);
+        for (line, hook) in lines.iter().zip(hooks) {
+            self.line(line);
+            if let Some(lost) = &hook.lost_precision {
+                self.paragraph(Ink::Quiet, &format!("    lacks: {}", clean(lost)));
+            }
+        }
+    }
+}
