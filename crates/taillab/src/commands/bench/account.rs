@@ -81,7 +81,8 @@ pub fn account(
         sojourns,
     };
     let p99 = account.sojourn(0.99);
-    let sojourn = |place| matched.requests.get(place).stamps().sojourn();
+    let requests = &matched.requests;
+    let sojourn = |place| requests.t6(place).saturating_since(requests.t1(place));
     account.excess = by_cause(charges.iter().flatten());
     account.excess_above_p99 = by_cause(
         charges

@@ -72,7 +72,7 @@ pub fn measure(
         let disturbers = Disturbers::start(&rig, &setup.disturbances, asked)?;
         let recorded = measure::measure(&mut rig, &mut client, probe, &experiment, rate_per_s);
         let truth = disturbers.stop();
-        Ok((recorded?, truth?))
+        Ok::<_, Failure>((recorded?, truth?))
     };
     let measured = measured();
     let names = thread_names(rig.roots(), rig.server().pid());
