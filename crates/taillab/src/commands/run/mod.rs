@@ -1,14 +1,14 @@
 //! `taillab run`: one server, one load, measured against its ideal.
 
-mod calibrate;
+pub mod calibrate;
 mod canary;
-mod capacity;
-mod client;
-mod context;
-mod measure;
+pub mod capacity;
+pub mod client;
+pub mod context;
+pub mod measure;
 mod outputs;
-mod result;
-mod rig;
+pub mod result;
+pub mod rig;
 pub mod rundir;
 pub mod servers;
 
