@@ -173,7 +173,9 @@ fn take_measurements(
     let calibrated = calibrate::calibrate(rig, &mut client, &mut probe, experiment)?;
     let rate_per_s = measure::rate(experiment, &calibrated);
     say.step(&format!("measuring at {rate_per_s:.0} requests per second"));
-    let context = context::before(rig, &probe, experiment, environment, &calibrated);
+    let mut context = context::before(rig, &probe, experiment, &calibrated);
+    context.kernel = environment.kernel.release.clone().unwrap_or_default();
+    context.hypervisor = hypervisor(environment);
     let recorded = measure::measure(rig, &mut client, probe, experiment, context, rate_per_s)?;
     Ok(Session {
         calibrated,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use taillab_host::socket_buffers::{SocketBufferError, set_receive_buffers};
 use taillab_host::{
-    CpuSet, Hazard, Interrupt, Journal, JournalFolder, NetNamespace, Placement, PrivateFolder, Roots,
-    ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
+    CpuSet, Hazard, Interrupt, Journal, JournalFolder, NetNamespace, Placement, PrivateFolder,
+    Roots, ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
 };
 use taillab_probe::{Devices, Probe, ProbeSpec, ServerProcesses};
 
