@@ -1,5 +1,6 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
+mod bench;
 mod doctor;
 mod explain;
 mod load;
@@ -12,10 +13,12 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Nanos;
+use taillab_probe::Disturbances;
 
 use crate::commands::run::servers::words;
 use crate::experiment::{Override, Protocol, ServerKind, TestbedKind, Transport};
 
+pub use self::bench::{BenchArgs, BenchCommand, CauseKind, CausesArgs};
 pub use self::doctor::DoctorArgs;
 pub use self::explain::ExplainArgs;
 pub use self::load::{Amounts, Floor, LoadArgs, StampKind, WaitKind};
@@ -49,6 +52,7 @@ pub enum Command {
     Sim(Box<SimArgs>),
     Reproduce(ReproduceArgs),
     Doctor(DoctorArgs),
+    Bench(BenchArgs),
     /// Print a shell completion script
     Completions {
         /// The shell
@@ -390,6 +394,15 @@ pub struct Settings {
         help_heading = "Calibration and probe"
     )]
     ring_bytes: Option<u32>,
+    /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle,
+    /// fault, lock, frequency, retransmit [default: all]
+    #[arg(
+        long,
+        value_name = "LIST",
+        env = "TAILLAB_DISTURBANCES",
+        help_heading = "Calibration and probe"
+    )]
+    disturbances: Option<Disturbances>,
 }
 
 impl Settings {
@@ -474,6 +487,10 @@ impl Settings {
             ),
             ("calibration.service_time", length(self.service_time)),
             ("probe.ring_bytes", whole(self.ring_bytes.map(Into::into))),
+            (
+                "probe.disturbances",
+                self.disturbances.map(|kinds| text(kinds.to_string())),
+            ),
         ]
         .into_iter()
         .filter_map(|(key, value)| value.map(|value| (key, value)))
