@@ -455,7 +455,12 @@ mod tests {
 
     #[test]
     fn a_lost_request_is_the_one_that_was_under_way_all_the_while() {
-        let spans = [span(0, 10, 1), span(5, 500, 1), span(480, 495, 1), span(490, 510, 1)];
+        let spans = [
+            span(0, 10, 1),
+            span(5, 500, 1),
+            span(480, 495, 1),
+            span(490, 510, 1),
+        ];
         let truth = Truth {
             sources: vec![source(Cause::Retransmit, None)],
             intervals: vec![held(0, 7, 487, None)],

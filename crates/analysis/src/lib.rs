@@ -13,8 +13,15 @@
 //! [`load::judge_load`].
 
 pub mod client;
+pub mod clustering;
+pub mod composition;
 pub mod confusion;
+pub mod explain;
+pub mod fan_out;
+pub mod findings;
+pub mod heat_map;
 pub mod ideal;
+pub mod ledger;
 pub mod load;
 pub mod matched;
 pub mod matcher;
@@ -22,6 +29,7 @@ pub mod median;
 pub mod predict;
 pub mod replay;
 pub mod requests;
+pub mod slowest;
 pub mod stages;
 pub mod statistics;
 pub mod summary;
@@ -31,6 +39,7 @@ pub mod verdict;
 mod words;
 
 pub use client::{ClientJoin, ClientRecord};
+pub use explain::{ExplainOptions, Explained, explain, explain_each};
 pub use matched::{BlindWindow, DatagramIds, Matched, Unmatched};
 pub use matcher::{MatchOptions, Matcher, match_events};
 pub use median::{MedianEstimate, median};

@@ -159,5 +159,22 @@ pub(crate) fn describe(stamps: &Stamps, choice: &Choice) -> Vec<Hook> {
     stamps.iter().zip(choice).map(describe).collect()
 }
 
+/// How the payload of segments is read, as the result shows it.
+pub(crate) fn of_payload(recorded: bool) -> Hook {
+    Hook {
+        stamp: "payload".into(),
+        hook: if recorded {
+            "kfunc bpf_dynptr_from_skb"
+        } else {
+            "none"
+        }
+        .into(),
+        lost_precision: (!recorded).then(|| {
+            "only how much each segment carries is recorded: its bytes need Linux 6.11 or later"
+                .into()
+        }),
+    }
+}
+
 #[cfg(test)]
 mod tests;

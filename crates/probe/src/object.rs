@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use libbpf_rs::btf::{Btf, types::Func};
 use libbpf_rs::{
     ErrorKind, Link, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject, libbpf_sys,
 };
@@ -16,7 +17,7 @@ use libbpf_rs::{
 use taillab_model::Monotonic;
 
 use crate::cgroup::Cgroup;
-use crate::hooks::{self, Choice, Refusal, Stamp};
+use crate::hooks::{self, Choice, Failure, Refusal, Stamp};
 use crate::{Disturbances, ProbeError, ProbeSpec, ServerProcesses};
 
 /// The compiled programs; libbpf reads the ELF structures where they lie.
@@ -54,9 +55,11 @@ struct Config {
     cgroup_level: u32,
     cgroup_subsystem: u32,
     payload_bytes: u32,
+    payload_copied: u32,
     sleeps: u32,
     tgid_count: u32,
     tgids: [u32; MAX_TGIDS],
+    unused: u32,
 }
 
 /// `enum membership` in common.bpf.h.
@@ -85,6 +88,8 @@ pub(crate) struct Loaded {
     pub(crate) object: Object,
     pub(crate) stamps: Vec<&'static Stamp>,
     pub(crate) choice: Choice,
+    /// Whether payload is recorded; `None` where it was not asked for.
+    pub(crate) payload: Option<bool>,
     pub(crate) cpus: usize,
     pub(crate) slots_per_cpu: u32,
     /// What the times of its events count from.
@@ -101,10 +106,17 @@ pub(crate) struct Plan {
 /// Loads the programs that this kernel allows, without the hooks in `avoided`.
 pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeError> {
     check_kernel()?;
-    let plan = plan(spec)?;
-    match hooks::choose(&plan.stamps, avoided, |programs| try_load(&plan, programs)) {
+    let mut plan = plan(spec)?;
+    let mut chosen = choose(&plan, avoided);
+    // Linux 6.4 to 6.10 have the function, but not for programs such as these
+    if plan.config.payload_copied != 0 && chosen.as_ref().is_err_and(|(.., r)| !r.out_of_memory) {
+        plan.config.payload_copied = 0;
+        chosen = choose(&plan, avoided);
+    }
+    match chosen {
         Ok((object, choice)) => Ok(Loaded {
             object,
+            payload: (plan.config.payload_bytes > 0).then_some(plan.config.payload_copied != 0),
             stamps: plan.stamps,
             choice,
             cpus: plan.cpus,
@@ -123,6 +135,18 @@ pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeEr
             source: refusal.source,
         }),
     }
+}
+
+fn choose(plan: &Plan, avoided: &[&str]) -> Result<(Object, Choice), Failure> {
+    hooks::choose(&plan.stamps, avoided, |programs| try_load(plan, programs))
+}
+
+/// The kernel function by which the programs read payload wherever it lies in a packet.
+pub(crate) const READ_PAYLOAD: &str = "bpf_dynptr_from_skb";
+
+/// Whether the kernel has a function of this name that programs may call.
+pub(crate) fn has_function(name: &str) -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(name).is_some())
 }
 
 /// Whether anything can be loaded at all.
@@ -207,9 +231,11 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
             cgroup_level: server.cgroup.level,
             cgroup_subsystem: server.cgroup.subsystem,
             payload_bytes: spec.payload_bytes.into(),
+            payload_copied: (spec.payload_bytes > 0 && has_function(READ_PAYLOAD)).into(),
             sleeps: spec.disturbances.contains(Disturbances::SCHED).into(),
             tgid_count: server.tgid_count,
             tgids: server.tgids,
+            unused: 0,
         },
         cpus,
         stamps: hooks::stamps(spec.transport, spec.disturbances),

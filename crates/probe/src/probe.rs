@@ -28,6 +28,8 @@ pub struct Probe {
     links: Vec<Link>,
     stamps: Vec<&'static Stamp>,
     choice: Choice,
+    /// Whether payload is recorded; `None` where it was not asked for.
+    payload: Option<bool>,
     rings: Rings,
     threads: Threads,
     base: Monotonic,
@@ -59,6 +61,7 @@ impl Probe {
             object,
             stamps,
             choice,
+            payload,
             cpus,
             slots_per_cpu,
             base,
@@ -87,6 +90,7 @@ impl Probe {
             threads,
             stamps,
             choice,
+            payload,
             store: Store::new(rings.cpus()),
             rings,
             base,
@@ -98,7 +102,11 @@ impl Probe {
 
     /// Which hook gives each stamp, and what precision it lacks.
     pub fn hooks(&self) -> Vec<Hook> {
-        hooks::describe(&self.stamps, &self.choice)
+        let mut hooks = hooks::describe(&self.stamps, &self.choice);
+        if let Some(recorded) = self.payload {
+            hooks.push(hooks::of_payload(recorded));
+        }
+        hooks
     }
 
     /// Every thread that came onto a CPU of the server while the probe was attached, the

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsFd;
 
-use libbpf_rs::btf::{Btf, types::Func};
 use libbpf_rs::{MapHandle, MapType, libbpf_sys};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use taillab_model::doctor::{Check, CheckState, Group, HookTrial, Survey};
@@ -246,9 +245,7 @@ fn map_it(array: &MapHandle, bytes: usize) -> io::Result<()> {
 
 fn read_in_place() -> Check {
     const NAME: &str = "reading in place";
-    let found = Btf::from_vmlinux()
-        .is_ok_and(|btf| btf.type_by_name::<Func<'_>>("bpf_rdonly_cast").is_some());
-    if found {
+    if object::has_function("bpf_rdonly_cast") {
         Check::ok(Group::Probe, NAME, "kfunc bpf_rdonly_cast")
     } else {
         Check::not_ok(

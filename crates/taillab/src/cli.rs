@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Nanos;
+use taillab_probe::Disturbances;
 
 use crate::commands::run::servers::words;
 use crate::experiment::{Override, Protocol, ServerKind, TestbedKind, Transport};
@@ -393,6 +394,15 @@ pub struct Settings {
         help_heading = "Calibration and probe"
     )]
     ring_bytes: Option<u32>,
+    /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle,
+    /// fault, lock, frequency, retransmit [default: all]
+    #[arg(
+        long,
+        value_name = "LIST",
+        env = "TAILLAB_DISTURBANCES",
+        help_heading = "Calibration and probe"
+    )]
+    disturbances: Option<Disturbances>,
 }
 
 impl Settings {
@@ -477,6 +487,10 @@ impl Settings {
             ),
             ("calibration.service_time", length(self.service_time)),
             ("probe.ring_bytes", whole(self.ring_bytes.map(Into::into))),
+            (
+                "probe.disturbances",
+                self.disturbances.map(|kinds| text(kinds.to_string())),
+            ),
         ]
         .into_iter()
         .filter_map(|(key, value)| value.map(|value| (key, value)))

@@ -14,7 +14,7 @@ pub mod threads;
 use std::collections::HashMap;
 
 use taillab_model::explanation::{
-    Cause, CauseShare, ModelFit, NamedCurve, PredictedPoint, Prediction,
+    Cause, CauseShare, Culprit, ModelFit, NamedCurve, PredictedPoint, Prediction,
 };
 use taillab_model::{Distribution, Nanos, RecordingContext, Tid};
 
@@ -49,7 +49,7 @@ const CURVE_POINTS: usize = 200;
 pub struct Evidence<'a> {
     /// The measured sojourn.
     pub sojourn: &'a Distribution,
-    /// The ledger's causes and culprits. Empty: those that take servers away stand for them.
+    /// The ledger's causes and culprits. Empty: whatever the queue shows stands for them.
     pub causes: &'a [CauseShare],
     /// The ideal service time.
     pub service_time: Nanos,
@@ -183,9 +183,7 @@ impl<'a> Forecaster<'a> {
     fn is_present(&self, cause: Cause) -> bool {
         let causes = self.evidence.causes;
         if causes.is_empty() {
-            let sources = self.observed.sources.iter();
-            let mut present = self.observed.by_source().into_iter().zip(sources);
-            return present.any(|((time, _), source)| time > 0 && source.cause == cause);
+            return self.observed.shows(cause);
         }
         let whole = |share: &&CauseShare| share.cause == cause && share.culprit.is_none();
         let least = MIN_SHARE;
@@ -271,7 +269,7 @@ impl<'a> Forecaster<'a> {
         for share in largest {
             let mut change = self.unchanged();
             scenario::limit(&mut change, self.observed, 0, |source| {
-                source.cause == share.cause && source.culprit == share.culprit
+                source.cause == share.cause && same(&source.culprit, &share.culprit)
             });
             let nothing = change == self.unchanged();
             if let Some(culprit) = share.culprit.as_ref().filter(|_| !nothing) {
@@ -319,8 +317,8 @@ impl<'a> Forecaster<'a> {
         let mut rest = change.clone();
         rest.limits.clone_from(&unchanged.limits);
         // to put in order what already is in order is no change
-        if rest.discipline.order == Order::Arrival && self.fitted.discipline.order == Order::Arrival
-        {
+        let in_order = |order| matches!(order, Order::Arrival | Order::ByWorker);
+        if in_order(rest.discipline.order) && in_order(self.fitted.discipline.order) {
             rest.discipline.order = unchanged.discipline.order;
         }
         if !touches && rest == unchanged {
@@ -450,6 +448,21 @@ fn replayed(observed: &Observed, change: &Change) -> BlockHistogram {
         }
     });
     histogram
+}
+
+/// Both name the same culprit: threads of one name and process are one.
+fn same(a: &Option<Culprit>, b: &Option<Culprit>) -> bool {
+    match (a, b) {
+        (
+            Some(Culprit::Thread { name, pid, .. }),
+            Some(Culprit::Thread {
+                name: other,
+                pid: of,
+                ..
+            }),
+        ) => name == other && pid == of,
+        _ => a == b,
+    }
 }
 
 /// The command that makes a change.

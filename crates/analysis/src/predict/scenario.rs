@@ -99,7 +99,13 @@ pub(crate) fn apply(change: &mut Change, observed: &Observed, effect: &Effect) {
         Effect::Unblock(cause) => change.unblock(cause),
         Effect::Source(cause) => limit(change, observed, 0, |source| source.cause == cause),
         Effect::SharedQueue => change.discipline.sharing = Sharing::Shared,
-        Effect::InOrder => change.discipline.order = Order::Arrival,
+        Effect::InOrder => {
+            change.discipline.order = if observed.workers_share_servers() {
+                Order::ByWorker
+            } else {
+                Order::Arrival
+            };
+        }
         Effect::CpuLess => change.fewer_servers = 1,
     }
 }

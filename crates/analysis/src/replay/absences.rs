@@ -36,6 +36,13 @@ impl Absences {
         }
     }
 
+    /// Gives the sources other numbers.
+    pub(crate) fn rename(&mut self, to: impl Fn(u16) -> u16) {
+        for source in &mut self.source {
+            *source = to(*source);
+        }
+    }
+
     /// Each with its begin, length and source.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u32, u16)> + '_ {
         let lengths = self.length_ns.iter().zip(&self.source);
@@ -96,20 +103,32 @@ impl Absences {
         available
     }
 
-    /// The source that takes the server away at `now_ns`, if one does.
-    pub(crate) fn absent_at(
+    /// Something takes the server away at `now_ns`, and before it is back one of the sources
+    /// that `keeps_awake` tells has it: an idle server need not be woken then.
+    pub(crate) fn is_awake_at(
         &self,
         cursor: &mut Cursor,
         limits: &Limits,
+        keeps_awake: &[bool],
         now_ns: u64,
-    ) -> Option<u16> {
-        while let Some((from, to)) = self.get(cursor.0, limits) {
-            if to > now_ns {
-                return (from <= now_ns).then(|| self.source[cursor.0]);
-            }
+    ) -> bool {
+        while self
+            .get(cursor.0, limits)
+            .is_some_and(|(_, to)| to <= now_ns)
+        {
             cursor.0 += 1;
         }
-        None
+        let (mut place, mut until) = (cursor.0, now_ns);
+        while let Some((from, to)) = self.get(place, limits)
+            && from <= until
+        {
+            if to > from && keeps_awake[usize::from(self.source[place])] {
+                return true;
+            }
+            until = to;
+            place += 1;
+        }
+        false
     }
 }
 
@@ -181,8 +200,8 @@ mod tests {
                         break;
                     }
                 }
-                let source = absences.absent_at(&mut before.clone(), &limits, now);
-                prop_assert_eq!(source.is_some(), absent[now as usize]);
+                let awake = absences.is_awake_at(&mut before.clone(), &limits, &[true; 2], now);
+                prop_assert_eq!(awake, absent[now as usize]);
                 let got = absences.finish(&mut cursor, &limits, now, work);
                 prop_assert_eq!(got, t);
                 prop_assert_eq!(absences.available(before, &limits, now, got), work);

@@ -17,11 +17,11 @@
 
 use std::collections::HashMap;
 
-use taillab_model::{Monotonic, RecordingContext, Request, Tid};
+use taillab_model::{Monotonic, RecordingContext, Stamps, Tid};
 
-use super::observed::{NONE, Observed, Requests, Source, UNCOUNTED};
+use super::observed::{NONE, Observed, Requests, UNCOUNTED};
 use super::sweep::{Beside, sweep};
-use super::track::{CoreTimeline, SourceId};
+use super::track::CoreTimeline;
 use crate::matched::Matched;
 
 /// At most this many requests are replayed; of longer recordings, stretches of time that
@@ -35,12 +35,10 @@ const BLOCKS: usize = 32;
 const LEAD_IN: f64 = 1.0 / 16.0;
 
 impl Observed {
-    /// The queue that `matched` shows, with `workers` the thread that served each of its
-    /// requests (0: not known). Only requests of the measurement count, those before it
-    /// bring the queue into its state.
+    /// The queue that `matched` shows. Only requests of the measurement count, those before
+    /// it bring the queue into its state.
     pub fn build(
         matched: &Matched,
-        workers: &[Tid],
         timeline: &impl CoreTimeline,
         context: &RecordingContext,
         measure_from: Monotonic,
@@ -54,36 +52,24 @@ impl Observed {
             measured_requests: matched.measured(measure_from).count() as u64,
             ..Self::default()
         };
-        observed.sources = (0..timeline.sources() as u16)
-            .map(|id| {
-                let (cause, culprit) = timeline.source(SourceId(id));
-                Source {
-                    cause,
-                    culprit,
-                    own: false,
-                }
-            })
-            .collect();
-        let beside = observed.columns(matched, workers, &chosen);
-        let cpus = timeline.cpus().len();
-        observed.servers_are_workers = cpus > 1 && observed.workers.len() <= cpus;
+        let beside = observed.columns(matched, &chosen);
+        let cpus = timeline.cpus(&observed.workers);
+        observed.servers_are_workers = cpus.len() > 1 && observed.workers.len() <= cpus.len();
         observed.connections_are_bound = bound(&observed.requests, &beside.clients);
-        sweep(&mut observed, &beside, timeline, context);
+        sweep(&mut observed, &beside, timeline, &cpus, context);
         observed
     }
 
     /// The columns that the stamps alone give, in the order of arrival.
-    fn columns(&mut self, matched: &Matched, workers: &[Tid], chosen: &[(u32, u8)]) -> Beside {
-        let of = |place: u32| matched.requests.get(place as usize);
+    fn columns(&mut self, matched: &Matched, chosen: &[(u32, u8)]) -> Beside {
+        let of = |place: u32| matched.requests.stamps(place as usize);
         let usual = usual_stack_ns(chosen.iter().map(|(place, _)| of(*place)));
-        let origin = chosen
-            .first()
-            .map_or(0, |(place, _)| ns(of(*place).server.t1));
+        let origin = chosen.first().map_or(0, |(place, _)| ns(of(*place).t1));
         let mut order: Vec<(u64, u32, u8)> = chosen
             .iter()
             .map(|&(place, block)| {
                 let arrival = arrival_ns(&of(place), usual);
-                self.without_arrival += u64::from(of(place).server.middle[0].is_none());
+                self.without_arrival += u64::from(of(place).middle[0].is_none());
                 (arrival.saturating_sub(origin), place, block)
             })
             .collect();
@@ -95,14 +81,14 @@ impl Observed {
             ..Beside::default()
         };
         for (arrival, place, block) in order {
-            let stamps = &of(place).server;
+            let stamps = of(place);
             let t1 = ns(stamps.t1).saturating_sub(origin);
             requests.arrival_ns.push(arrival);
             requests.stack_ns.push(arrival.saturating_sub(t1));
             let sojourn = stamps.t6.saturating_since(stamps.t1).get();
             requests.measured_ns.push(sojourn);
             requests.block.push(block);
-            let tid = workers.get(place as usize).copied().unwrap_or(0);
+            let tid = matched.workers.get(place as usize).copied().unwrap_or(0);
             let next = indices.len() as u16;
             let worker = if tid == 0 {
                 self.without_worker += 1;
@@ -172,9 +158,9 @@ fn chosen(matched: &Matched, measure_from: Monotonic) -> Vec<(u32, u8)> {
 }
 
 /// The median of T2 − T1.
-fn usual_stack_ns(requests: impl Iterator<Item = Request>) -> u64 {
+fn usual_stack_ns(requests: impl Iterator<Item = Stamps>) -> u64 {
     let mut stack: Vec<u64> = requests
-        .filter_map(|r| Some(r.server.middle[0]?.checked_since(r.server.t1)?.get()))
+        .filter_map(|r| Some(r.middle[0]?.checked_since(r.t1)?.get()))
         .take(100_001)
         .collect();
     median(&mut stack).unwrap_or(0)
@@ -186,8 +172,7 @@ fn median<T: Copy + Ord>(values: &mut [T]) -> Option<T> {
 }
 
 /// T2, or where it would have been: never after a later stamp.
-fn arrival_ns(request: &Request, usual_stack_ns: u64) -> u64 {
-    let stamps = &request.server;
+fn arrival_ns(stamps: &Stamps, usual_stack_ns: u64) -> u64 {
     let t1 = ns(stamps.t1);
     let latest = stamps.middle[1..].iter().flatten().chain([&stamps.t6]);
     let latest = latest.map(|at| ns(*at)).min().unwrap_or(t1).max(t1);

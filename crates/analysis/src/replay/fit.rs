@@ -24,15 +24,15 @@ pub(crate) struct Fitted {
 /// The candidates for this server, the simplest first.
 fn candidates(observed: &Observed) -> Vec<Discipline> {
     let servers = observed.absences.len();
-    let orders = [
-        Order::Arrival,
-        Order::AsMeasured,
-        Order::AsMeasuredPreemptive,
-    ];
     let of = |sharing, order| Discipline { sharing, order };
-    let assigned = orders.map(|order| of(Sharing::Assigned, order));
+    let mut orders = vec![Order::Arrival];
+    if observed.workers_share_servers() {
+        orders.push(Order::ByWorker);
+    }
+    orders.extend([Order::AsMeasured, Order::AsMeasuredPreemptive]);
+    let assigned = orders.into_iter().map(|order| of(Sharing::Assigned, order));
     if servers <= 1 {
-        return assigned.to_vec();
+        return assigned.collect();
     }
     let mut all = Vec::new();
     if !observed.connections_are_bound {
@@ -125,7 +125,7 @@ fn describe(observed: &Observed, discipline: Discipline) -> String {
     };
     let workers = number(observed.workers.len().max(1), "worker");
     let servers = observed.absences.len();
-    let place = if observed.servers_are_workers || observed.workers.len() <= servers {
+    let place = if !observed.workers_share_servers() {
         workers
     } else {
         format!("{workers} on {}", number(servers, "CPU"))
@@ -137,6 +137,7 @@ fn describe(observed: &Observed, discipline: Discipline) -> String {
     };
     let order = match discipline.order {
         Order::Arrival => "first come first served (by T2)",
+        Order::ByWorker => "workers in turn, each all that it has",
         Order::AsMeasured => "in the order in which they were served",
         Order::AsMeasuredPreemptive => "in the order in which they were served, with preemption",
     };

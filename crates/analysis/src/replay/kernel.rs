@@ -18,6 +18,9 @@ use super::observed::{NONE, Observed, Requests};
 pub(crate) enum Order {
     /// The one that came first.
     Arrival,
+    /// That of the worker that became busy first, which serves all that it has: workers that
+    /// share a CPU and do not take it from each other, as under SCHED_FIFO.
+    ByWorker,
     /// The one that was finished first in the measurement.
     AsMeasured,
     /// The same, and it takes the server from one that was finished later.
@@ -90,13 +93,15 @@ pub(crate) fn replay(observed: &Observed, change: &Change, done: impl FnMut(usiz
         change,
         keeps_awake: observed.sources.iter().map(|s| s.keeps_awake()).collect(),
         worker_free: vec![0; observed.workers.len()],
+        busy: vec![Busy::default(); observed.workers.len()],
+        activations: 0,
         releases: !observed.servers_are_workers && observed.workers.len() > servers,
         done,
     };
     let all = Servers::new(&observed.absences, change.fewer_servers);
     match (change.discipline.sharing, change.discipline.order) {
         (Sharing::Assigned, Order::Arrival) => queue.assigned_in_order(all),
-        (Sharing::Assigned, Order::AsMeasured) => queue.assigned::<false>(all),
+        (Sharing::Assigned, Order::AsMeasured | Order::ByWorker) => queue.assigned::<false>(all),
         (Sharing::Assigned, Order::AsMeasuredPreemptive) => queue.assigned::<true>(all),
         (Sharing::Shared, _) => queue.shared(all),
     }
@@ -147,6 +152,17 @@ impl<'a> Servers<'a> {
     }
 }
 
+/// What a worker has to do.
+#[derive(Clone, Copy, Debug, Default)]
+struct Busy {
+    /// Its turn among the workers.
+    turn: u32,
+    /// Requests that wait for it.
+    waiting: u32,
+    /// When it is done with those that do not.
+    until_ns: u64,
+}
+
 struct Queue<'a, F> {
     requests: &'a Requests,
     observed: &'a Observed,
@@ -154,6 +170,10 @@ struct Queue<'a, F> {
     keeps_awake: Vec<bool>,
     /// When each worker is done with the request in whose middle it sleeps.
     worker_free: Vec<u64>,
+    /// Since when each worker has been busy, for [`Order::ByWorker`].
+    busy: Vec<Busy>,
+    /// How often a worker became busy.
+    activations: u32,
     /// A worker that sleeps in the middle of a request leaves its CPU to others.
     releases: bool,
     done: F,
@@ -177,10 +197,9 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
             return 0;
         }
         let limits = &self.change.limits;
-        let absent = server
-            .absences
-            .absent_at(&mut server.cursor, limits, arrival);
-        if absent.is_some_and(|source| self.keeps_awake[usize::from(source)]) {
+        let cursor = &mut server.cursor;
+        let awake = &self.keeps_awake;
+        if server.absences.is_awake_at(cursor, limits, awake, arrival) {
             return 0;
         }
         // the same draw for the same request in every replay
@@ -247,6 +266,10 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
                 .absences
                 .finish(&mut server.cursor, limits, free, after)
         };
+        let free = server.free_ns.max(departure);
+        if let Some(busy) = self.busy.get_mut(usize::from(self.requests.worker[i])) {
+            busy.until_ns = free;
+        }
     }
 
     /// Serves request `i` without interruption.
@@ -274,7 +297,23 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
     fn rank(&self, i: usize) -> u32 {
         match self.change.discipline.order {
             Order::Arrival => i as u32,
+            Order::ByWorker => {
+                let busy = self.busy.get(usize::from(self.requests.worker[i]));
+                busy.map_or(i as u32, |busy| busy.turn)
+            }
             Order::AsMeasured | Order::AsMeasuredPreemptive => self.requests.rank[i],
+        }
+    }
+
+    /// Request `i` has come to its worker, which is now busy if it was not.
+    fn arrived(&mut self, i: usize) {
+        let arrival = self.requests.arrival_ns[i];
+        if let Some(busy) = self.busy.get_mut(usize::from(self.requests.worker[i])) {
+            if busy.waiting == 0 && busy.until_ns < arrival {
+                self.activations += 1;
+                busy.turn = self.activations;
+            }
+            busy.waiting += 1;
         }
     }
 
@@ -290,6 +329,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
             let place = self.server(i, &servers);
             let server = &mut servers.0[place];
             self.advance::<PREEMPT>(server, arrival);
+            self.arrived(i);
             let held = self.held_until(i);
             let rank = self.rank(i);
             if held > arrival {
@@ -335,6 +375,9 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         work: u64,
         server: &mut Server<'_>,
     ) {
+        if let Some(busy) = self.busy.get_mut(usize::from(self.requests.worker[i])) {
+            busy.waiting = busy.waiting.saturating_sub(1);
+        }
         if !PREEMPT {
             return self.serve(i, start, work, server);
         }

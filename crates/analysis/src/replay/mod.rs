@@ -9,6 +9,7 @@ mod absences;
 #[cfg(test)]
 mod agreement;
 mod build;
+mod cores;
 mod fit;
 mod histogram;
 mod kernel;
@@ -17,6 +18,7 @@ mod sweep;
 mod track;
 
 pub use build::MAX_REPLAYED;
+pub use cores::Cores;
 pub use fit::FIT_QUANTILES;
 pub use observed::Observed;
 pub use track::{CoreTimeline, Leaves, Occupant, Segment, SourceId};

@@ -114,6 +114,61 @@ impl Observed {
         self.requests.block.iter().filter(counted).count()
     }
 
+    /// There are more workers than servers of the queue: they share CPUs.
+    pub(crate) fn workers_share_servers(&self) -> bool {
+        !self.servers_are_workers && self.workers.len() > self.absences.len()
+    }
+
+    /// The cause takes servers away, or lets workers sleep or wake up.
+    pub(crate) fn shows(&self, cause: Cause) -> bool {
+        let requests = &self.requests;
+        let mut blocked = requests.blocked_ns.iter().zip(&requests.blocked_cause);
+        let slept = |(ns, place): (&u32, &u8)| {
+            *ns > 0 && Cause::ALL.get(usize::from(*place)) == Some(&cause)
+        };
+        let mut away = self.by_source().into_iter().zip(&self.sources);
+        (cause == Cause::Wakeup && !self.wakes_ns.is_empty())
+            || away.any(|((time, _), source)| time > 0 && source.cause == cause)
+            || blocked.any(slept)
+    }
+
+    /// The queue in figures, for a person who looks for a defect.
+    pub fn summary(&self) -> String {
+        let requests = &self.requests;
+        let median = |values: &[u32]| {
+            let mut known: Vec<u32> = values.iter().copied().filter(|v| *v != NONE).collect();
+            let middle = known.len() / 2;
+            if known.is_empty() {
+                return "none".to_owned();
+            }
+            let value = *known.select_nth_unstable(middle).1;
+            taillab_model::Nanos::new(u64::from(value)).to_string()
+        };
+        let woken = requests.wake_ns.iter().filter(|wake| **wake != NONE);
+        let blocked = requests.blocked_ns.iter().filter(|ns| **ns != 0);
+        let mut text = format!(
+            "{} requests, {} workers, {} servers; work {} before and {} after the response, \
+             {} woke a CPU ({}), {} slept, {} without worker, {} without T2",
+            requests.len(),
+            self.workers.len(),
+            self.absences.len(),
+            median(&requests.before_ns),
+            median(&requests.after_ns),
+            woken.count(),
+            median(&requests.wake_ns),
+            blocked.count(),
+            self.without_worker,
+            self.without_arrival,
+        );
+        for ((time, times), source) in self.by_source().into_iter().zip(&self.sources) {
+            let culprit = source.culprit.as_ref();
+            let culprit = culprit.map_or(String::new(), |culprit| format!(" {culprit}"));
+            let time = taillab_model::Nanos::new(time);
+            text += &format!("; {}{culprit} {times} times, {time}", source.cause.key());
+        }
+        text
+    }
+
     /// Absence by source, over all servers, in nanoseconds: how long, and how often.
     pub(crate) fn by_source(&self) -> Vec<(u64, u64)> {
         let mut sums = vec![(0_u64, 0_u64); self.sources.len()];

@@ -37,9 +37,9 @@ pub(super) fn sweep(
     observed: &mut Observed,
     beside: &Beside,
     timeline: &impl CoreTimeline,
+    cpus: &[u16],
     context: &RecordingContext,
 ) {
-    let cpus = timeline.cpus();
     let mut sweep = Sweep {
         origin: beside.origin_ns,
         read_ns: &beside.read_ns,
@@ -62,7 +62,7 @@ pub(super) fn sweep(
         }
     }
     let servers = if sweep.observed.servers_are_workers {
-        let residence = Residence::of(timeline, &cpus, &sweep.of_tid);
+        let residence = Residence::of(timeline, cpus, &sweep.of_tid);
         sweep.residence = Some(residence);
         sweep.workers.len()
     } else {
@@ -71,17 +71,47 @@ pub(super) fn sweep(
     sweep.observed.absences = vec![Absences::default(); servers.max(1)];
     let covered = covered(sweep.observed, &beside.finished);
     let mut covered = covered.into_iter().peekable();
-    for (cpu, segment) in by_time(timeline, &cpus) {
+    for (cpu, segment) in by_time(timeline, cpus) {
         let from = segment.from_ns.saturating_sub(sweep.origin);
         let to = segment.to_ns.saturating_sub(sweep.origin);
         while covered.next_if(|(_, end)| *end <= from).is_some() {
             sweep.forget();
         }
-        if covered.peek().is_some_and(|(begin, _)| *begin < to) && from < to {
+        if covered.peek().is_some_and(|(begin, _)| *begin < to) {
             sweep.take(cpu, from, to, segment.who);
         }
     }
     sweep.finish();
+    observed.add_sources(timeline);
+}
+
+/// The server's own threads stand as sources behind all of the timeline's, whose number is
+/// known only in the end: until then this bit tells them.
+const OWN: u16 = 0x8000;
+
+impl Observed {
+    /// Puts the timeline's sources before the server's own threads.
+    fn add_sources(&mut self, timeline: &impl CoreTimeline) {
+        let foreign = timeline.sources().min(usize::from(OWN)) as u16;
+        let own = std::mem::take(&mut self.sources);
+        self.sources = (0..foreign)
+            .map(|id| {
+                let (cause, culprit) = timeline.source(SourceId(id));
+                Source {
+                    cause,
+                    culprit,
+                    own: false,
+                }
+            })
+            .chain(own)
+            .collect();
+        for absences in &mut self.absences {
+            absences.rename(|source| match source & OWN {
+                0 => source,
+                _ => foreign + (source & !OWN),
+            });
+        }
+    }
 }
 
 /// The stretches of all CPUs by their begin, each with its CPU's place.
@@ -261,6 +291,9 @@ impl Sweep<'_> {
     fn own(&mut self, tid: Tid) -> SourceId {
         let (context, sources) = (self.context, &mut self.observed.sources);
         *self.own.entry(tid).or_insert_with(|| {
+            if sources.len() >= usize::from(OWN - 1) {
+                return SourceId(OWN);
+            }
             let known = context.threads.iter().find(|thread| thread.tid == tid);
             sources.push(Source {
                 cause: Cause::Background,
@@ -271,7 +304,7 @@ impl Sweep<'_> {
                 }),
                 own: true,
             });
-            SourceId((sources.len() - 1) as u16)
+            SourceId(OWN | (sources.len() - 1) as u16)
         })
     }
 

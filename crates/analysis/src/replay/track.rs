@@ -52,8 +52,8 @@ pub struct Segment {
 
 /// The server's CPUs over time, flat: stretches that neither overlap nor leave gaps.
 pub trait CoreTimeline {
-    /// The CPUs.
-    fn cpus(&self) -> Vec<u16>;
+    /// The CPUs on which these threads of the server ran.
+    fn cpus(&self, threads: &[Tid]) -> Vec<u16>;
 
     /// The stretches of one of them, in order of time.
     fn segments(&self, cpu: u16) -> impl Iterator<Item = Segment> + '_;

@@ -421,7 +421,7 @@ impl WorkerLine {
     }
 
     /// All of it, in order of time, from when it was first seen.
-    pub fn spans(&self) -> impl Iterator<Item = WorkerSpan> + Clone + '_ {
+    pub fn spans(&self) -> Spans<'_> {
         Spans {
             next: None,
             changes: self.states.changes(),
@@ -430,7 +430,7 @@ impl WorkerLine {
     }
 
     /// From the span in which `at` lies on, or from the first.
-    pub fn spans_from(&self, at: Monotonic) -> impl Iterator<Item = WorkerSpan> + Clone + '_ {
+    pub fn spans_from(&self, at: Monotonic) -> Spans<'_> {
         Spans {
             next: None,
             changes: self.states.changes_from(ns(at)),
@@ -457,11 +457,19 @@ impl WorkerLine {
     }
 }
 
-#[derive(Clone)]
-struct Spans<'a> {
+/// The spans of a thread: see [`WorkerLine::spans`].
+#[derive(Clone, Debug)]
+pub struct Spans<'a> {
     next: Option<Change>,
     changes: column::Changes<'a>,
     end_ns: u64,
+}
+
+impl Spans<'_> {
+    /// What comes after the span that was given last, if anything does.
+    pub fn following(&self) -> Option<WorkerState> {
+        self.next.map(|next| builder::unpack_state(next.code))
+    }
 }
 
 impl Iterator for Spans<'_> {

@@ -69,10 +69,12 @@ struct config {
 	u32 membership;
 	u32 cgroup_level; /* below its hierarchy's root */
 	u32 cgroup_subsystem; /* of a hierarchy of version 1; MAX_SUBSYSTEMS for version 2 */
-	u32 payload_bytes;
+	u32 payload_bytes; /* 0: not even how much there is */
+	u32 payload_copied; /* whether the kernel lets programs read it */
 	u32 sleeps; /* whether a sleep's system call is recorded */
 	u32 tgid_count;
 	u32 tgids[MAX_TGIDS];
+	u32 unused;
 };
 
 #define MAX_SUBSYSTEMS 12

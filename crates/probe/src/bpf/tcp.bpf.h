@@ -76,24 +76,26 @@ extern int bpf_dynptr_from_skb(struct __sk_buff *skb, u64 flags, struct bpf_dynp
 	__weak;
 
 /*
- * Records the beginning of a segment's payload, which begins `offset` bytes behind
- * skb->data: right behind the segment's own event, on the same CPU.
+ * Records what a segment carries: right behind its own event and on the same CPU, first how
+ * much and where in the stream, then the beginning of the payload, which begins `offset`
+ * bytes behind skb->data.
  */
 static __always_inline void emit_payload(u32 cpu, struct ring *ring, u64 now, struct sk_buff *skb,
-					 u32 offset, u32 bytes, u8 response)
+					 u32 offset, const struct segment *segment, u8 response)
 {
 	u64 payload[MAX_PAYLOAD / 8] = {};
 	struct bpf_dynptr packet;
 	u32 i, n, limit = config.payload_bytes;
 
-	if (!bpf_ksym_exists(bpf_dynptr_from_skb) || limit > MAX_PAYLOAD)
+	emit(cpu, ring, now, PAYLOAD, response, segment->bytes, segment->seq);
+	if (!config.payload_copied || !bpf_ksym_exists(bpf_dynptr_from_skb))
 		return;
-	if (bytes < limit)
-		limit = bytes;
-	if (!limit || bpf_dynptr_from_skb((struct __sk_buff *)skb, 0, &packet))
+	if (segment->bytes < limit)
+		limit = segment->bytes;
+	if (bpf_dynptr_from_skb((struct __sk_buff *)skb, 0, &packet))
 		return;
 	/* the verifier wants to see the bounds */
-	asm volatile("" : "+r"(limit));
+	barrier_var(limit);
 	if (limit < 1 || limit > MAX_PAYLOAD)
 		return;
 	if (bpf_dynptr_read(payload, limit, &packet, offset, 0))
@@ -140,10 +142,9 @@ static __always_inline int stream_in(struct sk_buff *skb, struct place place)
 	emit(cpu, ring, now, SEGMENT_IN, segment.address,
 	     segment.bytes | (segment.flags & FLAG_PSH ? PUSHED : 0),
 	     stream_key(segment.client_port, end));
-	if (config.payload_bytes)
+	if (config.payload_bytes && segment.bytes)
 		emit_payload(cpu, ring, now, skb,
-			     (u32)(segment.transport - place.ip) + segment.headers, segment.bytes,
-			     0);
+			     (u32)(segment.transport - place.ip) + segment.headers, &segment, 0);
 	return 0;
 }
 
@@ -381,8 +382,8 @@ int BPF_PROG(segment_out, struct sk_buff *skb, const struct net_device *dev)
 	     stream_key(segment.client_port, TCP_NUMBER(sk, copied_seq)));
 	if (config.payload_bytes)
 		emit_payload(cpu, ring, now, skb,
-			     (u32)(segment.transport - skb->data) + segment.headers,
-			     segment.bytes, RESPONSE);
+			     (u32)(segment.transport - skb->data) + segment.headers, &segment,
+			     RESPONSE);
 	return 0;
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Nanos;
+use taillab_probe::Disturbances;
 
 use super::{
     Calibration, Client, Experiment, Probe, Protocol, Server, ServerKind, Testbed, TestbedKind,
@@ -117,6 +118,7 @@ impl Experiment {
             },
             probe: Probe {
                 ring_bytes: 4 << 20,
+                disturbances: Disturbances::ALL,
             },
         }
     }

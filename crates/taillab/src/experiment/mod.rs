@@ -18,10 +18,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use taillab_load::serve::Architecture;
 use taillab_model::Nanos;
+use taillab_probe::Disturbances;
 
 use self::defaults::Choice;
 use self::layers::{name, one_line, overlay, remove, set, usage};
-use self::text::{length, optional_length};
+use self::text::{length, optional_length, words};
 use crate::exit::{Exit, Failure, OrExit};
 
 pub use self::layers::Override;
@@ -176,6 +177,9 @@ pub struct Calibration {
 pub struct Probe {
     /// Ring buffer of each CPU, in bytes; a power of two.
     pub ring_bytes: u32,
+    /// The kinds of disturbance to record: `all`, `none`, or a list.
+    #[serde(with = "words")]
+    pub disturbances: Disturbances,
 }
 
 impl Client {

@@ -1,4 +1,4 @@
-//! Lengths of time as TOML writes them: `20s`.
+//! Values that TOML writes as text: `20s`, `sched,irq`.
 
 pub(super) mod length {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -38,5 +38,27 @@ pub(super) mod optional_length {
         Option::<String>::deserialize(d)?
             .map(|text| text.parse().map_err(D::Error::custom))
             .transpose()
+    }
+}
+
+pub(super) mod words {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(in crate::experiment) fn serialize<T: Display, S: Serializer>(
+        value: &T,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
+        s.collect_str(value)
+    }
+
+    pub(in crate::experiment) fn deserialize<'de, T, D>(d: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(d)?.parse().map_err(D::Error::custom)
     }
 }

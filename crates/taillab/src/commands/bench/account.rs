@@ -36,7 +36,9 @@ impl Account {
     pub fn share(of: &[(Cause, Nanos)], cause: Cause) -> f64 {
         let all: Nanos = of.iter().map(|(_, part)| *part).sum();
         let part = of.iter().find(|(other, _)| *other == cause);
-        part.map_or(0.0, |(_, part)| part.get() as f64 / (all.get() as f64).max(1.0))
+        part.map_or(0.0, |(_, part)| {
+            part.get() as f64 / (all.get() as f64).max(1.0)
+        })
     }
 
     /// A quantile of the sojourn.

@@ -308,7 +308,14 @@ mod tests {
                 fault.parse::<taillab_load::serve::Fault>().unwrap();
             }
             let undisturbed = setup.undisturbed();
-            assert!(undisturbed.experiment(&asked).unwrap().server.args.is_empty());
+            assert!(
+                undisturbed
+                    .experiment(&asked)
+                    .unwrap()
+                    .server
+                    .args
+                    .is_empty()
+            );
         }
     }
 }

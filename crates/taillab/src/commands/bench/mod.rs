@@ -193,10 +193,7 @@ impl<'a> Bench<'a> {
             _ => Stop::Failed(failure),
         })?;
         if trial.recorded.load.stopped == Some(StopReason::Interrupted) {
-            return Err(Stop::Failed(Failure::new(
-                Exit::Interrupted,
-                "interrupted",
-            )));
+            return Err(Stop::Failed(Failure::new(Exit::Interrupted, "interrupted")));
         }
         if let Some(folder) = &self.args.output {
             keep(&folder.join(setup.kind.name()), &trial).map_err(Stop::Failed)?;
@@ -252,7 +249,7 @@ fn explained(setup: &Setup, calibrated: &Calibrated, trial: Trial) -> Measured {
         recorded,
         truth,
     } = trial;
-    let context = recorded.context;
+    let context = recorded.events.context.clone();
     let lost_events = recorded.events.lost.total();
     let timeline = Timeline::build(recorded.events.events(), &context);
     let matched = match_recording(

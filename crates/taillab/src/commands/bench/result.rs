@@ -162,7 +162,11 @@ impl Measured {
             .enumerate()
             .map(|(number, row)| {
                 let few = row.injected.get() as f64 <= LEAST_SHARE * largest.get() as f64;
-                Injected::new(row, occurrences.get(number).copied().unwrap_or(row.requests), few)
+                Injected::new(
+                    row,
+                    occurrences.get(number).copied().unwrap_or(row.requests),
+                    few,
+                )
             })
             .collect();
         let mut measured = Self {
@@ -280,7 +284,11 @@ mod tests {
         assert_eq!(good.injected[0].occurrences, 4);
         let bad = Measured::new(&account(890, excess), Nanos::new(7), 0, &[4, 1]);
         assert_eq!(bad.shortfalls.len(), 1);
-        assert!(bad.shortfalls[0].starts_with("89 %"), "{:?}", bad.shortfalls);
+        assert!(
+            bad.shortfalls[0].starts_with("89 %"),
+            "{:?}",
+            bad.shortfalls
+        );
     }
 
     #[test]
@@ -293,9 +301,14 @@ mod tests {
             ]
         };
         let judged = |lock, unexplained| {
-            Measured::new(&account(0, excess(lock, unexplained)), Nanos::new(7), 0, &[])
-                .shortfalls
-                .len()
+            Measured::new(
+                &account(0, excess(lock, unexplained)),
+                Nanos::new(7),
+                0,
+                &[],
+            )
+            .shortfalls
+            .len()
         };
         assert_eq!(judged(5, 10), 0);
         assert_eq!(judged(6, 10), 1);

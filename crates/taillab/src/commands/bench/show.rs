@@ -103,7 +103,13 @@ fn rows(out: &mut String, measured: &Measured) {
             .filter(|(_, share)| *share >= 0.005)
             .collect();
         shares.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let _ = writeln!(out, "{:<14}excess {}: {}", "", measured.excess_ns, list(&shares));
+        let _ = writeln!(
+            out,
+            "{:<14}excess {}: {}",
+            "",
+            measured.excess_ns,
+            list(&shares)
+        );
     }
 }
 

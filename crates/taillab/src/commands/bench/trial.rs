@@ -11,6 +11,7 @@ use taillab_model::truth::Truth;
 use super::disturb::Disturbers;
 use super::kind::{Asked, Setup};
 use crate::commands::run::calibrate::{self, Calibrated};
+use crate::commands::run::context;
 use crate::commands::run::measure::{self, Recorded};
 use crate::commands::run::rig::Rig;
 use crate::commands::run::servers::null_rpc::FAULT_LOG;
@@ -70,7 +71,15 @@ pub fn measure(
         let mut client = rig.connect(&experiment)?;
         let rate_per_s = measure::rate(&experiment, calibrated);
         let disturbers = Disturbers::start(&rig, &setup.disturbances, asked)?;
-        let recorded = measure::measure(&mut rig, &mut client, probe, &experiment, rate_per_s);
+        let context = context::before(&rig, &probe, &experiment, calibrated);
+        let recorded = measure::measure(
+            &mut rig,
+            &mut client,
+            probe,
+            &experiment,
+            context,
+            rate_per_s,
+        );
         let truth = disturbers.stop();
         Ok::<_, Failure>((recorded?, truth?))
     };
@@ -96,10 +105,7 @@ pub fn measure(
 }
 
 /// The server's own record of its faults, with its threads by the numbers that we know.
-fn faults(
-    log: &std::io::Result<Vec<u8>>,
-    threads: &HashMap<Tid, Tid>,
-) -> Result<Truth, Failure> {
+fn faults(log: &std::io::Result<Vec<u8>>, threads: &HashMap<Tid, Tid>) -> Result<Truth, Failure> {
     let unreadable = |why: &dyn std::fmt::Display| {
         Failure::new(
             Exit::Failed,

@@ -341,7 +341,6 @@ impl Evaluated {
                 client: None,
                 operation: None,
                 warm_up: !measured,
-                worker: Some(self.matched.workers[place]).filter(|tid| *tid != 0),
             }
         })
     }

@@ -31,9 +31,10 @@ const BLOCK_WARM_UP: Nanos = Nanos::from_millis(40);
 /// More requests per second than any block is expected to reach; sizes the recording.
 const RATE_LIMIT_PER_S: f64 = 400_000.0;
 
-/// Events that one request makes: five stamps, and a switch to the server and one away from it
-/// where it finds the server asleep. More than that are kept too, at the price of a page fault.
-pub const EVENTS_PER_REQUEST: f64 = 7.0;
+/// Events that one request makes: five stamps, and where it finds the server asleep a waking, an
+/// interrupt, a softirq, an idle state and two switches. More are kept too, at the price of a
+/// page fault.
+pub const EVENTS_PER_REQUEST: f64 = 14.0;
 
 /// What calibration found.
 #[derive(Clone, Debug)]

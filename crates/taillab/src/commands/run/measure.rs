@@ -1,15 +1,19 @@
 //! The measurement: one continuous open-loop load, the probe attached all the while.
 
+use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::time::{ClockId, clock_gettime};
 use taillab_host::{CpuSample, CpuUsage};
 use taillab_load::{FleetRun, OpenFleet, Waiting};
-use taillab_model::{Monotonic, Nanos, Recording};
+use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
 use taillab_probe::Probe;
 use taillab_queueing::arrivals::ArrivalProcess;
 
 use super::calibrate::{Calibrated, DrainProbe, EVENTS_PER_REQUEST};
+use super::canary;
 use super::client::LoadClient;
+use super::context::{self, Samples};
 use super::rig::Rig;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
@@ -20,7 +24,9 @@ use crate::progress::Phase;
 pub struct Recorded {
     /// The client's record.
     pub load: FleetRun,
-    /// The kernel's events.
+    /// The client's address, as the server sees it.
+    pub client: IpAddr,
+    /// The kernel's events, with what is known beside them.
     pub events: Recording,
     /// Where the warm-up ends.
     pub measure_from: Monotonic,
@@ -38,6 +44,7 @@ pub fn measure(
     client: &mut LoadClient,
     mut probe: Probe,
     experiment: &Experiment,
+    mut context: RecordingContext,
     rate_per_s: f64,
 ) -> Result<Recorded, Failure> {
     let workload = &experiment.workload;
@@ -60,6 +67,7 @@ pub fn measure(
     let started_unix_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
+    let mut samples = Samples::begin(rig);
     let phases = [
         Phase {
             name: "warming up",
@@ -72,7 +80,10 @@ pub fn measure(
     ];
     let (before, load, after) = rig.on_client_cpu(
         &phases,
-        || counter.sent().saturating_sub(already),
+        || {
+            samples.take(now());
+            counter.sent().saturating_sub(already)
+        },
         || {
             let before = CpuSample::take(&roots);
             let load = client.open_loop(
@@ -92,7 +103,9 @@ pub fn measure(
             (before, load, CpuSample::take(&roots))
         },
     )?;
-    let events = probe.finish().map_err(probe_failure)?;
+    probe.detach();
+    context::name(&mut context, rig, &probe);
+    let mut events = probe.finish().map_err(probe_failure)?;
     let load = load?;
     let began = load
         .start()
@@ -100,14 +113,28 @@ pub fn measure(
     let server_cpus = after
         .map_err(host)?
         .usage_since(&before.map_err(host)?, &rig.placement().server);
+    let measure_from = began + warm_up;
+    context.started_unix_s = started_unix_s;
+    context.measure_from_ns = Some(measure_from.nanos_since_boot());
+    events.context = context;
+    events.insert(samples.into_events());
+    events.insert(canary::stalls(&load, &rig.placement().client));
     Ok(Recorded {
-        measure_from: began + warm_up,
+        measure_from,
+        client: rig.client_address(),
         load,
         events,
         rate_per_s,
         started_unix_s,
         server_cpus,
     })
+}
+
+/// The host's monotonic clock.
+fn now() -> Monotonic {
+    let time = clock_gettime(ClockId::Monotonic);
+    let ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+    Monotonic::from_nanos_since_boot(ns)
 }
 
 /// One Poisson process for each thread, which together are one of the whole rate.

@@ -1,8 +1,10 @@
 //! `taillab run`: one server, one load, measured against its ideal.
 
 pub mod calibrate;
+mod canary;
 pub mod capacity;
 pub mod client;
+pub mod context;
 pub mod measure;
 mod outputs;
 pub mod result;
@@ -63,7 +65,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         server: Some(servers::facts(&experiment)),
         observe: OBSERVE,
     });
-    let session = take_measurements(&mut rig, &experiment, say);
+    let session = take_measurements(&mut rig, &experiment, &environment, say);
     let server_failure = rig.server_failure();
     let hazards = rig.hazards();
     // The machine is put back before anything is said about what went wrong.
@@ -152,7 +154,12 @@ struct Session {
 }
 
 /// Everything that needs the server: the keys, the peak, the load.
-fn take_measurements(rig: &mut Rig, experiment: &Experiment, say: Say) -> Result<Session, Failure> {
+fn take_measurements(
+    rig: &mut Rig,
+    experiment: &Experiment,
+    environment: &Environment,
+    say: Say,
+) -> Result<Session, Failure> {
     rig.step_aside()?;
     say.step("loading the probe");
     let mut probe = rig.load_probe(experiment)?;
@@ -166,7 +173,10 @@ fn take_measurements(rig: &mut Rig, experiment: &Experiment, say: Say) -> Result
     let calibrated = calibrate::calibrate(rig, &mut client, &mut probe, experiment)?;
     let rate_per_s = measure::rate(experiment, &calibrated);
     say.step(&format!("measuring at {rate_per_s:.0} requests per second"));
-    let recorded = measure::measure(rig, &mut client, probe, experiment, rate_per_s)?;
+    let mut context = context::before(rig, &probe, experiment, &calibrated);
+    context.kernel = environment.kernel.release.clone().unwrap_or_default();
+    context.hypervisor = hypervisor(environment);
+    let recorded = measure::measure(rig, &mut client, probe, experiment, context, rate_per_s)?;
     Ok(Session {
         calibrated,
         hooks,

@@ -1,14 +1,17 @@
 //! From what was recorded to the summary, the curves and the rows: pure from here on.
 
+use std::net::IpAddr;
+
+use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
-    AnalyseOptions, ClientRecord, Evidence, Facts, MatchOptions, Matched, analyse, ideal::IdealRun,
-    judge, match_events, statistics,
+    AnalyseOptions, ClientRecord, Evidence, ExplainOptions, Facts, MatchOptions, Matched, analyse,
+    explain, ideal::IdealRun, judge, match_events, statistics,
 };
 use taillab_load::{FleetRun, Outcome, arrivals_verdict};
 use taillab_model::summary::{
     Hook, LoadSummary, RunSummary, SCHEMA_VERSION, ServerResult, ServiceTimeSource, Verdict,
 };
-use taillab_model::{Monotonic, Nanos, Recording};
+use taillab_model::{Monotonic, Nanos, Recording, RequestKey, address_hash};
 use taillab_report::requests::RequestRow;
 use taillab_report::{Curve, Series};
 
@@ -16,6 +19,9 @@ use super::calibrate::Calibrated;
 use super::measure::Recorded;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::{Experiment, ServerKind, Transport};
+
+/// So many of the slowest requests are taken apart.
+const SLOWEST: usize = 20;
 
 /// Everything that the outputs need.
 pub struct RunResult {
@@ -44,6 +50,7 @@ pub struct Context<'a> {
 pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, Failure> {
     let Recorded {
         load,
+        client,
         events,
         measure_from,
         rate_per_s,
@@ -54,8 +61,10 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
     let calibrated = context.calibrated;
     let capacity = calibrated.capacity;
     let lost = events.lost;
+    let recording = events.context.clone();
+    let timeline = Timeline::build(events.events(), &recording);
     let mut matched = match_recording(events, &load, experiment, rate_per_s);
-    matched.join_client(client_records(&load), measure_from);
+    matched.join_client(client_records(&load, client), measure_from);
     let service_time_source = match capacity.waits {
         Some(_) => ServiceTimeSource::VirtualWait,
         None if experiment.calibration.service_time.is_some() => ServiceTimeSource::Given,
@@ -68,6 +77,16 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
         lost_events: lost.total(),
     };
     let analysis = analyse(&matched, &options).or_exit(Exit::Failed)?;
+    let explained = timeline.has_disturbances().then(|| {
+        let options = ExplainOptions {
+            service_time: options.service_time,
+            workers: options.workers,
+            measure_from,
+            slowest: SLOWEST,
+        };
+        explain(&matched, &timeline, &recording, &options)
+    });
+    drop(timeline);
     let (load_summary, client_curve) = load_summary(&load, &calibrated, rate_per_s)?;
     let mut measured = analysis.measured;
     measured.server_cpu_busy_share = server_cpus.map(|usage| usage.busy_share);
@@ -75,6 +94,15 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
     ideal.virtual_workers = capacity.waits.is_some();
     let mut matching = analysis.matching;
     matching.hooks = context.hooks;
+    let (causes, model_fit, predictions, explanation) = match explained {
+        Some(explained) => (
+            explained.causes,
+            explained.model_fit,
+            explained.predictions,
+            Some(explained.explanation),
+        ),
+        None => Default::default(),
+    };
     let mut summary = RunSummary {
         schema_version: SCHEMA_VERSION,
         command: "run".to_owned(),
@@ -93,10 +121,10 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
             stages_at: analysis.stages_at,
             matching,
             overhead: calibrated.overhead,
-            causes: Vec::new(),
-            model_fit: None,
-            predictions: Vec::new(),
-            explanation: None,
+            causes,
+            model_fit,
+            predictions,
+            explanation,
         },
         verdict: Verdict::default(),
     };
@@ -143,13 +171,17 @@ pub fn match_recording(
 }
 
 /// All requests that left the client, in order of the actual send.
-fn client_records(load: &FleetRun) -> impl Iterator<Item = ClientRecord> {
+fn client_records(load: &FleetRun, client: IpAddr) -> impl Iterator<Item = ClientRecord> {
+    let address = address_hash(client);
     let mut sent: Vec<ClientRecord> = load
         .iter()
         .filter(|entry| entry.outcome != Outcome::SendFailed)
         .filter_map(|entry| {
             Some(ClientRecord {
-                key: entry.key?,
+                key: RequestKey {
+                    address,
+                    ..entry.key?
+                },
                 times: entry.times,
                 operation: entry.operation,
             })

@@ -1,16 +1,16 @@
 //! The rig: testbed, server and probe, as long as the run needs them.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use taillab_host::socket_buffers::{SocketBufferError, set_receive_buffers};
 use taillab_host::{
-    CpuSet, Hazard, Interrupt, Journal, JournalFolder, NetNamespace, Placement, PrivateFolder, Roots,
-    ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
+    CpuSet, Hazard, Interrupt, Journal, JournalFolder, NetNamespace, Placement, PrivateFolder,
+    Roots, ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
 };
-use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses};
+use taillab_probe::{Devices, Probe, ProbeSpec, ServerProcesses};
 
 use super::client::{self, LoadClient};
 use super::servers::{self, Launch, Question};
@@ -112,7 +112,7 @@ impl Rig {
                 .iter()
                 .map(|cpu| u16::try_from(cpu).unwrap_or(u16::MAX))
                 .collect(),
-            disturbances: Disturbances::NONE,
+            disturbances: experiment.probe.disturbances,
             payload_bytes: 0,
             ring_bytes_per_cpu: experiment.probe.ring_bytes as usize,
         })
@@ -188,6 +188,16 @@ impl Rig {
     /// The interrupt flag.
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
+    }
+
+    /// The server's processes, by their ids on the host.
+    pub fn server_processes(&self) -> Vec<u32> {
+        self.server.processes()
+    }
+
+    /// Where the client's packets come from.
+    pub fn client_address(&self) -> IpAddr {
+        self.testbed.client_address()
     }
 
     /// Which CPUs do what.

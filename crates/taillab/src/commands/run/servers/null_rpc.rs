@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 
-
 use taillab_host::{PrivateFolder, User};
 
 use crate::exit::Failure;

@@ -1,0 +1,82 @@
+//! How well the causal replay reproduces a recording, and what it forecasts.
+//!
+//! `cargo run --release -p taillab-analysis --example replay_fit -- FILE.tlc …`
+#![allow(clippy::unwrap_used, reason = "an example fails by panicking")]
+
+use std::fs::File;
+use std::time::Instant;
+
+use taillab_analysis::predict::{Evidence, predict};
+use taillab_analysis::replay::{Cores, Observed};
+use taillab_analysis::statistics::distribution_of;
+use taillab_analysis::timeline::Timeline;
+use taillab_analysis::{MatchOptions, match_events};
+use taillab_model::{Monotonic, Nanos, Recording};
+
+fn main() {
+    for path in std::env::args().skip(1) {
+        let recording = Recording::read(File::open(&path).unwrap()).unwrap();
+        let context = recording.context.clone();
+        let options = MatchOptions {
+            sequential: true,
+            ..MatchOptions::default()
+        };
+        let timeline = Timeline::build(recording.into_events(), &context);
+        let recording = Recording::read(File::open(&path).unwrap()).unwrap();
+        let matched = match_events(recording.into_events(), &options);
+        let sojourns: Vec<Nanos> = (0..matched.requests.len())
+            .map(|place| matched.requests.sojourn(place))
+            .collect();
+        let sojourn = distribution_of(&sojourns);
+        let begin = Instant::now();
+        let from = context.measure_from_ns.unwrap_or(0);
+        let cores = Cores::new(&timeline, &context);
+        let from = Monotonic::from_nanos_since_boot(from);
+        let observed = Observed::build(&matched, &cores, &context, from);
+        let built = begin.elapsed();
+        let evidence = Evidence {
+            sojourn: &sojourn,
+            causes: &[],
+            service_time: context.service_time_ns.unwrap_or(Nanos::from_micros(15)),
+            pid: None,
+            context: &context,
+        };
+        let predicted = predict(&observed, &evidence);
+        println!(
+            "{path}: {} requests, built in {built:.2?}, all in {:.2?}",
+            matched.requests.len(),
+            begin.elapsed()
+        );
+        println!("  {}", observed.summary());
+        for limit in &predicted.limits {
+            println!("  {limit}");
+        }
+        let Some(fit) = &predicted.model_fit else {
+            println!("  too few requests");
+            continue;
+        };
+        println!("  {}: error {:.3}", fit.model, fit.largest_error);
+        for point in &fit.points {
+            println!(
+                "    p{} measured {} replayed {}",
+                100.0 * point.q,
+                point.measured_ns,
+                point.replayed_ns
+            );
+        }
+        for prediction in &predicted.predictions {
+            print!("  {:32}", prediction.change);
+            for point in &prediction.points {
+                let bound = |ns: Option<Nanos>| ns.map_or("?".to_owned(), |ns| ns.to_string());
+                print!(
+                    "  p{} {} ({} to {})",
+                    100.0 * point.q,
+                    point.predicted_ns,
+                    bound(point.lo_ns),
+                    bound(point.hi_ns)
+                );
+            }
+            println!();
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Which causes make the tail, by whom, and what would remove them.
+
+use taillab_model::Nanos;
+use taillab_model::explanation::{Cause, CauseShare, Culprit, Finding, Prediction};
+
+use super::{Count, Evidence, NOTABLE, Tail, Whole, list};
+use crate::words::Percentile;
+
+/// Culprits that a sentence names.
+const NAMED: usize = 3;
+
+/// A culprit below this part of its cause is not named.
+const NAMED_PART: f64 = 0.1;
+
+/// A forecast that leaves more than this of the percentile is no advice.
+const WORTH_TRYING: f64 = 0.95;
+
+/// A sentence for each cause that makes a notable part of the excess above p99, the largest
+/// first.
+pub(super) fn main_causes(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(tail) = evidence.tail().filter(|tail| tail.measured > tail.ideal) else {
+        return Vec::new();
+    };
+    let told_elsewhere = [Cause::Unexplained, Cause::Unobserved];
+    let mut wholes: Vec<&CauseShare> = evidence
+        .causes
+        .iter()
+        .filter(|share| share.culprit.is_none() && !told_elsewhere.contains(&share.cause))
+        .filter(|share| share.excess_share_above_p99.value >= NOTABLE)
+        .collect();
+    let above = |share: &CauseShare| share.excess_share_above_p99.value;
+    wholes.sort_by(|a, b| above(b).total_cmp(&above(a)));
+    let mut findings = Vec::new();
+    for whole in wholes {
+        let first = findings.is_empty();
+        findings.push(finding(evidence, &tail, whole, first));
+    }
+    findings
+}
+
+fn finding(evidence: &Evidence<'_>, tail: &Tail, whole: &CauseShare, first: bool) -> Finding {
+    let mut text = if first {
+        format!("{tail}. ")
+    } else {
+        String::new()
+    };
+    let share = Whole(whole.excess_share_above_p99.value);
+    let of = if first {
+        "of the excess above p99 comes from"
+    } else {
+        "of it comes from"
+    };
+    let culprits = culprits(evidence.causes, whole);
+    text += &format!("{share} {of} {}", phrase(whole.cause, &culprits));
+    text += &episodes(whole);
+    text.push('.');
+    let best = best(evidence.predictions, whole.cause, tail.q);
+    if let Some((prediction, predicted)) = best {
+        text += &format!(
+            " Predicted with {}: {} {predicted}",
+            prediction.description,
+            Percentile(tail.q)
+        );
+        let point = prediction.points.iter().find(|point| point.q == tail.q);
+        if let Some((lo, hi)) = point.and_then(|point| point.lo_ns.zip(point.hi_ns)) {
+            text += &format!(" ({lo} to {hi})");
+        }
+        text.push('.');
+    }
+    let command = best.and_then(|(prediction, _)| prediction.command.clone());
+    Finding {
+        text,
+        advice: command
+            .map(|command| format!("Try: {command}"))
+            .or_else(|| advice(whole.cause).map(str::to_owned)),
+        cause: Some(whole.cause),
+        inconclusive: false,
+    }
+}
+
+/// The largest culprits of a cause.
+fn culprits(causes: &[CauseShare], whole: &CauseShare) -> Vec<String> {
+    let above = |share: &CauseShare| share.excess_share_above_p99.value;
+    let least = NAMED_PART * above(whole);
+    let mut of_cause: Vec<(&CauseShare, &Culprit)> = causes
+        .iter()
+        .filter(|share| share.cause == whole.cause && above(share) >= least)
+        .filter_map(|share| Some((share, share.culprit.as_ref()?)))
+        .collect();
+    of_cause.sort_by(|a, b| above(b.0).total_cmp(&above(a.0)));
+    let named = of_cause.iter().take(NAMED);
+    named.map(|(_, culprit)| format!("`{culprit}`")).collect()
+}
+
+/// ` (212 times, 2.10 ms each; every one delayed 190 requests)`.
+fn episodes(whole: &CauseShare) -> String {
+    if whole.episodes == 0 {
+        return String::new();
+    }
+    let times = if whole.episodes == 1 {
+        "once".to_owned()
+    } else {
+        format!("{} times", Count(whole.episodes))
+    };
+    let mean = Nanos::new(whole.mean_episode_ns.round() as u64);
+    let each = if whole.episodes == 1 { "" } else { " each" };
+    let mut text = format!(" ({times}, {mean}{each}");
+    if whole.requests_per_episode >= 1.5 {
+        let requests = Count(whole.requests_per_episode.round() as u64);
+        text += &format!("; every one delayed {requests} requests");
+    }
+    text.push(')');
+    text
+}
+
+/// What a cause is, with who does it.
+fn phrase(cause: Cause, culprits: &[String]) -> String {
+    let who = list(culprits);
+    let named = !who.is_empty();
+    let by = |text: &str| {
+        if named {
+            format!("{text} {who}")
+        } else {
+            text.to_owned()
+        }
+    };
+    match cause {
+        Cause::Background if named => format!("{who} running on the server's core"),
+        Cause::Background => "other threads running on the server's core".to_owned(),
+        Cause::Irq if named => format!("the interrupts {who} on the server's core"),
+        Cause::Irq => "interrupts on the server's core".to_owned(),
+        Cause::Softirq if named => {
+            format!("the softirqs {who} on the server's core, for other requests' packets")
+        }
+        Cause::Softirq => "softirqs on the server's core, for other requests' packets".to_owned(),
+        Cause::StackRx => "the network stack receiving".to_owned(),
+        Cause::StackTx => "the network stack sending".to_owned(),
+        Cause::Queue => "queueing that the ideal has as well".to_owned(),
+        Cause::Service => "the service itself".to_owned(),
+        Cause::Order => by("requests that came later and were served first"),
+        Cause::Imbalance => "waiting for a busy worker while another one was idle".to_owned(),
+        Cause::IdleExit => by("CPUs that come out of an idle state"),
+        Cause::Wakeup => "waking workers up".to_owned(),
+        Cause::BlockedLock => by("workers that wait for a lock"),
+        Cause::BlockedFault => "workers that sleep in page faults".to_owned(),
+        Cause::BlockedIo => by("workers that wait for storage"),
+        Cause::BlockedOther => by("workers that sleep in the middle of a request"),
+        Cause::Throttled => "the server being held back by a quota".to_owned(),
+        Cause::SlowService => {
+            "requests that themselves take longer than t, undisturbed on the core".to_owned()
+        }
+        Cause::Retransmit => "segments that TCP had to send again".to_owned(),
+        Cause::Hypervisor => "the hypervisor, which took the server's CPU away".to_owned(),
+        Cause::Unobserved => "time in which the probe was blind".to_owned(),
+        Cause::Unexplained => "nothing that was recorded".to_owned(),
+    }
+}
+
+/// The mitigation with the lowest percentile that treats the cause, and is worth it.
+fn best(predictions: &[Prediction], cause: Cause, q: f64) -> Option<(&Prediction, Nanos)> {
+    let mut best: Option<(&Prediction, Nanos)> = None;
+    for prediction in predictions {
+        if prediction.command.is_none() || !prediction.removes.contains(&cause) {
+            continue;
+        }
+        let Some(point) = prediction.points.iter().find(|point| point.q == q) else {
+            continue;
+        };
+        let worth = point.measured_ns.get() as f64 * WORTH_TRYING;
+        let better = best.is_none_or(|(_, least)| point.predicted_ns < least);
+        if better && point.predicted_ns.get() as f64 <= worth {
+            best = Some((prediction, point.predicted_ns));
+        }
+    }
+    best
+}
+
+/// What to do about a cause that no setting removes.
+fn advice(cause: Cause) -> Option<&'static str> {
+    Some(match cause {
+        Cause::Hypervisor => {
+            "No setting of this machine changes it: use a host with CPUs of your own, or one \
+             that is less shared."
+        }
+        Cause::SlowService => {
+            "Look at what these requests ask for: a profile of the server during the slowest \
+             requests (`--slowest 50` shows when they were)."
+        }
+        Cause::Retransmit => "Look for lost packets: nstat TcpRetransSegs, ethtool -S.",
+        Cause::BlockedLock | Cause::BlockedOther | Cause::BlockedIo | Cause::BlockedFault => {
+            "Only a change of the server helps: the slowest requests (`--slowest 50`) show in \
+             which calls it sleeps."
+        }
+        Cause::StackRx | Cause::StackTx => {
+            "Look at where packets are received: the stage T1 to T2 against T5 to T6, and RPS."
+        }
+        _ => return None,
+    })
+}

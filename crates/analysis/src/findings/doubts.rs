@@ -1,0 +1,110 @@
+//! What the evidence does not decide, and what to measure next.
+
+use taillab_model::explanation::{Cause, Finding, MAX_FIT_ERROR};
+
+use super::{Count, Evidence, Whole};
+use crate::words::Percentile;
+
+/// More than this of the excess above p99 without a cause needs another look.
+const MAX_UNEXPLAINED: f64 = 0.1;
+
+fn inconclusive(text: String, advice: &str, cause: Option<Cause>) -> Finding {
+    Finding {
+        text,
+        advice: Some(advice.to_owned()),
+        cause,
+        inconclusive: true,
+    }
+}
+
+pub(super) fn unexplained(evidence: &Evidence<'_>) -> Option<Finding> {
+    let share = evidence.share_above_p99(Cause::Unexplained);
+    (share >= MAX_UNEXPLAINED).then(|| {
+        let text = format!(
+            "{} of the excess above p99 has no cause that was recorded.",
+            Whole(share)
+        );
+        let advice = if evidence.disturbances {
+            "Record for longer and with a canary on the server's CPUs: it tells stalls of the \
+             hypervisor from slow code."
+        } else {
+            "Record again with `--disturbances all`."
+        };
+        inconclusive(text, advice, Some(Cause::Unexplained))
+    })
+}
+
+pub(super) fn unobserved(evidence: &Evidence<'_>) -> Option<Finding> {
+    let share = evidence.share_above_p99(Cause::Unobserved);
+    (share >= MAX_UNEXPLAINED).then(|| {
+        let matching = evidence.matching;
+        let text = format!(
+            "{} of the excess above p99 lies in time in which the probe was blind: {} windows, \
+             {} in all, {} lost events.",
+            Whole(share),
+            Count(matching.blind_windows),
+            matching.blind_ns,
+            Count(matching.lost_events)
+        );
+        let advice = if matching.lost_events > 0 {
+            "Record fewer kinds of disturbance, or give the probe larger buffers."
+        } else {
+            "This kernel hides threads of init: keep them off the server's CPUs, or record for \
+             longer."
+        };
+        inconclusive(text, advice, Some(Cause::Unobserved))
+    })
+}
+
+pub(super) fn poor_fit(evidence: &Evidence<'_>) -> Option<Finding> {
+    let fit = evidence.model_fit.filter(|fit| !fit.good)?;
+    let worst = fit.points.iter().max_by(|a, b| {
+        let of = |error: f64| error.abs();
+        of(a.error).total_cmp(&of(b.error))
+    })?;
+    let text = format!(
+        "No forecasts: the replayed queue ({}) gives {} {} where {} was measured, {} off. More \
+         than {} is not good enough.",
+        fit.model,
+        Percentile(worst.q),
+        worst.replayed_ns,
+        worst.measured_ns,
+        Whole(worst.error.abs()),
+        Whole(MAX_FIT_ERROR)
+    );
+    let advice = if evidence.disturbances {
+        "Something delays requests that the replay does not know: see the causes and the \
+         slowest requests (`--slowest 50`)."
+    } else {
+        "Record again with `--disturbances all`."
+    };
+    Some(inconclusive(text, advice, None))
+}
+
+pub(super) fn without_disturbances(evidence: &Evidence<'_>) -> Option<Finding> {
+    (!evidence.disturbances).then(|| {
+        inconclusive(
+            "Interrupts, softirqs and wake-ups were not recorded: what they cost stands under \
+             other causes."
+                .to_owned(),
+            "Record again with `--disturbances all`.",
+            None,
+        )
+    })
+}
+
+/// p99.9 is what this is about: without it the tail is not known.
+pub(super) fn too_short(evidence: &Evidence<'_>) -> Option<Finding> {
+    let count = evidence.sojourn.count;
+    (evidence.sojourn.quantile(0.999).is_none()).then(|| {
+        let text = format!(
+            "p99.9 is not known: {} requests, as correlated as these are, are too few for it.",
+            Count(count)
+        );
+        inconclusive(
+            text,
+            "Record for longer: about ten times as many requests.",
+            None,
+        )
+    })
+}

@@ -1,0 +1,114 @@
+//! What the tail looks like: near the ideal or not, in bursts or not, uneven or not.
+
+use taillab_model::explanation::{Cause, Finding};
+
+use super::{Count, Evidence, NOTABLE, Whole};
+use crate::words::{Percentile, share};
+
+/// Up to this factor of the ideal there is little to gain.
+const NEAR: f64 = 1.5;
+
+/// More overtaken requests than this share are worth a sentence.
+const MANY_OVERTAKEN: f64 = 0.01;
+
+/// A worker this many times as busy as another is uneven.
+const UNEVEN: f64 = 1.5;
+
+/// More than this share of the slow requests in runs: they come in bursts.
+const IN_BURSTS: f64 = 0.5;
+
+fn conclusive(text: String, advice: Option<String>, cause: Option<Cause>) -> Finding {
+    Finding {
+        text,
+        advice,
+        cause,
+        inconclusive: false,
+    }
+}
+
+pub(super) fn near_the_ideal(evidence: &Evidence<'_>) -> Option<Finding> {
+    let tail = evidence.tail()?;
+    let ratio = tail.measured.get() as f64 / tail.ideal.get().max(1) as f64;
+    (ratio <= NEAR).then(|| {
+        let text = format!(
+            "{tail}: within a factor of {ratio:.2}. No setting can gain much here; a lower load \
+             or more workers would."
+        );
+        conclusive(text, None, None)
+    })
+}
+
+pub(super) fn overtaking(evidence: &Evidence<'_>) -> Option<Finding> {
+    let inversions = evidence.inversions;
+    let matters = evidence.share_above_p99(Cause::Order) >= NOTABLE;
+    (inversions.share >= MANY_OVERTAKEN || matters).then(|| {
+        let mut text = format!(
+            "{} requests ({}) were overtaken by a later one",
+            Count(inversions.overtaken),
+            Whole(inversions.share)
+        );
+        if let Some((by, of, times)) = inversions.pairs.first() {
+            let times = Count(*times);
+            text += &format!(
+                ", most often those of worker {of} by those of worker {by} ({times} times)"
+            );
+        }
+        text.push('.');
+        let advice = (!matters).then(|| {
+            format!(
+                "It makes {} of the excess above p99: no need to change it.",
+                Whole(evidence.share_above_p99(Cause::Order))
+            )
+        });
+        conclusive(text, advice, Some(Cause::Order))
+    })
+}
+
+pub(super) fn uneven_workers(evidence: &Evidence<'_>) -> Option<Finding> {
+    let workers = evidence.workers;
+    let busy = |a: &&_, b: &&_| {
+        let of = |worker: &taillab_model::explanation::WorkerShare| worker.busy_share;
+        of(a).total_cmp(&of(b))
+    };
+    let most = workers.iter().max_by(busy)?;
+    let least = workers.iter().min_by(busy)?;
+    let requests: u64 = workers.iter().map(|worker| worker.requests).sum();
+    let uneven = most.busy_share > UNEVEN * least.busy_share;
+    let matters = evidence.share_above_p99(Cause::Imbalance) >= NOTABLE;
+    (workers.len() > 1 && uneven && matters).then(|| {
+        let text = format!(
+            "The workers are uneven: {} (thread {}) served {} of the requests and was busy {} of \
+             the time, {} (thread {}) {} and {}.",
+            most.name,
+            most.tid,
+            Whole(share(most.requests, requests)),
+            Whole(most.busy_share),
+            least.name,
+            least.tid,
+            Whole(share(least.requests, requests)),
+            Whole(least.busy_share)
+        );
+        let advice = "Spread the connections evenly, or let all workers take from one queue.";
+        conclusive(text, Some(advice.to_owned()), Some(Cause::Imbalance))
+    })
+}
+
+pub(super) fn bursts(evidence: &Evidence<'_>) -> Option<Finding> {
+    let clustering = evidence.clustering?;
+    let above = Percentile(clustering.q);
+    let runs = Whole(clustering.in_runs_share);
+    let text = if clustering.in_runs_share >= IN_BURSTS {
+        format!(
+            "Slow requests come in bursts: {runs} of those above {above} come in runs, {} bursts \
+             of {:.0} requests. Each burst is one event that delays many.",
+            Count(clustering.episodes),
+            clustering.mean_episode_requests
+        )
+    } else {
+        format!(
+            "Slow requests come one by one: only {runs} of those above {above} come in runs. \
+             Look for what single requests do differently."
+        )
+    };
+    Some(conclusive(text, None, None))
+}

@@ -1,0 +1,348 @@
+use super::*;
+use taillab_model::explanation::{Cause, Culprit, FitPoint, PredictedPoint, Share};
+use taillab_model::{Quantile, Unit};
+
+fn distribution(quantiles: &[(f64, u64)]) -> Distribution {
+    let quantile = |&(q, ns): &(f64, u64)| Quantile {
+        q,
+        value: Some(Nanos::new(ns)),
+        lo: None,
+        hi: None,
+    };
+    Distribution {
+        unit: Unit::default(),
+        count: 12_345,
+        mean: None,
+        min: None,
+        max: None,
+        quantiles: quantiles.iter().map(quantile).collect(),
+    }
+}
+
+fn share(cause: Cause, culprit: Option<Culprit>, above: f64) -> CauseShare {
+    let value = |value| Share {
+        value,
+        ..Share::default()
+    };
+    CauseShare {
+        cause,
+        culprit,
+        share: value(above / 2.0),
+        excess_share_above_p99: value(above),
+        excess_ns: Nanos::from_millis(1),
+        requests: 40_280,
+        episodes: 212,
+        mean_episode_ns: 2_100_000.0,
+        requests_per_episode: 190.0,
+    }
+}
+
+fn thread(name: &str) -> Option<Culprit> {
+    Some(Culprit::Thread {
+        name: name.to_owned(),
+        pid: None,
+        tid: None,
+    })
+}
+
+fn prediction(change: &str, removes: Cause, predicted: u64) -> Prediction {
+    Prediction {
+        change: change.to_owned(),
+        description: "the server's threads under SCHED_FIFO".to_owned(),
+        command: Some(format!("taillab tune apply {change} -p 4711")),
+        removes: vec![removes],
+        cost: None,
+        points: vec![PredictedPoint {
+            q: 0.999,
+            measured_ns: Nanos::new(14_100_000),
+            predicted_ns: Nanos::new(predicted),
+            lo_ns: Some(Nanos::new(predicted - 10_000)),
+            hi_ns: Some(Nanos::new(predicted + 20_000)),
+        }],
+    }
+}
+
+/// Evidence that owns what it is made of.
+struct Case {
+    sojourn: Distribution,
+    ideal: Distribution,
+    causes: Vec<CauseShare>,
+    predictions: Vec<Prediction>,
+    model_fit: Option<ModelFit>,
+    clustering: Option<Clustering>,
+    workers: Vec<WorkerShare>,
+    inversions: Inversions,
+    matching: Matching,
+    disturbances: bool,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            sojourn: distribution(&[(0.99, 760_000), (0.999, 14_100_000)]),
+            ideal: distribution(&[(0.99, 60_000), (0.999, 102_000)]),
+            causes: Vec::new(),
+            predictions: Vec::new(),
+            model_fit: None,
+            clustering: None,
+            workers: Vec::new(),
+            inversions: Inversions::default(),
+            matching: Matching::default(),
+            disturbances: true,
+        }
+    }
+}
+
+impl Case {
+    fn findings(&self) -> Vec<Finding> {
+        findings(&Evidence {
+            sojourn: &self.sojourn,
+            ideal: &self.ideal,
+            causes: &self.causes,
+            predictions: &self.predictions,
+            model_fit: self.model_fit.as_ref(),
+            clustering: self.clustering.as_ref(),
+            workers: &self.workers,
+            inversions: &self.inversions,
+            matching: &self.matching,
+            disturbances: self.disturbances,
+        })
+    }
+
+    fn texts(&self) -> Vec<String> {
+        let found = self.findings().into_iter();
+        found.map(|finding| finding.text).collect()
+    }
+}
+
+#[test]
+fn the_main_cause_is_named_with_its_culprits_its_forecast_and_a_command() {
+    let case = Case {
+        causes: vec![
+            share(Cause::Softirq, None, 0.06),
+            share(Cause::Background, None, 0.93),
+            share(Cause::Background, thread("kworker/0:1"), 0.6),
+            share(Cause::Background, thread("dpkg"), 0.3),
+            share(Cause::Background, thread("cron"), 0.01),
+            share(Cause::Irq, None, 0.01),
+        ],
+        predictions: vec![
+            prediction("rt-priority", Cause::Background, 130_000),
+            prediction("slice", Cause::Background, 900_000),
+            prediction("irq-affinity", Cause::Irq, 100_000),
+        ],
+        ..Case::default()
+    };
+    let findings = case.findings();
+    assert_eq!(findings.len(), 2, "{findings:#?}");
+    assert_eq!(
+        findings[0].text,
+        "p99.9 is 14.1 ms, ideal 102 µs. 93 % of the excess above p99 comes from `kworker/0:1` \
+         and `dpkg` running on the server's core (212 times, 2.10 ms each; every one delayed 190 \
+         requests). Predicted with the server's threads under SCHED_FIFO: p99.9 130 µs (120 µs \
+         to 150 µs)."
+    );
+    assert_eq!(
+        findings[0].advice.as_deref(),
+        Some("Try: taillab tune apply rt-priority -p 4711")
+    );
+    assert_eq!(
+        findings[1].text,
+        "6 % of it comes from softirqs on the server's core, for other requests' packets (212 \
+         times, 2.10 ms each; every one delayed 190 requests)."
+    );
+    assert!(findings.iter().all(|finding| !finding.inconclusive));
+}
+
+#[test]
+fn a_forecast_that_gains_nothing_is_no_advice() {
+    let case = Case {
+        causes: vec![share(Cause::Background, None, 0.9)],
+        predictions: vec![prediction("rt-priority", Cause::Background, 14_000_000)],
+        ..Case::default()
+    };
+    let findings = case.findings();
+    assert!(!findings[0].text.contains("Predicted"), "{findings:?}");
+    assert_eq!(findings[0].advice, None);
+}
+
+#[test]
+fn a_cause_that_no_setting_removes_says_so() {
+    let case = Case {
+        causes: vec![share(Cause::Hypervisor, None, 0.7)],
+        ..Case::default()
+    };
+    let finding = &case.findings()[0];
+    assert!(
+        finding
+            .text
+            .contains("70 % of the excess above p99 comes from the hypervisor")
+    );
+    assert!(
+        finding
+            .advice
+            .as_ref()
+            .unwrap()
+            .starts_with("No setting of this machine")
+    );
+}
+
+#[test]
+fn a_server_near_its_ideal_is_left_alone() {
+    let case = Case {
+        sojourn: distribution(&[(0.999, 120_000)]),
+        ..Case::default()
+    };
+    assert_eq!(
+        case.texts(),
+        [
+            "p99.9 is 120 µs, ideal 102 µs: within a factor of 1.18. No setting can gain much here; \
+          a lower load or more workers would."
+        ]
+    );
+}
+
+#[test]
+fn what_is_not_explained_is_inconclusive_and_says_what_to_measure() {
+    let mut case = Case {
+        causes: vec![
+            share(Cause::Unexplained, None, 0.4),
+            share(Cause::Unobserved, None, 0.2),
+        ],
+        ..Case::default()
+    };
+    case.matching.blind_windows = 1_318;
+    case.matching.blind_ns = Nanos::from_millis(41);
+    let findings = case.findings();
+    assert_eq!(findings.len(), 2, "{findings:#?}");
+    assert!(findings.iter().all(|finding| finding.inconclusive));
+    assert_eq!(
+        findings[0].text,
+        "40 % of the excess above p99 has no cause that was recorded."
+    );
+    assert!(findings[0].advice.as_ref().unwrap().contains("canary"));
+    assert_eq!(
+        findings[1].text,
+        "20 % of the excess above p99 lies in time in which the probe was blind: 1,318 windows, \
+         41.0 ms in all, 0 lost events."
+    );
+    case.disturbances = false;
+    let findings = case.findings();
+    let again = "Record again with `--disturbances all`.";
+    assert_eq!(findings[0].advice.as_deref(), Some(again));
+    assert_eq!(findings[2].advice.as_deref(), Some(again));
+}
+
+#[test]
+fn a_poor_fit_says_where_it_fails() {
+    let point = |q, measured, replayed, error| FitPoint {
+        q,
+        measured_ns: Nanos::new(measured),
+        replayed_ns: Nanos::new(replayed),
+        error,
+    };
+    let mut fit = ModelFit {
+        model: "1 worker, first come first served (by T2)".to_owned(),
+        largest_error: 0.42,
+        points: vec![
+            point(0.5, 100, 101, 0.01),
+            point(0.99, 100_000, 58_000, -0.42),
+        ],
+        good: false,
+    };
+    let case = |fit: &ModelFit| Case {
+        model_fit: Some(fit.clone()),
+        ..Case::default()
+    };
+    assert_eq!(
+        case(&fit).texts(),
+        [
+            "No forecasts: the replayed queue (1 worker, first come first served (by T2)) gives \
+          p99 58.0 µs where 100 µs was measured, 42 % off. More than 15 % is not good enough."
+        ]
+    );
+    fit.good = true;
+    assert!(case(&fit).texts().is_empty());
+}
+
+#[test]
+fn bursts_and_single_events_are_told_apart() {
+    let clustering = |in_runs_share| Clustering {
+        q: 0.99,
+        autocorrelation: Vec::new(),
+        in_runs_share,
+        episodes: 1_012,
+        mean_episode_requests: 187.4,
+    };
+    let case = |in_runs_share| Case {
+        clustering: Some(clustering(in_runs_share)),
+        ..Case::default()
+    };
+    assert_eq!(
+        case(0.84).texts(),
+        [
+            "Slow requests come in bursts: 84 % of those above p99 come in runs, 1,012 bursts of \
+          187 requests. Each burst is one event that delays many."
+        ]
+    );
+    assert!(case(0.1).texts()[0].starts_with("Slow requests come one by one: only 10 %"));
+}
+
+#[test]
+fn uneven_workers_matter_only_where_requests_wait_for_them() {
+    let worker = |tid, requests, busy_share| WorkerShare {
+        tid,
+        name: "nginx".to_owned(),
+        requests,
+        busy_share,
+        mean_sojourn_ns: 0.0,
+    };
+    let mut case = Case {
+        workers: vec![worker(11, 750, 0.9), worker(12, 250, 0.3)],
+        ..Case::default()
+    };
+    assert!(case.texts().is_empty());
+    case.causes = vec![share(Cause::Imbalance, None, 0.5)];
+    let texts = case.texts();
+    assert_eq!(
+        texts[1],
+        "The workers are uneven: nginx (thread 11) served 75 % of the requests and was busy 90 % \
+         of the time, nginx (thread 12) 25 % and 30 %."
+    );
+}
+
+#[test]
+fn overtaking_is_told_with_the_workers_that_do_it() {
+    let case = Case {
+        inversions: Inversions {
+            overtaken: 5_120,
+            share: 0.041,
+            pairs: vec![(21, 22, 1_300)],
+        },
+        ..Case::default()
+    };
+    let findings = case.findings();
+    assert_eq!(
+        findings[0].text,
+        "5,120 requests (4 %) were overtaken by a later one, most often those of worker 22 by \
+         those of worker 21 (1,300 times)."
+    );
+    assert_eq!(
+        findings[0].advice.as_deref(),
+        Some("It makes 0 % of the excess above p99: no need to change it.")
+    );
+}
+
+#[test]
+fn a_tail_that_the_sample_does_not_support_is_not_known() {
+    let case = Case {
+        sojourn: distribution(&[(0.99, 760_000)]),
+        ..Case::default()
+    };
+    let findings = case.findings();
+    assert!(findings[0].inconclusive);
+    assert_eq!(
+        findings[0].text,
+        "p99.9 is not known: 12,345 requests, as correlated as these are, are too few for it."
+    );
+}

@@ -1,0 +1,244 @@
+//! The account of a request, drawn up at its T6.
+
+use taillab_model::explanation::Cause;
+
+use super::Entry;
+use super::excess::{add, take_ideal};
+use super::label::{Label, Labels, Who};
+use super::sweep::{Open, OpenId, Sweep};
+use super::trace::{self, Meaning, Piece};
+
+/// What became of the time in which its CPU worked for others.
+#[derive(Default)]
+struct Others {
+    /// Label, length, inherited; in the order in which it is told.
+    split: Vec<(Label, u64, bool)>,
+    own_service: u64,
+    own_transmit: u64,
+    received: u64,
+}
+
+impl Sweep<'_> {
+    /// Draws up the account and gives it to `sink`, if the request is measured.
+    pub(super) fn account(
+        &mut self,
+        id: OpenId,
+        at_ns: u64,
+        sink: &mut impl FnMut(&Entry<'_>, &Labels),
+    ) {
+        self.count_idle(at_ns);
+        let mut open = std::mem::take(&mut self.opens[id as usize]);
+        let mut parts = std::mem::take(&mut self.parts);
+        let mut excess = std::mem::take(&mut self.excess);
+        parts.clear();
+        for &(label, ns) in &open.stack {
+            add(&mut parts, label, ns);
+        }
+        let others = match open.worker {
+            Some(w) => self.with_worker(&mut open, w, &mut parts),
+            None => self.without_worker(&open, &mut parts),
+        };
+        let mut pieces = self.in_order(&open, &others);
+        self.sent_again(&open, &mut parts, &mut pieces);
+
+        let sojourn_ns = open.t6_ns - open.t1_ns;
+        let t = self.options.service_time.get();
+        let ideal_ns = open.wait_ns + t;
+        let received = (self.fixed.received, others.received);
+        take_ideal(&parts, received, ideal_ns, &self.labels, &mut excess);
+        let measured = self
+            .matched
+            .is_measured(open.place, self.options.measure_from);
+        if measured {
+            let entry = Entry {
+                place: open.place,
+                worker: self.matched.workers[open.place],
+                sojourn_ns,
+                ideal_ns,
+                own_queue_ideal_ns: open.own_wait_ns + t,
+                gain_ns: ideal_ns.saturating_sub(sojourn_ns),
+                parts: &parts,
+                excess: &excess,
+                overtaken_by: open.overtaken_by,
+                pieces: &pieces,
+            };
+            sink(&entry, &self.labels);
+        }
+        (self.parts, self.excess) = (parts, excess);
+        self.opens[id as usize] = open;
+    }
+
+    fn with_worker(&mut self, open: &mut Open, w: usize, parts: &mut Vec<(Label, u64)>) -> Others {
+        let (tape, received) = self.workers[w].position(&self.cpus);
+        let total = open.t6_ns - open.queued_ns;
+        let delays = (tape - open.tape).min(total);
+        let mut left = total - delays;
+        let received = (received - open.received).min(left);
+        left -= received;
+        let used = open.used_ns.min(left);
+        left -= used;
+        // T5 to T6 is sending
+        let t5 = self.matched.requests.stamps(open.place).middle[3];
+        let sending = t5.map_or(0, |t5| open.t6_ns.saturating_sub(t5.nanos_since_boot()));
+        let transmit = sending.min(used);
+
+        let mut others = Others {
+            own_service: used - transmit,
+            own_transmit: transmit,
+            received,
+            ..Others::default()
+        };
+        let order = open.order_ns.min(left);
+        left -= order;
+        let queue = left.min(open.wait_ns);
+        left -= queue;
+        let imbalance = self.imbalance(open, left);
+        left -= imbalance;
+        let inherited = self.inherit(open, w, left, &mut others.split);
+        let unexplained = left - inherited;
+
+        let tid = self.workers[w].tid;
+        let label = |labels: &mut Labels, cause, who| labels.label(cause, who);
+        if imbalance > 0 {
+            let label = label(&mut self.labels, Cause::Imbalance, Who::Worker(tid));
+            others.split.push((label, imbalance, false));
+        }
+        if unexplained > 0 {
+            others
+                .split
+                .push((self.fixed.unexplained, unexplained, false));
+        }
+        if order > 0 {
+            let by = open.order_by.map_or(tid, |by| self.workers[by].tid);
+            let label = label(&mut self.labels, Cause::Order, Who::Worker(by));
+            others.split.push((label, order, false));
+        }
+        others.split.push((self.fixed.queue, queue, false));
+
+        let cpus = &self.cpus;
+        let mut given = self.workers[w].visit(cpus, open.tape, tape, &mut |label, ns| {
+            add(parts, label, ns);
+        });
+        given = given.min(delays);
+        add(parts, self.fixed.unexplained, delays - given);
+        add(parts, self.fixed.received, received);
+        for &(label, ns, _) in &others.split {
+            add(parts, label, ns);
+        }
+        add(parts, self.fixed.service, others.own_service);
+        add(parts, self.fixed.stack_tx, others.own_transmit);
+        others
+    }
+
+    /// Who served it is not known: what the ideal has as well, and what was not observed.
+    fn without_worker(&mut self, open: &Open, parts: &mut Vec<(Label, u64)>) -> Others {
+        let mut left = open.t6_ns - open.queued_ns;
+        let service = left.min(self.usual.service_ns);
+        left -= service;
+        let queue = left.min(open.wait_ns);
+        left -= queue;
+        add(parts, self.fixed.service, service);
+        add(parts, self.fixed.queue, queue);
+        add(parts, self.fixed.unobserved, left);
+        Others {
+            split: vec![
+                (self.fixed.unobserved, left, false),
+                (self.fixed.queue, queue, false),
+            ],
+            own_service: service,
+            ..Others::default()
+        }
+    }
+
+    /// What separate queues cost it, of `left`, as far as others were free meanwhile.
+    fn imbalance(&self, open: &Open, left: u64) -> u64 {
+        if self.workers.len() < 2 || left == 0 {
+            return 0;
+        }
+        let longer = open.own_wait_ns.saturating_sub(open.wait_ns);
+        let served_elsewhere = open
+            .overtaken_by
+            .is_some_and(|(_, tid)| tid != self.matched.workers[open.place]);
+        let idle = self.idle_ns() - open.idle_ns;
+        let evidence = if served_elsewhere { u64::MAX } else { idle };
+        left.min(longer).min(evidence)
+    }
+
+    /// Inherits up to `wanted` from the end of the tape before T2; how much there was.
+    fn inherit(
+        &self,
+        open: &Open,
+        w: usize,
+        wanted: u64,
+        split: &mut Vec<(Label, u64, bool)>,
+    ) -> u64 {
+        if wanted == 0 {
+            return 0;
+        }
+        let mut visit = |label, ns| split.push((label, ns, true));
+        let from = open.tape.saturating_sub(wanted).max(open.busy_from);
+        let own = open.tape - from;
+        let mut given = 0;
+        // what is oldest comes first
+        if own < wanted
+            && let Some((k, end, floor)) = open.busy_cpu
+        {
+            let from = end.saturating_sub(wanted - own).max(floor);
+            given += self.cpus[k].tape.visit(from, end, &mut visit);
+        }
+        given += self.workers[w].visit(&self.cpus, from, open.tape, &mut visit);
+        given.min(wanted)
+    }
+
+    /// The pieces in order of time, for a request that is traced.
+    fn in_order(&self, open: &Open, others: &Others) -> Vec<Piece> {
+        let Some(raw) = &open.traced else {
+            return Vec::new();
+        };
+        let own = [
+            (self.fixed.service, others.own_service),
+            (self.fixed.stack_tx, others.own_transmit),
+        ];
+        let meaning = Meaning {
+            others: &others.split,
+            own,
+            received: self.fixed.received,
+        };
+        if open.worker.is_some() {
+            return trace::pieces(&open.stack, raw, &meaning);
+        }
+        let work: u64 = others.split.iter().map(|part| part.1).sum();
+        let raw = [
+            (trace::Raw::Others, work),
+            (trace::Raw::Own, others.own_service),
+        ];
+        trace::pieces(&open.stack, &raw, &meaning)
+    }
+
+    /// TCP sent to this client again while the request was here: waiting that nothing else
+    /// explains was for that.
+    fn sent_again(&mut self, open: &Open, parts: &mut Vec<(Label, u64)>, pieces: &mut [Piece]) {
+        if self.retransmitted.is_empty() {
+            return;
+        }
+        let client = self.matched.keys[open.place].client();
+        let Some(times) = self.retransmitted.get(&client) else {
+            return;
+        };
+        let first = times.partition_point(|&at| at < open.t1_ns);
+        if times.get(first).is_none_or(|&at| at > open.t6_ns) {
+            return;
+        }
+        let unknown = [self.fixed.unexplained, self.fixed.wakeup];
+        let mut again = 0;
+        parts.retain(|part| {
+            let is = unknown.contains(&part.0);
+            again += if is { part.1 } else { 0 };
+            !is
+        });
+        add(parts, self.fixed.retransmit, again);
+        for piece in pieces.iter_mut().filter(|p| unknown.contains(&p.label)) {
+            piece.label = self.fixed.retransmit;
+        }
+    }
+}

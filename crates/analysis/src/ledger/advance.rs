@@ -1,0 +1,252 @@
+//! Brings a CPU or a worker up to the present: what was work, and what goes onto the tape.
+
+use taillab_model::explanation::Cause;
+
+use super::label::{Label, Who};
+use super::sweep::Sweep;
+use super::trace::Raw;
+use crate::timeline::{Segment, Top};
+
+const NET_RX: u8 = 3;
+
+/// A runnable thread that an idle CPU leaves waiting for longer is not on its way: somebody
+/// holds it back. Coming out of the deepest power state takes a fraction of it.
+const HELD_BACK_NS: u64 = 2_000_000;
+
+impl Sweep<'_> {
+    /// Brings CPU `k` to `upto_ns`.
+    pub(super) fn advance(&mut self, k: usize, upto_ns: u64) {
+        while self.cpus[k].upto_ns < upto_ns {
+            let cpu = &self.cpus[k];
+            let from_ns = cpu.upto_ns;
+            let segment = match cpu.segment {
+                Some(segment) if segment.to.nanos_since_boot() > from_ns => segment,
+                _ => {
+                    if !self.next_segment(k) {
+                        // the line has ended, or not begun
+                        self.cpus[k].upto_ns = upto_ns;
+                        return;
+                    }
+                    continue;
+                }
+            };
+            let begin_ns = segment.from.nanos_since_boot();
+            if begin_ns > from_ns {
+                self.cpus[k].upto_ns = begin_ns.min(upto_ns);
+                continue;
+            }
+            let to_ns = segment.to.nanos_since_boot().min(upto_ns);
+            self.cpus[k].upto_ns = to_ns;
+            self.happened(k, &segment, from_ns, to_ns);
+        }
+        // the segment that is now: the one in which `upto_ns` lies
+        if let Some(segment) = self.cpus[k].segment
+            && segment.to.nanos_since_boot() <= upto_ns
+        {
+            self.next_segment(k);
+        }
+    }
+
+    fn next_segment(&mut self, k: usize) -> bool {
+        if self.cpus[k].next_segment() {
+            let thread = self.cpus[k].segment.map_or(0, |segment| segment.thread);
+            self.cpus[k].worker = self.by_tid.get(&thread).copied();
+        }
+        self.cpus[k].segment.is_some()
+    }
+
+    /// A part of a segment is over.
+    fn happened(&mut self, k: usize, segment: &Segment, from_ns: u64, to_ns: u64) {
+        let length = to_ns - from_ns;
+        let active = self.cpus[k].active > 0;
+        match segment.top {
+            Top::Softirq { vector: NET_RX } => {
+                let work = length.min(self.tokens_ns);
+                self.tokens_ns -= work;
+                if active {
+                    self.cpus[k].received_ns += work;
+                    self.note(k, Raw::Received, work);
+                    self.delay(k, self.fixed.received, length - work, false);
+                }
+            }
+            _ if !active => {}
+            Top::Softirq { vector } => {
+                let label = self.labels.label(Cause::Softirq, Who::Softirq(vector));
+                self.delay(k, label, length, false);
+            }
+            Top::Interrupt(interrupt) => {
+                let label = self.labels.label(Cause::Irq, Who::Interrupt(interrupt));
+                self.delay(k, label, length, false);
+            }
+            Top::KernelLock => self.delay(k, self.fixed.kernel_lock, length, false),
+            Top::Blind => self.delay(k, self.fixed.unobserved, length, false),
+            Top::Stall => self.delay(k, self.fixed.hypervisor, length, false),
+            Top::Idle { .. } | Top::Nothing if segment.thread == 0 => {
+                if self.cpus[k].waiting > 0 {
+                    let label = self.idle_label(k, segment, from_ns, to_ns);
+                    self.delay(k, label, length, false);
+                }
+            }
+            Top::Idle { .. } | Top::Nothing => match self.cpus[k].worker {
+                Some(w) => self.worked(k, w, length, to_ns),
+                None => {
+                    let who = Who::Thread(segment.thread);
+                    let label = self.labels.label(Cause::Background, who);
+                    self.delay(k, label, length, true);
+                }
+            },
+        }
+    }
+
+    /// Why a worker waits for a CPU that idles.
+    fn idle_label(&mut self, k: usize, segment: &Segment, from_ns: u64, to_ns: u64) -> Label {
+        let cpu = &self.cpus[k];
+        let until_ns = segment.to.nanos_since_boot().max(to_ns);
+        let since_ns = cpu.waiting_since_ns.max(segment.from.nanos_since_boot());
+        let held_back = until_ns.saturating_sub(cpu.waiting_since_ns.max(since_ns)) > HELD_BACK_NS
+            || from_ns.saturating_sub(cpu.waiting_since_ns) > HELD_BACK_NS;
+        let windows = self.timeline.throttled();
+        let next = windows.partition_point(|window| window.to.nanos_since_boot() <= from_ns);
+        let throttled = windows
+            .get(next)
+            .is_some_and(|window| window.from.nanos_since_boot() < to_ns);
+        if cpu.preempted > 0 || throttled || held_back {
+            return self.fixed.throttled;
+        }
+        match segment.top {
+            Top::Idle { state } => self.labels.label(Cause::IdleExit, Who::Idle(state)),
+            _ => self.fixed.wakeup,
+        }
+    }
+
+    /// A worker was on the CPU, nothing on top of it.
+    fn worked(&mut self, k: usize, w: usize, length: u64, to_ns: u64) {
+        let worker = &mut self.workers[w];
+        let work = length.min(worker.budget_ns);
+        worker.budget_ns -= work;
+        let mut over = length - work;
+        let tid = worker.tid;
+        let Some(open) = worker.serving else {
+            self.note(k, Raw::Others, work);
+            if over > 0 {
+                let label = self.labels.label(Cause::Background, Who::Thread(tid));
+                self.delay(k, label, over, true);
+            }
+            return;
+        };
+        worker.served_ns += length;
+        self.opens[open as usize].used_ns += work;
+        self.for_later(k, w, open, work);
+        self.note(k, Raw::Own, work);
+        if over == 0 {
+            return;
+        }
+        let worker = &mut self.workers[w];
+        while worker
+            .faults
+            .get(worker.next_fault)
+            .is_some_and(|&f| f < to_ns)
+        {
+            worker.next_fault += 1;
+            worker.fault_ns += self.usual.fault_ns;
+        }
+        let fault = over.min(worker.fault_ns);
+        worker.fault_ns -= fault;
+        over -= fault;
+        self.delay(k, self.fixed.fault, fault, false);
+        let label = self.labels.label(Cause::SlowService, Who::Worker(tid));
+        self.delay(k, label, over, true);
+    }
+
+    /// Work for one request is out of order for those that came in before it and wait for
+    /// the same CPU.
+    fn for_later(&mut self, k: usize, w: usize, served: super::sweep::OpenId, work: u64) {
+        let place = self.opens[served as usize].place;
+        let cpu = &self.cpus[k];
+        for &(other, open) in &cpu.open {
+            if other >= place {
+                break;
+            }
+            let open = &mut self.opens[open as usize];
+            let here = open
+                .worker
+                .is_some_and(|other| self.workers[other].attached == Some(k));
+            if here {
+                open.order_ns += work;
+                open.order_by = Some(w);
+            }
+        }
+    }
+
+    /// The CPU was held up.
+    fn delay(&mut self, k: usize, label: Label, length: u64, by_thread: bool) {
+        if length == 0 {
+            return;
+        }
+        let cpu = &mut self.cpus[k];
+        cpu.tape.push(label, length);
+        let counted = if by_thread {
+            &mut cpu.counted_thread
+        } else {
+            &mut cpu.counted_segment
+        };
+        let again = std::mem::replace(counted, true);
+        self.count(label, length, !again);
+        self.note(k, Raw::Delay(label), length);
+    }
+
+    fn count(&mut self, label: Label, length: u64, new: bool) {
+        let place = label as usize;
+        if place >= self.episodes.len() {
+            self.episodes.resize(place + 1, 0);
+            self.held_up_ns.resize(place + 1, 0);
+        }
+        self.episodes[place] += u64::from(new);
+        self.held_up_ns[place] += length;
+    }
+
+    /// Tells the traced requests on this CPU.
+    fn note(&mut self, k: usize, what: Raw, length: u64) {
+        if self.traced.is_empty() || length == 0 {
+            return;
+        }
+        let serving = self.cpus[k].worker.and_then(|w| self.workers[w].serving);
+        for &id in &self.traced {
+            let open = &mut self.opens[id as usize];
+            let here = open
+                .worker
+                .is_some_and(|w| self.workers[w].attached == Some(k));
+            if let Some(list) = open.traced.as_mut().filter(|_| here) {
+                let what = match what {
+                    Raw::Own if serving != Some(id) => Raw::Others,
+                    what => what,
+                };
+                list.push((what, length));
+            }
+        }
+    }
+
+    /// Brings worker `w` to `upto_ns`, and the CPU that it is on or waits for.
+    pub(super) fn settle(&mut self, w: usize, upto_ns: u64) {
+        if let Some(k) = self.workers[w].attached {
+            self.advance(k, upto_ns);
+            self.workers[w].own_upto_ns = upto_ns;
+            return;
+        }
+        let worker = &mut self.workers[w];
+        let length = upto_ns.saturating_sub(worker.own_upto_ns);
+        worker.own_upto_ns = worker.own_upto_ns.max(upto_ns);
+        if worker.outstanding == 0 || length == 0 {
+            return;
+        }
+        let label = worker.own;
+        worker.held_up(label, length);
+        self.count(label, length, true);
+        for &id in &self.traced {
+            let open = &mut self.opens[id as usize];
+            if let Some(list) = open.traced.as_mut().filter(|_| open.worker == Some(w)) {
+                list.push((Raw::Delay(label), length));
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What is usual on this server: figures that decide where work ends and delay begins.
+
+use taillab_model::Nanos;
+
+use super::LedgerOptions;
+use crate::matched::Matched;
+use crate::timeline::{Timeline, Top};
+
+/// At most so many requests are looked at for a median.
+const SAMPLE: usize = 200_000;
+
+/// Services with and without a page fault that are needed at least to tell what one costs.
+const MIN_FAULTED: usize = 20;
+
+const NET_RX: u8 = 3;
+
+/// What is usual.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Usual {
+    /// ρ: the part of t that the receive softirq may take on the worker's CPU.
+    pub(super) receive_ns: u64,
+    /// What is left of t for the service itself.
+    pub(super) service_ns: u64,
+    /// Median of T2 − T1.
+    pub(super) stack_ns: u64,
+    /// What a page fault adds to a service; 0 where that is not known.
+    pub(super) fault_ns: u64,
+}
+
+impl Usual {
+    pub(super) fn of(matched: &Matched, timeline: &Timeline, options: &LedgerOptions) -> Self {
+        let requests = &matched.requests;
+        let step = (requests.len() / SAMPLE).max(1);
+        let mut services = Vec::new();
+        let mut stack = Vec::new();
+        for place in (0..requests.len()).step_by(step) {
+            let stamps = requests.stamps(place);
+            let [t2, t3, ..] = stamps.middle;
+            let since = |from: Option<_>, to| from.map(|from| Nanos::get(from_to(from, to)));
+            services.extend(since(t3, stamps.t6));
+            stack.extend(since(Some(stamps.t1), t2.unwrap_or(stamps.t1)).filter(|_| t2.is_some()));
+        }
+        let t = options.service_time.get();
+        let service = median(&mut services).unwrap_or(t);
+        let receive_ns = if receives_on_the_workers_cpus(timeline) {
+            t.saturating_sub(service)
+        } else {
+            0
+        };
+        Self {
+            receive_ns,
+            service_ns: t - receive_ns,
+            stack_ns: median(&mut stack).unwrap_or(0),
+            fault_ns: fault_cost(matched, timeline),
+        }
+    }
+}
+
+fn from_to(from: taillab_model::Monotonic, to: taillab_model::Monotonic) -> Nanos {
+    to.saturating_since(from)
+}
+
+fn median(values: &mut [u64]) -> Option<u64> {
+    if values.is_empty() {
+        return None;
+    }
+    let middle = values.len() / 2;
+    Some(*values.select_nth_unstable(middle).1)
+}
+
+/// Among the first hundred thousand segments of a CPU with workers, a receive softirq is found.
+fn receives_on_the_workers_cpus(timeline: &Timeline) -> bool {
+    let received =
+        |segment: crate::timeline::Segment| segment.top == Top::Softirq { vector: NET_RX };
+    timeline.cpus().iter().any(|line| {
+        line.segments()
+            .take(100_000)
+            .filter(|s| received(*s))
+            .count()
+            > 100
+    }) || timeline
+        .cpus()
+        .iter()
+        .any(|line| line.segments().take(1_000).any(received))
+}
+
+/// The median service with exactly one page fault less that without, where there are
+/// enough of both.
+fn fault_cost(matched: &Matched, timeline: &Timeline) -> u64 {
+    if !timeline.seen().faults {
+        return 0;
+    }
+    let mut faults: Vec<(u32, u64)> = Vec::new();
+    for worker in timeline.workers() {
+        let of_worker = worker.faults();
+        faults.extend(of_worker.map(|(at, _)| (worker.tid(), at.nanos_since_boot())));
+    }
+    faults.sort_unstable();
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for place in 0..matched.requests.len() {
+        let stamps = matched.requests.stamps(place);
+        let Some(t3) = stamps.middle[1] else {
+            continue;
+        };
+        let worker = matched.workers[place];
+        let from = (worker, t3.nanos_since_boot());
+        let first = faults.partition_point(|fault| *fault < from);
+        let until = (worker, stamps.t6.nanos_since_boot());
+        let inside = faults[first..].iter().take_while(|f| **f <= until).take(2);
+        let service = from_to(t3, stamps.t6).get();
+        match inside.count() {
+            0 if without.len() < SAMPLE => without.push(service),
+            1 => with.push(service),
+            _ => {}
+        }
+    }
+    if with.len() < MIN_FAULTED || without.len() < MIN_FAULTED {
+        return 0;
+    }
+    let (with, without) = (median(&mut with), median(&mut without));
+    with.unwrap_or(0).saturating_sub(without.unwrap_or(0))
+}

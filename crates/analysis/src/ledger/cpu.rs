@@ -1,0 +1,98 @@
+//! One CPU while the sweep goes over it.
+
+use std::collections::VecDeque;
+
+use super::sweep::OpenId;
+use super::tape::Tape;
+use crate::timeline::{CpuLine, Segment, Segments};
+
+/// Segments that are remembered, to look back from T2 to T1.
+const RECENT: usize = 32;
+
+pub(super) struct CpuState<'a> {
+    pub(super) segments: Segments<'a>,
+    /// The one in which `upto_ns` lies.
+    pub(super) segment: Option<Segment>,
+    /// Everything before is on the tape.
+    pub(super) upto_ns: u64,
+    pub(super) tape: Tape,
+    /// Receive softirqs within ρ, while somebody was here.
+    pub(super) received_ns: u64,
+    /// The worker that is current.
+    pub(super) worker: Option<usize>,
+    /// Workers with requests whose home this is.
+    pub(super) active: usize,
+    /// Of those, how many wait for the CPU, and how many of these were preempted.
+    pub(super) waiting: usize,
+    pub(super) preempted: usize,
+    pub(super) waiting_since_ns: u64,
+    /// Where on the tape the busy period began.
+    pub(super) busy_floor: u64,
+    pub(super) recent: VecDeque<Segment>,
+    /// The last T2 here.
+    pub(super) last_queued_ns: u64,
+    /// Requests whose worker is at home here, in order of T1.
+    pub(super) open: VecDeque<(usize, OpenId)>,
+    /// This stay of the current thread is counted.
+    pub(super) counted_thread: bool,
+    /// This segment is counted.
+    pub(super) counted_segment: bool,
+}
+
+impl<'a> CpuState<'a> {
+    pub(super) fn new(line: &'a CpuLine) -> Self {
+        Self {
+            segments: line.segments(),
+            segment: None,
+            upto_ns: 0,
+            tape: Tape::default(),
+            received_ns: 0,
+            worker: None,
+            active: 0,
+            waiting: 0,
+            preempted: 0,
+            waiting_since_ns: 0,
+            busy_floor: 0,
+            recent: VecDeque::with_capacity(RECENT + 1),
+            last_queued_ns: 0,
+            open: VecDeque::new(),
+            counted_thread: false,
+            counted_segment: false,
+        }
+    }
+
+    /// Goes on to the next segment; whether the current thread is another one.
+    pub(super) fn next_segment(&mut self) -> bool {
+        let before = self.segment.take();
+        self.segment = self.segments.next();
+        self.counted_segment = false;
+        if let Some(before) = before {
+            if self.recent.len() == RECENT {
+                self.recent.pop_front();
+            }
+            self.recent.push_back(before);
+        }
+        let thread = |segment: Option<Segment>| segment.map(|segment| segment.thread);
+        let changed = thread(before) != thread(self.segment);
+        if changed {
+            self.counted_thread = false;
+        }
+        changed
+    }
+
+    pub(super) fn insert(&mut self, place: usize, open: OpenId) {
+        let after = self.open.partition_point(|&(other, _)| other < place);
+        self.open.insert(after, (place, open));
+    }
+
+    pub(super) fn remove(&mut self, place: usize) {
+        let found = self.open.partition_point(|&(other, _)| other < place);
+        if self
+            .open
+            .get(found)
+            .is_some_and(|&(other, _)| other == place)
+        {
+            self.open.remove(found);
+        }
+    }
+}

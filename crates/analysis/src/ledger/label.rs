@@ -1,0 +1,194 @@
+//! A cause with its culprit as a small number, and the names behind it.
+
+use taillab_model::explanation::{Cause, Culprit};
+use taillab_model::{Interrupt, RecordingContext, Tid};
+
+use crate::matcher::IdMap;
+use crate::timeline::call_name;
+
+/// Number of a cause with its culprit, in the [`Labels`] that gave it.
+pub type Label = u32;
+
+/// Who did it, before it has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Who {
+    /// Nobody in particular.
+    Nobody,
+    /// A thread.
+    Thread(Tid),
+    /// A worker of the server.
+    Worker(Tid),
+    /// An interrupt.
+    Interrupt(Interrupt),
+    /// A softirq.
+    Softirq(u8),
+    /// A system call.
+    Call(u16),
+    /// A power state.
+    Idle(u8),
+}
+
+/// All causes with culprits that were met, and the names behind their numbers.
+#[derive(Clone, Debug)]
+pub struct Labels {
+    met: Vec<(Cause, Who)>,
+    by_cause: Vec<IdMap<Label, u64>>,
+    threads: IdMap<(String, Tid)>,
+    interrupts: IdMap<String>,
+}
+
+/// Names of the kernel's softirqs (`softirq_to_name` in kernel/softirq.c).
+const SOFTIRQS: [&str; 10] = [
+    "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
+];
+
+impl Labels {
+    /// None met yet; names come from `context`.
+    pub fn new(context: &RecordingContext) -> Self {
+        let thread = |t: &taillab_model::ThreadName| (t.tid, (t.comm.clone(), t.pid));
+        let interrupts = context.interrupts.iter();
+        Self {
+            met: Vec::new(),
+            by_cause: vec![IdMap::default(); Cause::ALL.len()],
+            threads: context.threads.iter().map(thread).collect(),
+            interrupts: interrupts.map(|i| (i.number, i.name.clone())).collect(),
+        }
+    }
+
+    /// The number of this cause with this culprit.
+    pub fn label(&mut self, cause: Cause, who: Who) -> Label {
+        let met = &mut self.met;
+        let numbers = &mut self.by_cause[cause as usize];
+        *numbers.entry(pack(who)).or_insert_with(|| {
+            met.push((cause, who));
+            (met.len() - 1) as Label
+        })
+    }
+
+    /// How many there are; labels are the numbers below.
+    pub const fn len(&self) -> usize {
+        self.met.len()
+    }
+
+    /// None was met.
+    pub const fn is_empty(&self) -> bool {
+        self.met.is_empty()
+    }
+
+    /// The cause of a label.
+    pub fn cause(&self, label: Label) -> Cause {
+        self.met[label as usize].0
+    }
+
+    /// The culprit of a label, without its name.
+    pub fn who(&self, label: Label) -> Who {
+        self.met[label as usize].1
+    }
+
+    /// The culprit of a label as a whole is named: threads of the same name and process
+    /// are one culprit, unless the thread is the only one (`several` false).
+    pub fn culprit(&self, label: Label) -> Option<Culprit> {
+        self.named(self.who(label))
+    }
+
+    /// The culprit's name.
+    pub fn named(&self, who: Who) -> Option<Culprit> {
+        Some(match who {
+            Who::Nobody => return None,
+            Who::Thread(tid) => match self.threads.get(&tid) {
+                Some((name, pid)) => Culprit::Thread {
+                    name: name.clone(),
+                    pid: (*pid != 0).then_some(*pid),
+                    tid: Some(tid),
+                },
+                None => Culprit::Thread {
+                    name: format!("thread {tid}"),
+                    pid: None,
+                    tid: Some(tid),
+                },
+            },
+            Who::Worker(tid) => Culprit::Worker {
+                name: self.thread_name(tid),
+                tid,
+            },
+            Who::Interrupt(interrupt) => self.interrupt(interrupt),
+            Who::Softirq(vector) => Culprit::Softirq {
+                name: SOFTIRQS
+                    .get(usize::from(vector))
+                    .map_or_else(|| format!("softirq {vector}"), |name| (*name).to_owned()),
+            },
+            Who::Call(number) => Culprit::SystemCall {
+                name: call_name(number),
+            },
+            Who::Idle(state) => Culprit::IdleState { state },
+        })
+    }
+
+    /// The name of a thread, or its number.
+    pub fn thread_name(&self, tid: Tid) -> String {
+        self.threads
+            .get(&tid)
+            .map_or_else(|| format!("thread {tid}"), |(name, _)| name.clone())
+    }
+
+    /// Threads of the same name and process are one culprit: the key of that culprit.
+    pub(crate) fn group(&self, label: Label) -> (Cause, GroupKey) {
+        let (cause, who) = self.met[label as usize];
+        let key = match who {
+            Who::Thread(tid) => match self.threads.get(&tid) {
+                Some((name, pid)) => GroupKey::Process(name.clone(), *pid),
+                None => GroupKey::Single(who),
+            },
+            _ => GroupKey::Single(who),
+        };
+        (cause, key)
+    }
+
+    fn interrupt(&self, interrupt: Interrupt) -> Culprit {
+        let plain = |name: &str| Culprit::Interrupt {
+            name: name.to_owned(),
+            number: None,
+        };
+        match interrupt {
+            Interrupt::Device(number) => Culprit::Interrupt {
+                name: self
+                    .interrupts
+                    .get(&number)
+                    .map_or_else(|| format!("irq {number}"), Clone::clone),
+                number: Some(number),
+            },
+            Interrupt::LocalTimer => plain("local timer"),
+            Interrupt::Reschedule => plain("reschedule"),
+            Interrupt::CallFunction => plain("function call"),
+            Interrupt::IrqWork => plain("irq work"),
+            Interrupt::Other => plain("other interrupt"),
+        }
+    }
+}
+
+/// What makes two labels of one cause the same culprit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum GroupKey {
+    Process(String, Tid),
+    Single(Who),
+}
+
+fn pack(who: Who) -> u64 {
+    let with = |kind: u64, value: u64| kind << 32 | value;
+    match who {
+        Who::Nobody => 0,
+        Who::Thread(tid) => with(1, tid.into()),
+        Who::Worker(tid) => with(2, tid.into()),
+        Who::Softirq(vector) => with(3, vector.into()),
+        Who::Call(number) => with(4, number.into()),
+        Who::Idle(state) => with(5, state.into()),
+        Who::Interrupt(interrupt) => match interrupt {
+            Interrupt::Device(number) => with(6, number.into()),
+            Interrupt::LocalTimer => with(7, 0),
+            Interrupt::Reschedule => with(7, 1),
+            Interrupt::CallFunction => with(7, 2),
+            Interrupt::IrqWork => with(7, 3),
+            Interrupt::Other => with(7, 4),
+        },
+    }
+}

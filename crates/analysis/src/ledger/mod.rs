@@ -1,0 +1,159 @@
+//! The ledger: each nanosecond of each request has one cause.
+//!
+//! # What is charged
+//!
+//! For a request with the sojourn S = T6 − T1 the ledger says how many nanoseconds each
+//! cause took ([`Entry::parts`]). The causes are exclusive and their sum is S, to the
+//! nanosecond, whatever was or was not recorded.
+//!
+//! **T1 to T2, the stack.** On the CPU that received it, the request's own part of the
+//! receive softirq is `stack_rx`, and so is the way there (interrupt, interprocessor
+//! interrupt) for as long as is usual: twice the median of T2 − T1. What the softirq did for
+//! packets before it is `softirq`; other softirqs and interrupts are their own. Coming out of
+//! a power state for longer than usual is `idle_exit`; if the softirq ran in `ksoftirqd`, which
+//! is a thread, those that were on the CPU before it are `background`.
+//!
+//! **T2 to T6, the worker.** The worker is on a CPU, or waits for one, or sleeps. At each
+//! moment its CPU either does *work* (some worker of the server serves a request, within
+//! the time that this may take) or it is *held up*. Time held up goes onto a **delay tape** with
+//! the cause and the culprit: another thread (`background`), an interrupt, a softirq, a
+//! service that takes longer than it may (`slow_service`), idle though somebody waits
+//! (`idle_exit`, `wakeup`, `throttled`), a lock, a stall, a blind window. A worker that sleeps in
+//! the middle of a request adds pieces of its own (`blocked_*`). For the request itself, the
+//! tape between its T2 and its T6 is what held it up directly; the rest of T2 to T6 is work:
+//! its own (`service`, and from T5 on `stack_tx`), and that for requests before it.
+//!
+//! **How long a service may take.** t is the cost of a request on its core, and where the
+//! receive softirq runs on that core, it is a part of t. So of each t the softirq may
+//! take ρ = t − s, s the median time of a service, and the service itself t − ρ. A softirq that
+//! takes more than ρ for each packet of the server goes onto the tape.
+//!
+//! # Inheritance
+//!
+//! Let B be the time in [T2, T6] in which the CPU worked for others, and W the request's
+//! wait in the ideal queue (the measured arrivals, FIFO, t each). Up to W, waiting behind
+//! others is `queue`. What is beyond, H = B − W, exists only because something held those
+//! others up before: they should have been gone. It is charged to the causes of exactly
+//! that: **the last H nanoseconds on the delay tape before T2**, within the busy period.
+//!
+//! *Why the last H.* Take one worker, D the departures and D* the ideal ones. Between two
+//! departures the lag D − D* grows by what held the CPU up, and shrinks where the ideal
+//! queue was idle while the real one caught up. H is the lag of the worker when the
+//! request came in. The tape since the busy period's begin is longer than H by what was
+//! caught up already; paid back first is what was lost first. So what is still owed is the
+//! end of the tape. It makes the inheritance recursive (a delay is passed on from request
+//! to request for as long as the worker lags, and no longer), exact in sum, and one
+//! subtraction of two positions for each request: the delay of a whole busy period is
+//! never walked twice.
+//!
+//! Three things come before inheritance in H:
+//! - `order`: work for requests that came *later* than this one. It is no queueing at all, and
+//!   is taken out of B first; the culprit is the worker that served them.
+//! - `imbalance`: with several workers, the request's wait in an ideal queue of its own worker
+//!   alone is W'. What W' is longer than W is the price of separate queues, and is charged
+//!   as far as another worker was in fact idle meanwhile, or served later arrivals.
+//! - receive softirqs for later packets, within ρ, are `softirq`, but are not inherited: for
+//!   the requests behind them they were work done early.
+//!
+//! What is left of H when the tape holds no more is `unexplained`.
+//!
+//! # Excess
+//!
+//! The ideal sojourn is I = W + t. The excess by cause sums to max(0, S − I) for each
+//! request: from the parts, I is taken off those that are *work* in the ideal as well, in this
+//! order: `service`, `stack_tx`, `queue`, `stack_rx`, receive softirqs within ρ (t pays for the
+//! stack, and W for the packets of the requests ahead). Whatever of I is then left (the
+//! server was faster in its own work than t) is taken off all others in proportion. What
+//! a request was faster than its ideal, max(0, I − S), stands apart ([`Entry::gain_ns`]).
+//!
+//! # Cost
+//!
+//! One pass over the lines of time and the stamps, in order of time; memory for the open
+//! requests and the current busy periods only.
+
+mod account;
+mod advance;
+mod calibrate;
+mod cpu;
+mod excess;
+mod label;
+mod received;
+mod sweep;
+mod tape;
+mod trace;
+mod worker;
+
+use std::num::NonZeroU32;
+
+use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
+
+pub(crate) use label::GroupKey;
+pub use label::{Label, Labels, Who};
+pub use trace::Piece;
+
+use crate::matched::Matched;
+use crate::timeline::Timeline;
+
+/// What the ledger needs beside the recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerOptions {
+    /// t: what a request costs its core.
+    pub service_time: Nanos,
+    /// Workers of the ideal queue.
+    pub workers: NonZeroU32,
+    /// Requests due earlier are warm-up: followed, and not given out.
+    pub measure_from: Monotonic,
+    /// Requests with at least this sojourn are taken apart in order of time
+    /// ([`Entry::pieces`]).
+    pub trace_from: Nanos,
+}
+
+/// One request's account.
+#[derive(Clone, Debug)]
+pub struct Entry<'a> {
+    /// Its place in [`Matched::requests`].
+    pub place: usize,
+    /// The thread that served it; 0 where that is not known.
+    pub worker: Tid,
+    /// T6 − T1.
+    pub sojourn_ns: u64,
+    /// The same in the ideal queue.
+    pub ideal_ns: u64,
+    /// The same in the ideal queue of its own worker alone.
+    pub own_queue_ideal_ns: u64,
+    /// How far it was faster than its ideal: max(0, ideal − sojourn).
+    pub gain_ns: u64,
+    /// What it was spent on: the lengths, none of them zero, sum to `sojourn_ns`.
+    pub parts: &'a [(Label, u64)],
+    /// The excess by cause: the lengths, none of them zero, sum to max(0, sojourn − ideal).
+    pub excess: &'a [(Label, u64)],
+    /// A later arrival that was served before it, and by whom.
+    pub overtaken_by: Option<(usize, Tid)>,
+    /// Its parts in order of time, where it was asked for; their lengths sum to `sojourn_ns`.
+    pub pieces: &'a [Piece],
+}
+
+/// What was counted beside the accounts.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    /// The names of the labels.
+    pub labels: Labels,
+    /// How often each label held up work while a request was there.
+    pub episodes: Vec<u64>,
+    /// For how long, in all.
+    pub held_up_ns: Vec<u64>,
+    /// Time on a core in service, for each worker with requests.
+    pub served_ns: Vec<(Tid, u64)>,
+}
+
+/// Follows all requests through the timeline and gives each one's account to `sink`, in
+/// order of T6.
+pub fn run(
+    matched: &Matched,
+    timeline: &Timeline,
+    context: &RecordingContext,
+    options: &LedgerOptions,
+    sink: impl FnMut(&Entry<'_>, &Labels),
+) -> Ledger {
+    sweep::Sweep::new(matched, timeline, context, options).run(sink)
+}

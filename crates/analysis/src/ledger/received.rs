@@ -1,0 +1,121 @@
+//! T1 to T2: what the packet waited for on its way to the socket.
+
+use taillab_model::explanation::Cause;
+use taillab_model::{Interrupt, Tid};
+
+use super::cpu::CpuState;
+use super::label::{Label, Labels, Who};
+use crate::timeline::{Segment, Top};
+
+const NET_RX: u8 = 3;
+
+/// A labelled length, the latest first.
+pub(super) type Pieces = Vec<(Label, u64)>;
+
+/// What is usual, and who must be told apart, on the way to the socket.
+pub(super) struct Receiving<'l> {
+    pub(super) labels: &'l mut Labels,
+    /// How long the way there may take.
+    pub(super) usual_ns: u64,
+    /// This is a thread of the server.
+    pub(super) is_server: &'l dyn Fn(Tid) -> bool,
+}
+
+/// Whether the CPU runs the receive softirq now.
+pub(super) fn receives(cpu: &CpuState<'_>) -> bool {
+    cpu.segment
+        .is_some_and(|s| s.top == Top::Softirq { vector: NET_RX })
+}
+
+impl Receiving<'_> {
+    /// Splits [T1, T2] on the CPU that received the packet, which has come to T2; the
+    /// lengths sum to T2 − T1.
+    pub(super) fn split(&mut self, cpu: &CpuState<'_>, t1_ns: u64, t2_ns: u64) -> Pieces {
+        let mut pieces = Pieces::new();
+        let deferred = cpu
+            .segment
+            .is_some_and(|s| self.labels.thread_name(s.thread).starts_with("ksoftirqd"));
+        let softirq_thread = cpu.segment.map_or(0, |s| s.thread);
+        let mut usual_ns = self.usual_ns;
+        let mut upto = t2_ns;
+        let mut after_softirq = false;
+        let segments = cpu.segment.iter().chain(cpu.recent.iter().rev());
+        for segment in segments {
+            if upto <= t1_ns {
+                break;
+            }
+            let from = segment.from.nanos_since_boot().max(t1_ns).min(upto);
+            let length = upto - from;
+            match segment.top {
+                Top::Softirq { vector: NET_RX } => {
+                    // what came after the last packet was queued is this packet's
+                    let begun = cpu.last_queued_ns.clamp(from, upto);
+                    self.push(&mut pieces, Cause::StackRx, Who::Nobody, upto - begun);
+                    let other = Who::Softirq(NET_RX);
+                    self.push(&mut pieces, Cause::Softirq, other, begun - from);
+                }
+                Top::Softirq { vector } => {
+                    self.push(&mut pieces, Cause::Softirq, Who::Softirq(vector), length);
+                }
+                Top::Interrupt(interrupt) => {
+                    let brings = match interrupt {
+                        Interrupt::Reschedule | Interrupt::CallFunction => true,
+                        Interrupt::Device(_) => after_softirq,
+                        _ => false,
+                    };
+                    if brings {
+                        self.push(&mut pieces, Cause::StackRx, Who::Nobody, length);
+                    } else {
+                        let who = Who::Interrupt(interrupt);
+                        self.push(&mut pieces, Cause::Irq, who, length);
+                    }
+                }
+                Top::Blind => self.push(&mut pieces, Cause::Unobserved, Who::Nobody, length),
+                Top::Stall => self.push(&mut pieces, Cause::Hypervisor, Who::Nobody, length),
+                Top::Idle { .. } | Top::Nothing | Top::KernelLock => {
+                    let other = segment.thread != 0 && segment.thread != softirq_thread;
+                    if deferred && other && !(self.is_server)(segment.thread) {
+                        let who = Who::Thread(segment.thread);
+                        self.push(&mut pieces, Cause::Background, who, length);
+                    } else {
+                        let usual = length.min(usual_ns);
+                        usual_ns -= usual;
+                        self.push(&mut pieces, Cause::StackRx, Who::Nobody, usual);
+                        let (cause, who) = too_long(segment);
+                        self.push(&mut pieces, cause, who, length - usual);
+                    }
+                }
+            }
+            after_softirq = segment.top == Top::Softirq { vector: NET_RX };
+            upto = from;
+        }
+        let rest = upto.saturating_sub(t1_ns);
+        self.push(&mut pieces, Cause::Unexplained, Who::Nobody, rest);
+        pieces
+    }
+
+    /// The split where nobody saw the CPU that received the packet.
+    pub(super) fn unseen(&mut self, t1_ns: u64, t2_ns: u64) -> Pieces {
+        let mut pieces = Pieces::new();
+        let length = t2_ns - t1_ns;
+        let usual = length.min(self.usual_ns);
+        self.push(&mut pieces, Cause::StackRx, Who::Nobody, usual);
+        let rest = length - usual;
+        self.push(&mut pieces, Cause::Unexplained, Who::Nobody, rest);
+        pieces
+    }
+
+    fn push(&mut self, pieces: &mut Pieces, cause: Cause, who: Who, ns: u64) {
+        if ns > 0 {
+            pieces.push((self.labels.label(cause, who), ns));
+        }
+    }
+}
+
+/// What is longer than usual on the way, while this was on the CPU.
+fn too_long(segment: &Segment) -> (Cause, Who) {
+    match segment.top {
+        Top::Idle { state } => (Cause::IdleExit, Who::Idle(state)),
+        _ => (Cause::Unexplained, Who::Nobody),
+    }
+}

@@ -1,0 +1,647 @@
+//! The pass over a recording in order of time.
+//!
+//! What happens to requests (they come in, are queued, begun and answered) and to workers
+//! that have requests comes from a heap of turns. CPUs need no turns: one is brought up to
+//! the present ([`Sweep::advance`]) whenever anything on it is asked or changed.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use taillab_model::explanation::Cause;
+use taillab_model::{Nanos, RecordingContext, Tid};
+
+use super::calibrate::Usual;
+use super::cpu::CpuState;
+use super::label::{Label, Labels, Who};
+use super::received::{self, Pieces, Receiving};
+use super::trace::Raw;
+use super::worker::WorkerTrack;
+use super::{Entry, Ledger, LedgerOptions};
+use crate::matched::{Arrival, Matched};
+use crate::matcher::IdMap;
+use crate::timeline::{CpuLine, Sleep, Timeline, WorkerState};
+
+/// Place of an open request in [`Sweep::opens`].
+pub(super) type OpenId = u32;
+
+/// Tokens of at most so many packets wait for their softirq.
+const MAX_TOKENS: u64 = 256;
+
+/// A request between T1 and T6.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Open {
+    pub(super) place: usize,
+    pub(super) worker: Option<usize>,
+    pub(super) t1_ns: u64,
+    /// T2, or what stands for it.
+    pub(super) queued_ns: u64,
+    pub(super) t6_ns: u64,
+    /// Ideal waits: of all, and of its own worker.
+    pub(super) wait_ns: u64,
+    pub(super) own_wait_ns: u64,
+    /// Positions at T2, on the worker's tape and in the receive softirqs.
+    pub(super) tape: u64,
+    pub(super) received: u64,
+    /// Time with an idle worker, at T2.
+    pub(super) idle_ns: u64,
+    /// Work for later arrivals while it waited, and who did most of it last.
+    pub(super) order_ns: u64,
+    pub(super) order_by: Option<usize>,
+    /// Work for itself.
+    pub(super) used_ns: u64,
+    /// Where in the list of inheritance the worker's busy period begins.
+    pub(super) busy_from: u64,
+    pub(super) busy_cpu: Option<(usize, u64, u64)>,
+    pub(super) home: Option<usize>,
+    pub(super) overtaken_by: Option<(usize, Tid)>,
+    pub(super) stack: Pieces,
+    pub(super) traced: Option<Vec<(Raw, u64)>>,
+}
+
+/// The later a kind stands here, the later it is handled among those of the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// A worker's state ends: its index and its turn's number.
+    Worker(u32, u32),
+    Answered(OpenId),
+    Queued(OpenId),
+    Begun(OpenId),
+}
+
+/// A later arrival that was begun, and when.
+#[derive(Clone, Copy)]
+pub(super) struct Begun {
+    place: usize,
+    worker: Tid,
+    at_ns: u64,
+}
+
+/// Labels that are needed at every step.
+pub(super) struct Fixed {
+    pub(super) service: Label,
+    pub(super) stack_tx: Label,
+    pub(super) queue: Label,
+    pub(super) received: Label,
+    pub(super) unexplained: Label,
+    pub(super) unobserved: Label,
+    pub(super) wakeup: Label,
+    pub(super) throttled: Label,
+    pub(super) hypervisor: Label,
+    pub(super) fault: Label,
+    pub(super) kernel_lock: Label,
+    pub(super) retransmit: Label,
+}
+
+pub(super) struct Sweep<'a> {
+    pub(super) matched: &'a Matched,
+    pub(super) timeline: &'a Timeline,
+    pub(super) options: &'a LedgerOptions,
+    pub(super) usual: Usual,
+    pub(super) labels: Labels,
+    pub(super) fixed: Fixed,
+    pub(super) cpus: Vec<CpuState<'a>>,
+    pub(super) workers: Vec<WorkerTrack<'a>>,
+    pub(super) by_tid: IdMap<usize>,
+    pub(super) opens: Vec<Open>,
+    free_opens: Vec<OpenId>,
+    turns: BinaryHeap<Reverse<(u64, Turn)>>,
+    /// Time of receive softirqs that counts as work: ρ for each packet that came in.
+    pub(super) tokens_ns: u64,
+    /// When each ideal worker is done, and whose turn it is.
+    ideal_free_ns: Vec<u64>,
+    ideal_next: usize,
+    /// Workers without requests, and the time in which there was one.
+    pub(super) free_workers: usize,
+    idle_ns: u64,
+    idle_since_ns: u64,
+    latest: Option<Begun>,
+    last_receiver: usize,
+    /// Requests that are taken apart in order of time.
+    pub(super) traced: Vec<OpenId>,
+    pub(super) episodes: Vec<u64>,
+    pub(super) held_up_ns: Vec<u64>,
+    pub(super) retransmitted: IdMap<Vec<u64>>,
+    pub(super) parts: Vec<(Label, u64)>,
+    pub(super) excess: Vec<(Label, u64)>,
+}
+
+impl<'a> Sweep<'a> {
+    pub(super) fn new(
+        matched: &'a Matched,
+        timeline: &'a Timeline,
+        context: &RecordingContext,
+        options: &'a LedgerOptions,
+    ) -> Self {
+        let mut labels = Labels::new(context);
+        let mut plain = |cause| labels.label(cause, Who::Nobody);
+        let fixed = Fixed {
+            service: plain(Cause::Service),
+            stack_tx: plain(Cause::StackTx),
+            queue: plain(Cause::Queue),
+            unexplained: plain(Cause::Unexplained),
+            unobserved: plain(Cause::Unobserved),
+            wakeup: plain(Cause::Wakeup),
+            throttled: plain(Cause::Throttled),
+            hypervisor: plain(Cause::Hypervisor),
+            fault: plain(Cause::BlockedFault),
+            kernel_lock: plain(Cause::BlockedLock),
+            retransmit: plain(Cause::Retransmit),
+            received: labels.label(Cause::Softirq, Who::Softirq(3)),
+        };
+        let mut workers = Vec::new();
+        let mut by_tid = IdMap::default();
+        for &tid in &matched.workers {
+            if tid == 0 || by_tid.contains_key(&tid) {
+                continue;
+            }
+            if let Some(line) = timeline.worker(tid) {
+                let faults = line.faults().map(|(at, _)| at.nanos_since_boot());
+                by_tid.insert(tid, workers.len());
+                workers.push(WorkerTrack::new(
+                    tid,
+                    line.spans(),
+                    faults.collect(),
+                    fixed.unobserved,
+                ));
+            }
+        }
+        let mut retransmitted: IdMap<Vec<u64>> = IdMap::default();
+        for &(at, client) in timeline.retransmissions() {
+            let times = retransmitted.entry(client).or_default();
+            times.push(at.nanos_since_boot());
+        }
+        Self {
+            matched,
+            timeline,
+            options,
+            usual: Usual::of(matched, timeline, options),
+            labels,
+            fixed,
+            cpus: timeline.cpus().iter().map(CpuState::new).collect(),
+            free_workers: workers.len(),
+            workers,
+            by_tid,
+            opens: Vec::new(),
+            free_opens: Vec::new(),
+            turns: BinaryHeap::new(),
+            tokens_ns: 0,
+            ideal_free_ns: vec![0; options.workers.get() as usize],
+            ideal_next: 0,
+            idle_ns: 0,
+            idle_since_ns: 0,
+            latest: None,
+            last_receiver: 0,
+            traced: Vec::new(),
+            episodes: Vec::new(),
+            held_up_ns: Vec::new(),
+            retransmitted,
+            parts: Vec::new(),
+            excess: Vec::new(),
+        }
+    }
+
+    pub(super) fn run(mut self, mut sink: impl FnMut(&Entry<'_>, &Labels)) -> Ledger {
+        let matched = self.matched;
+        for arrival in matched.arrivals() {
+            let t1_ns = arrival.t1.nanos_since_boot();
+            self.until(t1_ns, &mut sink);
+            self.came_in(&arrival, t1_ns);
+        }
+        self.until(u64::MAX, &mut sink);
+        self.episodes.resize(self.labels.len(), 0);
+        self.held_up_ns.resize(self.labels.len(), 0);
+        let served = self.workers.iter();
+        Ledger {
+            served_ns: served
+                .map(|worker| (worker.tid, worker.served_ns))
+                .collect(),
+            labels: self.labels,
+            episodes: self.episodes,
+            held_up_ns: self.held_up_ns,
+        }
+    }
+
+    /// Handles what happens before `until_ns`.
+    fn until(&mut self, until_ns: u64, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
+        while let Some(&Reverse((at_ns, turn))) = self.turns.peek()
+            && at_ns < until_ns
+        {
+            self.turns.pop();
+            match turn {
+                Turn::Worker(w, number) => {
+                    let worker = &self.workers[w as usize];
+                    if worker.turn == number && worker.outstanding > 0 {
+                        self.worker_changes(w as usize, at_ns);
+                    }
+                }
+                Turn::Queued(open) => self.queued(open, at_ns),
+                Turn::Begun(open) => self.begun(open, at_ns),
+                Turn::Answered(open) => {
+                    self.answered(open, at_ns, sink);
+                    self.free_opens.push(open);
+                }
+            }
+        }
+    }
+
+    /// T1: the ideal queues get it, and it is followed if it was answered.
+    fn came_in(&mut self, arrival: &Arrival, t1_ns: u64) {
+        let t = self.options.service_time.get();
+        let free = &mut self.ideal_free_ns[self.ideal_next];
+        let wait_ns = free.saturating_sub(t1_ns);
+        *free = t1_ns + wait_ns + t;
+        self.ideal_next = (self.ideal_next + 1) % self.ideal_free_ns.len();
+        let tokens = self.tokens_ns + self.usual.receive_ns;
+        self.tokens_ns = tokens.min(MAX_TOKENS * self.usual.receive_ns);
+        let Some(place) = arrival.matched else {
+            return;
+        };
+        let worker = self.by_tid.get(&self.matched.workers[place]).copied();
+        let mut own_wait_ns = wait_ns;
+        if let Some(w) = worker {
+            let free = &mut self.workers[w].ideal_free_ns;
+            own_wait_ns = free.saturating_sub(t1_ns);
+            *free = t1_ns + own_wait_ns + t;
+        }
+        let stamps = self.matched.requests.stamps(place);
+        let t6_ns = stamps.t6.nanos_since_boot().max(t1_ns);
+        let usual = stamps.t1 + Nanos::new(self.usual.stack_ns);
+        let [t2, t3, t4, _] = stamps.middle;
+        let queued = t2.unwrap_or_else(|| usual.min(t3.or(t4).unwrap_or(usual)));
+        let queued_ns = queued.nanos_since_boot().clamp(t1_ns, t6_ns);
+        let sojourn = Nanos::new(t6_ns - t1_ns);
+        let open = Open {
+            place,
+            worker,
+            t1_ns,
+            queued_ns,
+            t6_ns,
+            wait_ns,
+            own_wait_ns,
+            traced: (sojourn >= self.options.trace_from).then(Vec::new),
+            ..Open::default()
+        };
+        let id = match self.free_opens.pop() {
+            Some(id) => {
+                self.opens[id as usize] = open;
+                id
+            }
+            None => {
+                self.opens.push(open);
+                (self.opens.len() - 1) as OpenId
+            }
+        };
+        self.turns.push(Reverse((queued_ns, Turn::Queued(id))));
+    }
+
+    /// T2.
+    fn queued(&mut self, id: OpenId, at_ns: u64) {
+        let place = self.opens[id as usize].place;
+        let Some(w) = self.opens[id as usize].worker else {
+            self.opens[id as usize].stack = self.receive(None, id, at_ns);
+            self.turns
+                .push(Reverse((self.opens[id as usize].t6_ns, Turn::Answered(id))));
+            return;
+        };
+        if self.workers[w].outstanding == 0 {
+            self.catch_up(w, at_ns);
+        } else {
+            self.settle(w, at_ns);
+        }
+        let home = self.workers[w].home;
+        if let Some(k) = home {
+            self.advance(k, at_ns);
+        }
+        let stack = self.receive(home, id, at_ns);
+        let first = self.workers[w].outstanding == 0;
+        if first {
+            self.workers[w].forget(&self.cpus);
+            self.workers[w].own_upto_ns = at_ns;
+            if let Some(k) = home
+                && self.cpus[k].active == 0
+            {
+                self.cpus[k].tape.clear();
+                self.cpus[k].busy_floor = self.cpus[k].tape.end();
+                self.held_up_before(k, &stack);
+                // what was pushed is not this request's own
+                self.workers[w].forget(&self.cpus);
+            }
+            let (position, _) = self.workers[w].position(&self.cpus);
+            self.workers[w].busy_from = position;
+            self.workers[w].busy_cpu =
+                home.map(|k| (k, self.cpus[k].tape.end(), self.cpus[k].busy_floor));
+            self.count_idle(at_ns);
+            self.free_workers -= 1;
+        } else {
+            self.count_idle(at_ns);
+        }
+        self.workers[w].outstanding += 1;
+        self.recount(w, at_ns);
+        let (tape, received) = self.workers[w].position(&self.cpus);
+        let worker = &self.workers[w];
+        let (busy_from, busy_cpu) = (worker.busy_from, worker.busy_cpu);
+        let idle_ns = self.idle_ns;
+        let stamps = self.matched.requests.stamps(place);
+        let open = &mut self.opens[id as usize];
+        (open.tape, open.received, open.idle_ns) = (tape, received, idle_ns);
+        (open.busy_from, open.busy_cpu, open.home) = (busy_from, busy_cpu, home);
+        open.stack = stack;
+        if open.traced.is_some() {
+            self.traced.push(id);
+        }
+        let [_, t3, t4, _] = stamps.middle;
+        let previous = worker.previous_t6_ns;
+        let begin_ns = match t3 {
+            Some(t3) => t3.nanos_since_boot(),
+            None => previous.min(t4.map_or(u64::MAX, |t4| t4.nanos_since_boot())),
+        };
+        let begin_ns = begin_ns.clamp(at_ns, open.t6_ns.max(at_ns));
+        if let Some(k) = home {
+            self.cpus[k].insert(place, id);
+        }
+        self.turns.push(Reverse((begin_ns, Turn::Begun(id))));
+    }
+
+    /// [T1, T2], on the CPU that received the packet, which is most likely `home`.
+    fn receive(&mut self, home: Option<usize>, id: OpenId, at_ns: u64) -> Pieces {
+        let t1_ns = self.opens[id as usize].t1_ns;
+        let likely = home.into_iter().chain([self.last_receiver]);
+        let mut found = None;
+        for k in likely.chain(0..self.cpus.len()) {
+            if k < self.cpus.len() {
+                self.advance(k, at_ns);
+                if received::receives(&self.cpus[k]) {
+                    found = Some(k);
+                    break;
+                }
+            }
+        }
+        let by_tid = &self.by_tid;
+        let is_server = |tid| by_tid.contains_key(&tid);
+        let mut receiving = Receiving {
+            labels: &mut self.labels,
+            usual_ns: 2 * self.usual.stack_ns,
+            is_server: &is_server,
+        };
+        match found {
+            Some(k) => {
+                self.last_receiver = k;
+                let stack = receiving.split(&self.cpus[k], t1_ns, at_ns);
+                self.cpus[k].last_queued_ns = at_ns;
+                stack
+            }
+            None => receiving.unseen(t1_ns, at_ns),
+        }
+    }
+
+    /// What the first request of a busy period lost on its way, beyond ρ, is a delay for
+    /// those behind it.
+    fn held_up_before(&mut self, k: usize, stack: &Pieces) {
+        let mut work = self.usual.receive_ns;
+        for &(label, ns) in stack {
+            let taken = ns.min(work);
+            work -= taken;
+            self.cpus[k].tape.push(label, ns - taken);
+        }
+    }
+
+    /// T3.
+    fn begun(&mut self, id: OpenId, at_ns: u64) {
+        let open = &self.opens[id as usize];
+        let (place, queued_ns, t6_ns) = (open.place, open.queued_ns, open.t6_ns);
+        if let Some(w) = open.worker {
+            if self.workers[w].serving.is_none() {
+                self.settle(w, at_ns);
+                self.serve(w, id, at_ns);
+            } else {
+                self.workers[w].pending.push_back(id);
+            }
+            let tid = self.workers[w].tid;
+            if let Some(latest) = self.latest
+                && latest.place > place
+                && latest.at_ns >= queued_ns
+            {
+                self.opens[id as usize].overtaken_by = Some((latest.place, latest.worker));
+            }
+            if self.latest.is_none_or(|latest| latest.place < place) {
+                self.latest = Some(Begun {
+                    place,
+                    worker: tid,
+                    at_ns,
+                });
+            }
+        }
+        self.turns
+            .push(Reverse((t6_ns.max(at_ns), Turn::Answered(id))));
+    }
+
+    fn serve(&mut self, w: usize, id: OpenId, at_ns: u64) {
+        let worker = &mut self.workers[w];
+        worker.serving = Some(id);
+        worker.budget_ns = self.usual.service_ns;
+        worker.fault_ns = 0;
+        while worker
+            .faults
+            .get(worker.next_fault)
+            .is_some_and(|&f| f < at_ns)
+        {
+            worker.next_fault += 1;
+        }
+        if let WorkerState::Asleep(Sleep::Work) = worker.state {
+            let own = self.own_label(w);
+            self.workers[w].own = own;
+        }
+    }
+
+    /// T6.
+    fn answered(&mut self, id: OpenId, at_ns: u64, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
+        if let Some(w) = self.opens[id as usize].worker {
+            self.settle(w, at_ns);
+        }
+        self.account(id, at_ns, sink);
+        let open = &self.opens[id as usize];
+        if open.traced.is_some() {
+            self.traced.retain(|&other| other != id);
+        }
+        let Some(w) = open.worker else {
+            return;
+        };
+        if let Some(k) = open.home {
+            let place = open.place;
+            self.cpus[k].remove(place);
+        }
+        let worker = &mut self.workers[w];
+        worker.requests += 1;
+        worker.previous_t6_ns = at_ns;
+        worker.outstanding -= 1;
+        if worker.serving == Some(id) {
+            worker.serving = None;
+            if let Some(next) = worker.pending.pop_front() {
+                self.serve(w, next, at_ns);
+            }
+        } else {
+            worker.pending.retain(|&other| other != id);
+        }
+        self.recount(w, at_ns);
+        if self.workers[w].outstanding == 0 {
+            self.workers[w].turn = self.workers[w].turn.wrapping_add(1);
+            self.count_idle(at_ns);
+            self.free_workers += 1;
+        }
+    }
+
+    /// Counts the time with an idle worker until now.
+    pub(super) fn count_idle(&mut self, at_ns: u64) {
+        if self.free_workers > 0 {
+            self.idle_ns += at_ns.saturating_sub(self.idle_since_ns);
+        }
+        self.idle_since_ns = self.idle_since_ns.max(at_ns);
+    }
+
+    pub(super) const fn idle_ns(&self) -> u64 {
+        self.idle_ns
+    }
+
+    /// A worker gets its first request: its state is looked up.
+    fn catch_up(&mut self, w: usize, at_ns: u64) {
+        while self.workers[w].until_ns <= at_ns {
+            let Some(span) = self.workers[w].spans.next() else {
+                self.workers[w].until_ns = u64::MAX;
+                break;
+            };
+            self.workers[w].state = span.state;
+            self.workers[w].until_ns = match self.workers[w].spans.following() {
+                Some(_) => span.to.nanos_since_boot(),
+                None => u64::MAX,
+            };
+            if let WorkerState::OnCore { cpu }
+            | WorkerState::Preempted { cpu }
+            | WorkerState::Woken { cpu, .. } = span.state
+            {
+                self.workers[w].home = self.cpu_index(cpu);
+            }
+        }
+        self.enter_state(w, at_ns);
+    }
+
+    fn cpu_index(&self, cpu: u16) -> Option<usize> {
+        let lines = self.timeline.cpus();
+        lines.binary_search_by_key(&cpu, CpuLine::cpu).ok()
+    }
+
+    /// A worker's state ends.
+    fn worker_changes(&mut self, w: usize, at_ns: u64) {
+        self.settle(w, at_ns);
+        if let Some(span) = self.workers[w].spans.next() {
+            self.workers[w].state = span.state;
+            self.workers[w].until_ns = match self.workers[w].spans.following() {
+                Some(_) => span.to.nanos_since_boot(),
+                None => u64::MAX,
+            };
+        } else {
+            self.workers[w].until_ns = u64::MAX;
+        }
+        self.enter_state(w, at_ns);
+    }
+
+    /// Attaches the worker to its CPU or takes it off, as its new state says.
+    fn enter_state(&mut self, w: usize, at_ns: u64) {
+        let cpu = match self.workers[w].state {
+            WorkerState::OnCore { cpu }
+            | WorkerState::Preempted { cpu }
+            | WorkerState::Woken { cpu, .. } => self.cpu_index(cpu),
+            WorkerState::Asleep(_) | WorkerState::Unknown => None,
+        };
+        match cpu {
+            Some(k) => {
+                if self.workers[w].attached != Some(k) {
+                    self.advance(k, at_ns);
+                    self.workers[w].attach(k, &self.cpus);
+                }
+            }
+            None => {
+                self.workers[w].detach(&self.cpus);
+                self.workers[w].own = self.own_label(w);
+                self.workers[w].own_upto_ns = at_ns;
+            }
+        }
+        self.recount(w, at_ns);
+        let worker = &self.workers[w];
+        if worker.until_ns < u64::MAX {
+            let turn = Turn::Worker(w as u32, worker.turn);
+            self.turns.push(Reverse((worker.until_ns.max(at_ns), turn)));
+        }
+    }
+
+    /// Why a worker that is not on a CPU and does not wait for one holds up its requests.
+    fn own_label(&mut self, w: usize) -> Label {
+        let worker = &self.workers[w];
+        let by = match worker.spans.following() {
+            Some(WorkerState::Woken { by, .. }) if by != 0 => Some(by),
+            _ => None,
+        };
+        let call = |call: Option<u16>| call.map_or(Who::Nobody, Who::Call);
+        let (cause, who) = match worker.state {
+            WorkerState::Asleep(sleep) => match sleep {
+                Sleep::Lock { call: number } => {
+                    let who = by.map_or(call(number), Who::Thread);
+                    (Cause::BlockedLock, who)
+                }
+                Sleep::Fault => (Cause::BlockedFault, Who::Nobody),
+                Sleep::Io { call: number } => (Cause::BlockedIo, call(number)),
+                Sleep::Other { call: number } => (Cause::BlockedOther, Who::Call(number)),
+                // in the middle of a request it waits for somebody else's answer
+                Sleep::Work | Sleep::Unknown if worker.serving.is_some() => {
+                    (Cause::BlockedOther, Who::Nobody)
+                }
+                Sleep::Work | Sleep::Unknown => return self.fixed.wakeup,
+            },
+            _ => return self.fixed.unobserved,
+        };
+        self.labels.label(cause, who)
+    }
+
+    /// Brings the counts of active and waiting workers of its CPU up to date.
+    fn recount(&mut self, w: usize, at_ns: u64) {
+        let worker = &self.workers[w];
+        let busy = worker.outstanding > 0;
+        let active_on = worker.home.filter(|_| busy);
+        let waiting_on = match worker.state {
+            WorkerState::Preempted { .. } => worker.attached.map(|k| (k, true)),
+            WorkerState::Woken { .. } => worker.attached.map(|k| (k, false)),
+            _ => None,
+        };
+        let waiting_on = waiting_on.filter(|_| busy);
+        let (was_active, was_waiting) = (worker.active_on, worker.waiting_on);
+        if active_on != was_active {
+            if let Some(k) = was_active {
+                self.advance(k, at_ns);
+                self.cpus[k].active -= 1;
+                if self.cpus[k].active == 0 {
+                    self.cpus[k].tape.clear();
+                }
+            }
+            if let Some(k) = active_on {
+                self.advance(k, at_ns);
+                self.cpus[k].active += 1;
+            }
+            self.workers[w].active_on = active_on;
+        }
+        if waiting_on != was_waiting {
+            if let Some((k, preempted)) = was_waiting {
+                self.advance(k, at_ns);
+                self.cpus[k].waiting -= 1;
+                self.cpus[k].preempted -= usize::from(preempted);
+            }
+            if let Some((k, preempted)) = waiting_on {
+                self.advance(k, at_ns);
+                if self.cpus[k].waiting == 0 {
+                    self.cpus[k].waiting_since_ns = at_ns;
+                }
+                self.cpus[k].waiting += 1;
+                self.cpus[k].preempted += usize::from(preempted);
+            }
+            self.workers[w].waiting_on = waiting_on;
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A slow request in order of time.
+
+use super::label::Label;
+
+/// A stretch of a request with one cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// From T1 on, nanoseconds.
+    pub from_ns: u64,
+    /// How long.
+    pub lasted_ns: u64,
+    /// Why.
+    pub label: Label,
+    /// The delay was another request's, behind which this one waited.
+    pub inherited: bool,
+}
+
+/// What a moment was, before it is known how the waiting behind others is split.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Raw {
+    /// Held up.
+    Delay(Label),
+    /// A receive softirq within ρ.
+    Received,
+    /// Work for this request.
+    Own,
+    /// Work for others.
+    Others,
+}
+
+/// What becomes of the work for others (in this order), of the own work, and of receive
+/// softirqs.
+pub(super) struct Meaning<'a> {
+    pub(super) others: &'a [(Label, u64, bool)],
+    pub(super) own: [(Label, u64); 2],
+    pub(super) received: Label,
+}
+
+/// The pieces from T1 on: first those of [T1, T2] (`stack`, the latest first), then the raw
+/// ones with their meaning.
+pub(super) fn pieces(
+    stack: &[(Label, u64)],
+    raw: &[(Raw, u64)],
+    meaning: &Meaning<'_>,
+) -> Vec<Piece> {
+    let mut pieces = Pieces::default();
+    for &(label, ns) in stack.iter().rev() {
+        pieces.push(label, ns, false);
+    }
+    let mut others = meaning.others.to_vec();
+    others.reverse();
+    let mut own = meaning.own;
+    for &(what, ns) in raw {
+        let mut left = ns;
+        match what {
+            Raw::Delay(label) => pieces.push(label, ns, false),
+            Raw::Received => pieces.push(meaning.received, ns, false),
+            Raw::Own => {
+                for part in &mut own {
+                    let taken = part.1.min(left);
+                    part.1 -= taken;
+                    left -= taken;
+                    pieces.push(part.0, taken, false);
+                }
+            }
+            Raw::Others => {
+                while left > 0
+                    && let Some(part) = others.last_mut()
+                {
+                    let taken = part.1.min(left);
+                    part.1 -= taken;
+                    left -= taken;
+                    pieces.push(part.0, taken, part.2);
+                    if part.1 == 0 {
+                        others.pop();
+                    }
+                }
+            }
+        }
+    }
+    pieces.list
+}
+
+#[derive(Default)]
+struct Pieces {
+    list: Vec<Piece>,
+    at_ns: u64,
+}
+
+impl Pieces {
+    fn push(&mut self, label: Label, ns: u64, inherited: bool) {
+        if ns == 0 {
+            return;
+        }
+        match self.list.last_mut() {
+            Some(last) if last.label == label && last.inherited == inherited => {
+                last.lasted_ns += ns;
+            }
+            _ => self.list.push(Piece {
+                from_ns: self.at_ns,
+                lasted_ns: ns,
+                label,
+                inherited,
+            }),
+        }
+        self.at_ns += ns;
+    }
+}

@@ -1,0 +1,143 @@
+//! The replay and its forecasts against servers of which everything is known.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod simulator;
+
+use simulator::Server;
+use taillab_analysis::predict::{Evidence, Predicted, predict};
+use taillab_analysis::replay::Observed;
+use taillab_analysis::statistics::distribution_of;
+use taillab_model::explanation::Prediction;
+use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext};
+
+fn sojourn(matched: &taillab_analysis::Matched) -> Distribution {
+    let all = 0..matched.requests.len();
+    let sojourns: Vec<Nanos> = all.map(|place| matched.requests.sojourn(place)).collect();
+    distribution_of(&sojourns)
+}
+
+fn predicted(server: &Server) -> Predicted {
+    let (matched, track) = server.run();
+    let context = RecordingContext::default();
+    let from = Monotonic::from_nanos_since_boot(0);
+    let observed = Observed::build(&matched, &track, &context, from);
+    let evidence = Evidence {
+        sojourn: &sojourn(&matched),
+        causes: &[],
+        service_time: Nanos::new(server.work_ns.1),
+        pid: None,
+        context: &context,
+    };
+    predict(&observed, &evidence)
+}
+
+fn find<'a>(predicted: &'a Predicted, change: &str) -> &'a Prediction {
+    let mut all = predicted.predictions.iter();
+    all.find(|p| p.change == change)
+        .unwrap_or_else(|| panic!("no forecast `{change}` in {:#?}", predicted.predictions))
+}
+
+/// What the forecast says against what really happens without it.
+fn holds(server: &Server, change: &str, without: &Server) {
+    let predicted = predicted(server);
+    let truth = sojourn(&without.run().0);
+    let prediction = find(&predicted, change);
+    assert!(prediction.points.len() >= 2, "{prediction:?}");
+    for point in &prediction.points {
+        let known = truth.quantiles.iter().find(|known| known.q == point.q);
+        let Some(truth) = known.and_then(|known| known.value) else {
+            continue;
+        };
+        let ratio = point.predicted_ns.get() as f64 / truth.get() as f64;
+        assert!(
+            (0.8..1.2).contains(&ratio),
+            "{change}, p{}: predicted {} and was {truth}",
+            100.0 * point.q,
+            point.predicted_ns
+        );
+    }
+}
+
+/// One worker: the queue as it was is known to the nanosecond.
+#[test]
+fn an_unchanged_replay_is_exact_for_one_worker() {
+    for seed in 1..4 {
+        let server = Server {
+            seed,
+            ..Server::default()
+        };
+        let fit = predicted(&server).model_fit.unwrap();
+        assert!(fit.model.starts_with("1 worker, first come first served"));
+        for point in &fit.points {
+            assert_eq!(point.measured_ns, point.replayed_ns, "{fit:?}");
+        }
+        assert!(fit.good && fit.points.len() >= 3);
+    }
+}
+
+#[test]
+fn several_workers_on_one_cpu_are_replayed_in_their_own_order() {
+    let server = Server {
+        workers: 4,
+        ..Server::default()
+    };
+    let fit = predicted(&server).model_fit.unwrap();
+    assert!(fit.largest_error < 0.05, "{fit:?}");
+    assert!(fit.model.starts_with("4 workers on 1 CPU"), "{}", fit.model);
+}
+
+#[test]
+fn without_background_it_is_as_it_then_is() {
+    for workers in [1, 3] {
+        let server = Server {
+            workers,
+            ..Server::default()
+        };
+        let without = Server {
+            background_every_ns: 0,
+            ..server.clone()
+        };
+        holds(&server, "without background", &without);
+        holds(&server, "rt-priority", &without);
+    }
+}
+
+#[test]
+fn without_locks_it_is_as_it_then_is() {
+    for workers in [1, 3] {
+        let server = Server {
+            workers,
+            background_every_ns: 0,
+            blocked_one_in: 300,
+            blocked_ns: 5_000,
+            ..Server::default()
+        };
+        let without = Server {
+            blocked_one_in: 0,
+            ..server.clone()
+        };
+        holds(&server, "without blocked_lock", &without);
+    }
+}
+
+#[test]
+fn without_softirqs_it_is_as_it_then_is() {
+    let server = Server::default();
+    let without = Server {
+        softirq_here: false,
+        ..server.clone()
+    };
+    holds(&server, "softirq-cpu", &without);
+}
+
+#[test]
+fn without_either_it_is_as_it_then_is() {
+    let server = Server::default();
+    let without = Server {
+        softirq_here: false,
+        background_every_ns: 0,
+        wake_ns: (0, 0),
+        ..server.clone()
+    };
+    holds(&server, "without all of these", &without);
+}
