@@ -227,7 +227,7 @@ impl Setup {
             ("workload.seed", toml::Value::Integer(asked.seed)),
             // a lost or throttled request is late, not lost
             ("client.timeout", text("3s")),
-            ("calibration.pairs", toml::Value::Integer(5)),
+            ("calibration.pairs", toml::Value::Integer(6)),
             ("calibration.block", text("150ms")),
         ];
         settings.extend(self.server.settings());

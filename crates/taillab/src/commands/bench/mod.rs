@@ -158,7 +158,9 @@ impl<'a> Bench<'a> {
             Some(known) => known.clone(),
             None => {
                 self.step(&format!("{}: calibrating", kind.name()));
-                let found = trial::calibrate(&setup, &self.asked, self.progress, &self.interrupt)?;
+                let found = apart(|| {
+                    trial::calibrate(&setup, &self.asked, self.progress, &self.interrupt)
+                })?;
                 capacities.insert(setup.server(), found.clone());
                 found
             }
@@ -176,13 +178,15 @@ impl<'a> Bench<'a> {
     }
 
     fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Measured, Stop> {
-        let trial = trial::measure(
-            setup,
-            &self.asked,
-            calibrated,
-            self.progress,
-            &self.interrupt,
-        )
+        let trial = apart(|| {
+            trial::measure(
+                setup,
+                &self.asked,
+                calibrated,
+                self.progress,
+                &self.interrupt,
+            )
+        })
         .map_err(|failure| match failure.exit {
             // the rig itself stood, for t was found in it
             Exit::Unsupported => Stop::NotHere(failure.message),
@@ -201,6 +205,14 @@ impl<'a> Bench<'a> {
         }
         Ok(explained(setup, calibrated, trial))
     }
+}
+
+/// Runs `work` on a thread of its own, which may leave the server's CPU for good.
+fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| match scope.spawn(work).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
 }
 
 /// Why a kind has no result.
