@@ -15,11 +15,11 @@
 pub mod client;
 pub mod clustering;
 pub mod composition;
+pub mod confusion;
 pub mod explain;
 pub mod fan_out;
-pub mod heat_map;
-pub mod confusion;
 pub mod findings;
+pub mod heat_map;
 pub mod ideal;
 pub mod ledger;
 pub mod load;
