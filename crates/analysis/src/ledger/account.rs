@@ -80,7 +80,8 @@ impl Sweep<'_> {
         // T5 to T6 is sending
         let t5 = self.matched.requests.stamps(open.place).middle[3];
         let sending = t5.map_or(0, |t5| open.t6_ns.saturating_sub(t5.nanos_since_boot()));
-        let transmit = sending.min(used);
+        // what goes beyond its time goes beyond it at the end
+        let transmit = sending.saturating_sub(open.over_ns).min(used);
 
         let mut others = Others {
             own_service: used - transmit,

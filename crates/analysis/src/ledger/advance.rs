@@ -136,6 +136,7 @@ impl Sweep<'_> {
         };
         worker.served_ns += length;
         self.opens[open as usize].used_ns += work;
+        self.opens[open as usize].over_ns += over;
         self.for_later(k, w, open, work);
         self.note(k, Raw::Own, work);
         if over == 0 {

@@ -49,6 +49,8 @@ pub(super) struct Open {
     pub(super) order_by: Option<usize>,
     /// Work for itself.
     pub(super) used_ns: u64,
+    /// The same beyond the time that a service may take.
+    pub(super) over_ns: u64,
     /// Where in the list of inheritance the worker's busy period begins.
     pub(super) busy_from: u64,
     pub(super) busy_cpu: Option<(usize, u64, u64)>,
