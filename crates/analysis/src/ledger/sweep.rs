@@ -125,6 +125,7 @@ pub(super) struct Sweep<'a> {
     pub(super) retransmitted: IdMap<Vec<u64>>,
     pub(super) parts: Vec<(Label, u64)>,
     pub(super) excess: Vec<(Label, u64)>,
+    pub(super) held: Vec<(Label, u64)>,
 }
 
 impl<'a> Sweep<'a> {
@@ -199,6 +200,7 @@ impl<'a> Sweep<'a> {
             retransmitted,
             parts: Vec::new(),
             excess: Vec::new(),
+            held: Vec::new(),
         }
     }
 

@@ -108,7 +108,7 @@ struct Cpu<'a> {
 impl Plan {
     /// What a request costs its CPU.
     pub(crate) fn service_time(&self) -> Nanos {
-        Nanos::new(self.service + RECEIVE)
+        Nanos::new(self.service + RECEIVE + IPI)
     }
 
     pub(crate) fn context(&self) -> RecordingContext {
@@ -387,6 +387,7 @@ impl Cpu<'_> {
                 self.work(length);
                 let tid = self.worker();
                 self.emit(EventKind::Woken { tid, by: HOLDER });
+                self.work(SWITCH);
                 if self.current == 0 {
                     self.switch(tid, false, None);
                 }
