@@ -11,6 +11,7 @@
 //! - **Order** ([`overtaken`]): whoever serves, the k-th response leaves when it leaves. In
 //!   the order of arrival it would have been the k-th request's: T6_i − T6_(k).
 //! - **Imbalance** ([`imbalanced`]): the same demands through one queue for all workers.
+//! - **Loss** ([`lost`]): from when a packet was dropped to when it came again.
 
 use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::truth::{Truth, TruthSource};
@@ -215,6 +216,23 @@ pub fn imbalanced(spans: &[Span]) -> Vec<Nanos> {
         };
         *worker = ns(spans[place].t1).max(*worker) + demands[place];
         delays[place] = Nanos::new(ns(spans[place].t6).saturating_sub(*worker));
+    }
+    delays
+}
+
+/// How long each request lay lost, for intervals from when its packet was dropped to when it
+/// came again: of the requests that were under way all the while, the one that was answered
+/// first after that.
+pub fn lost(spans: &[Span], truth: &Truth) -> Vec<Nanos> {
+    let mut places: Vec<usize> = (0..spans.len()).collect();
+    places.sort_by_key(|place| spans[*place].t6);
+    let mut delays = vec![Nanos::ZERO; spans.len()];
+    for interval in &truth.intervals {
+        let after = places.partition_point(|place| spans[*place].t6 < interval.to_ns);
+        let mut candidates = places[after..].iter();
+        if let Some(place) = candidates.find(|place| spans[**place].t1 <= interval.from_ns) {
+            delays[*place] += interval.length();
+        }
     }
     delays
 }
@@ -433,6 +451,22 @@ mod tests {
         ];
         // one queue for both: two at 10, two at 20
         assert_eq!(raw(&imbalanced(&spans)), [0, 10, 10, 0]);
+    }
+
+    #[test]
+    fn a_lost_request_is_the_one_that_was_under_way_all_the_while() {
+        let spans = [
+            span(0, 10, 1),
+            span(5, 500, 1),
+            span(480, 495, 1),
+            span(490, 510, 1),
+        ];
+        let truth = Truth {
+            sources: vec![source(Cause::Retransmit, None)],
+            intervals: vec![held(0, 7, 487, None)],
+            unrecorded: 0,
+        };
+        assert_eq!(raw(&lost(&spans, &truth)), [0, 480, 0, 0]);
     }
 
     fn charge(cause: Cause, name: Option<&str>, excess_ns: u64) -> Charge {

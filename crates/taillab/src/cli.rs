@@ -1,5 +1,6 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
+mod bench;
 mod doctor;
 mod explain;
 mod load;
@@ -17,6 +18,7 @@ use taillab_probe::Disturbances;
 use crate::commands::run::servers::words;
 use crate::experiment::{Override, Protocol, ServerKind, TestbedKind, Transport};
 
+pub use self::bench::{BenchArgs, BenchCommand, CauseKind, CausesArgs};
 pub use self::doctor::DoctorArgs;
 pub use self::explain::ExplainArgs;
 pub use self::load::{Amounts, Floor, LoadArgs, StampKind, WaitKind};
@@ -50,6 +52,7 @@ pub enum Command {
     Sim(Box<SimArgs>),
     Reproduce(ReproduceArgs),
     Doctor(DoctorArgs),
+    Bench(BenchArgs),
     /// Print a shell completion script
     Completions {
         /// The shell

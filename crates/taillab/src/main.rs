@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Sim(args) => commands::sim::run(*args),
         Command::Reproduce(args) => commands::reproduce::run(args),
         Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Bench(args) => commands::bench::run(args),
         Command::Completions { shell } => commands::shell::completions(shell),
         Command::Man { directory } => commands::shell::man(&directory),
     };

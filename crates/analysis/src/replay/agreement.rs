@@ -227,8 +227,7 @@ fn a_worker_asleep_in_a_request_leaves_a_shared_cpu_and_holds_its_own_next_one()
     observed.workers = vec![7, 8];
     observed.requests.worker = vec![0, 0, 1];
     observed.requests.blocked_ns[0] = 100;
-    let place = |cause| Cause::ALL.iter().position(|c| *c == cause).unwrap() as u8;
-    observed.requests.blocked_cause[0] = place(Cause::BlockedLock);
+    observed.requests.blocked_cause[0] = Cause::BlockedLock as u8;
     let mut change = change(&observed, Sharing::Assigned, Order::Arrival);
     assert_eq!(departures(&observed, &change), [110, 120, 20]);
     change.unblock(Cause::BlockedIo);

@@ -15,8 +15,9 @@ use super::{InjectionError, Schedule, system};
 
 const NAME: &str = "tl-timers";
 
-/// From one interrupt of a storm to the next: about half of the CPU is left.
-const APART: Nanos = Nanos::from_micros(10);
+/// From one interrupt of a storm to the next, so that most of the CPU is left: in a virtual
+/// machine one costs more than 10 µs.
+const APART: Nanos = Nanos::from_micros(40);
 /// Timers of one storm at most.
 const MOST: usize = 400;
 /// Timers are armed so long before the first is due, and this much more for each.
@@ -27,7 +28,7 @@ const TRIALS: usize = 200;
 /// A gap beyond this between two looks at the clock is an interrupt.
 const GAP: Nanos = Nanos::new(400);
 
-/// Storms of timers that expire on `cpu`, one every 10 µs. Arming them costs that CPU some
+/// Storms of timers that expire on `cpu`, one every 40 µs. Arming them costs that CPU some
 /// hundred nanoseconds each, which is `background` of the thread that does it.
 ///
 /// What one interrupt costs is measured before, on the same CPU, by a loop that looks at the
@@ -163,7 +164,7 @@ mod tests {
         let interrupts = truth.intervals.iter().filter(|i| i.source == 0).count();
         let armings = truth.intervals.iter().filter(|i| i.source == 1).count();
         assert!(armings >= 1, "{truth:?}");
-        assert_eq!(interrupts, 50 * armings);
+        assert_eq!(interrupts, 12 * armings);
         assert!(truth.intervals.iter().all(|i| i.length() > Nanos::ZERO));
     }
 }

@@ -177,8 +177,12 @@ pub(super) fn decode(
         .ok_or(TOO_SHORT)?;
     let (symbols, rest) = rest.split_at_checked(events).ok_or(TOO_SHORT)?;
     let times = u32::from_le_bytes(*prefix) as usize;
-    let (times, values) = rest.split_at_checked(times).ok_or(TOO_SHORT)?;
-    let (mut times, mut values) = (Bytes(times), Bytes(values));
+    let (_, values) = rest.split_at_checked(times).ok_or(TOO_SHORT)?;
+    let mut times = Bytes { rest, len: times };
+    let mut values = Bytes {
+        rest: values,
+        len: values.len(),
+    };
     let mut guesses = Guesses::new();
     let mut at = first;
     out.reserve(events);
@@ -204,7 +208,7 @@ pub(super) fn decode(
         out.push(event);
         guesses.learn(kind, fields);
     }
-    if times.0.is_empty() && values.0.is_empty() {
+    if times.len == 0 && values.len == 0 {
         Ok(())
     } else {
         Err("a column of a block is too long")
@@ -235,27 +239,50 @@ const fn unzigzag(number: u64, guess: u32) -> u32 {
 }
 
 /// What is left of a column.
-struct Bytes<'a>(&'a [u8]);
+struct Bytes<'a> {
+    /// From where it is read to the block's end, beyond the column's.
+    rest: &'a [u8],
+    /// How many of these are the column's.
+    len: usize,
+}
 
 impl Bytes<'_> {
     #[inline]
     fn byte(&mut self) -> Option<u8> {
-        let (&byte, rest) = self.0.split_first()?;
-        self.0 = rest;
+        let (&byte, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        self.len = self.len.checked_sub(1)?;
         Some(byte)
     }
 
     /// A number of at most 56 bits.
     #[inline]
     fn number(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for (index, &byte) in self.0.iter().enumerate().take(8) {
-            number |= u64::from(byte & 0x7f) << (7 * index);
-            if byte < 0x80 {
-                self.0 = &self.0[index + 1..];
-                return Some(number);
-            }
+        let word = match self.rest.first_chunk() {
+            Some(bytes) => u64::from_le_bytes(*bytes),
+            None => self.last_bytes(),
+        };
+        // the first byte without the top bit ends the number; lengths follow no pattern,
+        // and a branch on them would often be guessed wrongly
+        let ends = !word & 0x8080_8080_8080_8080;
+        if ends == 0 {
+            return None;
         }
-        None
+        let bytes = ends.trailing_zeros() as usize / 8 + 1;
+        self.len = self.len.checked_sub(bytes)?;
+        self.rest = self.rest.get(bytes..)?;
+        let word = word & (ends ^ ends.wrapping_sub(1)) & 0x7f7f_7f7f_7f7f_7f7f;
+        // closes the gaps between groups of 7, 14 and 28 bits
+        let word = (word & 0x7f00_7f00_7f00_7f00) >> 1 | word & 0x007f_007f_007f_007f;
+        let word = (word & 0x3fff_0000_3fff_0000) >> 2 | word & 0x0000_3fff_0000_3fff;
+        Some((word & 0x0fff_ffff_0000_0000) >> 4 | word & 0x0fff_ffff)
+    }
+
+    /// The last few bytes of a block, and bytes that end no number.
+    #[cold]
+    fn last_bytes(&self) -> u64 {
+        let mut bytes = [0xff; 8];
+        bytes[..self.rest.len()].copy_from_slice(self.rest);
+        u64::from_le_bytes(bytes)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 use super::PackedEvent;
 
@@ -75,18 +76,24 @@ impl<S: Stream> Merge<S> {
     }
 
     fn change_stream(&mut self, bound: u64) -> Option<(PackedEvent, usize)> {
-        if let Some(stream) = self.streams.get_mut(self.current)
-            && let Some(event) = stream.peek()
-        {
-            let turn = (event.since_base().get(), self.current);
-            self.waiting.push(Reverse(turn));
-        }
-        self.current = NONE;
-        let &Reverse((at, index)) = self.waiting.peek()?;
+        let current = self.streams.get_mut(self.current);
+        let turn = current.and_then(|stream| {
+            let at = stream.peek()?.since_base().get();
+            Some(Reverse((at, self.current)))
+        });
+        let next = match (turn, self.waiting.peek_mut()) {
+            (turn, None) => turn?,
+            (None, Some(first)) => PeekMut::pop(first),
+            // both in one go: the streams take turns often
+            (Some(turn), Some(mut first)) if *first > turn => std::mem::replace(&mut *first, turn),
+            (Some(turn), Some(_)) => turn,
+        };
+        let Reverse((at, index)) = next;
         if at >= bound {
+            self.current = NONE;
+            self.waiting.push(next);
             return None;
         }
-        self.waiting.pop();
         self.current = index;
         self.limit = match self.waiting.peek() {
             None => u64::MAX,
@@ -94,7 +101,7 @@ impl<S: Stream> Merge<S> {
             Some(&Reverse((other, behind))) if index < behind => other.saturating_add(1),
             Some(&Reverse((other, _))) => other,
         };
-        let stream = &mut self.streams[index];
+        let stream = self.streams.get_mut(index)?;
         let event = stream.peek()?;
         stream.advance();
         Some((event, index))

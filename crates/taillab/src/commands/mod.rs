@@ -1,5 +1,6 @@
 //! One module for each command.
 
+pub mod bench;
 pub mod doctor;
 pub mod explain;
 pub mod load;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use taillab_model::explanation::SlowRequest;
-use taillab_report::terminal::{self, Detail};
+use taillab_report::terminal;
 use taillab_report::{TraceReport, hlog, html, json, perfetto, requests};
 
 use super::evaluate::Evaluated;
@@ -61,12 +61,11 @@ pub fn show(
         let place = shown
             .saved
             .map(|dir| dir.join(REPORT).display().to_string());
-        let detail = match shown.common.verbose {
-            0 => Detail::Brief,
-            _ => Detail::Full,
-        };
         let report = report(evaluated, environment);
-        let mut text = terminal::render_trace(&report, place.as_deref(), detail, style());
+        let mut text = terminal::render_trace(&report, place.as_deref(), style());
+        if shown.common.verbose > 0 {
+            text.push_str(&terminal::trace_details(&report, style()));
+        }
         if shown.slowest {
             text.push_str(&terminal::slowest(slowest(evaluated), style()));
         }

@@ -1,12 +1,10 @@
 //! What a run's recording says beside its events.
 
-use taillab_host::environment::Environment;
 use taillab_host::observe::{self, StealSampler, ThrottleSampler};
 use taillab_model::{Event, EventKind, Monotonic, Nanos, RecordingContext};
 use taillab_probe::Probe;
 
 use super::calibrate::Calibrated;
-use super::hypervisor;
 use super::rig::Rig;
 use crate::experiment::{Experiment, ServerKind, Transport};
 
@@ -15,7 +13,6 @@ pub fn before(
     rig: &Rig,
     probe: &Probe,
     experiment: &Experiment,
-    environment: &Environment,
     calibrated: &Calibrated,
 ) -> RecordingContext {
     let number = |cpu| u16::try_from(cpu).unwrap_or(u16::MAX);
@@ -27,8 +24,6 @@ pub fn before(
         }
         .to_owned(),
         port: experiment.server.port,
-        kernel: environment.kernel.release.clone().unwrap_or_default(),
-        hypervisor: hypervisor(environment),
         server_cpus: rig.placement().server.iter().map(number).collect(),
         hooks: probe.hooks(),
         service_time_ns: Some(calibrated.service_time),

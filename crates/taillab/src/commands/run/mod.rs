@@ -1,14 +1,14 @@
 //! `taillab run`: one server, one load, measured against its ideal.
 
-mod calibrate;
+pub mod calibrate;
 mod canary;
-mod capacity;
-mod client;
-mod context;
-mod measure;
+pub mod capacity;
+pub mod client;
+pub mod context;
+pub mod measure;
 mod outputs;
-mod result;
-mod rig;
+pub mod result;
+pub mod rig;
 pub mod rundir;
 pub mod servers;
 
@@ -173,7 +173,9 @@ fn take_measurements(
     let calibrated = calibrate::calibrate(rig, &mut client, &mut probe, experiment)?;
     let rate_per_s = measure::rate(experiment, &calibrated);
     say.step(&format!("measuring at {rate_per_s:.0} requests per second"));
-    let context = context::before(rig, &probe, experiment, environment, &calibrated);
+    let mut context = context::before(rig, &probe, experiment, &calibrated);
+    context.kernel = environment.kernel.release.clone().unwrap_or_default();
+    context.hypervisor = hypervisor(environment);
     let recorded = measure::measure(rig, &mut client, probe, experiment, context, rate_per_s)?;
     Ok(Session {
         calibrated,

@@ -142,7 +142,8 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
     })
 }
 
-fn match_recording(
+/// The requests that the events of a run tell of.
+pub fn match_recording(
     events: Recording,
     load: &FleetRun,
     experiment: &Experiment,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use taillab_host::socket_buffers::{SocketBufferError, set_receive_buffers};
 use taillab_host::{
-    CpuSet, Hazard, Interrupt, Journal, JournalFolder, NetNamespace, Placement, Roots,
-    ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
+    CpuSet, Hazard, Interrupt, Journal, JournalFolder, NetNamespace, Placement, PrivateFolder,
+    Roots, ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
 };
 use taillab_probe::{Devices, Probe, ProbeSpec, ServerProcesses};
 
@@ -30,6 +30,8 @@ const STOP_WITHIN: Duration = Duration::from_secs(2);
 pub struct Rig {
     // Order of fields is order of dropping: the server goes before its namespace.
     server: ServerProcess,
+    /// Its working directory, where it has one of its own.
+    folder: Option<PrivateFolder>,
     testbed: Testbed,
     journal: Journal,
     placement: Placement,
@@ -57,8 +59,9 @@ impl Rig {
         client::check(experiment, stand_in)?;
         let mut journal = JournalFolder::of_this_user().begin(&roots).map_err(host)?;
         match start_server(experiment, &roots, &placement, &mut journal) {
-            Ok((server, testbed, address)) => Ok(Self {
+            Ok((server, folder, testbed, address)) => Ok(Self {
                 server,
+                folder,
                 testbed,
                 journal,
                 placement,
@@ -221,13 +224,32 @@ impl Rig {
         }
     }
 
+    /// The server's process.
+    pub fn server(&self) -> &ServerProcess {
+        &self.server
+    }
+
+    /// The network between server and generator.
+    pub fn testbed(&self) -> &Testbed {
+        &self.testbed
+    }
+
     /// Stops the server, removes the testbed and says what could not be removed.
     pub fn take_down(self) -> Result<(), Failure> {
+        self.take_down_and(|_| ())
+    }
+
+    /// The same; `read` may look at what the server has left in its folder.
+    pub fn take_down_and<T>(
+        self,
+        read: impl FnOnce(Option<&PrivateFolder>) -> T,
+    ) -> Result<T, Failure> {
         // All three are tried before the first failure is told.
         let stopped = self.server.shutdown(STOP_WITHIN).map_err(host);
+        let left = read(self.folder.as_ref());
         let removed = self.testbed.remove().map_err(host);
         let finished = self.journal.finish().map_err(host);
-        stopped.map(drop).and(removed).and(finished)
+        stopped.map(drop).and(removed).and(finished).map(|()| left)
     }
 }
 
@@ -237,7 +259,7 @@ fn start_server(
     roots: &Roots,
     placement: &Placement,
     journal: &mut Journal,
-) -> Result<(ServerProcess, Testbed, SocketAddr), Failure> {
+) -> Result<(ServerProcess, Option<PrivateFolder>, Testbed, SocketAddr), Failure> {
     let testbed = match experiment.testbed.kind {
         TestbedKind::Veth => Testbed::veth(&TestbedSpec {
             placement: placement.clone(),
@@ -286,7 +308,7 @@ fn start_server(
     if let Some(bytes) = asked.receive_buffer_bytes.filter(|bytes| *bytes > 0) {
         set_all_receive_buffers(roots, &server.processes(), bytes)?;
     }
-    Ok((server, testbed, address))
+    Ok((server, folder, testbed, address))
 }
 
 /// Gives the UDP sockets of a server, in whichever of its processes they are, their buffer.

@@ -3,7 +3,7 @@
 mod custom;
 mod memcached;
 mod nginx;
-mod null_rpc;
+pub mod null_rpc;
 mod ready;
 
 use std::ffi::OsString;
@@ -38,7 +38,10 @@ impl Launch {
     pub fn of(experiment: &Experiment, address: SocketAddr, user: &User) -> Result<Self, Failure> {
         let program = experiment.server.program.clone();
         let (mut args, folder) = match experiment.server.kind {
-            ServerKind::NullRpc => (null_rpc::args(experiment, address), None),
+            ServerKind::NullRpc => (
+                null_rpc::args(experiment, address),
+                null_rpc::folder(experiment, user)?,
+            ),
             ServerKind::Memcached => (memcached::args(experiment, address), None),
             ServerKind::Nginx => (
                 nginx::args(),

@@ -3,7 +3,27 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 
+use taillab_host::{PrivateFolder, User};
+
+use crate::exit::Failure;
 use crate::experiment::{Experiment, Requests};
+use crate::fail::host;
+
+/// Where a server in its own folder may write.
+const LOG_FOLDER: &str = "log";
+/// What a server says of its faults, as it knows the file.
+pub const FAULT_LOG: &str = "log/faults.json";
+const FOLDER_BYTES: u64 = 64 << 20;
+
+/// A folder for what the server says of its faults, where it has any.
+pub fn folder(experiment: &Experiment, user: &User) -> Result<Option<PrivateFolder>, Failure> {
+    if !experiment.server.args.iter().any(|arg| arg == FAULT_LOG) {
+        return Ok(None);
+    }
+    let folder = PrivateFolder::new(FOLDER_BYTES).map_err(host)?;
+    folder.make_folder(LOG_FOLDER, user).map_err(host)?;
+    Ok(Some(folder))
+}
 
 /// `serve null-rpc --listen …`.
 pub fn args(experiment: &Experiment, address: SocketAddr) -> Vec<OsString> {

@@ -1,0 +1,143 @@
+//! From a measurement to what the ledger made of what was injected: pure.
+
+use taillab_analysis::Matched;
+use taillab_analysis::confusion::{
+    Charge, Row, Span, confusion, delays, imbalanced, lost, overtaken,
+};
+use taillab_analysis::ledger::{self, LedgerOptions};
+use taillab_analysis::timeline::Timeline;
+use taillab_model::explanation::Cause;
+use taillab_model::truth::{Truth, TruthSource};
+use taillab_model::{Nanos, RecordingContext};
+
+use super::kind::{Base, Oracle, Setup};
+
+/// What became of a run.
+pub struct Account {
+    /// Of each thing that was injected.
+    pub rows: Vec<Row>,
+    /// Requests that were explained.
+    pub requests: u64,
+    /// Their excess over the ideal by cause, the largest first.
+    pub excess: Vec<(Cause, Nanos)>,
+    /// The same of the requests above p99 of the sojourn.
+    pub excess_above_p99: Vec<(Cause, Nanos)>,
+    /// Their sojourns, in order of length.
+    pub sojourns: Vec<Nanos>,
+}
+
+impl Account {
+    /// The excess of all requests.
+    pub fn total_excess(&self) -> Nanos {
+        self.excess.iter().map(|(_, part)| *part).sum()
+    }
+
+    /// A cause's share of a list of excesses.
+    pub fn share(of: &[(Cause, Nanos)], cause: Cause) -> f64 {
+        let all: Nanos = of.iter().map(|(_, part)| *part).sum();
+        let part = of.iter().find(|(other, _)| *other == cause);
+        part.map_or(0.0, |(_, part)| {
+            part.get() as f64 / (all.get() as f64).max(1.0)
+        })
+    }
+
+    /// A quantile of the sojourn.
+    pub fn sojourn(&self, q: f64) -> Nanos {
+        let rank = (q * self.sojourns.len() as f64).ceil() as usize;
+        let place = rank.clamp(1, self.sojourns.len().max(1)) - 1;
+        self.sojourns.get(place).copied().unwrap_or(Nanos::ZERO)
+    }
+}
+
+/// Runs the ledger over what was matched and compares it with the truth.
+pub fn account(
+    setup: &Setup,
+    matched: &Matched,
+    timeline: &Timeline,
+    context: &RecordingContext,
+    options: &LedgerOptions,
+    truth: &Truth,
+) -> Account {
+    let mut charges: Vec<Option<Vec<Charge>>> = vec![None; matched.requests.len()];
+    let mut sojourns = Vec::new();
+    ledger::run(matched, timeline, context, options, |entry, labels| {
+        sojourns.push(Nanos::new(entry.sojourn_ns));
+        charges[entry.place] = Some(
+            entry
+                .excess
+                .iter()
+                .map(|(label, excess_ns)| Charge {
+                    cause: labels.cause(*label),
+                    culprit: labels.culprit(*label),
+                    excess_ns: *excess_ns,
+                })
+                .collect(),
+        );
+    });
+    sojourns.sort_unstable();
+    let mut account = Account {
+        rows: rows(setup, matched, truth, &charges),
+        requests: sojourns.len() as u64,
+        excess: Vec::new(),
+        excess_above_p99: Vec::new(),
+        sojourns,
+    };
+    let p99 = account.sojourn(0.99);
+    let requests = &matched.requests;
+    let sojourn = |place| requests.t6(place).saturating_since(requests.t1(place));
+    account.excess = by_cause(charges.iter().flatten());
+    account.excess_above_p99 = by_cause(
+        charges
+            .iter()
+            .enumerate()
+            .filter(|(place, _)| sojourn(*place) > p99)
+            .filter_map(|(_, charges)| charges.as_ref()),
+    );
+    account
+}
+
+fn rows(
+    setup: &Setup,
+    matched: &Matched,
+    truth: &Truth,
+    charges: &[Option<Vec<Charge>>],
+) -> Vec<Row> {
+    let several = matches!(setup.server(), Base::Threads | Base::Assigned);
+    let spans: Vec<Span> = (0..matched.requests.len())
+        .map(|place| Span {
+            t1: matched.requests.t1(place),
+            t6: matched.requests.t6(place),
+            // the one worker has served those of which that was not seen, too
+            worker: if several { matched.workers[place] } else { 0 },
+        })
+        .collect();
+    let of_structure = |delays| {
+        let source = TruthSource {
+            injected: setup.kind.name(),
+            cause: setup.cause.unwrap_or(Cause::Unexplained),
+            culprit: None,
+        };
+        confusion(&[source], &[delays], charges)
+    };
+    match setup.oracle {
+        Oracle::Nothing => Vec::new(),
+        Oracle::HeldBack => confusion(&truth.sources, &delays(&spans, truth), charges),
+        Oracle::Loss => confusion(&truth.sources, &[lost(&spans, truth)], charges),
+        Oracle::Order => of_structure(overtaken(&spans)),
+        Oracle::Imbalance => of_structure(imbalanced(&spans)),
+    }
+}
+
+fn by_cause<'a>(charges: impl Iterator<Item = &'a Vec<Charge>>) -> Vec<(Cause, Nanos)> {
+    let mut sums = [0_u64; Cause::ALL.len()];
+    for charge in charges.flatten() {
+        sums[charge.cause as usize] += charge.excess_ns;
+    }
+    let mut sums: Vec<(Cause, Nanos)> = Cause::ALL
+        .into_iter()
+        .map(|cause| (cause, Nanos::new(sums[cause as usize])))
+        .filter(|(_, sum)| *sum > Nanos::ZERO)
+        .collect();
+    sums.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
+    sums
+}

@@ -1,0 +1,321 @@
+//! The kinds: which server, what is done to it, and what a right explanation says.
+
+use taillab_host::injection::Schedule;
+use taillab_model::Nanos;
+use taillab_model::explanation::Cause;
+
+use crate::cli::CauseKind;
+use crate::commands::run::servers::null_rpc::FAULT_LOG;
+use crate::exit::Failure;
+use crate::experiment::{Experiment, Override, ServerKind};
+
+/// How it is known what a kind cost each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oracle {
+    /// From the times of what was injected.
+    HeldBack,
+    /// From the order of arrivals and departures.
+    Order,
+    /// From one queue for all workers.
+    Imbalance,
+    /// From when packets were dropped and came again.
+    Loss,
+    /// There is nothing: the run is the control.
+    Nothing,
+}
+
+/// One of our disturbers beside the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbance {
+    /// Of a thread on its CPU.
+    Background(Schedule),
+    /// Of packets received there.
+    Flood(Schedule),
+    /// Of timers there.
+    Timers(Schedule),
+    /// Of a quota.
+    Quota(Schedule),
+    /// Of real-time throttling.
+    RtHog,
+    /// One request in so many is lost.
+    Loss(u32),
+}
+
+/// One kind, ready to be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Which.
+    pub kind: CauseKind,
+    /// What a right explanation calls it.
+    pub cause: Option<Cause>,
+    /// How the truth is turned into delays.
+    pub oracle: Oracle,
+    /// What the server does wrong.
+    pub faults: Vec<&'static str>,
+    /// What is done beside it.
+    pub disturbances: Vec<Disturbance>,
+    server: Base,
+}
+
+/// The servers that are measured; each has its own capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Base {
+    /// One worker on one UDP socket.
+    Datagrams,
+    /// One worker on one epoll instance, over TCP.
+    Streams,
+    /// A thread for each TCP connection.
+    Threads,
+    /// Workers with their own connections, which wait and so need no CPU each.
+    Assigned,
+}
+
+const fn schedule(every_ms: u64, lasts_us: u64) -> Schedule {
+    Schedule {
+        every: Nanos::from_millis(every_ms),
+        lasts: Nanos::from_micros(lasts_us),
+    }
+}
+
+const BURSTS: Disturbance = Disturbance::Background(schedule(40, 2_000));
+const SLOW: &str = "slow:1000,500us";
+
+impl Setup {
+    /// What is done for a kind.
+    pub fn of(kind: CauseKind) -> Self {
+        let (cause, oracle, faults, disturbances, server): (_, _, &[&'static str], Vec<_>, _) =
+            match kind {
+                CauseKind::Control | CauseKind::Idle => {
+                    (None, Oracle::Nothing, &[], vec![], Base::Datagrams)
+                }
+                CauseKind::Background => (
+                    Some(Cause::Background),
+                    Oracle::HeldBack,
+                    &[],
+                    vec![BURSTS],
+                    Base::Datagrams,
+                ),
+                CauseKind::Softirq => (
+                    Some(Cause::Softirq),
+                    Oracle::HeldBack,
+                    &[],
+                    vec![Disturbance::Flood(schedule(25, 1_000))],
+                    Base::Datagrams,
+                ),
+                CauseKind::Irq => (
+                    Some(Cause::Irq),
+                    Oracle::HeldBack,
+                    &[],
+                    vec![Disturbance::Timers(schedule(25, 2_000))],
+                    Base::Datagrams,
+                ),
+                CauseKind::Order => (
+                    Some(Cause::Order),
+                    Oracle::Order,
+                    &[],
+                    vec![],
+                    Base::Threads,
+                ),
+                CauseKind::Imbalance => (
+                    Some(Cause::Imbalance),
+                    Oracle::Imbalance,
+                    &[],
+                    vec![],
+                    Base::Assigned,
+                ),
+                CauseKind::Lock => (
+                    Some(Cause::BlockedLock),
+                    Oracle::HeldBack,
+                    &["lock:40ms,1ms"],
+                    vec![],
+                    Base::Datagrams,
+                ),
+                CauseKind::Fault => (
+                    Some(Cause::BlockedFault),
+                    Oracle::HeldBack,
+                    &["major-fault:500,2"],
+                    vec![],
+                    Base::Datagrams,
+                ),
+                CauseKind::MinorFault => (
+                    Some(Cause::SlowService),
+                    Oracle::HeldBack,
+                    &["fault:500,256"],
+                    vec![],
+                    Base::Datagrams,
+                ),
+                CauseKind::Io => (
+                    Some(Cause::BlockedIo),
+                    Oracle::HeldBack,
+                    &["io:500,2"],
+                    vec![],
+                    Base::Datagrams,
+                ),
+                CauseKind::Slow => (
+                    Some(Cause::SlowService),
+                    Oracle::HeldBack,
+                    &[SLOW],
+                    vec![],
+                    Base::Datagrams,
+                ),
+                CauseKind::Quota => (
+                    Some(Cause::Throttled),
+                    Oracle::HeldBack,
+                    &[],
+                    vec![Disturbance::Quota(schedule(150, 8_000))],
+                    Base::Datagrams,
+                ),
+                CauseKind::RtThrottle => (
+                    Some(Cause::Throttled),
+                    Oracle::HeldBack,
+                    &[],
+                    vec![Disturbance::RtHog],
+                    Base::Datagrams,
+                ),
+                CauseKind::Loss => (
+                    Some(Cause::Retransmit),
+                    Oracle::Loss,
+                    &[],
+                    vec![Disturbance::Loss(2_000)],
+                    Base::Streams,
+                ),
+                CauseKind::Two => (
+                    None,
+                    Oracle::HeldBack,
+                    &[SLOW],
+                    vec![BURSTS],
+                    Base::Datagrams,
+                ),
+            };
+        Self {
+            kind,
+            cause,
+            oracle,
+            faults: faults.to_vec(),
+            disturbances,
+            server,
+        }
+    }
+
+    /// Which server is disturbed.
+    pub fn server(&self) -> Base {
+        self.server
+    }
+
+    /// The same server, and nothing is done to it.
+    pub fn undisturbed(&self) -> Self {
+        Self {
+            faults: Vec::new(),
+            disturbances: Vec::new(),
+            oracle: Oracle::Nothing,
+            ..self.clone()
+        }
+    }
+
+    /// The experiment, in the words of `taillab run`.
+    ///
+    /// # Errors
+    /// Where the values given make no sense.
+    pub fn experiment(&self, asked: &Asked) -> Result<Experiment, Failure> {
+        let text = |text: &str| toml::Value::String(text.to_owned());
+        let mut settings: Vec<Override> = vec![
+            ("server.cpus", text(&asked.server_cpu.to_string())),
+            ("client.cpus", text(&asked.client_cpu.to_string())),
+            ("workload.duration", text(&asked.duration.to_exact_string())),
+            ("workload.warmup", text("500ms")),
+            ("workload.utilization", asked.utilization.into()),
+            ("workload.seed", toml::Value::Integer(asked.seed)),
+            // a lost or throttled request is late, not lost
+            ("client.timeout", text("3s")),
+            ("calibration.pairs", toml::Value::Integer(6)),
+            ("calibration.block", text("150ms")),
+        ];
+        settings.extend(self.server.settings());
+        if !self.faults.is_empty() {
+            let mut args = Vec::new();
+            for fault in &self.faults {
+                args.extend([text("--fault"), text(fault)]);
+            }
+            args.extend([text("--fault-log"), text(FAULT_LOG)]);
+            settings.push(("server.args", toml::Value::Array(args)));
+        }
+        Experiment::resolve(Some(ServerKind::NullRpc), None, settings)
+    }
+}
+
+impl Base {
+    fn settings(self) -> Vec<Override> {
+        let architecture = |name: &str| ("server.architecture", name.into());
+        let number = toml::Value::Integer;
+        match self {
+            Self::Datagrams => vec![
+                architecture("udp-shared"),
+                ("server.transport", "udp".into()),
+            ],
+            Self::Streams => vec![architecture("epoll-shared")],
+            Self::Threads => vec![
+                architecture("null-rpc"),
+                ("client.connections", number(64)),
+                ("client.reserve", number(192)),
+            ],
+            Self::Assigned => vec![
+                architecture("epoll-per-worker"),
+                ("server.workers", number(4)),
+                ("server.service", "wait:exponential:1ms".into()),
+                ("client.connections", number(64)),
+                ("client.reserve", number(192)),
+            ],
+        }
+    }
+}
+
+/// What was asked for on the command line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// Length of a measurement.
+    pub duration: Nanos,
+    /// Load.
+    pub utilization: f64,
+    /// The server's CPU.
+    pub server_cpu: u32,
+    /// The generator's.
+    pub client_cpu: u32,
+    /// Seed of the schedule of arrivals.
+    pub seed: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_is_an_experiment_that_makes_sense() {
+        let asked = Asked {
+            duration: Nanos::from_secs(2),
+            utilization: 0.5,
+            server_cpu: 0,
+            client_cpu: 1,
+            seed: 3,
+        };
+        for kind in CauseKind::value_variants() {
+            let setup = Setup::of(*kind);
+            let experiment = setup.experiment(&asked).unwrap();
+            assert_eq!(experiment.workload.duration, asked.duration);
+            assert_eq!(experiment.server.args.is_empty(), setup.faults.is_empty());
+            for fault in &setup.faults {
+                fault.parse::<taillab_load::serve::Fault>().unwrap();
+            }
+            let undisturbed = setup.undisturbed();
+            assert!(
+                undisturbed
+                    .experiment(&asked)
+                    .unwrap()
+                    .server
+                    .args
+                    .is_empty()
+            );
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! `taillab bench`: taillab itself against truths that are known.
+
+mod account;
+mod disturb;
+mod kind;
+mod result;
+mod show;
+mod trial;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use taillab_analysis::ledger::LedgerOptions;
+use taillab_analysis::timeline::Timeline;
+use taillab_host::{Interrupt, JournalFolder, Roots};
+use taillab_load::StopReason;
+use taillab_model::Nanos;
+use taillab_model::truth::Truth;
+
+use self::account::account;
+use self::kind::{Asked, Base, Setup};
+use self::result::{BenchResult, KindResult, Measured};
+use self::trial::Trial;
+use crate::cli::{BenchArgs, BenchCommand, CauseKind, CausesArgs};
+use crate::commands::run::calibrate::Calibrated;
+use crate::commands::run::result::match_recording;
+use crate::commands::run::rundir::RunDir;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::fail::host;
+use crate::progress::Progress;
+
+/// Runs the benchmark asked for.
+pub fn run(args: BenchArgs) -> Result<Exit, Failure> {
+    match args.command {
+        BenchCommand::Causes(args) => causes(&args),
+    }
+}
+
+fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
+    let bench = Bench::new(args)?;
+    for recovered in JournalFolder::of_this_user()
+        .recover(&Roots::default())
+        .map_err(host)?
+    {
+        bench.say(&recovered);
+    }
+    let kinds = match args.kinds.is_empty() {
+        true => CauseKind::value_variants().to_vec(),
+        false => args.kinds.clone(),
+    };
+    let mut capacities = BTreeMap::new();
+    let mut results = Vec::new();
+    let mut interrupted = false;
+    for kind in kinds {
+        match bench.kind(kind, &mut capacities) {
+            Ok(result) => results.push(result),
+            Err(failure) if failure.exit == Exit::Interrupted => {
+                interrupted = true;
+                break;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    let result = BenchResult::new(results, interrupted);
+    let json = serde_json::to_vec_pretty(&result).or_exit(Exit::Failed)?;
+    if let Some(folder) = &args.output {
+        let mut dir = RunDir::create(Some(folder.clone()), "bench", 0)?;
+        dir.write("causes.json", |out| out.write_all(&json))?;
+    }
+    let shown = match args.common.json {
+        true => String::from_utf8_lossy(&json).into_owned() + "\n",
+        false => show::text(&result),
+    };
+    match io::stdout().write_all(shown.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            return Err(Failure::new(
+                Exit::Failed,
+                format!("cannot print the result: {error}; redirect it to a file, or use -o"),
+            ));
+        }
+        _ => {}
+    }
+    Ok(match &result {
+        _ if interrupted => Exit::Interrupted,
+        result if result.ran == 0 => Exit::Unsupported,
+        result if result.found < result.ran => Exit::Missed,
+        _ => Exit::Ok,
+    })
+}
+
+/// What all kinds share.
+struct Bench<'a> {
+    args: &'a CausesArgs,
+    asked: Asked,
+    progress: Progress,
+    interrupt: Interrupt,
+}
+
+impl<'a> Bench<'a> {
+    fn new(args: &'a CausesArgs) -> Result<Self, Failure> {
+        if !(0.05..=0.9).contains(&args.utilization) {
+            return Err(Failure::new(
+                Exit::Usage,
+                "the utilisation must be between 5 % and 90 %: above, a queue never ends; below, \
+                 few requests meet what is injected",
+            ));
+        }
+        if args.duration < Nanos::from_millis(500) {
+            return Err(Failure::new(
+                Exit::Usage,
+                "a measurement must last 500 ms at least, for enough of what is injected",
+            ));
+        }
+        Ok(Self {
+            args,
+            asked: Asked {
+                duration: args.duration,
+                utilization: args.utilization,
+                server_cpu: args.server_cpu,
+                client_cpu: args.client_cpu,
+                seed: 1,
+            },
+            progress: Progress::new(args.common.quiet || args.common.json),
+            interrupt: Interrupt::register().map_err(host)?,
+        })
+    }
+
+    fn say(&self, text: &impl std::fmt::Display) {
+        if !self.args.common.quiet {
+            eprintln!("taillab: {text}");
+        }
+    }
+
+    fn step(&self, text: &str) {
+        if self.args.common.verbose > 0 {
+            eprintln!("taillab: {text}");
+        }
+    }
+
+    /// One kind, or why it is not possible here.
+    fn kind(
+        &self,
+        kind: CauseKind,
+        capacities: &mut BTreeMap<Base, Calibrated>,
+    ) -> Result<KindResult, Failure> {
+        let setup = Setup::of(kind);
+        let not_run = |why: String| KindResult {
+            kind: kind.name(),
+            not_run: Some(why),
+            measured: None,
+        };
+        if let Some(why) = impossible(kind) {
+            return Ok(not_run(why));
+        }
+        let calibrated = match capacities.get(&setup.server()) {
+            Some(known) => known.clone(),
+            None => {
+                self.step(&format!("{}: calibrating", kind.name()));
+                let found = apart(|| {
+                    trial::calibrate(&setup, &self.asked, self.progress, &self.interrupt)
+                })?;
+                capacities.insert(setup.server(), found.clone());
+                found
+            }
+        };
+        self.step(&format!("{}: measuring", kind.name()));
+        match self.measure(&setup, &calibrated) {
+            Ok(measured) => Ok(KindResult {
+                kind: kind.name(),
+                not_run: None,
+                measured: Some(measured),
+            }),
+            Err(Stop::NotHere(why)) => Ok(not_run(why)),
+            Err(Stop::Failed(failure)) => Err(failure),
+        }
+    }
+
+    fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Measured, Stop> {
+        let trial = apart(|| {
+            trial::measure(
+                setup,
+                &self.asked,
+                calibrated,
+                self.progress,
+                &self.interrupt,
+            )
+        })
+        .map_err(|failure| match failure.exit {
+            // the rig itself stood, for t was found in it
+            Exit::Unsupported => Stop::NotHere(failure.message),
+            _ => Stop::Failed(failure),
+        })?;
+        if trial.recorded.load.stopped == Some(StopReason::Interrupted) {
+            return Err(Stop::Failed(Failure::new(Exit::Interrupted, "interrupted")));
+        }
+        if let Some(folder) = &self.args.output {
+            keep(&folder.join(setup.kind.name()), &trial).map_err(Stop::Failed)?;
+        }
+        if !setup.disturbances.is_empty() && trial.truth.intervals.is_empty() {
+            return Err(Stop::NotHere(
+                "what was tried had no effect on this machine: nothing was held back".to_owned(),
+            ));
+        }
+        Ok(explained(setup, calibrated, trial))
+    }
+}
+
+/// Runs `work` on a thread of its own, which may leave the server's CPU for good.
+fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| match scope.spawn(work).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+/// Why a kind has no result.
+enum Stop {
+    NotHere(String),
+    Failed(Failure),
+}
+
+/// What is known to be impossible before anything is tried.
+fn impossible(kind: CauseKind) -> Option<String> {
+    match kind {
+        CauseKind::Idle => Some(
+            "what leaving an idle state cost a request has no truth of its own here: the CPU says \
+             only that it slept; measure with and without `taillab load --keep-awake`"
+                .to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+/// Recording and truth.
+fn keep(folder: &Path, trial: &Trial) -> Result<(), Failure> {
+    let mut dir = RunDir::create(Some(PathBuf::from(folder)), "bench", 0)?;
+    dir.write("capture.tlc", |out| trial.recorded.events.write(out))?;
+    let truth = serde_json::to_vec(&trial.truth).or_exit(Exit::Failed)?;
+    dir.write("truth.json", |out| out.write_all(&truth))?;
+    let toml = trial.experiment.to_toml()?;
+    dir.write("experiment.toml", |out| out.write_all(toml.as_bytes()))
+}
+
+fn explained(setup: &Setup, calibrated: &Calibrated, trial: Trial) -> Measured {
+    let Trial {
+        experiment,
+        recorded,
+        truth,
+    } = trial;
+    let context = recorded.events.context.clone();
+    let lost_events = recorded.events.lost.total();
+    let timeline = Timeline::build(recorded.events.events(), &context);
+    let matched = match_recording(
+        recorded.events,
+        &recorded.load,
+        &experiment,
+        recorded.rate_per_s,
+    );
+    let options = LedgerOptions {
+        service_time: calibrated.service_time,
+        workers: calibrated.capacity.workers,
+        measure_from: recorded.measure_from,
+        trace_from: Nanos::MAX,
+    };
+    let account = account(setup, &matched, &timeline, &context, &options, &truth);
+    Measured::new(
+        &account,
+        calibrated.service_time,
+        lost_events,
+        &occurrences(&truth),
+    )
+}
+
+/// How often each source struck.
+fn occurrences(truth: &Truth) -> Vec<u64> {
+    let mut counts = vec![0; truth.sources.len()];
+    for interval in &truth.intervals {
+        if let Some(count) = counts.get_mut(usize::from(interval.source)) {
+            *count += 1;
+        }
+    }
+    counts
+}

@@ -1,0 +1,317 @@
+//! What the benchmark found, and whether it is good enough.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use taillab_analysis::confusion::Row;
+use taillab_model::Nanos;
+use taillab_model::explanation::{Cause, Culprit};
+
+use super::account::Account;
+
+/// The version of the JSON's shape.
+const SCHEMA_VERSION: u32 = 1;
+/// Of the injected delay, so much must be charged to the right cause and culprit.
+pub const RIGHT: f64 = 0.90;
+/// Of the excess of an undisturbed run, at most so much may be charged to any one cause that
+/// was not there.
+pub const WRONG: f64 = 0.05;
+/// Of the excess above p99, so much may stay unexplained.
+pub const UNEXPLAINED: f64 = 0.10;
+/// A source that delayed the requests by less than this in all, and by less than 2 % of what
+/// the main one did, is no test of anything (arming timers, say).
+const LEAST_SHARE: f64 = 0.02;
+
+/// What one worker on one datagram socket cannot suffer from, unless somebody injects it.
+const IMPOSSIBLE: [Cause; 7] = [
+    Cause::Order,
+    Cause::Imbalance,
+    Cause::BlockedLock,
+    Cause::BlockedFault,
+    Cause::BlockedIo,
+    Cause::Throttled,
+    Cause::Retransmit,
+];
+
+/// The whole benchmark; the shape is `schemas/bench_causes.schema.json`.
+#[derive(Debug, Serialize)]
+pub struct BenchResult {
+    schema_version: u32,
+    command: &'static str,
+    /// Each kind, in the order in which they ran.
+    pub kinds: Vec<KindResult>,
+    /// Kinds that ran.
+    pub ran: u32,
+    /// Those of them that were found.
+    pub found: u32,
+    /// Interrupted before all had run.
+    pub partial: bool,
+}
+
+/// One kind.
+#[derive(Debug, Serialize)]
+pub struct KindResult {
+    /// Its name on the command line.
+    pub kind: String,
+    /// Why it could not be run here; `None` when it ran.
+    pub not_run: Option<String>,
+    /// What was measured; `None` when it did not run.
+    #[serde(flatten)]
+    pub measured: Option<Measured>,
+}
+
+/// One kind that ran.
+#[derive(Debug, Serialize)]
+pub struct Measured {
+    /// t of the ideal queue.
+    pub service_time_ns: Nanos,
+    /// Requests that were explained.
+    pub requests: u64,
+    /// The server's latency.
+    pub sojourn_p50_ns: Nanos,
+    /// The same, at p99.
+    pub sojourn_p99_ns: Nanos,
+    /// The same, at p99.9.
+    pub sojourn_p999_ns: Nanos,
+    /// Events that were lost by the probe.
+    pub lost_events: u64,
+    /// What was injected.
+    pub injected: Vec<Injected>,
+    /// Excess over the ideal, of all requests.
+    pub excess_ns: Nanos,
+    /// The causes' shares of it.
+    pub excess_shares: BTreeMap<&'static str, f64>,
+    /// `unexplained`, of the excess above p99.
+    pub unexplained_above_p99: f64,
+    /// What is not good enough, in words.
+    pub shortfalls: Vec<String>,
+    /// Predicted against measured, where asked for.
+    pub fix: Option<FixCheck>,
+}
+
+/// One injected cause.
+#[derive(Debug, Serialize)]
+pub struct Injected {
+    /// What was done.
+    pub injected: String,
+    /// How often.
+    pub occurrences: u64,
+    /// The right cause.
+    pub cause: Cause,
+    /// The right culprit; `None` where the cause says it all.
+    pub culprit: Option<Culprit>,
+    /// Requests that it delayed.
+    pub requests: u64,
+    /// By how much, in all.
+    pub delay_ns: Nanos,
+    /// Of that, charged to the right cause and culprit.
+    pub right_share: f64,
+    /// Charged to each cause.
+    pub charged_shares: BTreeMap<&'static str, f64>,
+    /// Where the ledger saw no excess.
+    pub unseen_share: f64,
+    /// It is too small to be judged.
+    pub negligible: bool,
+}
+
+/// A forecast put to the test.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FixCheck {
+    /// p99.9 with the cause, the median of the blocks.
+    pub with_ns: Nanos,
+    /// p99.9 as predicted without it, the median of the blocks.
+    pub predicted_ns: Nanos,
+    /// p99.9 as measured without it, the median of the blocks.
+    pub measured_ns: Nanos,
+    /// predicted ÷ measured.
+    pub ratio: f64,
+    /// Pairs of blocks, with and without in turn.
+    pub blocks: u32,
+}
+
+impl BenchResult {
+    /// Sums up.
+    pub fn new(kinds: Vec<KindResult>, partial: bool) -> Self {
+        let ran = kinds.iter().filter_map(|kind| kind.measured.as_ref());
+        Self {
+            schema_version: SCHEMA_VERSION,
+            command: "bench causes",
+            ran: ran.clone().count() as u32,
+            found: ran.filter(|kind| kind.shortfalls.is_empty()).count() as u32,
+            partial,
+            kinds,
+        }
+    }
+}
+
+impl Measured {
+    /// Judges what the ledger made of a run. `occurrences` counts those of each source.
+    pub fn new(
+        account: &Account,
+        service_time: Nanos,
+        lost_events: u64,
+        occurrences: &[u64],
+    ) -> Self {
+        let largest = (account.rows.iter())
+            .map(|row| row.injected)
+            .max()
+            .unwrap_or(Nanos::ZERO);
+        let injected: Vec<Injected> = account
+            .rows
+            .iter()
+            .enumerate()
+            .map(|(number, row)| {
+                let few = row.injected.get() as f64 <= LEAST_SHARE * largest.get() as f64;
+                Injected::new(
+                    row,
+                    occurrences.get(number).copied().unwrap_or(row.requests),
+                    few,
+                )
+            })
+            .collect();
+        let mut measured = Self {
+            service_time_ns: service_time,
+            requests: account.requests,
+            sojourn_p50_ns: account.sojourn(0.5),
+            sojourn_p99_ns: account.sojourn(0.99),
+            sojourn_p999_ns: account.sojourn(0.999),
+            lost_events,
+            excess_ns: account.total_excess(),
+            excess_shares: (account.excess.iter())
+                .map(|(cause, _)| (cause.key(), Account::share(&account.excess, *cause)))
+                .collect(),
+            unexplained_above_p99: Account::share(&account.excess_above_p99, Cause::Unexplained),
+            injected,
+            shortfalls: Vec::new(),
+            fix: None,
+        };
+        measured.shortfalls = measured.judge(account);
+        measured
+    }
+
+    fn judge(&self, account: &Account) -> Vec<String> {
+        let mut shortfalls = Vec::new();
+        for injected in self.injected.iter().filter(|injected| !injected.negligible) {
+            if injected.right_share < RIGHT {
+                shortfalls.push(format!(
+                    "{:.0} % of what {} cost is charged to {} of the right culprit, wanted {:.0} %",
+                    100.0 * injected.right_share,
+                    injected.injected,
+                    injected.cause.key(),
+                    100.0 * RIGHT
+                ));
+            }
+        }
+        if self.injected.is_empty() {
+            for cause in IMPOSSIBLE {
+                let share = Account::share(&account.excess, cause);
+                if share > WRONG {
+                    shortfalls.push(format!(
+                        "{:.0} % of the excess is charged to {}, which was not there",
+                        100.0 * share,
+                        cause.key()
+                    ));
+                }
+            }
+        }
+        if self.unexplained_above_p99 > UNEXPLAINED {
+            shortfalls.push(format!(
+                "{:.0} % of the excess above p99 stays unexplained, wanted at most {:.0} %",
+                100.0 * self.unexplained_above_p99,
+                100.0 * UNEXPLAINED
+            ));
+        }
+        shortfalls
+    }
+}
+
+impl Injected {
+    fn new(row: &Row, occurrences: u64, negligible: bool) -> Self {
+        Self {
+            injected: row.source.injected.clone(),
+            occurrences,
+            cause: row.source.cause,
+            culprit: row.source.culprit.clone(),
+            requests: row.requests,
+            delay_ns: row.injected,
+            right_share: row.right_share(),
+            charged_shares: (row.charged.iter())
+                .map(|(cause, _)| (cause.key(), row.share_of(*cause)))
+                .collect(),
+            unseen_share: row.unseen_share(),
+            negligible,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::truth::TruthSource;
+
+    use super::*;
+
+    fn account(right: u64, excess: Vec<(Cause, Nanos)>) -> Account {
+        let row = |cause, injected: u64, culprit: u64| Row {
+            source: TruthSource {
+                injected: "background:1ms,1ms".to_owned(),
+                cause,
+                culprit: None,
+            },
+            requests: 5,
+            injected: Nanos::new(injected),
+            charged: vec![(cause, Nanos::new(culprit))],
+            culprit: Nanos::new(culprit),
+            unseen: Nanos::ZERO,
+        };
+        Account {
+            rows: match right {
+                0 => Vec::new(),
+                right => vec![row(Cause::Background, 1000, right), row(Cause::Irq, 15, 0)],
+            },
+            requests: 3,
+            excess_above_p99: excess.clone(),
+            excess,
+            sojourns: [1, 2, 3].map(Nanos::from_micros).to_vec(),
+        }
+    }
+
+    #[test]
+    fn a_cause_found_for_the_most_part_is_found() {
+        let excess = vec![(Cause::Background, Nanos::new(1000))];
+        let good = Measured::new(&account(900, excess.clone()), Nanos::new(7), 0, &[4, 1]);
+        assert!(good.shortfalls.is_empty(), "{:?}", good.shortfalls);
+        assert!(good.injected[1].negligible);
+        assert_eq!(good.injected[0].occurrences, 4);
+        let bad = Measured::new(&account(890, excess), Nanos::new(7), 0, &[4, 1]);
+        assert_eq!(bad.shortfalls.len(), 1);
+        assert!(
+            bad.shortfalls[0].starts_with("89 %"),
+            "{:?}",
+            bad.shortfalls
+        );
+    }
+
+    #[test]
+    fn an_undisturbed_run_blames_nothing_that_is_not_there() {
+        let excess = |lock: u64, unexplained: u64| {
+            vec![
+                (Cause::Wakeup, Nanos::new(100 - lock - unexplained)),
+                (Cause::BlockedLock, Nanos::new(lock)),
+                (Cause::Unexplained, Nanos::new(unexplained)),
+            ]
+        };
+        let judged = |lock, unexplained| {
+            Measured::new(
+                &account(0, excess(lock, unexplained)),
+                Nanos::new(7),
+                0,
+                &[],
+            )
+            .shortfalls
+            .len()
+        };
+        assert_eq!(judged(5, 10), 0);
+        assert_eq!(judged(6, 10), 1);
+        assert_eq!(judged(6, 11), 2);
+    }
+}

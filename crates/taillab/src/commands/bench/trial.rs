@@ -1,0 +1,187 @@
+//! One measurement of a disturbed server, with the truth of what disturbed it.
+
+use std::collections::HashMap;
+use std::fs;
+
+use taillab_host::{Interrupt, Roots};
+use taillab_model::Tid;
+use taillab_model::explanation::Culprit;
+use taillab_model::truth::Truth;
+
+use super::disturb::Disturbers;
+use super::kind::{Asked, Setup};
+use crate::commands::run::calibrate::{self, Calibrated};
+use crate::commands::run::context;
+use crate::commands::run::measure::{self, Recorded};
+use crate::commands::run::rig::Rig;
+use crate::commands::run::servers::null_rpc::FAULT_LOG;
+use crate::exit::{Exit, Failure};
+use crate::experiment::Experiment;
+use crate::progress::Progress;
+
+/// What a measurement gave.
+pub struct Trial {
+    /// What was asked for.
+    pub experiment: Experiment,
+    /// The record of the client and of the kernel.
+    pub recorded: Recorded,
+    /// What was really done.
+    pub truth: Truth,
+}
+
+/// Finds t of a server that is not disturbed.
+///
+/// # Errors
+/// As `taillab run`.
+pub fn calibrate(
+    setup: &Setup,
+    asked: &Asked,
+    progress: Progress,
+    interrupt: &Interrupt,
+) -> Result<Calibrated, Failure> {
+    let experiment = setup.undisturbed().experiment(asked)?;
+    let mut rig = Rig::start(&experiment, progress, interrupt.clone())?;
+    let mut found = || {
+        rig.step_aside()?;
+        let mut probe = rig.load_probe(&experiment)?;
+        let mut client = rig.connect(&experiment)?;
+        calibrate::calibrate(&mut rig, &mut client, &mut probe, &experiment)
+    };
+    let found = found();
+    rig.take_down()?;
+    found
+}
+
+/// Measures a server while it is disturbed.
+///
+/// # Errors
+/// As `taillab run`; [`Exit::Unsupported`] where this machine cannot be disturbed so.
+pub fn measure(
+    setup: &Setup,
+    asked: &Asked,
+    calibrated: &Calibrated,
+    progress: Progress,
+    interrupt: &Interrupt,
+) -> Result<Trial, Failure> {
+    let experiment = setup.experiment(asked)?;
+    let mut rig = Rig::start(&experiment, progress, interrupt.clone())?;
+    let mut measured = || {
+        rig.step_aside()?;
+        let probe = rig.load_probe(&experiment)?;
+        let mut client = rig.connect(&experiment)?;
+        let rate_per_s = measure::rate(&experiment, calibrated);
+        let disturbers = Disturbers::start(&rig, &setup.disturbances, asked)?;
+        let context = context::before(&rig, &probe, &experiment, calibrated);
+        let recorded = measure::measure(
+            &mut rig,
+            &mut client,
+            probe,
+            &experiment,
+            context,
+            rate_per_s,
+        );
+        let truth = disturbers.stop();
+        Ok::<_, Failure>((recorded?, truth?))
+    };
+    let measured = measured();
+    let names = thread_names(rig.roots(), rig.server().pid());
+    let failure = rig.server_failure();
+    let log = rig.take_down_and(|folder| {
+        let folder = folder?;
+        Some(fs::read(folder.path().join(FAULT_LOG)))
+    });
+    let (recorded, mut truth) = measured?;
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    if let Some(log) = log? {
+        truth.extend(faults(&log, &names)?);
+    }
+    Ok(Trial {
+        experiment,
+        recorded,
+        truth,
+    })
+}
+
+/// The server's own record of its faults, with its threads by the numbers that we know.
+fn faults(log: &std::io::Result<Vec<u8>>, threads: &HashMap<Tid, Tid>) -> Result<Truth, Failure> {
+    let unreadable = |why: &dyn std::fmt::Display| {
+        Failure::new(
+            Exit::Failed,
+            format!(
+                "the server left no record of its faults ({why}): it was killed, or ended before \
+                 it could write; try again"
+            ),
+        )
+    };
+    let text = log.as_ref().map_err(|error| unreadable(error))?;
+    let mut truth: Truth = serde_json::from_slice(text).map_err(|error| unreadable(&error))?;
+    let outer = |tid: &mut Option<Tid>| {
+        if let Some(known) = tid.and_then(|tid| threads.get(&tid)) {
+            *tid = Some(*known);
+        }
+    };
+    for interval in &mut truth.intervals {
+        outer(&mut interval.held);
+    }
+    for source in &mut truth.sources {
+        if let Some(Culprit::Thread { tid, .. }) = &mut source.culprit {
+            outer(tid);
+        }
+    }
+    Ok(truth)
+}
+
+/// The threads of a process by their numbers in its own pid namespace (`NSpid`).
+fn thread_names(roots: &Roots, process: u32) -> HashMap<Tid, Tid> {
+    let folder = roots.proc.join(format!("{process}/task"));
+    let Ok(threads) = fs::read_dir(folder) else {
+        return HashMap::new();
+    };
+    threads
+        .filter_map(|thread| {
+            let status = fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
+            let mut numbers = status
+                .lines()
+                .find_map(|line| line.strip_prefix("NSpid:"))?
+                .split_whitespace()
+                .map(str::parse::<Tid>);
+            let outer = numbers.next()?.ok()?;
+            let inner = numbers.last().unwrap_or(Ok(outer)).ok()?;
+            Some((inner, outer))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_known_by_their_numbers_inside_and_outside() {
+        let place = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            proc: place.path().to_owned(),
+            ..Roots::default()
+        };
+        for (tid, line) in [(70, "NSpid:\t70\t1\n"), (71, "Name:\tx\nNSpid:\t71\t5\n")] {
+            let folder = place.path().join(format!("70/task/{tid}"));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("status"), line).unwrap();
+        }
+        let names = thread_names(&roots, 70);
+        assert_eq!(names, HashMap::from([(1, 70), (5, 71)]));
+
+        let log = br#"{"sources":[{"injected":"lock","cause":"blocked_lock","culprit":
+            {"kind":"thread","name":"lock-holder","pid":null,"tid":5}}],
+            "intervals":[{"source":0,"cpu":null,"held":1,"from_ns":10,"to_ns":20}],"unrecorded":0}"#;
+        let truth = faults(&Ok(log.to_vec()), &names).unwrap();
+        assert_eq!(truth.intervals[0].held, Some(70));
+        assert!(matches!(
+            truth.sources[0].culprit,
+            Some(Culprit::Thread { tid: Some(71), .. })
+        ));
+        assert!(faults(&Ok(b"{".to_vec()), &names).is_err());
+    }
+}
