@@ -31,7 +31,7 @@ mod words;
 
 pub use client::{ClientJoin, ClientRecord};
 pub use matched::{BlindWindow, DatagramIds, Matched, Unmatched};
-pub use matcher::{MatchOptions, Matcher, match_events};
+pub use matcher::{Framing, MatchOptions, Matcher, match_events};
 pub use median::{MedianEstimate, median};
 pub use requests::Requests;
 pub use summary::{AnalyseOptions, Analysis, AnalysisError, analyse};
