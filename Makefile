@@ -5,7 +5,7 @@ CARGO   ?= cargo
 BINARY  := target/release/taillab
 SHELL   := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test vm build lint bench clean
+.PHONY: help run test vm build lint bench soak clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -36,6 +36,10 @@ lint: ## Check formatting and lints only
 bench: ## Measure what docs/benchmarks.md states (minutes; nothing else should run)
 	@scripts/setup.sh test
 	@scripts/bench.sh
+
+soak: ## Record a server at its peak for ten minutes (ARGS=60: 60 seconds)
+	@scripts/setup.sh run
+	@scripts/soak.sh $(ARGS)
 
 clean: ## Remove what was built
 	@$(CARGO) clean

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use taillab_model::explanation::{
     CauseShare, Explanation, Inversions, ModelFit, NamedCurve, Prediction, SlowRequest, WorkerShare,
 };
-use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
+use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::clustering::clustering;
 use crate::composition::{BANDS, Composition};
@@ -21,6 +21,7 @@ use crate::matched::Matched;
 use crate::slowest::slow_request;
 use crate::statistics::{ccdf, inflation_at_quantiles};
 use crate::timeline::{Seen, Timeline};
+use crate::{findings, predict, replay};
 
 /// What an explanation needs beside the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +85,7 @@ pub fn explain_each(
     sorted.sort_unstable();
     let factors = inflation_at_quantiles(&series, &sorted);
     drop(series);
+    let sojourn = correlated(&sorted, &factors);
     let n = sorted.len();
     let from = matched.requests.t1(first as usize);
     let to = matched.requests.t1(last as usize);
@@ -130,7 +132,7 @@ pub fn explain_each(
             points: ccdf(&collected.own_queue_ideal),
         });
     }
-    let explanation = Explanation {
+    let mut explanation = Explanation {
         bands: composition.bands(),
         findings: Vec::new(),
         inversions: collected.inversions(n as u64),
@@ -142,12 +144,50 @@ pub fn explain_each(
         curves,
         limits: limits(timeline.seen()),
     };
+    drop((sorted, places));
+    collected.ideal.sort_unstable();
+    let ideal = Distribution::from_sorted(&collected.ideal);
+    let causes = composition.shares(&ledger);
+    drop((collected, composition));
+
+    let cores = replay::Cores::new(timeline, context);
+    let observed = replay::Observed::build(matched, &cores, context, options.measure_from);
+    let evidence = predict::Evidence {
+        sojourn: &sojourn,
+        causes: &causes,
+        service_time: options.service_time,
+        pid: None,
+        context,
+    };
+    let predicted = predict::predict(&observed, &evidence);
+    explanation.curves.extend(predicted.curves);
+    explanation.limits.extend(predicted.limits);
+    explanation.findings = findings::findings(&findings::Evidence {
+        sojourn: &sojourn,
+        ideal: &ideal,
+        causes: &causes,
+        predictions: &predicted.predictions,
+        model_fit: predicted.model_fit.as_ref(),
+        clustering: explanation.clustering.as_ref(),
+        workers: &explanation.workers,
+        inversions: &explanation.inversions,
+        matching: &matched.counts(options.measure_from),
+        disturbances: timeline.has_disturbances(),
+    });
     Explained {
-        causes: composition.shares(&ledger),
-        model_fit: None,
-        predictions: Vec::new(),
+        causes,
+        model_fit: predicted.model_fit,
+        predictions: predicted.predictions,
         explanation,
     }
+}
+
+/// The distribution of a sorted sample with these variance inflations.
+fn correlated(sorted: &[Nanos], factors: &[(f64, f64)]) -> Distribution {
+    Distribution::from_sorted_correlated(sorted, |q| {
+        let known = factors.iter().find(|(level, _)| *level == q);
+        known.map_or(1.0, |(_, factor)| *factor)
+    })
 }
 
 /// What is summed beside the composition.
@@ -157,6 +197,7 @@ struct Collected {
     pairs: HashMap<(Tid, Tid), u64>,
     /// Requests and the sum of their sojourns.
     by_worker: HashMap<Tid, (u64, u64)>,
+    ideal: Vec<Nanos>,
     own_queue_ideal: Vec<Nanos>,
     slowest: Vec<SlowRequest>,
 }
@@ -172,6 +213,7 @@ impl Collected {
             sums.0 += 1;
             sums.1 += entry.sojourn_ns;
         }
+        self.ideal.push(Nanos::new(entry.ideal_ns));
         if several {
             self.own_queue_ideal
                 .push(Nanos::new(entry.own_queue_ideal_ns));

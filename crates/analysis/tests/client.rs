@@ -4,8 +4,15 @@
 mod common;
 
 use common::script::{at, events, key};
-use taillab_analysis::{ClientJoin, ClientRecord, MatchOptions, match_events};
+use taillab_analysis::{ClientJoin, ClientRecord, DatagramIds, MatchOptions, match_events};
 use taillab_model::{ClientTimes, Monotonic, Operation};
+
+fn ids() -> MatchOptions {
+    MatchOptions {
+        datagram_ids: Some(DatagramIds::Ids),
+        ..MatchOptions::default()
+    }
+}
 
 /// A record sent at `sent`, due one before, answered at `received` (0: never).
 fn record(id: u16, sent: u64, received: u64) -> ClientRecord {
@@ -21,7 +28,7 @@ fn record(id: u16, sent: u64, received: u64) -> ClientRecord {
 }
 
 fn join(script: &str, records: &[ClientRecord], from: Monotonic) -> (Vec<u64>, ClientJoin) {
-    let mut matched = match_events(events(script), &MatchOptions::default());
+    let mut matched = match_events(events(script), &ids());
     let join = matched.join_client(records.iter().copied(), from);
     let counts = matched.counts(from);
     assert_eq!(counts.client_responses, join.responses);
@@ -89,7 +96,7 @@ fn responses_that_nobody_saw_at_the_end_are_counted_too() {
 #[test]
 fn the_measurement_begins_with_the_intended_send() {
     let records = [record(7, 99, 111), record(7, 199, 211)];
-    let mut matched = match_events(events(TWO_USES), &MatchOptions::default());
+    let mut matched = match_events(events(TWO_USES), &ids());
     let join = matched.join_client(records, at(98));
     assert_eq!(join.responses, 2);
     assert_eq!(matched.measured(at(98)).count(), 2);

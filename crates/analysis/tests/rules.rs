@@ -4,7 +4,7 @@
 mod common;
 
 use common::script::{at, events, key};
-use taillab_analysis::{MatchOptions, Matched, match_events};
+use taillab_analysis::{DatagramIds, MatchOptions, Matched, match_events};
 use taillab_model::{Monotonic, Nanos, RequestKey, Stamps};
 
 const START: Monotonic = Monotonic::from_nanos_since_boot(0);
@@ -13,6 +13,7 @@ fn matched(script: &str) -> Matched {
     let options = MatchOptions {
         overtaken_after: Nanos::new(1_000),
         stale_after: Nanos::new(1_000_000),
+        datagram_ids: Some(DatagramIds::Ids),
         ..MatchOptions::default()
     };
     match_events(events(script), &options)

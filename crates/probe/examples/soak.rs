@@ -1,23 +1,22 @@
 //! A long recording at full rate to disk: nothing may be lost, memory may not grow, and the
 //! file must hold every request.
 //!
-//! Run as root: `cargo run --release -p taillab-probe --example soak [seconds [file]]`.
-//! `scripts/soak.sh` does so for ten minutes.
+//! Run as root: `cargo run --release -p taillab-probe --example soak [seconds [rate]]`;
+//! without a rate the server runs at its peak. TAILLAB_SOAK_FILE names a file to keep.
 
 #[path = "../tests/testbed/mod.rs"]
 mod testbed;
 
 use std::error::Error;
 use std::fs::File;
-use std::net::UdpSocket;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use taillab_model::{EventKind, RecordingContext, RecordingReader, RecordingWriter};
-use taillab_probe::Probe;
+use taillab_probe::{Disturbances, Probe};
 use testbed::Testbed;
 
 /// Requests in flight: enough to keep the server busy.
@@ -36,26 +35,32 @@ fn main() -> Result<()> {
         Some(seconds) => seconds.parse()?,
         None => 600,
     };
-    let path = std::env::args().nth(2).map(PathBuf::from);
+    let rate: Option<f64> = match std::env::args().nth(2) {
+        Some(rate) => Some(rate.parse()?),
+        None => None,
+    };
+    let path = std::env::var_os("TAILLAB_SOAK_FILE").map(PathBuf::from);
     let temporary = path.is_none();
     let path = path.unwrap_or_else(|| {
         let name = format!("taillab-soak-{}.tlc", std::process::id());
         std::env::temp_dir().join(name)
     });
-    let result = soak(Duration::from_secs(seconds.max(2)), &path);
+    let result = soak(Duration::from_secs(seconds.max(2)), rate, &path);
     if temporary {
         std::fs::remove_file(&path)?;
     }
     result
 }
 
-fn soak(duration: Duration, path: &PathBuf) -> Result<()> {
+fn soak(duration: Duration, rate: Option<f64>, path: &Path) -> Result<()> {
     // the server alone on the last CPU, where there are two
     let cpus = std::thread::available_parallelism()?.get();
     pin(cpus - 1)?;
     let mut testbed = Testbed::veth();
     pin(0)?;
     testbed.spec.ring_bytes_per_cpu = 4 << 20;
+    testbed.spec.disturbances = Disturbances::ALL;
+    testbed.spec.server_cpus = vec![(cpus - 1) as u16];
     let context = RecordingContext {
         server: "an echo server".into(),
         transport: "udp".into(),
@@ -69,7 +74,7 @@ fn soak(duration: Duration, path: &PathBuf) -> Result<()> {
     let stop = AtomicBool::new(false);
     let began = Instant::now();
     let (drained, sent) = std::thread::scope(|scope| {
-        let client = scope.spawn(|| keep_busy(&testbed.client, testbed.server, &stop));
+        let client = scope.spawn(|| keep_busy(&testbed, rate, &stop));
         let drained = drain(&mut probe, &mut writer, began, duration);
         stop.store(true, Ordering::Relaxed);
         (drained, client.join())
@@ -180,30 +185,36 @@ fn drain(
     })
 }
 
-/// Keeps a window of requests in flight, and returns how many were answered.
-fn keep_busy(
-    client: &UdpSocket,
-    server: std::net::SocketAddr,
-    stop: &AtomicBool,
-) -> std::io::Result<u64> {
+/// Keeps a window of requests in flight, or a quarter of it at an even rate, and
+/// returns how many were answered.
+fn keep_busy(testbed: &Testbed, rate: Option<f64>, stop: &AtomicBool) -> std::io::Result<u64> {
+    let client = &testbed.client;
     let mut response = [0; 64];
     let mut id = 0_u16;
     let mut send = || {
         id = id.wrapping_add(1);
         let mut request = [0; 24];
         request[..2].copy_from_slice(&id.to_be_bytes());
-        client.send_to(&request, server)
+        client.send_to(&request, testbed.server)
     };
-    for _ in 0..WINDOW {
+    let window = if rate.is_some() { WINDOW / 4 } else { WINDOW };
+    for _ in 0..window {
         send()?;
     }
-    let mut answered = 0;
+    let began = Instant::now();
+    let mut answered = 0_u64;
     while !stop.load(Ordering::Relaxed) {
         client.recv(&mut response)?;
         answered += 1;
+        if let Some(rate) = rate {
+            let due = Duration::from_secs_f64(answered as f64 / rate);
+            while began.elapsed() < due {
+                std::hint::spin_loop();
+            }
+        }
         send()?;
     }
-    for _ in 0..WINDOW {
+    for _ in 0..window {
         client.recv(&mut response)?;
         answered += 1;
     }

@@ -6,39 +6,12 @@
 mod testbed;
 
 use std::collections::HashMap;
-use std::io::Write;
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use taillab_model::{Event, EventKind, Monotonic, Recording, RequestKey, address_hash};
 use taillab_probe::{
     Devices, Disturbances, Probe, ProbeError, ProbeSpec, ServerProcesses, Transport,
 };
-use testbed::{SERVER_PORT, Testbed};
-
-/// One test at a time: they count descriptors of this process.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// The right to run live, or `None` when that was declined in so many words.
-fn live(test: &str) -> Option<MutexGuard<'static, ()>> {
-    let lacks = if !rustix::process::geteuid().is_root() {
-        Some("root")
-    } else if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        Some("a kernel with BTF")
-    } else {
-        None
-    };
-    let Some(lacks) = lacks else {
-        return Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner));
-    };
-    assert!(
-        std::env::var_os("TAILLAB_SKIP_LIVE").is_some_and(|v| v == "1"),
-        "{test} needs {lacks}; set TAILLAB_SKIP_LIVE=1 to do without the live tests"
-    );
-    // not print: that is shown for failed tests only
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: it needs {lacks}");
-    None
-}
+use testbed::{SERVER_PORT, Testbed, live};
 
 /// The stamps of one request.
 #[derive(Debug, Default)]

@@ -6,31 +6,13 @@
 mod testbed;
 
 use std::collections::HashMap;
-use std::io::Write;
-use std::path::Path;
 
 use taillab_analysis::{MatchOptions, Matched, match_events};
 use taillab_model::summary::Matching;
 use taillab_model::{EventKind, Monotonic, Nanos, Recording, Request};
 use taillab_probe::{Disturbances, Probe, ProbeSpec, ServerProcesses};
+use testbed::live;
 use testbed::streams::{Call, Calls, StreamBed};
-
-/// Whether to run live; false when that was declined in so many words.
-fn live(test: &str) -> bool {
-    let lacks = if !rustix::process::geteuid().is_root() {
-        "root"
-    } else if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        "a kernel with BTF"
-    } else {
-        return true;
-    };
-    assert!(
-        std::env::var_os("TAILLAB_SKIP_LIVE").is_some_and(|v| v == "1"),
-        "{test} needs {lacks}; set TAILLAB_SKIP_LIVE=1 to do without the live tests"
-    );
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: it needs {lacks}");
-    false
-}
 
 const GET: &[u8] = b"get some-key-of-memcached\r\n";
 const FILE: &[u8] = b"GET /file HTTP/1.1\r\nHost: server\r\n\r\n";
@@ -134,9 +116,9 @@ fn assert_complete(bed: &StreamBed, calls: &Calls, avoided: &[&str]) {
 
 #[test]
 fn memcached_with_one_thread_has_all_stamps() {
-    if !live("memcached_with_one_thread_has_all_stamps") {
+    let Some(_alone) = live("memcached_with_one_thread_has_all_stamps") else {
         return;
-    }
+    };
     let bed = StreamBed::new();
     let _server = bed.memcached(1);
     assert_complete(&bed, &calls(8, 500, GET), &[]);
@@ -144,9 +126,9 @@ fn memcached_with_one_thread_has_all_stamps() {
 
 #[test]
 fn memcached_with_several_threads_has_all_stamps() {
-    if !live("memcached_with_several_threads_has_all_stamps") {
+    let Some(_alone) = live("memcached_with_several_threads_has_all_stamps") else {
         return;
-    }
+    };
     let bed = StreamBed::new();
     let _server = bed.memcached(4);
     assert_complete(&bed, &calls(8, 500, GET), &[]);
@@ -155,9 +137,9 @@ fn memcached_with_several_threads_has_all_stamps() {
 
 #[test]
 fn nginx_with_several_processes_has_all_stamps() {
-    if !live("nginx_with_several_processes_has_all_stamps") {
+    let Some(_alone) = live("nginx_with_several_processes_has_all_stamps") else {
         return;
-    }
+    };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let bed = StreamBed::new();
     let _server = bed.nginx(folder.path());
@@ -167,9 +149,9 @@ fn nginx_with_several_processes_has_all_stamps() {
 
 #[test]
 fn a_thread_for_each_connection_has_all_stamps() {
-    if !live("a_thread_for_each_connection_has_all_stamps") {
+    let Some(_alone) = live("a_thread_for_each_connection_has_all_stamps") else {
         return;
-    }
+    };
     let bed = StreamBed::new();
     bed.thread_per_connection(8 * 6, 128);
     assert_complete(&bed, &calls(8, 500, &[7; 128]), &[]);
@@ -178,9 +160,9 @@ fn a_thread_for_each_connection_has_all_stamps() {
 
 #[test]
 fn with_the_hooks_of_older_kernels_the_stamps_are_there() {
-    if !live("with_the_hooks_of_older_kernels_the_stamps_are_there") {
+    let Some(_alone) = live("with_the_hooks_of_older_kernels_the_stamps_are_there") else {
         return;
-    }
+    };
     let bed = StreamBed::new();
     let _server = bed.memcached(1);
     assert_complete(&bed, &calls(4, 300, GET), &["tp_btf/sock_recv_length"]);
@@ -188,9 +170,9 @@ fn with_the_hooks_of_older_kernels_the_stamps_are_there() {
 
 #[test]
 fn processes_that_are_named_one_by_one_are_the_servers() {
-    if !live("processes_that_are_named_one_by_one_are_the_servers") {
+    let Some(_alone) = live("processes_that_are_named_one_by_one_are_the_servers") else {
         return;
-    }
+    };
     let bed = StreamBed::new();
     let server = bed.memcached(1);
     let sleeps = |processes: Vec<u32>| {
@@ -232,9 +214,9 @@ fn processes_that_are_named_one_by_one_are_the_servers() {
 
 #[test]
 fn large_requests_and_responses_are_one_each() {
-    if !live("large_requests_and_responses_are_one_each") {
+    let Some(_alone) = live("large_requests_and_responses_are_one_each") else {
         return;
-    }
+    };
     const BYTES: usize = 300_000;
     let bed = StreamBed::new();
     bed.thread_per_connection(2, BYTES);
@@ -245,9 +227,9 @@ fn large_requests_and_responses_are_one_each() {
 
 #[test]
 fn pipelined_requests_are_told_apart_or_ambiguous() {
-    if !live("pipelined_requests_are_told_apart_or_ambiguous") {
+    let Some(_alone) = live("pipelined_requests_are_told_apart_or_ambiguous") else {
         return;
-    }
+    };
     let bed = StreamBed::new();
     let _server = bed.memcached(1);
     let pipelined = Calls {
@@ -275,9 +257,9 @@ fn pipelined_requests_are_told_apart_or_ambiguous() {
 
 #[test]
 fn pipelined_requests_that_are_read_one_by_one_are_told_apart() {
-    if !live("pipelined_requests_that_are_read_one_by_one_are_told_apart") {
+    let Some(_alone) = live("pipelined_requests_that_are_read_one_by_one_are_told_apart") else {
         return;
-    }
+    };
     let bed = StreamBed::new();
     bed.thread_per_connection(4, 128);
     let pipelined = Calls {

@@ -40,8 +40,13 @@ impl<'a> Composition<'a> {
     pub(crate) fn of(bands: &'a [Band], most: usize) -> Option<Self> {
         /// Less than this in every band is not worth a colour.
         const LEAST: f64 = 0.005;
+        // a cause that only the fast requests have has less of a claim to a colour
+        const FAST: f64 = 0.25;
         let largest = |cause: Cause| {
-            let of = |band: &Band| band_share(band, |c| c == cause);
+            let of = |band: &Band| {
+                let weight = if band.from_q > 0.0 { 1.0 } else { FAST };
+                weight * band_share(band, |c| c == cause)
+            };
             bands.iter().map(of).fold(0.0, f64::max)
         };
         let mut causes: Vec<(Cause, f64)> = (Cause::ALL.into_iter())

@@ -80,8 +80,10 @@ pub struct Screen {
 
 /// Eighths of a cell, from the bottom.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Narrower than this nothing can be shown; the lines are then cut.
+/// The lines are made for at least this width, and cut to a smaller one.
 const NARROWEST: usize = 40;
+/// Below this width not every line fits.
+const NEEDED: usize = 60;
 /// Wider than this, lines are hard to read.
 const WIDEST: usize = 110;
 
@@ -139,22 +141,23 @@ impl Screen {
             },
         ];
         blocks.retain(|block| !block.lines.is_empty());
-        // an empty line between the parts, if there is room for all of them
         let lines = |blocks: &[Block]| -> usize { blocks.iter().map(|b| b.lines.len()).sum() };
         while lines(&blocks) > height && blocks.len() > 1 {
             let least = blocks.iter().map(|block| block.rank).max();
             blocks.retain(|block| Some(block.rank) != least);
         }
-        let airy = lines(&blocks) + blocks.len() - 1 <= height;
+        // empty lines before the first parts, as far as there is room
+        let mut spare = height.saturating_sub(lines(&blocks));
         let mut screen = Vec::new();
         for (i, block) in blocks.into_iter().enumerate() {
-            if i > 0 && airy {
+            if i > 0 && spare > 0 {
                 screen.push(String::new());
+                spare -= 1;
             }
             screen.extend(block.lines);
         }
         screen.truncate(height);
-        if style.width < NARROWEST {
+        if style.width < NEEDED {
             screen = screen
                 .iter()
                 .map(|line| cut_painted(line, style.width))
@@ -176,7 +179,7 @@ impl Screen {
     }
 
     fn latency(&self, style: Style) -> Vec<String> {
-        let gap = if style.width < 60 { 2 } else { 4 };
+        let gap = if style.width < NEEDED { 1 } else { 4 };
         let mut table = Table::new(&[
             (Side::Left, 2),
             (Side::Right, gap),
@@ -304,15 +307,20 @@ impl Screen {
 
     fn matching(&self, style: Style) -> Vec<String> {
         let m = &self.whole.matching;
-        let mut parts = vec![(
-            Ink::Plain,
-            format!(
-                "{} responses, {} matched, {} complete",
-                count(m.responses),
-                percent_of(m.matched, m.responses),
-                percent_of(m.complete, m.responses)
+        if m.responses == 0 {
+            return vec![style.paint(Ink::Quiet, "  no response yet")];
+        }
+        let mut parts = vec![
+            (Ink::Plain, format!("{} responses", count(m.responses))),
+            (
+                Ink::Plain,
+                format!("{} matched", percent_of(m.matched, m.responses)),
             ),
-        )];
+            (
+                Ink::Plain,
+                format!("{} complete", percent_of(m.complete, m.responses)),
+            ),
+        ];
         for (n, word) in [
             (m.ambiguous, "ambiguous"),
             (m.lost_events, "events lost"),

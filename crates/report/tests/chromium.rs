@@ -248,6 +248,127 @@ fn the_page_fits_every_width_in_light_and_dark() {
     assert_ne!(papers[0], papers[1], "dark is as light");
 }
 
+/// Everything that explains has its place, its size and its figures, also without scripts.
+#[test]
+fn a_trace_is_explained_on_its_page() {
+    let Some(mut browser) = Browser::launch("a_trace_is_explained_on_its_page") else {
+        return;
+    };
+    let sample = common::explained::trace(Nanos::from_secs(20));
+    let page = Page::of(&html::render_trace(&sample.report()));
+    for scripts in [true, false] {
+        browser.call(
+            "Emulation.setScriptExecutionDisabled",
+            json!({ "value": !scripts }),
+        );
+        browser.call(
+            "Emulation.setDeviceMetricsOverride",
+            json!({ "width": 1200, "height": 1400, "deviceScaleFactor": 1, "mobile": false }),
+        );
+        browser.open(&page.file);
+        assert_explained(&mut browser);
+        assert_eq!(browser.complaints(), [""; 0]);
+    }
+    // findings come before every figure
+    let order = browser.value("[...document.querySelectorAll('h2')].map((h) => h.id)");
+    assert_eq!(order[0], json!("findings"), "{order}");
+}
+
+fn assert_explained(browser: &mut Browser) {
+    let text = browser.value(TEXT);
+    let text = text.as_str().unwrap();
+    for what in [
+        "87 % of the excess above p99 comes from kworker/0:1",
+        "taillab tune apply rt-priority -p 4711",
+        "the busy time of the workers",
+        "other threads on the core",
+        "dpkg (pid 30122)",
+        "misses the measured percentiles by at most 3.1 %",
+        "94 % of them stand next to another slow one",
+        "such servers waits at most",
+        "taillab itself took 7.1 % of one CPU",
+    ] {
+        assert!(text.contains(what), "{what} is missing");
+    }
+    // measured, ideal, multi-queue ideal, replayed, two forecasts
+    let curves = sizes(browser, ".curves path.curve");
+    assert_eq!(curves.len(), 6);
+    assert!(curves.iter().all(|(w, h)| *w > 200.0 && *h > 200.0));
+    let colours = browser.value(
+        "new Set([...document.querySelectorAll('.curves path.curve')].map((p) => { \
+         const s = getComputedStyle(p); return s.stroke + s.strokeDasharray; })).size",
+    );
+    assert_eq!(colours, json!(6), "two curves look the same");
+    let bars = sizes(browser, ".composition .bar");
+    assert_eq!(bars.len(), 4);
+    assert!(
+        bars.iter().all(|(w, h)| *w > 200.0 && *h > 20.0),
+        "{bars:?}"
+    );
+    let parts = browser.value(
+        "[...document.querySelectorAll('.composition .bar')].map((bar) => { \
+         const whole = bar.getBoundingClientRect().width; \
+         return [...bar.querySelectorAll('rect')].reduce((sum, r) => sum + r.getBoundingClientRect().width, 0) / whole; })",
+    );
+    let parts: Vec<f64> = serde_json::from_value(parts).unwrap();
+    assert!(
+        parts.iter().all(|share| (0.98..1.05).contains(share)),
+        "{parts:?}"
+    );
+    let unpainted = browser.value(
+        "[...document.querySelectorAll('.composition rect, .timeline rect, .heat path')] \
+         .filter((e) => getComputedStyle(e).fill === 'rgb(0, 0, 0)').length",
+    );
+    assert_eq!(unpainted, json!(0), "a figure has no colour");
+    let rows = sizes(browser, "details[open] .timeline .bar");
+    assert_eq!(rows.len(), 3, "why, and two CPUs");
+    assert!(rows.iter().all(|(w, _)| *w > 200.0), "{rows:?}");
+    let heat = sizes(browser, ".heat .frame path");
+    assert!(
+        heat.len() > 3 && heat.iter().all(|(w, h)| *w > 1.0 && *h > 1.0),
+        "{heat:?}"
+    );
+    let lags = sizes(browser, ".lags rect");
+    assert_eq!(lags.len(), 14);
+    assert!(lags[0].1 > 100.0 && lags[13].1 < 10.0, "{lags:?}");
+    assert_eq!(sizes(browser, "table.fan-out tbody tr").len(), 10);
+    assert_eq!(sizes(browser, "table.predictions tbody tr").len(), 7);
+    let unnamed = browser.value(
+        "[...document.querySelectorAll('table')].filter((t) => !t.caption || !t.querySelector('th[scope]')).length",
+    );
+    assert_eq!(unnamed, json!(0));
+}
+
+#[test]
+fn an_explanation_fits_every_width_in_light_and_dark() {
+    let Some(mut browser) = Browser::launch("an_explanation_fits_every_width_in_light_and_dark")
+    else {
+        return;
+    };
+    let sample = common::explained::trace(Nanos::from_secs(20));
+    let page = Page::of(&html::render_trace(&sample.report()));
+    for scheme in ["light", "dark"] {
+        browser.call(
+            "Emulation.setEmulatedMedia",
+            json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] }),
+        );
+        for width in [360, 768, 1280] {
+            browser.call(
+                "Emulation.setDeviceMetricsOverride",
+                json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500 }),
+            );
+            browser.open(&page.file);
+            let over = browser.value("document.documentElement.scrollWidth - innerWidth");
+            assert!(
+                over.as_f64().unwrap() <= 0.0,
+                "{over} px too wide at {width}, {scheme}"
+            );
+            browser.screenshot(&format!("trace-{scheme}-{width}"));
+            assert_eq!(browser.complaints(), [""; 0]);
+        }
+    }
+}
+
 #[test]
 fn hostile_names_do_not_run() {
     let Some(mut browser) = Browser::launch("hostile_names_do_not_run") else {

@@ -11,17 +11,42 @@ use taillab_report::json;
 
 mod common;
 
+/// The schemas of runs and of traces.
+const SCHEMAS: [&str; 2] = [
+    include_str!("../../../schemas/run.schema.json"),
+    include_str!("../../../schemas/trace.schema.json"),
+];
+
 fn schema() -> Value {
-    serde_json::from_str(include_str!("../../../schemas/run.schema.json")).unwrap()
+    serde_json::from_str(SCHEMAS[0]).unwrap()
+}
+
+fn trace_schema() -> Value {
+    serde_json::from_str(SCHEMAS[1]).unwrap()
+}
+
+fn value_of(summary: &impl serde::Serialize) -> Value {
+    serde_json::from_slice(&json::pretty(summary).unwrap()).unwrap()
 }
 
 fn summary() -> Value {
-    let sample = common::sample(Nanos::from_secs(2));
-    serde_json::from_slice(&json::pretty(&sample.summary).unwrap()).unwrap()
+    value_of(&common::sample(Nanos::from_secs(2)).summary)
+}
+
+fn explained() -> Value {
+    value_of(&common::explained::run(Nanos::from_secs(2)).summary)
+}
+
+fn trace() -> Value {
+    value_of(&common::explained::trace(Nanos::from_secs(2)).summary)
 }
 
 fn complaints(instance: &Value) -> Vec<String> {
-    jsonschema::draft202012::new(&schema())
+    complaints_of(&schema(), instance)
+}
+
+fn complaints_of(schema: &Value, instance: &Value) -> Vec<String> {
+    jsonschema::draft202012::new(schema)
         .unwrap()
         .iter_errors(instance)
         .map(|error| format!("{}: {error}", error.instance_path()))
@@ -29,13 +54,127 @@ fn complaints(instance: &Value) -> Vec<String> {
 }
 
 #[test]
-fn the_schema_is_a_valid_schema() {
+fn the_schemas_are_valid_schemas() {
     assert!(jsonschema::draft202012::meta::is_valid(&schema()));
+    assert!(jsonschema::draft202012::meta::is_valid(&trace_schema()));
 }
 
 #[test]
 fn a_summary_keeps_to_the_schema() {
     assert_eq!(complaints(&summary()), [""; 0]);
+}
+
+#[test]
+fn an_explained_run_keeps_to_the_schema() {
+    assert_eq!(complaints(&explained()), [""; 0]);
+}
+
+#[test]
+fn a_trace_keeps_to_its_schema() {
+    assert_eq!(complaints_of(&trace_schema(), &trace()), [""; 0]);
+}
+
+/// Every cause, every kind of culprit, every source of t and every value that may be absent.
+#[test]
+fn what_a_result_can_say_keeps_to_the_schema() {
+    use taillab_model::explanation::{Cause, Culprit, Explanation, Share};
+    use taillab_model::summary::ServiceTimeSource;
+    let culprits = [
+        common::explained::kworker(),
+        Culprit::Thread {
+            name: "dpkg".to_owned(),
+            pid: None,
+            tid: Some(9),
+        },
+        Culprit::Interrupt {
+            name: "virtio0-input.0".to_owned(),
+            number: Some(26),
+        },
+        Culprit::Softirq {
+            name: "TIMER".to_owned(),
+        },
+        Culprit::SystemCall {
+            name: "futex".to_owned(),
+        },
+        Culprit::Worker {
+            name: "nginx".to_owned(),
+            tid: 7,
+        },
+        Culprit::IdleState { state: 3 },
+    ];
+    for source in [
+        ServiceTimeSource::Calibrated,
+        ServiceTimeSource::Given,
+        ServiceTimeSource::VirtualWait,
+        ServiceTimeSource::BusyTime,
+    ] {
+        let mut summary = common::explained::trace(Nanos::from_millis(500)).summary;
+        summary.command = "explain".to_owned();
+        summary.result.service_time_source = source;
+        let shares: Vec<_> = (Cause::ALL.into_iter().zip(culprits.iter().cycle()))
+            .map(|(cause, culprit)| {
+                let mut share = summary.result.causes[0].clone();
+                share.cause = cause;
+                share.culprit = Some(culprit.clone());
+                share.share = Share::default();
+                share
+            })
+            .collect();
+        summary.result.causes = shares;
+        assert_eq!(
+            complaints_of(&trace_schema(), &value_of(&summary)),
+            [""; 0],
+            "{source:?}"
+        );
+        summary.observer = None;
+        summary.result.model_fit = None;
+        summary.result.explanation = Some(Explanation::default());
+        assert_eq!(complaints_of(&trace_schema(), &value_of(&summary)), [""; 0]);
+        summary.result.explanation = None;
+        assert_eq!(complaints_of(&trace_schema(), &value_of(&summary)), [""; 0]);
+    }
+}
+
+#[test]
+fn a_wrong_explanation_is_refused() {
+    type Spoil = fn(&mut Value);
+    let cases: [(&str, Spoil); 9] = [
+        ("a cause that there is not", |s| {
+            s["causes"][0]["cause"] = json!("gremlins");
+        }),
+        ("a culprit of an unknown kind", |s| {
+            s["causes"][9]["culprit"]["kind"] = json!("ghost");
+        }),
+        ("a culprit with the keys of another kind", |s| {
+            s["causes"][9]["culprit"]["state"] = json!(1);
+        }),
+        ("a share without its interval", |s| {
+            s["causes"][0]["share"]
+                .as_object_mut()
+                .unwrap()
+                .remove("lo");
+        }),
+        ("a time that is no integer", |s| {
+            s["explanation"]["slowest"][0]["sojourn_ns"] = json!(0.5);
+        }),
+        ("a stamp too many", |s| {
+            let stamps = &mut s["explanation"]["slowest"][0]["stamps_ns"];
+            stamps.as_array_mut().unwrap().push(json!(1));
+        }),
+        ("a point with one coordinate", |s| {
+            s["explanation"]["curves"][0]["points"][0] = json!([1]);
+        }),
+        ("an unknown source of t", |s| {
+            s["service_time_source"] = json!("guessed");
+        }),
+        ("a run", |s| s["command"] = json!("run")),
+    ];
+    for (what, spoil) in cases {
+        let mut trace = trace();
+        spoil(&mut trace);
+        let complaints = complaints_of(&trace_schema(), &trace);
+        assert!(!complaints.is_empty(), "accepted {what}");
+    }
 }
 
 #[test]
@@ -77,7 +216,7 @@ fn a_wrong_summary_is_refused() {
         ("a negative time", |s| {
             s["measured"]["sojourn"]["min"] = json!(-1)
         }),
-        ("another version", |s| s["schema_version"] = json!(2)),
+        ("another version", |s| s["schema_version"] = json!(1)),
         ("another unit", |s| {
             s["ideal"]["sojourn"]["unit"] = json!("us")
         }),
@@ -116,30 +255,44 @@ fn every_key_is_described() {
                 }
                 visit(&path, property, undescribed);
                 visit(&format!("{path}[]"), &property["items"], undescribed);
+                let choices = property["anyOf"].as_array();
+                for choice in choices.into_iter().flatten() {
+                    visit(&path, choice, undescribed);
+                }
             }
             if node["additionalProperties"] != json!(false) {
                 undescribed.push(format!("{path}: takes unknown keys"));
             }
         }
     }
-    let schema = schema();
-    let mut undescribed = Vec::new();
-    visit("", &schema, &mut undescribed);
-    for (name, definition) in schema["$defs"].as_object().unwrap() {
-        visit(name, definition, &mut undescribed);
+    for schema in [schema(), trace_schema()] {
+        let mut undescribed = Vec::new();
+        visit("", &schema, &mut undescribed);
+        for (name, definition) in schema["$defs"].as_object().unwrap() {
+            visit(name, definition, &mut undescribed);
+            let kinds = definition["oneOf"].as_array();
+            for kind in kinds.into_iter().flatten() {
+                visit(name, kind, &mut undescribed);
+            }
+        }
+        assert_eq!(undescribed, [""; 0]);
     }
-    assert_eq!(undescribed, [""; 0]);
 }
 
 #[test]
 fn both_forms_say_the_same_and_begin_with_the_version() {
-    let sample = common::sample(Nanos::from_millis(200));
+    let sample = common::explained::run(Nanos::from_millis(200));
     let pretty = json::pretty(&sample.summary).unwrap();
     let compact = json::compact(&sample.summary).unwrap();
     let read = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
     assert_eq!(read(&pretty), read(&compact));
-    assert!(compact.starts_with(b"{\"schema_version\":1,"));
+    assert!(compact.starts_with(b"{\"schema_version\":2,"));
     assert!(compact.ends_with(b"}\n") && !compact[..compact.len() - 1].contains(&b'\n'));
     let back: taillab_model::summary::RunSummary = serde_json::from_slice(&compact).unwrap();
     assert_eq!(back, sample.summary);
+
+    let trace = common::explained::trace(Nanos::from_millis(200)).summary;
+    let bytes = json::compact(&trace).unwrap();
+    let back: taillab_model::summary::TraceSummary = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(back, trace);
 }

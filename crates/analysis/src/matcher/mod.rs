@@ -20,6 +20,8 @@
 //!   T3 after the preemption: that wait is for the core too. See `threads.rs` for when
 //!   T3 cannot be known; it is then left out and never guessed.
 //!
+//! Datagrams of a protocol without ids are matched by their order: see `datagrams.rs`.
+//!
 //! Streams (TCP) say more: T2 and T4 name the connection and the position in it, and so
 //! does T6; see `stream.rs`. T5 and T3 come from the thread as above.
 //!
@@ -31,6 +33,7 @@
 //! A missing middle stamp never drops a request: T1 and T6 suffice. A response that more
 //! than one request could have caused is counted as ambiguous and matched to none.
 
+mod datagrams;
 mod held;
 mod id_map;
 mod open;
@@ -41,7 +44,8 @@ mod threads;
 
 use taillab_model::{Event, EventKind, Monotonic, Nanos, PacketId, Request, RequestKey, Tid};
 
-use crate::matched::{BlindWindow, Matched, Unmatched};
+use crate::matched::{BlindWindow, DatagramIds, Matched, Unmatched};
+use datagrams::{Evidence, InHand};
 use held::{Fate, Held, HeldRequests};
 pub(crate) use id_map::{IdMap, packed};
 use open::{Answer, OpenRequests};
@@ -69,6 +73,9 @@ pub struct MatchOptions {
     /// every loop of blocking reads and writes do. It lets pipelined requests be told
     /// apart that were read together; without it they are ambiguous.
     pub sequential: bool,
+    /// Whether the first two bytes of a datagram are its request's id; `None`: as the first
+    /// thousand responses show.
+    pub datagram_ids: Option<DatagramIds>,
 }
 
 impl Default for MatchOptions {
@@ -78,6 +85,7 @@ impl Default for MatchOptions {
             stale_after: Nanos::from_secs(1),
             overtaken_after: Nanos::from_millis(50),
             sequential: false,
+            datagram_ids: None,
         }
     }
 }
@@ -92,6 +100,7 @@ impl MatchOptions {
         let before_reuse = Nanos::new(key_period.get() / 10 * 9);
         Self {
             stale_after: (timeout * 4).min(before_reuse).max(timeout),
+            datagram_ids: Some(DatagramIds::Ids),
             ..Self::default()
         }
     }
@@ -146,6 +155,15 @@ pub struct Matcher {
     streaming: bool,
     held: HeldRequests,
     open: OpenRequests,
+    /// How datagrams are told apart; `None` until it is known.
+    ids: Option<DatagramIds>,
+    /// The events until then, from the first datagram on.
+    evidence: Option<Box<Evidence>>,
+    /// There have been datagrams.
+    datagrams: bool,
+    in_hand: InHand,
+    /// By order: when the last response that could not be told left, by client.
+    doubts: IdMap<Monotonic, u64>,
     streams: Streams,
     /// Packets that wait for their T2.
     packets: IdMap<Slot>,
@@ -168,6 +186,11 @@ impl Matcher {
             streaming: false,
             held: HeldRequests::default(),
             open: OpenRequests::default(),
+            ids: options.datagram_ids,
+            evidence: None,
+            datagrams: false,
+            in_hand: InHand::default(),
+            doubts: IdMap::default(),
             streams: Streams::default(),
             packets: IdMap::default(),
             threads: IdMap::default(),
@@ -190,6 +213,31 @@ impl Matcher {
 
     /// Takes the next event, in order of time.
     pub fn observe(&mut self, event: &Event) {
+        if self.ids.is_none() {
+            if matches!(event.kind, EventKind::PacketIn { .. }) {
+                self.evidence.get_or_insert_default();
+            }
+            if let Some(evidence) = &mut self.evidence {
+                if evidence.weigh(*event) {
+                    self.decide_ids();
+                }
+                return;
+            }
+        }
+        self.note(event);
+    }
+
+    /// Reads the events that were held back, now that it is known how.
+    fn decide_ids(&mut self) {
+        if let Some(evidence) = self.evidence.take() {
+            self.ids = Some(evidence.verdict());
+            for event in evidence.into_events() {
+                self.note(&event);
+            }
+        }
+    }
+
+    fn note(&mut self, event: &Event) {
         self.found.events += 1;
         self.last = self.last.max(Some(event.at));
         let Event { at, cpu, kind } = *event;
@@ -199,6 +247,9 @@ impl Matcher {
             EventKind::ReadReturned { tid, .. } => {
                 let on_core = self.running(cpu, tid, at);
                 self.thread(tid).read_returned(tid, at, on_core);
+                if self.by_order() {
+                    self.in_hand.read_returned(tid, at);
+                }
             }
             EventKind::WriteCalled { tid } => {
                 self.running(cpu, tid, at);
@@ -243,11 +294,12 @@ impl Matcher {
                 prev,
                 next,
                 preempted,
-                asleep: _,
+                asleep,
             } => {
                 self.blind.extend(self.cores.switched(cpu, prev, next, at));
                 if !preempted && let Some(thread) = self.threads.get_mut(&prev) {
                     thread.slept(at);
+                    self.in_hand.slept(prev, asleep, at);
                 }
             }
             // they say why a request was slow, not which one it is
@@ -282,12 +334,15 @@ impl Matcher {
         self.blind.retain(needed);
         self.blind_given = self.blind.len();
         self.found.last = self.last;
+        self.found.datagram_ids = self.used_ids();
         std::mem::take(&mut self.found)
     }
 
     /// The rest, when there are no more events.
     pub fn finish(mut self) -> Matched {
+        self.decide_ids();
         self.end_of_streams();
+        self.found.datagram_ids = self.used_ids();
         while let Some(request) = self.held.pop_front() {
             self.found.add(&request);
         }
@@ -317,7 +372,7 @@ impl Matcher {
             if !decided {
                 let age = self.last.map(|last| last.saturating_since(request.t1));
                 if self.streaming && age > Some(self.options.stale_after) {
-                    self.open.close(key, slot);
+                    self.open.close(self.open_key(key), slot);
                     self.expire_in_stream(slot, key);
                 } else if !self.streaming && self.held.len() > SET_ASIDE_BEYOND {
                     self.held.set_front_aside();
@@ -363,13 +418,40 @@ impl Matcher {
         let Some(slot) = self.open_request(at, key) else {
             return;
         };
+        self.datagrams = true;
         self.packets.insert(packet.0, slot);
-        self.open.insert(key, slot);
+        let open_key = self.open_key(key);
+        if let Some(&doubt) = self.doubts.get(&open_key)
+            && at.saturating_since(doubt) > self.options.overtaken_after
+        {
+            // silence: what was asked before has been answered
+            self.doubts.remove(&open_key);
+            self.open.forget_tainted(open_key);
+        }
+        self.open.insert(open_key, slot);
+    }
+
+    fn by_order(&self) -> bool {
+        self.ids == Some(DatagramIds::Order)
+    }
+
+    /// What a response must have in common with its request.
+    fn open_key(&self, key: RequestKey) -> u64 {
+        let id = if self.by_order() { 0 } else { key.id };
+        packed(RequestKey { id, ..key })
+    }
+
+    /// How datagrams were told apart, if there were any.
+    fn used_ids(&self) -> Option<DatagramIds> {
+        self.ids.filter(|_| self.datagrams)
     }
 
     fn enqueued(&mut self, at: Monotonic, packet: PacketId) {
         if let Some(slot) = self.packets.remove(&packet.0) {
             self.set_t2(slot, at);
+            if self.by_order() {
+                self.in_hand.enqueued(at, slot);
+            }
         }
     }
 
@@ -382,25 +464,58 @@ impl Matcher {
     }
 
     fn packet_out(&mut self, at: Monotonic, tid: Tid, key: RequestKey) {
+        let by_order = self.by_order();
+        let open_key = self.open_key(key);
         let thread = self.threads.entry(tid).or_default();
         let Sent { read, write, .. } = thread.packet_out(at);
         let (answered_up_to, answered) = (thread.answered_up_to, thread.answered);
+        let same = |other: RequestKey| match by_order {
+            true => other.client() == key.client(),
+            false => other == key,
+        };
+        let goes_on = by_order && answered.is_some_and(|(other, _)| same(other));
         let (held, options) = (&self.held, &self.options);
         let t1 = |slot: Slot| held.get(slot).map(|request| request.t1);
         let too_old = |t1: Monotonic| {
             // before T1 only in a stream that is out of order: no response of this request
             at < t1 || at.saturating_since(t1) > options.stale_after
         };
+        let overtaken = |t1: Monotonic| {
+            if by_order && read.is_some_and(|read| read.at < t1) {
+                return true; // it was not there to be read
+            }
+            let later = answered_up_to.and_then(|answered| answered.checked_since(t1));
+            later.is_some_and(|later| later >= options.overtaken_after)
+        };
+        let is_clients = |slot| held.get(slot).is_some_and(|other| same(other.key));
+        let open = &self.open;
+        let unseen = |t4: Monotonic| {
+            let unseen = |request: &Held| request.t1 < t4 && request.middle[0].is_none();
+            open.any(open_key, |slot| held.get(slot).is_some_and(unseen))
+        };
+        if by_order && let Some(doubt) = self.doubts.get_mut(&open_key) {
+            *doubt = at;
+        }
+        let in_hand = (by_order && !goes_on)
+            .then(|| self.in_hand.answered(tid, is_clients, unseen))
+            .flatten();
         let mut doubtful = Vec::new();
-        let answer = self.open.answer(
-            key,
-            |slot| t1(slot).is_some_and(|t1| answered_up_to >= Some(t1 + options.overtaken_after)),
-            |slot| t1(slot).is_none_or(too_old),
-            |slot| doubtful.push(slot),
-        );
+        let answer = if goes_on && self.open.is_open(open_key) {
+            self.in_hand.contradicted();
+            self.open.taint(open_key, |slot| doubtful.push(slot));
+            Answer::Ambiguous
+        } else {
+            self.open.answer(
+                open_key,
+                in_hand,
+                |slot| t1(slot).is_some_and(overtaken),
+                |slot| t1(slot).is_none_or(too_old),
+                |slot| doubtful.push(slot),
+            )
+        };
         match answer {
             Answer::None => {
-                let before = answered.filter(|&(other, _)| other == key);
+                let before = answered.filter(|&(other, _)| same(other));
                 let before = before.filter(|&(_, slot)| t1(slot).is_some_and(|t1| !too_old(t1)));
                 match before.and_then(|(_, slot)| self.held.get_mut(slot)) {
                     Some(request) => request.t6 = at,
@@ -409,6 +524,9 @@ impl Matcher {
             }
             Answer::Ambiguous => {
                 self.found.ambiguous.push(at);
+                if by_order {
+                    self.doubts.insert(open_key, at);
+                }
                 for slot in doubtful {
                     self.held.decide(slot, Fate::Doubtful);
                 }

@@ -20,8 +20,7 @@
 use std::collections::hash_map::Entry;
 
 use super::Slot;
-use super::id_map::{IdMap, packed};
-use taillab_model::RequestKey;
+use super::id_map::IdMap;
 
 /// What a response answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +86,17 @@ impl Waiting {
         true
     }
 
-    fn answer(&mut self, overtaken: impl Fn(Slot) -> bool, stale: impl Fn(Slot) -> bool) -> Answer {
+    fn answer(
+        &mut self,
+        in_hand: Option<Slot>,
+        overtaken: impl Fn(Slot) -> bool,
+        stale: impl Fn(Slot) -> bool,
+    ) -> Answer {
+        if let Some(slot) = in_hand
+            && self.iter_mut().any(|c| c.slot == slot && !c.tainted)
+        {
+            return Answer::One(slot);
+        }
         let mut possible = self.iter_mut().filter(|c| !overtaken(c.slot));
         match (possible.next(), possible.next()) {
             (None, _) => Answer::None,
@@ -104,9 +113,9 @@ impl Waiting {
 }
 
 impl OpenRequests {
-    /// Opens a request.
-    pub(super) fn insert(&mut self, key: RequestKey, slot: Slot) {
-        match self.by_key.entry(packed(key)) {
+    /// Opens a request, to be found by `key` (see [`packed`](super::packed)).
+    pub(super) fn insert(&mut self, key: u64, slot: Slot) {
+        match self.by_key.entry(key) {
             Entry::Vacant(entry) => {
                 entry.insert(Waiting::new(slot));
             }
@@ -114,20 +123,56 @@ impl OpenRequests {
         }
     }
 
+    /// A request with this key is open.
+    pub(super) fn is_open(&self, key: u64) -> bool {
+        self.by_key.contains_key(&key)
+    }
+
+    /// One of the requests with this key is such a one.
+    pub(super) fn any(&self, key: u64, is_such: impl Fn(Slot) -> bool) -> bool {
+        self.by_key.get(&key).is_some_and(|waiting| {
+            is_such(waiting.first.slot) || waiting.rest.iter().any(|c| is_such(c.slot))
+        })
+    }
+
+    /// Forgets the requests with this key that are not certain.
+    pub(super) fn forget_tainted(&mut self, key: u64) {
+        let Entry::Occupied(mut entry) = self.by_key.entry(key) else {
+            return;
+        };
+        let waiting = entry.get_mut();
+        waiting.rest.retain(|candidate| !candidate.tainted);
+        if waiting.first.tainted && !waiting.close(waiting.first.slot) {
+            entry.remove();
+        }
+    }
+
+    /// None of the requests with this key is certain any more.
+    pub(super) fn taint(&mut self, key: u64, mut doubtful: impl FnMut(Slot)) {
+        if let Some(waiting) = self.by_key.get_mut(&key) {
+            for candidate in waiting.iter_mut() {
+                candidate.tainted = true;
+                doubtful(candidate.slot);
+            }
+        }
+    }
+
     /// Which request a response with `key` answers; that one is then closed. Those that it
-    /// may have answered, if there are several, are given to `doubtful`.
+    /// may have answered, if there are several, are given to `doubtful`. A request known to
+    /// be `in_hand` is the one, if it is open.
     pub(super) fn answer(
         &mut self,
-        key: RequestKey,
+        key: u64,
+        in_hand: Option<Slot>,
         overtaken: impl Fn(Slot) -> bool,
         stale: impl Fn(Slot) -> bool,
         doubtful: impl FnMut(Slot),
     ) -> Answer {
-        let Entry::Occupied(mut entry) = self.by_key.entry(packed(key)) else {
+        let Entry::Occupied(mut entry) = self.by_key.entry(key) else {
             return Answer::None;
         };
         let waiting = entry.get_mut();
-        let answer = waiting.answer(overtaken, stale);
+        let answer = waiting.answer(in_hand, overtaken, stale);
         match answer {
             Answer::None => {}
             Answer::One(slot) => {
@@ -144,8 +189,8 @@ impl OpenRequests {
     }
 
     /// Forgets a request.
-    pub(super) fn close(&mut self, key: RequestKey, slot: Slot) {
-        if let Entry::Occupied(mut entry) = self.by_key.entry(packed(key))
+    pub(super) fn close(&mut self, key: u64, slot: Slot) {
+        if let Entry::Occupied(mut entry) = self.by_key.entry(key)
             && !entry.get_mut().close(slot)
         {
             entry.remove();

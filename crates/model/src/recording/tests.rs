@@ -1,5 +1,6 @@
 mod damaged;
 mod files;
+mod golden;
 mod old_files;
 
 use std::sync::Arc;

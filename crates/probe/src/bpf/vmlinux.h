@@ -47,11 +47,14 @@ enum {
 	BPF_F_MMAPABLE = 1U << 10,
 };
 
-/* of the kernel's interface: opaque */
+/* of the kernel's interface; libbpf wants to see that they are structs */
 struct bpf_dynptr {
 	__u64 opaque[2];
 } __attribute__((aligned(8)));
-struct __sk_buff;
+
+struct __sk_buff {
+	__u32 len;
+};
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 

@@ -6,22 +6,50 @@
 #![allow(dead_code, reason = "each user takes its part")]
 
 pub(crate) mod streams;
+pub(crate) mod tap;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::thread::{UnshareFlags, gettid};
-use taillab_probe::{DeviceId, Disturbances, ProbeSpec, ServerProcesses, Transport};
+use taillab_probe::{DeviceId, Devices, Disturbances, ProbeSpec, ServerProcesses, Transport};
 
 pub(crate) const SERVER_PORT: u16 = 11_211;
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
+
+/// One test at a time: they count events and descriptors of this process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The right to run live, or `None` when that was declined in so many words.
+pub(crate) fn live(test: &str) -> Option<MutexGuard<'static, ()>> {
+    let lacks = if !rustix::process::geteuid().is_root() {
+        Some("root")
+    } else if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        Some("a kernel with BTF")
+    } else {
+        None
+    };
+    let Some(lacks) = lacks else {
+        return Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+    };
+    assert!(
+        std::env::var_os("TAILLAB_SKIP_LIVE").is_some_and(|v| v == "1"),
+        "{test} needs {lacks}; set TAILLAB_SKIP_LIVE=1 to do without the live tests"
+    );
+    // not print: that is shown for failed tests only
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: it needs {lacks}");
+    None
+}
 
 /// A running echo server and its client's sockets.
 pub(crate) struct Testbed {
@@ -38,13 +66,13 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// A thread in a new network namespace.
 pub(crate) struct Namespace {
-    tid: u32,
+    pub(crate) tid: u32,
     jobs: Sender<Job>,
     thread: JoinHandle<()>,
 }
 
 impl Namespace {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (jobs, queue): (Sender<Job>, Receiver<Job>) = channel();
         let (ready, tid) = channel();
         let thread = std::thread::spawn(move || {
@@ -73,7 +101,7 @@ impl Namespace {
     }
 }
 
-fn ip(args: &str) {
+pub(crate) fn ip(args: &str) {
     let output = Command::new("ip")
         .args(args.split(' '))
         .output()
@@ -85,7 +113,7 @@ fn ip(args: &str) {
     );
 }
 
-fn device(name: &str) -> DeviceId {
+pub(crate) fn device(name: &str) -> DeviceId {
     // any socket of the namespace will do to ask for the index
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
     DeviceId {
@@ -96,8 +124,8 @@ fn device(name: &str) -> DeviceId {
     }
 }
 
-fn client_socket(address: Ipv4Addr) -> UdpSocket {
-    let socket = UdpSocket::bind((address, 0)).expect("the client's address is up");
+fn client_socket(address: impl Into<IpAddr>) -> UdpSocket {
+    let socket = UdpSocket::bind((address.into(), 0)).expect("the client's address is up");
     socket
         .set_read_timeout(Some(Duration::from_secs(5)))
         .expect("a time-out can be set");
@@ -105,7 +133,7 @@ fn client_socket(address: Ipv4Addr) -> UdpSocket {
 }
 
 /// The namespaces of a server and of a client joined by veth, and the server's device.
-fn joined() -> (Namespace, Namespace, DeviceId) {
+pub(crate) fn joined() -> (Namespace, Namespace, DeviceId) {
     let (server, client) = (Namespace::new(), Namespace::new());
     let peer = client.tid;
     let device = server.run(move || {
@@ -123,13 +151,83 @@ fn joined() -> (Namespace, Namespace, DeviceId) {
     (server, client, device)
 }
 
+/// One request of this client and its response.
+pub(crate) fn round_trip(client: &UdpSocket, server: SocketAddr, request: &[u8]) {
+    client.send_to(request, server).expect("a send");
+    let mut response = [0; 2048];
+    let n = client.recv(&mut response).expect("a response");
+    assert_eq!(&response[..n], request);
+}
+
 impl Testbed {
     /// Server and client in two namespaces joined by veth.
     pub(crate) fn veth() -> Self {
         let (server, client, device) = joined();
         let socket = client.run(|| client_socket(CLIENT));
         drop(client.jobs);
-        Self::start(server, SERVER, device, socket, vec![client.thread])
+        Self::start(
+            server,
+            SERVER.into(),
+            device.into(),
+            socket,
+            vec![client.thread],
+        )
+    }
+
+    /// As [`Testbed::veth`], but the server's device receives through NAPI and GRO.
+    pub(crate) fn veth_with_gro() -> Self {
+        let (server, client, device) = joined();
+        server.run(|| tap::switch_gro_on("server"));
+        // veth bypasses GRO for what its peer might send in one piece
+        client.run(|| tap::switch_segmentation_off("client"));
+        let socket = client.run(|| client_socket(CLIENT));
+        drop(client.jobs);
+        Self::start(
+            server,
+            SERVER.into(),
+            device.into(),
+            socket,
+            vec![client.thread],
+        )
+    }
+
+    /// A server on every address of both families, and clients at its veth and at its
+    /// loopback device, each with the address at which it reaches the server.
+    pub(crate) fn everywhere() -> (Self, Vec<(UdpSocket, SocketAddr)>) {
+        let (server, client, device) = joined();
+        let near = server.run(|| {
+            ip("link set lo up");
+            ip("address add fd99::1/64 dev server nodad");
+            [
+                client_socket(Ipv4Addr::LOCALHOST),
+                client_socket(Ipv6Addr::LOCALHOST),
+            ]
+        });
+        let far = client.run(|| {
+            ip("address add fd99::2/64 dev client nodad");
+            [
+                client_socket(CLIENT),
+                client_socket(Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 2)),
+                client_socket(CLIENT),
+            ]
+        });
+        drop(client.jobs);
+        let [far_v4, far_v6, unused] = far;
+        let [near_v4, near_v6] = near;
+        let at = |address: IpAddr| SocketAddr::from((address, SERVER_PORT));
+        let clients = vec![
+            (far_v4, at(SERVER.into())),
+            (
+                far_v6,
+                at(Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 1).into()),
+            ),
+            (near_v4, at(Ipv4Addr::LOCALHOST.into())),
+            (near_v6, at(Ipv6Addr::LOCALHOST.into())),
+        ];
+        let devices = Devices::all_in(device.netns_inode);
+        let any = Ipv6Addr::UNSPECIFIED.into();
+        let testbed = Self::start(server, any, devices, unused, vec![client.thread]);
+        (testbed, clients)
     }
 
     /// Server and client on one loopback device.
@@ -139,13 +237,14 @@ impl Testbed {
             ip("link set lo up");
             (device("lo"), client_socket(Ipv4Addr::LOCALHOST))
         });
-        Self::start(both, Ipv4Addr::LOCALHOST, device, socket, Vec::new())
+        let address = Ipv4Addr::LOCALHOST.into();
+        Self::start(both, address, device.into(), socket, Vec::new())
     }
 
     fn start(
         namespace: Namespace,
-        address: Ipv4Addr,
-        device: DeviceId,
+        address: IpAddr,
+        devices: Devices,
         client: UdpSocket,
         mut threads: Vec<JoinHandle<()>>,
     ) -> Self {
@@ -176,7 +275,7 @@ impl Testbed {
         let cpus = std::thread::available_parallelism().expect("CPUs can be counted");
         Self {
             spec: ProbeSpec {
-                devices: device.into(),
+                devices,
                 transport: Transport::Udp,
                 server_port: SERVER_PORT,
                 server: ServerProcesses::These(vec![std::process::id()]),
@@ -195,10 +294,7 @@ impl Testbed {
 
     /// One request and its response.
     pub(crate) fn round_trip(&self, request: &[u8]) {
-        self.client.send_to(request, self.server).expect("a send");
-        let mut response = [0; 2048];
-        let n = self.client.recv(&mut response).expect("a response");
-        assert_eq!(&response[..n], request);
+        round_trip(&self.client, self.server, request);
     }
 
     pub(crate) fn client_address(&self) -> IpAddr {

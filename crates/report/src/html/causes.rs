@@ -163,7 +163,7 @@ fn put_composition_table(page: &mut Markup, composition: &Composition<'_>) {
         for band in composition.bands {
             let interval = composition
                 .interval(band, *part)
-                .map(|share| format!("{}<br>", explained::share_interval(share)))
+                .map(|share| format!("{} %<br>", explained::share_interval(share)))
                 .unwrap_or_default();
             put!(
                 page,

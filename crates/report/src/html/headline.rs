@@ -72,7 +72,7 @@ pub(super) fn put_trace(page: &mut Markup, report: &TraceReport<'_>) {
             "Service time t",
             format!("{} on {}", result.service_time_ns, figures::workers(result)),
         ),
-        ("which is", figures::service_time_origin(&server)),
+        ("t is", figures::service_time_origin(&server)),
         ("Responses", figures::count(result.matching.responses)),
         ("Traced for", summary.duration_ns.to_string()),
         ("From", figures::utc(summary.started_unix_s)),

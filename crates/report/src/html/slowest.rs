@@ -56,11 +56,12 @@ fn put_request(page: &mut Markup, place: usize, request: &SlowRequest) {
     let open = if place == 0 { " open" } else { "" };
     put!(
         page,
-        "<details class=\"request\"{open}>\n<summary>#{} {}</summary>\n\
+        "<details class=\"request\"{open}>\n<summary>#{} {} <span class=\"light\">{}</span></summary>\n\
          <p class=\"note\">{}</p>\n<div class=\"timeline\">\n",
         place + 1,
         request.sojourn_ns,
-        Esc(&glued(&chief_reason(request)))
+        Esc(&glued(&chief_reason(request))),
+        Esc(&glued(&explained::slow_request_title(request)))
     );
     put_stamps(page, request);
     put_row(
@@ -111,7 +112,7 @@ fn put_request(page: &mut Markup, place: usize, request: &SlowRequest) {
     put!(page, "</details>\n");
 }
 
-/// The title and the largest cause.
+/// The largest cause with its part in it.
 fn chief_reason(request: &SlowRequest) -> String {
     let mut sums: Vec<(String, Nanos)> = Vec::new();
     for stretch in &request.stretches {
@@ -121,11 +122,8 @@ fn chief_reason(request: &SlowRequest) -> String {
             None => sums.push((what, stretch.lasted_ns)),
         }
     }
-    let title = explained::slow_request_title(request);
-    match sums.iter().max_by_key(|(_, sum)| *sum) {
-        Some((what, sum)) => format!("{title}. Most of it: {what}, {sum}."),
-        None => title,
-    }
+    let chief = sums.into_iter().max_by_key(|(_, sum)| *sum);
+    chief.map_or_else(String::new, |(what, sum)| format!("{sum} of it: {what}"))
 }
 
 const fn why_class(cause: Cause) -> &'static str {
@@ -162,9 +160,11 @@ fn longest_of<'a, T>(
     let least = request.sojourn_ns.get() as f64 * VISIBLE;
     pieces.retain(|piece| length(piece).get() as f64 >= least);
     if pieces.len() > PIECES {
-        let mut lengths: Vec<Nanos> = pieces.iter().map(|piece| length(piece)).collect();
-        lengths.sort_unstable_by(|a, b| b.cmp(a));
-        pieces.retain(|piece| length(piece) >= lengths[PIECES - 1]);
+        let mut places: Vec<usize> = (0..pieces.len()).collect();
+        places.sort_by_key(|&place| std::cmp::Reverse(length(pieces[place])));
+        places.truncate(PIECES);
+        places.sort_unstable();
+        pieces = places.into_iter().map(|place| pieces[place]).collect();
     }
     pieces
 }

@@ -2,7 +2,9 @@
 //! forecasts.
 
 use taillab_model::Nanos;
-use taillab_model::explanation::{Band, Cause, CauseShare, Explanation, Finding, Prediction};
+use taillab_model::explanation::{
+    Band, Cause, CauseShare, Explanation, Finding, Prediction, WorkerShare,
+};
 
 use super::text::{Ink, Side, Table, clean, columns, wrap};
 use super::{INDENT, Page};
@@ -29,9 +31,15 @@ impl Extent {
 }
 
 /// Causes in the bars beside `unexplained` and the others: as many as there are colours.
-const CAUSES: usize = 6;
+const CAUSES: usize = 5;
 /// Marks of the parts, so that the bars read without colours.
-const MARKS: [char; CAUSES] = ['█', '▓', '▒', '░', '▞', '╱'];
+const MARKS: [char; CAUSES] = ['█', '▓', '▒', '░', '╱'];
+/// Forecasts that the first screens show.
+const PREDICTIONS: usize = 4;
+/// Workers that the first screens show.
+const WORKERS_SHOWN: usize = 4;
+/// Culprits that the first screens show.
+const CULPRITS: usize = 6;
 /// Culprits with less than this of the tail's excess are only counted.
 const LEAST_SHARE: f64 = 0.005;
 
@@ -83,20 +91,40 @@ impl Page {
     }
 
     /// Composition, culprits, forecasts, and what else is known of the slow requests.
-    pub(super) fn causes(&mut self, server: &ServerSide<'_>, extent: Extent) {
+    pub(super) fn causes(&mut self, server: &ServerSide<'_>) {
         let result = server.result;
         if let Some(explanation) = &result.explanation {
             self.composition(&explanation.bands);
         }
-        self.culprits(&result.causes, extent);
+        self.culprits(&result.causes, Extent::Chief);
         if let Some(fit) = &result.model_fit {
             self.heading("What would help", "");
             let ink = if fit.good { Ink::Quiet } else { Ink::Notable };
             self.paragraph(ink, &clean(&explained::fit_sentence(fit)));
-            self.predictions(&result.predictions, extent);
+            self.predictions(&result.predictions, Extent::Chief);
         }
         if let Some(explanation) = &result.explanation {
-            self.slow_requests(explanation, extent);
+            self.slow_requests(explanation);
+        }
+    }
+
+    /// What [`Self::causes`] only counts.
+    pub(super) fn all_causes(&mut self, server: &ServerSide<'_>) {
+        let result = server.result;
+        let (shown, all) = shown_culprits(&result.causes, Extent::Chief);
+        if shown.len() < all {
+            self.culprits(&result.causes, Extent::All);
+        }
+        if shown_predictions(&result.predictions, Extent::Chief).len() < result.predictions.len() {
+            self.heading("What would help", "");
+            self.predictions(&result.predictions, Extent::All);
+        }
+        let workers = result.explanation.as_ref().map(|of| of.workers.as_slice());
+        if let Some(workers) =
+            workers.filter(|workers| workers.len() == 1 || workers.len() > WORKERS_SHOWN)
+        {
+            self.heading("Workers", "");
+            self.workers(workers, Extent::All);
         }
     }
 
@@ -134,56 +162,31 @@ impl Page {
             }
             self.line(&line);
         }
-        self.line("");
         self.composition_table(&composition, &names);
     }
 
     /// The legend of the bars, with the share of each part in each band.
     fn composition_table(&mut self, composition: &Composition<'_>, names: &[String]) {
-        let gap = self.gap();
-        let mut sides = vec![(Side::Left, INDENT), (Side::Left, 1)];
-        sides.extend(names.iter().map(|_| (Side::Right, gap)));
-        let mut table = Table::new(&sides);
-        let mut head = vec![(Ink::Quiet, String::new()); 2];
-        head.extend(names.iter().map(|name| (Ink::Quiet, name.clone())));
-        table.row(head);
-        for (place, part) in composition.parts.iter().enumerate() {
-            let (ink, mark) = mark(composition, place);
-            let mut cells = vec![
-                (ink, mark.to_string()),
-                (Ink::Plain, part.label().to_owned()),
-            ];
-            for band in composition.bands {
-                let share = composition.share(band, *part);
-                let ink = match share {
-                    share if share >= 0.25 => Ink::Title,
-                    share if share.abs() < 0.005 => Ink::Quiet,
-                    _ => Ink::Plain,
-                };
-                cells.push((ink, percent(share, 1)));
-            }
-            table.row(cells);
+        let full = composition_table(composition, names, self.gap(), 1);
+        if full.width() <= self.style.width {
+            self.table(&full);
+            return;
         }
-        self.table(&table);
+        let short: Vec<String> = (composition.bands.iter())
+            .map(|band| match band.from_q {
+                q if q <= 0.0 => format!("≤{}", figures::quantile_name(band.to_q)),
+                q => format!(">{}", figures::quantile_name(q)),
+            })
+            .collect();
+        self.table(&composition_table(composition, &short, 1, 0));
     }
 
     fn culprits(&mut self, causes: &[CauseShare], extent: Extent) {
-        let all = explained::culprits(causes);
-        if all.is_empty() {
+        let (shown, all) = shown_culprits(causes, extent);
+        if all == 0 {
             return;
         }
         self.heading("What did it", "share of the excess above p99");
-        let least = if extent == Extent::All {
-            0.0
-        } else {
-            LEAST_SHARE
-        };
-        let shown: Vec<&CauseShare> = (all.iter().copied())
-            .filter(|row| {
-                row.excess_share_above_p99.value >= least || row.cause == Cause::Unexplained
-            })
-            .take(extent.most(8))
-            .collect();
         let head = ["share", "", "times", "each lasts", "delays", "what"];
         let mut rows: Vec<[String; 6]> = vec![head.map(str::to_owned)];
         for row in &shown {
@@ -238,7 +241,7 @@ impl Page {
                 lead = " ".repeat(lead_width);
             }
         }
-        let left = all.len() - shown.len();
+        let left = all - shown.len();
         if left > 0 {
             let text = format!("and {} with less", counted(left as u64, "other", "others"));
             self.paragraph(Ink::Quiet, &text);
@@ -246,7 +249,7 @@ impl Page {
     }
 
     fn predictions(&mut self, predictions: &[Prediction], extent: Extent) {
-        let shown = &predictions[..predictions.len().min(extent.most(5))];
+        let shown = shown_predictions(predictions, extent);
         if shown.is_empty() {
             return;
         }
@@ -257,7 +260,7 @@ impl Page {
             [false, false, true],
             [false; 3],
         ];
-        let tables = choices.map(|intervals| predictions_table(shown, intervals, self.gap()));
+        let tables = choices.map(|intervals| predictions_table(&shown, intervals, self.gap()));
         let fitting = tables
             .iter()
             .find(|table| table.width() <= self.style.width);
@@ -269,7 +272,7 @@ impl Page {
         for line in lines.by_ref().take(2) {
             self.line(&line);
         }
-        for (line, prediction) in lines.zip(shown) {
+        for (line, prediction) in lines.zip(&shown) {
             self.line(&line);
             let mut said = clean(&prediction.description);
             if let Some(cost) = &prediction.cost {
@@ -289,15 +292,15 @@ impl Page {
         let left = predictions.len() - shown.len();
         if left > 0 {
             let text = format!(
-                "and {} that would help less",
-                counted(left as u64, "change", "changes")
+                "and {} in the details",
+                counted(left as u64, "more change", "more changes")
             );
             self.paragraph(Ink::Quiet, &text);
         }
     }
 
     /// Bursts, fan-out, order and workers, a sentence each.
-    fn slow_requests(&mut self, explanation: &Explanation, extent: Extent) {
+    fn slow_requests(&mut self, explanation: &Explanation) {
         let name_of = |tid| explained::worker_name(explanation, tid);
         let clustering = explanation.clustering.as_ref();
         let sentences: Vec<String> = [
@@ -308,8 +311,7 @@ impl Page {
         .into_iter()
         .flatten()
         .collect();
-        let has_workers = explanation.workers.len() > 1
-            || (extent == Extent::All && !explanation.workers.is_empty());
+        let has_workers = explanation.workers.len() > 1;
         if sentences.is_empty() && !has_workers {
             return;
         }
@@ -318,14 +320,14 @@ impl Page {
             self.paragraph(Ink::Plain, &clean(&sentence));
         }
         if has_workers {
-            self.workers(explanation, extent);
+            self.workers(&explanation.workers, Extent::Chief);
         }
     }
 
-    fn workers(&mut self, explanation: &Explanation, extent: Extent) {
-        let mut workers: Vec<_> = explanation.workers.iter().collect();
+    fn workers(&mut self, workers: &[WorkerShare], extent: Extent) {
+        let mut workers: Vec<&WorkerShare> = workers.iter().collect();
         workers.sort_by(|a, b| b.mean_sojourn_ns.total_cmp(&a.mean_sojourn_ns));
-        let shown = workers.len().min(extent.most(4));
+        let shown = workers.len().min(extent.most(WORKERS_SHOWN));
         let gap = self.gap();
         let mut table = Table::new(&[
             (Side::Left, INDENT),
@@ -354,6 +356,71 @@ impl Page {
     }
 }
 
+fn composition_table(
+    composition: &Composition<'_>,
+    names: &[String],
+    gap: usize,
+    decimals: usize,
+) -> Table {
+    let mut sides = vec![(Side::Left, INDENT), (Side::Left, 1)];
+    sides.extend(names.iter().map(|_| (Side::Right, gap)));
+    let mut table = Table::new(&sides);
+    let mut head = vec![(Ink::Quiet, String::new()); 2];
+    head.extend(names.iter().map(|name| (Ink::Quiet, name.clone())));
+    table.row(head);
+    for (place, part) in composition.parts.iter().enumerate() {
+        let (ink, mark) = mark(composition, place);
+        let mut cells = vec![
+            (ink, mark.to_string()),
+            (Ink::Plain, part.label().to_owned()),
+        ];
+        for band in composition.bands {
+            let share = composition.share(band, *part);
+            let ink = match share {
+                share if share >= 0.25 => Ink::Title,
+                share if share.abs() < 0.005 => Ink::Quiet,
+                _ => Ink::Plain,
+            };
+            cells.push((ink, percent(share, decimals)));
+        }
+        table.row(cells);
+    }
+    table
+}
+
+/// The culprits to show, and how many there are.
+fn shown_culprits(causes: &[CauseShare], extent: Extent) -> (Vec<&CauseShare>, usize) {
+    let mut culprits = explained::culprits(causes);
+    let all = culprits.len();
+    if extent == Extent::Chief {
+        culprits.retain(|row| {
+            row.excess_share_above_p99.value >= LEAST_SHARE || row.cause == Cause::Unexplained
+        });
+        // what is not explained is always shown, however many came before it
+        let unexplained = |row: &&CauseShare| row.cause == Cause::Unexplained;
+        let last = culprits.iter().copied().find(unexplained);
+        culprits.truncate(CULPRITS);
+        if let Some(last) = last.filter(|last| !culprits.contains(last)) {
+            culprits.pop();
+            culprits.push(last);
+        }
+    }
+    (culprits, all)
+}
+
+/// The forecasts to show, the best first: what a person can do has its place among them.
+fn shown_predictions(predictions: &[Prediction], extent: Extent) -> Vec<&Prediction> {
+    const WHAT_IFS: usize = 2;
+    let mut what_ifs = 0;
+    (predictions.iter())
+        .filter(|prediction| {
+            what_ifs += usize::from(prediction.command.is_none());
+            prediction.command.is_some() || what_ifs <= extent.most(WHAT_IFS)
+        })
+        .take(extent.most(PREDICTIONS))
+        .collect()
+}
+
 /// The colour and the mark of a part.
 fn mark(composition: &Composition<'_>, place: usize) -> (Ink, char) {
     match composition.parts[place] {
@@ -369,7 +436,7 @@ fn mark(composition: &Composition<'_>, place: usize) -> (Ink, char) {
 /// The quantiles of the forecasts.
 const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 
-fn predictions_table(predictions: &[Prediction], intervals: [bool; 3], gap: usize) -> Table {
+fn predictions_table(predictions: &[&Prediction], intervals: [bool; 3], gap: usize) -> Table {
     let mut sides = vec![(Side::Left, INDENT)];
     let mut head = vec![(Ink::Quiet, "µs, with 95 % intervals".to_owned())];
     let mut now = vec![(Ink::Plain, "as it is".to_owned())];

@@ -61,7 +61,7 @@ pub fn render(report: &RunReport<'_>, saved_in: Option<&str>, style: Style) -> S
     page.latency(server);
     page.figure(server);
     page.views_explained(server);
-    page.causes(server, explanation::Extent::Chief);
+    page.causes(server);
     page.stages(server);
     page.stages_at(server);
     page.checks(findings::of(server));
@@ -181,17 +181,23 @@ impl Page {
 
     /// The first line: what it is about, and whether it can be believed.
     fn title(&mut self, title: &str, (ink, word): (Ink, &str)) {
-        let title = clean(title);
-        let gap = (self.style.width)
-            .saturating_sub(columns(&title) + columns(word))
-            .max(2);
-        let line = format!(
-            "{}{:gap$}{}",
-            self.style.paint(Ink::Title, &title),
-            "",
-            self.style.paint(ink, word)
-        );
-        self.line(&line);
+        let mut lines = wrap(&clean(title), self.style.width);
+        let last = lines.pop().unwrap_or_default();
+        for line in lines {
+            let line = self.style.paint(Ink::Title, &line);
+            self.line(&line);
+        }
+        // the word at the end of the last line, or on a line of its own
+        let gap = self.style.width.checked_sub(columns(&last) + columns(word));
+        let painted = self.style.paint(Ink::Title, &last);
+        let word = self.style.paint(ink, word);
+        match gap.filter(|gap| *gap >= 2) {
+            Some(gap) => self.line(&format!("{painted}{:gap$}{word}", "")),
+            None => {
+                self.line(&painted);
+                self.line(&word);
+            }
+        }
     }
 
     fn fact(&mut self, name: &str, fact: &str) {

@@ -30,6 +30,11 @@ pub fn render(requests: &[SlowRequest], style: Style) -> String {
         page.paragraph(Ink::Quiet, "No slow request was taken apart.");
         return page.text;
     }
+    page.paragraph(
+        Ink::Quiet,
+        "The slowest requests, from T1 to T6. A delay is inherited where it was that of a request \
+         before this one, behind which it waited.",
+    );
     for (i, request) in requests.iter().enumerate() {
         page.slow_request(i + 1, request);
     }
@@ -38,9 +43,7 @@ pub fn render(requests: &[SlowRequest], style: Style) -> String {
 
 impl Page {
     fn slow_request(&mut self, place: usize, request: &SlowRequest) {
-        if place > 1 {
-            self.line("");
-        }
+        self.line("");
         let mut lead = self.style.paint(Ink::Title, &format!("#{place} "));
         let title = clean(&explained::slow_request_title(request));
         for line in wrap(&title, self.style.width - 4) {
@@ -52,7 +55,13 @@ impl Page {
             width: self.style.width - INDENT - LABEL,
         };
         self.stamps(request, scale);
+        let after: Vec<String> = (request.stamps_ns.iter().zip(2..))
+            .filter_map(|(at, n)| Some(format!("T{n} {}", (*at)?)))
+            .collect();
         let legend = self.cpu_bars(request, scale);
+        if !after.is_empty() {
+            self.paragraph(Ink::Quiet, &format!("after T1: {}", after.join(", ")));
+        }
         if !legend.is_empty() {
             self.paragraph(Ink::Quiet, &legend);
         }
@@ -119,7 +128,7 @@ impl Page {
         if others.len() > LETTERS.len() {
             legend.push(format!("{OTHERS} others"));
         }
-        legend.join("   ")
+        legend.join(", ")
     }
 
     fn stretches(&mut self, request: &SlowRequest) {
@@ -133,16 +142,18 @@ impl Page {
             (Side::Right, 2),
             (Side::Right, 2),
             (Side::Left, 2),
+            (Side::Left, 2),
         ]);
-        let head = ["from µs", "for µs", "share", "why"];
+        let head = ["from µs", "for µs", "share", "delay", "why"];
         table.row(head.map(|name| (Ink::Quiet, name.to_owned())).to_vec());
         let total = request.sojourn_ns.get().max(1) as f64;
         let longest = kept.iter().map(|stretch| stretch.lasted_ns).max();
         for stretch in kept {
-            let mut why = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
-            if stretch.inherited {
-                why.push_str(" (of a request before this one)");
-            }
+            let why = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
+            let why = shortened(
+                &clean(&why),
+                self.style.width.saturating_sub(FIGURES).max(12),
+            );
             let ink = match longest == Some(stretch.lasted_ns) {
                 true => Ink::Title,
                 false => Ink::Plain,
@@ -154,18 +165,19 @@ impl Page {
                     Ink::Quiet,
                     percent(stretch.lasted_ns.get() as f64 / total, 1),
                 ),
-                (ink, clean(&why)),
+                (
+                    Ink::Quiet,
+                    if stretch.inherited {
+                        "inherited"
+                    } else {
+                        "own"
+                    }
+                    .to_owned(),
+                ),
+                (ink, why),
             ]);
         }
-        for line in table.lines(Style::PLAIN) {
-            // a name that is too long for the line ends in …, the figures stay in columns
-            if columns(&line) > self.style.width {
-                let kept: String = line.chars().take(self.style.width - 1).collect();
-                self.line(&format!("{kept}…"));
-            } else {
-                self.line(&line);
-            }
-        }
+        self.table(&table);
         if !left.is_empty() {
             let sum: Nanos = left.iter().map(|stretch| stretch.lasted_ns).sum();
             let text = format!(
@@ -175,6 +187,18 @@ impl Page {
             self.paragraph(Ink::Quiet, &text);
         }
     }
+}
+
+/// Columns that the figures of a stretch take at most, before its cause.
+const FIGURES: usize = INDENT + 11 + 2 + 11 + 2 + 7 + 2 + 9 + 2;
+
+/// The text, or its beginning and …
+fn shortened(text: &str, width: usize) -> String {
+    if columns(text) <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    format!("{kept}…")
 }
 
 #[derive(Clone, Copy)]

@@ -1,7 +1,6 @@
 //! The result of a trace, or of a recording that is explained again.
 
-use super::explanation::Extent;
-use super::text::{Ink, Side, Table, clean};
+use super::text::{Ink, Side, Table, clean, wrap};
 use super::{INDENT, Page, Style, verdict_word};
 use crate::figures::{self, counted, known_percent, rate};
 use crate::server::ServerSide;
@@ -15,23 +14,28 @@ pub fn render(report: &TraceReport<'_>, saved_in: Option<&str>, style: Style) ->
     page.trace_header(report, saved_in);
     page.findings(server);
     page.latency(server);
-    page.figure(server);
-    page.causes(server, Extent::Chief);
+    page.causes(server);
+    if server.result.explanation.is_none() {
+        page.figure(server);
+    }
     page.stages_at(server);
     page.checks(findings::of(server));
     page.verdict(server.verdict, server.partial);
     page.text
 }
 
-/// What the result leaves out: every cause and every forecast, the workers, the stages by
-/// themselves and the kernel hook behind each stamp.
+/// What the result leaves out: the figure, every cause and every forecast, the workers, the
+/// stages by themselves and the kernel hook behind each stamp.
 pub fn details(report: &TraceReport<'_>, style: Style) -> String {
     let mut page = Page::new(style);
     let server = &ServerSide::from(report);
-    page.causes(server, Extent::All);
+    page.views_explained(server);
+    if server.result.explanation.is_some() {
+        page.figure(server);
+    }
+    page.all_causes(server);
     page.stages(server);
     page.hooks_of_stamps(server);
-    page.views_explained(server);
     page.text
 }
 
@@ -84,8 +88,13 @@ impl Page {
         let lines = table.lines(self.style);
         for (line, hook) in lines.iter().zip(hooks) {
             self.line(line);
-            if let Some(lost) = &hook.lost_precision {
-                self.paragraph(Ink::Quiet, &format!("    lacks: {}", clean(lost)));
+            let lost = hook.lost_precision.as_deref();
+            let text = lost.map(|lost| format!("lacks: {}", clean(lost)));
+            for line in wrap(&text.unwrap_or_default(), self.style.width - INDENT - 4) {
+                if !line.is_empty() {
+                    let line = self.style.paint(Ink::Quiet, &line);
+                    self.line(&format!("{:1$}{line}", "", INDENT + 4));
+                }
             }
         }
     }

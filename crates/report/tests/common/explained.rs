@@ -136,10 +136,11 @@ fn worker() -> Culprit {
 }
 
 fn share(value: f64) -> Share {
+    let (one, other) = (value * 0.93, (value * 1.06).min(1.0));
     Share {
         value,
-        lo: Some((value * 0.93).max(0.0)),
-        hi: Some((value * 1.06).min(1.0)),
+        lo: Some(one.min(other)),
+        hi: Some(one.max(other)),
     }
 }
 

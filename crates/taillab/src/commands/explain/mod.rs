@@ -21,7 +21,6 @@ pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
     let file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
     let beside = Beside {
         command: "explain",
-        quiet: args.common.quiet || args.common.json,
         path: Some(path),
         ..Beside::default()
     };

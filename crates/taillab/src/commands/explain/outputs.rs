@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use taillab_model::explanation::SlowRequest;
-use taillab_report::terminal::{self};
+use taillab_report::terminal;
 use taillab_report::{TraceReport, hlog, html, json, perfetto, requests};
 
 use super::evaluate::Evaluated;

@@ -31,7 +31,6 @@ const LEAST_SPACE: u64 = 64 << 20;
 pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     let roots = Roots::default();
     let say = Say {
-        quiet: args.common.quiet,
         verbose: args.common.verbose > 0,
     };
     ensure_first_pid_namespace(&roots).map_err(host)?;
@@ -114,7 +113,6 @@ fn report(
             partial: !matches!(end, End::TimeUp),
             shares_cpus,
             server_cpus,
-            quiet: args.common.quiet || args.common.json,
             ..Beside::default()
         },
     );
@@ -221,7 +219,6 @@ fn capture_environment(roots: &Roots, watched: &CpuSet) -> Environment {
 /// Remarks on stderr.
 #[derive(Clone, Copy)]
 pub struct Say {
-    pub quiet: bool,
     pub verbose: bool,
 }
 

@@ -1,0 +1,171 @@
+//! Datagrams of protocols whose first two bytes may or may not name the request.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::HashMap;
+
+use common::server::{Server, Traffic};
+use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use taillab_analysis::{DatagramIds, MatchOptions, Matched, match_events};
+use taillab_model::{Asleep, Event, EventKind, Monotonic, Nanos};
+
+const EPOLL_WAIT: u16 = 232;
+
+/// What the ids of requests and responses mean to an unknown protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    /// A response has its request's.
+    Ids,
+    /// All datagrams begin alike.
+    Alike,
+    /// The beginning says nothing.
+    Random,
+}
+
+fn options(datagram_ids: Option<DatagramIds>) -> MatchOptions {
+    MatchOptions {
+        disorder: Nanos::ZERO,
+        stale_after: Nanos::MAX,
+        overtaken_after: Nanos::from_millis(50),
+        datagram_ids,
+        ..MatchOptions::default()
+    }
+}
+
+/// Threads that sleep wait for input, and the datagrams are the protocol's.
+fn speak(traffic: &mut Traffic, protocol: Protocol, seed: u64) {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    for event in &mut traffic.events {
+        match &mut event.kind {
+            EventKind::Switched {
+                preempted: false,
+                asleep,
+                ..
+            } => {
+                *asleep = Some(Asleep {
+                    call: Some(EPOLL_WAIT),
+                    uninterruptible: false,
+                });
+            }
+            EventKind::PacketIn { key, .. } | EventKind::PacketOut { key, .. } => match protocol {
+                Protocol::Ids => {}
+                Protocol::Alike => key.id = 7,
+                Protocol::Random => key.id = rng.random(),
+            },
+            _ => {}
+        }
+    }
+}
+
+fn traffic(server: Server, protocol: Protocol) -> Traffic {
+    let mut traffic = server.run();
+    speak(&mut traffic, protocol, server.seed);
+    traffic
+}
+
+fn matched(events: &[Event], ids: Option<DatagramIds>) -> Matched {
+    match_events(events.iter().copied(), &options(ids))
+}
+
+fn right(matched: &Matched, traffic: &Traffic) -> Result<(), TestCaseError> {
+    let by_t1: HashMap<Monotonic, _> = traffic.truth.iter().map(|t| (t.stamps.t1, t)).collect();
+    for request in &matched.requests {
+        let truth = by_t1[&request.server.t1];
+        prop_assert_eq!(request.server.t6, truth.stamps.t6, "a wrong match");
+    }
+    Ok(())
+}
+
+fn servers() -> impl Strategy<Value = Server> {
+    (any::<u64>(), 300..1_200_usize, 0.1..1.0_f64, 1..=6_u16).prop_map(
+        |(seed, requests, load, ports)| Server {
+            seed,
+            requests,
+            load,
+            ports,
+            ..Server::default()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 60,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// The evidence finds out what the beginning of a datagram is.
+    #[test]
+    fn the_datagrams_show_whether_they_have_ids(server in servers(), threads in 1..4_usize) {
+        let server = Server { threads, ..server };
+        for (protocol, expected) in [
+            (Protocol::Ids, DatagramIds::Ids),
+            (Protocol::Alike, DatagramIds::Order),
+            (Protocol::Random, DatagramIds::Order),
+        ] {
+            let traffic = traffic(server, protocol);
+            let found = matched(&traffic.events, None);
+            prop_assert_eq!(found.datagram_ids, Some(expected), "{:?}", protocol);
+            prop_assert_eq!(found.events, traffic.events.len() as u64);
+            let told = matched(&traffic.events, Some(expected));
+            prop_assert_eq!(&found.requests, &told.requests);
+        }
+    }
+
+    /// One thread that reads: once it has slept, everything is certain.
+    #[test]
+    fn a_server_with_one_thread_is_matched_by_order(server in servers(), random: bool) {
+        let protocol = if random { Protocol::Random } else { Protocol::Alike };
+        let traffic = traffic(server, protocol);
+        let matched = matched(&traffic.events, None);
+        right(&matched, &traffic)?;
+        // it has to be seen alone for a while, and then to sleep
+        let sleeps = traffic.events.iter().filter(|event| {
+            matches!(event.kind, EventKind::Switched { preempted: false, next: 0, .. })
+        });
+        if let Some(slept) = sleeps.map(|event| event.at).find(|&at| {
+            traffic.truth.iter().filter(|truth| truth.stamps.t6 <= at).count() > 150
+        }) {
+            let later = slept + Nanos::from_millis(100);
+            let missing = matched.unmatched.iter().filter(|request| request.t1 > later).count();
+            let all = traffic.truth.iter().filter(|truth| truth.stamps.t1 > later).count();
+            prop_assert!(missing * 20 <= all, "{} of {}", missing, all);
+        }
+    }
+
+    /// Several threads: what is not alone is ambiguous, and nothing is guessed.
+    #[test]
+    fn several_threads_are_never_guessed(
+        server in servers(), threads in 2..5_usize, random: bool,
+    ) {
+        let protocol = if random { Protocol::Random } else { Protocol::Alike };
+        let traffic = traffic(Server { threads, ..server }, protocol);
+        let matched = matched(&traffic.events, Some(DatagramIds::Order));
+        right(&matched, &traffic)?;
+        prop_assert_eq!(
+            matched.requests.len() + matched.ambiguous.len() + matched.without_request.len(),
+            traffic.truth.len()
+        );
+    }
+
+    /// Lost T1, T2 or reads make no match wrong.
+    #[test]
+    fn lost_events_make_no_match_by_order_wrong(
+        server in servers(), share in 0.0..0.3_f64, kind in 0..2_u8,
+    ) {
+        let traffic = traffic(server, Protocol::Alike);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(server.seed);
+        let events: Vec<Event> = traffic.events.iter().copied().filter(|event| {
+            let may_go = match kind {
+                0 => matches!(event.kind, EventKind::ReadReturned { .. }),
+                _ => matches!(event.kind, EventKind::Enqueued { .. }),
+            };
+            !may_go || rng.random::<f64>() >= share
+        }).collect();
+        right(&matched(&events, Some(DatagramIds::Order)), &traffic)?;
+    }
+}

@@ -1,0 +1,534 @@
+//! Each kind of disturbance, caused on purpose: it is recorded, with its length and culprit.
+//!
+//! Needs root and a kernel with BTF. `TAILLAB_SKIP_LIVE=1` declines.
+
+mod testbed;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
+use taillab_model::{Event, EventKind, Interrupt, Nanos, Tid};
+use taillab_probe::{Disturbances, Probe, ProbeSpec, ServerProcesses};
+use testbed::{Testbed, live};
+
+/// What is recorded while `cause` runs, and the names of the threads seen.
+fn events_of(
+    spec: &ProbeSpec,
+    disturbances: Disturbances,
+    cause: impl FnOnce(),
+) -> (Vec<Event>, Vec<taillab_model::ThreadName>) {
+    let spec = ProbeSpec {
+        disturbances,
+        ring_bytes_per_cpu: 16 << 20,
+        ..spec.clone()
+    };
+    let mut probe = Probe::load(&spec).expect("this kernel lets the probe load");
+    let missing: Vec<_> = probe
+        .hooks()
+        .into_iter()
+        .filter(|hook| hook.hook == "none")
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    probe.attach().expect("the hooks are there");
+    cause();
+    probe.detach();
+    let threads = probe.threads();
+    let recording = probe.finish().expect("the counters can be read");
+    assert_eq!(recording.lost.ring_full, 0);
+    (recording.into_events().collect(), threads)
+}
+
+fn own_tid() -> Tid {
+    gettid().as_raw_nonzero().get() as Tid
+}
+
+fn count(events: &[Event], of: impl Fn(&EventKind) -> bool) -> usize {
+    events.iter().filter(|event| of(&event.kind)).count()
+}
+
+#[test]
+fn nothing_is_recorded_that_was_not_asked_for() {
+    let Some(_alone) = live("nothing_is_recorded_that_was_not_asked_for") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let (events, _) = events_of(&testbed.spec, Disturbances::NONE, || {
+        for id in 0..100_u16 {
+            testbed.round_trip(&id.to_be_bytes());
+        }
+    });
+    let stamps = |kind: &EventKind| {
+        matches!(
+            kind,
+            EventKind::PacketIn { .. }
+                | EventKind::Enqueued { .. }
+                | EventKind::ReadReturned { .. }
+                | EventKind::WriteCalled { .. }
+                | EventKind::PacketOut { .. }
+                | EventKind::Switched { asleep: None, .. }
+        )
+    };
+    assert!(events.len() > 500);
+    assert_eq!(count(&events, stamps), events.len());
+}
+
+/// recvfrom(2) of x86-64.
+const RECVFROM: u16 = 45;
+
+#[test]
+fn a_sleep_has_its_system_call_and_a_wake_up_its_waker() {
+    let Some(_alone) = live("a_sleep_has_its_system_call_and_a_wake_up_its_waker") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let kinds = Disturbances::SCHED | Disturbances::WAKE;
+    let (events, _) = events_of(&testbed.spec, kinds, || {
+        for id in 0..300_u16 {
+            testbed.round_trip(&id.to_be_bytes());
+            // so that the server really sleeps
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    });
+    let server = testbed.server_tid;
+    let mut sleeps = 0;
+    for event in &events {
+        if let EventKind::Switched {
+            prev,
+            preempted: false,
+            asleep,
+            ..
+        } = event.kind
+            && prev == server
+        {
+            let asleep = asleep.expect("the server's sleeps are known");
+            assert_eq!(asleep.call, Some(RECVFROM));
+            assert!(!asleep.uninterruptible);
+            sleeps += 1;
+        }
+    }
+    let wakes = count(
+        &events,
+        |kind| matches!(kind, EventKind::Woken { tid, .. } if *tid == server),
+    );
+    // but for blind windows each request puts it to sleep and wakes it
+    assert!(
+        sleeps > 200 && wakes > 200,
+        "{sleeps} sleeps, {wakes} wake-ups"
+    );
+    assert!(wakes <= 300 + 20, "{wakes} wake-ups of 300 requests");
+    // the client, which is this process too, sleeps elsewhere
+    let (client, others) = (
+        own_tid(),
+        |kind: &EventKind| matches!(kind, EventKind::Switched { asleep: Some(_), prev, .. } if *prev != server),
+    );
+    assert!(count(&events, others) > 0, "{client} sleeps as well");
+}
+
+fn on_cpu(cpu: usize) -> CpuSet {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    set
+}
+
+#[test]
+fn a_migration_says_where_to() {
+    let Some(_alone) = live("a_migration_says_where_to") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let server = testbed.server_tid;
+    let pid = Pid::from_raw(server as i32);
+    let (events, _) = events_of(&testbed.spec, Disturbances::SCHED, || {
+        for round in 0..40_u16 {
+            let cpu = usize::from(round % 2);
+            sched_setaffinity(pid, &on_cpu(cpu)).expect("a CPU of the server");
+            testbed.round_trip(&round.to_be_bytes());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let to: Vec<u16> = events
+        .iter()
+        .filter_map(|event| match event.kind {
+            EventKind::Migrated { tid, to } if tid == server => Some(to),
+            _ => None,
+        })
+        .collect();
+    assert!(to.len() >= 20, "{to:?}");
+    assert!(
+        to.windows(2).filter(|pair| pair[0] != pair[1]).count() >= 15,
+        "{to:?}"
+    );
+    assert!(to.iter().all(|&cpu| cpu < 2));
+}
+
+/// Burns the CPU for this long.
+fn burn(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn interrupts_have_their_names_and_lengths() {
+    let Some(_alone) = live("interrupts_have_their_names_and_lengths") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let (events, _) = events_of(&testbed.spec, Disturbances::IRQ, || {
+        // a thread on the other CPU, whose mappings have to be made unknown there
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                sched_setaffinity(None, &on_cpu(1)).expect("a second CPU");
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            sched_setaffinity(None, &on_cpu(0)).expect("a CPU");
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(400) {
+                touch_pages(4);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    });
+    let all = interrupts(&events);
+    let of = |which: Interrupt| all.iter().filter(|(found, _)| *found == which).count();
+    assert!(
+        of(Interrupt::LocalTimer) >= 5,
+        "{}",
+        of(Interrupt::LocalTimer)
+    );
+    assert!(
+        of(Interrupt::CallFunction) >= 5,
+        "{}",
+        of(Interrupt::CallFunction)
+    );
+    let longest = all.iter().map(|&(_, lasted)| lasted).max();
+    assert!(longest.is_some_and(|longest| longest < Nanos::from_secs(1)));
+    assert!(all.iter().all(|&(_, lasted)| lasted > Nanos::new(0)));
+    let known = known_interrupts();
+    for (interrupt, _) in all {
+        if let Interrupt::Device(number) = interrupt {
+            assert!(
+                known.contains(&number),
+                "{number} is not in /proc/interrupts"
+            );
+        }
+    }
+}
+
+fn interrupts(events: &[Event]) -> Vec<(Interrupt, Nanos)> {
+    events
+        .iter()
+        .filter_map(|event| match event.kind {
+            EventKind::Interrupt { interrupt, lasted } => Some((interrupt, lasted)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn known_interrupts() -> Vec<u32> {
+    let table = fs::read_to_string("/proc/interrupts").expect("/proc is mounted");
+    table
+        .lines()
+        .filter_map(|line| line.split(':').next()?.trim().parse().ok())
+        .collect()
+}
+
+/// Maps so many pages, writes to each and unmaps them.
+fn touch_pages(pages: usize) {
+    const PAGE: usize = 4096;
+    // SAFETY: a new mapping at an address of the kernel's choice, written to within its
+    // length and unmapped whole, with no reference to it left.
+    unsafe {
+        let at = mmap_anonymous(
+            std::ptr::null_mut(),
+            pages * PAGE,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+        .expect("there is memory");
+        for page in 0..pages {
+            at.cast::<u8>().add(page * PAGE).write_volatile(1);
+        }
+        munmap(at, pages * PAGE).expect("it is mapped");
+    }
+}
+
+#[test]
+fn packets_are_received_within_a_softirq() {
+    let Some(_alone) = live("packets_are_received_within_a_softirq") else {
+        return;
+    };
+    const NET_RX: u8 = 3;
+    let testbed = Testbed::veth();
+    let (events, _) = events_of(&testbed.spec, Disturbances::SOFTIRQ, || {
+        for id in 0..500_u16 {
+            testbed.round_trip(&id.to_be_bytes());
+        }
+    });
+    let mut inside = 0;
+    for event in &events {
+        if !matches!(event.kind, EventKind::Enqueued { .. }) {
+            continue;
+        }
+        let around = |other: &&Event| {
+            matches!(other.kind, EventKind::Softirq { vector: NET_RX, lasted }
+                if other.cpu == event.cpu
+                    && other.at >= event.at
+                    && other.at.saturating_since(event.at) <= lasted)
+        };
+        inside += usize::from(events.iter().any(|other| around(&other)));
+    }
+    assert!(inside >= 490, "{inside} of 500 packets within a softirq");
+}
+
+#[test]
+fn idle_times_have_their_length() {
+    let Some(_alone) = live("idle_times_have_their_length") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let cpus = testbed.spec.server_cpus.len() as u64;
+    let mut longest = 0;
+    // another load of the machine may leave no CPU idle for a while
+    for _ in 0..20 {
+        let start = Instant::now();
+        let (events, _) = events_of(&testbed.spec, Disturbances::IDLE, || {
+            std::thread::sleep(Duration::from_millis(300));
+        });
+        let took = start.elapsed().as_nanos() as u64;
+        let idle: Vec<u64> = events
+            .iter()
+            .filter_map(|event| match event.kind {
+                EventKind::IdleLeft { lasted, .. } => Some(lasted.get()),
+                _ => None,
+            })
+            .collect();
+        assert!(idle.iter().sum::<u64>() <= took * cpus, "{idle:?}");
+        longest = longest.max(idle.iter().copied().max().unwrap_or(0));
+        if longest > 0 {
+            return;
+        }
+    }
+    panic!("no CPU was ever idle");
+}
+
+#[test]
+fn page_faults_are_the_threads_own() {
+    let Some(_alone) = live("page_faults_are_the_threads_own") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let me = own_tid();
+    let (events, _) = events_of(&testbed.spec, Disturbances::FAULT, || {
+        for _ in 0..10 {
+            touch_pages(50);
+        }
+    });
+    let writes = count(
+        &events,
+        |kind| matches!(kind, EventKind::PageFault { tid, write: true } if *tid == me),
+    );
+    assert!(
+        (500..600).contains(&writes),
+        "{writes} of 500 pages touched"
+    );
+
+    let stranger = Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .expect("sleep is there");
+    let stranger = Kept(stranger);
+    let spec = ProbeSpec {
+        server: ServerProcesses::These(vec![stranger.0.id()]),
+        ..testbed.spec.clone()
+    };
+    let (events, _) = events_of(&spec, Disturbances::FAULT, || touch_pages(50));
+    assert_eq!(
+        count(&events, |kind| matches!(kind, EventKind::PageFault { .. })),
+        0
+    );
+}
+
+#[test]
+fn waits_for_a_lock_of_the_kernel_have_their_length() {
+    let Some(_alone) = live("waits_for_a_lock_of_the_kernel_have_their_length") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let time = Duration::from_millis(500);
+    let (events, _) = events_of(&testbed.spec, Disturbances::LOCK, || {
+        // both change the one list of mappings
+        std::thread::scope(|scope| {
+            for cpu in 0..2 {
+                scope.spawn(move || {
+                    sched_setaffinity(None, &on_cpu(cpu)).expect("a CPU");
+                    let start = Instant::now();
+                    while start.elapsed() < time {
+                        touch_pages(1);
+                    }
+                });
+            }
+        });
+    });
+    let waits: Vec<Nanos> = events
+        .iter()
+        .filter_map(|event| match event.kind {
+            EventKind::LockTaken { waited, .. } => Some(waited),
+            _ => None,
+        })
+        .collect();
+    assert!(waits.len() > 10, "{} waits", waits.len());
+    let limit = Nanos::new(time.as_nanos() as u64);
+    assert!(
+        waits
+            .iter()
+            .all(|&waited| waited > Nanos::new(0) && waited <= limit)
+    );
+}
+
+/// A process that is killed with this.
+struct Kept(Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A shell that sleeps and wakes up, and starts another process each time.
+fn restless() -> Kept {
+    let mut command = Command::new("sh");
+    command.args(["-c", "while :; do sleep 0.002; done"]);
+    Kept(command.stdin(Stdio::null()).spawn().expect("sh is there"))
+}
+
+#[test]
+fn threads_have_names_also_after_exec() {
+    let Some(_alone) = live("threads_have_names_also_after_exec") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let named = || {
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        own_tid()
+    };
+    let mut own = 0;
+    let shell = restless();
+    let (_, threads) = events_of(&testbed.spec, Disturbances::NONE, || {
+        let thread = std::thread::Builder::new().name("restless-worker".into());
+        own = thread
+            .spawn(named)
+            .expect("a thread")
+            .join()
+            .expect("no panic");
+        burn(Duration::from_millis(50));
+    });
+    let find = |tid: Tid| threads.iter().find(|thread| thread.tid == tid);
+    let worker = find(own).expect("it slept and woke up");
+    assert_eq!(worker.comm, "restless-worker");
+    assert_eq!((worker.pid, worker.server), (std::process::id(), true));
+    let shell = find(shell.0.id()).expect("it slept and woke up");
+    assert_eq!((shell.comm.as_str(), shell.server), ("sh", false));
+    // which sh forked, and which is sleep since its exec
+    assert!(threads.iter().any(|thread| thread.comm == "sleep"));
+}
+
+/// A new cgroup with one below it; they go with this.
+struct Nested(PathBuf);
+
+impl Nested {
+    fn below(root: &Path) -> Option<Self> {
+        let outer = root.join(format!("taillab-test-{}", std::process::id()));
+        fs::create_dir(&outer).ok()?;
+        let nested = Self(outer);
+        fs::create_dir(nested.0.join("inner")).ok()?;
+        Some(nested)
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        for directory in [self.0.join("inner"), self.0.clone()] {
+            // its processes were killed just now
+            for _ in 0..100 {
+                if fs::remove_dir(&directory).is_ok() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cgroup_and_those_below_it_are_the_server() {
+    let Some(_alone) = live("a_cgroup_and_those_below_it_are_the_server") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let mut tried = 0;
+    // of version 2 where that is all, of both where both are mounted
+    for root in [
+        "/sys/fs/cgroup",
+        "/sys/fs/cgroup/unified",
+        "/sys/fs/cgroup/freezer",
+    ] {
+        let root = Path::new(root);
+        if !root.join("cgroup.procs").exists() {
+            continue;
+        }
+        let Some(nested) = Nested::below(root) else {
+            continue;
+        };
+        tried += 1;
+        let (inside, outside) = (restless(), restless());
+        let procs = nested.0.join("inner/cgroup.procs");
+        fs::write(&procs, inside.0.id().to_string()).expect("root can move a process");
+        let spec = ProbeSpec {
+            server: ServerProcesses::Cgroup(nested.0.clone()),
+            ..testbed.spec.clone()
+        };
+        let kinds = Disturbances::SCHED | Disturbances::WAKE;
+        let (events, threads) = events_of(&spec, kinds, || {
+            std::thread::sleep(Duration::from_millis(300));
+        });
+        let woken = |who: Tid| {
+            count(
+                &events,
+                |kind| matches!(kind, EventKind::Woken { tid, .. } if *tid == who),
+            )
+        };
+        assert!(woken(inside.0.id()) > 5, "{root:?}");
+        assert_eq!(woken(outside.0.id()), 0, "{root:?}");
+        assert_eq!(woken(testbed.server_tid), 0, "{root:?}");
+        let is_server = |tid: Tid| threads.iter().find(|t| t.tid == tid).map(|t| t.server);
+        assert_eq!(is_server(inside.0.id()), Some(true), "{root:?}");
+        assert_eq!(is_server(outside.0.id()), Some(false), "{root:?}");
+        drop((inside, outside));
+    }
+    assert!(
+        tried > 0,
+        "no cgroup file system where a cgroup can be made"
+    );
+    let nowhere = ServerProcesses::Cgroup("/tmp".into());
+    let spec = ProbeSpec {
+        server: nowhere,
+        ..testbed.spec.clone()
+    };
+    let error = Probe::load(&spec)
+        .expect_err("/tmp is no cgroup")
+        .to_string();
+    assert!(error.contains("/sys/fs/cgroup"), "{error}");
+}

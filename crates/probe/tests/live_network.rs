@@ -1,0 +1,374 @@
+//! Ways by which packets come and go: both families of addresses, several devices, drivers of
+//! NICs, payload, segments that are sent again.
+//!
+//! Needs root and a kernel with BTF. `TAILLAB_SKIP_LIVE=1` declines.
+
+mod testbed;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use taillab_model::{Event, EventKind, RequestKey, address_hash};
+use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, Transport};
+use testbed::streams::{Calls, StreamBed};
+use testbed::tap::{Driver, TapBed};
+use testbed::{CLIENT, SERVER, SERVER_PORT, Testbed, ip, joined, live, round_trip};
+
+/// What is recorded while `cause` runs; nothing may be lost.
+fn events_of(spec: &ProbeSpec, cause: impl FnOnce()) -> Vec<Event> {
+    let mut probe = Probe::load(spec).expect("this kernel lets the probe load");
+    probe.attach().expect("the hooks are there");
+    cause();
+    let recording = probe.finish().expect("the counters can be read");
+    assert_eq!(recording.lost.total(), 0, "{:?}", recording.lost);
+    recording.into_events().collect()
+}
+
+/// The keys of requests, of responses, and how many were queued, read and written.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    requests: Vec<RequestKey>,
+    responses: Vec<RequestKey>,
+    queued: usize,
+    read: usize,
+    written: usize,
+}
+
+fn datagrams(events: &[Event], server: u32) -> Seen {
+    let mut seen = Seen::default();
+    for event in events {
+        match event.kind {
+            EventKind::PacketIn { key, .. } => seen.requests.push(key),
+            EventKind::PacketOut { key, .. } => seen.responses.push(key),
+            EventKind::Enqueued { .. } => seen.queued += 1,
+            EventKind::ReadReturned { tid, .. } if tid == server => seen.read += 1,
+            EventKind::WriteCalled { tid } if tid == server => seen.written += 1,
+            _ => {}
+        }
+    }
+    seen
+}
+
+fn expected(keys: Vec<RequestKey>) -> Seen {
+    Seen {
+        queued: keys.len(),
+        read: keys.len(),
+        written: keys.len(),
+        responses: keys.clone(),
+        requests: keys,
+    }
+}
+
+fn key_of(client: &UdpSocket, id: u16) -> RequestKey {
+    let address = client.local_addr().expect("it is bound");
+    RequestKey {
+        address: address_hash(address.ip()),
+        port: address.port(),
+        id,
+    }
+}
+
+#[test]
+fn both_families_and_several_devices_are_seen_at_once() {
+    let Some(_alone) = live("both_families_and_several_devices_are_seen_at_once") else {
+        return;
+    };
+    let (testbed, clients) = Testbed::everywhere();
+    let mut keys = Vec::new();
+    let events = events_of(&testbed.spec, || {
+        for id in 0..100_u16 {
+            for (client, server) in &clients {
+                round_trip(client, *server, &id.to_be_bytes());
+                keys.push(key_of(client, id));
+            }
+        }
+    });
+    assert_eq!(datagrams(&events, testbed.server_tid), expected(keys));
+}
+
+#[test]
+fn one_device_of_several_is_watched_alone() {
+    let Some(_alone) = live("one_device_of_several_is_watched_alone") else {
+        return;
+    };
+    let (testbed, clients) = Testbed::everywhere();
+    let loopback = ProbeSpec {
+        devices: Devices {
+            ifindexes: vec![1],
+            ..testbed.spec.devices.clone()
+        },
+        ..testbed.spec.clone()
+    };
+    let mut keys = Vec::new();
+    let events = events_of(&loopback, || {
+        for id in 0..50_u16 {
+            for (client, server) in &clients {
+                round_trip(client, *server, &id.to_be_bytes());
+                if server.ip().to_canonical().is_loopback() {
+                    keys.push(key_of(client, id));
+                }
+            }
+        }
+    });
+    let seen = datagrams(&events, testbed.server_tid);
+    assert_eq!(seen.requests, keys);
+    assert_eq!(seen.responses, keys);
+}
+
+#[test]
+fn a_packet_comes_in_once_whatever_its_driver() {
+    let Some(_alone) = live("a_packet_comes_in_once_whatever_its_driver") else {
+        return;
+    };
+    for driver in [Driver::Direct, Driver::Gro, Driver::GroFrags] {
+        let mut bed = TapBed::new(driver);
+        let spec = ProbeSpec {
+            devices: Devices::all_in(bed.device.netns_inode),
+            ..bed.spec.clone()
+        };
+        let mut keys = Vec::new();
+        let events = events_of(&spec, || {
+            for id in 0..100_u16 {
+                bed.round_trip(&id.to_be_bytes());
+                keys.push(RequestKey {
+                    address: address_hash(IpAddr::V4(CLIENT)),
+                    port: testbed::tap::CLIENT_PORT,
+                    id,
+                });
+            }
+        });
+        let seen = datagrams(&events, bed.server_tid);
+        assert_eq!(seen.requests, keys, "{driver:?}");
+        assert_eq!(seen.responses, keys, "{driver:?}");
+        assert_eq!((seen.queued, seen.read), (100, 100), "{driver:?}");
+    }
+}
+
+#[test]
+fn a_veth_with_gro_is_a_nic() {
+    let Some(_alone) = live("a_veth_with_gro_is_a_nic") else {
+        return;
+    };
+    let testbed = Testbed::veth_with_gro();
+    let mut keys = Vec::new();
+    let events = events_of(&testbed.spec, || {
+        for id in 0..200_u16 {
+            testbed.round_trip(&id.to_be_bytes());
+            keys.push(key_of(&testbed.client, id));
+        }
+    });
+    assert_eq!(
+        datagrams(&events, testbed.server_tid),
+        expected(keys.clone())
+    );
+    // its driver does not hand packets over as others of its kind do
+    let without = Probe::load_avoiding(&testbed.spec, &["tp_btf/napi_gro_receive_entry"]);
+    let mut probe = without.expect("this hook can be missing");
+    probe.attach().expect("the hooks are there");
+    testbed.round_trip(&[1, 2]);
+    let recording = probe.finish().expect("the counters can be read");
+    assert_eq!(
+        datagrams(&recording.into_events().collect::<Vec<_>>(), 0).requests,
+        []
+    );
+}
+
+#[test]
+fn streams_of_both_families_have_their_clients_address() {
+    let Some(_alone) = live("streams_of_both_families_have_their_clients_address") else {
+        return;
+    };
+    let (server, client, device) = joined();
+    server.run(|| ip("address add fd99::1/64 dev server nodad"));
+    client.run(|| ip("address add fd99::2/64 dev client nodad"));
+    // mapped addresses of IPv4 on a socket of IPv6, too
+    server.run(|| {
+        serve_echo(
+            TcpListener::bind("[::]:11211").expect("the port is free"),
+            2,
+        )
+    });
+    let spec = ProbeSpec {
+        devices: device.into(),
+        transport: Transport::Tcp,
+        ..Testbed::veth().spec.clone()
+    };
+    for (to, from) in [
+        ("10.99.0.1:11211", "10.99.0.2"),
+        ("[fd99::1]:11211", "fd99::2"),
+    ] {
+        let mut port = 0;
+        let events = events_of(&spec, || {
+            port = client.run(move || {
+                let mut stream = TcpStream::connect(to).expect("the server listens");
+                let mut response = [0; 5];
+                for _ in 0..20 {
+                    stream.write_all(b"hello").expect("the server reads");
+                    stream.read_exact(&mut response).expect("a response");
+                }
+                stream.local_addr().expect("it is connected").port()
+            });
+        });
+        let address = address_hash(from.parse().expect("an address"));
+        let client = u32::from(address) << 16 | u32::from(port);
+        let mut counts = [0; 4];
+        for event in &events {
+            let (at, key) = match event.kind {
+                EventKind::SegmentIn { key, bytes, .. } if bytes > 0 => (0, key),
+                EventKind::SegmentQueued { key } => (1, key),
+                EventKind::SegmentRead { key, .. } => (2, key),
+                EventKind::SegmentOut { key, .. } => (3, key),
+                _ => continue,
+            };
+            assert_eq!(key.client(), client, "{:?}", event.kind);
+            counts[at] += 1;
+        }
+        // one more wake-up and none read: the client closes
+        assert_eq!((counts[0], counts[2], counts[3]), (20, 20, 20), "{from}");
+        assert!((20..=21).contains(&counts[1]), "{from}: {counts:?}");
+    }
+}
+
+/// Answers each of so many connections with what it says.
+fn serve_echo(listener: TcpListener, connections: usize) {
+    std::thread::spawn(move || {
+        for _ in 0..connections {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            stream.set_nodelay(true).expect("an option of TCP");
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(n) = stream.read(&mut buffer) {
+                    if n == 0 || stream.write_all(&buffer[..n]).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn payload_follows_its_segment() {
+    let Some(_alone) = live("payload_follows_its_segment") else {
+        return;
+    };
+    const REQUEST: &[u8] = b"get some-key-of-memcached\r\n";
+    let bed = StreamBed::new();
+    let _server = bed.memcached(1);
+    for limit in [8, 20, 256] {
+        let spec = ProbeSpec {
+            payload_bytes: limit,
+            ..bed.spec.clone()
+        };
+        let readable = {
+            let probe = Probe::load(&spec).expect("this kernel lets the probe load");
+            let hooks = probe.hooks().into_iter();
+            let mut payload = hooks.filter(|hook| hook.stamp == "payload");
+            payload.next().expect("it is listed").hook != "none"
+        };
+        let events = events_of(&spec, || {
+            let calls = Calls {
+                connections: 1,
+                rounds: 50,
+                in_flight: 1,
+                request: REQUEST.to_vec(),
+            };
+            bed.make(calls, 0);
+        });
+        let mut packets: Vec<(bool, u32, Vec<u8>)> = Vec::new();
+        let mut last = None;
+        for event in &events {
+            let EventKind::Payload {
+                bytes,
+                len,
+                response,
+            } = event.kind
+            else {
+                last = Some(event.kind);
+                continue;
+            };
+            if len == 0 {
+                let whole = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
+                match last {
+                    Some(EventKind::SegmentIn { bytes, .. }) if !response => {
+                        assert_eq!(whole, bytes);
+                    }
+                    Some(EventKind::SegmentOut { .. }) if response => {}
+                    other => panic!("{:?} behind {other:?}", event.kind),
+                }
+                packets.push((response, whole, Vec::new()));
+            } else {
+                let (of, _, content) = packets.last_mut().expect("its extent comes first");
+                assert_eq!(*of, response);
+                content.extend(&bytes[..usize::from(len)]);
+            }
+        }
+        assert_eq!(
+            packets.iter().filter(|(response, ..)| !response).count(),
+            51
+        );
+        for (response, whole, content) in &packets {
+            let full: &[u8] = if *response { b"END\r\n" } else { REQUEST };
+            assert_eq!(*whole as usize, full.len());
+            let shown = if readable {
+                full.len().min(limit.into())
+            } else {
+                0
+            };
+            assert_eq!(content, &full[..shown]);
+        }
+    }
+}
+
+#[test]
+fn segments_that_are_sent_again_are_seen() {
+    let Some(_alone) = live("segments_that_are_sent_again_are_seen") else {
+        return;
+    };
+    let (server, client, device) = joined();
+    let spec = ProbeSpec {
+        devices: device.into(),
+        transport: Transport::Tcp,
+        disturbances: Disturbances::RETRANSMIT,
+        ..Testbed::veth().spec.clone()
+    };
+    server.run(|| {
+        let listener = TcpListener::bind((SERVER, SERVER_PORT)).expect("the port is free");
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut request = [0; 5];
+            stream.read_exact(&mut request).expect("a request");
+            // until the client has cut itself off
+            std::thread::sleep(Duration::from_millis(300));
+            stream.write_all(&request).expect("the socket has room");
+            let _ = stream.read(&mut request);
+        });
+    });
+    let mut port = 0;
+    let events = events_of(&spec, || {
+        port = client.run(|| {
+            let mut stream = TcpStream::connect((SERVER, SERVER_PORT)).expect("it listens");
+            stream.write_all(b"hello").expect("the server reads");
+            std::thread::sleep(Duration::from_millis(50));
+            // it hears the server, which does not hear it
+            ip(&format!("route add blackhole {SERVER}/32"));
+            std::thread::sleep(Duration::from_millis(1_200));
+            ip(&format!("route del blackhole {SERVER}/32"));
+            let mut response = [0; 5];
+            stream.read_exact(&mut response).expect("a response");
+            stream.local_addr().expect("it is connected").port()
+        });
+    });
+    let wanted = RequestKey {
+        address: address_hash(IpAddr::V4(Ipv4Addr::new(10, 99, 0, 2))),
+        port,
+        id: 0,
+    };
+    let again =
+        |event: &&Event| matches!(event.kind, EventKind::Retransmitted { key } if key == wanted);
+    let resent = |event: &&Event| matches!(event.kind, EventKind::SegmentOut { resent: true, key, .. } if key.port == port);
+    let announced = events.iter().filter(again).count();
+    assert!(announced >= 1);
+    assert_eq!(events.iter().filter(resent).count(), announced);
+}

@@ -1,0 +1,313 @@
+//! The result of a trace as it stands in a terminal and on the page.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of a test may panic, as the test itself may"
+)]
+
+use taillab_model::explanation::Culprit;
+use taillab_model::{Distribution, Nanos};
+use taillab_report::terminal::{self, Style};
+use taillab_report::{html, perfetto};
+
+mod common;
+
+use common::explained::{TraceSample, trace};
+
+const LENGTH: Nanos = Nanos::from_secs(20);
+
+fn plain(width: usize) -> Style {
+    Style {
+        colour: false,
+        width,
+    }
+}
+
+/// The result, its details and its slowest requests.
+fn everything(sample: &TraceSample, style: Style) -> String {
+    let report = sample.report();
+    let slowest = sample.summary.result.explanation.as_ref();
+    let slowest = slowest.map(|of| of.slowest.as_slice()).unwrap_or_default();
+    [
+        terminal::render_trace(&report, Some("memcached.tlc"), style),
+        terminal::trace_details(&report, style),
+        terminal::slowest(slowest, style),
+    ]
+    .concat()
+}
+
+#[test]
+fn a_trace_in_80_columns() {
+    let sample = trace(LENGTH);
+    let text = terminal::render_trace(&sample.report(), Some("memcached.tlc"), Style::PLAIN);
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_trace_in_110_columns_with_colours() {
+    let style = Style {
+        colour: true,
+        width: 200,
+    };
+    let text = terminal::render_trace(&trace(LENGTH).report(), None, style);
+    insta::assert_snapshot!(text.replace('\u{1b}', "^"));
+}
+
+#[test]
+fn the_details_in_100_columns() {
+    insta::assert_snapshot!(terminal::trace_details(&trace(LENGTH).report(), plain(100)));
+}
+
+#[test]
+fn the_slowest_requests_in_90_columns() {
+    let mut sample = trace(LENGTH);
+    let slowest = &sample.explanation().slowest[..2];
+    insta::assert_snapshot!(terminal::slowest(slowest, plain(90)));
+}
+
+/// The most important fits two screens.
+#[test]
+fn the_result_is_short_and_begins_with_the_findings() {
+    let sample = trace(LENGTH);
+    let text = terminal::render_trace(&sample.report(), None, plain(100));
+    assert!(
+        text.lines().count() <= 104,
+        "{} lines",
+        text.lines().count()
+    );
+    let place = |what: &str| {
+        text.find(what)
+            .unwrap_or_else(|| panic!("{what} is missing"))
+    };
+    let order = [
+        "What was found",
+        "taillab tune apply rt-priority -p 4711",
+        "Latency in µs",
+        "Where the excess comes from",
+        "What did it",
+        "What would help",
+        "The slow requests",
+        "Can it be believed?",
+    ];
+    let places: Vec<usize> = order.iter().map(|what| place(what)).collect();
+    assert!(places.is_sorted(), "{places:?}");
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal() {
+    let sample = trace(Nanos::from_secs(2));
+    for width in [60, 72, 80, 96, 110] {
+        for line in everything(&sample, plain(width)).lines() {
+            let columns = line.chars().count();
+            assert!(columns <= width, "{columns} columns of {width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn plain_text_is_the_coloured_text_without_its_colours() {
+    let sample = trace(Nanos::from_secs(2));
+    let of = |colour| everything(&sample, Style { colour, width: 100 });
+    let coloured = of(true);
+    let mut without = String::new();
+    for (i, part) in coloured.split('\u{1b}').enumerate() {
+        let rest = if i == 0 {
+            part
+        } else {
+            part.split_once('m').unwrap().1
+        };
+        without.push_str(rest);
+    }
+    // colours differ from their absence only where a line would end in blanks
+    let trimmed = |text: &str| -> Vec<String> {
+        text.lines()
+            .map(|line| line.trim_end().to_owned())
+            .collect()
+    };
+    assert_eq!(trimmed(&without), trimmed(&of(false)));
+    assert!(!of(false).contains('\u{1b}'));
+}
+
+/// Names of threads, of interrupts and of files come from outside.
+fn hostile_sample(hostile: &str) -> TraceSample {
+    let mut sample = trace(Nanos::from_secs(2));
+    let thread = || {
+        Some(Culprit::Thread {
+            name: hostile.to_owned(),
+            pid: None,
+            tid: None,
+        })
+    };
+    let summary = &mut sample.summary;
+    summary.target = hostile.to_owned();
+    summary.command = hostile.to_owned();
+    let result = &mut summary.result;
+    for share in &mut result.causes {
+        share.culprit = share.culprit.is_some().then(thread).flatten();
+    }
+    for hook in &mut result.matching.hooks {
+        hook.stamp = hostile.to_owned();
+        hook.hook = hostile.to_owned();
+        hook.lost_precision = Some(hostile.to_owned());
+    }
+    for prediction in &mut result.predictions {
+        prediction.change = hostile.to_owned();
+        prediction.description = hostile.to_owned();
+        prediction.command = Some(hostile.to_owned());
+        prediction.cost = Some(hostile.to_owned());
+    }
+    result.model_fit.as_mut().unwrap().model = hostile.to_owned();
+    let explanation = sample.explanation();
+    for finding in &mut explanation.findings {
+        finding.text = hostile.to_owned();
+        finding.advice = Some(hostile.to_owned());
+    }
+    for worker in &mut explanation.workers {
+        worker.name = hostile.to_owned();
+    }
+    for request in &mut explanation.slowest {
+        request.worker = thread();
+        for stretch in &mut request.stretches {
+            stretch.culprit = thread();
+        }
+        for activity in &mut request.activities {
+            activity.who = thread();
+        }
+    }
+    for curve in &mut explanation.curves {
+        curve.name = hostile.to_owned();
+    }
+    explanation.limits = vec![hostile.to_owned()];
+    sample
+}
+
+#[test]
+fn names_from_outside_cannot_steer_the_terminal() {
+    let text = everything(
+        &hostile_sample("\u{1b}]0;owned\u{7}\u{1b}[2J\r\n"),
+        Style::PLAIN,
+    );
+    assert!(text.contains("owned"));
+    let control = text.chars().find(|c| c.is_control() && *c != '\n');
+    assert_eq!(control, None);
+}
+
+#[test]
+fn names_from_outside_stay_text_on_the_page() {
+    let hostile = "</script></title></details><script>alert(1)</script><img src=x>\"'&";
+    let sample = hostile_sample(hostile);
+    let page = String::from_utf8(html::render_trace(&sample.report())).unwrap();
+    assert!(!page.contains("<img"));
+    assert_eq!(
+        page.matches("</script>").count(),
+        2,
+        "the data and the script"
+    );
+    assert!(page.matches("&lt;img src=x&gt;&quot;&#39;&amp;").count() > 50);
+}
+
+#[test]
+fn the_page_is_small_and_refers_to_nothing_outside_itself() {
+    let sample = trace(LENGTH);
+    let page = String::from_utf8(html::render_trace(&sample.report())).unwrap();
+    for (at, _) in page.match_indices("://") {
+        let start = at.saturating_sub(4);
+        assert!(
+            page[start..].starts_with("http://www.w3.org/2000/svg"),
+            "{}",
+            &page[start..at + 30]
+        );
+    }
+    for attribute in ["src=", "@import", "url(", "<iframe", "style=\""] {
+        assert!(!page.contains(attribute), "{attribute}");
+    }
+    assert!(page.len() < 1_000_000, "{} bytes", page.len());
+}
+
+/// 50 requests with 20,000 pieces each, and hours of heat map: the page stays below 3 MB.
+#[test]
+fn a_large_explanation_is_a_small_page() {
+    let mut sample = trace(Nanos::from_secs(2));
+    let explanation = sample.explanation();
+    let one = explanation.slowest[0].clone();
+    explanation.slowest = (0..50)
+        .map(|_| {
+            let mut request = one.clone();
+            let piece = Nanos::new((one.sojourn_ns.get() / 20_000).max(1));
+            let of = &one.activities[1];
+            request.activities = (0..20_000)
+                .map(|i| {
+                    let mut activity = of.clone();
+                    activity.from_ns = Nanos::new(piece.get() * i);
+                    activity.lasted_ns = piece;
+                    activity
+                })
+                .collect();
+            request.stretches = one.stretches.iter().cycle().take(20_000).cloned().collect();
+            request
+        })
+        .collect();
+    explanation.heat_map.counts = explanation
+        .heat_map
+        .counts
+        .iter()
+        .cycle()
+        .take(100_000)
+        .cloned()
+        .collect();
+    let page = html::render_trace(&sample.report());
+    assert!(page.len() < 3_000_000, "{} bytes", page.len());
+}
+
+/// Nothing came, and nothing is known: no number is made up.
+#[test]
+fn an_empty_trace_has_every_output() {
+    let mut sample = trace(Nanos::from_millis(500));
+    let nothing = Distribution::from_sorted(&[]);
+    let summary = &mut sample.summary;
+    summary.partial = true;
+    summary.verdict.valid = false;
+    summary.verdict.reasons = vec!["no request came in".to_owned()];
+    summary.observer = None;
+    let result = &mut summary.result;
+    result.measured.sojourn = nothing.clone();
+    result.ideal.sojourn = nothing.clone();
+    result.excess = nothing.clone();
+    result.stages.t1_t2 = nothing;
+    result.stages_at.clear();
+    result.causes.clear();
+    result.predictions.clear();
+    result.model_fit = None;
+    result.matching = taillab_model::summary::Matching::default();
+    result.explanation = Some(taillab_model::explanation::Explanation::default());
+    sample.curves.clear();
+    let text = everything(&sample, Style::PLAIN);
+    let page = String::from_utf8(html::render_trace(&sample.report())).unwrap();
+    for output in [&text, &page] {
+        assert!(output.contains("no request came in"));
+        assert!(!output.contains("NaN") && !output.contains("inf "));
+    }
+    assert!(text.contains("INVALID, PARTIAL"));
+    assert!(text.contains("needs at least"));
+    assert!(!perfetto::trace("nothing", &[]).is_empty());
+}
+
+/// A run shows what a trace shows.
+#[test]
+fn a_run_is_explained_in_the_same_words() {
+    let run = common::explained::run(LENGTH);
+    let of_run = terminal::render(&run.report(), None, plain(100));
+    let of_trace = terminal::render_trace(&trace(LENGTH).report(), None, plain(100));
+    let part = |text: &str| -> String {
+        let from = text.find("Where the excess comes from").unwrap();
+        let to = text.find("Where the time goes").unwrap();
+        let part = &text[from..to];
+        // a run has its stages in between
+        part.split("\nStages in")
+            .next()
+            .unwrap()
+            .trim_end()
+            .to_owned()
+    };
+    assert_eq!(part(&of_run), part(&of_trace));
+}

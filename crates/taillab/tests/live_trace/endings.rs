@@ -1,0 +1,142 @@
+//! How a trace ends when it does not go as planned, and what is kept.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::rig::{Running, free_port, load, result};
+use crate::support::{Machine, live, signal, taillab, wait_for};
+
+/// A trace of `server` that has begun, into `dir`.
+fn begun(server: &Running, dir: &std::path::Path) -> std::process::Child {
+    let child = taillab()
+        .args(["trace", "--json", "-d", "120s", "-p", &server.pid().to_string(), "-o"])
+        .arg(dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let recording = dir.join("capture.tlc");
+    wait_for("a recording", || recording.exists().then_some(()));
+    // nothing depends on how much is recorded
+    std::thread::sleep(Duration::from_secs(2));
+    child
+}
+
+fn null_rpc(port: u16) -> Running {
+    Running::taillab(&format!("serve null-rpc --listen 127.0.0.1:{port}"))
+        .listening(&format!("127.0.0.1:{port}"))
+}
+
+#[test]
+fn ctrl_c_keeps_what_was_recorded() {
+    if !live("ctrl_c_keeps_what_was_recorded") {
+        return;
+    }
+    let before = Machine::now();
+    let port = free_port();
+    let server = null_rpc(port);
+    let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
+    let place = tempfile::tempdir().unwrap();
+    let child = begun(&server, place.path());
+    signal(child.id(), "INT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let result = result(&output);
+    assert_eq!(result["partial"], true);
+    assert!(result["matching"]["matched"].as_u64().unwrap() > 0);
+    assert_eq!(Machine::now(), before);
+}
+
+#[test]
+fn the_servers_death_is_told_and_what_was_recorded_is_kept() {
+    if !live("the_servers_death_is_told_and_what_was_recorded_is_kept") {
+        return;
+    }
+    let port = free_port();
+    let server = null_rpc(port);
+    let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
+    let place = tempfile::tempdir().unwrap();
+    let child = begun(&server, place.path());
+    signal(server.pid(), "KILL");
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("ended while it was traced"), "{stderr}");
+    let result = result(&output);
+    assert_eq!(result["partial"], true);
+    assert!(result["matching"]["matched"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_a_recording_that_can_be_read() {
+    if !live("a_recorder_that_is_killed_leaves_a_recording_that_can_be_read") {
+        return;
+    }
+    let port = free_port();
+    let server = null_rpc(port);
+    let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 4000);
+    let place = tempfile::tempdir().unwrap();
+    let mut child = begun(&server, place.path());
+    let recording = place.path().join("capture.tlc");
+    wait_for("blocks on disk", || {
+        (fs::metadata(&recording).unwrap().len() > 200_000).then_some(())
+    });
+    signal(child.id(), "KILL");
+    child.wait().unwrap();
+    let output = taillab().args(["explain", "--json"]).arg(place.path()).output().unwrap();
+    let result = result(&output);
+    assert_eq!(result["partial"], true);
+    assert!(result["matching"]["matched"].as_u64().unwrap() > 0);
+    let warnings = result["verdict"]["warnings"].to_string();
+    assert!(warnings.contains("cut off"), "{warnings}");
+}
+
+#[test]
+fn without_a_request_there_is_one_line_and_no_result() {
+    if !live("without_a_request_there_is_one_line_and_no_result") {
+        return;
+    }
+    let port = free_port();
+    let server = null_rpc(port);
+    let output = taillab()
+        .args(["trace", "--no-save", "-d", "300ms", "-p", &server.pid().to_string()])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("no request came in"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+}
+
+#[test]
+fn without_privilege_there_is_one_line_and_its_exit_code() {
+    if !live("without_privilege_there_is_one_line_and_its_exit_code") {
+        return;
+    }
+    let port = free_port();
+    let server = null_rpc(port);
+    let place = tempfile::tempdir().unwrap();
+    let copy = place.path().join("taillab");
+    fs::copy(env!("CARGO_BIN_EXE_taillab"), &copy).unwrap();
+    open_to_all(place.path());
+    let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let output = std::process::Command::new("setpriv")
+        .args(nobody)
+        .arg(&copy)
+        .args(["trace", "-p", &server.pid().to_string()])
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{stderr}");
+    assert!(stderr.contains("run as root"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    // only the copy of the command is there
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+}
+
+fn open_to_all(folder: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+}

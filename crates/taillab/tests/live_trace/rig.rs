@@ -1,0 +1,128 @@
+//! A server, its clients, and a trace of it.
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use crate::support::{taillab, wait_for};
+
+static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/trace.schema.json");
+    let schema = fs::read_to_string(path).unwrap();
+    jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap()
+});
+
+/// A process that ends with the test.
+pub struct Running(Child);
+
+impl Running {
+    /// Starts a program of the machine, whose words are split at spaces.
+    pub fn program(line: &str) -> Self {
+        let mut words = line.split(' ');
+        Self::start(Command::new(words.next().unwrap()).args(words))
+    }
+
+    /// Starts `taillab` with these words.
+    pub fn taillab(line: &str) -> Self {
+        Self::start(taillab().args(line.split(' ')))
+    }
+
+    fn start(command: &mut Command) -> Self {
+        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
+        Self(quiet.stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Once it accepts connections.
+    pub fn listening(self, address: &str) -> Self {
+        wait_for(address, || TcpStream::connect(address).ok());
+        self
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // nginx ends its workers when asked to, and not when killed
+        let asked = Command::new("kill").arg(self.0.id().to_string()).status();
+        let began = std::time::Instant::now();
+        while asked.is_ok() && began.elapsed().as_secs() < 5 {
+            if matches!(self.0.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// Clients of `target` for as long as the test, once they have begun.
+pub fn load(target: &str, rate: u32) -> Running {
+    let line =
+        format!("load {target} -R {rate} -d 60s --warmup 100ms --wait hybrid --json -q --floor off");
+    let clients = Running::taillab(&line);
+    // whether it is too early shows in nothing but fewer requests
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    clients
+}
+
+/// Traces to the end, as JSON.
+pub fn trace(words: &[&str], dir: &Path) -> Output {
+    taillab()
+        .args(["trace", "--json"])
+        .args(words)
+        .arg("-o")
+        .arg(dir)
+        .output()
+        .unwrap()
+}
+
+/// The result on stdout, which obeys the schema.
+pub fn result(output: &Output) -> Value {
+    let value: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let errors: Vec<String> = SCHEMA.iter_errors(&value).map(|e| e.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}\n{value:#}");
+    value
+}
+
+/// What must hold for a trace of a server that was loaded all the time: requests are
+/// matched, nothing is lost, and the files say the same as stdout.
+pub fn keeps_its_promises(output: &Output, dir: &Path) -> Value {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    // A noisy machine may spoil it (4), nothing may make it fail.
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
+    let result = result(output);
+    let matching = &result["matching"];
+    let count = |name: &str| matching[name].as_u64().unwrap();
+    assert!(count("matched") > 100, "{matching}");
+    assert_eq!(count("lost_events"), 0, "{matching}");
+    let share = count("matched") as f64 / count("responses") as f64;
+    assert!(share >= 0.999, "{matching}");
+    assert_eq!(result["command"], "trace");
+    assert_eq!(result["partial"], false);
+    assert!(result["service_time_ns"].as_u64().unwrap() > 0);
+    assert!(result["observer"]["events_per_request"].as_f64().unwrap() >= 3.0);
+    assert!(result["observer"]["peak_memory_bytes"].as_u64().unwrap() < 300 << 20);
+    let saved = fs::read(dir.join("summary.json")).unwrap();
+    let saved: Value = serde_json::from_slice(&saved).unwrap();
+    assert_eq!(saved, result);
+    for file in ["capture.tlc", "report.html", "requests.parquet", "latency.hlog"] {
+        assert!(fs::metadata(dir.join(file)).unwrap().len() > 100, "{file}");
+    }
+    result
+}

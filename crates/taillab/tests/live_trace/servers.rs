@@ -1,0 +1,198 @@
+//! Servers of every kind, over IPv4 and IPv6, TCP and UDP.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::rig::{Running, free_port, keeps_its_promises, load, trace};
+use crate::support::{live, taillab};
+
+/// Shares of complete requests that a busy test machine must not fall below.
+const MOSTLY: f64 = 0.9;
+
+fn complete_share(result: &Value) -> f64 {
+    let count = |name: &str| result["matching"][name].as_f64().unwrap();
+    count("complete") / count("responses")
+}
+
+#[test]
+fn memcached_over_udp_and_tcp_and_its_recording_explained_again() {
+    if !live("memcached_over_udp_and_tcp_and_its_recording_explained_again") {
+        return;
+    }
+    let port = free_port();
+    let line = format!("memcached -u root -l 127.0.0.1 -p {port} -U {port} -t 1");
+    let server = Running::program(&line).listening(&format!("127.0.0.1:{port}"));
+    let place = tempfile::tempdir().unwrap();
+    let pid = server.pid().to_string();
+    for transport in ["udp", "tcp"] {
+        let clients = load(&format!("memcached+{transport}://127.0.0.1:{port}"), 2000);
+        let dir = place.path().join(transport);
+        let flag = format!("--{transport}");
+        let output = trace(&["-p", &pid, &flag, "-d", "1s"], &dir);
+        drop(clients);
+        let result = keeps_its_promises(&output, &dir);
+        assert!(complete_share(&result) > MOSTLY, "{}", result["matching"]);
+        let target = result["target"].as_str().unwrap();
+        let expected = format!("port {port} over {}", transport.to_uppercase());
+        assert!(target.contains("(memcached)") && target.ends_with(&expected), "{target}");
+        assert_eq!(result["ideal"]["workers"], 1);
+
+        let again = taillab().args(["explain", "--json"]).arg(&dir).output().unwrap();
+        assert_eq!(again.status.code(), output.status.code(), "{again:?}");
+        let again = crate::rig::result(&again);
+        for same in ["measured", "ideal", "stages", "service_time_ns", "causes", "explanation"] {
+            let of_trace = &result[same];
+            match same {
+                // the busy share of the CPUs is not in the recording
+                "measured" => assert_eq!(of_trace["sojourn"], again[same]["sojourn"]),
+                _ => assert_eq!(*of_trace, again[same], "{same}"),
+            }
+        }
+        assert_eq!(again["command"], "explain");
+    }
+}
+
+#[test]
+fn nginx_with_two_workers_over_ipv6_found_by_its_port() {
+    if !live("nginx_with_two_workers_over_ipv6_found_by_its_port") {
+        return;
+    }
+    let port = free_port();
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().display();
+    let text = format!(
+        "worker_processes 2; daemon off; error_log /dev/null; pid {folder}/pid;\n\
+         events {{ worker_connections 1024; }}\n\
+         http {{ access_log off; keepalive_requests 10000000;\n\
+         client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;\n\
+         uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;\n\
+         server {{ listen [::1]:{port}; location / {{ return 200 \"hello\"; }} }} }}\n"
+    );
+    let config = place.path().join("nginx.conf");
+    fs::write(&config, text).unwrap();
+    let line = format!("nginx -c {}", config.display());
+    let _server = Running::program(&line).listening(&format!("[::1]:{port}"));
+    let _clients = load(&format!("http://[::1]:{port}/"), 1000);
+    let dir = place.path().join("trace");
+    let output = trace(&["--port", &port.to_string(), "-d", "1s"], &dir);
+    let result = keeps_its_promises(&output, &dir);
+    assert!(complete_share(&result) > MOSTLY, "{}", result["matching"]);
+}
+
+#[test]
+fn redis_found_by_its_control_group() {
+    if !live("redis_found_by_its_control_group") {
+        return;
+    }
+    let port = free_port();
+    let line = format!("redis-server --port {port} --bind 127.0.0.1 --save ");
+    let server = Running::program(&line).listening(&format!("127.0.0.1:{port}"));
+    let Some(group) = Group::with(server.pid()) else {
+        panic!("no control group can be made on this machine");
+    };
+    let _clients = load(&format!("redis://127.0.0.1:{port}"), 1000);
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("trace");
+    let output = trace(&["--cgroup", group.path(), "-d", "1s"], &dir);
+    let result = keeps_its_promises(&output, &dir);
+    assert!(result["target"].as_str().unwrap().contains("control group"));
+    drop(server);
+}
+
+/// A control group of our own; it goes with the test.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    fn with(pid: u32) -> Option<Self> {
+        let mount = std::path::Path::new("/sys/fs/cgroup");
+        let name = format!("taillab-test-{pid}");
+        let mounts = [mount.to_owned(), mount.join("unified"), mount.join("cpu")];
+        mounts.into_iter().map(|mount| mount.join(&name)).find_map(|folder| {
+            fs::create_dir(&folder).ok()?;
+            let group = Self(folder);
+            fs::write(group.0.join("cgroup.procs"), pid.to_string()).ok()?;
+            Some(group)
+        })
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // whoever is still in it goes back to the group above
+        let parent = self.0.parent().unwrap().join("cgroup.procs");
+        let members = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        for member in members.lines() {
+            let _ = fs::write(&parent, member);
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_thread_for_each_connection_and_a_python_server() {
+    if !live("a_thread_for_each_connection_and_a_python_server") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let server = Running::taillab(&format!("serve null-rpc --listen 127.0.0.1:{port}"))
+        .listening(&format!("127.0.0.1:{port}"));
+    let clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
+    let dir = place.path().join("null-rpc");
+    let output = trace(&["-p", &server.pid().to_string(), "-d", "1s"], &dir);
+    keeps_its_promises(&output, &dir);
+    drop(clients);
+
+    let port = free_port();
+    let script = place.path().join("server.py");
+    // one write for each response
+    let text = format!(
+        "import socketserver\n\
+         class H(socketserver.StreamRequestHandler):\n    \
+             def handle(self):\n        \
+                 while self.rfile.readline():\n            \
+                     while self.rfile.readline() not in (b'\\r\\n', b''): pass\n            \
+                     self.wfile.write(b'HTTP/1.1 200 OK\\r\\nContent-Length: 5\\r\\n\\r\\nhello')\n\
+         class S(socketserver.ThreadingTCPServer):\n    \
+             daemon_threads = True\n    \
+             allow_reuse_address = True\n    \
+             request_queue_size = 1024\n\
+         S(('127.0.0.1', {port}), H).serve_forever()\n"
+    );
+    fs::write(&script, text).unwrap();
+    let server = Running::program(&format!("python3 {}", script.display()))
+        .listening(&format!("127.0.0.1:{port}"));
+    let _clients = load(&format!("http://127.0.0.1:{port}/"), 300);
+    let dir = place.path().join("python");
+    let output = trace(&["-p", &server.pid().to_string(), "-d", "2s"], &dir);
+    keeps_its_promises(&output, &dir);
+}
+
+#[test]
+fn a_server_that_we_start_is_traced_and_ended() {
+    if !live("a_server_that_we_start_is_traced_and_ended") {
+        return;
+    }
+    let port = free_port();
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("trace");
+    let traced = std::thread::spawn({
+        let dir = dir.clone();
+        let listen = format!("127.0.0.1:{port}");
+        let taillab = env!("CARGO_BIN_EXE_taillab");
+        move || {
+            trace(&["-d", "3s", "--", taillab, "serve", "epoll-shared", "--listen", &listen], &dir)
+        }
+    });
+    let address = format!("127.0.0.1:{port}");
+    crate::support::wait_for(&address, || std::net::TcpStream::connect(&address).ok());
+    let _clients = load(&format!("echo+tcp://{address}"), 1000);
+    let output = traced.join().unwrap();
+    keeps_its_promises(&output, &dir);
+    assert!(std::net::TcpStream::connect(&address).is_err(), "the server lives on");
+}

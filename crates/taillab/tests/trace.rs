@@ -1,0 +1,55 @@
+//! What `taillab trace` and `taillab explain` say without root and without a server.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Output};
+
+fn taillab(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_taillab"))
+        .args(words)
+        .output()
+        .unwrap()
+}
+
+/// One line on stderr with `part`, nothing on stdout, and this exit code.
+fn refused(words: &[&str], code: i32, part: &str) {
+    let output = taillab(words);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {stderr}");
+    assert!(stderr.contains(part), "{words:?}: no `{part}` in {stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{words:?}: {stderr}");
+    assert!(output.stdout.is_empty(), "{words:?}");
+}
+
+#[test]
+fn servers_that_are_not_there_are_named_with_a_remedy() {
+    // above the largest number that a process can have
+    refused(&["trace", "-p", "4194305"], 2, "there is no process 4194305");
+    refused(&["trace", "--port", "9"], 2, "no process listens on port 9");
+    refused(&["trace", "--cgroup", "/no/such/group"], 2, "there is no control group");
+    refused(&["trace", "--", "no-such-program"], 1, "cannot start no-such-program");
+    refused(&["trace", "--", "true"], 1, "before it listened");
+}
+
+#[test]
+fn unix_sockets_and_processes_that_do_not_listen_are_refused_with_the_reason() {
+    let own = std::process::id().to_string();
+    refused(&["trace", "-p", &own], 2, "listens on no TCP or UDP port");
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("server.sock");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    refused(&["trace", "-p", &own], 2, "server.sock");
+}
+
+#[test]
+fn what_is_no_recording_is_refused_by_name() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("capture.tlc");
+    let dir = place.path().to_str().unwrap();
+    refused(&["explain", dir], 1, "No such file");
+    std::fs::write(&path, "a text").unwrap();
+    refused(&["explain", dir], 1, "not a recorded stream");
+    std::fs::write(&path, "").unwrap();
+    refused(&["explain", path.to_str().unwrap()], 1, "capture.tlc");
+}
