@@ -151,7 +151,7 @@ fn thread_names(roots: &Roots, process: u32) -> HashMap<Tid, Tid> {
                 .split_whitespace()
                 .map(str::parse::<Tid>);
             let outer = numbers.next()?.ok()?;
-            let inner = numbers.last().unwrap_or(Ok(outer)).ok()?;
+            let inner = numbers.next_back().unwrap_or(Ok(outer)).ok()?;
             Some((inner, outer))
         })
         .collect()
