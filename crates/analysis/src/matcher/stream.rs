@@ -214,6 +214,18 @@ impl Connection {
         Some((segment.request, segment.read, segment.message))
     }
 
+    /// How many requests have not been answered.
+    pub(super) fn requests(&self) -> usize {
+        let requests = self.segments.iter().filter(|s| s.request.is_some());
+        requests.count()
+    }
+
+    /// A response has left, as far as can be seen.
+    pub(super) fn is_answered(&self) -> bool {
+        let last = self.departures.last();
+        last.is_some_and(|last| !last.segment.more) && self.doubt.is_none()
+    }
+
     /// The oldest request that has not been answered.
     pub(super) fn first_request(&self) -> Option<Message> {
         let mut requests = self.segments.iter().filter(|s| s.request.is_some());
