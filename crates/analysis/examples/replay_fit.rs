@@ -24,14 +24,14 @@ fn main() {
         let timeline = Timeline::build(recording.into_events(), &context);
         let recording = Recording::read(File::open(&path).unwrap()).unwrap();
         let matched = match_events(recording.into_events(), &options);
+        let from = Monotonic::from_nanos_since_boot(context.measure_from_ns.unwrap_or(0));
         let sojourns: Vec<Nanos> = (0..matched.requests.len())
+            .filter(|&place| matched.is_measured(place, from))
             .map(|place| matched.requests.sojourn(place))
             .collect();
         let sojourn = distribution_of(&sojourns);
         let begin = Instant::now();
-        let from = context.measure_from_ns.unwrap_or(0);
         let cores = Cores::new(&timeline, &context);
-        let from = Monotonic::from_nanos_since_boot(from);
         let observed = Observed::build(&matched, &cores, &context, from);
         let built = begin.elapsed();
         let evidence = Evidence {

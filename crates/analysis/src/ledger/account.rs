@@ -18,6 +18,25 @@ struct Others {
     received: u64,
 }
 
+/// Passes receive softirqs on to what made the request wait for them, in proportion: of
+/// `received` the same share as `held` has of the rest of `total`. How much that was.
+fn pass_on(held: &mut [(Label, u64)], received: u64, total: u64) -> u64 {
+    let sum: u64 = held.iter().map(|part| part.1).sum();
+    let rest = total.saturating_sub(received);
+    if sum == 0 || received == 0 || rest == 0 {
+        return 0;
+    }
+    let passed = (u128::from(received) * u128::from(sum.min(rest)) / u128::from(rest)) as u64;
+    let (mut so_far, mut given) = (0, 0);
+    for part in held {
+        so_far += part.1;
+        let until = (u128::from(so_far) * u128::from(passed) / u128::from(sum)) as u64;
+        part.1 += until - given;
+        given = until;
+    }
+    passed
+}
+
 impl Sweep<'_> {
     /// Draws up the account and gives it to `sink`, if the request is measured.
     pub(super) fn account(
@@ -80,7 +99,8 @@ impl Sweep<'_> {
         // T5 to T6 is sending
         let t5 = self.matched.requests.stamps(open.place).middle[3];
         let sending = t5.map_or(0, |t5| open.t6_ns.saturating_sub(t5.nanos_since_boot()));
-        let transmit = sending.min(used);
+        // what goes beyond its time goes beyond it at the end
+        let transmit = sending.saturating_sub(open.over_ns).min(used);
 
         let mut others = Others {
             own_service: used - transmit,
@@ -115,16 +135,32 @@ impl Sweep<'_> {
         }
         others.split.push((self.fixed.queue, queue, false));
 
+        // what held it up: directly, by inheritance, and by order
+        let mut held = std::mem::take(&mut self.held);
+        held.clear();
         let cpus = &self.cpus;
-        let mut given = self.workers[w].visit(cpus, open.tape, tape, &mut |label, ns| {
-            add(parts, label, ns);
+        let given = self.workers[w].visit(cpus, open.tape, tape, &mut |label, ns| {
+            add(&mut held, label, ns);
         });
-        given = given.min(delays);
-        add(parts, self.fixed.unexplained, delays - given);
-        add(parts, self.fixed.received, received);
-        for &(label, ns, _) in &others.split {
+        add(
+            &mut held,
+            self.fixed.unexplained,
+            delays.saturating_sub(given),
+        );
+        for &(label, ns, _) in others
+            .split
+            .iter()
+            .filter(|part| part.0 != self.fixed.queue)
+        {
+            add(&mut held, label, ns);
+        }
+        others.received -= pass_on(&mut held, received, total);
+        for &(label, ns) in &held {
             add(parts, label, ns);
         }
+        self.held = held;
+        add(parts, self.fixed.queue, queue);
+        add(parts, self.fixed.received, others.received);
         add(parts, self.fixed.service, others.own_service);
         add(parts, self.fixed.stack_tx, others.own_transmit);
         others

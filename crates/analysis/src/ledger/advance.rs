@@ -60,7 +60,7 @@ impl Sweep<'_> {
         let length = to_ns - from_ns;
         let active = self.cpus[k].active > 0;
         match segment.top {
-            Top::Softirq { vector: NET_RX } => {
+            _ if self.receives(k, segment) => {
                 let work = length.min(self.tokens_ns);
                 self.tokens_ns -= work;
                 if active {
@@ -95,6 +95,19 @@ impl Sweep<'_> {
                     self.delay(k, label, length, true);
                 }
             },
+        }
+    }
+
+    /// It is the receive softirq, or the interrupt that raised it.
+    fn receives(&mut self, k: usize, segment: &Segment) -> bool {
+        let softirq = Top::Softirq { vector: NET_RX };
+        match segment.top {
+            Top::Softirq { vector } => vector == NET_RX,
+            Top::Interrupt(_) if self.tokens_ns > 0 => {
+                let next = self.cpus[k].segments.peek();
+                next.is_some_and(|next| next.top == softirq)
+            }
+            _ => false,
         }
     }
 
@@ -136,6 +149,7 @@ impl Sweep<'_> {
         };
         worker.served_ns += length;
         self.opens[open as usize].used_ns += work;
+        self.opens[open as usize].over_ns += over;
         self.for_later(k, w, open, work);
         self.note(k, Raw::Own, work);
         if over == 0 {

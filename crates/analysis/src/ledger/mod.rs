@@ -52,8 +52,11 @@
 //! - `imbalance`: with several workers, the request's wait in an ideal queue of its own worker
 //!   alone is W'. What W' is longer than W is the price of separate queues, and is charged
 //!   as far as another worker was in fact idle meanwhile, or served later arrivals.
-//! - receive softirqs for later packets, within ρ, are `softirq`, but are not inherited: for
-//!   the requests behind them they were work done early.
+//! - receive softirqs for later packets (with the interrupts that raise them), within ρ, are
+//!   not inherited: for the requests behind them they were work done early. For this one
+//!   they are `softirq` as far as it would have met them anyway. While it was held up it
+//!   met more of them: of their time, the share that the time held up has of the rest of
+//!   [T2, T6] is charged to what held it up, in proportion.
 //!
 //! What is left of H when the tape holds no more is `unexplained`.
 //!

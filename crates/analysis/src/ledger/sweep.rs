@@ -49,6 +49,8 @@ pub(super) struct Open {
     pub(super) order_by: Option<usize>,
     /// Work for itself.
     pub(super) used_ns: u64,
+    /// The same beyond the time that a service may take.
+    pub(super) over_ns: u64,
     /// Where in the list of inheritance the worker's busy period begins.
     pub(super) busy_from: u64,
     pub(super) busy_cpu: Option<(usize, u64, u64)>,
@@ -123,6 +125,7 @@ pub(super) struct Sweep<'a> {
     pub(super) retransmitted: IdMap<Vec<u64>>,
     pub(super) parts: Vec<(Label, u64)>,
     pub(super) excess: Vec<(Label, u64)>,
+    pub(super) held: Vec<(Label, u64)>,
 }
 
 impl<'a> Sweep<'a> {
@@ -197,6 +200,7 @@ impl<'a> Sweep<'a> {
             retransmitted,
             parts: Vec::new(),
             excess: Vec::new(),
+            held: Vec::new(),
         }
     }
 

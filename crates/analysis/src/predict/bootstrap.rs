@@ -1,9 +1,11 @@
 //! How sure a forecast is: a bootstrap over blocks of time.
 //!
-//! Both replays, with and without, are of the same requests, so the ratio of their
-//! quantiles is taken over the same drawn blocks (Efron and Tibshirani 1993, sections 8.6
-//! and 13.3: moving the blocks together keeps what correlates together). Blocks of a
-//! thirty-second of the measurement are long against the queue's memory.
+//! Blocks of a thirty-second of the measurement are long against the queue's memory, and
+//! moving each as a whole keeps what correlates together (Efron and Tibshirani 1993,
+//! sections 8.6 and 13.3). Two intervals are made over the same draws: that of the forecast
+//! itself, and that of its ratio to the replay as it was, which is of the same requests, so
+//! that what both have in common cancels. A change that removes the bursts makes the first
+//! one narrow, a change that hardly matters the second; the narrower one is taken.
 
 use crate::replay::BlockHistogram;
 
@@ -19,6 +21,8 @@ pub(crate) struct Bootstrap {
     draws: Vec<Vec<u32>>,
     /// The quantiles of the replay as it was, for each draw.
     with: Vec<Vec<Option<f64>>>,
+    /// The same over all blocks.
+    all: Vec<Option<f64>>,
     quantiles: Vec<f64>,
 }
 
@@ -40,33 +44,56 @@ impl Bootstrap {
                 })
                 .collect(),
         };
-        let with = draws
-            .iter()
-            .map(|times| at(with, times, quantiles))
-            .collect();
+        let each = draws.iter().map(|times| at(with, times, quantiles));
         Self {
+            with: each.collect(),
+            all: self::quantiles(with, quantiles),
             draws,
-            with,
             quantiles: quantiles.to_vec(),
         }
     }
 
-    /// The middle 95 % of without ÷ with, for each quantile; `None` where that cannot be
-    /// said.
-    pub(crate) fn ratios(&self, without: &BlockHistogram) -> Vec<Option<(f64, f64)>> {
-        let mut ratios = vec![Vec::with_capacity(DRAWS); self.quantiles.len()];
+    /// The middle 95 % of each quantile's forecast, as factors of the forecast over all
+    /// blocks; `None` where that cannot be said.
+    pub(crate) fn factors(&self, without: &BlockHistogram) -> Vec<Option<(f64, f64)>> {
+        let places = self.quantiles.len();
+        let mut itself = vec![Vec::with_capacity(DRAWS); places];
+        let mut ratios = vec![Vec::with_capacity(DRAWS); places];
         for (times, with) in self.draws.iter().zip(&self.with) {
-            let without = at(without, times, &self.quantiles);
-            for (ratios, (without, with)) in ratios.iter_mut().zip(without.iter().zip(with)) {
-                if let (Some(without), Some(with)) = (without, with)
-                    && *with > 0.0
+            for (place, without) in at(without, times, &self.quantiles).iter().enumerate() {
+                if let (Some(without), Some(with)) = (without, with[place])
+                    && with > 0.0
                 {
-                    ratios.push(without / with);
+                    itself[place].push(*without);
+                    ratios[place].push(without / with);
                 }
             }
         }
-        ratios.into_iter().map(middle).collect()
+        let all = quantiles(without, &self.quantiles);
+        let series = itself
+            .into_iter()
+            .zip(ratios)
+            .zip(all.iter().zip(&self.all));
+        series
+            .map(|((itself, ratios), (without, with))| {
+                let (without, with) = (without.filter(|w| *w > 0.0)?, (*with)?);
+                let scaled = |(lo, hi): (f64, f64), by: f64| (lo / by, hi / by);
+                let itself = scaled(middle(itself)?, without);
+                let ratio = scaled(middle(ratios)?, without / with);
+                let width = |(lo, hi): (f64, f64)| hi - lo;
+                Some(if width(itself) < width(ratio) {
+                    itself
+                } else {
+                    ratio
+                })
+            })
+            .collect()
     }
+}
+
+fn quantiles(histogram: &BlockHistogram, quantiles: &[f64]) -> Vec<Option<f64>> {
+    let counts = histogram.all();
+    quantiles.iter().map(|q| counts.quantile_ns(*q)).collect()
 }
 
 fn at(histogram: &BlockHistogram, times: &[u32], quantiles: &[f64]) -> Vec<Option<f64>> {
@@ -108,24 +135,33 @@ mod tests {
     #[test]
     fn a_steady_gain_has_a_narrow_interval_and_an_uneven_one_a_wide_one() {
         let used: Vec<usize> = (0..16).collect();
-        let with = histogram(|i| 1_000_000 + (i as u64 % 1_000) * 1_000);
+        // blocks are as slow as they are late, so that each forecast alone is uncertain
+        let with =
+            histogram(|i| 1_000_000 + (i as u64 % 1_000) * 1_000 + i as u64 / 1_000 * 90_000);
         let bootstrap = Bootstrap::new(&with, &used, &[0.5, 0.99]);
-        let half = histogram(|i| 500_000 + (i as u64 % 1_000) * 500);
-        for ratio in bootstrap.ratios(&half) {
-            let (lo, hi) = ratio.unwrap();
-            assert!(lo > 0.49 && hi < 0.51, "{lo} {hi}");
+        let half = histogram(|i| 500_000 + (i as u64 % 1_000) * 500 + i as u64 / 1_000 * 45_000);
+        for factor in bootstrap.factors(&half) {
+            let (lo, hi) = factor.unwrap();
+            assert!(lo > 0.98 && hi < 1.02, "{lo} {hi}");
         }
-        // only the first block gains, and a third of the draws do without it
-        let bootstrap = Bootstrap::new(&with, &used, &[0.05]);
-        let one = histogram(|i| if i < 1_000 { 1_000 } else { 1_500_000 });
-        let (lo, hi) = bootstrap.ratios(&one)[0].unwrap();
-        assert!(lo < 0.01 && hi > 1.0, "{lo} {hi}");
+        // one block has a burst, which is gone: what is left is certain
+        let burst = histogram(|i| if i < 1_000 { 90_000_000 } else { 1_000_000 });
+        let bootstrap = Bootstrap::new(&burst, &used, &[0.97]);
+        let (lo, hi) = bootstrap.factors(&histogram(|_| 1_000_000))[0].unwrap();
+        assert!(lo > 0.99 && hi < 1.01, "{lo} {hi}");
+        // the burst is still there: a third of the draws are without it
+        let (lo, hi) =
+            bootstrap.factors(&histogram(
+                |i| if i < 1_000 { 80_000_000 } else { 2_000_000 },
+            ))[0]
+                .unwrap();
+        assert!(lo < 0.1 && hi > 0.99, "{lo} {hi}");
     }
 
     #[test]
     fn few_blocks_give_no_interval() {
         let with = histogram(|_| 7);
         let bootstrap = Bootstrap::new(&with, &[0, 1, 2], &[0.5]);
-        assert_eq!(bootstrap.ratios(&with), [None]);
+        assert_eq!(bootstrap.factors(&with), [None]);
     }
 }

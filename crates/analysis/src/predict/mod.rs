@@ -1,7 +1,7 @@
 //! What the sojourn would be without a cause, or with a mitigation.
 //!
 //! A forecast is the measured quantile times the ratio of two replays, without and with.
-//! Its interval is that of the ratio over blocks of time ([`bootstrap`]), widened by the
+//! Its interval comes from blocks of time ([`bootstrap`]), widened by the
 //! error with which the replay reproduces that quantile. Where the queue as it was is not
 //! reproduced within [`MAX_FIT_ERROR`](taillab_model::explanation::MAX_FIT_ERROR), there is
 //! no forecast.
@@ -397,33 +397,39 @@ impl<'a> Forecaster<'a> {
 
     fn forecast(&self, change: &Change) -> Forecast {
         let without = replayed(self.observed, change);
-        let ratios = self.bootstrap.ratios(&without);
+        let factors = self.bootstrap.factors(&without);
         let (with_all, without_all) = (self.with.all(), without.all());
-        let points = self
-            .quantiles
-            .iter()
-            .zip(ratios)
-            .filter_map(|(&q, interval)| {
-                let measured = measured_at(self.evidence.sojourn, q)?;
-                let ratio = without_all.quantile_ns(q)? / with_all.quantile_ns(q)?.max(1.0);
-                let scaled =
-                    |ratio: f64| Nanos::new((measured.get() as f64 * ratio).round() as u64);
-                let error = self.fit_error(q);
-                let (lo, hi) = interval
-                    .map(|(lo, hi)| (lo.min(ratio) * (1.0 - error), hi.max(ratio) * (1.0 + error)))
-                    .unzip();
-                Some(PredictedPoint {
-                    q,
-                    measured_ns: measured,
-                    predicted_ns: scaled(ratio),
-                    lo_ns: lo.map(scaled),
-                    hi_ns: hi.map(scaled),
-                })
+        let mut points: Vec<PredictedPoint> = Vec::with_capacity(self.quantiles.len());
+        for (&q, factor) in self.quantiles.iter().zip(factors) {
+            let (Some(measured), Some(without), Some(with)) = (
+                measured_at(self.evidence.sojourn, q),
+                without_all.quantile_ns(q),
+                with_all.quantile_ns(q),
+            ) else {
+                continue;
+            };
+            let scaled = |factor: f64| {
+                let predicted = measured.get() as f64 * without / with.max(1.0);
+                Nanos::new((predicted * factor).round() as u64)
+            };
+            let error = self.fit_error(q);
+            let (lo, hi) = factor
+                .map(|(lo, hi)| (lo.min(1.0) * (1.0 - error), hi.max(1.0) * (1.0 + error)))
+                .unzip();
+            // scaling each quantile by its own error must not turn their order round
+            let least = points
+                .last()
+                .map_or(Nanos::ZERO, |point| point.predicted_ns);
+            let predicted = scaled(1.0).max(least);
+            points.push(PredictedPoint {
+                q,
+                measured_ns: measured,
+                predicted_ns: predicted,
+                lo_ns: lo.map(|lo| scaled(lo).min(predicted)),
+                hi_ns: hi.map(|hi| scaled(hi).max(predicted)),
             });
-        (
-            points.collect(),
-            without_all.ccdf(CURVE_POINTS.min(CCDF_POINTS)),
-        )
+        }
+        (points, without_all.ccdf(CURVE_POINTS.min(CCDF_POINTS)))
     }
 
     /// How far the replay of the queue as it was is off at this quantile.

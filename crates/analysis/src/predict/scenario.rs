@@ -28,21 +28,23 @@ pub(crate) fn without(
     service_time: Nanos,
 ) -> bool {
     match cause {
-        Cause::Background
-        | Cause::Irq
-        | Cause::Softirq
-        | Cause::Throttled
-        | Cause::Hypervisor
-        | Cause::Unobserved => limit(change, observed, 0, |source| source.cause == cause),
+        Cause::Background | Cause::Irq | Cause::Softirq | Cause::Throttled | Cause::Hypervisor => {
+            limit(change, observed, 0, |source| source.cause == cause)
+        }
         Cause::Wakeup => change.no_wake = true,
         Cause::IdleExit => {
             change.no_exit = true;
             limit(change, observed, 0, |source| source.cause == cause);
         }
-        Cause::BlockedLock | Cause::BlockedFault | Cause::BlockedIo | Cause::BlockedOther => {
+        Cause::BlockedLock
+        | Cause::BlockedFault
+        | Cause::BlockedIo
+        | Cause::BlockedOther
+        | Cause::Unobserved => {
             change.unblock(cause);
             limit(change, observed, 0, |source| source.cause == cause);
         }
+        Cause::Order if change.discipline.order == Order::Batches => return false,
         Cause::Order => change.discipline.order = Order::Arrival,
         Cause::Imbalance => {
             change.discipline.sharing = Sharing::Shared;
@@ -100,11 +102,16 @@ pub(crate) fn apply(change: &mut Change, observed: &Observed, effect: &Effect) {
         Effect::Source(cause) => limit(change, observed, 0, |source| source.cause == cause),
         Effect::SharedQueue => change.discipline.sharing = Sharing::Shared,
         Effect::InOrder => {
-            change.discipline.order = if observed.workers_share_servers() {
-                Order::ByWorker
-            } else {
-                Order::Arrival
-            };
+            let order = &mut change.discipline.order;
+            match order {
+                Order::AsMeasured | Order::AsMeasuredPreemptive
+                    if observed.workers_share_servers() =>
+                {
+                    *order = Order::ByWorker;
+                }
+                Order::AsMeasured | Order::AsMeasuredPreemptive => *order = Order::Arrival,
+                Order::Arrival | Order::ByWorker | Order::Batches => {}
+            }
         }
         Effect::CpuLess => change.fewer_servers = 1,
     }

@@ -39,6 +39,10 @@ fn observed(jobs: &[Job], away: &[Vec<Away>]) -> Observed {
         requests.blocked_cause.push(0);
         requests.wake_ns.push(NONE);
         requests.exit_stack_ns.push(0);
+        requests.awake.push(false);
+        requests.hidden.push(false);
+        requests.compute_ns.push(before);
+        requests.reply_ns.push(0);
         requests.exit_wake_ns.push(0);
         requests.server.push(server);
         requests.worker.push(server);
@@ -238,6 +242,37 @@ fn a_worker_asleep_in_a_request_leaves_a_shared_cpu_and_holds_its_own_next_one()
     observed.servers_are_workers = true;
     let change = super::agreement::change(&observed, Sharing::Assigned, Order::Arrival);
     assert_eq!(departures(&observed, &change), [110, 120, 130]);
+}
+
+#[test]
+fn requests_that_wait_together_are_answered_together() {
+    // the first wakes the server for 20; the second comes meanwhile, the third later
+    let mut observed = observed(
+        &[(10, 10, 0, 0), (15, 10, 0, 0), (10, 10, 0, 0)],
+        &[vec![(26, 4, 0)]],
+    );
+    observed.requests.wake_ns = vec![20, NONE, NONE];
+    observed.requests.compute_ns = vec![6; 3];
+    observed.requests.reply_ns = vec![4; 3];
+    // the later of a batch is answered first
+    observed.requests.rank = vec![1, 0, 2];
+    let change = change(&observed, Sharing::Assigned, Order::Batches);
+    // on its CPU at 10 + 20 + 4; two times 6, then each 4; then the third
+    assert_eq!(departures(&observed, &change), [54, 50, 64]);
+}
+
+#[test]
+fn a_worker_that_another_cpu_wakes_is_not_ready_before() {
+    // two workers on one CPU: the second's is told at 6 and is there 30 later
+    let mut observed = observed(&[(1, 10, 0, 0), (5, 10, 0, 0)], &[Vec::new()]);
+    observed.servers_are_workers = false;
+    observed.workers = vec![7, 8];
+    observed.requests.worker = vec![0, 1];
+    observed.requests.wake_ns = vec![0, 30];
+    for order in [Order::Arrival, Order::ByWorker, Order::AsMeasured] {
+        let change = change(&observed, Sharing::Assigned, order);
+        assert_eq!(departures(&observed, &change), [11, 46]);
+    }
 }
 
 #[test]

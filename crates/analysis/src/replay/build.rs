@@ -118,6 +118,10 @@ impl Observed {
         requests.blocked_cause = vec![0; n];
         requests.wake_ns = vec![NONE; n];
         requests.exit_stack_ns = vec![0; n];
+        requests.awake = vec![false; n];
+        requests.hidden = vec![false; n];
+        requests.compute_ns = vec![0; n];
+        requests.reply_ns = vec![0; n];
         requests.exit_wake_ns = vec![0; n];
         requests.server = vec![0; n];
         beside

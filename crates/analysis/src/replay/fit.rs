@@ -29,6 +29,9 @@ fn candidates(observed: &Observed) -> Vec<Discipline> {
     if observed.workers_share_servers() {
         orders.push(Order::ByWorker);
     }
+    if !observed.workers_share_servers() && observed.answers_in_batches() {
+        orders.push(Order::Batches);
+    }
     orders.extend([Order::AsMeasured, Order::AsMeasuredPreemptive]);
     let assigned = orders.into_iter().map(|order| of(Sharing::Assigned, order));
     if servers <= 1 {
@@ -138,6 +141,7 @@ fn describe(observed: &Observed, discipline: Discipline) -> String {
     let order = match discipline.order {
         Order::Arrival => "first come first served (by T2)",
         Order::ByWorker => "workers in turn, each all that it has",
+        Order::Batches => "all that wait are read, then answered",
         Order::AsMeasured => "in the order in which they were served",
         Order::AsMeasuredPreemptive => "in the order in which they were served, with preemption",
     };

@@ -21,6 +21,9 @@ pub(crate) enum Order {
     /// That of the worker that became busy first, which serves all that it has: workers that
     /// share a CPU and do not take it from each other, as under SCHED_FIFO.
     ByWorker,
+    /// All that wait when the worker looks: it reads them all and then answers them all, in
+    /// the order of the measurement; those that come meanwhile wait for the next time.
+    Batches,
     /// The one that was finished first in the measurement.
     AsMeasured,
     /// The same, and it takes the server from one that was finished later.
@@ -86,7 +89,6 @@ impl Change {
 
 /// Replays all requests; `done` gets each with the time of its response, in no order.
 pub(crate) fn replay(observed: &Observed, change: &Change, done: impl FnMut(usize, u64)) {
-    let servers = observed.absences.len();
     let mut queue = Queue {
         requests: &observed.requests,
         observed,
@@ -95,12 +97,14 @@ pub(crate) fn replay(observed: &Observed, change: &Change, done: impl FnMut(usiz
         worker_free: vec![0; observed.workers.len()],
         busy: vec![Busy::default(); observed.workers.len()],
         activations: 0,
-        releases: !observed.servers_are_workers && observed.workers.len() > servers,
+        releases: observed.workers_share_servers(),
+        shares: observed.workers_share_servers(),
         done,
     };
     let all = Servers::new(&observed.absences, change.fewer_servers);
     match (change.discipline.sharing, change.discipline.order) {
         (Sharing::Assigned, Order::Arrival) => queue.assigned_in_order(all),
+        (Sharing::Assigned, Order::Batches) => queue.batches(all),
         (Sharing::Assigned, Order::AsMeasured | Order::ByWorker) => queue.assigned::<false>(all),
         (Sharing::Assigned, Order::AsMeasuredPreemptive) => queue.assigned::<true>(all),
         (Sharing::Shared, _) => queue.shared(all),
@@ -176,6 +180,8 @@ struct Queue<'a, F> {
     activations: u32,
     /// A worker that sleeps in the middle of a request leaves its CPU to others.
     releases: bool,
+    /// Workers share CPUs.
+    shares: bool,
     done: F,
 }
 
@@ -193,10 +199,17 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
             return u64::from(measured.saturating_sub(exit));
         }
         let sample = &self.observed.wakes_ns;
-        if sample.is_empty() || arrival.saturating_sub(server.free_ns) <= self.observed.linger_ns {
+        if sample.is_empty() {
             return 0;
         }
         let limits = &self.change.limits;
+        // it has not had the time to go to sleep
+        let linger = self.observed.linger_ns.max(1);
+        let mut since = server.cursor;
+        let absences = server.absences;
+        if absences.finish(&mut since, limits, server.free_ns, linger) > arrival {
+            return 0;
+        }
         let cursor = &mut server.cursor;
         let awake = &self.keeps_awake;
         if server.absences.is_awake_at(cursor, limits, awake, arrival) {
@@ -211,10 +224,23 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         let arrival = self.requests.arrival_ns[i];
         let before = u64::from(self.before_ns(i));
         if server.free_ns >= arrival {
-            (server.free_ns, before)
+            (server.free_ns.max(self.ready_ns(i)), before)
         } else {
             let wake = self.wake_ns(i, server);
             (arrival, before + wake)
+        }
+    }
+
+    /// When the worker of request `i` can serve it on a CPU that others keep busy: at once,
+    /// or when the CPU has been told to wake it, where that takes time meanwhile.
+    fn ready_ns(&self, i: usize) -> u64 {
+        let (arrival, wake) = (self.requests.arrival_ns[i], self.requests.wake_ns[i]);
+        let worker = usize::from(self.requests.worker[i]);
+        let sleeps = || self.busy.get(worker).is_some_and(|w| w.until_ns < arrival);
+        if wake == NONE || self.change.no_wake || !self.shares || !sleeps() {
+            arrival
+        } else {
+            arrival + u64::from(wake)
         }
     }
 
@@ -247,7 +273,10 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         let blocked = self.blocked_ns(i);
         let departure = at_ns + blocked;
         let mut free = departure;
-        if blocked > 0 && self.releases {
+        // what the kernel sends late keeps no worker busy
+        if blocked > 0 && self.requests.blocked_cause[i] == Cause::StackTx as u8 {
+            free = at_ns;
+        } else if blocked > 0 && self.releases {
             free = at_ns;
             if let Some(worker) = self
                 .worker_free
@@ -266,7 +295,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
                 .absences
                 .finish(&mut server.cursor, limits, free, after)
         };
-        let free = server.free_ns.max(departure);
+        let free = server.free_ns.max(self.held_until(i));
         if let Some(busy) = self.busy.get_mut(usize::from(self.requests.worker[i])) {
             busy.until_ns = free;
         }
@@ -301,7 +330,9 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
                 let busy = self.busy.get(usize::from(self.requests.worker[i]));
                 busy.map_or(i as u32, |busy| busy.turn)
             }
-            Order::AsMeasured | Order::AsMeasuredPreemptive => self.requests.rank[i],
+            Order::Batches | Order::AsMeasured | Order::AsMeasuredPreemptive => {
+                self.requests.rank[i]
+            }
         }
     }
 
@@ -329,8 +360,16 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
             let place = self.server(i, &servers);
             let server = &mut servers.0[place];
             self.advance::<PREEMPT>(server, arrival);
-            self.arrived(i);
+            // at the same instant what waits may come first
+            let idle = server.running.is_none() && server.waiting.is_empty();
+            let idle = idle && server.free_ns <= arrival;
             let held = self.held_until(i);
+            let held = if idle {
+                held
+            } else {
+                held.max(self.ready_ns(i))
+            };
+            self.arrived(i);
             let rank = self.rank(i);
             if held > arrival {
                 server
@@ -353,9 +392,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
                 server.running = None;
                 server.free_ns = arrival;
             }
-            // at the same instant what waits may come first
-            let idle = server.running.is_none() && server.waiting.is_empty();
-            if idle && server.free_ns <= arrival {
+            if server.running.is_none() && server.waiting.is_empty() && server.free_ns <= arrival {
                 let (start, work) = self.begin(i, server);
                 self.start::<PREEMPT>(i, start, work, server);
             } else {
@@ -439,6 +476,65 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
                 continue;
             }
             self.start::<PREEMPT>(i as usize, free, u64::from(left), server);
+        }
+    }
+
+    fn batches(&mut self, mut servers: Servers<'_>) {
+        let mut waiting: Vec<Vec<u32>> = vec![Vec::new(); servers.0.len()];
+        // when each server looks what there is
+        let mut looks = vec![0_u64; servers.0.len()];
+        for i in 0..self.requests.len() {
+            let arrival = self.requests.arrival_ns[i];
+            let place = self.server(i, &servers);
+            let server = &mut servers.0[place];
+            let batch = &mut waiting[place];
+            if !batch.is_empty() && looks[place] < arrival {
+                self.batch(batch, looks[place], server);
+            }
+            if batch.is_empty() {
+                looks[place] = if server.free_ns >= arrival {
+                    server.free_ns
+                } else {
+                    let wake = self.wake_ns(i, server);
+                    let limits = &self.change.limits;
+                    server
+                        .absences
+                        .finish(&mut server.cursor, limits, arrival, wake)
+                };
+            }
+            batch.push(i as u32);
+        }
+        for (place, batch) in waiting.iter_mut().enumerate() {
+            self.batch(batch, looks[place], &mut servers.0[place]);
+        }
+    }
+
+    /// Serves a batch from `now_ns` on, and empties it.
+    fn batch(&mut self, batch: &mut Vec<u32>, now_ns: u64, server: &mut Server<'_>) {
+        let limits = &self.change.limits;
+        let work_limit = self.change.work_limit_ns;
+        let compute = |i: &u32| {
+            let i = *i as usize;
+            let reply = self.requests.reply_ns[i].min(work_limit);
+            u64::from(self.requests.compute_ns[i].min(work_limit - reply))
+        };
+        let work = batch.iter().map(compute).sum();
+        let absences = server.absences;
+        server.free_ns = absences.finish(&mut server.cursor, limits, now_ns, work);
+        batch.sort_unstable_by_key(|&i| self.requests.rank[i as usize]);
+        let last = batch.len().saturating_sub(1);
+        for (place, i) in batch.drain(..).enumerate() {
+            let i = i as usize;
+            let limits = &self.change.limits;
+            let reply = u64::from(self.requests.reply_ns[i].min(work_limit));
+            let at = absences.finish(&mut server.cursor, limits, server.free_ns, reply);
+            if place == last {
+                self.complete(i, at, server);
+            } else {
+                let departure = at + self.blocked_ns(i);
+                (self.done)(i, departure);
+                server.free_ns = departure;
+            }
         }
     }
 

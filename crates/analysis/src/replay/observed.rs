@@ -40,6 +40,15 @@ pub(crate) struct Requests {
     pub(crate) exit_stack_ns: Vec<u32>,
     /// Of `wake_ns`, the same.
     pub(crate) exit_wake_ns: Vec<u32>,
+    /// Its worker had not slept since its last response.
+    pub(crate) awake: Vec<bool>,
+    /// The probe was blind while it was served: `blocked_ns` is that, or has that in it.
+    pub(crate) hidden: Vec<bool>,
+    /// Of `before_ns`, the work that its worker does for all requests that it reads before
+    /// it answers the first of them.
+    pub(crate) compute_ns: Vec<u32>,
+    /// The rest: its own answer.
+    pub(crate) reply_ns: Vec<u32>,
     /// Its place in the order in which they were finished.
     pub(crate) rank: Vec<u32>,
     /// The server of the queue that served it.
@@ -80,6 +89,8 @@ pub struct Observed {
     pub(crate) wakes_ns: Vec<u32>,
     /// The worker's usual work after a response before it could take the next request.
     pub(crate) linger_ns: u64,
+    /// Requests that were answered after another one that had been read with them.
+    pub(crate) batched: u64,
     /// How many blocks of time there are.
     pub(crate) blocks: usize,
     /// Requests of the measurement; more than there are here where only a part of the time
@@ -117,6 +128,11 @@ impl Observed {
     /// There are more workers than servers of the queue: they share CPUs.
     pub(crate) fn workers_share_servers(&self) -> bool {
         !self.servers_are_workers && self.workers.len() > self.absences.len()
+    }
+
+    /// Workers read several requests before they answer the first of them, often enough.
+    pub(crate) fn answers_in_batches(&self) -> bool {
+        self.batched * 1_000 > self.requests.len() as u64
     }
 
     /// The cause takes servers away, or lets workers sleep or wake up.

@@ -7,7 +7,7 @@ use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{RecordingContext, Tid};
 
 use super::absences::Absences;
-use super::observed::{NONE, Observed, Source};
+use super::observed::{NONE, Observed, Requests, Source};
 use super::track::{CoreTimeline, Leaves, Occupant, Segment, SourceId};
 
 /// Wake-ups that are kept to draw from.
@@ -15,9 +15,6 @@ const MAX_WAKES: usize = 4_096;
 
 /// Idle stretches of a CPU that are remembered: a wake-up spans a few.
 const MAX_IDLE: usize = 64;
-
-/// In the column of wake-ups while it is made: the worker did not sleep before it.
-const AWAKE: u32 = NONE - 1;
 
 /// What the pass needs of the requests beside their columns, in the same order.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +50,8 @@ pub(super) fn sweep(
         context,
         residence: None,
         shallow: Vec::new(),
+        unobserved: Vec::new(),
+        cause_of: |id| timeline.source(id).0,
         observed,
     };
     for &i in &beside.finished {
@@ -248,7 +247,11 @@ impl Worker {
     }
 }
 
-struct Sweep<'a> {
+struct Sweep<'a, F> {
+    /// The cause of a source of the timeline.
+    cause_of: F,
+    /// Whether it is [`Cause::Unobserved`], by source.
+    unobserved: Vec<bool>,
     observed: &'a mut Observed,
     origin: u64,
     read_ns: &'a [u64],
@@ -266,7 +269,7 @@ struct Sweep<'a> {
     shallow: Vec<u32>,
 }
 
-impl Sweep<'_> {
+impl<F: Fn(SourceId) -> Cause> Sweep<'_, F> {
     fn take(&mut self, cpu: usize, from: u64, to: u64, who: Occupant) {
         match who {
             Occupant::Idle { deep } => {
@@ -276,6 +279,7 @@ impl Sweep<'_> {
                 }
                 recent.push_back(Idle { from, to, deep });
             }
+            Occupant::Other(source) if self.is_unobserved(source) => self.unobserved(from, to),
             Occupant::Other(source) => self.absent(cpu, from, to, source, None),
             Occupant::Server { tid, leaves } => match self.of_tid.get(&tid).copied() {
                 Some(worker) => self.on_core(usize::from(worker), cpu, (from, to), tid, leaves),
@@ -284,6 +288,46 @@ impl Sweep<'_> {
                     self.absent(cpu, from, to, source, None);
                 }
             },
+        }
+    }
+
+    fn is_unobserved(&mut self, source: SourceId) -> bool {
+        let place = usize::from(source.0);
+        while self.unobserved.len() <= place {
+            let next = SourceId(self.unobserved.len() as u16);
+            let cause = (self.cause_of)(next);
+            self.unobserved.push(cause == Cause::Unobserved);
+        }
+        self.unobserved[place]
+    }
+
+    /// Nobody knows who was on the CPU: nobody, a worker, or another thread. It is no
+    /// absence; only where a worker had a request to serve did it take that request so much
+    /// longer.
+    fn unobserved(&mut self, from: u64, to: u64) {
+        let requests = &mut self.observed.requests;
+        for worker in &mut self.workers {
+            let previous = worker.next.checked_sub(1).map(|last| worker.queue[last]);
+            let mut free = previous.map_or(0, |last| requests.finish_ns(last as usize));
+            for &i in &worker.queue[worker.next..] {
+                let i = i as usize;
+                let begin = requests.arrival_ns[i].max(free).max(from);
+                let finish = requests.finish_ns(i);
+                if begin >= to {
+                    break;
+                }
+                let hidden = finish.min(to).saturating_sub(begin);
+                if hidden > 0 {
+                    let all = requests.blocked_ns[i].saturating_add(short(hidden));
+                    requests.blocked_ns[i] = all;
+                    requests.blocked_cause[i] = Cause::Unobserved as u8;
+                    requests.hidden[i] = true;
+                }
+                free = finish;
+                if finish > to {
+                    break;
+                }
+            }
         }
     }
 
@@ -359,7 +403,9 @@ impl Sweep<'_> {
                     break;
                 }
                 self.workers[w].began = true;
+                let woke = self.first_of_batch(w, i);
                 let requests = &mut self.observed.requests;
+                let (i, arrival) = (woke, requests.arrival_ns[woke]);
                 let (shallow, deep) = idle_ns(&self.idle[cpu], arrival, from);
                 if shallow + deep > 0 {
                     requests.wake_ns[i] = short(shallow + deep);
@@ -379,8 +425,7 @@ impl Sweep<'_> {
                 let requests = &mut self.observed.requests;
                 let slept = short(from.saturating_sub(since));
                 requests.blocked_ns[i] = requests.blocked_ns[i].saturating_add(slept);
-                let place = Cause::ALL.iter().position(|known| *known == cause);
-                requests.blocked_cause[i] = place.unwrap_or(0) as u8;
+                requests.blocked_cause[i] = cause as u8;
             }
             worker.on_core_ns += end - from;
             if !worker.slept {
@@ -412,19 +457,36 @@ impl Sweep<'_> {
         worker.sleep(true);
     }
 
+    /// The request that came first among those that worker `w` reads before it answers
+    /// request `i`, its next one.
+    fn first_of_batch(&self, w: usize, i: usize) -> usize {
+        let requests = &self.observed.requests;
+        let answered = requests.finish_ns(i);
+        let worker = &self.workers[w];
+        let batch = worker.queue[worker.next..].iter().map(|i| *i as usize);
+        let batch = batch.take_while(|&j| j == i || self.read_ns[j] < answered);
+        batch.min_by_key(|&j| requests.arrival_ns[j]).unwrap_or(i)
+    }
+
     /// Request `i` of worker `w` has been answered.
     fn close(&mut self, w: usize, cpu: usize, i: usize) {
         let requests = &mut self.observed.requests;
         let worker = &mut self.workers[w];
         if !worker.slept {
             requests.before_ns[i] = short(worker.on_core_ns);
-            requests.wake_ns[i] = AWAKE;
+            requests.awake[i] = true;
             if worker.next > 0 {
                 let last = worker.queue[worker.next - 1] as usize;
                 requests.after_ns[last] = short(worker.early_ns);
             }
         } else if worker.began {
             requests.before_ns[i] = short(worker.on_core_ns);
+        }
+        if let Some((since, _)) = worker.blocked {
+            // the kernel sent it later, by itself: the worker had long done with it
+            let late = requests.finish_ns(i).saturating_sub(since);
+            requests.blocked_ns[i] = requests.blocked_ns[i].saturating_add(short(late));
+            requests.blocked_cause[i] = Cause::StackTx as u8;
         }
         requests.server[i] = if self.residence.is_some() { w } else { cpu } as u16;
         worker.next += 1;
@@ -450,11 +512,12 @@ impl Sweep<'_> {
             for (place, &i) in worker.queue.iter().enumerate() {
                 let i = i as usize;
                 let (before, wake) = (requests.before_ns[i], requests.wake_ns[i]);
+                let is_awake = requests.awake[i];
                 let previous = place.checked_sub(1).map(|p| worker.queue[p] as usize);
                 if before == NONE {
                     continue;
                 }
-                if wake == AWAKE {
+                if is_awake {
                     let waited = |p: usize| requests.after_ns[p] == 0;
                     if previous.is_some_and(waited) {
                         awake.push(before);
@@ -480,7 +543,7 @@ impl Sweep<'_> {
         for worker in &self.workers {
             for pair in worker.queue.windows(2) {
                 let (last, i) = (pair[0] as usize, pair[1] as usize);
-                if requests.wake_ns[i] == AWAKE {
+                if requests.awake[i] {
                     let total = requests.before_ns[i];
                     let after = requests.after_ns[last].max(linger).min(total);
                     requests.after_ns[last] = after;
@@ -488,6 +551,7 @@ impl Sweep<'_> {
                 }
             }
         }
+        self.observed.batched = batches(&self.workers, requests, self.read_ns);
         let known = requests.before_ns.iter().filter(|before| **before != NONE);
         let usual = median(&mut known.copied().collect::<Vec<u32>>()).unwrap_or(0);
         for i in 0..n {
@@ -495,12 +559,13 @@ impl Sweep<'_> {
             *exit = exit.saturating_sub(usual_shallow);
             if requests.before_ns[i] == NONE {
                 requests.before_ns[i] = usual;
+                requests.compute_ns[i] = usual;
             }
             if requests.after_ns[i] == NONE {
                 requests.after_ns[i] = usual_after;
             }
-            if requests.wake_ns[i] == AWAKE {
-                requests.wake_ns[i] = NONE;
+            if requests.hidden[i] && requests.wake_ns[i] == NONE {
+                requests.wake_ns[i] = 0;
             }
         }
         let step = wakes.len().div_ceil(MAX_WAKES).max(1);
@@ -508,6 +573,50 @@ impl Sweep<'_> {
         self.observed.wakes_ns.sort_unstable();
         self.observed.linger_ns = u64::from(linger);
     }
+}
+
+/// Splits the work of requests that are read together and answered together: each reads
+/// and computes its part, then they are answered one after the other. It returns how many
+/// requests were answered after another of their batch.
+fn batches(workers: &[Worker], requests: &mut Requests, read_ns: &[u64]) -> u64 {
+    let mut found: Vec<(usize, usize, usize)> = Vec::new();
+    let mut replies = Vec::new();
+    for (w, worker) in workers.iter().enumerate() {
+        let mut first = 0;
+        while first < worker.queue.len() {
+            let answered = requests.finish_ns(worker.queue[first] as usize);
+            let rest = worker.queue[first + 1..].iter();
+            let more = rest.take_while(|&&j| read_ns[j as usize] < answered);
+            let end = first + 1 + more.count();
+            for &j in &worker.queue[first + 1..end] {
+                replies.push(requests.before_ns[j as usize]);
+            }
+            found.push((w, first, end));
+            first = end;
+        }
+    }
+    replies.retain(|reply| *reply != NONE);
+    let batched = replies.len() as u64;
+    let usual = median(&mut replies).unwrap_or(0);
+    for (w, first, end) in found {
+        let batch = &workers[w].queue[first..end];
+        let before = requests.before_ns[batch[0] as usize];
+        if before == NONE {
+            continue;
+        }
+        let compute = before - usual.min(before / 2);
+        let size = batch.len() as u32;
+        for (place, &j) in (0..).zip(batch) {
+            let j = j as usize;
+            // what does not divide is the first's
+            let rest = if place == 0 { compute % size } else { 0 };
+            requests.compute_ns[j] = compute / size + rest;
+            let reply = requests.before_ns[j];
+            let reply = if place == 0 { before - compute } else { reply };
+            requests.reply_ns[j] = if reply == NONE { usual } else { reply };
+        }
+    }
+    batched
 }
 
 /// The idle time from `from` to `to`, shallow and deep.
@@ -522,7 +631,7 @@ fn idle_ns(recent: &VecDeque<Idle>, from: u64, to: u64) -> (u64, u64) {
 
 /// As the columns hold lengths; what does not fit (4.3 s) is the longest that does.
 fn short(ns: u64) -> u32 {
-    u32::try_from(ns).unwrap_or(AWAKE).min(AWAKE - 1)
+    u32::try_from(ns).unwrap_or(NONE).min(NONE - 1)
 }
 
 fn median(values: &mut [u32]) -> Option<u32> {

@@ -1,0 +1,397 @@
+//! A simulated kernel with one worker on each of its CPUs: packets come in by interrupt and
+//! softirq, the worker is woken, serves and sleeps, and disturbances take the CPU from it.
+//! It emits what the probe would. The same plan without its disturbances has the same
+//! arrivals and the same demands, so what a disturbance cost each request is known.
+
+use std::collections::VecDeque;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use taillab_model::{
+    Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, PacketId, RecordingContext, RequestKey,
+    ThreadName, Tid,
+};
+
+pub(crate) const WORKER: Tid = 1_000;
+pub(crate) const BURST: Tid = 77;
+pub(crate) const HOLDER: Tid = 55;
+const CLIENT_CPU: u16 = 15;
+const IPI: u64 = 500;
+const RECEIVE: u64 = 3_000;
+const SWITCH: u64 = 700;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Another thread is on the CPU.
+    Thread,
+    /// A device's interrupt.
+    Interrupt,
+    /// A softirq of this vector, for nobody.
+    Softirq(u8),
+    /// The worker may not run, and the CPU idles.
+    HeldBack,
+    /// The CPU stands still; whether a canary sees it.
+    Stall(bool),
+}
+
+/// Something that every request with a number divisible by `every` meets in its middle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trouble {
+    Slow(u64),
+    Sleep {
+        call: Option<u16>,
+        uninterruptible: bool,
+        length: u64,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) requests: usize,
+    /// Mean gap between arrivals, of each CPU's worker.
+    pub(crate) gaps: Vec<f64>,
+    pub(crate) service: u64,
+    /// Of CPU 0: what, every so often on average, for so long.
+    pub(crate) disturbances: Vec<(What, u64, u64)>,
+    pub(crate) trouble: Option<(usize, Trouble)>,
+    /// How long the CPU takes to come out of its power state.
+    pub(crate) idle_exit: u64,
+    /// The worker takes the latest request first.
+    pub(crate) lifo: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            requests: 20_000,
+            gaps: vec![40_000.0],
+            service: 12_000,
+            disturbances: Vec::new(),
+            trouble: None,
+            idle_exit: 0,
+            lifo: false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Truth {
+    pub(crate) key: RequestKey,
+    pub(crate) t1: u64,
+    pub(crate) t6: u64,
+}
+
+pub(crate) struct Traffic {
+    pub(crate) events: Vec<Event>,
+    /// In order of arrival.
+    pub(crate) truth: Vec<Truth>,
+}
+
+struct Cpu<'a> {
+    plan: &'a Plan,
+    number: u16,
+    now: u64,
+    events: Vec<Event>,
+    /// Arrivals to come: their numbers and T1.
+    packets: VecDeque<(usize, u64)>,
+    disturbances: VecDeque<(u64, What, u64)>,
+    disturbed: bool,
+    queue: VecDeque<usize>,
+    truth: &'a mut Vec<Truth>,
+    current: Tid,
+    awake: bool,
+    idle_since: u64,
+}
+
+impl Plan {
+    /// What a request costs its CPU.
+    pub(crate) fn service_time(&self) -> Nanos {
+        Nanos::new(self.service + RECEIVE + IPI)
+    }
+
+    pub(crate) fn context(&self) -> RecordingContext {
+        let name = |tid, comm: &str, server| ThreadName {
+            tid,
+            pid: tid,
+            comm: comm.to_owned(),
+            server,
+        };
+        let mut threads = vec![name(BURST, "burst", false), name(HOLDER, "holder", true)];
+        for cpu in 0..self.gaps.len() {
+            threads.push(name(WORKER + cpu as Tid, "worker", true));
+        }
+        RecordingContext {
+            threads,
+            ..RecordingContext::default()
+        }
+    }
+
+    pub(crate) fn without_disturbances(&self) -> Self {
+        Self {
+            disturbances: Vec::new(),
+            trouble: None,
+            idle_exit: 0,
+            lifo: false,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn run(&self) -> Traffic {
+        let mut truth = Vec::new();
+        let mut events = Vec::new();
+        let share: Vec<f64> = self.gaps.iter().map(|gap| 1.0 / gap).collect();
+        let total: f64 = share.iter().sum();
+        for (cpu, gap) in self.gaps.iter().enumerate() {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed + cpu as u64);
+            let mut exp = |mean: f64| 1 + (-mean * rng.random::<f64>().max(1e-12).ln()) as u64;
+            let count = (self.requests as f64 * share[cpu] / total) as usize;
+            let mut at = 1_000_000;
+            let mut packets = VecDeque::new();
+            for i in 0..count {
+                at += exp(*gap);
+                packets.push_back((truth.len(), at));
+                let key = RequestKey {
+                    address: 0,
+                    port: 40_000 + cpu as u16,
+                    id: i as u16,
+                };
+                truth.push(Truth { key, t1: at, t6: 0 });
+            }
+            let mut disturbances = Vec::new();
+            if cpu == 0 {
+                for &(what, every, length) in &self.disturbances {
+                    let mut next = 2_000_000;
+                    while next < at {
+                        next += exp(every as f64) + length;
+                        disturbances.push((next, what, length));
+                    }
+                }
+                disturbances.sort_by_key(|&(at, ..)| at);
+            }
+            let mut cpu = Cpu {
+                plan: self,
+                number: cpu as u16,
+                now: 1_000,
+                events: Vec::new(),
+                packets,
+                disturbances: disturbances.into(),
+                disturbed: false,
+                queue: VecDeque::new(),
+                truth: &mut truth,
+                current: WORKER + cpu as Tid,
+                awake: false,
+                idle_since: 1_000,
+            };
+            cpu.run();
+            events.append(&mut cpu.events);
+        }
+        events.sort_by_key(|event| event.at);
+        truth.sort_by_key(|truth| truth.t1);
+        Traffic { events, truth }
+    }
+}
+
+impl Cpu<'_> {
+    fn emit(&mut self, kind: EventKind) {
+        self.emit_on(self.number, self.now, kind);
+    }
+
+    fn emit_on(&mut self, cpu: u16, at: u64, kind: EventKind) {
+        let at = Monotonic::from_nanos_since_boot(at);
+        self.events.push(Event { at, cpu, kind });
+    }
+
+    fn worker(&self) -> Tid {
+        WORKER + Tid::from(self.number)
+    }
+
+    fn switch(&mut self, next: Tid, preempted: bool, asleep: Option<Asleep>) {
+        let kind = EventKind::Switched {
+            prev: self.current,
+            next,
+            preempted,
+            asleep,
+        };
+        self.emit(kind);
+        self.current = next;
+        if next == 0 {
+            self.idle_since = self.now;
+        }
+    }
+
+    fn due(&self) -> u64 {
+        let packet = self.packets.front().map_or(u64::MAX, |packet| packet.1);
+        let other = self.disturbances.front().map_or(u64::MAX, |other| other.0);
+        if self.disturbed {
+            packet
+        } else {
+            packet.min(other)
+        }
+    }
+
+    /// The current thread runs for so long; what interrupts it comes on top.
+    fn work(&mut self, mut length: u64) {
+        while self.due() < self.now + length {
+            let until = self.due().max(self.now);
+            length -= until - self.now;
+            self.now = until;
+            self.interrupted();
+        }
+        self.now += length;
+    }
+
+    /// The packet or the disturbance that is due.
+    fn interrupted(&mut self) {
+        let packet = self.packets.front().map_or(u64::MAX, |packet| packet.1);
+        let due = self.due();
+        if packet == due {
+            let (number, t1) = self.packets.pop_front().unwrap();
+            self.receive(number, t1);
+        } else {
+            let (_, what, length) = self.disturbances.pop_front().unwrap();
+            self.disturbed = true;
+            self.disturb(what, length);
+            self.disturbed = false;
+        }
+    }
+
+    fn receive(&mut self, number: usize, t1: u64) {
+        let key = self.truth[number].key;
+        let packet = PacketId((u32::from(self.number) << 20) + number as u32 % 4_096);
+        self.emit_on(CLIENT_CPU, t1, EventKind::PacketIn { packet, key });
+        if self.current == 0 && self.plan.idle_exit > 0 {
+            self.now += self.plan.idle_exit;
+            let lasted = Nanos::new(self.now - self.idle_since);
+            self.emit(EventKind::IdleLeft { state: 2, lasted });
+        }
+        self.now += IPI;
+        let lasted = Nanos::new(IPI);
+        let interrupt = Interrupt::CallFunction;
+        self.emit(EventKind::Interrupt { interrupt, lasted });
+        self.now += RECEIVE * 4 / 5;
+        self.emit(EventKind::Enqueued { packet });
+        self.queue.push_back(number);
+        if !self.awake {
+            self.awake = true;
+            let (tid, by) = (self.worker(), self.current);
+            self.emit(EventKind::Woken { tid, by });
+        }
+        self.now += RECEIVE / 5;
+        let lasted = Nanos::new(RECEIVE);
+        self.emit(EventKind::Softirq { vector: 3, lasted });
+    }
+
+    fn disturb(&mut self, what: What, length: u64) {
+        let before = self.current;
+        let lasted = Nanos::new(length);
+        match what {
+            What::Thread => {
+                self.switch(BURST, before == self.worker(), None);
+                self.work(length);
+                let next = if self.awake { self.worker() } else { 0 };
+                self.switch(next, false, None);
+            }
+            What::Interrupt => {
+                self.now += length;
+                let interrupt = Interrupt::Device(5);
+                self.emit(EventKind::Interrupt { interrupt, lasted });
+            }
+            What::Softirq(vector) => {
+                self.now += length;
+                self.emit(EventKind::Softirq { vector, lasted });
+            }
+            What::HeldBack if before == self.worker() => {
+                self.switch(0, true, None);
+                self.work(length);
+                self.switch(before, false, None);
+            }
+            What::HeldBack => {}
+            What::Stall(canary) => {
+                self.now += length;
+                if canary {
+                    self.emit_on(CLIENT_CPU, self.now, EventKind::Stalled { lasted });
+                }
+            }
+        }
+    }
+
+    fn run(&mut self) {
+        let asleep = Some(Asleep {
+            call: Some(232),
+            uninterruptible: false,
+        });
+        loop {
+            if self.current != self.worker() {
+                if self.awake {
+                    self.work(SWITCH);
+                    if self.current == 0 {
+                        self.switch(self.worker(), false, None);
+                    }
+                } else if self.due() == u64::MAX || self.packets.is_empty() {
+                    return;
+                } else {
+                    self.now = self.now.max(self.due());
+                    self.interrupted();
+                }
+                continue;
+            }
+            let next = if self.plan.lifo {
+                self.queue.pop_back()
+            } else {
+                self.queue.pop_front()
+            };
+            match next {
+                Some(number) => self.serve(number),
+                None => {
+                    self.awake = false;
+                    self.switch(0, false, asleep);
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, number: usize) {
+        let tid = self.worker();
+        let part = self.plan.service / 4;
+        self.work(part);
+        self.emit(EventKind::ReadReturned { tid, returned: 64 });
+        self.work(part);
+        if let Some((every, trouble)) = self.plan.trouble
+            && number.is_multiple_of(every)
+        {
+            self.meet(trouble);
+        }
+        self.work(part);
+        self.emit(EventKind::WriteCalled { tid });
+        self.work(self.plan.service - 3 * part);
+        let key = self.truth[number].key;
+        self.emit(EventKind::PacketOut { tid, key });
+        self.truth[number].t6 = self.now;
+    }
+
+    fn meet(&mut self, trouble: Trouble) {
+        match trouble {
+            Trouble::Slow(length) => self.work(length),
+            Trouble::Sleep {
+                call,
+                uninterruptible,
+                length,
+            } => {
+                let asleep = Some(Asleep {
+                    call,
+                    uninterruptible,
+                });
+                self.switch(0, false, asleep);
+                self.work(length);
+                let tid = self.worker();
+                self.emit(EventKind::Woken { tid, by: HOLDER });
+                self.work(SWITCH);
+                if self.current == 0 {
+                    self.switch(tid, false, None);
+                }
+            }
+        }
+    }
+}
