@@ -30,7 +30,7 @@ pub(super) struct Framer {
     pub(super) synced: bool,
     /// They are not, for want of bytes, but client and server took turns: the next turn
     /// begins a message.
-    turns: bool,
+    pub(super) turns: bool,
     /// The sequence number of the server's next byte; `None` before its first one.
     next_out: Option<u32>,
     /// Whose write the response that has begun came from: T5 and the thread.
