@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 binaries=()
-for test in live live_streams; do
+for test in live live_streams live_network live_disturbances live_agreement; do
   binary=$(cargo test -p taillab-probe --test "$test" --no-run --locked --quiet --message-format=json |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
   binaries+=("${binary:?the test $test was not built}")

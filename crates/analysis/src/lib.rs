@@ -41,7 +41,7 @@ mod words;
 pub use client::{ClientJoin, ClientRecord};
 pub use explain::{ExplainOptions, Explained, explain, explain_each};
 pub use matched::{BlindWindow, DatagramIds, Matched, Unmatched};
-pub use matcher::{MatchOptions, Matcher, match_events};
+pub use matcher::{Framing, MatchOptions, Matcher, match_events};
 pub use median::{MedianEstimate, median};
 pub use requests::Requests;
 pub use summary::{AnalyseOptions, Analysis, AnalysisError, analyse};

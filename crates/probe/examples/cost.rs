@@ -1,7 +1,8 @@
 //! What the probe costs: each program's run time by the kernel's own statistics, the
 //! round trip with and without it, attaching, and draining.
 //!
-//! Run as root: `cargo run --release -p taillab-probe --example cost [round trips [tcp]]`.
+//! Run as root: `cargo run --release -p taillab-probe --example cost [round trips [udp|tcp
+//! [disturbances]]]`.
 
 #[path = "../tests/testbed/mod.rs"]
 mod testbed;
@@ -10,7 +11,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys;
-use taillab_probe::Probe;
+use taillab_probe::{Disturbances, Probe};
 use testbed::Testbed;
 use testbed::streams::{Calls, StreamBed};
 
@@ -24,13 +25,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut cpu = rustix::thread::CpuSet::new();
     cpu.set(0);
     rustix::thread::sched_setaffinity(None, &cpu)?;
+    let disturbances = match std::env::args().nth(3) {
+        Some(list) => list.parse()?,
+        None => Disturbances::NONE,
+    };
     if std::env::args()
         .nth(2)
         .is_some_and(|transport| transport == "tcp")
     {
-        return streams(requests);
+        return streams(requests, disturbances);
     }
-    let testbed = Testbed::veth();
+    let mut testbed = Testbed::veth();
+    testbed.spec.disturbances = disturbances;
     let mut probe = Probe::load(&testbed.spec)?;
     probe.reserve(u64::from(requests) * 16)?;
 
@@ -118,8 +124,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// What the programs cost memcached over TCP, one request at a time.
-fn streams(requests: u32) -> Result<(), Box<dyn Error>> {
+fn streams(requests: u32, disturbances: Disturbances) -> Result<(), Box<dyn Error>> {
     let mut bed = StreamBed::new();
+    bed.spec.disturbances = disturbances;
     bed.spec.ring_bytes_per_cpu = requests as usize * 16 * 16;
     let _server = bed.memcached(1);
     let calls = |rounds: u32| Calls {
@@ -164,7 +171,9 @@ fn print_costs(probe: &Probe, requests: u32) -> Result<(), Box<dyn Error>> {
         "\n{:<16} {:>10} {:>9} {:>8}",
         "program", "runs", "per req.", "ns/run"
     );
+    let mut in_all = 0.0;
     for cost in probe.costs()? {
+        in_all += cost.run_time_ns as f64 / f64::from(requests);
         println!(
             "{:<16} {:>10} {:>9.2} {:>8.1}",
             cost.program,
@@ -173,6 +182,7 @@ fn print_costs(probe: &Probe, requests: u32) -> Result<(), Box<dyn Error>> {
             cost.run_time_ns as f64 / cost.runs.max(1) as f64
         );
     }
+    println!("in all, the statistics included: {in_all:.0} ns per request");
     Ok(())
 }
 

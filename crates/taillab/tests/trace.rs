@@ -25,10 +25,22 @@ fn refused(words: &[&str], code: i32, part: &str) {
 #[test]
 fn servers_that_are_not_there_are_named_with_a_remedy() {
     // above the largest number that a process can have
-    refused(&["trace", "-p", "4194305"], 2, "there is no process 4194305");
+    refused(
+        &["trace", "-p", "4194305"],
+        2,
+        "there is no process 4194305",
+    );
     refused(&["trace", "--port", "9"], 2, "no process listens on port 9");
-    refused(&["trace", "--cgroup", "/no/such/group"], 2, "there is no control group");
-    refused(&["trace", "--", "no-such-program"], 1, "cannot start no-such-program");
+    refused(
+        &["trace", "--cgroup", "/no/such/group"],
+        2,
+        "there is no control group",
+    );
+    refused(
+        &["trace", "--", "no-such-program"],
+        1,
+        "cannot start no-such-program",
+    );
     refused(&["trace", "--", "true"], 1, "before it listened");
 }
 

@@ -30,10 +30,15 @@
 //! ([`Matched::workers`]) is the thread that wrote, or the reader where no write was seen.
 //! Datagrams do not say whose they are when they are read: T4 is then missing.
 //!
+//! Streams whose messages are told apart by their content (HTTP, memcached, Redis, fixed
+//! lengths): see `framed.rs`.
+//!
 //! A missing middle stamp never drops a request: T1 and T6 suffice. A response that more
 //! than one request could have caused is counted as ambiguous and matched to none.
 
 mod datagrams;
+mod framed;
+pub mod framing;
 mod held;
 mod id_map;
 mod open;
@@ -42,10 +47,14 @@ mod stream;
 mod streams;
 mod threads;
 
-use taillab_model::{Event, EventKind, Monotonic, Nanos, PacketId, Request, RequestKey, Tid};
+use taillab_model::{
+    Event, EventKind, Monotonic, Nanos, PacketId, RecordingContext, Request, RequestKey, Tid,
+};
 
 use crate::matched::{BlindWindow, DatagramIds, Matched, Unmatched};
 use datagrams::{Evidence, InHand};
+use framed::Packet;
+pub use framing::{Framing, ParseFramingError};
 use held::{Fate, Held, HeldRequests};
 pub(crate) use id_map::{IdMap, packed};
 use open::{Answer, OpenRequests};
@@ -76,6 +85,8 @@ pub struct MatchOptions {
     /// Whether the first two bytes of a datagram are its request's id; `None`: as the first
     /// thousand responses show.
     pub datagram_ids: Option<DatagramIds>,
+    /// How the requests of a connection are told apart.
+    pub framing: Framing,
 }
 
 impl Default for MatchOptions {
@@ -86,6 +97,7 @@ impl Default for MatchOptions {
             overtaken_after: Nanos::from_millis(50),
             sequential: false,
             datagram_ids: None,
+            framing: Framing::OneInTurn,
         }
     }
 }
@@ -103,6 +115,22 @@ impl MatchOptions {
             datagram_ids: Some(DatagramIds::Ids),
             ..Self::default()
         }
+    }
+
+    /// As a recording says that it wants to be read.
+    ///
+    /// Without a time-out a response is waited for ten seconds. Whether datagrams have
+    /// ids is left to the evidence.
+    ///
+    /// # Errors
+    /// When the recording names a framing that there is not.
+    pub fn of(context: &RecordingContext) -> Result<Self, ParseFramingError> {
+        let timeout = context.timeout_ns.unwrap_or(Nanos::from_millis(2_500));
+        let framing = context.framing.as_deref().map(str::parse).transpose()?;
+        Ok(Self {
+            framing: framing.unwrap_or_default(),
+            ..Self::for_streams(timeout, context.sequential)
+        })
     }
 
     /// For a client of connections (TCP) that waits `timeout` for a response.
@@ -165,6 +193,9 @@ pub struct Matcher {
     /// By order: when the last response that could not be told left, by client.
     doubts: IdMap<Monotonic, u64>,
     streams: Streams,
+    /// A packet of a stream whose content may still come.
+    packet: Option<Packet>,
+    payload_memory: Vec<u8>,
     /// Packets that wait for their T2.
     packets: IdMap<Slot>,
     threads: IdMap<Thread>,
@@ -192,6 +223,8 @@ impl Matcher {
             in_hand: InHand::default(),
             doubts: IdMap::default(),
             streams: Streams::default(),
+            packet: None,
+            payload_memory: Vec::new(),
             packets: IdMap::default(),
             threads: IdMap::default(),
             cores: Cores::default(),
@@ -240,6 +273,9 @@ impl Matcher {
     fn note(&mut self, event: &Event) {
         self.found.events += 1;
         self.last = self.last.max(Some(event.at));
+        if self.options.framing != Framing::OneInTurn && self.collect(event) {
+            return;
+        }
         let Event { at, cpu, kind } = *event;
         match kind {
             EventKind::PacketIn { packet, key } => self.packet_in(at, packet, key),
@@ -341,6 +377,7 @@ impl Matcher {
     /// The rest, when there are no more events.
     pub fn finish(mut self) -> Matched {
         self.decide_ids();
+        self.flush_packet();
         self.end_of_streams();
         self.found.datagram_ids = self.used_ids();
         while let Some(request) = self.held.pop_front() {
@@ -407,11 +444,16 @@ impl Matcher {
     }
 
     fn open_request(&mut self, at: Monotonic, key: RequestKey) -> Option<Slot> {
+        self.opened();
+        self.held.open(at, key)
+    }
+
+    /// Gives out now and then, so that not all requests are held.
+    fn opened(&mut self) {
         self.since_given_out += 1;
         if self.since_given_out >= GIVE_OUT_EVERY && !self.streaming {
             self.give_out();
         }
-        self.held.open(at, key)
     }
 
     fn packet_in(&mut self, at: Monotonic, packet: PacketId, key: RequestKey) {

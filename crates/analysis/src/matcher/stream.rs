@@ -39,6 +39,8 @@ use std::collections::VecDeque;
 
 use taillab_model::{Monotonic, Tid};
 
+use super::framed::Framer;
+use super::framing::{Framing, Message};
 use super::threads::{Read, Sent};
 use super::{MatchOptions, Slot};
 
@@ -63,12 +65,16 @@ const MAY_GO_ON: Position = 2_048;
 struct Segment {
     start: Position,
     end: Position,
+    /// Where the packet ends that it came in.
+    packet_end: Position,
     /// T1.
     at: Monotonic,
     /// The request that ends here; none in the middle of one.
     request: Option<Slot>,
     /// That request may be only the beginning of the next one.
     may_go_on: bool,
+    /// What its content says, if that is followed.
+    message: Message,
     queued: bool,
     read: Option<Read>,
 }
@@ -123,14 +129,14 @@ pub(super) enum Settled {
 /// One client connection, known by the client's port.
 pub(super) struct Connection {
     /// Where the latest data ends.
-    next: Position,
+    pub(super) next: Position,
     /// Where the latest push was.
     pushed: Position,
     /// Everything before is settled.
     done: Position,
     queued: Position,
     /// What the server has read; the batch is all that is not settled before it.
-    read: Position,
+    pub(super) read: Position,
     /// In order of their ends.
     segments: VecDeque<Segment>,
     departures: Vec<Departure>,
@@ -139,20 +145,23 @@ pub(super) struct Connection {
     /// Nothing lies before `done` that was neither seen nor read.
     from_its_beginning: bool,
     /// When the last response left whose request could not be told.
-    doubt: Option<Monotonic>,
+    pub(super) doubt: Option<Monotonic>,
+    /// Tells its messages apart by their content.
+    pub(super) framer: Option<Box<Framer>>,
 }
 
 impl Connection {
     /// A connection whose stream begins here.
-    pub(super) fn opened(start: u16) -> Self {
+    pub(super) fn opened(start: u16, framing: Framing) -> Self {
         Self {
             from_its_beginning: true,
-            ..Self::joined(start)
+            framer: Framer::new(framing, true),
+            ..Self::joined(start, Framing::OneInTurn)
         }
     }
 
     /// A connection of which this is the first that was seen.
-    pub(super) fn joined(start: u16) -> Self {
+    pub(super) fn joined(start: u16, framing: Framing) -> Self {
         let start = FIRST_LAP + Position::from(start);
         Self {
             next: start,
@@ -165,19 +174,81 @@ impl Connection {
             wrote_again: false,
             from_its_beginning: false,
             doubt: None,
+            framer: Framer::new(framing, false),
         }
     }
 
+    /// A segment with these last bytes is the next one.
+    pub(super) const fn follows(&self, id: u16, bytes: u32) -> bool {
+        id.wrapping_sub(bytes as u16) == self.next as u16
+    }
+
+    /// A segment with these last bytes is rather an old one than one far ahead.
+    pub(super) const fn is_behind(&self, id: u16) -> bool {
+        (self.next as u16).wrapping_sub(id) < 1 << 15
+    }
+
+    /// All that came in has been read.
+    pub(super) const fn is_read(&self) -> bool {
+        self.read >= self.next
+    }
+
+    /// The segments since the last packet are the pieces of one.
+    pub(super) fn end_packet(&mut self) {
+        let next = self.next;
+        let pieces = self.segments.iter_mut().rev();
+        for piece in pieces.take_while(|piece| piece.packet_end == 0) {
+            piece.packet_end = next;
+        }
+    }
+
+    /// Takes the oldest request out that has been read: its slot, read and content.
+    pub(super) fn take_request(&mut self) -> Option<(Option<Slot>, Option<Read>, Message)> {
+        let ends = |segment: &Segment| segment.request.is_some();
+        let place = self.segments.iter().position(ends)?;
+        if self.segments[place].end > self.read {
+            return None;
+        }
+        let segment = self.segments.drain(..=place).next_back()?;
+        self.done = self.done.max(segment.end);
+        Some((segment.request, segment.read, segment.message))
+    }
+
+    /// How many requests have not been answered.
+    pub(super) fn requests(&self) -> usize {
+        let requests = self.segments.iter().filter(|s| s.request.is_some());
+        requests.count()
+    }
+
+    /// A response has left, as far as can be seen.
+    pub(super) fn is_answered(&self) -> bool {
+        let last = self.departures.last();
+        last.is_some_and(|last| !last.segment.more) && self.doubt.is_none()
+    }
+
+    /// The oldest request that has not been answered.
+    pub(super) fn first_request(&self) -> Option<Message> {
+        let mut requests = self.segments.iter().filter(|s| s.request.is_some());
+        requests.next().map(|segment| segment.message)
+    }
+
+    /// Its messages are told apart by their content.
+    fn is_framed(&self) -> bool {
+        self.framer.as_ref().is_some_and(|framer| framer.synced)
+    }
+
     /// T1: a segment with these last bytes; false if it is not new. `request` ends in it.
+    /// Where the content is followed, it is a piece of a packet, and `message` what it says.
     pub(super) fn arrived(
         &mut self,
         at: Monotonic,
         id: u16,
         bytes: u32,
         request: Option<Slot>,
+        message: Option<Message>,
     ) -> bool {
         let length = Position::from(bytes);
-        let follows = id.wrapping_sub(bytes as u16) == self.next as u16;
+        let follows = self.follows(id, bytes);
         let back = Position::from((self.next as u16).wrapping_sub(id));
         let (start, end, place);
         if !follows && back <= self.next - self.done {
@@ -202,16 +273,20 @@ impl Connection {
         }
         // a write that waits for memory pushes what it has, however little
         let long_before = self.segments.back().is_some_and(|last| last.may_go_on);
-        let may_go_on = long_before || end - self.pushed.clamp(self.done, end) >= MAY_GO_ON;
+        let whole = message.is_some();
+        let may_go_on =
+            !whole && (long_before || end - self.pushed.clamp(self.done, end) >= MAY_GO_ON);
         if request.is_some() {
             self.pushed = self.pushed.max(end);
         }
         let segment = Segment {
             start,
             end,
+            packet_end: if whole { 0 } else { end },
             at,
             request,
             may_go_on,
+            message: message.unwrap_or_default(),
             queued: false,
             read: None,
         };
@@ -219,23 +294,29 @@ impl Connection {
         true
     }
 
-    /// T2: the request that is now queued to its end.
+    /// T2: the requests that are now queued to their end: those of one packet.
     ///
     /// Where the socket was in use, its backlog may have taken several segments as one:
     /// the first ones then have no T2, as if it had been lost.
-    pub(super) fn queued(&mut self, id: u16) -> Option<Slot> {
+    pub(super) fn queued(&mut self, id: u16, mut queued: impl FnMut(Slot)) {
         let position = forward(self.queued.max(self.done), id);
         if position > self.next {
-            return None; // data that was not seen to come in, or the end of the stream
+            return; // data that was not seen to come in, or the end of the stream
         }
         self.queued = position;
-        let place = self
-            .segments
-            .binary_search_by_key(&position, |segment| segment.end);
-        let segment = &mut self.segments[place.ok()?];
-        // once more: something out of order came behind it
-        let again = std::mem::replace(&mut segment.queued, true);
-        segment.request.filter(|_| !again)
+        let before = |segment: &Segment| segment.packet_end < position;
+        let first = self.segments.partition_point(before);
+        for segment in self.segments.range_mut(first..) {
+            if segment.packet_end != position {
+                break;
+            }
+            // once more: something out of order came behind it
+            if !std::mem::replace(&mut segment.queued, true)
+                && let Some(slot) = segment.request
+            {
+                queued(slot);
+            }
+        }
     }
 
     /// T4: the server has read up to here. False if that is the end of no request, or
@@ -323,7 +404,7 @@ impl Connection {
 
     /// How far the server has read: the next position with these low bits. One call can
     /// return more than 65,536 bytes; a later position is meant if a segment ends there.
-    fn continued(&self, id: u16) -> Position {
+    pub(super) fn continued(&self, id: u16) -> Position {
         let first = forward(self.read.max(self.done), id);
         let laps = (first..=self.next).step_by(1 << 16);
         let is_end = |position: &Position| {
@@ -343,6 +424,9 @@ impl Connection {
         settled: &mut Vec<Settled>,
     ) -> Position {
         let position = self.continued(id);
+        if self.is_framed() {
+            return position;
+        }
         let goes_on = || self.batch().next_back().is_some_and(|last| last.may_go_on);
         if !self.departures.is_empty() || options.sequential && !goes_on() {
             self.settle(options, settled);

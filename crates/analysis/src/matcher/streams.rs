@@ -10,9 +10,9 @@ use super::{IdMap, Matcher, Slot};
 /// The connections, by the client's address and port.
 #[derive(Default)]
 pub(super) struct Streams {
-    by_client: IdMap<Connection>,
+    pub(super) by_client: IdMap<Connection>,
     /// Empty between two events; kept for its memory.
-    settled: Vec<Settled>,
+    pub(super) settled: Vec<Settled>,
 }
 
 impl Matcher {
@@ -23,7 +23,7 @@ impl Matcher {
             let before = self
                 .streams
                 .by_client
-                .insert(client, Connection::opened(key.id));
+                .insert(client, Connection::opened(key.id, self.options.framing));
             if let Some(mut before) = before {
                 before.settle(&self.options, &mut self.streams.settled);
                 self.note_settled();
@@ -32,17 +32,22 @@ impl Matcher {
         }
         let start = key.id.wrapping_sub(bytes as u16);
         let connections = self.streams.by_client.entry(client);
-        let connection = connections.or_insert_with(|| Connection::joined(start));
+        let connection =
+            connections.or_insert_with(|| Connection::joined(start, self.options.framing));
         let request = push.then(|| self.held.next()).flatten();
-        if connection.arrived(at, key.id, bytes, request) && request.is_some() {
+        if connection.arrived(at, key.id, bytes, request, None) && request.is_some() {
             self.open_request(at, key);
         }
     }
 
     pub(super) fn segment_queued(&mut self, at: Monotonic, key: RequestKey) {
-        let connection = self.streams.by_client.get_mut(&key.client());
-        if let Some(slot) = connection.and_then(|connection| connection.queued(key.id)) {
-            self.set_t2(slot, at);
+        if let Some(connection) = self.streams.by_client.get_mut(&key.client()) {
+            let held = &mut self.held;
+            connection.queued(key.id, |slot| {
+                if let Some(request) = held.get_mut(slot) {
+                    request.middle[0] = Some(at);
+                }
+            });
         }
     }
 
@@ -111,7 +116,7 @@ impl Matcher {
         self.note_settled();
     }
 
-    fn note_settled(&mut self) {
+    pub(super) fn note_settled(&mut self) {
         for settled in self.streams.settled.drain(..) {
             match settled {
                 Settled::Answered(slot, t5, t6) => match self.held.get_mut(slot) {

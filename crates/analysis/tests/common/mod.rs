@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod connections;
+pub(crate) mod exchanges;
 pub(crate) mod script;
 pub(crate) mod server;
 

@@ -292,7 +292,7 @@ impl Page {
         let left = predictions.len() - shown.len();
         if left > 0 {
             let text = format!(
-                "and {} in the details",
+                "and {}: see the page or the JSON",
                 counted(left as u64, "more change", "more changes")
             );
             self.paragraph(Ink::Quiet, &text);

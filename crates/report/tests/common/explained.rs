@@ -478,12 +478,14 @@ fn predictions(result: &ServerResult) -> Vec<Prediction> {
     ]
 }
 
+/// Length in µs, cause, culprit, inherited, who is on CPU 0 meanwhile.
+type Piece = (u64, Cause, Option<Culprit>, bool, Option<Culprit>);
+
 /// A request that found the core taken, with stretches and activities that fill T1 to T6.
 pub(crate) fn slow_request(place: u64, started: Monotonic) -> SlowRequest {
     let us = Nanos::from_micros;
     let held = 2_700 - 90 * place;
-    // each: length in µs, cause, culprit, inherited, who is on CPU 0 meanwhile
-    let pieces: Vec<(u64, Cause, Option<Culprit>, bool, Option<Culprit>)> = vec![
+    let pieces: Vec<Piece> = vec![
         (5, Cause::StackRx, None, false, Some(net_rx())),
         (
             held / 2,

@@ -41,7 +41,7 @@ pub struct CausesArgs {
     #[arg(short, long, value_name = "TIME", default_value = "5s")]
     pub duration: Nanos,
     /// Load as a share of the server's capacity
-    #[arg(short, long, value_name = "SHARE", value_parser = share, default_value = "50%", allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "SHARE", value_parser = share, default_value = "30%", allow_negative_numbers = true)]
     pub utilization: f64,
     /// Also measure without the cause, in turn with it, and compare that with what was
     /// predicted

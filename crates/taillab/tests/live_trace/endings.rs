@@ -10,7 +10,15 @@ use crate::support::{Machine, live, signal, taillab, wait_for};
 /// A trace of `server` that has begun, into `dir`.
 fn begun(server: &Running, dir: &std::path::Path) -> std::process::Child {
     let child = taillab()
-        .args(["trace", "--json", "-d", "120s", "-p", &server.pid().to_string(), "-o"])
+        .args([
+            "trace",
+            "--json",
+            "-d",
+            "120s",
+            "-p",
+            &server.pid().to_string(),
+            "-o",
+        ])
         .arg(dir)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -84,7 +92,11 @@ fn a_recorder_that_is_killed_leaves_a_recording_that_can_be_read() {
     });
     signal(child.id(), "KILL");
     child.wait().unwrap();
-    let output = taillab().args(["explain", "--json"]).arg(place.path()).output().unwrap();
+    let output = taillab()
+        .args(["explain", "--json"])
+        .arg(place.path())
+        .output()
+        .unwrap();
     let result = result(&output);
     assert_eq!(result["partial"], true);
     assert!(result["matching"]["matched"].as_u64().unwrap() > 0);
@@ -100,7 +112,14 @@ fn without_a_request_there_is_one_line_and_no_result() {
     let port = free_port();
     let server = null_rpc(port);
     let output = taillab()
-        .args(["trace", "--no-save", "-d", "300ms", "-p", &server.pid().to_string()])
+        .args([
+            "trace",
+            "--no-save",
+            "-d",
+            "300ms",
+            "-p",
+            &server.pid().to_string(),
+        ])
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -11,7 +11,10 @@ use serde_json::Value;
 use crate::support::{taillab, wait_for};
 
 static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/trace.schema.json");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../schemas/trace.schema.json"
+    );
     let schema = fs::read_to_string(path).unwrap();
     jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap()
 });
@@ -72,8 +75,9 @@ pub fn free_port() -> u16 {
 
 /// Clients of `target` for as long as the test, once they have begun.
 pub fn load(target: &str, rate: u32) -> Running {
-    let line =
-        format!("load {target} -R {rate} -d 60s --warmup 100ms --wait hybrid --json -q --floor off");
+    let line = format!(
+        "load {target} -R {rate} -d 60s --warmup 100ms --wait hybrid --json -q --floor off"
+    );
     let clients = Running::taillab(&line);
     // whether it is too early shows in nothing but fewer requests
     std::thread::sleep(std::time::Duration::from_millis(500));
@@ -121,7 +125,12 @@ pub fn keeps_its_promises(output: &Output, dir: &Path) -> Value {
     let saved = fs::read(dir.join("summary.json")).unwrap();
     let saved: Value = serde_json::from_slice(&saved).unwrap();
     assert_eq!(saved, result);
-    for file in ["capture.tlc", "report.html", "requests.parquet", "latency.hlog"] {
+    for file in [
+        "capture.tlc",
+        "report.html",
+        "requests.parquet",
+        "latency.hlog",
+    ] {
         assert!(fs::metadata(dir.join(file)).unwrap().len() > 100, "{file}");
     }
     result

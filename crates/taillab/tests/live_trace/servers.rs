@@ -35,13 +35,27 @@ fn memcached_over_udp_and_tcp_and_its_recording_explained_again() {
         assert!(complete_share(&result) > MOSTLY, "{}", result["matching"]);
         let target = result["target"].as_str().unwrap();
         let expected = format!("port {port} over {}", transport.to_uppercase());
-        assert!(target.contains("(memcached)") && target.ends_with(&expected), "{target}");
+        assert!(
+            target.contains("(memcached)") && target.ends_with(&expected),
+            "{target}"
+        );
         assert_eq!(result["ideal"]["workers"], 1);
 
-        let again = taillab().args(["explain", "--json"]).arg(&dir).output().unwrap();
+        let again = taillab()
+            .args(["explain", "--json"])
+            .arg(&dir)
+            .output()
+            .unwrap();
         assert_eq!(again.status.code(), output.status.code(), "{again:?}");
         let again = crate::rig::result(&again);
-        for same in ["measured", "ideal", "stages", "service_time_ns", "causes", "explanation"] {
+        for same in [
+            "measured",
+            "ideal",
+            "stages",
+            "service_time_ns",
+            "causes",
+            "explanation",
+        ] {
             let of_trace = &result[same];
             match same {
                 // the busy share of the CPUs is not in the recording
@@ -108,12 +122,15 @@ impl Group {
         let mount = std::path::Path::new("/sys/fs/cgroup");
         let name = format!("taillab-test-{pid}");
         let mounts = [mount.to_owned(), mount.join("unified"), mount.join("cpu")];
-        mounts.into_iter().map(|mount| mount.join(&name)).find_map(|folder| {
-            fs::create_dir(&folder).ok()?;
-            let group = Self(folder);
-            fs::write(group.0.join("cgroup.procs"), pid.to_string()).ok()?;
-            Some(group)
-        })
+        mounts
+            .into_iter()
+            .map(|mount| mount.join(&name))
+            .find_map(|folder| {
+                fs::create_dir(&folder).ok()?;
+                let group = Self(folder);
+                fs::write(group.0.join("cgroup.procs"), pid.to_string()).ok()?;
+                Some(group)
+            })
     }
 
     fn path(&self) -> &str {
@@ -186,7 +203,19 @@ fn a_server_that_we_start_is_traced_and_ended() {
         let listen = format!("127.0.0.1:{port}");
         let taillab = env!("CARGO_BIN_EXE_taillab");
         move || {
-            trace(&["-d", "3s", "--", taillab, "serve", "epoll-shared", "--listen", &listen], &dir)
+            trace(
+                &[
+                    "-d",
+                    "3s",
+                    "--",
+                    taillab,
+                    "serve",
+                    "epoll-shared",
+                    "--listen",
+                    &listen,
+                ],
+                &dir,
+            )
         }
     });
     let address = format!("127.0.0.1:{port}");
@@ -194,5 +223,8 @@ fn a_server_that_we_start_is_traced_and_ended() {
     let _clients = load(&format!("echo+tcp://{address}"), 1000);
     let output = traced.join().unwrap();
     keeps_its_promises(&output, &dir);
-    assert!(std::net::TcpStream::connect(&address).is_err(), "the server lives on");
+    assert!(
+        std::net::TcpStream::connect(&address).is_err(),
+        "the server lives on"
+    );
 }

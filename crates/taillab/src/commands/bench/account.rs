@@ -1,12 +1,11 @@
 //! From a measurement to what the ledger made of what was injected: pure.
 
-use taillab_analysis::Matched;
 use taillab_analysis::confusion::{
     Charge, Row, Span, confusion, delays, imbalanced, lost, overtaken,
 };
-use taillab_analysis::ledger::{self, LedgerOptions};
 use taillab_analysis::timeline::Timeline;
-use taillab_model::explanation::Cause;
+use taillab_analysis::{ExplainOptions, Matched, explain_each};
+use taillab_model::explanation::{Cause, ModelFit, Prediction};
 use taillab_model::truth::{Truth, TruthSource};
 use taillab_model::{Nanos, RecordingContext};
 
@@ -24,6 +23,10 @@ pub struct Account {
     pub excess_above_p99: Vec<(Cause, Nanos)>,
     /// Their sojourns, in order of length.
     pub sojourns: Vec<Nanos>,
+    /// How well the replay reproduces them.
+    pub model_fit: Option<ModelFit>,
+    /// What they would be without a cause.
+    pub predictions: Vec<Prediction>,
 }
 
 impl Account {
@@ -41,6 +44,16 @@ impl Account {
         })
     }
 
+    /// p99.9 as predicted without a cause; `None` where there is no forecast.
+    pub fn predicted_p999(&self, cause: Cause) -> Option<Nanos> {
+        let what_if = self
+            .predictions
+            .iter()
+            .find(|prediction| prediction.removes == [cause] && prediction.command.is_none())?;
+        let point = what_if.points.iter().find(|point| point.q == 0.999)?;
+        Some(point.predicted_ns)
+    }
+
     /// A quantile of the sojourn.
     pub fn sojourn(&self, q: f64) -> Nanos {
         let rank = (q * self.sojourns.len() as f64).ceil() as usize;
@@ -55,12 +68,12 @@ pub fn account(
     matched: &Matched,
     timeline: &Timeline,
     context: &RecordingContext,
-    options: &LedgerOptions,
+    options: &ExplainOptions,
     truth: &Truth,
 ) -> Account {
     let mut charges: Vec<Option<Vec<Charge>>> = vec![None; matched.requests.len()];
     let mut sojourns = Vec::new();
-    ledger::run(matched, timeline, context, options, |entry, labels| {
+    let explained = explain_each(matched, timeline, context, options, |entry, labels| {
         sojourns.push(Nanos::new(entry.sojourn_ns));
         charges[entry.place] = Some(
             entry
@@ -81,6 +94,8 @@ pub fn account(
         excess: Vec::new(),
         excess_above_p99: Vec::new(),
         sojourns,
+        model_fit: explained.model_fit,
+        predictions: explained.predictions,
     };
     let p99 = account.sojourn(0.99);
     let requests = &matched.requests;

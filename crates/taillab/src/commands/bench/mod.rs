@@ -12,16 +12,17 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use taillab_analysis::ledger::LedgerOptions;
+use taillab_analysis::ExplainOptions;
 use taillab_analysis::timeline::Timeline;
 use taillab_host::{Interrupt, JournalFolder, Roots};
 use taillab_load::StopReason;
 use taillab_model::Nanos;
+use taillab_model::explanation::Cause;
 use taillab_model::truth::Truth;
 
-use self::account::account;
+use self::account::{Account, account};
 use self::kind::{Asked, Base, Setup};
-use self::result::{BenchResult, KindResult, Measured};
+use self::result::{BenchResult, FixCheck, KindResult, Measured};
 use self::trial::Trial;
 use crate::cli::{BenchArgs, BenchCommand, CauseKind, CausesArgs};
 use crate::commands::run::calibrate::Calibrated;
@@ -178,6 +179,33 @@ impl<'a> Bench<'a> {
     }
 
     fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Measured, Stop> {
+        let (account, measured) = self.once(setup, calibrated, true)?;
+        let Some(cause) = setup.cause.filter(|_| self.args.fix_check) else {
+            return Ok(measured);
+        };
+        let undisturbed = setup.undisturbed();
+        let mut blocks = Blocks::default();
+        let mut with = account;
+        for block in 0..FIX_BLOCKS {
+            if block > 0 {
+                with = self.once(setup, calibrated, false)?.0;
+            }
+            let without = self.once(&undisturbed, calibrated, false)?.0;
+            blocks.add(&with, &without, cause);
+        }
+        Ok(Measured {
+            fix: blocks.check(),
+            ..measured
+        })
+    }
+
+    /// One measurement, kept where asked for.
+    fn once(
+        &self,
+        setup: &Setup,
+        calibrated: &Calibrated,
+        keep_it: bool,
+    ) -> Result<(Account, Measured), Stop> {
         let trial = apart(|| {
             trial::measure(
                 setup,
@@ -195,7 +223,7 @@ impl<'a> Bench<'a> {
         if trial.recorded.load.stopped == Some(StopReason::Interrupted) {
             return Err(Stop::Failed(Failure::new(Exit::Interrupted, "interrupted")));
         }
-        if let Some(folder) = &self.args.output {
+        if let (Some(folder), true) = (&self.args.output, keep_it) {
             keep(&folder.join(setup.kind.name()), &trial).map_err(Stop::Failed)?;
         }
         if !setup.disturbances.is_empty() && trial.truth.intervals.is_empty() {
@@ -204,6 +232,42 @@ impl<'a> Bench<'a> {
             ));
         }
         Ok(explained(setup, calibrated, trial))
+    }
+}
+
+/// Pairs of blocks with and without a cause.
+const FIX_BLOCKS: usize = 3;
+
+/// p99.9 of each block.
+#[derive(Default)]
+struct Blocks {
+    with: Vec<Nanos>,
+    predicted: Vec<Nanos>,
+    without: Vec<Nanos>,
+}
+
+impl Blocks {
+    fn add(&mut self, with: &Account, without: &Account, cause: Cause) {
+        self.with.push(with.sojourn(0.999));
+        self.predicted.extend(with.predicted_p999(cause));
+        self.without.push(without.sojourn(0.999));
+    }
+
+    /// The medians; `None` where nothing was predicted.
+    fn check(mut self) -> Option<FixCheck> {
+        let middle = |values: &mut Vec<Nanos>| {
+            values.sort_unstable();
+            values.get(values.len() / 2).copied()
+        };
+        let predicted_ns = middle(&mut self.predicted)?;
+        let measured_ns = middle(&mut self.without)?;
+        Some(FixCheck {
+            with_ns: middle(&mut self.with)?,
+            predicted_ns,
+            measured_ns,
+            ratio: predicted_ns.get() as f64 / (measured_ns.get() as f64).max(1.0),
+            blocks: self.without.len() as u32,
+        })
     }
 }
 
@@ -243,7 +307,7 @@ fn keep(folder: &Path, trial: &Trial) -> Result<(), Failure> {
     dir.write("experiment.toml", |out| out.write_all(toml.as_bytes()))
 }
 
-fn explained(setup: &Setup, calibrated: &Calibrated, trial: Trial) -> Measured {
+fn explained(setup: &Setup, calibrated: &Calibrated, trial: Trial) -> (Account, Measured) {
     let Trial {
         experiment,
         recorded,
@@ -258,19 +322,20 @@ fn explained(setup: &Setup, calibrated: &Calibrated, trial: Trial) -> Measured {
         &experiment,
         recorded.rate_per_s,
     );
-    let options = LedgerOptions {
+    let options = ExplainOptions {
         service_time: calibrated.service_time,
         workers: calibrated.capacity.workers,
         measure_from: recorded.measure_from,
-        trace_from: Nanos::MAX,
+        slowest: 0,
     };
     let account = account(setup, &matched, &timeline, &context, &options, &truth);
-    Measured::new(
+    let measured = Measured::new(
         &account,
         calibrated.service_time,
         lost_events,
         &occurrences(&truth),
-    )
+    );
+    (account, measured)
 }
 
 /// How often each source struck.

@@ -33,7 +33,7 @@ const IMPOSSIBLE: [Cause; 7] = [
     Cause::Retransmit,
 ];
 
-/// The whole benchmark; the shape is `schemas/bench_causes.schema.json`.
+/// The whole benchmark, as it is printed with `--json`.
 #[derive(Debug, Serialize)]
 pub struct BenchResult {
     schema_version: u32,
@@ -83,6 +83,8 @@ pub struct Measured {
     pub excess_shares: BTreeMap<&'static str, f64>,
     /// `unexplained`, of the excess above p99.
     pub unexplained_above_p99: f64,
+    /// The replay's largest error from p50 to p99.9; `None` without a replay.
+    pub model_fit_error: Option<f64>,
     /// What is not good enough, in words.
     pub shortfalls: Vec<String>,
     /// Predicted against measured, where asked for.
@@ -182,6 +184,7 @@ impl Measured {
                 .collect(),
             unexplained_above_p99: Account::share(&account.excess_above_p99, Cause::Unexplained),
             injected,
+            model_fit_error: account.model_fit.as_ref().map(|fit| fit.largest_error),
             shortfalls: Vec::new(),
             fix: None,
         };
@@ -272,6 +275,8 @@ mod tests {
             excess_above_p99: excess.clone(),
             excess,
             sojourns: [1, 2, 3].map(Nanos::from_micros).to_vec(),
+            model_fit: None,
+            predictions: Vec::new(),
         }
     }
 

@@ -38,13 +38,17 @@ fn one(out: &mut String, kind: &KindResult) {
     };
     let _ = writeln!(
         out,
-        "{:<12}  {verdict}: {} requests, t {}, p50 {}, p99 {}, p99.9 {}",
+        "{:<12}  {verdict}: {} requests, t {}, p50 {}, p99 {}, p99.9 {}{}",
         kind.kind,
         measured.requests,
         measured.service_time_ns,
         measured.sojourn_p50_ns,
         measured.sojourn_p99_ns,
         measured.sojourn_p999_ns,
+        match measured.model_fit_error {
+            Some(error) => format!(", model fit {:.1} %", 100.0 * error),
+            None => String::new(),
+        }
     );
     rows(out, measured);
     for shortfall in &measured.shortfalls {

@@ -115,7 +115,10 @@ fn faults(log: &std::io::Result<Vec<u8>>, threads: &HashMap<Tid, Tid>) -> Result
             ),
         )
     };
-    let text = log.as_ref().map_err(|error| unreadable(error))?;
+    let text = match log {
+        Ok(text) => text,
+        Err(error) => return Err(unreadable(error)),
+    };
     let mut truth: Truth = serde_json::from_slice(text).map_err(|error| unreadable(&error))?;
     let outer = |tid: &mut Option<Tid>| {
         if let Some(known) = tid.and_then(|tid| threads.get(&tid)) {
@@ -148,7 +151,7 @@ fn thread_names(roots: &Roots, process: u32) -> HashMap<Tid, Tid> {
                 .split_whitespace()
                 .map(str::parse::<Tid>);
             let outer = numbers.next()?.ok()?;
-            let inner = numbers.last().unwrap_or(Ok(outer)).ok()?;
+            let inner = numbers.next_back().unwrap_or(Ok(outer)).ok()?;
             Some((inner, outer))
         })
         .collect()

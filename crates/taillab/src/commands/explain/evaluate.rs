@@ -7,7 +7,9 @@ use taillab_analysis::ideal::IdealRun;
 use taillab_analysis::matcher::{InOrder, MatchOptions, Matcher};
 use taillab_analysis::timeline::{Timeline, TimelineBuilder};
 use taillab_analysis::trace_verdict::{TraceFacts, judge_trace};
-use taillab_analysis::{AnalyseOptions, Evidence, Matched, analyse};
+use taillab_analysis::{
+    AnalyseOptions, Evidence, ExplainOptions, Explained, Matched, analyse, explain,
+};
 use taillab_host::CpuUsage;
 use taillab_model::summary::{
     Observer, Overhead, SCHEMA_VERSION, ServerResult, TraceSummary, Verdict,
@@ -22,6 +24,9 @@ use crate::exit::{Exit, Failure, OrExit};
 
 /// The longest sojourn looked for where the recording does not say.
 const LONGEST: Nanos = Nanos::from_secs(1);
+
+/// So many of the slowest requests are taken apart unless asked otherwise.
+const SLOWEST: usize = 20;
 
 /// What is known beside the recording.
 #[derive(Default)]
@@ -169,6 +174,22 @@ fn evaluate(
         lost_events: lost.total(),
     };
     let analysis = analyse(&matched, &options).or_exit(Exit::Failed)?;
+    let Explained {
+        causes,
+        model_fit,
+        predictions,
+        explanation,
+    } = explain(
+        &matched,
+        &timeline,
+        &context,
+        &ExplainOptions {
+            service_time: options.service_time,
+            workers: options.workers,
+            measure_from: from,
+            slowest: args.slowest.unwrap_or(SLOWEST),
+        },
+    );
     let arrivals = matched
         .arrivals()
         .filter(|arrival| arrival.t1 >= from)
@@ -201,10 +222,10 @@ fn evaluate(
             stages_at: analysis.stages_at,
             matching,
             overhead: NOT_MEASURED,
-            causes: Vec::new(),
-            model_fit: None,
-            predictions: Vec::new(),
-            explanation: None,
+            causes,
+            model_fit,
+            predictions,
+            explanation: timeline.has_disturbances().then_some(explanation),
         },
         observer: None,
         verdict: Verdict::default(),

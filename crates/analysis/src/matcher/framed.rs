@@ -1,0 +1,465 @@
+//! Connections whose requests and responses are told apart by their content.
+//!
+//! While both directions are followed from the beginning of a message, each request ends
+//! where its parser says, and the n-th response answers the n-th request: T1 is the packet
+//! with the request's last byte, T6 the one with the last byte of its response. It does
+//! not matter then how the server reads and writes.
+//!
+//! Where a parser is lost (packets that were not seen, a protocol that is another one, a
+//! length in a part of a packet that was not recorded), the connection is judged by its
+//! turns, as without framing, and what is then not certain is ambiguous; see `stream.rs`.
+//! It is followed again from the first packet after an idle moment: all that had come in
+//! was read, and nothing moved for [`overtaken_after`](super::MatchOptions). Where only
+//! bytes were wanting that were not recorded (the end of a chunked body), and one request
+//! was under way, the next request after its response begins anew.
+//!
+//! The server's first packet that is seen is taken for the beginning of a response.
+
+use taillab_model::{Event, EventKind, Monotonic, RequestKey, Tid};
+
+use super::framing::{Direction, Framing, Lost, Message, Parser};
+use super::stream::{Connection, Leaving, Settled};
+use super::threads::{Read, Sent};
+use super::{MatchOptions, Matcher, Slot};
+
+/// Both directions of a connection.
+pub(super) struct Framer {
+    requests: Parser,
+    responses: Parser,
+    /// Both are followed.
+    pub(super) synced: bool,
+    /// They are not, for want of bytes, but client and server took turns: the next turn
+    /// begins a message.
+    turns: bool,
+    /// The sequence number of the server's next byte; `None` before its first one.
+    next_out: Option<u32>,
+    /// Whose write the response that has begun came from: T5 and the thread.
+    begun: Option<(Option<Monotonic>, Tid)>,
+    /// The last write that led to a packet.
+    last_write: Option<Monotonic>,
+    last_packet: Option<Monotonic>,
+}
+
+impl Framer {
+    pub(super) fn new(framing: Framing, synced: bool) -> Option<Box<Self>> {
+        Some(Box::new(Self {
+            requests: Parser::new(framing, Direction::Requests)?,
+            responses: Parser::new(framing, Direction::Responses)?,
+            synced,
+            turns: false,
+            next_out: None,
+            begun: None,
+            last_write: None,
+            last_packet: None,
+        }))
+    }
+
+    fn restart(&mut self) {
+        self.requests.restart();
+        self.responses.restart();
+        self.synced = true;
+        self.turns = false;
+        self.begun = None;
+        self.last_write = None;
+    }
+
+    /// Ends of the requests in the next packet of the client, as offsets in it.
+    fn request_ends(
+        &mut self,
+        payload: &[u8],
+        bytes: u32,
+        ends: &mut Vec<(u32, Message)>,
+    ) -> Result<(), Lost> {
+        let recorded = payload.len().min(bytes as usize);
+        let mut at = 0;
+        while at < bytes {
+            let taken;
+            let end;
+            if (at as usize) < recorded {
+                let (n, message) = self.requests.feed(&payload[at as usize..recorded])?;
+                (taken, end) = (n as u32, message);
+            } else {
+                let (n, message) = self.requests.skip(u64::from(bytes - at))?;
+                (taken, end) = (n as u32, message);
+            }
+            at += taken;
+            if let Some(message) = end {
+                ends.push((at, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How much of a stream a packet carries: bytes, and the sequence number of the first.
+#[derive(Clone, Copy)]
+pub(super) struct Extent {
+    bytes: u32,
+    sequence: u32,
+}
+
+/// Notes of a request that its response begins to leave: the read that returned it, and who
+/// wrote.
+type Begun<'a> = &'a mut dyn FnMut(Slot, Option<Read>, Tid);
+
+/// What a packet of a response is to its connection.
+enum Part {
+    /// It was sent before.
+    Again,
+    /// These bytes of it are new: of those that were recorded, how many to leave out.
+    New { leave_out: u32, hole: u32 },
+}
+
+impl Connection {
+    /// T1 of a packet with content: `open` makes a request that ends at an offset of it.
+    pub(super) fn packet_arrived(
+        &mut self,
+        packet: (Monotonic, u16, u32, bool),
+        payload: &[u8],
+        options: &MatchOptions,
+        settled: &mut Vec<Settled>,
+        mut open: impl FnMut(u32) -> Option<Slot>,
+    ) -> bool {
+        let (at, id, bytes, push) = packet;
+        let Some(mut framer) = self.framer.take() else {
+            return false;
+        };
+        let follows = self.follows(id, bytes);
+        if framer.synced && !follows && self.is_behind(id) {
+            self.framer = Some(framer);
+            return true; // sent again
+        }
+        let silent = |last: Monotonic| at.saturating_since(last) > options.overtaken_after;
+        let idle = framer.last_packet.is_some_and(silent);
+        let turn = framer.turns && self.is_answered();
+        if !framer.synced && follows && self.is_read() && (idle || turn) {
+            self.framer = Some(framer);
+            self.settle(options, settled);
+            self.doubt = None;
+            let Some(again) = self.framer.take() else {
+                return false;
+            };
+            framer = again;
+            framer.restart();
+        }
+        framer.last_packet = Some(at);
+        let mut ends = Vec::new();
+        let was_synced = framer.synced;
+        // else there is a hole
+        framer.synced &= follows && framer.request_ends(payload, bytes, &mut ends).is_ok();
+        let synced = framer.synced;
+        self.framer = Some(framer);
+        if was_synced && !synced {
+            let turns = follows && ends.is_empty() && self.requests() == 0;
+            if let Some(framer) = &mut self.framer {
+                framer.turns = turns;
+            }
+            if !turns {
+                self.doubt = Some(at);
+            }
+        }
+        if !synced && ends.is_empty() {
+            return false;
+        }
+        let start = id.wrapping_sub(bytes as u16);
+        let mut before = 0;
+        for (end, message) in ends {
+            let slot = open(end);
+            let place = start.wrapping_add(end as u16);
+            self.arrived(at, place, end - before, slot, Some(message));
+            before = end;
+        }
+        if before < bytes {
+            // lost in the middle: the rest is taken for one request, as without framing
+            let slot = if push && !synced { open(bytes) } else { None };
+            self.arrived(at, id, bytes - before, slot, Some(Message::default()));
+        }
+        self.end_packet();
+        true
+    }
+
+    /// T6 of a packet with content: true if it was taken, else it has to be judged by turns.
+    pub(super) fn packet_departed(
+        &mut self,
+        id: u16,
+        segment: Leaving,
+        (payload, extent): (&[u8], Option<Extent>),
+        sent: impl FnOnce() -> Sent,
+        (settled, begun): (&mut Vec<Settled>, Begun<'_>),
+    ) -> bool {
+        let position = self.continued(id);
+        let Some(mut framer) = self.framer.take() else {
+            return false;
+        };
+        framer.last_packet = Some(segment.at);
+        let part = extent.map(|extent| (extent, framer.place(extent)));
+        if let Some((extent, Part::New { .. })) = part {
+            framer.next_out = Some(extent.sequence.wrapping_add(extent.bytes));
+        }
+        let taken = match part {
+            _ if !framer.synced => false,
+            // nothing says how long it is, or the server has read what was not seen
+            None => false,
+            Some(_) if position > self.next => false,
+            Some((_, Part::Again)) => true,
+            Some((extent, Part::New { leave_out, hole })) => {
+                self.read = self.read.max(position);
+                let sent = sent();
+                framer.last_write = sent.write.or(framer.last_write);
+                let recorded = payload.get(leave_out as usize..).unwrap_or_default();
+                let new = (hole, recorded, extent.bytes - leave_out);
+                let followed = self.follow(&mut framer, segment, new, settled, begun);
+                if followed.is_err() {
+                    framer.synced = false;
+                    framer.turns = hole == 0 && self.requests() == 1;
+                    if !framer.turns {
+                        self.doubt = Some(segment.at);
+                    }
+                    self.framer = Some(framer);
+                    let tid = segment.tid;
+                    self.departed(segment, sent, |slot, read| begun(slot, read, tid));
+                    return true;
+                }
+                true
+            }
+        };
+        if !taken && framer.synced {
+            framer.synced = false;
+            framer.turns = false;
+            self.doubt = Some(segment.at);
+        }
+        self.framer = Some(framer);
+        taken
+    }
+
+    /// The next bytes of the server: a hole, and then those of a packet, of which the first
+    /// were recorded.
+    fn follow(
+        &mut self,
+        framer: &mut Framer,
+        segment: Leaving,
+        (hole, recorded, bytes): (u32, &[u8], u32),
+        settled: &mut Vec<Settled>,
+        begun: Begun<'_>,
+    ) -> Result<(), Lost> {
+        let (hole, bytes) = (hole as usize, bytes as usize);
+        let recorded = &recorded[..recorded.len().min(bytes)];
+        let mut at = 0;
+        while at < hole + bytes {
+            let seen = at >= hole;
+            if framer.responses.is_at_start() {
+                framer.begun = seen.then_some((framer.last_write, segment.tid));
+                if let Some(request) = self.first_request() {
+                    framer.responses.expect(request);
+                }
+            }
+            let until = if seen { hole + bytes } else { hole };
+            let rest = recorded
+                .get(at.saturating_sub(hole)..)
+                .filter(|rest| seen && !rest.is_empty());
+            let (taken, end) = match rest {
+                Some(rest) => framer.responses.feed(rest)?,
+                None => {
+                    let (taken, end) = framer.responses.skip((until - at) as u64)?;
+                    (taken as usize, end)
+                }
+            };
+            at += taken;
+            if let Some(message) = end {
+                // its last byte was seen to leave
+                let t6 = (at > hole).then_some(segment.at);
+                self.answered(framer, message, t6, settled, begun)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A response has ended: the oldest request that expects one is answered.
+    fn answered(
+        &mut self,
+        framer: &mut Framer,
+        response: Message,
+        t6: Option<Monotonic>,
+        settled: &mut Vec<Settled>,
+        begun: Begun<'_>,
+    ) -> Result<(), Lost> {
+        let (t5, worker) = framer.begun.take().unwrap_or((None, 0));
+        while let Some((slot, read, request)) = self.take_request() {
+            let mismatch = request.tag != response.tag;
+            if request.silent || mismatch && request.quiet {
+                settled.extend(slot.map(Settled::Unanswered));
+                continue;
+            }
+            let Some(t6) = t6 else {
+                settled.extend(slot.map(Settled::Unanswered));
+                return Ok(());
+            };
+            if mismatch {
+                settled.extend(slot.map(|slot| Settled::Ambiguous(slot, t6)));
+                return Err(Lost);
+            }
+            match slot {
+                Some(slot) => {
+                    begun(slot, read, if t5.is_some() { worker } else { 0 });
+                    settled.push(Settled::Answered(slot, t5, t6));
+                }
+                None => settled.push(Settled::Unfinished(t6)),
+            }
+            return Ok(());
+        }
+        settled.extend(t6.map(Settled::Unfinished));
+        Err(Lost)
+    }
+}
+
+impl Framer {
+    /// Where a packet of the server stands in what was seen of its stream.
+    fn place(&self, extent: Extent) -> Part {
+        let ahead = self
+            .next_out
+            .map_or(0, |next| extent.sequence.wrapping_sub(next) as i32);
+        match u32::try_from(ahead) {
+            Ok(hole) => Part::New { leave_out: 0, hole },
+            Err(_) if ahead.unsigned_abs() >= extent.bytes => Part::Again,
+            Err(_) => Part::New {
+                leave_out: ahead.unsigned_abs(),
+                hole: 0,
+            },
+        }
+    }
+}
+
+/// A packet whose content may follow.
+pub(super) struct Packet {
+    cpu: u16,
+    at: Monotonic,
+    kind: EventKind,
+    payload: Vec<u8>,
+    extent: Option<Extent>,
+}
+
+impl Matcher {
+    /// Takes an event that belongs to the content of packets; true if that is all it was.
+    pub(super) fn collect(&mut self, event: &Event) -> bool {
+        if let EventKind::Payload { bytes, len, .. } = event.kind {
+            if let Some(packet) = &mut self.packet
+                && (packet.cpu, packet.at) == (event.cpu, event.at)
+            {
+                packet.add(bytes, len);
+            }
+            return true;
+        }
+        self.flush_packet();
+        let is_packet = matches!(
+            event.kind,
+            EventKind::SegmentIn { bytes: 1.., .. } | EventKind::SegmentOut { .. }
+        );
+        if is_packet {
+            let payload = std::mem::take(&mut self.payload_memory);
+            self.packet = Some(Packet {
+                cpu: event.cpu,
+                at: event.at,
+                kind: event.kind,
+                payload,
+                extent: None,
+            });
+        }
+        is_packet
+    }
+
+    /// Reads the packet that was held back for its content.
+    pub(super) fn flush_packet(&mut self) {
+        let Some(mut packet) = self.packet.take() else {
+            return;
+        };
+        let at = packet.at;
+        match packet.kind {
+            EventKind::SegmentIn { key, bytes, push }
+                if !self.framed_in(at, key, (bytes, push), &packet.payload) =>
+            {
+                self.segment_in(at, key, bytes, push);
+            }
+            EventKind::SegmentOut {
+                tid,
+                key,
+                more,
+                resent,
+            } => {
+                self.running(packet.cpu, tid, at);
+                let segment = Leaving {
+                    at,
+                    tid,
+                    more,
+                    resent,
+                };
+                if !self.framed_out(key, segment, &packet) {
+                    self.segment_out(key, segment);
+                }
+            }
+            _ => {}
+        }
+        packet.payload.clear();
+        self.payload_memory = packet.payload;
+    }
+
+    fn framed_in(
+        &mut self,
+        at: Monotonic,
+        key: RequestKey,
+        (bytes, push): (u32, bool),
+        payload: &[u8],
+    ) -> bool {
+        let start = key.id.wrapping_sub(bytes as u16);
+        let framing = self.options.framing;
+        let connections = self.streams.by_client.entry(key.client());
+        let connection = connections.or_insert_with(|| Connection::joined(start, framing));
+        let held = &mut self.held;
+        let open = |end: u32| {
+            let id = start.wrapping_add(end as u16);
+            held.open(at, RequestKey { id, ..key })
+        };
+        let settled = &mut self.streams.settled;
+        let packet = (at, key.id, bytes, push);
+        let taken = connection.packet_arrived(packet, payload, &self.options, settled, open);
+        self.note_settled();
+        self.opened();
+        taken
+    }
+
+    fn framed_out(&mut self, key: RequestKey, segment: Leaving, packet: &Packet) -> bool {
+        let Some(connection) = self.streams.by_client.get_mut(&key.client()) else {
+            return false;
+        };
+        let thread = self.threads.entry(segment.tid).or_default();
+        let sent = || thread.packet_out(segment.at);
+        let (held, blind) = (&mut self.held, &self.blind);
+        let mut begun = |slot: Slot, read: Option<Read>, writer: Tid| {
+            if let Some(request) = held.get_mut(slot) {
+                request.was_read(read, blind);
+                let reader = read.map_or(0, |read| read.tid);
+                request.worker = if writer == 0 { reader } else { writer };
+            }
+        };
+        let content = (packet.payload.as_slice(), packet.extent);
+        let outcome = (&mut self.streams.settled, &mut begun as _);
+        let taken = connection.packet_departed(key.id, segment, content, sent, outcome);
+        self.note_settled();
+        taken
+    }
+}
+
+impl Packet {
+    /// `Payload` with length 0 is the packet's extent.
+    fn add(&mut self, bytes: [u8; 8], len: u8) {
+        let word = u64::from_le_bytes(bytes);
+        match usize::from(len) {
+            0 => {
+                self.extent = Some(Extent {
+                    bytes: word as u32,
+                    sequence: (word >> 32) as u32,
+                });
+            }
+            len => self.payload.extend_from_slice(&bytes[..len.min(8)]),
+        }
+    }
+}

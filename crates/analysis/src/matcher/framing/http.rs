@@ -1,0 +1,156 @@
+//! HTTP/1.0 and HTTP/1.1 (RFC 9112).
+
+use super::{Direction, Lost, Message, Next, number};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    #[default]
+    First,
+    Fields,
+    ChunkSize,
+    /// The line break behind a chunk.
+    ChunkEnd,
+    Trailers,
+}
+
+/// What has been read of a message.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Http {
+    part: Part,
+    /// Of a response.
+    status: u16,
+    length: Option<u64>,
+    chunked: bool,
+}
+
+/// The methods of RFC 9110, 5789 and 4918: what else begins a message is not HTTP.
+const METHODS: [&[u8]; 16] = [
+    b"GET",
+    b"HEAD",
+    b"POST",
+    b"PUT",
+    b"DELETE",
+    b"CONNECT",
+    b"OPTIONS",
+    b"TRACE",
+    b"PATCH",
+    b"PROPFIND",
+    b"PROPPATCH",
+    b"MKCOL",
+    b"COPY",
+    b"MOVE",
+    b"LOCK",
+    b"UNLOCK",
+];
+
+impl Http {
+    pub(super) fn line(
+        &mut self,
+        line: &[u8],
+        cut: bool,
+        direction: Direction,
+        message: &mut Message,
+    ) -> Result<Next, Lost> {
+        match self.part {
+            // RFC 9112, 2.2: an empty line before a request is to be ignored
+            Part::First if line.is_empty() && direction == Direction::Requests => Ok(Next::Line),
+            Part::First => {
+                match direction {
+                    Direction::Requests => self.request_line(line, cut, message)?,
+                    Direction::Responses => self.status_line(line)?,
+                }
+                self.part = Part::Fields;
+                Ok(Next::Line)
+            }
+            Part::Fields if line.is_empty() => self.end_of_head(direction, *message),
+            Part::Fields => self.field(line, cut),
+            Part::ChunkSize => {
+                let digits = line.split(|byte| b"; \t".contains(byte)).next();
+                let digits = digits.filter(|digits| (1..=15).contains(&digits.len()));
+                let text = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+                let size = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()));
+                let size = size.and_then(|text| u64::from_str_radix(text, 16).ok());
+                match size.ok_or(Lost)? {
+                    0 => {
+                        self.part = Part::Trailers;
+                        Ok(Next::Line)
+                    }
+                    size => {
+                        self.part = Part::ChunkEnd;
+                        Ok(Next::Body(size))
+                    }
+                }
+            }
+            Part::ChunkEnd if line.is_empty() => {
+                self.part = Part::ChunkSize;
+                Ok(Next::Line)
+            }
+            Part::ChunkEnd => Err(Lost),
+            Part::Trailers if line.is_empty() => Ok(Next::End),
+            Part::Trailers => Ok(Next::Line),
+        }
+    }
+
+    fn request_line(&self, line: &[u8], cut: bool, message: &mut Message) -> Result<(), Lost> {
+        let method = line.split(|&byte| byte == b' ').next().unwrap_or(line);
+        let version = line.windows(7).any(|bytes| bytes == b"HTTP/1.");
+        // CONNECT: what follows is another protocol's
+        if !METHODS.contains(&method) || method == b"CONNECT" || !(version || cut) {
+            return Err(Lost);
+        }
+        message.head_only = method == b"HEAD";
+        Ok(())
+    }
+
+    fn status_line(&mut self, line: &[u8]) -> Result<(), Lost> {
+        let rest = line.strip_prefix(b"HTTP/1.").ok_or(Lost)?;
+        let status = rest.get(2..5).and_then(number).ok_or(Lost)?;
+        if status == 101 {
+            return Err(Lost); // another protocol follows
+        }
+        self.status = status as u16;
+        Ok(())
+    }
+
+    fn field(&mut self, line: &[u8], cut: bool) -> Result<Next, Lost> {
+        let colon = line.iter().position(|&byte| byte == b':');
+        let (name, value) = line.split_at(colon.ok_or(Lost)?);
+        let value = value[1..].trim_ascii();
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let length = number(value).filter(|_| !cut).ok_or(Lost)?;
+            if self.length.is_some_and(|before| before != length) {
+                return Err(Lost);
+            }
+            self.length = Some(length);
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            let last = value.rsplit(|&byte| byte == b',').next().unwrap_or(value);
+            self.chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked") && !cut;
+            if !self.chunked {
+                return Err(Lost);
+            }
+        }
+        Ok(Next::Line)
+    }
+
+    /// RFC 9112, 6.3.
+    fn end_of_head(&mut self, direction: Direction, message: Message) -> Result<Next, Lost> {
+        let response = direction == Direction::Responses;
+        if response && (100..200).contains(&self.status) {
+            *self = Self::default(); // the response itself is still to come
+            return Ok(Next::Line);
+        }
+        if response && (message.head_only || self.status == 204 || self.status == 304) {
+            return Ok(Next::End);
+        }
+        if self.chunked {
+            self.part = Part::ChunkSize;
+            return Ok(Next::Line);
+        }
+        match self.length {
+            Some(length) => Ok(Next::LastBody(length)),
+            // until the connection is closed
+            None if response => Err(Lost),
+            None => Ok(Next::End),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! memcached's text, meta and binary protocols (protocol.txt and protocol-binary.txt of
+//! memcached).
+
+use super::{Direction, Lost, Message, Next, number, words};
+
+/// Bytes of a binary header.
+pub(super) const HEADER: usize = 24;
+
+/// The magic bytes.
+const REQUEST: u8 = 0x80;
+const RESPONSE: u8 = 0x81;
+
+/// Opcode whose response is many packets, the last of them empty.
+const STAT: u8 = 0x10;
+
+/// Commands that answer only what is unexpected: getq, getkq, setq, addq, replaceq,
+/// deleteq, incrementq, decrementq, quitq, flushq, appendq, prependq, gatq, gatkq.
+const QUIET: [u8; 14] = [
+    0x09, 0x0d, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1e, 0x24,
+];
+
+pub(super) const fn is_binary(first: u8, direction: Direction) -> bool {
+    match direction {
+        Direction::Requests => first == REQUEST,
+        Direction::Responses => first == RESPONSE,
+    }
+}
+
+/// What follows a binary header.
+pub(super) fn header(
+    header: &[u8],
+    direction: Direction,
+    message: &mut Message,
+) -> Result<Next, Lost> {
+    let &[magic, opcode, ..] = header else {
+        return Err(Lost);
+    };
+    let word = |at: usize| -> Option<u32> {
+        let bytes = header.get(at..at + 4)?;
+        Some(u32::from_be_bytes(bytes.try_into().ok()?))
+    };
+    let (body, opaque) = (word(8).ok_or(Lost)?, word(12).ok_or(Lost)?);
+    if !is_binary(magic, direction) {
+        return Err(Lost);
+    }
+    message.tag = Some(u64::from(opcode) << 32 | u64::from(opaque));
+    message.quiet = QUIET.contains(&opcode);
+    if direction == Direction::Responses && opcode == STAT && body > 0 {
+        // statistics come one by one: lines of the same message
+        return Err(Lost);
+    }
+    Ok(Next::LastBody(body.into()))
+}
+
+/// What has been read of a text message.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Memcached {
+    /// Values or statistics have come: more may follow.
+    listing: bool,
+    /// A value has come, and the line break behind it has not.
+    value: bool,
+}
+
+impl Memcached {
+    pub(super) fn line(
+        &mut self,
+        line: &[u8],
+        cut: bool,
+        direction: Direction,
+        message: &mut Message,
+    ) -> Result<Next, Lost> {
+        match direction {
+            Direction::Requests => request(line, cut, message),
+            Direction::Responses => self.response(line, cut),
+        }
+    }
+
+    fn response(&mut self, line: &[u8], cut: bool) -> Result<Next, Lost> {
+        if std::mem::take(&mut self.value) {
+            return if line.is_empty() {
+                Ok(Next::Line)
+            } else {
+                Err(Lost)
+            };
+        }
+        let mut words = words(line);
+        let word = words.next().ok_or(Lost)?;
+        match word {
+            // VALUE <key> <flags> <bytes> [<cas>]
+            b"VALUE" if !cut => {
+                let bytes = words.nth(2).and_then(number).ok_or(Lost)?;
+                self.listing = true;
+                self.value = true;
+                // an empty value leaves only its line break
+                Ok(Next::Body(bytes))
+            }
+            b"STAT" | b"ITEM" => {
+                self.listing = true;
+                Ok(Next::Line)
+            }
+            b"END" => Ok(Next::End),
+            _ if self.listing => Err(Lost),
+            // VA <bytes> <flags>*
+            b"VA" if !cut => {
+                let bytes = words.next().and_then(number).ok_or(Lost)?;
+                Ok(Next::LastBody(bytes + 2))
+            }
+            b"STORED" | b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND" | b"DELETED" | b"TOUCHED"
+            | b"OK" | b"ERROR" | b"CLIENT_ERROR" | b"SERVER_ERROR" | b"VERSION" | b"RESET"
+            | b"BUSY" | b"BADCLASS" | b"NOSPARE" | b"NOTFULL" | b"UNSAFE" | b"SAME" | b"HD"
+            | b"EN" | b"NS" | b"EX" | b"NF" | b"MN" | b"ME" => Ok(Next::End),
+            _ if number(word).is_some() => Ok(Next::End),
+            _ => Err(Lost),
+        }
+    }
+}
+
+fn request(line: &[u8], cut: bool, message: &mut Message) -> Result<Next, Lost> {
+    let mut all = words(line);
+    let word = all.next().ok_or(Lost)?;
+    let noreply = words(line).last() == Some(b"noreply".as_slice()) && !cut;
+    match word {
+        // a long line is one of many keys
+        b"get" | b"gets" | b"gat" | b"gats" | b"stats" | b"version" | b"slabs" | b"lru"
+        | b"lru_crawler" | b"watch" | b"cache_memlimit" => {
+            // a watcher is sent what nobody asked for
+            (word != b"watch").then_some(Next::End).ok_or(Lost)
+        }
+        _ if cut => Err(Lost),
+        // <command> <key> <flags> <exptime> <bytes> [<cas>] [noreply]
+        b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => {
+            let bytes = all.nth(3).and_then(number).ok_or(Lost)?;
+            message.silent = noreply;
+            Ok(Next::LastBody(bytes + 2))
+        }
+        b"delete" | b"incr" | b"decr" | b"touch" | b"flush_all" | b"verbosity" => {
+            message.silent = noreply;
+            Ok(Next::End)
+        }
+        b"quit" | b"shutdown" => {
+            message.silent = true;
+            Ok(Next::End)
+        }
+        b"mn" => Ok(Next::End),
+        b"mg" | b"md" | b"ma" | b"me" => {
+            no_quiet_flag(all.skip(1))?;
+            Ok(Next::End)
+        }
+        // ms <key> <bytes> <flags>*
+        b"ms" => {
+            let bytes = all.nth(1).and_then(number).ok_or(Lost)?;
+            no_quiet_flag(all)?;
+            Ok(Next::LastBody(bytes + 2))
+        }
+        _ => Err(Lost),
+    }
+}
+
+/// Whether a command with flag q has a response shows only in what comes later.
+fn no_quiet_flag<'a>(mut flags: impl Iterator<Item = &'a [u8]>) -> Result<(), Lost> {
+    if flags.any(|flag| flag == b"q") {
+        return Err(Lost);
+    }
+    Ok(())
+}

@@ -1,0 +1,406 @@
+//! Where requests and responses end in the two byte streams of a connection.
+//!
+//! A [`Parser`] reads one direction, piece by piece, and says where each message ends. It
+//! needs only the bytes that say how long a message is; of a body it knows the length and
+//! lets it be skipped, so that the first bytes of each packet suffice. It survives any
+//! bytes: what it does not understand makes it say [`Lost`], and then it has to be started
+//! again where a message begins. It holds at most one line of 1,024 bytes.
+//!
+//! | framing | grammar | no boundary is known after |
+//! |---|---|---|
+//! | [`Framing::FixedLength`] | every message has its length | |
+//! | [`Framing::Http1`] | RFC 9112: head, then `Content-Length` or chunks | a body that ends with the connection, `CONNECT`, an upgrade |
+//! | [`Framing::Memcached`] | text, meta and binary (`doc/protocol*.txt` of memcached) | a meta command with flag q |
+//! | [`Framing::Resp`] | RESP2 and RESP3, inline commands | a subscription, `MONITOR`, streamed types |
+
+mod http;
+mod memcached;
+mod resp;
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+/// How the requests of a connection are told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// By the turns that client and server take: what the client wrote is one request.
+    #[default]
+    OneInTurn,
+    /// Each request and each response has the same length.
+    FixedLength {
+        /// Bytes of a request.
+        request: NonZeroU32,
+        /// Bytes of a response.
+        response: NonZeroU32,
+    },
+    /// HTTP/1.0 and HTTP/1.1.
+    Http1,
+    /// memcached: text, meta or binary commands.
+    Memcached,
+    /// Redis.
+    Resp,
+}
+
+impl Framing {
+    /// How many bytes of each packet the parsers want to see; 0 where they need none and
+    /// the probe need not record any.
+    pub const fn payload_bytes(self) -> u16 {
+        match self {
+            Self::OneInTurn => 0,
+            Self::FixedLength { .. } => 1,
+            Self::Memcached | Self::Resp => 64,
+            Self::Http1 => 256,
+        }
+    }
+}
+
+impl fmt::Display for Framing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OneInTurn => f.write_str("one-in-turn"),
+            Self::FixedLength { request, response } => write!(f, "fixed:{request}:{response}"),
+            Self::Http1 => f.write_str("http"),
+            Self::Memcached => f.write_str("memcached"),
+            Self::Resp => f.write_str("resp"),
+        }
+    }
+}
+
+/// Why a text names no framing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no framing; write one-in-turn, http, memcached, resp, or fixed:REQUEST:RESPONSE with both lengths in bytes"
+)]
+pub struct ParseFramingError(String);
+
+impl FromStr for Framing {
+    type Err = ParseFramingError;
+
+    /// As [`Framing`] is displayed; `fixed:N` means both lengths.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || ParseFramingError(text.to_owned());
+        match text {
+            "one-in-turn" => return Ok(Self::OneInTurn),
+            "http" => return Ok(Self::Http1),
+            "memcached" => return Ok(Self::Memcached),
+            "resp" => return Ok(Self::Resp),
+            _ => {}
+        }
+        let lengths = text.strip_prefix("fixed:").ok_or_else(error)?;
+        let (request, response) = lengths.split_once(':').unwrap_or((lengths, lengths));
+        let length = |text: &str| text.parse().map_err(|_| error());
+        Ok(Self::FixedLength {
+            request: length(request)?,
+            response: length(response)?,
+        })
+    }
+}
+
+/// Which way a stream goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client.
+    Requests,
+    /// From the server.
+    Responses,
+}
+
+/// What a request lets expect, and what a response says of its request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// Opcode and opaque of memcached's binary protocol: the same in both directions.
+    pub tag: Option<u64>,
+    /// Of a request: there may be no response.
+    pub quiet: bool,
+    /// Of a request: there is no response.
+    pub silent: bool,
+    /// Of a request: its response has no body, whatever its head says (`HEAD`).
+    pub head_only: bool,
+}
+
+/// The end of a message is not known: nothing more can be told apart until the parser is
+/// started again where a message begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+/// Bytes of a line that are kept.
+const MAX_LINE: usize = 1_024;
+
+/// What follows a line, or a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Another line.
+    Line,
+    /// As many bytes, and then another line.
+    Body(u64),
+    /// As many bytes, and then the message ends.
+    LastBody(u64),
+    /// The message ends here.
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// At the first byte of a message.
+    Start,
+    Line,
+    /// The header of memcached's binary protocol.
+    Header,
+    Body {
+        left: u64,
+        last: bool,
+    },
+    Lost,
+}
+
+/// The lines of a message.
+#[derive(Debug)]
+enum Grammar {
+    Fixed(NonZeroU32),
+    Http(http::Http),
+    Memcached(memcached::Memcached),
+    Resp(resp::Resp),
+}
+
+/// Reads the messages of one direction of a connection.
+#[derive(Debug)]
+pub struct Parser {
+    direction: Direction,
+    grammar: Grammar,
+    state: State,
+    /// The beginning of the line, or of the binary header, so far.
+    line: Vec<u8>,
+    /// The line is longer than what is kept of it.
+    cut: bool,
+    message: Message,
+}
+
+impl Parser {
+    /// At the beginning of a message; `None` for [`Framing::OneInTurn`], which has none.
+    pub fn new(framing: Framing, direction: Direction) -> Option<Self> {
+        let grammar = match framing {
+            Framing::OneInTurn => return None,
+            Framing::FixedLength { request, response } => Grammar::Fixed(match direction {
+                Direction::Requests => request,
+                Direction::Responses => response,
+            }),
+            Framing::Http1 => Grammar::Http(http::Http::default()),
+            Framing::Memcached => Grammar::Memcached(memcached::Memcached::default()),
+            Framing::Resp => Grammar::Resp(resp::Resp::default()),
+        };
+        Some(Self {
+            direction,
+            grammar,
+            state: State::Start,
+            line: Vec::new(),
+            cut: false,
+            message: Message::default(),
+        })
+    }
+
+    /// Starts again at the beginning of a message.
+    pub fn restart(&mut self) {
+        self.state = State::Start;
+        self.line.clear();
+        self.cut = false;
+        self.message = Message::default();
+    }
+
+    /// The next byte begins a message.
+    pub fn is_at_start(&self) -> bool {
+        self.state == State::Start
+    }
+
+    /// The end of a message was not known, and it was not started again.
+    pub fn is_lost(&self) -> bool {
+        self.state == State::Lost
+    }
+
+    /// The request that the response to come answers; to be said while that is at its start.
+    pub fn expect(&mut self, request: Message) {
+        self.message.head_only = request.head_only;
+    }
+
+    /// Reads up to the end of the message: how many of `bytes` that took, and the message
+    /// if it ended there.
+    ///
+    /// # Errors
+    /// [`Lost`]; and then for ever, until [`Parser::restart`].
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(usize, Option<Message>), Lost> {
+        let mut taken = 0;
+        while taken < bytes.len() {
+            let rest = &bytes[taken..];
+            let next = match self.state {
+                State::Lost => return Err(Lost),
+                State::Start => {
+                    self.begin(rest[0]);
+                    continue;
+                }
+                State::Body { left, .. } => {
+                    let step = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                    taken += step;
+                    self.pass(step as u64)
+                }
+                State::Header => {
+                    let step = rest.len().min(memcached::HEADER - self.line.len());
+                    self.line.extend_from_slice(&rest[..step]);
+                    taken += step;
+                    if self.line.len() < memcached::HEADER {
+                        continue;
+                    }
+                    let next = memcached::header(&self.line, self.direction, &mut self.message);
+                    self.line.clear();
+                    Some(self.turn(next)?)
+                }
+                State::Line => {
+                    let end = rest.iter().position(|&byte| byte == b'\n');
+                    let step = end.unwrap_or(rest.len());
+                    let room = MAX_LINE - self.line.len();
+                    self.cut |= step > room;
+                    self.line.extend_from_slice(&rest[..step.min(room)]);
+                    taken += step;
+                    if end.is_none() {
+                        continue;
+                    }
+                    taken += 1;
+                    Some(self.end_line()?)
+                }
+            };
+            if let Some(Next::End) = next {
+                return Ok((taken, Some(self.end_message())));
+            }
+        }
+        Ok((taken, None))
+    }
+
+    /// Passes over bytes that were not recorded, up to the end of the message: how many of
+    /// `bytes` that took, and the message if it ended there.
+    ///
+    /// # Errors
+    /// [`Lost`] where one of them would have said how long the message is.
+    pub fn skip(&mut self, bytes: u64) -> Result<(u64, Option<Message>), Lost> {
+        if bytes == 0 {
+            return Ok((0, None));
+        }
+        if let (State::Start, Grammar::Fixed(_)) = (self.state, &self.grammar) {
+            self.begin(0);
+        }
+        match self.state {
+            State::Body { left, last } if left >= bytes || last => {
+                let step = left.min(bytes);
+                match self.pass(step) {
+                    Some(Next::End) => Ok((step, Some(self.end_message()))),
+                    _ => Ok((step, None)),
+                }
+            }
+            _ => {
+                self.state = State::Lost;
+                Err(Lost)
+            }
+        }
+    }
+
+    fn begin(&mut self, first: u8) {
+        let head_only = self.message.head_only;
+        self.message = Message {
+            head_only: head_only && self.direction == Direction::Responses,
+            ..Message::default()
+        };
+        self.line.clear();
+        self.cut = false;
+        self.state = match &mut self.grammar {
+            Grammar::Fixed(length) => State::Body {
+                left: length.get().into(),
+                last: true,
+            },
+            Grammar::Memcached(grammar) => {
+                *grammar = memcached::Memcached::default();
+                if memcached::is_binary(first, self.direction) {
+                    State::Header
+                } else {
+                    State::Line
+                }
+            }
+            Grammar::Http(grammar) => {
+                *grammar = http::Http::default();
+                State::Line
+            }
+            Grammar::Resp(grammar) => {
+                *grammar = resp::Resp::default();
+                State::Line
+            }
+        };
+    }
+
+    fn end_line(&mut self) -> Result<Next, Lost> {
+        let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
+        let (direction, cut, message) = (self.direction, self.cut, &mut self.message);
+        let next = match &mut self.grammar {
+            Grammar::Fixed(_) => Err(Lost),
+            Grammar::Http(grammar) => grammar.line(line, cut, direction, message),
+            Grammar::Memcached(grammar) => grammar.line(line, cut, direction, message),
+            Grammar::Resp(grammar) => grammar.line(line, cut, direction),
+        };
+        self.line.clear();
+        self.cut = false;
+        self.turn(next)
+    }
+
+    /// Goes to what follows.
+    fn turn(&mut self, next: Result<Next, Lost>) -> Result<Next, Lost> {
+        let next = next.inspect_err(|Lost| self.state = State::Lost)?;
+        match next {
+            Next::Line => self.state = State::Line,
+            Next::Body(0) => {
+                self.state = State::Line;
+                return Ok(Next::Line);
+            }
+            Next::LastBody(0) => return Ok(Next::End),
+            Next::Body(left) => self.state = State::Body { left, last: false },
+            Next::LastBody(left) => self.state = State::Body { left, last: true },
+            Next::End => {}
+        }
+        Ok(next)
+    }
+
+    /// Passes over bytes of a body.
+    fn pass(&mut self, bytes: u64) -> Option<Next> {
+        let State::Body { left, last } = &mut self.state else {
+            return None;
+        };
+        *left -= bytes;
+        if *left > 0 {
+            return None;
+        }
+        if *last {
+            return Some(Next::End);
+        }
+        let next = match &mut self.grammar {
+            Grammar::Resp(grammar) => grammar.next(),
+            _ => Next::Line,
+        };
+        self.state = State::Line;
+        Some(next)
+    }
+
+    fn end_message(&mut self) -> Message {
+        self.state = State::Start;
+        std::mem::take(&mut self.message)
+    }
+}
+
+/// A decimal number that is nothing else.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 18 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let value = digits.iter();
+    Some(value.fold(0, |value, digit| value * 10 + u64::from(digit - b'0')))
+}
+
+/// The words of a line.
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|&byte| byte == b' ')
+        .filter(|word| !word.is_empty())
+}

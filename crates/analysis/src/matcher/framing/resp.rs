@@ -1,0 +1,135 @@
+//! Redis' protocol, versions 2 and 3, and its inline commands.
+
+use super::{Direction, Lost, Next, number, words};
+
+/// What has been read of a message.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Resp {
+    begun: bool,
+    /// Elements that are still to come.
+    elements: u64,
+    /// The next line is a command's name, and how long that is.
+    name: Option<u64>,
+    /// The command's name has come.
+    named: bool,
+    /// What comes is a push, which answers nothing: the reply is still to come.
+    push: bool,
+}
+
+/// More elements or bytes than any message has.
+const MOST: u64 = 1 << 32;
+
+/// Longer than the name of any command.
+const LONGEST_NAME: u64 = 64;
+
+/// After these the server sends what nobody asked for.
+const SUBSCRIPTIONS: [&[u8]; 4] = [b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"MONITOR"];
+
+fn subscribes(name: &[u8]) -> bool {
+    SUBSCRIPTIONS
+        .iter()
+        .any(|other| other.eq_ignore_ascii_case(name))
+}
+
+impl Resp {
+    pub(super) fn line(
+        &mut self,
+        line: &[u8],
+        cut: bool,
+        direction: Direction,
+    ) -> Result<Next, Lost> {
+        match direction {
+            Direction::Requests => self.request(line, cut),
+            Direction::Responses => self.response(line, cut),
+        }
+    }
+
+    fn request(&mut self, line: &[u8], cut: bool) -> Result<Next, Lost> {
+        if let Some(length) = self.name.take() {
+            if line.len() as u64 != length || subscribes(line) {
+                return Err(Lost);
+            }
+            return Ok(self.next());
+        }
+        if !self.begun && line.first() != Some(&b'*') {
+            let name = words(line).next();
+            return match name {
+                _ if cut => Err(Lost),
+                Some(name) if name[0].is_ascii_alphabetic() && !subscribes(name) => Ok(Next::End),
+                Some(_) => Err(Lost),
+                // an empty line asks for nothing
+                None => Ok(Next::Line),
+            };
+        }
+        let (&kind, rest) = line.split_first().ok_or(Lost)?;
+        let count = number(rest).filter(|&count| count < MOST).ok_or(Lost)?;
+        match (kind, self.begun) {
+            (b'*', false) => {
+                self.begun = count > 0;
+                self.elements = count;
+                Ok(Next::Line)
+            }
+            (b'$', true) => {
+                let first = !std::mem::replace(&mut self.named, true);
+                self.elements -= 1;
+                if first && count <= LONGEST_NAME {
+                    self.name = Some(count);
+                    return Ok(Next::Line);
+                }
+                Ok(self.body(count))
+            }
+            _ => Err(Lost),
+        }
+    }
+
+    fn response(&mut self, line: &[u8], cut: bool) -> Result<Next, Lost> {
+        let (&kind, rest) = line.split_first().ok_or(Lost)?;
+        if !self.begun {
+            self.begun = true;
+            self.elements = 1;
+            self.push = kind == b'>';
+        }
+        let count = || {
+            number(rest)
+                .filter(|&count| count < MOST && !cut)
+                .ok_or(Lost)
+        };
+        self.elements -= 1;
+        let more = match kind {
+            b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => 0,
+            b'$' | b'*' if rest == b"-1" => 0,
+            b'$' | b'!' | b'=' => {
+                let bytes = count()?;
+                return Ok(self.body(bytes));
+            }
+            b'*' | b'~' | b'>' => count()?,
+            b'%' => 2 * count()?,
+            // an attribute, and then what it describes
+            b'|' => 2 * count()? + 1,
+            _ => return Err(Lost),
+        };
+        self.elements = self.elements.saturating_add(more);
+        Ok(self.next())
+    }
+
+    /// A string of so many bytes, and its line break.
+    const fn body(&self, bytes: u64) -> Next {
+        if self.elements == 0 && !self.push {
+            Next::LastBody(bytes + 2)
+        } else {
+            Next::Body(bytes + 2)
+        }
+    }
+
+    /// What follows an element.
+    pub(super) fn next(&mut self) -> Next {
+        if self.elements > 0 {
+            return Next::Line;
+        }
+        if self.push {
+            *self = Self::default();
+            return Next::Line;
+        }
+        Next::End
+    }
+}

@@ -1,0 +1,490 @@
+//! Requests and responses told apart by their content.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::HashMap;
+
+use common::exchanges::{Connection, Exchange, Truth};
+use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use taillab_analysis::matcher::framing::{Direction, Lost, Message, Parser};
+use taillab_analysis::{Framing, MatchOptions, Matched, match_events};
+use taillab_model::{Event, EventKind, Monotonic, Nanos};
+
+fn options(framing: Framing) -> MatchOptions {
+    MatchOptions {
+        disorder: Nanos::ZERO,
+        framing,
+        ..MatchOptions::for_streams(Nanos::from_secs(100), false)
+    }
+}
+
+fn fixed(request: u32, response: u32) -> Framing {
+    format!("fixed:{request}:{response}").parse().unwrap()
+}
+
+fn framings() -> impl Strategy<Value = Framing> {
+    prop_oneof![
+        Just(Framing::Http1),
+        Just(Framing::Memcached),
+        Just(Framing::Resp),
+        Just(fixed(24, 700)),
+    ]
+}
+
+/// Bytes that mislead a parser which looks into bodies.
+fn body(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
+    let tricks: [&[u8]; 5] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"END\r\n",
+        b"*1\r\n$4\r\nPING\r\n",
+        b"\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    ];
+    let mut body = tricks[rng.random_range(0..5_usize)].to_vec();
+    body.resize(rng.random_range(0..900), b'x');
+    body
+}
+
+fn exchange(framing: Framing, rng: &mut Xoshiro256PlusPlus) -> Exchange {
+    let content = body(rng);
+    let join = |parts: &[&[u8]]| parts.concat();
+    let n = content.len();
+    let kind = rng.random_range(0..6);
+    match framing {
+        Framing::Http1 => {
+            let post = format!("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {n}\r\n\r\n");
+            let request = match kind {
+                0 => join(&[post.as_bytes(), &content]),
+                1 => b"HEAD /y HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+                _ => b"GET /index.html HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+            };
+            let head = format!("HTTP/1.1 200 OK\r\nServer: z\r\ncontent-length: {n}\r\n\r\n");
+            let chunks =
+                format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{n:x};a=b\r\n");
+            let response = match kind {
+                1 => head.into_bytes(),
+                2 if n > 0 => join(&[chunks.as_bytes(), &content, b"\r\n0\r\nTrailer: 1\r\n\r\n"]),
+                3 => b"HTTP/1.1 304 Not Modified\r\nContent-Length: 77\r\n\r\n".to_vec(),
+                4 => join(&[b"HTTP/1.1 100 Continue\r\n\r\n", head.as_bytes(), &content]),
+                _ => join(&[head.as_bytes(), &content]),
+            };
+            (request, response)
+        }
+        Framing::Memcached => {
+            let set = format!("set key 0 0 {n}\r\n");
+            let value = format!("VALUE key 0 {n}\r\n");
+            let opaque: u32 = rng.random();
+            let binary = |magic: u8, body: &[u8]| {
+                let mut header = [0_u8; 24];
+                (header[0], header[1]) = (magic, 0x01);
+                header[8..12].copy_from_slice(&(body.len() as u32).to_be_bytes());
+                header[12..16].copy_from_slice(&opaque.to_be_bytes());
+                [header.as_slice(), body].concat()
+            };
+            match kind {
+                0 => (
+                    join(&[set.as_bytes(), &content, b"\r\n"]),
+                    b"STORED\r\n".to_vec(),
+                ),
+                1 => (b"get a b\r\n".to_vec(), b"END\r\n".to_vec()),
+                2 => (
+                    b"gets key\r\n".to_vec(),
+                    join(&[
+                        value.as_bytes(),
+                        &content,
+                        b"\r\n",
+                        value.as_bytes(),
+                        &content,
+                        b"\r\nEND\r\n",
+                    ]),
+                ),
+                3 => (
+                    b"mg key v\r\n".to_vec(),
+                    join(&[format!("VA {n} f1\r\n").as_bytes(), &content, b"\r\n"]),
+                ),
+                4 => (b"incr n 1\r\n".to_vec(), b"42\r\n".to_vec()),
+                _ => (binary(0x80, &content), binary(0x81, b"")),
+            }
+        }
+        Framing::Resp => {
+            let set = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${n}\r\n");
+            match kind {
+                0 => (
+                    join(&[set.as_bytes(), &content, b"\r\n"]),
+                    b"+OK\r\n".to_vec(),
+                ),
+                1 => (b"*1\r\n$4\r\nPING\r\n".to_vec(), b"+PONG\r\n".to_vec()),
+                2 => (b"PING\r\n".to_vec(), b"$-1\r\n".to_vec()),
+                3 => (
+                    b"*2\r\n$5\r\nHGETA\r\n$1\r\nk\r\n".to_vec(),
+                    join(&[
+                        b"*2\r\n*1\r\n:1\r\n",
+                        format!("${n}\r\n").as_bytes(),
+                        &content,
+                        b"\r\n",
+                    ]),
+                ),
+                4 => (
+                    b"*1\r\n$4\r\nINFO\r\n".to_vec(),
+                    join(&[
+                        b">2\r\n+a\r\n:1\r\n%1\r\n+k\r\n",
+                        format!("={n}\r\n").as_bytes(),
+                        &content,
+                        b"\r\n",
+                    ]),
+                ),
+                _ => (
+                    b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".to_vec(),
+                    join(&[format!("${n}\r\n").as_bytes(), &content, b"\r\n"]),
+                ),
+            }
+        }
+        Framing::FixedLength { request, response } => (
+            vec![b'q'; request.get() as usize],
+            vec![b'r'; response.get() as usize],
+        ),
+        Framing::OneInTurn => unreachable!(),
+    }
+}
+
+fn exchanges(framing: Framing, seed: u64, count: usize) -> Vec<Exchange> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    (0..count).map(|_| exchange(framing, &mut rng)).collect()
+}
+
+fn connection(seed: u64) -> Connection {
+    Connection {
+        seed,
+        in_flight: 8,
+        recorded: usize::MAX,
+        whole: false,
+        opened: true,
+        port: 40_000,
+    }
+}
+
+fn matched(events: &[Event], framing: Framing) -> Matched {
+    match_events(events.iter().copied(), &options(framing))
+}
+
+/// Every request is there with its own T1, T4 and T6.
+fn all_right(matched: &Matched, truth: &[Truth]) -> Result<(), TestCaseError> {
+    prop_assert_eq!(matched.unmatched.len(), 0);
+    prop_assert_eq!(matched.ambiguous.len(), 0);
+    prop_assert_eq!(matched.without_request.len(), 0);
+    prop_assert_eq!(matched.requests.len(), truth.len());
+    for (place, truth) in truth.iter().enumerate() {
+        let stamps = matched.requests.stamps(place);
+        prop_assert_eq!(
+            (stamps.t1, stamps.t6),
+            (truth.t1, truth.t6),
+            "request {}",
+            place
+        );
+        prop_assert_eq!(stamps.middle[2], Some(truth.t4), "request {}", place);
+        prop_assert!(stamps.middle[0].is_some());
+        // a server that reads before its write has left uses the write up
+        let t5 = stamps.middle[3];
+        prop_assert!(t5.is_none_or(|t5| truth.t4 <= t5 && t5 <= truth.t6));
+        prop_assert_eq!(matched.keys[place].id, truth.id);
+        prop_assert_eq!(matched.workers[place], 9);
+    }
+    Ok(())
+}
+
+/// What is matched is right.
+fn none_wrong(matched: &Matched, truth: &[Truth]) -> Result<(), TestCaseError> {
+    let by_end: HashMap<(Monotonic, u16), &Truth> = truth
+        .iter()
+        .map(|truth| ((truth.t1, truth.id), truth))
+        .collect();
+    for (request, key) in matched.requests.iter().zip(&matched.keys) {
+        let truth = by_end.get(&(request.server.t1, key.id));
+        prop_assert_eq!(
+            truth.map(|truth| truth.t6),
+            Some(request.server.t6),
+            "a wrong match"
+        );
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Pipelined, in packets that end anywhere: every stamp is exact.
+    #[test]
+    fn pipelined_requests_are_told_apart(
+        framing in framings(), seed: u64, in_flight in 1..12_usize, whole: bool,
+    ) {
+        let exchanges = exchanges(framing, seed, 60);
+        let world = Connection { in_flight, whole, ..connection(seed) };
+        let (events, truth) = world.run(&exchanges);
+        all_right(&matched(&events, framing), &truth)?;
+    }
+
+    /// Fixed lengths need no content.
+    #[test]
+    fn fixed_lengths_need_no_content(seed: u64, request in 1..300_u32, response in 1..3_000_u32) {
+        let framing = fixed(request, response);
+        let world = Connection { recorded: 0, ..connection(seed) };
+        let (events, truth) = world.run(&exchanges(framing, seed, 60));
+        all_right(&matched(&events, framing), &truth)?;
+    }
+
+    /// Only the first bytes of each packet are recorded: with one message in a packet that
+    /// is enough, and otherwise what is not known is not guessed.
+    #[test]
+    fn the_beginnings_of_packets_suffice(framing in framings(), seed: u64, in_flight in 1..8_usize) {
+        let exchanges = exchanges(framing, seed, 60);
+        let world = Connection { in_flight: 1, whole: true, recorded: 256, ..connection(seed) };
+        let (events, truth) = world.run(&exchanges);
+        all_right(&matched(&events, framing), &truth)?;
+        let world = Connection { in_flight, whole: true, recorded: 100, ..connection(seed) };
+        let (events, truth) = world.run(&exchanges);
+        none_wrong(&matched(&events, framing), &truth)?;
+    }
+
+    /// Any packets lost but the first of both sides: no match is wrong.
+    #[test]
+    fn with_loss_no_match_is_wrong(
+        framing in framings(), seed: u64, share in 0.0..0.3_f64, in_flight in 1..8_usize,
+    ) {
+        let world = Connection { in_flight, whole: true, ..connection(seed) };
+        let (events, truth) = world.run(&exchanges(framing, seed, 60));
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let (mut lost, mut first) = (false, true);
+        let events: Vec<Event> = events.into_iter().filter(|event| {
+            if !matches!(event.kind, EventKind::Payload { .. }) {
+                // without its beginning, a connection is judged by its turns until it is idle
+                let opens = matches!(event.kind, EventKind::SegmentIn { bytes: 0, .. });
+                lost = rng.random::<f64>() < share && !opens;
+                if matches!(event.kind, EventKind::SegmentOut { .. }) {
+                    lost &= !std::mem::take(&mut first);
+                }
+            }
+            !lost
+        }).collect();
+        none_wrong(&matched(&events, framing), &truth)?;
+    }
+
+    /// Content that is not the protocol's, or damaged, is survived, and nothing is lost
+    /// from the counts.
+    #[test]
+    fn any_content_is_survived(framing in framings(), seed: u64, share in 0.0..1.0_f64) {
+        let (mut events, truth) = connection(seed).run(&exchanges(framing, seed, 40));
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        for event in &mut events {
+            if let EventKind::Payload { bytes, len: 1.., .. } = &mut event.kind
+                && rng.random::<f64>() < share
+            {
+                *bytes = rng.random();
+            }
+        }
+        let matched = matched(&events, framing);
+        prop_assert!(matched.requests.len() <= truth.len() + events.len());
+        prop_assert!(matched.requests.iter().all(|r| r.server.t6 >= r.server.t1));
+    }
+
+    /// A parser finds the same ends however its bytes are cut, and never panics.
+    #[test]
+    fn cuts_change_nothing(
+        framing in framings(), responses: bool, bytes in prop::collection::vec(any::<u8>(), 0..600),
+        seed: u64, real: bool,
+    ) {
+        let direction = if responses { Direction::Responses } else { Direction::Requests };
+        let bytes = if real {
+            let all = exchanges(framing, seed, 12);
+            let side = all.iter().map(|(request, response)| if responses { response } else { request });
+            side.flatten().copied().collect()
+        } else {
+            bytes
+        };
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let whole = ends(framing, direction, &bytes, |left| left);
+        let cut = ends(framing, direction, &bytes, |left| rng.random_range(1..=left));
+        prop_assert_eq!(whole, cut);
+    }
+
+    /// Nor does it panic when parts are left out.
+    #[test]
+    fn skips_are_survived(
+        framing in framings(), responses: bool,
+        steps in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..40)), 0..40),
+    ) {
+        let direction = if responses { Direction::Responses } else { Direction::Requests };
+        let mut parser = Parser::new(framing, direction).unwrap();
+        for (skip, bytes) in steps {
+            let done = if skip {
+                parser.skip(bytes.len() as u64).map(|(taken, _)| taken)
+            } else {
+                parser.feed(&bytes).map(|(taken, _)| taken as u64)
+            };
+            prop_assert_eq!(done.is_err(), parser.is_lost());
+            prop_assert!(done.is_err() || done.unwrap() <= bytes.len() as u64);
+            if parser.is_lost() {
+                parser.restart();
+            }
+        }
+    }
+}
+
+/// Where messages end, and whether the parser was lost.
+fn ends(
+    framing: Framing,
+    direction: Direction,
+    bytes: &[u8],
+    mut cut: impl FnMut(usize) -> usize,
+) -> (Vec<(usize, Message)>, bool) {
+    let mut parser = Parser::new(framing, direction).unwrap();
+    let mut ends = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let piece = cut(bytes.len() - at);
+        match parser.feed(&bytes[at..at + piece]) {
+            Err(Lost) => return (ends, true),
+            Ok((taken, message)) => {
+                at += taken;
+                ends.extend(message.map(|message| (at, message)));
+            }
+        }
+    }
+    (ends, false)
+}
+
+fn ends_of(framing: Framing, direction: Direction, text: &str) -> (Vec<usize>, bool) {
+    let (ends, lost) = ends(framing, direction, text.as_bytes(), |left| left);
+    (ends.into_iter().map(|(at, _)| at).collect(), lost)
+}
+
+#[test]
+fn what_has_no_known_end_is_said() {
+    let request = |framing, text| ends_of(framing, Direction::Requests, text);
+    let response = |framing, text| ends_of(framing, Direction::Responses, text);
+    assert_eq!(
+        request(Framing::Http1, "GET / HTTP/1.1\r\n\r\n"),
+        (vec![18], false)
+    );
+    assert_eq!(
+        request(Framing::Http1, "CONNECT a:1 HTTP/1.1\r\n\r\n"),
+        (vec![], true)
+    );
+    assert_eq!(
+        request(Framing::Http1, "\u{16}\u{3}\u{1}\n"),
+        (vec![], true)
+    );
+    // until the connection is closed
+    assert_eq!(
+        response(Framing::Http1, "HTTP/1.0 200 OK\r\n\r\nx"),
+        (vec![], true)
+    );
+    assert_eq!(
+        response(Framing::Http1, "HTTP/1.1 101 Upgrade\r\n\r\n"),
+        (vec![], true)
+    );
+    let two = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n";
+    assert_eq!(response(Framing::Http1, two), (vec![], true));
+    assert_eq!(request(Framing::Memcached, "mg key q\r\n"), (vec![], true));
+    assert_eq!(
+        request(Framing::Memcached, "watch mutations\r\n"),
+        (vec![], true)
+    );
+    assert_eq!(
+        request(Framing::Resp, "*2\r\n$9\r\nsubscribe\r\n$1\r\na\r\n"),
+        (vec![], true)
+    );
+    assert_eq!(response(Framing::Resp, "*?\r\n"), (vec![], true));
+    assert_eq!(
+        response(Framing::Resp, "*0\r\n*-1\r\n"),
+        (vec![4, 9], false)
+    );
+}
+
+#[test]
+fn what_has_no_response_is_said() {
+    let (ends, _) = ends(
+        Framing::Memcached,
+        Direction::Requests,
+        b"set k 0 0 2 noreply\r\nab\r\nget k\r\n",
+        |left| left,
+    );
+    assert_eq!(
+        ends.iter()
+            .map(|(at, m)| (*at, m.silent))
+            .collect::<Vec<_>>(),
+        [(25, true), (32, false)]
+    );
+}
+
+#[test]
+fn a_framing_is_read_as_it_is_written() {
+    for text in ["one-in-turn", "http", "memcached", "resp", "fixed:3:70"] {
+        assert_eq!(text.parse::<Framing>().unwrap().to_string(), text);
+    }
+    assert_eq!("fixed:8".parse::<Framing>().unwrap(), fixed(8, 8));
+    for text in ["", "fixed:", "fixed:0", "fixed:1:0", "HTTP"] {
+        assert!(text.parse::<Framing>().is_err(), "{text}");
+    }
+}
+
+/// After a loss, the connection is followed again once it has been idle.
+#[test]
+fn an_idle_moment_makes_up_for_a_loss() {
+    let world = Connection {
+        in_flight: 1,
+        whole: true,
+        ..connection(3)
+    };
+    let (mut events, truth) = world.run(&exchanges(fixed(40, 60), 3, 40));
+    let pause = truth[20].t1;
+    for event in &mut events {
+        if event.at >= pause {
+            event.at = event.at + Nanos::from_millis(60);
+        }
+    }
+    // the tenth request is not seen to come in
+    events.retain(|event| event.at != truth[10].t1);
+    let matched = matched(&events, fixed(40, 60));
+    let t6: Vec<Monotonic> = matched
+        .requests
+        .iter()
+        .map(|request| request.server.t6)
+        .collect();
+    let late = truth[20..]
+        .iter()
+        .map(|truth| truth.t6 + Nanos::from_millis(60));
+    let expected: Vec<Monotonic> = truth[..10]
+        .iter()
+        .map(|truth| truth.t6)
+        .chain(late)
+        .collect();
+    assert_eq!(
+        t6.iter().filter(|t6| expected.contains(t6)).count(),
+        expected.len()
+    );
+    none_wrong(&matched, &shifted(&truth, pause)).unwrap();
+}
+
+/// The truth when everything from `pause` on comes 60 ms later.
+fn shifted(truth: &[Truth], pause: Monotonic) -> Vec<Truth> {
+    let later = |at: Monotonic| {
+        if at >= pause {
+            at + Nanos::from_millis(60)
+        } else {
+            at
+        }
+    };
+    let moved = |truth: &Truth| Truth {
+        t1: later(truth.t1),
+        t6: later(truth.t6),
+        ..*truth
+    };
+    truth.iter().map(moved).collect()
+}
