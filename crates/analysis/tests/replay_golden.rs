@@ -81,5 +81,5 @@ fn forecasts_are_in_order_and_in_their_intervals() {
         .predictions
         .iter()
         .filter_map(|p| p.command.as_ref());
-    assert!(commands.any(|command| command.starts_with("taillab tune apply rt-priority -p ")));
+    assert!(commands.any(|command| command.starts_with("chrt -a -f -p 50 ")));
 }

@@ -52,7 +52,10 @@ fn finding(evidence: &Evidence<'_>, tail: &Tail, whole: &CauseShare, first: bool
     };
     let culprits = culprits(evidence.causes, whole);
     text += &format!("{share} {of} {}", phrase(whole.cause, &culprits));
-    text += &episodes(whole);
+    // each culprit has its own figures; without one they are the cause's
+    if culprits.is_empty() {
+        text += &episodes(whole);
+    }
     text.push('.');
     let best = best(evidence.predictions, whole.cause, tail.q);
     if let Some((prediction, predicted)) = best {
@@ -78,7 +81,7 @@ fn finding(evidence: &Evidence<'_>, tail: &Tail, whole: &CauseShare, first: bool
     }
 }
 
-/// The largest culprits of a cause.
+/// The largest culprits of a cause, each with its figures.
 fn culprits(causes: &[CauseShare], whole: &CauseShare) -> Vec<String> {
     let above = |share: &CauseShare| share.excess_share_above_p99.value;
     let least = NAMED_PART * above(whole);
@@ -89,7 +92,9 @@ fn culprits(causes: &[CauseShare], whole: &CauseShare) -> Vec<String> {
         .collect();
     of_cause.sort_by(|a, b| above(b.0).total_cmp(&above(a.0)));
     let named = of_cause.iter().take(NAMED);
-    named.map(|(_, culprit)| format!("`{culprit}`")).collect()
+    named
+        .map(|(share, culprit)| format!("`{culprit}`{}", episodes(share)))
+        .collect()
 }
 
 /// ` (212 times, 2.10 ms each; every one delayed 190 requests)`.
@@ -160,7 +165,8 @@ fn phrase(cause: Cause, culprits: &[String]) -> String {
 fn best(predictions: &[Prediction], cause: Cause, q: f64) -> Option<(&Prediction, Nanos)> {
     let mut best: Option<(&Prediction, Nanos)> = None;
     for prediction in predictions {
-        if prediction.command.is_none() || !prediction.removes.contains(&cause) {
+        // a mitigation has a cost, a what-if has none
+        if prediction.cost.is_none() || !prediction.removes.contains(&cause) {
             continue;
         }
         let Some(point) = prediction.points.iter().find(|point| point.q == q) else {

@@ -49,9 +49,9 @@ fn prediction(change: &str, removes: Cause, predicted: u64) -> Prediction {
     Prediction {
         change: change.to_owned(),
         description: "the server's threads under SCHED_FIFO".to_owned(),
-        command: Some(format!("taillab tune apply {change} -p 4711")),
+        command: Some("chrt -a -f -p 50 4711".to_owned()),
         removes: vec![removes],
-        cost: None,
+        cost: Some("starves others".to_owned()),
         points: vec![PredictedPoint {
             q: 0.999,
             measured_ns: Nanos::new(14_100_000),
@@ -121,8 +121,14 @@ fn the_main_cause_is_named_with_its_culprits_its_forecast_and_a_command() {
         causes: vec![
             share(Cause::Softirq, None, 0.06),
             share(Cause::Background, None, 0.93),
-            share(Cause::Background, thread("kworker/0:1"), 0.6),
-            share(Cause::Background, thread("dpkg"), 0.3),
+            CauseShare {
+                episodes: 200,
+                ..share(Cause::Background, thread("kworker/0:1"), 0.6)
+            },
+            CauseShare {
+                episodes: 12,
+                ..share(Cause::Background, thread("dpkg"), 0.3)
+            },
             share(Cause::Background, thread("cron"), 0.01),
             share(Cause::Irq, None, 0.01),
         ],
@@ -138,13 +144,13 @@ fn the_main_cause_is_named_with_its_culprits_its_forecast_and_a_command() {
     assert_eq!(
         findings[0].text,
         "p99.9 is 14.1 ms, ideal 102 µs. 93 % of the excess above p99 comes from `kworker/0:1` \
-         and `dpkg` running on the server's core (212 times, 2.10 ms each; every one delayed 190 \
-         requests). Predicted with the server's threads under SCHED_FIFO: p99.9 130 µs (120 µs \
+         (200 times, 2.10 ms each; every one delayed 190 requests) and `dpkg` (12 times, 2.10 ms \
+         each; every one delayed 190 requests) running on the server's core. Predicted with the server's threads under SCHED_FIFO: p99.9 130 µs (120 µs \
          to 150 µs)."
     );
     assert_eq!(
         findings[0].advice.as_deref(),
-        Some("Try: taillab tune apply rt-priority -p 4711")
+        Some("Try: chrt -a -f -p 50 4711")
     );
     assert_eq!(
         findings[1].text,

@@ -55,7 +55,7 @@ pub enum Needs {
 /// A change that treats some causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mitigation {
-    /// Its name in `taillab tune apply`.
+    /// Its name.
     pub key: &'static str,
     /// What it is, in words.
     pub description: &'static str,
@@ -63,6 +63,9 @@ pub struct Mitigation {
     pub treats: &'static [Cause],
     /// What of these it leaves; empty: nothing.
     pub keeps: &'static str,
+    /// What does it today. `PID` stands for the server's process, and is put in; other
+    /// capitals are for the reader to fill in. `None`: a change of the server itself.
+    pub command: Option<&'static str>,
     /// What it costs or risks.
     pub cost: &'static str,
     /// When it is possible.
@@ -85,6 +88,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         treats: &[Cause::Background, Cause::Order],
         keeps: "threads that rank higher still (migration, stop, interrupt threads), and the \
                 server's own other threads",
+        command: Some("chrt -a -f -p 50 PID"),
         cost: "a server that never sleeps starves every other thread of its CPUs, ksoftirqd \
                among them; with it belongs rt-runtime, or the kernel stops the server for \
                50 ms of each second at full load",
@@ -96,6 +100,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "no limit on the time of real-time threads (sched_rt_runtime_us = -1)",
         treats: &[Cause::Throttled],
         keeps: "quotas of a cgroup",
+        command: Some("sysctl -w kernel.sched_rt_runtime_us=-1"),
         cost: "a real-time thread that never sleeps locks its CPU up",
         needs: Needs::Nothing,
         effects: &[Effect::Source(Cause::Throttled)],
@@ -105,6 +110,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "a higher CPU quota for the server's cgroup, or none",
         treats: &[Cause::Throttled],
         keeps: "",
+        command: Some("echo max > /sys/fs/cgroup$(sed -n s/^0:://p /proc/PID/cgroup)/cpu.max"),
         cost: "the server can take the time of others on the machine",
         needs: Needs::Nothing,
         effects: &[Effect::Source(Cause::Throttled)],
@@ -114,6 +120,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "every other program under SCHED_IDLE",
         treats: &[Cause::Background],
         keeps: "threads of the kernel, and the server's own other threads",
+        command: Some("chrt -a -i -p 0 OTHER_PID"),
         cost: "other programs run only while the server's CPUs are idle",
         needs: Needs::Nothing,
         effects: &[threads(Class::Programs)],
@@ -123,6 +130,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "time slices of 0.1 ms for the fair scheduler (sched_attr.sched_runtime)",
         treats: &[Cause::Background],
         keeps: "0.1 ms of each time that another thread takes the CPU",
+        command: Some("echo 100000 > /sys/kernel/debug/sched/base_slice_ns"),
         cost: "more context switches",
         needs: Needs::Nothing,
         effects: &[Effect::Threads {
@@ -136,6 +144,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         treats: &[Cause::Background],
         keeps: "the kernel's threads for each CPU (kworker/N, ksoftirqd/N), and the server's \
                 own other threads",
+        command: Some("taskset -a -c -p OTHER_CPUS OTHER_PID"),
         cost: "everything else has these CPUs less",
         needs: Needs::Nothing,
         effects: &[threads(Class::Movable)],
@@ -145,6 +154,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "the kernel's unbound work and its watchdogs on other CPUs",
         treats: &[Cause::Background],
         keeps: "programs, and the kernel's threads for each CPU",
+        command: Some("echo MASK_OF_OTHER_CPUS > /sys/devices/virtual/workqueue/cpumask"),
         cost: "little: other CPUs do that work",
         needs: Needs::Nothing,
         effects: &[threads(Class::UnboundKernel)],
@@ -155,6 +165,9 @@ pub const MITIGATIONS: &[Mitigation] = &[
                       background",
         treats: &[Cause::Background, Cause::BlockedFault],
         keeps: "all other threads",
+        command: Some(
+            "echo never > /sys/kernel/mm/transparent_hugepage/enabled; sysctl -w vm.compaction_proactiveness=0; echo off > /sys/kernel/mm/damon/admin/kdamonds/0/state",
+        ),
         cost: "more misses of the TLB in large heaps",
         needs: Needs::Nothing,
         effects: &[threads(Class::MemoryDaemons)],
@@ -164,6 +177,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "the devices' interrupts on other CPUs",
         treats: &[Cause::Irq],
         keeps: "the CPU's own timer, and what other CPUs ask of it",
+        command: Some("echo OTHER_CPUS > /proc/irq/NUMBER/smp_affinity_list"),
         cost: "another CPU handles them; irqbalance must leave them there",
         needs: Needs::Nothing,
         effects: &[Effect::DeviceInterrupts],
@@ -174,6 +188,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         treats: &[Cause::Softirq],
         keeps: "one interrupt between the CPUs for each wake-up, and the softirqs of timer \
                 and scheduler",
+        command: Some("echo MASK_OF_OTHER_CPU > /sys/class/net/DEVICE/queues/rx-0/rps_cpus"),
         cost: "another CPU spends that time, about one for each three of the server",
         needs: Needs::Nothing,
         effects: &[Effect::Softirqs(&["NET_RX", "NET_TX"])],
@@ -183,6 +198,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "one of the server's CPUs for interrupts and softirqs only",
         treats: &[Cause::Softirq, Cause::Irq],
         keeps: "the CPU's own timer",
+        command: Some("taskset -a -c -p FEWER_CPUS PID"),
         cost: "the server has one CPU less",
         needs: Needs::SeveralCpus,
         effects: &[
@@ -196,6 +212,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "receive work in a thread of its own on another CPU (threaded NAPI)",
         treats: &[Cause::Softirq],
         keeps: "the softirqs of timer and scheduler",
+        command: Some("echo 1 > /sys/class/net/DEVICE/threaded"),
         cost: "another CPU spends that time, and each batch of packets a wake-up",
         needs: Needs::Nothing,
         effects: &[Effect::Softirqs(&["NET_RX"])],
@@ -205,6 +222,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "fewer interrupts for more packets (ethtool -C)",
         treats: &[Cause::Irq],
         keeps: "the softirqs",
+        command: Some("ethtool -C DEVICE rx-usecs 50"),
         cost: "each packet waits for the device's timer, which the forecast does not hold",
         needs: Needs::Nothing,
         effects: &[],
@@ -214,6 +232,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "workers that poll and do not sleep (SO_BUSY_POLL, spinning on epoll)",
         treats: &[Cause::Wakeup, Cause::IdleExit],
         keeps: "",
+        command: Some("sysctl -w net.core.busy_poll=50 net.core.busy_read=50"),
         cost: "each worker's CPU is busy all the time",
         needs: Needs::Nothing,
         effects: &[Effect::Wakeup, Effect::IdleExit],
@@ -223,6 +242,9 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "device interrupts off while the server polls (irq-suspend-timeout)",
         treats: &[Cause::Irq, Cause::Wakeup],
         keeps: "the CPU's own timer",
+        command: Some(
+            "echo 2 > /sys/class/net/DEVICE/napi_defer_hard_irqs; echo 200000 > /sys/class/net/DEVICE/gro_flush_timeout",
+        ),
         cost: "each worker's CPU is busy all the time; needs a driver that can",
         needs: Needs::Nothing,
         effects: &[Effect::DeviceInterrupts, Effect::Wakeup],
@@ -232,6 +254,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "no deep idle states (a held /dev/cpu_dma_latency)",
         treats: &[Cause::IdleExit],
         keeps: "",
+        command: Some("exec 3> /dev/cpu_dma_latency; printf '\\0\\0\\0\\0' >&3"),
         cost: "power, and less turbo for the other CPUs",
         needs: Needs::Nothing,
         effects: &[Effect::IdleExit],
@@ -241,6 +264,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "the highest frequency at all times (governor performance)",
         treats: &[Cause::SlowService],
         keeps: "",
+        command: Some("cpupower frequency-set -g performance"),
         cost: "power",
         needs: Needs::Nothing,
         effects: &[],
@@ -250,6 +274,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "the server's memory on the node of its CPUs, no NUMA balancing",
         treats: &[Cause::SlowService, Cause::BlockedFault],
         keeps: "",
+        command: Some("numactl --cpunodebind=NODE --membind=NODE SERVER"),
         cost: "one instance for each node",
         needs: Needs::SeveralCpus,
         effects: &[],
@@ -259,6 +284,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "one thread for each physical core",
         treats: &[Cause::SlowService],
         keeps: "",
+        command: Some("echo off > /sys/devices/system/cpu/smt/control"),
         cost: "half of the machine's threads",
         needs: Needs::Nothing,
         effects: &[],
@@ -268,6 +294,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "no timer tick on the server's CPUs (nohz_full, rcu_nocbs)",
         treats: &[Cause::Irq, Cause::Softirq],
         keeps: "interrupts of devices, receive softirqs",
+        command: Some("grubby --update-kernel=ALL --args='nohz_full=CPUS rcu_nocbs=CPUS'"),
         cost: "a reboot, and slower system calls",
         needs: Needs::Nothing,
         effects: &[
@@ -280,6 +307,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "the server's memory present and locked (mlockall, MAP_POPULATE)",
         treats: &[Cause::BlockedFault],
         keeps: "",
+        command: None,
         cost: "all of its memory is resident",
         needs: Needs::Nothing,
         effects: &[Effect::Unblock(Cause::BlockedFault)],
@@ -289,6 +317,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "storage in threads beside the workers, or data in memory",
         treats: &[Cause::BlockedIo],
         keeps: "the time of the storage itself in those requests that need it",
+        command: None,
         cost: "a change of the server",
         needs: Needs::Nothing,
         effects: &[Effect::Unblock(Cause::BlockedIo)],
@@ -298,6 +327,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "no lock held across requests (finer or none)",
         treats: &[Cause::BlockedLock],
         keeps: "",
+        command: None,
         cost: "a change of the server",
         needs: Needs::Nothing,
         effects: &[Effect::Unblock(Cause::BlockedLock)],
@@ -307,6 +337,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "one queue for all workers (a shared socket or epoll, or work stealing)",
         treats: &[Cause::Imbalance, Cause::Order],
         keeps: "",
+        command: None,
         cost: "a change of the server; contention on the queue",
         needs: Needs::SeveralCpus,
         effects: &[Effect::SharedQueue, Effect::InOrder],
@@ -316,6 +347,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "workers in the order of their wake-ups (SCHED_FIFO among themselves)",
         treats: &[Cause::Order],
         keeps: "",
+        command: Some("chrt -a -f -p 50 PID"),
         cost: "a slow request is not interrupted for others",
         needs: Needs::SeveralWorkers,
         effects: &[Effect::InOrder],
@@ -325,6 +357,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         description: "no lost segments: larger receive queues, paced senders",
         treats: &[Cause::Retransmit],
         keeps: "",
+        command: None,
         cost: "memory",
         needs: Needs::Nothing,
         effects: &[],

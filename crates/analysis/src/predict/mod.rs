@@ -334,7 +334,7 @@ impl<'a> Forecaster<'a> {
             prediction: Prediction {
                 change: mitigation.key.to_owned(),
                 description: mitigation.description.to_owned(),
-                command: Some(command(mitigation.key, self.pid())),
+                command: mitigation.command.map(|text| command(text, self.pid())),
                 removes: removes.filter(|cause| self.is_present(*cause)).collect(),
                 cost: Some(cost),
                 points: Vec::new(),
@@ -384,7 +384,7 @@ impl<'a> Forecaster<'a> {
         made.sort_by_key(farthest);
         let curves = made
             .iter()
-            .filter(|(prediction, _)| prediction.command.is_some())
+            .filter(|(prediction, _)| prediction.cost.is_some())
             .take(CURVES)
             .map(|(prediction, curve)| NamedCurve {
                 name: prediction.change.clone(),
@@ -471,12 +471,14 @@ fn same(a: &Option<Culprit>, b: &Option<Culprit>) -> bool {
     }
 }
 
-/// The command that makes a change.
-fn command(key: &str, pid: Option<Tid>) -> String {
-    match pid {
-        Some(pid) => format!("taillab tune apply {key} -p {pid}"),
-        None => format!("taillab tune apply {key} -p PID"),
-    }
+/// A mitigation's command for this server, where its process is known.
+fn command(text: &str, pid: Option<Tid>) -> String {
+    let words = text.split(' ').map(|word| match (word, pid) {
+        ("PID", Some(pid)) => pid.to_string(),
+        (word, Some(pid)) => word.replace("/proc/PID/", &format!("/proc/{pid}/")),
+        (word, None) => word.to_owned(),
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// A cause in the middle of a sentence.
@@ -503,5 +505,25 @@ fn noun(cause: Cause) -> &'static str {
         | Cause::StackTx
         | Cause::Retransmit
         | Cause::Unexplained => "such cause",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_names_the_process_where_it_is_known() {
+        let text = "chrt -a -f -p 50 PID";
+        assert_eq!(command(text, Some(4_711)), "chrt -a -f -p 50 4711");
+        assert_eq!(command(text, None), text);
+        assert_eq!(
+            command("chrt -i -p 0 OTHER_PID", Some(7)),
+            "chrt -i -p 0 OTHER_PID"
+        );
+        assert_eq!(
+            command("echo max > $(sed p /proc/PID/cgroup)", Some(7)),
+            "echo max > $(sed p /proc/7/cgroup)"
+        );
     }
 }

@@ -120,7 +120,7 @@ fn at_quantiles(mut values: Vec<u64>, quantiles: &[f64]) -> Option<Vec<u64>> {
     Some(quantiles.iter().map(at).collect())
 }
 
-/// The queue in words: `1 worker, first come first served; background, softirq`.
+/// The queue in words: `1 worker, first come first served; taken away by: interrupts`.
 fn describe(observed: &Observed, discipline: Discipline) -> String {
     let number = |n: usize, what: &str| {
         let plural = if n == 1 { "" } else { "s" };
@@ -155,10 +155,10 @@ fn describe(observed: &Observed, discipline: Discipline) -> String {
     kinds.sort_unstable();
     kinds.dedup();
     let absences = match kinds.len() {
-        0 => "no absences".to_owned(),
+        0 => "never taken away".to_owned(),
         _ => {
-            let keys: Vec<&str> = kinds.iter().map(|cause| cause.key()).collect();
-            format!("away for {}", keys.join(", "))
+            let labels: Vec<&str> = kinds.iter().map(|cause| cause.label()).collect();
+            format!("taken away by: {}", labels.join(", "))
         }
     };
     format!("{place}{queue}, {order}; {absences}")
