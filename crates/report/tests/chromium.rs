@@ -281,7 +281,7 @@ fn assert_explained(browser: &mut Browser) {
     let text = text.as_str().unwrap();
     for what in [
         "87 % of the excess above p99 comes from kworker/0:1",
-        "taillab tune apply rt-priority -p 4711",
+        "chrt -a -f -p 50 4711",
         "the busy time of the workers",
         "other threads on the core",
         "dpkg (pid 30122)",

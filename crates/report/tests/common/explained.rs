@@ -362,7 +362,7 @@ fn findings() -> Vec<Finding> {
                    times, 2.1 ms each; every one delayed 191 requests). Predicted with \
                    SCHED_FIFO: p99.9 724 µs."
                 .to_owned(),
-            advice: Some("taillab tune apply rt-priority -p 4711".to_owned()),
+            advice: Some("chrt -a -f -p 50 4711".to_owned()),
             cause: Some(Cause::Background),
             inconclusive: false,
         },
@@ -441,7 +441,7 @@ fn predictions(result: &ServerResult) -> Vec<Prediction> {
             [1.01, 1.16, 1.18],
         ),
         Prediction {
-            command: Some("taillab tune apply rt-priority -p 4711".to_owned()),
+            command: Some("chrt -a -f -p 50 4711".to_owned()),
             cost: Some(
                 "a server that never sleeps would starve everything else on its core".to_owned(),
             ),
@@ -452,7 +452,7 @@ fn predictions(result: &ServerResult) -> Vec<Prediction> {
             )
         },
         Prediction {
-            command: Some("taillab tune apply cpu-isolation -p 4711".to_owned()),
+            command: Some("taskset -a -c -p 3 4711".to_owned()),
             cost: Some("one core runs nothing but the server".to_owned()),
             ..of(
                 "cpu-isolation",
@@ -466,7 +466,7 @@ fn predictions(result: &ServerResult) -> Vec<Prediction> {
             [0.98, 1.92, 2.96],
         ),
         Prediction {
-            command: Some("taillab tune apply irq-affinity".to_owned()),
+            command: Some("echo 2 > /proc/irq/26/smp_affinity_list".to_owned()),
             cost: Some("one core serves interrupts only".to_owned()),
             ..of(
                 "irq-affinity",
