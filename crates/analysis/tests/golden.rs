@@ -52,7 +52,6 @@ fn given_out(events: &[Event], options: &MatchOptions) -> Requests {
         matcher.observe(&event);
         requests.extend(matcher.drain_finished().requests.iter());
     }
-    assert!(!requests.is_empty());
     requests.extend(matcher.finish().requests.iter());
     requests
 }

@@ -10,7 +10,7 @@ use common::{packets_in, packets_out};
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use taillab_analysis::{DatagramIds, MatchOptions, Matched, match_events};
+use taillab_analysis::{DatagramIds, Framing, MatchOptions, Matched, match_events};
 use taillab_model::{Event, EventKind, Monotonic, Nanos};
 
 fn servers() -> impl Strategy<Value = Server> {
@@ -39,6 +39,7 @@ fn options() -> MatchOptions {
         overtaken_after: Nanos::ZERO,
         sequential: false,
         datagram_ids: Some(DatagramIds::Ids),
+        framing: Framing::OneInTurn,
     }
 }
 

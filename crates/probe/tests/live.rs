@@ -11,7 +11,7 @@ use taillab_model::{Event, EventKind, Monotonic, Recording, RequestKey, address_
 use taillab_probe::{
     Devices, Disturbances, Probe, ProbeError, ProbeSpec, ServerProcesses, Transport,
 };
-use testbed::{SERVER_PORT, Testbed, live};
+use testbed::{SERVER_PORT, Testbed, begin, live};
 
 /// The stamps of one request.
 #[derive(Debug, Default)]
@@ -115,12 +115,13 @@ fn other_hooks_give_the_same_stamps() {
         return;
     };
     let testbed = Testbed::veth();
-    let mut probe = Probe::load_avoiding(&testbed.spec, &["tp_btf/sock_recv_length"])
-        .expect("this kernel lets the probe load");
+    let avoided = ["tp_btf/sock_recv_length", "fexit/udp_recvmsg"];
+    let mut probe =
+        Probe::load_avoiding(&testbed.spec, &avoided).expect("this kernel lets the probe load");
     let hooks = probe.hooks();
     let t4 = hooks.iter().find(|hook| hook.stamp == "T4");
     assert_eq!(t4.expect("T4 has a hook").hook, "tp_btf/sys_exit");
-    probe.attach().expect("the hooks are there");
+    begin(&mut probe);
     let ids: Vec<u16> = (0..500).collect();
     for id in &ids {
         testbed.round_trip(&id.to_be_bytes());
@@ -231,7 +232,7 @@ fn every_request_over_veth_has_all_stamps_in_order() {
         .map(|same| &same[0])
         .collect();
     assert_eq!(each, ["T1", "T2", "T4", "T5", "T6", "switch"]);
-    probe.attach().expect("the hooks are there");
+    begin(&mut probe);
     let ids: Vec<u16> = (0..2_000).map(|i| i * 31).collect();
     let mut drained = 0;
     for id in &ids {
@@ -252,7 +253,7 @@ fn on_loopback_requests_and_responses_are_told_apart() {
     };
     let testbed = Testbed::loopback();
     let mut probe = load(&testbed.spec);
-    probe.attach().expect("the hooks are there");
+    begin(&mut probe);
     let ids: Vec<u16> = (0..500).collect();
     for id in &ids {
         testbed.round_trip(&id.to_be_bytes());
@@ -355,7 +356,7 @@ fn it_attaches_and_detaches_again_and_again_and_leaves_nothing() {
     let mut probe = load(&testbed.spec);
     assert_eq!(descriptors("bpf_link"), 0, "loading attaches nothing");
     for round in 0..20_u16 {
-        probe.attach().expect("the hooks are there");
+        begin(&mut probe);
         assert!(probe.is_attached() && descriptors("bpf_link") > 0);
         testbed.round_trip(&round.to_be_bytes());
         assert!(probe.pending() > 0);
@@ -504,7 +505,7 @@ fn the_client_may_drain_from_another_thread() {
     };
     let testbed = Testbed::veth();
     let mut probe = load(&testbed.spec);
-    probe.attach().expect("the hooks are there");
+    begin(&mut probe);
     let ids: Vec<u16> = (0..1_000).collect();
     let drained = std::thread::scope(|scope| {
         let drain = || {

@@ -13,12 +13,12 @@ use taillab_model::{Event, EventKind, RequestKey, address_hash};
 use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, Transport};
 use testbed::streams::{Calls, StreamBed};
 use testbed::tap::{Driver, TapBed};
-use testbed::{CLIENT, SERVER, SERVER_PORT, Testbed, ip, joined, live, round_trip};
+use testbed::{CLIENT, SERVER, SERVER_PORT, Testbed, begin, ip, joined, live, round_trip};
 
 /// What is recorded while `cause` runs; nothing may be lost.
 fn events_of(spec: &ProbeSpec, cause: impl FnOnce()) -> Vec<Event> {
     let mut probe = Probe::load(spec).expect("this kernel lets the probe load");
-    probe.attach().expect("the hooks are there");
+    begin(&mut probe);
     cause();
     let recording = probe.finish().expect("the counters can be read");
     assert_eq!(recording.lost.total(), 0, "{:?}", recording.lost);

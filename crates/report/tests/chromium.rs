@@ -267,7 +267,9 @@ fn a_trace_is_explained_on_its_page() {
         );
         browser.open(&page.file);
         assert_explained(&mut browser);
-        assert_eq!(browser.complaints(), [""; 0]);
+        if scripts {
+            assert_eq!(browser.complaints(), [""; 0]);
+        }
     }
     // findings come before every figure
     let order = browser.value("[...document.querySelectorAll('h2')].map((h) => h.id)");
@@ -279,7 +281,7 @@ fn assert_explained(browser: &mut Browser) {
     let text = text.as_str().unwrap();
     for what in [
         "87 % of the excess above p99 comes from kworker/0:1",
-        "taillab tune apply rt-priority -p 4711",
+        "chrt -a -f -p 50 4711",
         "the busy time of the workers",
         "other threads on the core",
         "dpkg (pid 30122)",

@@ -81,7 +81,7 @@ fn the_result_is_short_and_begins_with_the_findings() {
     };
     let order = [
         "What was found",
-        "taillab tune apply rt-priority -p 4711",
+        "chrt -a -f -p 50 4711",
         "Latency in µs",
         "Where the excess comes from",
         "What did it",

@@ -24,7 +24,7 @@ pub use self::explain::ExplainArgs;
 pub use self::load::{Amounts, Floor, LoadArgs, StampKind, WaitKind};
 pub use self::serve::ServeArgs;
 pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs, TimeUnit};
-pub use self::trace::{AnalysisArgs, Framing, TraceArgs};
+pub use self::trace::{AnalysisArgs, Told, TraceArgs};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
     wrong command line or experiment file\n  4    the measurement cannot be believed (the result \

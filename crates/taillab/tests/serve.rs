@@ -461,12 +461,13 @@ fn faults_happen_and_are_written_down() {
     assert_eq!(truth["sources"][0]["cause"], "slow_service");
     let intervals = truth["intervals"].as_array().unwrap();
     let of = |source: u64| intervals.iter().filter(move |i| i["source"] == source);
-    assert_eq!(of(0).count(), 4);
+    // in one piece each, or in several where others had the CPU meanwhile
+    assert!(of(0).count() >= 4);
     assert_eq!(of(1).count(), 3);
-    for slow in of(0) {
-        let length = slow["to_ns"].as_u64().unwrap() - slow["from_ns"].as_u64().unwrap();
-        assert!(length >= 2_000_000, "{length}");
-    }
+    let burnt: u64 = of(0)
+        .map(|slow| slow["to_ns"].as_u64().unwrap() - slow["from_ns"].as_u64().unwrap())
+        .sum();
+    assert!(burnt >= 4 * 2_000_000, "{burnt}");
     assert_refused(
         &[
             "null-rpc",

@@ -8,6 +8,10 @@ use super::label::{Label, Labels, Who};
 use super::sweep::{Open, OpenId, Sweep};
 use super::trace::{self, Meaning, Piece};
 
+/// TCP may say that it sent again so long after it was needed: its shortest time-out
+/// (`TCP_RTO_MIN`) and a little.
+const SENT_AGAIN_LATE_NS: u64 = 250_000_000;
+
 /// What became of the time in which its CPU worked for others.
 #[derive(Default)]
 struct Others {
@@ -231,6 +235,7 @@ impl Sweep<'_> {
         let Some(raw) = &open.traced else {
             return Vec::new();
         };
+        let total_ns = open.t6_ns - open.t1_ns;
         let own = [
             (self.fixed.service, others.own_service),
             (self.fixed.stack_tx, others.own_transmit),
@@ -241,18 +246,18 @@ impl Sweep<'_> {
             received: self.fixed.received,
         };
         if open.worker.is_some() {
-            return trace::pieces(&open.stack, raw, &meaning);
+            return trace::pieces(&open.stack, raw, &meaning, total_ns);
         }
         let work: u64 = others.split.iter().map(|part| part.1).sum();
         let raw = [
             (trace::Raw::Others, work),
             (trace::Raw::Own, others.own_service),
         ];
-        trace::pieces(&open.stack, &raw, &meaning)
+        trace::pieces(&open.stack, &raw, &meaning, total_ns)
     }
 
-    /// TCP sent to this client again while the request was here: waiting that nothing else
-    /// explains was for that.
+    /// TCP sent to this client again while the request was here, or soon after: waiting
+    /// that nothing else explains was for that.
     fn sent_again(&mut self, open: &Open, parts: &mut Vec<(Label, u64)>, pieces: &mut [Piece]) {
         if self.retransmitted.is_empty() {
             return;
@@ -262,7 +267,8 @@ impl Sweep<'_> {
             return;
         };
         let first = times.partition_point(|&at| at < open.t1_ns);
-        if times.get(first).is_none_or(|&at| at > open.t6_ns) {
+        let until_ns = open.t6_ns + SENT_AGAIN_LATE_NS;
+        if times.get(first).is_none_or(|&at| at > until_ns) {
             return;
         }
         let unknown = [self.fixed.unexplained, self.fixed.wakeup];

@@ -9,7 +9,7 @@
 //! **T1 to T2, the stack.** On the CPU that received it, the request's own part of the
 //! receive softirq is `stack_rx`, and so is the way there (interrupt, interprocessor
 //! interrupt) for as long as is usual: twice the median of T2 − T1. What the softirq did for
-//! packets before it is `softirq`; other softirqs and interrupts are their own. Coming out of
+//! packets before it, or for longer than twice that median, is `softirq`; other softirqs and interrupts are their own. Coming out of
 //! a power state for longer than usual is `idle_exit`; if the softirq ran in `ksoftirqd`, which
 //! is a thread, those that were on the CPU before it are `background`.
 //!

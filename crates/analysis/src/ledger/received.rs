@@ -37,6 +37,7 @@ impl Receiving<'_> {
             .is_some_and(|s| self.labels.thread_name(s.thread).starts_with("ksoftirqd"));
         let softirq_thread = cpu.segment.map_or(0, |s| s.thread);
         let mut usual_ns = self.usual_ns;
+        let mut own_ns = self.usual_ns;
         let mut upto = t2_ns;
         let mut after_softirq = false;
         let segments = cpu.segment.iter().chain(cpu.recent.iter().rev());
@@ -48,11 +49,14 @@ impl Receiving<'_> {
             let length = upto - from;
             match segment.top {
                 Top::Softirq { vector: NET_RX } => {
-                    // what came after the last packet was queued is this packet's
-                    let begun = cpu.last_queued_ns.clamp(from, upto);
-                    self.push(&mut pieces, Cause::StackRx, Who::Nobody, upto - begun);
+                    // what came after the last packet was queued is this packet's, as
+                    // far as one usually takes
+                    let since = upto - cpu.last_queued_ns.clamp(from, upto);
+                    let own = since.min(own_ns);
+                    own_ns = 0;
+                    self.push(&mut pieces, Cause::StackRx, Who::Nobody, own);
                     let other = Who::Softirq(NET_RX);
-                    self.push(&mut pieces, Cause::Softirq, other, begun - from);
+                    self.push(&mut pieces, Cause::Softirq, other, length - own);
                 }
                 Top::Softirq { vector } => {
                     self.push(&mut pieces, Cause::Softirq, Who::Softirq(vector), length);

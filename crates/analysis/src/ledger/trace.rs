@@ -37,11 +37,12 @@ pub(super) struct Meaning<'a> {
 }
 
 /// The pieces from T1 on: first those of [T1, T2] (`stack`, the latest first), then the raw
-/// ones with their meaning.
+/// ones with their meaning; of `total_ns` in all.
 pub(super) fn pieces(
     stack: &[(Label, u64)],
     raw: &[(Raw, u64)],
     meaning: &Meaning<'_>,
+    total_ns: u64,
 ) -> Vec<Piece> {
     let mut pieces = Pieces::default();
     for &(label, ns) in stack.iter().rev() {
@@ -78,6 +79,14 @@ pub(super) fn pieces(
             }
         }
     }
+    // what no event told of comes at the end
+    for part in others.iter().rev() {
+        pieces.push(part.0, part.1, part.2);
+    }
+    for part in own {
+        pieces.push(part.0, part.1, false);
+    }
+    pieces.cut(total_ns);
     pieces.list
 }
 
@@ -88,6 +97,14 @@ struct Pieces {
 }
 
 impl Pieces {
+    /// Leaves what is beyond `total_ns` out, and makes the last piece reach there.
+    fn cut(&mut self, total_ns: u64) {
+        self.list.retain(|piece| piece.from_ns < total_ns);
+        if let Some(last) = self.list.last_mut() {
+            last.lasted_ns = total_ns - last.from_ns;
+        }
+    }
+
     fn push(&mut self, label: Label, ns: u64, inherited: bool) {
         if ns == 0 {
             return;

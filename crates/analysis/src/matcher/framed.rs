@@ -9,7 +9,11 @@
 //! length in a part of a packet that was not recorded), the connection is judged by its
 //! turns, as without framing, and what is then not certain is ambiguous; see `stream.rs`.
 //! It is followed again from the first packet after an idle moment: all that had come in
-//! was read, and nothing moved for [`overtaken_after`](super::MatchOptions).
+//! was read, and nothing moved for [`overtaken_after`](super::MatchOptions). Where only
+//! bytes were wanting that were not recorded (the end of a chunked body), and one request
+//! was under way, the next request after its response begins anew.
+//!
+//! The server's first packet that is seen is taken for the beginning of a response.
 
 use taillab_model::{Event, EventKind, Monotonic, RequestKey, Tid};
 
@@ -24,6 +28,9 @@ pub(super) struct Framer {
     responses: Parser,
     /// Both are followed.
     pub(super) synced: bool,
+    /// They are not, for want of bytes, but client and server took turns: the next turn
+    /// begins a message.
+    pub(super) turns: bool,
     /// The sequence number of the server's next byte; `None` before its first one.
     next_out: Option<u32>,
     /// Whose write the response that has begun came from: T5 and the thread.
@@ -39,6 +46,7 @@ impl Framer {
             requests: Parser::new(framing, Direction::Requests)?,
             responses: Parser::new(framing, Direction::Responses)?,
             synced,
+            turns: false,
             next_out: None,
             begun: None,
             last_write: None,
@@ -50,7 +58,7 @@ impl Framer {
         self.requests.restart();
         self.responses.restart();
         self.synced = true;
-        self.next_out = None;
+        self.turns = false;
         self.begun = None;
         self.last_write = None;
     }
@@ -90,6 +98,10 @@ pub(super) struct Extent {
     sequence: u32,
 }
 
+/// Notes of a request that its response begins to leave: the read that returned it, and who
+/// wrote.
+type Begun<'a> = &'a mut dyn FnMut(Slot, Option<Read>, Tid);
+
 /// What a packet of a response is to its connection.
 enum Part {
     /// It was sent before.
@@ -118,7 +130,9 @@ impl Connection {
             return true; // sent again
         }
         let silent = |last: Monotonic| at.saturating_since(last) > options.overtaken_after;
-        if !framer.synced && follows && self.is_read() && framer.last_packet.is_some_and(silent) {
+        let idle = framer.last_packet.is_some_and(silent);
+        let turn = framer.turns && self.is_answered();
+        if !framer.synced && follows && self.is_read() && (idle || turn) {
             self.framer = Some(framer);
             self.settle(options, settled);
             self.doubt = None;
@@ -135,8 +149,14 @@ impl Connection {
         framer.synced &= follows && framer.request_ends(payload, bytes, &mut ends).is_ok();
         let synced = framer.synced;
         self.framer = Some(framer);
-        if was_synced && !synced && (self.first_request().is_some() || !ends.is_empty()) {
-            self.doubt = Some(at);
+        if was_synced && !synced {
+            let turns = follows && ends.is_empty() && self.requests() == 0;
+            if let Some(framer) = &mut self.framer {
+                framer.turns = turns;
+            }
+            if !turns {
+                self.doubt = Some(at);
+            }
         }
         if !synced && ends.is_empty() {
             return false;
@@ -165,7 +185,7 @@ impl Connection {
         segment: Leaving,
         (payload, extent): (&[u8], Option<Extent>),
         sent: impl FnOnce() -> Sent,
-        (settled, begun): (&mut Vec<Settled>, &mut dyn FnMut(Slot, Option<Read>, Tid)),
+        (settled, begun): (&mut Vec<Settled>, Begun<'_>),
     ) -> bool {
         let position = self.continued(id);
         let Some(mut framer) = self.framer.take() else {
@@ -173,6 +193,9 @@ impl Connection {
         };
         framer.last_packet = Some(segment.at);
         let part = extent.map(|extent| (extent, framer.place(extent)));
+        if let Some((extent, Part::New { .. })) = part {
+            framer.next_out = Some(extent.sequence.wrapping_add(extent.bytes));
+        }
         let taken = match part {
             _ if !framer.synced => false,
             // nothing says how long it is, or the server has read what was not seen
@@ -183,14 +206,16 @@ impl Connection {
                 self.read = self.read.max(position);
                 let sent = sent();
                 framer.last_write = sent.write.or(framer.last_write);
-                framer.next_out = Some(extent.sequence.wrapping_add(extent.bytes));
                 let recorded = payload.get(leave_out as usize..).unwrap_or_default();
                 let new = (hole, recorded, extent.bytes - leave_out);
                 let followed = self.follow(&mut framer, segment, new, settled, begun);
                 if followed.is_err() {
                     framer.synced = false;
+                    framer.turns = hole == 0 && self.requests() == 1;
+                    if !framer.turns {
+                        self.doubt = Some(segment.at);
+                    }
                     self.framer = Some(framer);
-                    self.doubt = Some(segment.at);
                     let tid = segment.tid;
                     self.departed(segment, sent, |slot, read| begun(slot, read, tid));
                     return true;
@@ -200,6 +225,7 @@ impl Connection {
         };
         if !taken && framer.synced {
             framer.synced = false;
+            framer.turns = false;
             self.doubt = Some(segment.at);
         }
         self.framer = Some(framer);
@@ -214,7 +240,7 @@ impl Connection {
         segment: Leaving,
         (hole, recorded, bytes): (u32, &[u8], u32),
         settled: &mut Vec<Settled>,
-        begun: &mut dyn FnMut(Slot, Option<Read>, Tid),
+        begun: Begun<'_>,
     ) -> Result<(), Lost> {
         let (hole, bytes) = (hole as usize, bytes as usize);
         let recorded = &recorded[..recorded.len().min(bytes)];
@@ -255,7 +281,7 @@ impl Connection {
         response: Message,
         t6: Option<Monotonic>,
         settled: &mut Vec<Settled>,
-        begun: &mut dyn FnMut(Slot, Option<Read>, Tid),
+        begun: Begun<'_>,
     ) -> Result<(), Lost> {
         let (t5, worker) = framer.begun.take().unwrap_or((None, 0));
         while let Some((slot, read, request)) = self.take_request() {
@@ -348,10 +374,10 @@ impl Matcher {
         };
         let at = packet.at;
         match packet.kind {
-            EventKind::SegmentIn { key, bytes, push } => {
-                if !self.framed_in(at, key, (bytes, push), &packet.payload) {
-                    self.segment_in(at, key, bytes, push);
-                }
+            EventKind::SegmentIn { key, bytes, push }
+                if !self.framed_in(at, key, (bytes, push), &packet.payload) =>
+            {
+                self.segment_in(at, key, bytes, push);
             }
             EventKind::SegmentOut {
                 tid,

@@ -214,6 +214,18 @@ impl Connection {
         Some((segment.request, segment.read, segment.message))
     }
 
+    /// How many requests have not been answered.
+    pub(super) fn requests(&self) -> usize {
+        let requests = self.segments.iter().filter(|s| s.request.is_some());
+        requests.count()
+    }
+
+    /// A response has left, as far as can be seen.
+    pub(super) fn is_answered(&self) -> bool {
+        let last = self.departures.last();
+        last.is_some_and(|last| !last.segment.more) && self.doubt.is_none()
+    }
+
     /// The oldest request that has not been answered.
     pub(super) fn first_request(&self) -> Option<Message> {
         let mut requests = self.segments.iter().filter(|s| s.request.is_some());
@@ -318,7 +330,7 @@ impl Connection {
     ) -> bool {
         let position = self.begin_batch(id, options, settled);
         if position > self.next {
-            self.lost_sight(position, settled);
+            self.lost_sight(position, read.at, settled);
             return true;
         }
         self.read = position;
@@ -340,7 +352,7 @@ impl Connection {
         let position = self.continued(id);
         if position > self.next {
             self.begin_batch(id, options, settled);
-            self.lost_sight(position, settled);
+            self.lost_sight(position, segment.at, settled);
             return Role::Unknown;
         }
         if position != self.read {
@@ -423,7 +435,13 @@ impl Connection {
     }
 
     /// The server has read data that was not seen to come in: nothing before it can be told.
-    fn lost_sight(&mut self, position: Position, settled: &mut Vec<Settled>) {
+    fn lost_sight(&mut self, position: Position, at: Monotonic, settled: &mut Vec<Settled>) {
+        if let Some(framer) = &mut self.framer {
+            framer.synced = false;
+            framer.turns = false;
+            // pipelined: what was not seen may still be answered
+            self.doubt = Some(at);
+        }
         let requests = self
             .segments
             .drain(..)

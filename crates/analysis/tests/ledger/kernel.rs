@@ -247,10 +247,10 @@ impl Cpu<'_> {
         let packet = self.packets.front().map_or(u64::MAX, |packet| packet.1);
         let due = self.due();
         if packet == due {
-            let (number, t1) = self.packets.pop_front().unwrap();
+            let (number, t1) = self.packets.pop_front().expect("it is due");
             self.receive(number, t1);
         } else {
-            let (_, what, length) = self.disturbances.pop_front().unwrap();
+            let (_, what, length) = self.disturbances.pop_front().expect("it is due");
             self.disturbed = true;
             self.disturb(what, length);
             self.disturbed = false;

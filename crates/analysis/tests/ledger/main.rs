@@ -31,7 +31,7 @@ struct Found {
 fn options(plan: &Plan) -> ExplainOptions {
     ExplainOptions {
         service_time: plan.service_time(),
-        workers: NonZeroU32::new(plan.gaps.len() as u32).unwrap(),
+        workers: NonZeroU32::new(plan.gaps.len() as u32).expect("a plan has a CPU"),
         measure_from: Monotonic::from_nanos_since_boot(0),
         slowest: 20,
     }

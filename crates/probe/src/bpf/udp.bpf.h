@@ -249,7 +249,8 @@ int BPF_PROG(read_returned, struct pt_regs *regs, long ret)
 SEC("fentry/udp_sendmsg")
 int BPF_PROG(write_to_udp, struct sock *sk)
 {
-	if (is_servers(sk))
+	/* udpv6_sendmsg calls this for an IPv4 address, and has been stamped */
+	if (sk->__sk_common.skc_family == AF_INET && is_servers(sk))
 		emit_call(WRITE_CALLED, 0);
 	return 0;
 }

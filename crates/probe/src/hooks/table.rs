@@ -79,9 +79,8 @@ const NO_T1_GRO: &str = "requests from NICs that use GRO have no T1 and are not 
 const NO_T1_FRAGS: &str = "requests from NICs that give pages to GRO have no T1 and are not seen";
 const NO_T1_DIRECT: &str = "requests from drivers without GRO have no T1 and are not seen";
 const NO_T2: &str = "the kernel allows no hook for it: T1–T2 and T2–T3 are not told apart";
-const NO_RINGS: &str = "writes through io_uring have no T5";
 
-static UDP: [Stamp; 9] = [
+static UDP: [Stamp; 8] = [
     required("T1", &[exact("tp_btf/netif_rx", &["packet_in"])]),
     optional(
         "T1",
@@ -131,7 +130,8 @@ static UDP: [Stamp; 9] = [
                 "fexit/udp_recvmsg",
                 &["read_from_udp", "read_from_udpv6"],
                 "stamped when the socket has given the datagram, about 0.1 µs before the \
-                 system call returns",
+                 system call returns; a read that waits when the recording begins is not \
+                 stamped",
             ),
             lesser(
                 "tp_btf/sys_exit",
@@ -152,16 +152,16 @@ static UDP: [Stamp; 9] = [
             ),
             lesser(
                 "tp_btf/sys_enter",
-                &["write_called"],
+                &["write_called", "ring_write_called"],
                 "a call for several messages is stamped once, as it begins",
             ),
+            lesser(
+                "tp_btf/sys_enter without io_uring",
+                &["write_called"],
+                "a call for several messages is stamped once, as it begins; writes through \
+                 io_uring have no T5",
+            ),
         ],
-    ),
-    // costs nothing where there is none
-    optional(
-        "T5",
-        &[exact("tp_btf/io_uring_submit_req", &["ring_write_called"])],
-        NO_RINGS,
     ),
     required("T6", &[exact("tp_btf/net_dev_start_xmit", &["packet_out"])]),
 ];
@@ -207,7 +207,8 @@ static TCP: [Stamp; 8] = [
                 "fexit/tcp_recvmsg",
                 &["read_from_tcp"],
                 "stamped when the socket has given the data, about 0.1 µs before the \
-                 system call returns",
+                 system call returns; a read that waits when the recording begins is not \
+                 stamped",
             ),
             lesser(
                 "tp_btf/sys_exit",

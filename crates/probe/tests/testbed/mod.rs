@@ -21,7 +21,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::thread::{UnshareFlags, gettid};
-use taillab_probe::{DeviceId, Devices, Disturbances, ProbeSpec, ServerProcesses, Transport};
+use taillab_probe::{
+    DeviceId, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport,
+};
 
 pub(crate) const SERVER_PORT: u16 = 11_211;
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
@@ -49,6 +51,19 @@ pub(crate) fn live(test: &str) -> Option<MutexGuard<'static, ()>> {
     // not print: that is shown for failed tests only
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: it needs {lacks}");
     None
+}
+
+/// Attaches, and waits until no read that began before is still waiting, for its end would
+/// not be seen by fexit; the server's time out.
+pub(crate) fn begin(probe: &mut Probe) {
+    probe.attach().expect("the hooks are there");
+    if probe
+        .hooks()
+        .iter()
+        .any(|hook| hook.hook.starts_with("fexit/"))
+    {
+        std::thread::sleep(Duration::from_millis(300));
+    }
 }
 
 /// A running echo server and its client's sockets.

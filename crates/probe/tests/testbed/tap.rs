@@ -2,9 +2,10 @@
 //! NICs do, and a client that writes whole Ethernet frames.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use taillab_probe::{DeviceId, Devices, Disturbances, ProbeSpec, ServerProcesses, Transport};
 
@@ -64,13 +65,21 @@ impl TapBed {
         let (ready, tid) = std::sync::mpsc::channel();
         server.run(move || {
             let socket = UdpSocket::bind((SERVER, SERVER_PORT)).expect("the port is free");
+            socket
+                .set_read_timeout(Some(Duration::from_millis(50)))
+                .expect("a time-out can be set");
             std::thread::spawn(move || {
                 let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
                 ready.send(tid).expect("the creator waits");
                 let mut buffer = [0; 2048];
-                // an empty datagram ends it
-                while let Ok((1.., from)) = socket.recv_from(&mut buffer) {
-                    let _ = socket.send_to(&buffer[..2], from);
+                loop {
+                    match socket.recv_from(&mut buffer) {
+                        // an empty datagram ends it
+                        Ok((0, _)) => break,
+                        Ok((_, from)) => _ = socket.send_to(&buffer[..2], from),
+                        Err(timeout) if timeout.kind() == ErrorKind::WouldBlock => {}
+                        Err(_) => break,
+                    }
                 }
             });
         });
@@ -146,6 +155,10 @@ impl Drop for TapBed {
 }
 
 fn open(driver: Driver) -> File {
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        // it may be a module that nobody has needed so far
+        let _ = std::process::Command::new("modprobe").arg("tun").status();
+    }
     let tap = OpenOptions::new()
         .read(true)
         .write(true)

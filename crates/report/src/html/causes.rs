@@ -33,7 +33,7 @@ pub(super) fn put_findings(page: &mut Markup, server: &ServerSide<'_>) {
             (true, _) => " class=\"inconclusive\"",
             _ => "",
         };
-        put!(page, "<li{class}><p>{}</p>", Esc(&glued(&finding.text)));
+        put!(page, "<li{class}><p>{}</p>", coded(&glued(&finding.text)));
         if let Some(advice) = &finding.advice {
             let advice = advice.trim_start_matches("Try:").trim_start();
             put!(
@@ -45,6 +45,21 @@ pub(super) fn put_findings(page: &mut Markup, server: &ServerSide<'_>) {
         put!(page, "</li>\n");
     }
     put!(page, "</ol>\n</section>\n");
+}
+
+/// The text with what stands between back quotes (names, commands) as code.
+fn coded(text: &str) -> String {
+    let parts: Vec<&str> = text.split('`').collect();
+    // an odd back quote is only a character
+    if parts.len().is_multiple_of(2) {
+        return Esc(text).to_string();
+    }
+    (parts.iter().enumerate())
+        .map(|(i, part)| match i % 2 {
+            0 => Esc(part).to_string(),
+            _ => format!("<code>{}</code>", Esc(part)),
+        })
+        .collect()
 }
 
 /// The class of a part in the style sheet.
@@ -178,10 +193,18 @@ fn put_composition_table(page: &mut Markup, composition: &Composition<'_>) {
 }
 
 fn put_culprits(page: &mut Markup, causes: &[CauseShare]) {
-    let rows = explained::culprits(causes);
+    /// Less than this of any excess is not worth a row.
+    const LEAST: f64 = 0.0005;
+    let mut rows = explained::culprits(causes);
     if rows.is_empty() {
         return;
     }
+    let all = rows.len();
+    rows.retain(|row| {
+        row.share.value.max(row.excess_share_above_p99.value) >= LEAST
+            || row.cause == Cause::Unexplained
+    });
+    rows.truncate(ROWS);
     put!(
         page,
         "<h3 id=\"culprits\">What did it</h3>\n\
@@ -193,7 +216,7 @@ fn put_culprits(page: &mut Markup, causes: &[CauseShare]) {
          <th scope=\"col\">requests</th><th scope=\"col\">times</th>\
          <th scope=\"col\">each lasts</th><th scope=\"col\">delays</th></tr></thead>\n<tbody>\n"
     );
-    for row in rows.iter().take(ROWS) {
+    for row in &rows {
         put!(page, "<tr><th scope=\"row\">");
         match &row.culprit {
             Some(culprit) => put!(
@@ -232,11 +255,11 @@ fn put_culprits(page: &mut Markup, causes: &[CauseShare]) {
         }
     }
     put!(page, "</tbody>\n</table>\n</div>\n");
-    if rows.len() > ROWS {
+    if all > rows.len() {
         put!(
             page,
             "<p class=\"note\">And {} with less.</p>\n",
-            counted((rows.len() - ROWS) as u64, "other", "others")
+            counted((all - rows.len()) as u64, "other", "others")
         );
     }
 }

@@ -289,7 +289,7 @@ fn tid_of(worker: &Culprit) -> Option<Tid> {
 /// Slices in order of time that do not overlap: pieces of one are joined, and of two that
 /// overlap the later one begins where the other ends.
 fn apart(mut slices: Vec<Slice>) -> Vec<Slice> {
-    slices.sort_by(|a, b| (a.from_ns, a.to_ns).cmp(&(b.from_ns, b.to_ns)));
+    slices.sort_by_key(|slice| (slice.from_ns, slice.to_ns));
     let mut kept: Vec<Slice> = Vec::with_capacity(slices.len());
     for mut slice in slices {
         if let Some(last) = kept.last_mut() {

@@ -216,7 +216,11 @@ impl Page {
             .map(|i| rows.iter().map(|row| columns(&row[i])).max().unwrap_or(0))
             .collect();
         let lead_width: usize = widths.iter().sum::<usize>() + gaps.iter().sum::<usize>() + 2;
-        let room = self.style.width.saturating_sub(lead_width).max(16);
+        // without room beside the figures, what did it stands below them
+        const LEAST_ROOM: usize = 28;
+        let beside = lead_width + LEAST_ROOM <= self.style.width;
+        let lead_width = if beside { lead_width } else { 2 * INDENT };
+        let room = self.style.width.saturating_sub(lead_width);
         for (n, row) in rows.iter().enumerate() {
             let mut lead = String::new();
             for i in 0..sides.len() {
@@ -234,6 +238,13 @@ impl Page {
                 }
             }
             lead.push_str("  ");
+            if !beside {
+                self.line(&lead);
+                lead = " ".repeat(lead_width);
+                if n == 0 {
+                    continue;
+                }
+            }
             for line in wrap(&row[5], room) {
                 let ink = if n == 0 { Ink::Quiet } else { Ink::Plain };
                 let line = self.style.paint(ink, &line);
@@ -292,7 +303,7 @@ impl Page {
         let left = predictions.len() - shown.len();
         if left > 0 {
             let text = format!(
-                "and {} in the details",
+                "and {}: see the page or the JSON",
                 counted(left as u64, "more change", "more changes")
             );
             self.paragraph(Ink::Quiet, &text);

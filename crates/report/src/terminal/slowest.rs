@@ -225,12 +225,13 @@ fn cells(request: &SlowRequest, cpu: u16, scale: Scale) -> Vec<Option<&Activity>
     for activity in request.activities.iter().filter(|a| a.cpu == cpu) {
         let from = activity.from_ns.get();
         let to = from.saturating_add(activity.lasted_ns.get());
-        for column in scale.column(from)..=scale.column(to) {
+        let (first, last) = (scale.column(from), scale.column(to));
+        for (column, most) in (first..).zip(&mut most[first..=last]) {
             let inside = to
                 .min(edge(column + 1))
                 .saturating_sub(from.max(edge(column)));
-            if inside > most[column].0 {
-                most[column] = (inside, Some(activity));
+            if inside > most.0 {
+                *most = (inside, Some(activity));
             }
         }
     }

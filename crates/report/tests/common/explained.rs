@@ -362,7 +362,7 @@ fn findings() -> Vec<Finding> {
                    times, 2.1 ms each; every one delayed 191 requests). Predicted with \
                    SCHED_FIFO: p99.9 724 µs."
                 .to_owned(),
-            advice: Some("taillab tune apply rt-priority -p 4711".to_owned()),
+            advice: Some("chrt -a -f -p 50 4711".to_owned()),
             cause: Some(Cause::Background),
             inconclusive: false,
         },
@@ -441,7 +441,7 @@ fn predictions(result: &ServerResult) -> Vec<Prediction> {
             [1.01, 1.16, 1.18],
         ),
         Prediction {
-            command: Some("taillab tune apply rt-priority -p 4711".to_owned()),
+            command: Some("chrt -a -f -p 50 4711".to_owned()),
             cost: Some(
                 "a server that never sleeps would starve everything else on its core".to_owned(),
             ),
@@ -452,7 +452,7 @@ fn predictions(result: &ServerResult) -> Vec<Prediction> {
             )
         },
         Prediction {
-            command: Some("taillab tune apply cpu-isolation -p 4711".to_owned()),
+            command: Some("taskset -a -c -p 3 4711".to_owned()),
             cost: Some("one core runs nothing but the server".to_owned()),
             ..of(
                 "cpu-isolation",
@@ -466,7 +466,7 @@ fn predictions(result: &ServerResult) -> Vec<Prediction> {
             [0.98, 1.92, 2.96],
         ),
         Prediction {
-            command: Some("taillab tune apply irq-affinity".to_owned()),
+            command: Some("echo 2 > /proc/irq/26/smp_affinity_list".to_owned()),
             cost: Some("one core serves interrupts only".to_owned()),
             ..of(
                 "irq-affinity",
@@ -478,12 +478,14 @@ fn predictions(result: &ServerResult) -> Vec<Prediction> {
     ]
 }
 
+/// Length in µs, cause, culprit, inherited, who is on CPU 0 meanwhile.
+type Piece = (u64, Cause, Option<Culprit>, bool, Option<Culprit>);
+
 /// A request that found the core taken, with stretches and activities that fill T1 to T6.
 pub(crate) fn slow_request(place: u64, started: Monotonic) -> SlowRequest {
     let us = Nanos::from_micros;
     let held = 2_700 - 90 * place;
-    // each: length in µs, cause, culprit, inherited, who is on CPU 0 meanwhile
-    let pieces: Vec<(u64, Cause, Option<Culprit>, bool, Option<Culprit>)> = vec![
+    let pieces: Vec<Piece> = vec![
         (5, Cause::StackRx, None, false, Some(net_rx())),
         (
             held / 2,

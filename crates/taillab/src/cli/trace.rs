@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueHint};
+use taillab_analysis::Framing;
 use taillab_host::CpuSet;
 use taillab_model::Nanos;
 use taillab_probe::Disturbances;
@@ -60,14 +61,14 @@ pub struct TraceArgs {
     #[arg(long, help_heading = "Server")]
     pub udp: bool,
     /// What it speaks, where requests must be told apart by their content: auto, http, memcached,
-    /// resp, fixed:BYTES, or datagram (one request and one response in turn)
+    /// resp, fixed:REQUEST:RESPONSE (lengths), or datagram (one request and one response in turn)
     #[arg(
         long,
         value_name = "NAME",
         default_value = "auto",
         help_heading = "Server"
     )]
-    pub protocol: Framing,
+    pub protocol: Told,
     /// Watch these CPUs [default: all on which the server may run]
     #[arg(short = 'C', long, value_name = "CPUS", help_heading = "Server")]
     pub cpus: Option<CpuSet>,
@@ -90,14 +91,15 @@ pub struct TraceArgs {
         help_heading = "Recording"
     )]
     pub disturbances: Disturbances,
-    /// The longest sojourn to look for
+    /// How long clients wait for a response; one that takes four times as long is not looked for
     #[arg(
         long,
         value_name = "TIME",
-        default_value = "4s",
+        default_value = "1s",
+        value_parser = positive,
         help_heading = "Recording"
     )]
-    pub longest: Nanos,
+    pub timeout: Nanos,
     /// Let the kernel count the time of the probe's programs too (costs some itself)
     #[arg(long, help_heading = "Recording")]
     pub cost: bool,
@@ -144,55 +146,28 @@ fn positive(text: &str) -> Result<Nanos, String> {
     }
 }
 
-/// How requests of a connection are told apart.
+/// How requests are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// By turns, or by what the server's name suggests.
+pub enum Told {
+    /// By turns, with what the server's name tells.
     Auto,
-    /// HTTP/1.1.
-    Http,
-    /// memcached's text protocol.
-    Memcached,
-    /// The protocol of Redis.
-    Resp,
-    /// Requests of this many bytes each.
-    Fixed(NonZeroU32),
-    /// One request and one response in turn, or one in each datagram.
-    Datagram,
+    /// As the user says.
+    As(Framing),
 }
 
-impl FromStr for Framing {
+impl FromStr for Told {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "auto" => Ok(Self::Auto),
-            "http" => Ok(Self::Http),
-            "memcached" => Ok(Self::Memcached),
-            "resp" => Ok(Self::Resp),
-            "datagram" => Ok(Self::Datagram),
-            _ => text
-                .strip_prefix("fixed:")
-                .and_then(|bytes| bytes.parse().ok())
-                .map(Self::Fixed)
-                .ok_or_else(|| {
-                    format!(
-                        "`{text}` is none of auto, http, memcached, resp, datagram, fixed:BYTES"
-                    )
-                }),
-        }
-    }
-}
-
-impl Framing {
-    /// As a recording names it; `None` where nothing is read of the content.
-    pub fn name(self) -> Option<String> {
-        match self {
-            Self::Auto | Self::Datagram => None,
-            Self::Http => Some("http".to_owned()),
-            Self::Memcached => Some("memcached".to_owned()),
-            Self::Resp => Some("resp".to_owned()),
-            Self::Fixed(bytes) => Some(format!("fixed:{bytes}")),
+            "datagram" => Ok(Self::As(Framing::OneInTurn)),
+            _ => text.parse().map(Self::As).map_err(|_| {
+                format!(
+                    "`{text}` is none of auto, http, memcached, resp, datagram, fixed:BYTES, \
+                     fixed:REQUEST:RESPONSE"
+                )
+            }),
         }
     }
 }
@@ -240,18 +215,15 @@ mod tests {
     }
 
     #[test]
-    fn framings_are_read_as_recordings_name_them() {
-        for name in ["http", "memcached", "resp", "fixed:128"] {
-            assert_eq!(
-                name.parse::<Framing>().unwrap().name().as_deref(),
-                Some(name)
-            );
+    fn protocols_are_read_as_recordings_name_them() {
+        for name in ["http", "memcached", "resp", "fixed:128:64"] {
+            let told: Told = name.parse().unwrap();
+            assert_eq!(told, Told::As(name.parse().unwrap()));
         }
-        for none in ["auto", "datagram"] {
-            assert_eq!(none.parse::<Framing>().unwrap().name(), None);
-        }
+        assert_eq!("auto".parse(), Ok(Told::Auto));
+        assert_eq!("datagram".parse(), Ok(Told::As(Framing::OneInTurn)));
         for wrong in ["", "fixed:0", "fixed:", "grpc"] {
-            assert!(wrong.parse::<Framing>().is_err(), "{wrong}");
+            assert!(wrong.parse::<Told>().is_err(), "{wrong}");
         }
     }
 }

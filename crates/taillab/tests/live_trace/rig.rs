@@ -87,10 +87,9 @@ pub fn load(target: &str, rate: u32) -> Running {
 /// Traces to the end, as JSON.
 pub fn trace(words: &[&str], dir: &Path) -> Output {
     taillab()
-        .args(["trace", "--json"])
-        .args(words)
-        .arg("-o")
+        .args(["trace", "--json", "-o"])
         .arg(dir)
+        .args(words)
         .output()
         .unwrap()
 }

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{self as rfs, Advice as FileAdvice, Mode, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
@@ -16,6 +17,8 @@ use super::record::Recorder;
 
 /// Pages of the file: enough for minutes of faults before it begins anew.
 const PAGES: usize = 8192;
+/// Bytes of one read past the page cache: long enough to sleep for, and not only to ask.
+const CHUNK: usize = 64 * PAGE;
 /// A file system in memory (`TMPFS_MAGIC`, `RAMFS_MAGIC` in linux/magic.h).
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 /// Steps through the file so that neighbours in time are no neighbours on the disk; odd, so
@@ -28,6 +31,8 @@ pub(super) struct DiskFile {
     /// Pages for each occurrence.
     at_once: usize,
     next: AtomicUsize,
+    /// Room for what is read past the page cache, of which nobody wants to know anything.
+    buffer: Mutex<Vec<u8>>,
     /// The file in memory; `None` where it is read past the page cache.
     map: Option<NonNull<u8>>,
 }
@@ -58,6 +63,7 @@ impl DiskFile {
             file,
             at_once,
             next: AtomicUsize::new(0),
+            buffer: Mutex::new(vec![0; CHUNK + PAGE]),
             map: None,
         };
         // a file system that cannot read past the page cache says so at the first read
@@ -83,6 +89,7 @@ impl DiskFile {
             file,
             at_once,
             next: AtomicUsize::new(0),
+            buffer: Mutex::default(),
             map: NonNull::new(at.cast()),
         };
         made.evict()?;
@@ -118,11 +125,14 @@ impl DiskFile {
     }
 
     fn read(&self, page: usize) -> io::Result<()> {
-        /// Aligned as a direct read wants it.
-        #[repr(align(4096))]
-        struct Buffer([u8; PAGE]);
-        let mut buffer = Buffer([0; PAGE]);
-        rustix::io::pread(&self.file, &mut buffer.0, (page * PAGE) as u64)?;
+        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        let aligned = buffer.as_ptr().align_offset(PAGE);
+        let chunk = page % (PAGES * PAGE / CHUNK);
+        rustix::io::pread(
+            &self.file,
+            &mut buffer[aligned..aligned + CHUNK],
+            (chunk * CHUNK) as u64,
+        )?;
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 //! | `lock:TIME,TIME` | every so often a thread holds, for so long, the lock that each request takes | a lock, held by `lock-holder` |
 //! | `fault:N,PAGES` | every N-th request touches fresh pages | slow service in page faults |
 //! | `major-fault:N,PAGES` | every N-th request touches pages that are on disk only | blocked in a page fault |
-//! | `io:N,READS` | every N-th request reads 4 KiB from disk, past the page cache | blocked on storage |
+//! | `io:N,READS` | every N-th request reads 256 KiB from disk, past the page cache | blocked on storage |
 //!
 //! Each occurrence is stamped by the thread that has it ([`record`]), into memory that was
 //! there before: a fault makes no system call but those that it consists of.
@@ -221,7 +221,7 @@ impl WorkerFaults {
             match kind {
                 Kind::Lock(lock) => lock.pass(&own.recorder),
                 Kind::Slow { every, lasts } if self.served.is_multiple_of(*every) => {
-                    own.recorder.around(|| burn(*lasts));
+                    burn(*lasts, &own.recorder);
                 }
                 Kind::Fresh { every, .. } if self.served.is_multiple_of(*every) => {
                     if let Some(pages) = &mut own.pages {
@@ -239,11 +239,28 @@ impl WorkerFaults {
     }
 }
 
-/// Keeps the CPU busy for as long.
-fn burn(lasts: Nanos) {
-    let end = clock::now() + lasts;
-    while clock::now() < end {
-        std::hint::spin_loop();
+/// A gap beyond this between two looks at the clock (some ten nanoseconds apart) means that
+/// something else had the CPU.
+const GAP: Nanos = Nanos::new(1_500);
+
+/// Keeps the CPU busy for as long, and notes when it had it: what interrupts and other
+/// threads take meanwhile is theirs.
+fn burn(lasts: Nanos, recorder: &Recorder) {
+    let mut used = Nanos::ZERO;
+    let mut from = clock::now();
+    let mut last = from;
+    loop {
+        let at = clock::now();
+        if at.saturating_since(last) > GAP {
+            recorder.keep(from, last);
+            used += last.saturating_since(from);
+            from = at;
+        }
+        last = at;
+        if used + at.saturating_since(from) >= lasts {
+            recorder.keep(from, at);
+            return;
+        }
     }
 }
 
@@ -267,9 +284,10 @@ mod tests {
     #[test]
     fn every_nth_request_burns_at_least_its_time() {
         let truth = run(&["slow:10,200us"], 95);
-        assert_eq!(truth.intervals.len(), 9);
+        // nine times, each in one piece or, where others had the CPU meanwhile, in several
+        assert!(truth.intervals.len() >= 9);
+        assert!(truth.total() >= Nanos::from_micros(9 * 200));
         for interval in &truth.intervals {
-            assert!(interval.length() >= Nanos::from_micros(200));
             assert_eq!(interval.held, Some(gettid().as_raw_nonzero().get() as Tid));
         }
         assert_eq!(truth.sources[0].cause, Cause::SlowService);

@@ -8,7 +8,7 @@ use taillab_model::{Monotonic, Tid};
 use crate::clock;
 
 /// Occurrences for which there is room; later ones are only counted.
-const ROOM: usize = 8192;
+const ROOM: usize = 16_384;
 
 /// The occurrences of one fault in one worker.
 ///

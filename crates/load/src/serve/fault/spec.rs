@@ -41,7 +41,7 @@ pub enum Fault {
     Io {
         /// Requests.
         every: NonZeroU64,
-        /// Reads of 4 KiB.
+        /// Reads of 256 KiB.
         reads: NonZeroU32,
     },
 }

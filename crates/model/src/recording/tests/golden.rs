@@ -25,7 +25,7 @@ fn written() -> Vec<Event> {
         } else {
             1
         };
-        let first = random() % 5 << 22 | random() % 100;
+        let first = ((random() % 5) << 22) + random() % 100;
         let head = number << 56 | extra << 48 | now;
         let packed = PackedEvent::from_words([head, (random() % 70_000) << 32 | first]);
         packed.map(|event| event.on_cpu(at(7), (random() % 2) as u16))

@@ -147,7 +147,7 @@ impl Setup {
                 CauseKind::Io => (
                     Some(Cause::BlockedIo),
                     Oracle::HeldBack,
-                    &["io:500,2"],
+                    &["io:500,4"],
                     vec![],
                     Base::Datagrams,
                 ),
@@ -223,7 +223,10 @@ impl Setup {
             ("client.cpus", text(&asked.client_cpu.to_string())),
             ("workload.duration", text(&asked.duration.to_exact_string())),
             ("workload.warmup", text("500ms")),
-            ("workload.utilization", asked.utilization.into()),
+            (
+                "workload.utilization",
+                self.server.utilization(asked.utilization).into(),
+            ),
             ("workload.seed", toml::Value::Integer(asked.seed)),
             // a lost or throttled request is late, not lost
             ("client.timeout", text("3s")),
@@ -244,6 +247,14 @@ impl Setup {
 }
 
 impl Base {
+    /// Requests are only overtaken, or wait beside an idle worker, where there are several.
+    fn utilization(self, asked: f64) -> f64 {
+        match self {
+            Self::Datagrams | Self::Streams => asked,
+            Self::Threads | Self::Assigned => asked.max(0.6),
+        }
+    }
+
     fn settings(self) -> Vec<Override> {
         let architecture = |name: &str| ("server.architecture", name.into());
         let number = toml::Value::Integer;

@@ -33,7 +33,7 @@ const IMPOSSIBLE: [Cause; 7] = [
     Cause::Retransmit,
 ];
 
-/// The whole benchmark; the shape is `schemas/bench_causes.schema.json`.
+/// The whole benchmark, as it is printed with `--json`.
 #[derive(Debug, Serialize)]
 pub struct BenchResult {
     schema_version: u32,

@@ -22,9 +22,6 @@ use super::service_time::IdealServer;
 use crate::cli::AnalysisArgs;
 use crate::exit::{Exit, Failure, OrExit};
 
-/// The longest sojourn looked for where the recording does not say.
-const LONGEST: Nanos = Nanos::from_secs(1);
-
 /// So many of the slowest requests are taken apart unless asked otherwise.
 const SLOWEST: usize = 20;
 
@@ -67,7 +64,7 @@ pub fn file(file: File, args: &AnalysisArgs, mut beside: Beside) -> Result<Evalu
     let mut reader = RecordingReader::open_whole(file).map_err(|error| named(&error))?;
     let context = reader.context().clone();
     let base = reader.base();
-    let read = Read::of(&mut reader, &context);
+    let read = Read::of(&mut reader, &context)?;
     if let Some(error) = reader.failure() {
         return Err(named(error));
     }
@@ -88,7 +85,7 @@ pub fn events(
     beside: Beside,
 ) -> Result<Evaluated, Failure> {
     let base = (events.first()).map_or(Monotonic::from_nanos_since_boot(1), |event| event.at);
-    let read = Read::of(events.into_iter(), &context);
+    let read = Read::of(events.into_iter(), &context)?;
     evaluate(
         read,
         context,
@@ -109,8 +106,11 @@ struct Read {
 }
 
 impl Read {
-    fn of(events: impl Iterator<Item = Event>, context: &RecordingContext) -> Self {
-        let options = match_options(context);
+    fn of(
+        events: impl Iterator<Item = Event>,
+        context: &RecordingContext,
+    ) -> Result<Self, Failure> {
+        let options = MatchOptions::of(context).or_exit(Exit::Failed)?;
         let mut events = InOrder::new(events, options.disorder);
         let mut matcher = Matcher::new(options);
         let mut timeline = TimelineBuilder::new(context);
@@ -124,21 +124,12 @@ impl Read {
         let late_events = events.late();
         let mut matched = matcher.finish();
         matched.late_events = late_events;
-        Self {
+        Ok(Self {
             matched,
             timeline: timeline.finish(),
             first,
             last,
-        }
-    }
-}
-
-/// How the recorded server's requests are matched.
-pub fn match_options(context: &RecordingContext) -> MatchOptions {
-    MatchOptions {
-        stale_after: context.timeout_ns.unwrap_or(LONGEST),
-        sequential: context.sequential,
-        ..MatchOptions::default()
+        })
     }
 }
 

@@ -1,8 +1,9 @@
 //! What is known of a server by its name.
 
+use taillab_analysis::Framing;
 use taillab_host::target::{Server, Transport};
 
-use crate::cli::Framing;
+use crate::cli::Told;
 
 /// Servers that answer each connection's requests in order, all that they have read of it
 /// before they read more.
@@ -30,24 +31,18 @@ pub struct Known {
 
 impl Known {
     /// What the user says, and else what the name tells.
-    pub fn of(server: &Server, asked: Framing) -> Self {
-        let comm = server.comm.as_str();
+    pub fn of(server: &Server, asked: Told) -> Self {
         let framing = match (server.endpoint.transport, asked) {
             // a datagram is a request
-            (Transport::Udp, _) => None,
-            (Transport::Tcp, asked) => asked.name(),
+            (Transport::Udp, _) | (Transport::Tcp, Told::Auto) => Framing::OneInTurn,
+            (Transport::Tcp, Told::As(framing)) => framing,
         };
         Self {
-            sequential: asked == Framing::Auto && SEQUENTIAL.contains(&comm),
-            payload_bytes: framing.as_deref().map_or(0, payload_bytes),
-            framing,
+            sequential: asked == Told::Auto && SEQUENTIAL.contains(&server.comm.as_str()),
+            payload_bytes: framing.payload_bytes(),
+            framing: (framing != Framing::OneInTurn).then(|| framing.to_string()),
         }
     }
-}
-
-/// How much of a packet a framer reads.
-fn payload_bytes(_framing: &str) -> u16 {
-    256
 }
 
 #[cfg(test)]
@@ -74,21 +69,21 @@ mod tests {
 
     #[test]
     fn a_known_name_says_how_requests_are_answered() {
-        let known = Known::of(&server("nginx", Transport::Tcp), Framing::Auto);
+        let known = Known::of(&server("nginx", Transport::Tcp), Told::Auto);
         assert_eq!(
             (known.sequential, known.framing, known.payload_bytes),
             (true, None, 0)
         );
-        let other = Known::of(&server("python3", Transport::Tcp), Framing::Auto);
+        let other = Known::of(&server("python3", Transport::Tcp), Told::Auto);
         assert!(!other.sequential);
     }
 
     #[test]
     fn content_is_recorded_only_where_it_is_read() {
-        let http = Known::of(&server("x", Transport::Tcp), Framing::Http);
+        let http = Known::of(&server("x", Transport::Tcp), Told::As(Framing::Http1));
         assert_eq!(http.framing.as_deref(), Some("http"));
         assert!(http.payload_bytes > 0);
-        let udp = Known::of(&server("x", Transport::Udp), Framing::Http);
+        let udp = Known::of(&server("x", Transport::Udp), Told::As(Framing::Http1));
         assert_eq!((udp.framing, udp.payload_bytes), (None, 0));
     }
 }

@@ -286,7 +286,7 @@ fn first_context(
         hooks: probe.hooks(),
         service_time_ns: args.analysis.service_time,
         workers: args.analysis.workers.map(std::num::NonZeroU32::get),
-        timeout_ns: Some(args.longest),
+        timeout_ns: Some(args.timeout),
         sequential: known.sequential,
         framing: known.framing,
         ..RecordingContext::default()

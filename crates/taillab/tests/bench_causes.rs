@@ -1,0 +1,100 @@
+//! `taillab bench causes` on this machine, bounded: causes that are injected are found.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use serde_json::Value;
+use support::{Machine, live, taillab};
+
+/// Far below what is wanted (0.9): a noisy machine must not decide this test. Chance, or a
+/// ledger that mixes two causes up, gives much less.
+const RIGHT: f64 = 0.5;
+
+fn bench(args: &[&str]) -> (Option<i32>, Value) {
+    let output = taillab()
+        .args(["bench", "causes", "--json"])
+        .args(args)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let json = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {:?} {stderr}", output.status));
+    (output.status.code(), json)
+}
+
+#[test]
+fn injected_causes_are_charged_for_what_they_cost() {
+    if !live("injected_causes_are_charged_for_what_they_cost") {
+        return;
+    }
+    let before = Machine::now();
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("bench");
+    let kinds = ["background", "softirq", "lock", "slow"];
+    let mut args = kinds.to_vec();
+    args.extend(["-d", "2s", "-o", out.to_str().unwrap()]);
+    let (exit, result) = bench(&args);
+    assert!(matches!(exit, Some(0 | 3)), "{exit:?}");
+    assert_eq!(Machine::now(), before, "something was left behind");
+    let found = result["kinds"].as_array().unwrap();
+    assert_eq!(found.len(), kinds.len());
+    for (kind, name) in found.iter().zip(kinds) {
+        assert_eq!(kind["kind"], name);
+        assert!(kind["not_run"].is_null(), "{kind}");
+        let injected = &kind["injected"][0];
+        let right = injected["right_share"].as_f64().unwrap();
+        assert!(right > RIGHT, "{name}: {injected}");
+        // the right cause stands out among all
+        let charged = injected["charged_shares"].as_object().unwrap();
+        let most = charged
+            .iter()
+            .max_by(|a, b| a.1.as_f64().unwrap().total_cmp(&b.1.as_f64().unwrap()));
+        assert_eq!(
+            most.unwrap().0,
+            injected["cause"].as_str().unwrap(),
+            "{kind}"
+        );
+        // every nanosecond is somewhere
+        let sum: f64 = charged.values().map(|share| share.as_f64().unwrap()).sum();
+        let unseen = injected["unseen_share"].as_f64().unwrap();
+        assert!(
+            (sum + unseen - 1.0).abs() < 1e-3,
+            "{name}: {sum} + {unseen}"
+        );
+        for file in ["capture.tlc", "truth.json", "experiment.toml"] {
+            assert!(out.join(name).join(file).exists(), "{name}/{file}");
+        }
+    }
+    assert!(out.join("causes.json").exists());
+}
+
+#[test]
+fn what_cannot_be_injected_says_why() {
+    if !live("what_cannot_be_injected_says_why") {
+        return;
+    }
+    let (exit, result) = bench(&["idle"]);
+    assert_eq!(exit, Some(5));
+    let why = result["kinds"][0]["not_run"].as_str().unwrap();
+    assert!(!why.contains('\n') && why.contains("idle"), "{why}");
+    assert_eq!(result["ran"], 0);
+}
+
+#[test]
+fn wrong_command_lines_are_refused() {
+    for (args, says) in [
+        (&["earthquake"][..], "background"),
+        (&["slow", "-u", "99%"], "between 5 % and 90 %"),
+        (&["slow", "-d", "1ms"], "500 ms"),
+    ] {
+        let output = taillab()
+            .args(["bench", "causes"])
+            .args(args)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(says), "{args:?}: {stderr}");
+    }
+}
