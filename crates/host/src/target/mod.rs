@@ -15,6 +15,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use crate::cpus::{self, CpuSet};
@@ -63,6 +64,8 @@ pub struct Target {
     pub cgroup: Option<Cgroup>,
     /// Its sockets that wait for clients.
     waiting: Vec<Waiting>,
+    /// Ports that mean a client, where nothing else is said.
+    chosen_by_kernel: RangeInclusive<u16>,
 }
 
 /// A server on one port.
@@ -130,6 +133,7 @@ impl Target {
             processes,
             cgroup: None,
             waiting,
+            chosen_by_kernel: ephemeral_ports(roots),
         })
     }
 
@@ -180,6 +184,7 @@ impl Target {
             processes,
             cgroup: None,
             waiting,
+            chosen_by_kernel: ephemeral_ports(roots),
         })
     }
 
@@ -237,7 +242,10 @@ impl Target {
         port: Option<u16>,
         transport: Option<Transport>,
     ) -> Result<Endpoint, TargetError> {
-        let all = self.endpoints();
+        let all = match (port, transport) {
+            (None, None) => likely(&self.endpoints(), &self.chosen_by_kernel),
+            _ => self.endpoints(),
+        };
         let wanted = |one: &&Endpoint| {
             port.is_none_or(|port| one.port == port)
                 && transport.is_none_or(|transport| one.transport == transport)
@@ -338,23 +346,31 @@ fn cpus_of(roots: &Roots, processes: &[u32]) -> CpuSet {
     }
 }
 
-/// The sockets that wait for clients and that `is_its`, without those whose port the
-/// kernel chose where there are others: a client's own datagram socket looks the same.
+/// The sockets that wait for clients and that `is_its`.
 fn of_servers(roots: &Roots, pid: u32, is_its: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
-    let its: Vec<Waiting> = waiting(roots, pid).into_iter().filter(is_its).collect();
-    let chosen_by_kernel = ephemeral_ports(roots);
-    let meant = |socket: &&Waiting| {
-        socket.transport == Transport::Tcp || !chosen_by_kernel.contains(&socket.port)
+    waiting(roots, pid).into_iter().filter(is_its).collect()
+}
+
+/// Without the datagram sockets whose port the kernel chose, where there are others: a
+/// client's own looks the same. Beside a TCP port of the same number it is the server's.
+fn likely(all: &[Endpoint], chosen_by_kernel: &RangeInclusive<u16>) -> Vec<Endpoint> {
+    let is_likely = |one: &&Endpoint| {
+        let tcp = |other: &Endpoint| other.transport == Transport::Tcp && other.port == one.port;
+        !chosen_by_kernel.contains(&one.port) || all.iter().any(tcp)
     };
-    let clear: Vec<Waiting> = its.iter().filter(meant).copied().collect();
-    if clear.is_empty() { its } else { clear }
+    let likely: Vec<Endpoint> = all.iter().filter(is_likely).cloned().collect();
+    if likely.is_empty() {
+        all.to_vec()
+    } else {
+        likely
+    }
 }
 
 /// The ports that the kernel gives to clients, in our network namespace; others have
 /// nearly always the same.
-fn ephemeral_ports(roots: &Roots) -> std::ops::RangeInclusive<u16> {
+fn ephemeral_ports(roots: &Roots) -> RangeInclusive<u16> {
     /// Where the kernel does not say (`Documentation/networking/ip-sysctl.rst`).
-    const USUAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+    const USUAL: RangeInclusive<u16> = 32_768..=60_999;
     let text = read_optional(&roots.proc.join("sys/net/ipv4/ip_local_port_range"));
     text.and_then(|text| {
         let mut fields = text.split_ascii_whitespace();
