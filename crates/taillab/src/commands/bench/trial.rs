@@ -29,7 +29,8 @@ pub struct Trial {
     pub truth: Truth,
 }
 
-/// Finds t of a server that is not disturbed.
+/// Finds t of a server that is not disturbed, by the fastest block: whatever else the machine
+/// does makes a block slower, and a t that is too long hides delays in the ideal queue.
 ///
 /// # Errors
 /// As `taillab run`.
@@ -49,7 +50,12 @@ pub fn calibrate(
     };
     let found = found();
     rig.take_down()?;
-    found
+    let mut found = found?;
+    let fastest = found.calibration.peak_hi_per_s;
+    if let Some(service_time) = found.capacity.service_time(fastest) {
+        found.service_time = service_time;
+    }
+    Ok(found)
 }
 
 /// Measures a server while it is disturbed.
