@@ -13,9 +13,12 @@ use crate::timeline::{self, Segments, Sleep, Timeline, Top, WorkerLine, WorkerSp
 /// Distinct threads that are kept apart; further ones are taken together.
 const MAX_SOURCES: usize = 30_000;
 
-/// A CPU that is idle for so long while a thread could go on is not slow to switch to it:
-/// the thread is held back.
+/// A thread that has been woken for so long, on a CPU that is idle, is not slow to come: it
+/// is held back.
 const HELD_BACK_NS: u64 = 100_000;
+
+/// With more threads than this only long idle times are looked at for one that is held back.
+const MANY_THREADS: usize = 64;
 
 /// A CPU with less than one part in so many of the threads' time is none of the server's.
 const NOTABLE_CPU: u64 = 1_000;
@@ -217,13 +220,24 @@ impl CoreSegments<'_> {
         }
     }
 
-    /// A thread of the server that was on this CPU could go on, and does not.
-    fn holds_back(&mut self, at_ns: u64) -> bool {
+    /// A thread of the server that was on this CPU could go on, and does not, though the CPU
+    /// is idle from `at_ns` on.
+    fn holds_back(&mut self, at_ns: u64, to_ns: u64) -> bool {
         let cpu = self.cpu;
-        self.states
-            .values_mut()
-            .flatten()
-            .any(|states| states.at(at_ns) == Some(WorkerState::Preempted { cpu }))
+        if self.states.len() > MANY_THREADS && to_ns - at_ns < HELD_BACK_NS {
+            return false;
+        }
+        self.states.values_mut().flatten().any(|states| {
+            states.at(at_ns);
+            states.current.is_some_and(|span| match span.state {
+                WorkerState::Preempted { cpu: of } => of == cpu,
+                WorkerState::Woken { cpu: of, .. } => {
+                    let woken_ns = span.from.nanos_since_boot();
+                    of == cpu && at_ns.saturating_sub(woken_ns) >= HELD_BACK_NS
+                }
+                _ => false,
+            })
+        })
     }
 }
 
@@ -269,7 +283,7 @@ impl Iterator for CoreSegments<'_> {
                 }
             }
             Top::Nothing | Top::Idle { .. } if thread == 0 => {
-                if to_ns - from_ns >= HELD_BACK_NS && self.holds_back(from_ns) {
+                if self.holds_back(from_ns, to_ns) {
                     Occupant::Other(self.cores.id(Key::Only(Cause::Throttled)))
                 } else {
                     let deep = matches!(segment.top, Top::Idle { state } if state > 0);

@@ -47,6 +47,8 @@ pub(super) fn sweep(
         workers: vec![Worker::default(); observed.workers.len()],
         idle: vec![VecDeque::new(); cpus.len()],
         own: HashMap::new(),
+        sleeps: HashMap::new(),
+        shared: !observed.servers_are_workers && observed.workers.len() > cpus.len(),
         context,
         residence: None,
         shallow: Vec::new(),
@@ -262,6 +264,10 @@ struct Sweep<'a, F> {
     idle: Vec<VecDeque<Idle>>,
     /// The server's threads beside its requests.
     own: HashMap<Tid, SourceId>,
+    /// Sleeping in the middle of requests.
+    sleeps: HashMap<Cause, SourceId>,
+    /// Workers share the servers of the queue.
+    shared: bool,
     /// Where the workers are the servers of the queue.
     residence: Option<Residence>,
     /// Idle time before the arrival at the socket of requests that found a CPU idle, and in
@@ -352,14 +358,29 @@ impl<F: Fn(SourceId) -> Cause> Sweep<'_, F> {
         })
     }
 
+    /// The source of sleeping in the middle of requests for a cause.
+    fn asleep(&mut self, cause: Cause) -> SourceId {
+        let sources = &mut self.observed.sources;
+        *self.sleeps.entry(cause).or_insert_with(|| {
+            sources.push(Source {
+                cause,
+                culprit: None,
+                own: false,
+            });
+            SourceId(OWN | (sources.len() - 1) as u16)
+        })
+    }
+
     /// The servers of the queue on `cpu`, without worker `but`, are away.
     fn absent(&mut self, cpu: usize, from: u64, to: u64, source: SourceId, but: Option<usize>) {
         let absences = &mut self.observed.absences;
         match &mut self.residence {
+            // while its only worker sleeps in a request, nothing else takes the CPU from it
+            None if !self.shared && self.workers.iter().any(|w| w.blocked.is_some()) => {}
             None => absences[cpu].push(from, to, source),
             Some(residence) => {
                 for worker in residence.at_home(cpu, from + self.origin) {
-                    if Some(worker) != but {
+                    if Some(worker) != but && self.workers[worker].blocked.is_none() {
                         absences[worker].push(from, to, source);
                     }
                 }
@@ -421,12 +442,19 @@ impl<F: Fn(SourceId) -> Cause> Sweep<'_, F> {
                 }
             }
             let worker = &mut self.workers[w];
-            if let Some((since, cause)) = worker.blocked.take() {
+            let blocked = worker.blocked.take();
+            if let (Some((since, cause)), false) = (blocked, self.shared) {
+                // others on its CPU meanwhile do not hold it up: it is away as a whole
+                let source = self.asleep(cause);
+                let server = if self.residence.is_some() { w } else { cpu };
+                self.observed.absences[server].push(since, from, source);
+            } else if let Some((since, cause)) = blocked {
                 let requests = &mut self.observed.requests;
                 let slept = short(from.saturating_sub(since));
                 requests.blocked_ns[i] = requests.blocked_ns[i].saturating_add(slept);
                 requests.blocked_cause[i] = cause as u8;
             }
+            let worker = &mut self.workers[w];
             worker.on_core_ns += end - from;
             if !worker.slept {
                 worker.early_ns += end.min(arrival).saturating_sub(from);
