@@ -134,6 +134,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let mut sinks = Sinks {
         writer,
         live: batches.map(|out| Live::new(probe.base(), out)),
+        until: None,
     };
     let (stop, elapsed_ms) = (AtomicBool::new(false), AtomicU64::new(0));
     let began = Instant::now();
@@ -248,6 +249,8 @@ fn finish(
     context: &RecordingContext,
     end: End,
 ) -> Result<(File, u64, u64, End), Failure> {
+    // Hooks go one after the other: what the last of them still see makes no whole request.
+    sinks.until = Some(now().saturating_since(probe.base()));
     let end = match (probe.finish_into(&mut sinks), end) {
         (Err(error), End::TimeUp | End::Interrupted) => End::Unwritable(error),
         (_, end) => end,
@@ -304,6 +307,8 @@ fn now() -> Monotonic {
 struct Sinks {
     writer: RecordingWriter<File>,
     live: Option<Live>,
+    /// Nothing later is kept.
+    until: Option<Nanos>,
 }
 
 impl Sinks {
@@ -314,6 +319,10 @@ impl Sinks {
 
 impl EventSink for Sinks {
     fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
+        if let Some(until) = self.until {
+            let kept = events.iter().filter(|event| event.since_base() <= until);
+            return self.writer.take(cpu, &kept.copied().collect::<Vec<_>>());
+        }
         self.writer.take(cpu, events)?;
         match &mut self.live {
             Some(live) => live.order.take(cpu, events),
