@@ -158,6 +158,10 @@ impl Sweep<'_> {
         {
             add(&mut held, label, ns);
         }
+        if self.workers.len() > 1 {
+            let left = open.idle_meanwhile_ns.saturating_sub(imbalance);
+            self.gone_elsewhere(open, w, left, &mut held);
+        }
         others.received -= pass_on(&mut held, received, total);
         for &(label, ns) in &held {
             add(parts, label, ns);
@@ -199,9 +203,30 @@ impl Sweep<'_> {
         let served_elsewhere = open
             .overtaken_by
             .is_some_and(|(_, tid)| tid != self.matched.workers[open.place]);
-        let idle = self.idle_ns() - open.idle_ns;
+        let idle = open.idle_meanwhile_ns;
         let evidence = if served_elsewhere { u64::MAX } else { idle };
         left.min(longer).min(evidence)
+    }
+
+    /// Waiting for slow services before it, up to `idle_ns`, while others were idle, is
+    /// imbalance.
+    fn gone_elsewhere(
+        &mut self,
+        open: &Open,
+        w: usize,
+        idle_ns: u64,
+        held: &mut Vec<(Label, u64)>,
+    ) {
+        let worker = Who::Worker(self.workers[w].tid);
+        let slow = self.labels.label(Cause::SlowService, worker);
+        let Some(part) = held.iter_mut().find(|part| part.0 == slow) else {
+            return;
+        };
+        // its own stays what it is
+        let moved = part.1.saturating_sub(open.over_ns).min(idle_ns);
+        part.1 -= moved;
+        let imbalance = self.labels.label(Cause::Imbalance, worker);
+        add(held, imbalance, moved);
     }
 
     /// Inherits up to `wanted` from the end of the tape before T2; how much there was.

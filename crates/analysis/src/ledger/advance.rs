@@ -2,6 +2,7 @@
 
 use taillab_model::explanation::Cause;
 
+use super::calibrate::is_timer;
 use super::label::{Label, Who};
 use super::sweep::Sweep;
 use super::trace::Raw;
@@ -135,8 +136,13 @@ impl Sweep<'_> {
     /// A worker was on the CPU, nothing on top of it.
     fn worked(&mut self, k: usize, w: usize, length: u64, to_ns: u64) {
         let worker = &mut self.workers[w];
-        let work = length.min(worker.budget_ns);
+        let mut work = length.min(worker.budget_ns);
         worker.budget_ns -= work;
+        // what the stack has not used of t
+        let spare = (length - work).min(worker.spare_ns).min(self.tokens_ns);
+        worker.spare_ns -= spare;
+        self.tokens_ns -= spare;
+        work += spare;
         let mut over = length - work;
         let tid = worker.tid;
         let Some(open) = worker.serving else {
@@ -254,12 +260,30 @@ impl Sweep<'_> {
             return;
         }
         let label = worker.own;
-        worker.held_up(label, length);
-        self.count(label, length, true);
+        // a sleep on a timer is what the service consists of, as far as its time reaches
+        let timer = worker.serving.filter(|_| is_timer(worker.state));
+        let work = timer.map_or(0, |_| length.min(worker.budget_ns));
+        worker.budget_ns -= work;
+        let length = length - work;
+        if let Some(open) = timer {
+            worker.served_ns += work;
+            self.opens[open as usize].used_ns += work;
+            self.opens[open as usize].over_ns += length;
+        }
+        if length > 0 {
+            worker.held_up(label, length);
+            self.count(label, length, true);
+        }
         for &id in &self.traced {
             let open = &mut self.opens[id as usize];
             if let Some(list) = open.traced.as_mut().filter(|_| open.worker == Some(w)) {
-                list.push((Raw::Delay(label), length));
+                if work > 0 {
+                    let own = timer == Some(id);
+                    list.push((if own { Raw::Own } else { Raw::Others }, work));
+                }
+                if length > 0 {
+                    list.push((Raw::Delay(label), length));
+                }
             }
         }
     }

@@ -4,7 +4,7 @@ use taillab_model::Nanos;
 
 use super::LedgerOptions;
 use crate::matched::Matched;
-use crate::timeline::{Timeline, Top};
+use crate::timeline::{Sleep, Timeline, Top, WorkerState};
 
 /// At most so many requests are looked at for a median.
 const SAMPLE: usize = 200_000;
@@ -25,6 +25,8 @@ pub(super) struct Usual {
     pub(super) stack_ns: u64,
     /// What a page fault adds to a service; 0 where that is not known.
     pub(super) fault_ns: u64,
+    /// The service is a sleep on a timer (virtual workers).
+    pub(super) virtual_workers: bool,
 }
 
 impl Usual {
@@ -52,6 +54,7 @@ impl Usual {
             service_ns: t - receive_ns,
             stack_ns: median(&mut stack).unwrap_or(0),
             fault_ns: fault_cost(matched, timeline),
+            virtual_workers: sleeps_to_serve(matched, timeline),
         }
     }
 }
@@ -82,6 +85,21 @@ fn receives_on_the_workers_cpus(timeline: &Timeline) -> bool {
         .cpus()
         .iter()
         .any(|line| line.segments().take(1_000).any(received))
+}
+
+/// The workers sleep on a timer for at least every other request.
+fn sleeps_to_serve(matched: &Matched, timeline: &Timeline) -> bool {
+    let sleeps = |worker: &crate::timeline::WorkerLine| {
+        let spans = worker.spans().filter(|span| is_timer(span.state));
+        spans.count()
+    };
+    let sleeping: usize = timeline.workers().iter().map(sleeps).sum();
+    sleeping * 2 >= matched.requests.len().max(1)
+}
+
+/// Asleep in `nanosleep` or `clock_nanosleep`.
+pub(super) const fn is_timer(state: WorkerState) -> bool {
+    matches!(state, WorkerState::Asleep(Sleep::Other { call: 35 | 230 }))
 }
 
 /// The median service with exactly one page fault less that without, where there are

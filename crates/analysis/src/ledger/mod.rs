@@ -25,8 +25,11 @@
 //!
 //! **How long a service may take.** t is the cost of a request on its core, and where the
 //! receive softirq runs on that core, it is a part of t. So of each t the softirq may
-//! take ρ = t − s, s the median time of a service, and the service itself t − ρ. A softirq that
-//! takes more than ρ for each packet of the server goes onto the tape.
+//! take ρ = t − s, s the median time of a service, and the service itself t − ρ. What the
+//! softirq leaves of ρ, a service may take as well, and so may the worker after T6 (the rest
+//! of the sending, the way back to sleep). What takes more goes onto the tape. A sleep on a
+//! timer in the middle of a request is service as far as its time reaches: that is how a
+//! server with virtual workers works.
 //!
 //! # Inheritance
 //!
@@ -51,7 +54,9 @@
 //!   is taken out of B first; the culprit is the worker that served them.
 //! - `imbalance`: with several workers, the request's wait in an ideal queue of its own worker
 //!   alone is W'. What W' is longer than W is the price of separate queues, and is charged
-//!   as far as another worker was in fact idle meanwhile, or served later arrivals.
+//!   as far as another worker was in fact idle meanwhile, or served later arrivals. Waiting
+//!   for a slow service before it is `imbalance` too while another worker was idle: it
+//!   could have gone there. Waiting for what disturbed the worker is not: see `background`.
 //! - receive softirqs for later packets (with the interrupts that raise them), within ρ, are
 //!   not inherited: for the requests behind them they were work done early. For this one
 //!   they are `softirq` as far as it would have met them anyway. While it was held up it

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use taillab_model::explanation::Cause;
 use taillab_model::{Nanos, RecordingContext, Tid};
 
-use super::calibrate::Usual;
+use super::calibrate::{Usual, is_timer};
 use super::cpu::CpuState;
 use super::label::{Label, Labels, Who};
 use super::received::{self, Pieces, Receiving};
@@ -24,8 +24,8 @@ use crate::timeline::{CpuLine, Sleep, Timeline, WorkerState};
 /// Place of an open request in [`Sweep::opens`].
 pub(super) type OpenId = u32;
 
-/// Tokens of at most so many packets wait for their softirq.
-const MAX_TOKENS: u64 = 256;
+/// Tokens of at most so many packets more than there are requests wait for their softirq.
+const SPARE_TOKENS: usize = 4;
 
 /// A request between T1 and T6.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +44,8 @@ pub(super) struct Open {
     pub(super) received: u64,
     /// Time with an idle worker, at T2.
     pub(super) idle_ns: u64,
+    /// The same from T2 to T3.
+    pub(super) idle_meanwhile_ns: u64,
     /// Work for later arrivals while it waited, and who did most of it last.
     pub(super) order_ns: u64,
     pub(super) order_by: Option<usize>,
@@ -256,7 +258,9 @@ impl<'a> Sweep<'a> {
         *free = t1_ns + wait_ns + t;
         self.ideal_next = (self.ideal_next + 1) % self.ideal_free_ns.len();
         let tokens = self.tokens_ns + self.usual.receive_ns;
-        self.tokens_ns = tokens.min(MAX_TOKENS * self.usual.receive_ns);
+        // those of requests that are gone are gone
+        let packets = self.opens.len() - self.free_opens.len() + SPARE_TOKENS;
+        self.tokens_ns = tokens.min(packets as u64 * self.usual.receive_ns);
         let Some(place) = arrival.matched else {
             return;
         };
@@ -414,6 +418,9 @@ impl<'a> Sweep<'a> {
         let open = &self.opens[id as usize];
         let (place, queued_ns, t6_ns) = (open.place, open.queued_ns, open.t6_ns);
         if let Some(w) = open.worker {
+            self.count_idle(at_ns);
+            let open = &mut self.opens[id as usize];
+            open.idle_meanwhile_ns = self.idle_ns - open.idle_ns;
             if self.workers[w].serving.is_none() {
                 self.settle(w, at_ns);
                 self.serve(w, id, at_ns);
@@ -443,6 +450,7 @@ impl<'a> Sweep<'a> {
         let worker = &mut self.workers[w];
         worker.serving = Some(id);
         worker.budget_ns = self.usual.service_ns;
+        worker.spare_ns = self.usual.receive_ns;
         worker.fault_ns = 0;
         while worker
             .faults
@@ -500,10 +508,6 @@ impl<'a> Sweep<'a> {
             self.idle_ns += at_ns.saturating_sub(self.idle_since_ns);
         }
         self.idle_since_ns = self.idle_since_ns.max(at_ns);
-    }
-
-    pub(super) const fn idle_ns(&self) -> u64 {
-        self.idle_ns
     }
 
     /// A worker gets its first request: its state is looked up.
@@ -593,6 +597,9 @@ impl<'a> Sweep<'a> {
                 }
                 Sleep::Fault => (Cause::BlockedFault, Who::Nobody),
                 Sleep::Io { call: number } => (Cause::BlockedIo, call(number)),
+                Sleep::Other { .. } if self.usual.virtual_workers && is_timer(worker.state) => {
+                    (Cause::SlowService, Who::Worker(worker.tid))
+                }
                 Sleep::Other { call: number } => (Cause::BlockedOther, Who::Call(number)),
                 // in the middle of a request it waits for somebody else's answer
                 Sleep::Work | Sleep::Unknown if worker.serving.is_some() => {

@@ -53,6 +53,8 @@ pub(super) struct WorkerTrack<'a> {
     pub(super) pending: VecDeque<OpenId>,
     /// Time that it may still take for what it serves or has served.
     pub(super) budget_ns: u64,
+    /// What it may take beyond that of what the stack leaves over.
+    pub(super) spare_ns: u64,
     /// Time of page faults in this service that is not charged yet.
     pub(super) fault_ns: u64,
     pub(super) faults: Vec<u64>,
@@ -89,6 +91,7 @@ impl<'a> WorkerTrack<'a> {
             serving: None,
             pending: VecDeque::new(),
             budget_ns: 0,
+            spare_ns: 0,
             fault_ns: 0,
             faults,
             next_fault: 0,
