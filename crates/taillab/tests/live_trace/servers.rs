@@ -127,7 +127,11 @@ impl Group {
             .map(|mount| mount.join(&name))
             .find_map(|folder| {
                 // a folder of another file system has no such file
-                folder.parent()?.join("cgroup.procs").exists().then_some(())?;
+                folder
+                    .parent()?
+                    .join("cgroup.procs")
+                    .exists()
+                    .then_some(())?;
                 fs::create_dir(&folder).ok()?;
                 let group = Self(folder);
                 fs::write(group.0.join("cgroup.procs"), pid.to_string()).ok()?;
