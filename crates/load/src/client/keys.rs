@@ -39,7 +39,8 @@ impl Keys {
 pub struct Place {
     connection: u32,
     /// Port 0 stands for no key: no connection has it.
-    key: RequestKey,
+    port: u16,
+    id: u16,
 }
 
 impl Place {
@@ -49,15 +50,15 @@ impl Place {
     /// A request that took this connection.
     #[inline]
     pub const fn new(connection: u32, key: Option<RequestKey>) -> Self {
-        let key = match key {
-            Some(key) => key,
-            None => RequestKey {
-                address: 0,
-                port: 0,
-                id: 0,
-            },
+        let (port, id) = match key {
+            Some(key) => (key.port, key.id),
+            None => (0, 0),
         };
-        Self { connection, key }
+        Self {
+            connection,
+            port,
+            id,
+        }
     }
 
     /// The connection's number.
@@ -65,9 +66,13 @@ impl Place {
         (self.connection != u32::MAX).then_some(self.connection as usize)
     }
 
-    /// What its packets carry.
+    /// What its packets carry; the client's own address is not noted.
     pub fn key(self) -> Option<RequestKey> {
-        (self.key.port != 0).then_some(self.key)
+        (self.port != 0).then_some(RequestKey {
+            address: 0,
+            port: self.port,
+            id: self.id,
+        })
     }
 }
 
