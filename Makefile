@@ -24,7 +24,7 @@ test: ## Run every test (lints, units, live here and in QEMU, browser)
 	@scripts/setup.sh test
 	@scripts/test.sh
 
-vm: ## Run the probe's live tests on other kernels in QEMU (make test does too)
+vm: ## Run all live tests of the probe on two other kernels in QEMU (minutes)
 	@scripts/setup.sh test
 	@scripts/test-vm.sh
 

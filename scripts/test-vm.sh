@@ -3,12 +3,12 @@
 # where two of the tracepoints are missing, and its backport 6.12; both allow fentry and fexit.
 # The tests are built here, as this user, and run in a guest; see vm.sh.
 #
-# VM_SUITES (bookworm bookworm-backports) may be set.
+# VM_SUITES (bookworm bookworm-backports) and VM_TESTS (all that are live) may be set.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 binaries=()
-for test in live live_streams live_network live_disturbances live_agreement; do
+for test in ${VM_TESTS:-live live_streams live_network live_disturbances live_agreement}; do
   binary=$(cargo test -p taillab-probe --test "$test" --no-run --locked --quiet --message-format=json |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
   binaries+=("${binary:?the test $test was not built}")
