@@ -40,6 +40,11 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
         let key = varint(&mut bytes);
         let field = match key & 7 {
             0 => Field::Number(varint(&mut bytes)),
+            1 => {
+                let (own, rest) = bytes.split_first_chunk().unwrap();
+                bytes = rest;
+                Field::Number(u64::from_le_bytes(*own))
+            }
             2 => {
                 let length = varint(&mut bytes) as usize;
                 let (own, rest) = bytes.split_at(length);
@@ -87,14 +92,15 @@ struct Slice {
     name: String,
     from: u64,
     to: u64,
+    flow: Option<u64>,
     depth: usize,
 }
 
-/// The tracks and the slices; checks on the way that packets are in order of time, that every
-/// event is on a described track and that slices nest.
+/// The tracks and the slices; checks on the way that the first packet declares the clock, that
+/// packets are in order of time, that every event is on a described track and that slices nest.
 fn decode(trace: &[u8]) -> (HashMap<u64, Track>, Vec<Slice>) {
     let mut tracks = HashMap::new();
-    let mut open: HashMap<u64, Vec<(String, u64)>> = HashMap::new();
+    let mut open: HashMap<u64, Vec<(String, u64, Option<u64>)>> = HashMap::new();
     let mut slices = Vec::new();
     let mut now = 0;
     for (i, (field, packet)) in fields(trace).into_iter().enumerate() {
@@ -105,6 +111,14 @@ fn decode(trace: &[u8]) -> (HashMap<u64, Track>, Vec<Slice>) {
         assert_eq!(number(packet, 10), Some(1), "trusted_packet_sequence_id");
         // SEQ_INCREMENTAL_STATE_CLEARED in the first packet only
         assert_eq!(number(packet, 13), (i == 0).then_some(1), "sequence_flags");
+        if i == 0 {
+            let snapshot = bytes(packet, 6).unwrap();
+            assert_eq!(number(snapshot, 2), Some(3), "primary_trace_clock");
+            assert_eq!(number(bytes(snapshot, 1).unwrap(), 1), Some(3), "clock_id");
+            let defaults = bytes(packet, 59).unwrap();
+            assert_eq!(number(defaults, 58), Some(3), "timestamp_clock_id");
+            continue;
+        }
         if let Some(descriptor) = bytes(packet, 60) {
             let track = Track {
                 name: text(descriptor, 2).unwrap(),
@@ -128,14 +142,15 @@ fn decode(trace: &[u8]) -> (HashMap<u64, Track>, Vec<Slice>) {
         assert!(tracks.contains_key(&track));
         let stack = open.entry(track).or_default();
         match number(event, 9).unwrap() {
-            1 => stack.push((text(event, 23).unwrap(), at)),
+            1 => stack.push((text(event, 23).unwrap(), at, number(event, 47))),
             2 => {
-                let (name, from) = stack.pop().unwrap();
+                let (name, from, flow) = stack.pop().unwrap();
                 slices.push(Slice {
                     track,
                     name,
                     from,
                     to: at,
+                    flow,
                     depth: stack.len(),
                 });
             }
@@ -250,7 +265,17 @@ fn cpus_have_each_activity_once() {
         "Workers",
         "worker memcached (thread 4713)",
     );
-    assert!(worker.iter().any(|slice| slice.name == "#1: T3–T6"));
+    let first = worker
+        .iter()
+        .find(|slice| slice.name == "#1: T3–T6")
+        .unwrap();
+    let joined: Vec<_> = (slices.iter())
+        .filter(|slice| slice.flow == first.flow)
+        .map(|slice| (tracks[&slice.track].name.clone(), slice.from))
+        .collect();
+    let request = format!("#1: {}", requests[0].sojourn_ns);
+    assert_eq!(joined.len(), 2, "{joined:?}");
+    assert!(joined.contains(&(request, requests[0].t1.nanos_since_boot())));
 }
 
 #[test]

@@ -3,9 +3,14 @@
 //! The format is Perfetto's own, a stream of `TracePacket` messages
 //! (`protos/perfetto/trace/trace_packet.proto`, `track_event.proto`,
 //! `track_descriptor.proto`, `debug_annotation.proto`): tracks are described first, then
-//! slices begin and end on them. Times are those of the recording, nanoseconds since boot.
+//! slices begin and end on them. Times are those of the recording, nanoseconds since boot by
+//! CLOCK_MONOTONIC, which is declared to be the clock of the trace
+//! (`protos/perfetto/trace/clock_snapshot.proto`): without that they would be taken for
+//! CLOCK_BOOTTIME. A flow joins each request with the slice of the worker that served it.
 
 mod proto;
+
+use std::iter;
 
 use taillab_model::explanation::{Culprit, SlowRequest};
 use taillab_model::{Stage, Tid};
@@ -17,11 +22,19 @@ use crate::explained;
 mod field {
     pub(super) const TRACE_PACKET: u64 = 1;
 
+    pub(super) const PACKET_CLOCK_SNAPSHOT: u64 = 6;
     pub(super) const PACKET_TIMESTAMP: u64 = 8;
     pub(super) const PACKET_SEQUENCE: u64 = 10;
     pub(super) const PACKET_TRACK_EVENT: u64 = 11;
     pub(super) const PACKET_SEQUENCE_FLAGS: u64 = 13;
+    pub(super) const PACKET_DEFAULTS: u64 = 59;
     pub(super) const PACKET_TRACK_DESCRIPTOR: u64 = 60;
+
+    pub(super) const SNAPSHOT_CLOCK: u64 = 1;
+    pub(super) const SNAPSHOT_PRIMARY_CLOCK: u64 = 2;
+    pub(super) const CLOCK_ID: u64 = 1;
+    pub(super) const CLOCK_TIMESTAMP: u64 = 2;
+    pub(super) const DEFAULTS_CLOCK: u64 = 58;
 
     pub(super) const TRACK_UUID: u64 = 1;
     pub(super) const TRACK_NAME: u64 = 2;
@@ -34,6 +47,7 @@ mod field {
     pub(super) const EVENT_TRACK: u64 = 11;
     pub(super) const EVENT_CATEGORY: u64 = 22;
     pub(super) const EVENT_NAME: u64 = 23;
+    pub(super) const EVENT_FLOW: u64 = 47;
 
     pub(super) const ANNOTATION_NUMBER: u64 = 3;
     pub(super) const ANNOTATION_TEXT: u64 = 6;
@@ -47,6 +61,8 @@ const SLICE_END: u64 = 2;
 const BY_RANK: u64 = 3;
 /// `TracePacket.SequenceFlags.SEQ_INCREMENTAL_STATE_CLEARED`: the first packet is the first.
 const FIRST: u64 = 1;
+/// `BuiltinClock.BUILTIN_CLOCK_MONOTONIC`.
+const MONOTONIC: u64 = 3;
 /// There is one writer.
 const SEQUENCE: u64 = 1;
 
@@ -78,6 +94,8 @@ struct Slice {
     from_ns: u64,
     to_ns: u64,
     name: String,
+    /// The request that it belongs to, counted from 1.
+    flow: Option<u64>,
 }
 
 /// A packet with the instant that orders it.
@@ -108,15 +126,13 @@ impl Trace {
         uuid
     }
 
-    fn begin(&mut self, track: u64, at_ns: u64, category: &str, name: &str, notes: &[Message]) {
-        let mut event = Message::default()
+    /// Begins a slice; `event` holds what it has beside its name.
+    fn begin(&mut self, track: u64, at_ns: u64, category: &str, name: &str, event: Message) {
+        let event = event
             .number(field::EVENT_TYPE, SLICE_BEGIN)
             .number(field::EVENT_TRACK, track)
             .text(field::EVENT_CATEGORY, category)
             .text(field::EVENT_NAME, name);
-        for note in notes {
-            event = event.message(field::EVENT_ANNOTATION, note);
-        }
         self.events.push((at_ns, event));
     }
 
@@ -130,7 +146,9 @@ impl Trace {
     /// Slices that do not overlap, in order of time.
     fn slices(&mut self, track: u64, category: &str, slices: Vec<Slice>) {
         for slice in slices {
-            self.begin(track, slice.from_ns, category, &slice.name, &[]);
+            let flow = |flow| Message::default().fixed(field::EVENT_FLOW, flow);
+            let event = slice.flow.map_or_else(Message::default, flow);
+            self.begin(track, slice.from_ns, category, &slice.name, event);
             self.end(track, slice.to_ns);
         }
     }
@@ -140,15 +158,25 @@ impl Trace {
         let t6 = t1.saturating_add(request.sojourn_ns.get());
         let name = format!("#{place}: {}", request.sojourn_ns);
         let track = self.track(Some(parent), &name);
-        let mut notes = vec![
-            number_note("port", u64::from(request.port)),
-            number_note("sojourn_ns", request.sojourn_ns.get()),
-            number_note("ideal_ns", request.ideal_ns.get()),
-        ];
+        let mut event = Message::default()
+            .fixed(field::EVENT_FLOW, place as u64)
+            .message(
+                field::EVENT_ANNOTATION,
+                &number_note("port", u64::from(request.port)),
+            )
+            .message(
+                field::EVENT_ANNOTATION,
+                &number_note("sojourn_ns", request.sojourn_ns.get()),
+            )
+            .message(
+                field::EVENT_ANNOTATION,
+                &number_note("ideal_ns", request.ideal_ns.get()),
+            );
         if let Some(worker) = &request.worker {
-            notes.push(text_note("worker", &worker.to_string()));
+            let note = text_note("worker", &worker.to_string());
+            event = event.message(field::EVENT_ANNOTATION, &note);
         }
-        self.begin(track, t1, "request", &name, &notes);
+        self.begin(track, t1, "request", &name, event);
         // a stage is there between two stamps that are; a missing stamp joins two of them
         let mut from = (1, t1);
         for (i, stamp) in request.stamps_ns.iter().enumerate() {
@@ -162,7 +190,7 @@ impl Trace {
                 from.0,
                 stage.unwrap_or("several stages")
             );
-            self.begin(track, from.1, "stage", &name, &[]);
+            self.begin(track, from.1, "stage", &name, Message::default());
             self.end(track, at);
             from = (number, at);
         }
@@ -178,11 +206,16 @@ impl Trace {
                 .max(from);
             let name = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
             let inherited = if stretch.inherited { "yes" } else { "no" };
-            let notes = [
-                text_note("cause", stretch.cause.key()),
-                text_note("of a request before", inherited),
-            ];
-            self.begin(why, from, "cause", &name, &notes);
+            let event = Message::default()
+                .message(
+                    field::EVENT_ANNOTATION,
+                    &text_note("cause", stretch.cause.key()),
+                )
+                .message(
+                    field::EVENT_ANNOTATION,
+                    &text_note("of a request before", inherited),
+                );
+            self.begin(why, from, "cause", &name, event);
             self.end(why, to);
             free_from = to;
         }
@@ -191,6 +224,7 @@ impl Trace {
     fn finish(mut self) -> Vec<u8> {
         // a stable sort keeps what happens at one instant in the order of nesting
         self.events.sort_by_key(|(at, _)| *at);
+        let began = self.events.first().map_or(0, |(at, _)| *at);
         let described = self.descriptors.into_iter().map(|descriptor| {
             Message::default().message(field::PACKET_TRACK_DESCRIPTOR, &descriptor)
         });
@@ -200,15 +234,27 @@ impl Trace {
                 .message(field::PACKET_TRACK_EVENT, &event)
         });
         let mut trace = Message::default();
-        for (i, packet) in described.chain(happened).enumerate() {
-            let mut packet = packet.number(field::PACKET_SEQUENCE, SEQUENCE);
-            if i == 0 {
-                packet = packet.number(field::PACKET_SEQUENCE_FLAGS, FIRST);
-            }
+        for packet in iter::once(clock(began)).chain(described).chain(happened) {
+            let packet = packet.number(field::PACKET_SEQUENCE, SEQUENCE);
             trace = trace.message(field::TRACE_PACKET, &packet);
         }
         trace.finish()
     }
+}
+
+/// The first packet: what the times of all others are.
+fn clock(at_ns: u64) -> Message {
+    let reading = Message::default()
+        .number(field::CLOCK_ID, MONOTONIC)
+        .number(field::CLOCK_TIMESTAMP, at_ns);
+    let snapshot = Message::default()
+        .message(field::SNAPSHOT_CLOCK, &reading)
+        .number(field::SNAPSHOT_PRIMARY_CLOCK, MONOTONIC);
+    let defaults = Message::default().number(field::DEFAULTS_CLOCK, MONOTONIC);
+    Message::default()
+        .number(field::PACKET_SEQUENCE_FLAGS, FIRST)
+        .message(field::PACKET_DEFAULTS, &defaults)
+        .message(field::PACKET_CLOCK_SNAPSHOT, &snapshot)
 }
 
 fn number_note(name: &str, value: u64) -> Message {
@@ -239,6 +285,7 @@ fn cpu_slices(requests: &[SlowRequest]) -> Vec<(u16, Vec<Slice>)> {
                 from_ns,
                 to_ns: from_ns.saturating_add(activity.lasted_ns.get()),
                 name,
+                flow: None,
             };
             match cpus.iter_mut().find(|(cpu, _)| *cpu == activity.cpu) {
                 Some((_, slices)) => slices.push(slice),
@@ -265,6 +312,7 @@ fn worker_slices(requests: &[SlowRequest]) -> Vec<(String, Vec<Slice>)> {
             from_ns: t1.saturating_add(t3.get()),
             to_ns: t1.saturating_add(request.sojourn_ns.get()),
             name: format!("#{}: T3–T6", i + 1),
+            flow: Some(i as u64 + 1),
         };
         match workers.iter_mut().find(|(other, _)| other == worker) {
             Some((_, slices)) => slices.push(slice),
@@ -315,6 +363,7 @@ mod tests {
             from_ns,
             to_ns,
             name: name.to_owned(),
+            flow: None,
         }
     }
 

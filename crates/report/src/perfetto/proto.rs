@@ -8,6 +8,7 @@
 pub(super) struct Message(Vec<u8>);
 
 const VARINT: u64 = 0;
+const FIXED_64: u64 = 1;
 const LENGTH_DELIMITED: u64 = 2;
 
 impl Message {
@@ -22,6 +23,12 @@ impl Message {
     pub(super) fn number(mut self, field: u64, value: u64) -> Self {
         self.varint(field << 3 | VARINT);
         self.varint(value);
+        self
+    }
+
+    pub(super) fn fixed(mut self, field: u64, value: u64) -> Self {
+        self.varint(field << 3 | FIXED_64);
+        self.0.extend_from_slice(&value.to_le_bytes());
         self
     }
 
@@ -55,6 +62,10 @@ mod tests {
         assert_eq!(
             Message::default().number(1, 150).finish(),
             [0x08, 0x96, 0x01]
+        );
+        assert_eq!(
+            Message::default().fixed(1, 2).finish(),
+            [0x09, 2, 0, 0, 0, 0, 0, 0, 0]
         );
         let text = Message::default().text(2, "testing").finish();
         assert_eq!(text, *b"\x12\x07testing");
