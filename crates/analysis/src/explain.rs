@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use taillab_model::explanation::{
-    CauseShare, Explanation, Inversions, ModelFit, NamedCurve, Prediction, SlowRequest, WorkerShare,
+    Cause, CauseShare, Explanation, Inversions, ModelFit, NamedCurve, Prediction, SlowRequest,
+    WorkerShare,
 };
 use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext, Tid};
 
@@ -47,6 +48,9 @@ pub struct Explained {
     pub predictions: Vec<Prediction>,
     /// The rest.
     pub explanation: Explanation,
+    /// Of each request, in the order of [`Matched::requests`]: the cause that most of its
+    /// excess is charged to; `None` without an excess, and while the server warmed up.
+    pub main_causes: Vec<Option<Cause>>,
 }
 
 /// Pairs of workers that are listed.
@@ -104,6 +108,7 @@ pub fn explain_each(
         trace_from,
     };
     let several = options.workers.get() > 1;
+    let mut main_causes = vec![None; matched.requests.len()];
     let ledger = ledger::run(
         matched,
         timeline,
@@ -112,6 +117,7 @@ pub fn explain_each(
         |entry, labels| {
             composition.add(matched.requests.t1(entry.place), entry, labels);
             collected.add(entry, several);
+            main_causes[entry.place] = entry.main_cause(labels);
             if !entry.pieces.is_empty() && collected.slowest.len() < 4 * options.slowest {
                 let slow = slow_request(matched, timeline, entry, labels);
                 collected.slowest.push(slow);
@@ -179,6 +185,7 @@ pub fn explain_each(
         model_fit: predicted.model_fit,
         predictions: predicted.predictions,
         explanation,
+        main_causes,
     }
 }
 

@@ -91,6 +91,8 @@ fn rows_go_to_the_second_in_which_they_were_due() {
                 t6: intended + Nanos::from_micros(20),
             }),
             ideal: Some(Nanos::from_micros(10)),
+            worker: None,
+            main_cause: None,
             client: Some(ClientTimes {
                 intended,
                 sent: intended,

@@ -10,9 +10,10 @@ use std::io;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int8Type, Int64Type};
+use arrow_array::types::{Int8Type, Int64Type, UInt32Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use taillab_model::explanation::Cause;
 use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Stamps};
 use taillab_report::ReportError;
 use taillab_report::requests::{RequestRow, write_parquet};
@@ -33,6 +34,8 @@ fn three_rows() -> Vec<RequestRow> {
                 t6: at(250),
             }),
             ideal: Some(Nanos::new(170)),
+            worker: Some(4711),
+            main_cause: None,
             client: Some(ClientTimes {
                 intended: at(80),
                 sent: at(90),
@@ -48,6 +51,8 @@ fn three_rows() -> Vec<RequestRow> {
                 t6: at(450),
             }),
             ideal: Some(Nanos::new(120)),
+            worker: None,
+            main_cause: Some(Cause::BlockedLock),
             client: None,
             operation: None,
             warm_up: false,
@@ -55,6 +60,8 @@ fn three_rows() -> Vec<RequestRow> {
         RequestRow {
             server: None,
             ideal: None,
+            worker: None,
+            main_cause: None,
             client: Some(ClientTimes {
                 intended: at(500),
                 sent: at(510),
@@ -112,19 +119,32 @@ fn what_was_written_is_read_back() {
     for (name, values) in expected {
         assert_eq!(column(batch, name), values, "{name}");
     }
-    let operation = batch.column_by_name("operation").unwrap();
-    let operation = operation.as_dictionary::<Int8Type>();
-    let names = operation
-        .downcast_dict::<arrow_array::StringArray>()
-        .unwrap();
-    let names: Vec<Option<&str>> = names.into_iter().collect();
-    assert_eq!(names, [Some("get"), None, Some("set")]);
+    let words = |name: &str| -> Vec<Option<String>> {
+        let column = batch.column_by_name(name).unwrap();
+        let column = column.as_dictionary::<Int8Type>();
+        let words = column.downcast_dict::<arrow_array::StringArray>().unwrap();
+        words
+            .into_iter()
+            .map(|word| word.map(str::to_owned))
+            .collect()
+    };
+    assert_eq!(
+        words("operation"),
+        [Some("get".to_owned()), None, Some("set".to_owned())]
+    );
+    assert_eq!(
+        words("main_cause"),
+        [None, Some("blocked_lock".to_owned()), None]
+    );
+    let worker = batch.column_by_name("worker").unwrap();
+    let worker: Vec<Option<u32>> = worker.as_primitive::<UInt32Type>().iter().collect();
+    assert_eq!(worker, [Some(4711), None, None]);
     let warm_up = batch.column_by_name("warm_up").unwrap().as_boolean();
     assert_eq!(
         warm_up.iter().collect::<Vec<_>>(),
         [true, false, false].map(Some)
     );
-    assert_eq!(batch.num_columns(), 19);
+    assert_eq!(batch.num_columns(), 21);
 }
 
 #[test]

@@ -93,6 +93,7 @@ mod worker;
 
 use std::num::NonZeroU32;
 
+use taillab_model::explanation::Cause;
 use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
 
 pub(crate) use label::GroupKey;
@@ -139,6 +140,20 @@ pub struct Entry<'a> {
     pub overtaken_by: Option<(usize, Tid)>,
     /// Its parts in order of time, where it was asked for; their lengths sum to `sojourn_ns`.
     pub pieces: &'a [Piece],
+}
+
+impl Entry<'_> {
+    /// The cause with the largest part of the excess; `None` without one.
+    pub fn main_cause(&self, labels: &Labels) -> Option<Cause> {
+        let mut sums = [0; Cause::ALL.len()];
+        for &(label, ns) in self.excess {
+            sums[labels.cause(label) as usize] += ns;
+        }
+        let largest = Cause::ALL
+            .into_iter()
+            .max_by_key(|cause| sums[*cause as usize])?;
+        (sums[largest as usize] > 0).then_some(largest)
+    }
 }
 
 /// What was counted beside the accounts.

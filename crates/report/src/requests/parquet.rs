@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
-use arrow_array::builder::{BooleanBuilder, Int64Builder, StringDictionaryBuilder};
+use arrow_array::builder::{BooleanBuilder, Int64Builder, StringDictionaryBuilder, UInt32Builder};
 use arrow_array::types::Int8Type;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Metadata, Schema, SchemaRef};
@@ -13,6 +13,7 @@ use parquet::basic::{Compression, Encoding};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::schema::types::ColumnPath;
+use taillab_model::explanation::Cause;
 use taillab_model::{ClientTimes, Monotonic, Nanos, Operation};
 
 use super::RequestRow;
@@ -175,6 +176,18 @@ pub(crate) fn time_fields(times: &[TimeColumn], clock: &str) -> Vec<Field> {
 fn schema() -> SchemaRef {
     let mut fields = time_fields(&TIMES, "CLOCK_MONOTONIC of the server host, since boot");
     fields.push(described(
+        Field::new("worker", DataType::UInt32, true),
+        &[("description", "the thread that served it")],
+    ));
+    fields.push(described(
+        Field::new_dictionary("main_cause", DataType::Int8, DataType::Utf8, true),
+        &[(
+            "description",
+            "the cause that most of excess_ns is charged to, as in summary.json; missing without \
+             an excess, or where the request was not explained",
+        )],
+    ));
+    fields.push(described(
         Field::new_dictionary("operation", DataType::Int8, DataType::Utf8, true),
         &[(
             "description",
@@ -202,6 +215,8 @@ pub(crate) fn described(field: Field, metadata: &[(&str, &str)]) -> Field {
 struct Batch {
     rows: usize,
     times: [Int64Builder; TIME_COLUMNS],
+    worker: UInt32Builder,
+    main_cause: StringDictionaryBuilder<Int8Type>,
     operation: StringDictionaryBuilder<Int8Type>,
     warm_up: BooleanBuilder,
 }
@@ -217,14 +232,9 @@ impl RowBatch for Batch {
         for (column, value) in self.times.iter_mut().zip(times_of(row)) {
             column.append_option(value);
         }
-        match row.operation {
-            Some(operation) => {
-                self.operation
-                    .append(name_of(operation))
-                    .map_err(|e| failed(e.into()))?;
-            }
-            None => self.operation.append_null(),
-        }
+        self.worker.append_option(row.worker);
+        append(&mut self.main_cause, row.main_cause.map(Cause::key))?;
+        append(&mut self.operation, row.operation.map(name_of))?;
         self.warm_up.append_value(row.warm_up);
         self.rows += 1;
         Ok(())
@@ -237,10 +247,25 @@ impl RowBatch for Batch {
             .iter_mut()
             .map(|column| Arc::new(column.finish()) as ArrayRef)
             .collect();
+        columns.push(Arc::new(self.worker.finish()));
+        columns.push(Arc::new(self.main_cause.finish()));
         columns.push(Arc::new(self.operation.finish()));
         columns.push(Arc::new(self.warm_up.finish()));
         RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| failed(e.into()))
     }
+}
+
+fn append(
+    column: &mut StringDictionaryBuilder<Int8Type>,
+    word: Option<&str>,
+) -> Result<(), ReportError> {
+    match word {
+        Some(word) => {
+            column.append(word).map_err(|e| failed(e.into()))?;
+        }
+        None => column.append_null(),
+    }
+    Ok(())
 }
 
 /// The row's times in the order of [`TIMES`].

@@ -92,6 +92,8 @@ pub(crate) fn sample(length: Nanos) -> Sample {
                 t6: at(t6),
             }),
             ideal: None,
+            worker: None,
+            main_cause: None,
             client: Some(ClientTimes {
                 intended: at(intended),
                 sent: at(sent),

@@ -1,7 +1,7 @@
 //! From a recording to its summary, its curves and its rows.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use taillab_analysis::ideal::IdealRun;
 use taillab_analysis::matcher::{InOrder, MatchOptions, Matcher};
@@ -18,6 +18,7 @@ use taillab_model::{Event, LostEvents, Monotonic, Nanos, RecordingContext, Recor
 use taillab_report::requests::RequestRow;
 use taillab_report::{Curve, Series};
 
+use super::rows::Known;
 use super::service_time::IdealServer;
 use crate::cli::AnalysisArgs;
 use crate::exit::{Exit, Failure, OrExit};
@@ -48,9 +49,7 @@ pub struct Evaluated {
     /// Ideal and measured.
     pub curves: Vec<Curve>,
     matched: Matched,
-    /// Ideal sojourns of the measured requests, in order of T1.
-    ideal: Vec<Nanos>,
-    from: Monotonic,
+    known: Known,
     evidence: Evidence,
     facts: TraceFacts,
 }
@@ -165,22 +164,22 @@ fn evaluate(
         lost_events: lost.total(),
     };
     let analysis = analyse(&matched, &options).or_exit(Exit::Failed)?;
+    let explain_options = ExplainOptions {
+        service_time: options.service_time,
+        workers: options.workers,
+        measure_from: from,
+        slowest: args.slowest.unwrap_or(SLOWEST),
+    };
+    let explained = (timeline.has_disturbances())
+        .then(|| explain(&matched, &timeline, &context, &explain_options));
+    let is_explained = explained.is_some();
     let Explained {
         causes,
         model_fit,
         predictions,
         explanation,
-    } = explain(
-        &matched,
-        &timeline,
-        &context,
-        &ExplainOptions {
-            service_time: options.service_time,
-            workers: options.workers,
-            measure_from: from,
-            slowest: args.slowest.unwrap_or(SLOWEST),
-        },
-    );
+        main_causes,
+    } = explained.unwrap_or_default();
     let arrivals = matched
         .arrivals()
         .filter(|arrival| arrival.t1 >= from)
@@ -198,7 +197,9 @@ fn evaluate(
     let summary = TraceSummary {
         schema_version: SCHEMA_VERSION,
         command: beside.command.to_owned(),
-        target: beside.target.unwrap_or_else(|| context.server.clone()),
+        target: beside
+            .target
+            .unwrap_or_else(|| named(&context, beside.path.as_deref())),
         started_unix_s: context.started_unix_s,
         partial: beside.partial,
         duration_ns: duration,
@@ -216,7 +217,7 @@ fn evaluate(
             causes,
             model_fit,
             predictions,
-            explanation: timeline.has_disturbances().then_some(explanation),
+            explanation: is_explained.then_some(explanation),
         },
         observer: None,
         verdict: Verdict::default(),
@@ -230,8 +231,11 @@ fn evaluate(
             curve(Series::Measured, analysis.measured_ccdf),
         ],
         matched,
-        ideal,
-        from,
+        known: Known {
+            ideal,
+            main_causes,
+            from,
+        },
         evidence: analysis.evidence,
         facts,
     };
@@ -247,6 +251,14 @@ const NOT_MEASURED: Overhead = Overhead {
     throughput_loss_hi: None,
     cpu_ns_per_request: None,
 };
+
+/// What was recorded, or else the file.
+fn named(context: &RecordingContext, path: Option<&Path>) -> String {
+    match (context.server.as_str(), path) {
+        ("", Some(path)) => path.display().to_string(),
+        (server, _) => server.to_owned(),
+    }
+}
 
 /// Why there is nothing to analyse.
 fn nothing(matched: &Matched, context: &RecordingContext) -> Failure {
@@ -305,32 +317,17 @@ impl Evaluated {
 
     /// The sojourns of the measured requests, in order of T1.
     pub fn sojourns(&self) -> impl Iterator<Item = Nanos> {
-        let places = self.matched.measured_places(self.from);
+        let places = self.matched.measured_places(self.known.from);
         places.map(|place| self.matched.requests.sojourn(place))
     }
 
     /// Where the rows' time begins.
     pub fn from(&self) -> Monotonic {
-        self.from
+        self.known.from
     }
 
     /// One row for each matched request, in order of T1.
     pub fn rows(&self) -> impl Iterator<Item = RequestRow> {
-        let mut ideal = self.ideal.iter();
-        let requests = self.matched.requests.iter().enumerate();
-        requests.map(move |(place, request)| {
-            let measured = self.matched.is_measured(place, self.from);
-            RequestRow {
-                server: Some(request.server),
-                ideal: if measured {
-                    ideal.next().copied()
-                } else {
-                    None
-                },
-                client: None,
-                operation: None,
-                warm_up: !measured,
-            }
-        })
+        self.known.rows(&self.matched)
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod evaluate;
 pub mod outputs;
+pub mod rows;
 pub mod service_time;
 
 use std::fs::File;

@@ -8,6 +8,7 @@ use taillab_analysis::{
     explain, ideal::IdealRun, judge, match_events, statistics,
 };
 use taillab_load::{FleetRun, Outcome, arrivals_verdict};
+use taillab_model::explanation::Cause;
 use taillab_model::summary::{
     Hook, LoadSummary, RunSummary, SCHEMA_VERSION, ServerResult, ServiceTimeSource, Verdict,
 };
@@ -15,6 +16,7 @@ use taillab_model::{Monotonic, Nanos, Recording, RequestKey, address_hash};
 use taillab_report::requests::RequestRow;
 use taillab_report::{Curve, Series};
 
+use super::super::explain::rows::Known;
 use super::calibrate::Calibrated;
 use super::measure::Recorded;
 use crate::exit::{Exit, Failure, OrExit};
@@ -94,12 +96,13 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
     ideal.virtual_workers = capacity.waits.is_some();
     let mut matching = analysis.matching;
     matching.hooks = context.hooks;
-    let (causes, model_fit, predictions, explanation) = match explained {
+    let (causes, model_fit, predictions, explanation, main_causes) = match explained {
         Some(explained) => (
             explained.causes,
             explained.model_fit,
             explained.predictions,
             Some(explained.explanation),
+            explained.main_causes,
         ),
         None => Default::default(),
     };
@@ -138,7 +141,7 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
             curve(Series::Measured, analysis.measured_ccdf),
             curve(Series::Client, client_curve),
         ],
-        rows: Rows::new(matched, load, &options),
+        rows: Rows::new(matched, load, main_causes, &options),
     })
 }
 
@@ -249,7 +252,7 @@ impl RunResult {
 
     /// Where the rows' time begins.
     pub fn started(&self) -> Monotonic {
-        self.rows.measure_from
+        self.rows.known.from
     }
 }
 
@@ -257,15 +260,18 @@ impl RunResult {
 struct Rows {
     matched: Matched,
     load: FleetRun,
-    /// Ideal sojourns of the measured requests, in order of T1.
-    ideal: Vec<Nanos>,
+    known: Known,
     /// Intended sends of the matched requests, sorted: what the probe saw.
     seen: Vec<Monotonic>,
-    measure_from: Monotonic,
 }
 
 impl Rows {
-    fn new(matched: Matched, load: FleetRun, options: &AnalyseOptions) -> Self {
+    fn new(
+        matched: Matched,
+        load: FleetRun,
+        main_causes: Vec<Option<Cause>>,
+        options: &AnalyseOptions,
+    ) -> Self {
         let ideal = IdealRun::of(
             &matched,
             options.service_time,
@@ -282,33 +288,16 @@ impl Rows {
         Self {
             matched,
             load,
-            ideal,
+            known: Known {
+                ideal,
+                main_causes,
+                from: options.measure_from,
+            },
             seen,
-            measure_from: options.measure_from,
         }
     }
 
     fn iter(&self) -> impl Iterator<Item = RequestRow> {
-        let mut ideal = self.ideal.iter();
-        let seen = self
-            .matched
-            .requests
-            .iter()
-            .enumerate()
-            .map(move |(place, request)| {
-                let measured = self.matched.is_measured(place, self.measure_from);
-                RequestRow {
-                    server: Some(request.server),
-                    ideal: if measured {
-                        ideal.next().copied()
-                    } else {
-                        None
-                    },
-                    client: request.client,
-                    operation: request.operation,
-                    warm_up: !measured,
-                }
-            });
         let unseen = self
             .load
             .iter()
@@ -316,10 +305,12 @@ impl Rows {
             .map(|entry| RequestRow {
                 server: None,
                 ideal: None,
+                worker: None,
+                main_cause: None,
                 client: Some(entry.times),
                 operation: Some(entry.operation),
                 warm_up: entry.warm_up,
             });
-        seen.chain(unseen)
+        self.known.rows(&self.matched).chain(unseen)
     }
 }
