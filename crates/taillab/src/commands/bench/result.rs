@@ -1,4 +1,5 @@
-//! What the benchmark found, and whether it is good enough.
+//! What the benchmark found, and whether it is good enough. The shape of its JSON is
+//! `schemas/bench-causes.schema.json`.
 
 use std::collections::BTreeMap;
 
@@ -294,6 +295,54 @@ mod tests {
             "{:?}",
             bad.shortfalls
         );
+    }
+
+    #[test]
+    fn what_it_says_keeps_to_the_schema() {
+        use clap::ValueEnum;
+        let schema = include_str!("../../../../../schemas/bench-causes.schema.json");
+        let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+        let names: Vec<String> = crate::cli::CauseKind::value_variants()
+            .iter()
+            .map(|kind| kind.name())
+            .collect();
+        let kind = &schema["$defs"]["kind"]["properties"]["kind"]["enum"];
+        assert_eq!(*kind, serde_json::json!(names));
+
+        let excess = vec![(Cause::Background, Nanos::new(1000))];
+        let mut account = account(100, excess);
+        account.rows[0].source.culprit = Some(Culprit::Softirq {
+            name: "NET_RX".to_owned(),
+        });
+        let mut judged = Measured::new(&account, Nanos::new(7), 0, &[4, 1]);
+        assert!(!judged.shortfalls.is_empty());
+        judged.fix = Some(FixCheck {
+            with_ns: Nanos::new(9),
+            predicted_ns: Nanos::new(3),
+            measured_ns: Nanos::new(4),
+            ratio: 0.75,
+            blocks: 3,
+        });
+        let not_run = KindResult {
+            kind: "idle".to_owned(),
+            not_run: Some("no power states".to_owned()),
+            measured: None,
+        };
+        let ran = KindResult {
+            kind: "background".to_owned(),
+            not_run: None,
+            measured: Some(judged),
+        };
+        let result = serde_json::to_value(BenchResult::new(vec![not_run, ran], false)).unwrap();
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        let errors = |result| -> Vec<String> {
+            let errors = validator.iter_errors(result);
+            errors.map(|error| error.to_string()).collect()
+        };
+        assert_eq!(errors(&result), [""; 0]);
+        let mut both = result.clone();
+        both["kinds"][1]["not_run"] = "why".into();
+        assert!(!errors(&both).is_empty());
     }
 
     #[test]

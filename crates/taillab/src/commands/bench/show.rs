@@ -1,17 +1,30 @@
-//! The confusion matrix as text.
+//! The confusion matrix as text, in 80 columns.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::result::{BenchResult, KindResult, Measured};
+use taillab_model::explanation::Cause;
+use taillab_report::terminal::wrap;
+
+use super::result::{BenchResult, Injected, KindResult, Measured};
+
+/// Columns of a line.
+const WIDTH: usize = 80;
+/// What is less than this share is left out of lists and of the matrix's columns.
+const LEAST: f64 = 0.005;
+/// The columns of the matrix.
+const LETTERS: [char; Cause::ALL.len()] = [
+    'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm', 'n', 'o', 'p', 'q', 'r', 's',
+    't', 'u',
+];
 
 /// Everything, for a person.
 pub fn text(result: &BenchResult) -> String {
-    let mut out = String::from(
-        "What was injected, and what its delay was charged to (shares of the delay)\n\n",
-    );
+    let mut out = String::new();
     for kind in &result.kinds {
         one(&mut out, kind);
     }
+    out.push_str(&matrix(&result.kinds));
     let not_run = result.kinds.len() as u32 - result.ran;
     let _ = writeln!(
         out,
@@ -26,101 +39,254 @@ pub fn text(result: &BenchResult) -> String {
     out
 }
 
+/// A paragraph whose first line begins with `mark`, two columns in.
+fn paragraph(out: &mut String, mark: &str, text: &str) {
+    let mut lead = format!("  {mark}");
+    let further_in = " ".repeat(lead.chars().count());
+    for line in wrap(text, WIDTH - further_in.len()) {
+        let _ = writeln!(out, "{lead}{line}");
+        lead.clone_from(&further_in);
+    }
+}
+
 fn one(out: &mut String, kind: &KindResult) {
     let Some(measured) = &kind.measured else {
         let why = kind.not_run.as_deref().unwrap_or("no reason given");
-        let _ = writeln!(out, "{:<12}  not run: {why}", kind.kind);
-        return;
+        let _ = writeln!(out, "{}: not run", kind.kind);
+        return paragraph(out, "", why);
     };
     let verdict = match measured.shortfalls.is_empty() {
         true => "ok",
         false => "FALLS SHORT",
     };
-    let _ = writeln!(
-        out,
-        "{:<12}  {verdict}: {} requests, t {}, p50 {}, p99 {}, p99.9 {}{}",
-        kind.kind,
+    let _ = writeln!(out, "{}: {verdict}", kind.kind);
+    let fit = match measured.model_fit_error {
+        Some(error) => format!("; model fit {:.1} %", 100.0 * error),
+        None => String::new(),
+    };
+    let figures = format!(
+        "{} requests, t {}, p50 {}, p99 {}, p99.9 {}{fit}",
         measured.requests,
         measured.service_time_ns,
         measured.sojourn_p50_ns,
         measured.sojourn_p99_ns,
         measured.sojourn_p999_ns,
-        match measured.model_fit_error {
-            Some(error) => format!(", model fit {:.1} %", 100.0 * error),
-            None => String::new(),
-        }
     );
-    rows(out, measured);
-    for shortfall in &measured.shortfalls {
-        let _ = writeln!(out, "{:<14}! {shortfall}", "");
-    }
-    if let Some(fix) = &measured.fix {
-        let _ = writeln!(
-            out,
-            "{:<14}without it: p99.9 {} predicted, {} measured ({:+.0} %), {} with it; {} pairs",
-            "",
-            fix.predicted_ns,
-            fix.measured_ns,
-            100.0 * (fix.ratio - 1.0),
-            fix.with_ns,
-            fix.blocks
-        );
-    }
-}
-
-fn rows(out: &mut String, measured: &Measured) {
+    paragraph(out, "", &figures);
     for injected in &measured.injected {
-        let mut charged: Vec<(&str, f64)> = injected
-            .charged_shares
-            .iter()
-            .map(|(cause, share)| (*cause, *share))
-            .chain([("no excess seen", injected.unseen_share)])
-            .filter(|(_, share)| *share >= 0.005)
-            .collect();
-        charged.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let _ = writeln!(
-            out,
-            "{:<14}{} times, {} requests late by {} in all{}",
-            "",
-            injected.occurrences,
-            injected.requests,
-            injected.delay_ns,
-            match injected.negligible {
-                true => " (too little to judge)",
-                false => "",
-            }
-        );
-        let _ = writeln!(
-            out,
-            "{:<14}{}: right {:.1} %; {}",
-            "",
-            injected.injected,
-            100.0 * injected.right_share,
-            list(&charged)
-        );
+        source(out, injected);
     }
     if measured.injected.is_empty() {
-        let mut shares: Vec<(&str, f64)> = measured
-            .excess_shares
-            .iter()
-            .map(|(cause, share)| (*cause, *share))
-            .filter(|(_, share)| *share >= 0.005)
-            .collect();
-        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let _ = writeln!(
-            out,
-            "{:<14}excess {}: {}",
-            "",
-            measured.excess_ns,
-            list(&shares)
-        );
+        let shares = list(&measured.excess_shares, None);
+        paragraph(out, "", &format!("excess {}: {shares}", measured.excess_ns));
     }
+    for shortfall in &measured.shortfalls {
+        paragraph(out, "! ", shortfall);
+    }
+    fix(out, measured);
 }
 
-fn list(shares: &[(&str, f64)]) -> String {
+/// One thing that was injected, and what it was charged to.
+fn source(out: &mut String, injected: &Injected) {
+    let what = format!(
+        "{}: {} times, {} requests late by {} in all{}",
+        injected.injected,
+        injected.occurrences,
+        injected.requests,
+        injected.delay_ns,
+        match injected.negligible {
+            true => " (too little to judge)",
+            false => "",
+        }
+    );
+    paragraph(out, "", &what);
+    let charged = format!(
+        "right {:.1} %; charged to {}",
+        100.0 * injected.right_share,
+        list(&injected.charged_shares, Some(injected.unseen_share))
+    );
+    paragraph(out, "  ", &charged);
+}
+
+fn fix(out: &mut String, measured: &Measured) {
+    let Some(fix) = &measured.fix else { return };
+    let text = format!(
+        "without it: p99.9 {} predicted, {} measured ({:+.0} %), {} with it; {} pairs",
+        fix.predicted_ns,
+        fix.measured_ns,
+        100.0 * (fix.ratio - 1.0),
+        fix.with_ns,
+        fix.blocks
+    );
+    paragraph(out, "", &text);
+}
+
+/// `background 96.1 %, softirq 2.0 %`, the largest first.
+fn list(shares: &BTreeMap<&str, f64>, unseen: Option<f64>) -> String {
+    let unseen = unseen.map(|share| ("no excess seen", share));
+    let mut shares: Vec<(&str, f64)> = (shares.iter())
+        .map(|(cause, share)| (*cause, *share))
+        .chain(unseen)
+        .filter(|(_, share)| *share >= LEAST)
+        .collect();
+    shares.sort_by(|a, b| b.1.total_cmp(&a.1));
     let words: Vec<String> = shares
         .iter()
         .map(|(cause, share)| format!("{cause} {:.1} %", 100.0 * share))
         .collect();
     words.join(", ")
+}
+
+/// A row for each thing that was injected, a column for each cause that was charged; empty
+/// where nothing was injected.
+fn matrix(kinds: &[KindResult]) -> String {
+    let rows: Vec<(&str, &Injected)> = (kinds.iter())
+        .filter_map(|kind| Some((kind.kind.as_str(), kind.measured.as_ref()?)))
+        .flat_map(|(kind, measured)| measured.injected.iter().map(move |one| (kind, one)))
+        .filter(|(_, injected)| !injected.negligible)
+        .collect();
+    let charged = |injected: &Injected, cause: Cause| {
+        let share = injected.charged_shares.get(cause.key());
+        share.copied().unwrap_or_default()
+    };
+    let causes: Vec<Cause> = (Cause::ALL.into_iter())
+        .filter(|cause| {
+            let is_charged = |(_, one): &(_, &Injected)| charged(one, *cause) >= LEAST;
+            rows.iter()
+                .any(|row| row.1.cause == *cause || is_charged(row))
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let name = |(kind, injected): &(&str, &Injected)| match injected.injected.as_str() {
+        what if what == *kind => what.to_owned(),
+        what => format!("{kind} ({what})"),
+    };
+    let names: Vec<String> = rows.iter().map(name).collect();
+    let width = names.iter().map(|name| name.chars().count()).max();
+    // a name that leaves no room for the columns is cut
+    let width = width
+        .unwrap_or(0)
+        .min(WIDTH.saturating_sub(5 * (causes.len() + 1)));
+    let mut out =
+        "\nOf what each injected delay cost, % charged to ([the right cause])\n".to_owned();
+    let _ = write!(out, "{:width$}", "");
+    for letter in LETTERS.iter().take(causes.len()).chain(&['–']) {
+        let _ = write!(out, "   {letter} ");
+    }
+    out.truncate(out.trim_end().len());
+    for (name, (_, injected)) in names.iter().zip(&rows) {
+        let name: String = name.chars().take(width).collect();
+        let _ = write!(out, "\n{name:<width$}");
+        for cause in &causes {
+            let percent = format!("{:.0}", 100.0 * charged(injected, *cause));
+            let _ = match (*cause == injected.cause, percent.as_str()) {
+                (true, percent) => write!(out, "{:>5}", format!("[{percent}]")),
+                (false, "0") => write!(out, "{:>4} ", "·"),
+                (false, percent) => write!(out, "{percent:>4} "),
+            };
+        }
+        let _ = write!(out, "{:>4.0}", 100.0 * injected.unseen_share);
+    }
+    out.push('\n');
+    let legend: Vec<String> = (LETTERS.iter().zip(&causes))
+        .map(|(letter, cause)| format!("{letter}\u{a0}{}", cause.key()))
+        .chain(["–\u{a0}no\u{a0}excess\u{a0}seen".to_owned()])
+        .collect();
+    paragraph(&mut out, "", &legend.join(", "));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taillab_model::Nanos;
+
+    fn kind(name: &str, cause: Cause, charged: &[(Cause, f64)], unseen_share: f64) -> KindResult {
+        let injected = Injected {
+            injected: format!("{name}:1ms"),
+            occurrences: 4,
+            cause,
+            culprit: None,
+            requests: 5,
+            delay_ns: Nanos::from_millis(4),
+            right_share: 0.5,
+            charged_shares: charged.iter().map(|(c, share)| (c.key(), *share)).collect(),
+            unseen_share,
+            negligible: false,
+        };
+        KindResult {
+            kind: name.to_owned(),
+            not_run: None,
+            measured: Some(Measured {
+                service_time_ns: Nanos::from_micros(9),
+                requests: 1_000,
+                sojourn_p50_ns: Nanos::from_micros(20),
+                sojourn_p99_ns: Nanos::from_micros(900),
+                sojourn_p999_ns: Nanos::from_millis(2),
+                lost_events: 0,
+                injected: vec![injected],
+                excess_ns: Nanos::from_millis(9),
+                excess_shares: BTreeMap::new(),
+                unexplained_above_p99: 0.0,
+                model_fit_error: Some(0.012),
+                shortfalls: vec!["50 % of what it cost is charged to what it was".to_owned()],
+                fix: None,
+            }),
+        }
+    }
+
+    #[test]
+    fn the_matrix_has_a_row_for_each_source_and_the_right_cell_in_brackets() {
+        let kinds = [
+            kind(
+                "lock",
+                Cause::BlockedLock,
+                &[(Cause::BlockedLock, 0.97), (Cause::Wakeup, 0.02)],
+                0.01,
+            ),
+            kind(
+                "slow",
+                Cause::SlowService,
+                &[(Cause::BlockedLock, 1.0)],
+                0.0,
+            ),
+        ];
+        assert_eq!(
+            matrix(&kinds),
+            "\nOf what each injected delay cost, % charged to ([the right cause])\n\
+             \u{20}                 a    b    c    –\n\
+             lock (lock:1ms)   2  [97]   ·    1\n\
+             slow (slow:1ms)   ·  100   [0]   0\n  \
+             a wakeup, b blocked_lock, c slow_service, – no excess seen\n"
+        );
+        assert_eq!(matrix(&[]), "");
+    }
+
+    #[test]
+    fn nothing_is_wider_than_a_terminal() {
+        let charged: Vec<(Cause, f64)> = Cause::ALL.iter().map(|cause| (*cause, 0.02)).collect();
+        let kinds = vec![
+            kind(
+                "a-kind-with-a-long-name-and-schedule",
+                Cause::Irq,
+                &charged[..9],
+                0.1,
+            ),
+            KindResult {
+                kind: "idle".to_owned(),
+                not_run: Some("this machine has none of what it takes, ".repeat(5)),
+                measured: None,
+            },
+        ];
+        let text = text(&BenchResult::new(kinds, false));
+        for line in text.lines() {
+            assert!(line.chars().count() <= WIDTH, "{line}");
+        }
+        assert!(
+            text.contains("FALLS SHORT") && text.contains("1 not run"),
+            "{text}"
+        );
+    }
 }
