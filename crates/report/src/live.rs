@@ -7,7 +7,7 @@ use taillab_model::summary::{Matching, Observer, ServerResult};
 use taillab_model::{Nanos, Stage};
 
 use crate::explained;
-use crate::figures::{count, percent, percent_of, rate};
+use crate::figures::{count, counted, percent, percent_of, rate};
 use crate::findings::bytes;
 use crate::terminal::Style;
 use crate::terminal::text::{Ink, Side, Table, clean, columns};
@@ -136,7 +136,10 @@ impl Screen {
             Block {
                 rank: 7,
                 lines: (self.note.iter())
-                    .map(|note| wide.paint(Ink::Quiet, &cut(&clean(note), wide.width)))
+                    .map(|note| {
+                        let note = format!("  {}", clean(note));
+                        wide.paint(Ink::Quiet, &cut(&note, wide.width))
+                    })
                     .collect(),
             },
         ];
@@ -199,7 +202,14 @@ impl Screen {
                 (Ink::Measured, time(moment.p999)),
             ]);
         }
-        table.lines(style)
+        let mut lines = table.lines(style);
+        let lacks = |moment: &Moment| {
+            moment.matching.responses > 0 && (moment.p99.is_none() || moment.p999.is_none())
+        };
+        if lacks(&self.last) || lacks(&self.whole) {
+            lines.push(style.paint(Ink::Quiet, "  – too few requests in that time to tell"));
+        }
+        lines
     }
 
     /// p99 of each second as a row of blocks, on a logarithmic scale.
@@ -289,10 +299,9 @@ impl Screen {
         let mut lines = vec![style.paint(Ink::Quiet, "  mean stages")];
         let mut line = String::from(" ");
         for (stage, ns) in Stage::ALL.into_iter().zip(stages) {
-            let name = stage.key().to_uppercase().replace('_', "–");
             let share = if total > 0.0 { ns / total } else { 0.0 };
             let length = Nanos::new(ns.max(0.0).round() as u64);
-            let text = format!(" {name} {length} ({}) ", percent(share, 0));
+            let text = format!(" {} {length} ({}) ", stage.label(), percent(share, 0));
             if columns(&line) + columns(&text) > style.width {
                 lines.push(std::mem::replace(&mut line, String::from(" ")));
             }
@@ -321,13 +330,13 @@ impl Screen {
                 format!("{} complete", percent_of(m.complete, m.responses)),
             ),
         ];
-        for (n, word) in [
-            (m.ambiguous, "ambiguous"),
-            (m.lost_events, "events lost"),
-            (m.blind_windows, "blind windows"),
+        for (n, one, several) in [
+            (m.ambiguous, "ambiguous", "ambiguous"),
+            (m.lost_events, "event lost", "events lost"),
+            (m.blind_windows, "blind window", "blind windows"),
         ] {
             if n > 0 {
-                parts.push((Ink::Notable, format!("{} {word}", count(n))));
+                parts.push((Ink::Notable, counted(n, one, several)));
             }
         }
         flow(&parts, style)

@@ -43,10 +43,10 @@ fn help() -> String {
 )]
 pub struct TraceArgs {
     /// The server's process, or any one of them
-    #[arg(short, long, value_name = "PID", conflicts_with_all = ["cgroup", "words"], help_heading = "Server")]
+    #[arg(short, long, value_name = "PID", value_parser = process, conflicts_with_all = ["cgroup", "words"], help_heading = "Server")]
     pub pid: Option<NonZeroU32>,
     /// The server's port; with -p, --cgroup or a command: which of its ports
-    #[arg(long, value_name = "PORT", help_heading = "Server")]
+    #[arg(long, value_name = "PORT", value_parser = port, help_heading = "Server")]
     pub port: Option<NonZeroU16>,
     /// The server's control group, e.g. system.slice/nginx.service
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath, conflicts_with = "words", help_heading = "Server")]
@@ -73,15 +73,9 @@ pub struct TraceArgs {
     #[arg(short = 'C', long, value_name = "CPUS", help_heading = "Server")]
     pub cpus: Option<CpuSet>,
 
-    /// How long
-    #[arg(
-        short,
-        long,
-        value_name = "TIME",
-        default_value = "10s",
-        help_heading = "Recording"
-    )]
-    pub duration: Nanos,
+    /// How long [default: 10s; with --live until q is pressed]
+    #[arg(short, long, value_name = "TIME", value_parser = positive, help_heading = "Recording")]
+    pub duration: Option<Nanos>,
     /// What to record beside the stamps: all, none, or some of sched, wake, irq, softirq, idle,
     /// fault, lock, frequency, retransmit
     #[arg(
@@ -110,7 +104,7 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub analysis: AnalysisArgs,
 
-    /// A screen that shows every second what the last one was like
+    /// A screen that shows every second what the last one was like; q or Ctrl-C ends it
     #[arg(long, conflicts_with = "json", help_heading = "Result")]
     pub live: bool,
     /// Directory for the result [default: taillab-<server>-<time>]
@@ -123,6 +117,14 @@ pub struct TraceArgs {
     pub common: Output,
 }
 
+impl TraceArgs {
+    /// How long is recorded; `None` until the user ends it.
+    pub fn length(&self) -> Option<Nanos> {
+        const DEFAULT: Nanos = Nanos::from_secs(10);
+        self.duration.or((!self.live).then_some(DEFAULT))
+    }
+}
+
 /// What the analysis of a recording can be told; shared with `taillab explain`.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct AnalysisArgs {
@@ -130,12 +132,27 @@ pub struct AnalysisArgs {
     #[arg(long, value_name = "TIME", value_parser = positive, help_heading = "Analysis")]
     pub service_time: Option<Nanos>,
     /// Workers of the ideal server [default: threads that served requests, at most the CPUs]
-    #[arg(short, long, value_name = "N", help_heading = "Analysis")]
+    #[arg(short, long, value_name = "N", value_parser = workers, help_heading = "Analysis")]
     pub workers: Option<NonZeroU32>,
     /// Print so many of the slowest requests one by one, with what each CPU did meanwhile
     /// [default: none; 20 go into the files]
     #[arg(long, value_name = "N", help_heading = "Analysis")]
     pub slowest: Option<usize>,
+}
+
+fn process(text: &str) -> Result<NonZeroU32, String> {
+    let remedy = "a process is a number from 1 on; look for the server's with `pgrep -a NAME`";
+    text.parse().map_err(|_| remedy.to_owned())
+}
+
+fn port(text: &str) -> Result<NonZeroU16, String> {
+    text.parse()
+        .map_err(|_| "a port is a number from 1 to 65535".to_owned())
+}
+
+fn workers(text: &str) -> Result<NonZeroU32, String> {
+    text.parse()
+        .map_err(|_| "a number from 1 on is needed".to_owned())
 }
 
 fn positive(text: &str) -> Result<Nanos, String> {
@@ -198,7 +215,12 @@ mod tests {
         );
         let command = parse(&["-d", "5s", "--", "redis-server", "--port", "7000"]).unwrap();
         assert_eq!(command.words.len(), 3);
-        assert_eq!(command.duration, Nanos::from_secs(5));
+        assert_eq!(command.length(), Some(Nanos::from_secs(5)));
+        assert_eq!(
+            parse(&["-p", "7"]).unwrap().length(),
+            Some(Nanos::from_secs(10))
+        );
+        assert_eq!(parse(&["-p", "7", "--live"]).unwrap().length(), None);
         for wrong in [
             &[][..],
             &["-p", "0"],
@@ -208,6 +230,7 @@ mod tests {
             &["--port", "80", "--tcp", "--udp"],
             &["--port", "80", "--disturbances", "noise"],
             &["--port", "80", "--service-time", "0s"],
+            &["--port", "80", "-d", "0"],
             &["--port", "80", "--live", "--json"],
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");

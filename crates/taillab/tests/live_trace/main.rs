@@ -11,4 +11,5 @@ mod support;
 
 mod endings;
 mod rig;
+mod screen;
 mod servers;

@@ -1,18 +1,26 @@
 //! The screen of `--live`: what the last second was like, again and again.
 
-use std::collections::VecDeque;
-use std::io::{self, Write};
+mod tty;
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use taillab_model::{Event, Nanos, RecordingContext};
+use taillab_host::Roots;
+use taillab_host::observe::{self, OwnCost};
+use taillab_model::summary::Observer;
+use taillab_model::{Event, EventKind, Nanos, RecordingContext, Tid};
 use taillab_report::live::{self, Moment};
 use taillab_report::terminal::Style;
 
+use self::tty::Tty;
+pub use self::tty::ensure_there;
 use super::whole::Whole;
 use crate::cli::{AnalysisArgs, TraceArgs};
 use crate::commands::explain::evaluate::{self, Beside, Evaluated};
 use crate::commands::sim::outputs::style;
+use crate::exit::Failure;
 
 /// The p99 of so many seconds is shown.
 const HISTORY: usize = 240;
@@ -21,107 +29,172 @@ const WAITING: usize = 2;
 /// At the start of a window some requests came in before it.
 const SETTLE: Nanos = Nanos::from_millis(20);
 
-/// A screen of its own, given back at the end: the shell's text stays as it was.
-pub struct Screen {
-    context: RecordingContext,
-    analysis: AnalysisArgs,
-    windows: Option<Receiver<Vec<Event>>>,
-    whole: Whole,
-    p99: VecDeque<Option<Nanos>>,
-    shown: Option<live::Screen>,
+/// The events of one second.
+pub struct Window {
+    pub events: Vec<Event>,
+    /// Windows since the start that the screen did not take in time.
+    pub skipped: u64,
 }
 
-impl Screen {
+/// How far the recording is.
+#[derive(Clone, Copy, Default)]
+pub struct Written {
+    pub events: u64,
+    pub bytes: u64,
+}
+
+/// A screen of its own, given back at the end: the shell's text stays as it was.
+pub struct Screen<'a> {
+    tty: Tty,
+    context: RecordingContext,
+    /// Threads whose names were asked for.
+    named: HashSet<Tid>,
+    analysis: AnalysisArgs,
+    roots: &'a Roots,
+    /// Where the recording goes; `None`: nowhere that outlives it.
+    place: Option<&'a Path>,
+    since: OwnCost,
+    windows: Option<Receiver<Window>>,
+    skipped: u64,
+    failure: Option<Failure>,
+    whole: Whole,
+    p99: VecDeque<Option<Nanos>>,
+    shown: live::Screen,
+}
+
+impl<'a> Screen<'a> {
     /// Takes the screen.
-    pub fn new(context: &RecordingContext, args: &TraceArgs) -> Self {
-        show("\x1b[?1049h\x1b[?25l\x1b[H\x1b[2Jwaiting for the first second ...");
+    pub fn new(
+        context: &RecordingContext,
+        args: &TraceArgs,
+        roots: &'a Roots,
+        place: Option<&'a Path>,
+    ) -> Self {
         Self {
+            tty: Tty::take(),
             context: context.clone(),
+            named: HashSet::new(),
             analysis: AnalysisArgs {
                 slowest: Some(0),
                 ..args.analysis
             },
+            roots,
+            place,
+            since: OwnCost::now(),
             windows: None,
+            skipped: 0,
+            failure: None,
             whole: Whole::default(),
             p99: VecDeque::new(),
-            shown: None,
+            shown: live::Screen {
+                target: context.server.clone(),
+                total: args.length(),
+                ..live::Screen::default()
+            },
         }
     }
 
     /// Where the events of each window are sent to.
-    pub fn batches(&mut self) -> SyncSender<Vec<Event>> {
+    pub fn batches(&mut self) -> SyncSender<Window> {
         let (out, windows) = sync_channel(WAITING);
         self.windows = Some(windows);
         out
     }
 
     /// Draws the windows that have come since the last time, and how far we are.
-    pub fn draw(&mut self, elapsed: Duration, length: Duration) {
+    pub fn draw(&mut self, elapsed: Duration, written: Written) {
         let new: Vec<_> = (self.windows.iter()).flat_map(Receiver::try_iter).collect();
         for window in new {
             self.take(window);
         }
-        let Some(screen) = &mut self.shown else {
-            return;
-        };
-        let in_ns = |time: Duration| Nanos::new(time.as_nanos() as u64);
-        screen.elapsed = in_ns(elapsed);
-        screen.total = Some(in_ns(length));
-        let (rows, columns) = console::Term::stdout().size();
+        self.shown.elapsed = Nanos::new(elapsed.as_nanos() as u64);
+        self.shown.observer = Some(self.observer(elapsed, written));
+        self.shown.note = Some(self.note(written));
+        let (rows, columns) = Tty::size();
         let style = Style {
-            width: usize::from(columns),
+            width: columns,
             ..style()
         };
-        // each line to its end, then all below
-        let lines = screen.lines(style, usize::from(rows)).join("\x1b[K\r\n");
-        show(&format!("\x1b[H{lines}\x1b[K\x1b[J"));
+        self.tty.draw(&self.shown.lines(style, rows), rows);
     }
 
-    fn take(&mut self, window: Vec<Event>) {
+    /// The user has pressed q since the last time.
+    pub fn is_left(&self) -> bool {
+        self.tty.pressed(b'q')
+    }
+
+    fn observer(&self, elapsed: Duration, written: Written) -> Observer {
+        let responses = self.shown.whole.matching.responses.max(1) as f64;
+        Observer {
+            cpu_share: OwnCost::now().cpu_share_since(&self.since),
+            program_ns_per_request: None,
+            events_per_request: written.events as f64 / responses,
+            written_bytes_per_s: match self.place {
+                Some(_) => written.bytes as f64 / elapsed.as_secs_f64().max(1e-9),
+                None => 0.0,
+            },
+            peak_memory_bytes: OwnCost::peak_memory_bytes(self.roots),
+        }
+    }
+
+    fn note(&self, written: Written) -> String {
+        let mut note = "q or Ctrl-C ends".to_owned();
+        if let Some(failure) = &self.failure {
+            note = format!("{note}; {failure}");
+        } else if self.skipped > 0 {
+            note = format!(
+                "{note}; this screen left {} s out, which the recording has",
+                self.skipped
+            );
+        } else if let Some(place) = self.place {
+            let megabytes = written.bytes as f64 / 1e6;
+            note = format!("{note}; {megabytes:.1} MB recorded in {}", place.display());
+        }
+        note
+    }
+
+    fn take(&mut self, window: Window) {
+        let Window { events, skipped } = window;
+        self.skipped = skipped;
+        self.name(&events);
         let mut context = self.context.clone();
-        let from = window.first().map(|first| first.at + SETTLE);
+        let from = events.first().map(|first| first.at + SETTLE);
         context.measure_from_ns = from.map(|from| from.nanos_since_boot());
         let beside = Beside {
             command: "trace",
             ..Beside::default()
         };
-        let analysed = evaluate::events(window, context, &self.analysis, beside);
-        let (last, note) = match &analysed {
+        let analysed = evaluate::events(events, context, &self.analysis, beside);
+        let (last, failure) = match &analysed {
             Ok(evaluated) => (self.moment(evaluated), None),
-            Err(failure) => (None, Some(failure.to_string())),
+            Err(_) => (self.whole.nothing(), analysed.err()),
         };
-        let last = last.unwrap_or_else(|| self.whole.nothing());
+        self.failure = failure;
         self.p99.push_back(last.p99);
         if self.p99.len() > HISTORY {
             self.p99.pop_front();
         }
-        self.shown = Some(live::Screen {
-            target: self.context.server.clone(),
-            elapsed: Nanos::ZERO,
-            total: None,
-            last,
-            whole: self.whole.moment(),
-            p99_history: self.p99.iter().copied().collect(),
-            observer: None,
-            note,
-        });
+        self.shown.last = last;
+        self.shown.whole = self.whole.moment();
+        self.shown.p99_history = self.p99.iter().copied().collect();
     }
 
-    fn moment(&mut self, evaluated: &Evaluated) -> Option<Moment> {
+    /// Learns the names of threads that were not seen before, as long as they live.
+    fn name(&mut self, events: &[Event]) {
+        let switched = events.iter().filter_map(|event| match event.kind {
+            EventKind::Switched { next, .. } => Some(next),
+            _ => None,
+        });
+        let new: BTreeSet<Tid> = switched
+            .filter(|tid| *tid != 0 && self.named.insert(*tid))
+            .collect();
+        let known = std::mem::take(&mut self.context.threads);
+        self.context.threads = observe::of_threads(self.roots, known, new);
+    }
+
+    fn moment(&mut self, evaluated: &Evaluated) -> Moment {
         let summary = evaluated.summary();
         self.whole.add(evaluated);
-        Some(Moment::of(&summary.result, summary.arrival_rate_per_s))
+        Moment::of(&summary.result, summary.arrival_rate_per_s)
     }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        show("\x1b[?25h\x1b[?1049l");
-    }
-}
-
-fn show(text: &str) {
-    let mut out = io::stdout().lock();
-    // a terminal that has gone shows nothing, and the recording goes on
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

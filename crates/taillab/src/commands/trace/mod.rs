@@ -29,6 +29,9 @@ const LEAST_SPACE: u64 = 64 << 20;
 
 /// Records, analyses, prints and saves.
 pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
+    if args.live {
+        live::ensure_there()?;
+    }
     let roots = Roots::default();
     let say = Say {
         verbose: args.common.verbose > 0,
@@ -57,6 +60,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     say.step("loading the probe");
     let probe = probing::load(&args, &found.server, &watched)?;
     let mut place = Place::make(&args, &found)?;
+    let folder = place.dir.as_ref().map(|dir| dir.path().to_owned());
     say.step("recording");
     let recorded = record::record(record::Work {
         args: &args,
@@ -67,6 +71,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
         roots: &roots,
         interrupt: &interrupt,
         environment: &environment,
+        place: folder.as_deref(),
     });
     if !shares_cpus {
         cpus::pin_current_thread(&before).map_err(host)?;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::thread;
@@ -19,7 +20,7 @@ use taillab_probe::Probe;
 
 use super::find::Found;
 use super::framing::Known;
-use super::live::Screen;
+use super::live::{Screen, Window, Written};
 use super::probing;
 use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure, OrExit};
@@ -43,6 +44,8 @@ pub struct Work<'a> {
     pub roots: &'a Roots,
     pub interrupt: &'a Interrupt,
     pub environment: &'a Environment,
+    /// Where the recording goes, if it is kept.
+    pub place: Option<&'a Path>,
 }
 
 /// Why a recording ended.
@@ -107,6 +110,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         roots,
         interrupt,
         environment,
+        place,
     } = work;
     let program_time = (args.cost)
         .then(ProgramTime::count)
@@ -117,18 +121,21 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         .map_or(0, |since| since.as_secs());
     let mut context = first_context(args, found, watched, &probe, environment);
     context.started_unix_s = started_unix_s;
+    context.threads = observe::of_server(roots, &found.server.processes);
+    context.interrupts = observe::interrupts(roots);
     let mut steal = StealSampler::new(roots, watched).ok();
     let mut throttle = ThrottleSampler::new(roots, &found.server.processes);
     let first_cpu = context.server_cpus.first().copied().unwrap_or_default();
-    let length = Duration::from_nanos(args.duration.get());
-    let mut screen = args.live.then(|| Screen::new(&context, args));
+    let asked = args.length().unwrap_or(Nanos::MAX);
+    let length = Duration::from_nanos(asked.get());
+    let mut screen = (args.live).then(|| Screen::new(&context, args, roots, place));
     let batches = screen.as_mut().map(Screen::batches);
 
     let busy_before = CpuSample::take(roots).map_err(host)?;
     let cost_before = OwnCost::now();
     probe.attach().map_err(probe_failure)?;
     let from = now();
-    let settle = SETTLE.min(Nanos::new(args.duration.get() / SETTLE_PART));
+    let settle = SETTLE.min(Nanos::new(asked.get() / SETTLE_PART));
     context.measure_from_ns = Some((from + settle).nanos_since_boot());
     let writer = RecordingWriter::new(file, probe.base(), &context).map_err(unwritable)?;
     let mut sinks = Sinks {
@@ -137,17 +144,24 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         until: None,
     };
     let (stop, elapsed_ms) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (events, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+    let mut left = false;
     let began = Instant::now();
     let mut gone = None;
     let draw = || {
         if gone.is_none() {
             gone = found.ended(roots);
         }
-        if gone.is_some() || interrupt.is_raised() {
-            stop.store(true, Ordering::Relaxed);
-        }
         if let Some(screen) = &mut screen {
-            screen.draw(began.elapsed(), length);
+            left |= screen.is_left();
+            let written = Written {
+                events: events.load(Ordering::Relaxed),
+                bytes: bytes.load(Ordering::Relaxed),
+            };
+            screen.draw(began.elapsed(), written);
+        }
+        if gone.is_some() || left || interrupt.is_raised() {
+            stop.store(true, Ordering::Relaxed);
         }
         elapsed_ms.load(Ordering::Relaxed)
     };
@@ -179,6 +193,8 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
                 Ok(())
             });
             elapsed_ms.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
+            events.store(sinks.writer.events(), Ordering::Relaxed);
+            bytes.store(sinks.writer.bytes(), Ordering::Relaxed);
             let left = length.saturating_sub(began.elapsed());
             thread::sleep(PERIOD.saturating_sub(turn.elapsed()).min(left));
         }
@@ -198,7 +214,8 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let end = match (written, gone) {
         (Err(error), _) => End::Unwritable(error),
         (_, Some(line)) => End::ServerGone(line),
-        _ if interrupt.is_raised() => End::Interrupted,
+        // q is how a recording without a length ends
+        _ if interrupt.is_raised() || left && args.length().is_some() => End::Interrupted,
         _ => End::TimeUp,
     };
     let program_ns = match program_time {
@@ -347,7 +364,8 @@ impl EventSink for Sinks {
 struct Live {
     order: EventOrder,
     window: Vec<Event>,
-    out: SyncSender<Vec<Event>>,
+    skipped: u64,
+    out: SyncSender<Window>,
 }
 
 impl Live {
@@ -356,10 +374,11 @@ impl Live {
     /// More events of one window than this are not shown, so that memory stays bounded.
     const MOST: usize = 4 << 20;
 
-    fn new(base: Monotonic, out: SyncSender<Vec<Event>>) -> Self {
+    fn new(base: Monotonic, out: SyncSender<Window>) -> Self {
         Self {
             order: EventOrder::new(base),
             window: Vec::new(),
+            skipped: 0,
             out,
         }
     }
@@ -369,8 +388,12 @@ impl Live {
             let full = (self.window.first())
                 .is_some_and(|first| event.at.saturating_since(first.at) >= Self::WINDOW);
             if full {
-                // a screen that is behind or gone leaves it out; the recording has it
-                let _ = self.out.try_send(std::mem::take(&mut self.window));
+                let window = Window {
+                    events: std::mem::take(&mut self.window),
+                    skipped: self.skipped,
+                };
+                // a screen that is behind leaves it out; the recording has it
+                self.skipped += u64::from(self.out.try_send(window).is_err());
             }
             if self.window.len() < Self::MOST {
                 self.window.push(event);
