@@ -35,7 +35,6 @@ pub fn slow_request(
         culprit: labels.culprit(piece.label),
         inherited: piece.inherited,
     };
-    let pieces = bounded(entry.pieces);
     let cpus = timeline.cpus().iter().take(MAX_CPUS);
     let activities = cpus.flat_map(|line| {
         let inside = line
@@ -43,39 +42,20 @@ pub fn slow_request(
             .take_while(|segment| segment.from < stamps.t6);
         activities(line.cpu(), inside, stamps.t1, stamps.t6, labels)
     });
-    SlowRequest {
+    let mut request = SlowRequest {
         t1: stamps.t1,
         port: matched.keys[entry.place].port,
         sojourn_ns: Nanos::new(entry.sojourn_ns),
         ideal_ns: Nanos::new(entry.ideal_ns),
         stamps_ns,
         worker: worker.flatten(),
-        stretches: pieces.iter().map(stretch).collect(),
+        stretches: entry.pieces.iter().map(stretch).collect(),
+        joined_stretches: 0,
         activities: activities.collect(),
-    }
-}
-
-/// At most [`MAX_STRETCHES`], of the same length together.
-fn bounded(pieces: &[Piece]) -> Vec<Piece> {
-    let mut list = pieces.to_vec();
-    let mut shortest_ns = 100;
-    while list.len() > MAX_STRETCHES {
-        let mut joined: Vec<Piece> = Vec::with_capacity(list.len());
-        for piece in list {
-            match joined.last_mut() {
-                Some(last)
-                    if piece.lasted_ns < shortest_ns
-                        || last.label == piece.label && last.inherited == piece.inherited =>
-                {
-                    last.lasted_ns += piece.lasted_ns;
-                }
-                _ => joined.push(piece),
-            }
-        }
-        list = joined;
-        shortest_ns *= 2;
-    }
-    list
+        omitted_activities: 0,
+    };
+    request.shorten(MAX_STRETCHES, MAX_ACTIVITIES);
+    request
 }
 
 fn who(segment: &Segment, labels: &Labels) -> Option<Culprit> {
@@ -113,33 +93,5 @@ fn activities(
             }),
         }
     }
-    if list.len() > MAX_ACTIVITIES {
-        let mut lengths: Vec<Nanos> = list.iter().map(|activity| activity.lasted_ns).collect();
-        let cut = lengths.len() - MAX_ACTIVITIES;
-        let shortest = *lengths.select_nth_unstable(cut).1;
-        list.retain(|activity| activity.lasted_ns >= shortest);
-        list.truncate(MAX_ACTIVITIES);
-    }
     list
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn joining_keeps_the_length() {
-        let piece = |i: u64| Piece {
-            from_ns: i * 50,
-            lasted_ns: 50,
-            label: (i % 3) as u32,
-            inherited: false,
-        };
-        let pieces: Vec<Piece> = (0..1_000).map(piece).collect();
-        let joined = bounded(&pieces);
-        assert!(joined.len() <= MAX_STRETCHES);
-        let total: u64 = joined.iter().map(|piece| piece.lasted_ns).sum();
-        assert_eq!(total, 50_000);
-        assert_eq!(bounded(&pieces[..9]), &pieces[..9]);
-    }
 }

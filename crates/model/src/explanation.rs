@@ -185,6 +185,8 @@ impl std::fmt::Display for Culprit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Thread { name, pid, tid } => match (pid, tid) {
+                // a thread without a name is called by its number already
+                (_, Some(tid)) if *name == nameless(*tid) => f.write_str(name),
                 (_, Some(tid)) => write!(f, "{name} (thread {tid})"),
                 (Some(pid), None) => write!(f, "{name} (pid {pid})"),
                 (None, None) => f.write_str(name),
@@ -194,10 +196,16 @@ impl std::fmt::Display for Culprit {
                 None => f.write_str(name),
             },
             Self::Softirq { name } | Self::SystemCall { name } => f.write_str(name),
+            Self::Worker { name, tid } if *name == nameless(*tid) => write!(f, "worker {name}"),
             Self::Worker { name, tid } => write!(f, "worker {name} (thread {tid})"),
             Self::IdleState { state } => write!(f, "idle state {state}"),
         }
     }
+}
+
+/// What a thread is called whose name is not known: `thread 4713`.
+pub fn nameless(tid: Tid) -> String {
+    format!("thread {tid}")
 }
 
 /// A share with its interval (95 %).
@@ -409,8 +417,53 @@ pub struct SlowRequest {
     pub worker: Option<Culprit>,
     /// The stretches, in order; their lengths sum to the sojourn.
     pub stretches: Vec<Stretch>,
+    /// Stretches that became part of the one before ([`SlowRequest::shorten`]).
+    pub joined_stretches: u64,
     /// What the server's CPUs did meanwhile.
     pub activities: Vec<Activity>,
+    /// Activities that were left out ([`SlowRequest::shorten`]).
+    pub omitted_activities: u64,
+}
+
+impl SlowRequest {
+    /// Keeps at most so many stretches, and activities of each CPU: the longest ones. A
+    /// stretch that goes becomes part of the one before it, so that the lengths still sum to
+    /// the sojourn; an activity that goes leaves a gap. Both are counted.
+    pub fn shorten(&mut self, stretches: usize, activities: usize) {
+        self.joined_stretches += join(&mut self.stretches, stretches.max(1));
+        let of = |i: &usize| &self.activities[*i];
+        let before = self.activities.len();
+        let mut order: Vec<usize> = (0..before).collect();
+        order.sort_by_key(|i| (of(i).cpu, std::cmp::Reverse(of(i).lasted_ns)));
+        let mut kept = vec![false; before];
+        for of_cpu in order.chunk_by(|a, b| of(a).cpu == of(b).cpu) {
+            of_cpu.iter().take(activities).for_each(|&i| kept[i] = true);
+        }
+        let mut kept = kept.into_iter();
+        self.activities.retain(|_| kept.next() == Some(true));
+        self.omitted_activities += (before - self.activities.len()) as u64;
+    }
+}
+
+/// Joins the shortest stretches to the one before until `most` are left, or hardly fewer;
+/// says how many went.
+fn join(stretches: &mut Vec<Stretch>, most: usize) -> u64 {
+    let before = stretches.len();
+    let mut shortest = Nanos::new(100);
+    while stretches.len() > most {
+        stretches.dedup_by(|next, last| {
+            let same = next.cause == last.cause
+                && next.culprit == last.culprit
+                && next.inherited == last.inherited;
+            let joined = same || next.lasted_ns < shortest;
+            if joined {
+                last.lasted_ns += next.lasted_ns;
+            }
+            joined
+        });
+        shortest += shortest;
+    }
+    (before - stretches.len()) as u64
 }
 
 /// How many requests were how slow, over time: the question of Figure 12 of Deconstructing
@@ -434,7 +487,7 @@ pub struct Clustering {
     pub autocorrelation: Vec<(u32, f64)>,
     /// Slow requests that come in runs of two and more, of all slow ones.
     pub in_runs_share: f64,
-    /// Episodes: runs of slow requests with less than a median sojourn between them.
+    /// Episodes: slow requests that are neighbours in order of T1, or were there at once.
     pub episodes: u64,
     /// Mean requests of one.
     pub mean_episode_requests: f64,
@@ -484,4 +537,68 @@ pub struct Explanation {
     /// What was recorded and what could not be, in words: the kinds of disturbance that were
     /// off or refused, and what therefore is charged to `unexplained`.
     pub limits: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(pieces: u64) -> SlowRequest {
+        let causes = [Cause::Service, Cause::Softirq, Cause::Wakeup];
+        SlowRequest {
+            t1: Monotonic::from_nanos_since_boot(1),
+            port: 1,
+            sojourn_ns: Nanos::new(50 * pieces),
+            ideal_ns: Nanos::new(1),
+            stamps_ns: [None; 5],
+            worker: None,
+            stretches: (0..pieces)
+                .map(|i| Stretch {
+                    from_ns: Nanos::new(50 * i),
+                    lasted_ns: Nanos::new(50),
+                    cause: causes[i as usize % 3],
+                    culprit: None,
+                    inherited: false,
+                })
+                .collect(),
+            joined_stretches: 0,
+            activities: (0..2 * pieces)
+                .map(|i| Activity {
+                    cpu: (i % 2) as u16,
+                    from_ns: Nanos::new(50 * i),
+                    lasted_ns: Nanos::new(1 + i),
+                    who: None,
+                })
+                .collect(),
+            omitted_activities: 0,
+        }
+    }
+
+    #[test]
+    fn a_short_account_keeps_the_length_and_the_longest_activities() {
+        let whole = request(1_000);
+        let mut short = whole.clone();
+        short.shorten(24, 12);
+        assert!(short.stretches.len() <= 24);
+        let total: Nanos = short
+            .stretches
+            .iter()
+            .map(|stretch| stretch.lasted_ns)
+            .sum();
+        assert_eq!(total, whole.sojourn_ns);
+        let mut end = Nanos::ZERO;
+        for stretch in &short.stretches {
+            assert_eq!(stretch.from_ns, end);
+            end += stretch.lasted_ns;
+        }
+        let went = 1_000 - short.stretches.len() as u64;
+        assert_eq!(short.joined_stretches, went);
+        assert_eq!(short.activities, whole.activities[2_000 - 24..]);
+        assert_eq!(short.omitted_activities, 2_000 - 24);
+
+        let few = request(9);
+        let mut same = few.clone();
+        same.shorten(24, 12);
+        assert_eq!(same, few);
+    }
 }

@@ -25,7 +25,7 @@ fn trace_schema() -> Value {
     serde_json::from_str(SCHEMAS[1]).unwrap()
 }
 
-fn value_of(summary: &impl serde::Serialize) -> Value {
+fn value_of(summary: &impl json::Summary) -> Value {
     serde_json::from_slice(&json::pretty(summary).unwrap()).unwrap()
 }
 
@@ -192,11 +192,7 @@ fn an_empty_run_keeps_to_the_schema() {
     summary.partial = true;
     summary.verdict.valid = false;
     summary.verdict.reasons = vec!["nothing was measured".to_owned()];
-    let bytes = json::compact(&summary).unwrap();
-    assert_eq!(
-        complaints(&serde_json::from_slice(&bytes).unwrap()),
-        [""; 0]
-    );
+    assert_eq!(complaints(&value_of(&summary)), [""; 0]);
 }
 
 #[test]
@@ -280,19 +276,30 @@ fn every_key_is_described() {
 }
 
 #[test]
-fn both_forms_say_the_same_and_begin_with_the_version() {
+fn a_summary_begins_with_the_version_and_can_be_read_back() {
     let sample = common::explained::run(Nanos::from_millis(200));
-    let pretty = json::pretty(&sample.summary).unwrap();
-    let compact = json::compact(&sample.summary).unwrap();
-    let read = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
-    assert_eq!(read(&pretty), read(&compact));
-    assert!(compact.starts_with(b"{\"schema_version\":2,"));
-    assert!(compact.ends_with(b"}\n") && !compact[..compact.len() - 1].contains(&b'\n'));
-    let back: taillab_model::summary::RunSummary = serde_json::from_slice(&compact).unwrap();
+    let bytes = json::pretty(&sample.summary).unwrap();
+    assert!(bytes.starts_with(b"{\n  \"schema_version\": 2,"));
+    assert!(bytes.ends_with(b"}\n"));
+    let back: taillab_model::summary::RunSummary = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(back, sample.summary);
 
     let trace = common::explained::trace(Nanos::from_millis(200)).summary;
-    let bytes = json::compact(&trace).unwrap();
+    let bytes = json::pretty(&trace).unwrap();
     let back: taillab_model::summary::TraceSummary = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(back, trace);
+}
+
+#[test]
+fn a_long_request_is_told_in_short() {
+    let mut trace = common::explained::trace(Nanos::from_millis(200)).summary;
+    let slowest = &mut trace.result.explanation.as_mut().unwrap().slowest[0];
+    let stretch = slowest.stretches[0].clone();
+    slowest.stretches = vec![stretch; 500];
+    let value = value_of(&trace);
+    assert_eq!(complaints_of(&trace_schema(), &value), [""; 0]);
+    let told = &value["explanation"]["slowest"][0];
+    let kept = told["stretches"].as_array().unwrap().len() as u64;
+    assert_eq!(told["joined_stretches"].as_u64(), Some(500 - kept));
+    assert!(kept <= 24, "{kept}");
 }

@@ -550,7 +550,9 @@ pub(crate) fn slow_request(place: u64, started: Monotonic) -> SlowRequest {
         ],
         worker: Some(worker()),
         stretches,
+        joined_stretches: 0,
         activities,
+        omitted_activities: 0,
     }
 }
 
