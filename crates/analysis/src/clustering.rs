@@ -20,7 +20,6 @@ pub fn clustering(matched: &Matched, places: &[u32], sorted: &[Nanos]) -> Option
     let n = sorted.len();
     let rank = quantile_ranks(n as u64, QUANTILE, 1.0)?.value as usize;
     let threshold = sorted[rank];
-    let median = sorted[n / 2];
     let requests = &matched.requests;
     // places in the series
     let slow: Vec<u32> = (0..places.len() as u32)
@@ -40,8 +39,15 @@ pub fn clustering(matched: &Matched, places: &[u32], sorted: &[Nanos]) -> Option
     };
     let in_runs = (0..slow.len()).filter(|&i| beside(i)).count();
     let t1 = |i: u32| requests.t1(places[i as usize] as usize);
-    let apart = |pair: &&[u32]| t1(pair[1]).saturating_since(t1(pair[0])) > median;
-    let episodes = 1 + slow.windows(2).filter(apart).count();
+    let t6 = |i: u32| requests.t6(places[i as usize] as usize);
+    let mut episodes = 1;
+    let mut until = t6(slow[0]);
+    for pair in slow.windows(2) {
+        // what delays several at once delays neighbours, and those that came in meanwhile
+        let together = pair[1] - pair[0] == 1 || t1(pair[1]) <= until;
+        episodes += usize::from(!together);
+        until = until.max(t6(pair[1]));
+    }
     Some(Clustering {
         q: QUANTILE,
         autocorrelation,
@@ -101,6 +107,7 @@ mod tests {
         let found = of(&bursts).unwrap();
         assert!(found.in_runs_share > 0.99);
         assert!(found.autocorrelation[0].1 > 0.9, "{found:?}");
+        assert_eq!((found.episodes, found.mean_episode_requests), (20, 45.0));
         let single = |i: u64| if i % 150 == 7 { 9_000 + i } else { 500 };
         let singles: Vec<u64> = (0..100_000).map(single).collect();
         let found = of(&singles).unwrap();
