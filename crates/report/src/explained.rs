@@ -8,6 +8,11 @@ use taillab_model::{Nanos, Tid};
 
 use crate::figures::{count, counted, percent, quantile_name};
 
+/// Said where nothing is explained.
+pub(crate) const NOT_EXPLAINED: &str = "Not known: what the server’s CPUs did meanwhile was not \
+recorded, so there are no causes, no forecasts and no timelines. To have them, record \
+disturbances too: leave out --disturbances none.";
+
 /// What a figure of the composition shows by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -198,8 +203,13 @@ pub(crate) fn mean_count(x: f64) -> String {
     crate::figures::grouped(x, usize::from(x.abs() < 10.0))
 }
 
-/// How well the replay reproduces what was measured.
-pub(crate) fn fit_sentence(fit: &ModelFit) -> String {
+/// What forecasts are made with, and how far it can be trusted.
+pub(crate) fn fit_sentence(fit: Option<&ModelFit>) -> String {
+    let Some(fit) = fit else {
+        return "No forecasts: there are too few requests to see whether a model of the server \
+                is right; trace longer."
+            .to_owned();
+    };
     let worst = fit
         .points
         .iter()
@@ -208,12 +218,13 @@ pub(crate) fn fit_sentence(fit: &ModelFit) -> String {
         .unwrap_or_default();
     let error = percent(fit.largest_error.abs(), 1);
     let so = if fit.good {
-        "good enough for forecasts"
+        "good enough to forecast what a change would give"
     } else {
-        "too much for forecasts"
+        "too much for forecasts, so there are none"
     };
     format!(
-        "The replayed queue ({}) misses the measured percentiles by at most {error}{worst}: {so}.",
+        "A model of this server ({}) serves the recorded requests once more. With everything as \
+         it was it misses the measured percentiles by at most {error}{worst}: {so}.",
         fit.model
     )
 }

@@ -163,6 +163,14 @@ pub(crate) fn two_digits_up(n: u64) -> u64 {
     n.div_ceil(unit) * unit
 }
 
+/// When something began; 0 where a recording does not say.
+pub(crate) fn began(unix_s: u64) -> String {
+    match unix_s {
+        0 => "an unknown time".to_owned(),
+        known => utc(known),
+    }
+}
+
 /// An instant in seconds since 1970 as `2026-11-20 14:03:21 UTC`.
 pub fn utc(unix_s: u64) -> String {
     let (days, second) = (unix_s / 86_400, unix_s % 86_400);

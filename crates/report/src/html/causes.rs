@@ -36,11 +36,19 @@ pub(super) fn put_findings(page: &mut Markup, server: &ServerSide<'_>) {
         put!(page, "<li{class}><p>{}</p>", coded(&glued(&finding.text)));
         if let Some(advice) = &finding.advice {
             let advice = advice.trim_start_matches("Try:").trim_start();
-            put!(
-                page,
-                "<p class=\"advice\"><b>Try:</b> <code>{}</code></p>",
-                Esc(advice)
-            );
+            // a command begins with a program's name, anything else is a sentence
+            match advice.starts_with(char::is_uppercase) {
+                true => put!(
+                    page,
+                    "<p class=\"advice\"><b>Try:</b> {}</p>",
+                    coded(&glued(advice))
+                ),
+                false => put!(
+                    page,
+                    "<p class=\"advice\"><b>Try:</b> <code>{}</code></p>",
+                    Esc(advice)
+                ),
+            }
         }
         put!(page, "</li>\n");
     }
@@ -73,16 +81,25 @@ fn class(composition: &Composition<'_>, place: usize) -> String {
 
 /// Composition and culprits.
 pub(super) fn put(page: &mut Markup, server: &ServerSide<'_>) {
-    let bands = server.result.explanation.as_ref();
-    let bands = bands.map(|of| of.bands.as_slice()).unwrap_or_default();
+    let explanation = server.result.explanation.as_ref();
+    let bands = explanation
+        .map(|of| of.bands.as_slice())
+        .unwrap_or_default();
     let composition = Composition::of(bands, CAUSES);
-    if composition.is_none() && server.result.causes.is_empty() {
+    if explanation.is_some() && composition.is_none() && server.result.causes.is_empty() {
         return;
     }
     put!(
         page,
         "<section aria-labelledby=\"causes\">\n<h2 id=\"causes\">Where the excess comes from</h2>\n"
     );
+    if explanation.is_none() {
+        put!(
+            page,
+            "<p class=\"notice notable\">{}</p>\n",
+            explained::NOT_EXPLAINED
+        );
+    }
     if let Some(composition) = composition {
         put_bars(page, &composition);
         put_composition_table(page, &composition);

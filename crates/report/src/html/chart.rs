@@ -91,22 +91,50 @@ fn drawn<'a>(server: &ServerSide<'a>) -> Vec<Drawn<'a>> {
         .collect();
     let named = server.result.explanation.as_ref();
     let mut predicted = PREDICTED.into_iter();
+    let mut unused = None;
     for curve in named.map(|of| of.curves.as_slice()).unwrap_or_default() {
         let class = match curve.name.as_str() {
             "multi_queue_ideal" => Some("multi-queue"),
             "replayed" => Some("replayed"),
             // the measured and the ideal one are there already
             "measured" | "ideal" => None,
-            _ => predicted.next(),
+            _ => unused.take().or_else(|| predicted.next()),
         };
-        curves.extend(class.map(|class| Drawn {
-            class,
-            label: explained::curve_label(curve),
-            points: &curve.points,
-        }));
+        let label = explained::curve_label(curve);
+        let is_forecast = |drawn: &&mut Drawn<'_>| PREDICTED.contains(&drawn.class);
+        let twin = (curves.iter_mut().filter(is_forecast))
+            .find(|drawn| fall_together(drawn.points, &curve.points));
+        match (class, twin) {
+            (Some(class), Some(twin)) if PREDICTED.contains(&class) => {
+                // two curves in one place are one line with two names
+                let change = label.trim_start_matches("predicted:").trim_start();
+                twin.label = format!("{}, {change}", twin.label);
+                unused = Some(class);
+            }
+            (Some(class), _) => curves.push(Drawn {
+                class,
+                label,
+                points: &curve.points,
+            }),
+            (None, _) => {}
+        }
     }
     curves.retain(|curve| drawable(curve).count() > 1);
     curves
+}
+
+/// Whether nobody could tell the curves apart: at the percentiles of the tail they differ by
+/// less than a twentieth.
+fn fall_together(a: &[(Nanos, f64)], b: &[(Nanos, f64)]) -> bool {
+    const APART: f64 = 0.05;
+    let at = |curve: &[(Nanos, f64)], share: f64| {
+        let place = curve.partition_point(|point| point.1 > share);
+        curve.get(place).map(|point| point.0.get().max(1) as f64)
+    };
+    [0.5, 0.1, 0.01, 0.001].into_iter().all(|share| {
+        let both = at(a, share).zip(at(b, share));
+        both.is_none_or(|(a, b)| (a / b).ln().abs() < APART)
+    })
 }
 
 /// A short piece of the curve's line.

@@ -75,7 +75,7 @@ pub(super) fn put_trace(page: &mut Markup, report: &TraceReport<'_>) {
         ("t is", figures::service_time_origin(&server)),
         ("Responses", figures::count(result.matching.responses)),
         ("Traced for", summary.duration_ns.to_string()),
-        ("From", figures::utc(summary.started_unix_s)),
+        ("From", figures::began(summary.started_unix_s)),
     ];
     put_head(page, &summary.command, &summary.target, &facts, &server);
 }

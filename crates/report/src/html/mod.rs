@@ -66,7 +66,7 @@ pub fn render_trace(report: &TraceReport<'_>) -> Vec<u8> {
         "{}: taillab {}, {}",
         summary.target,
         summary.command,
-        figures::utc(summary.started_unix_s)
+        figures::began(summary.started_unix_s)
     );
     document(&title, summary.schema_version, |page| {
         headline::put_trace(page, report);

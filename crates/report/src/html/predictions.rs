@@ -10,30 +10,30 @@ use crate::server::ServerSide;
 const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 
 pub(super) fn put(page: &mut Markup, server: &ServerSide<'_>) {
-    let Some(fit) = &server.result.model_fit else {
+    if server.result.explanation.is_none() {
         return;
-    };
+    }
     put!(
         page,
         "<section aria-labelledby=\"predictions\">\n\
          <h2 id=\"predictions\">What would help</h2>\n"
     );
-    put_fit(page, fit);
+    put_fit(page, server.result.model_fit.as_ref());
     put_table(page, &server.result.predictions);
     put!(page, "</section>\n");
 }
 
-fn put_fit(page: &mut Markup, fit: &ModelFit) {
-    let class = if fit.good {
-        "explain"
-    } else {
-        "notice notable"
+fn put_fit(page: &mut Markup, fit: Option<&ModelFit>) {
+    let class = match fit {
+        Some(fit) if fit.good => "explain",
+        _ => "notice notable",
     };
     put!(
         page,
         "<p class=\"{class}\">{}</p>\n",
         Esc(&glued(&explained::fit_sentence(fit)))
     );
+    let Some(fit) = fit else { return };
     put!(
         page,
         "<details>\n<summary>The replay against the measurement</summary>\n\

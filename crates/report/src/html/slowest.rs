@@ -28,9 +28,12 @@ pub(super) fn put(page: &mut Markup, server: &ServerSide<'_>) {
     );
     for (class, label) in [
         ("ran-server", "the worker"),
-        ("ran-other", "other threads"),
-        ("ran-kernel", "interrupts and softirqs"),
+        ("ran-other", "other threads, and what they delay"),
+        ("ran-kernel", "interrupts, softirqs, the stack"),
         ("ran-idle", "idle"),
+        ("why-ideal", "what the ideal has as well"),
+        ("why-server", "the server’s own delays"),
+        ("cause-unexplained", "not known"),
     ] {
         put!(
             page,

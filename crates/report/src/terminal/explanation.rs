@@ -30,6 +30,8 @@ impl Extent {
     }
 }
 
+/// The heading of what it consists of.
+const EXCESS: &str = "Where the excess comes from";
 /// Causes in the bars beside `unexplained` and the others: as many as there are colours.
 const CAUSES: usize = 5;
 /// Marks of the parts, so that the bars read without colours.
@@ -93,17 +95,23 @@ impl Page {
     /// Composition, culprits, forecasts, and what else is known of the slow requests.
     pub(super) fn causes(&mut self, server: &ServerSide<'_>) {
         let result = server.result;
-        if let Some(explanation) = &result.explanation {
-            self.composition(&explanation.bands);
+        match &result.explanation {
+            Some(explanation) => self.composition(&explanation.bands),
+            None => {
+                self.heading(EXCESS, "");
+                self.paragraph(Ink::Notable, explained::NOT_EXPLAINED);
+            }
         }
         self.culprits(&result.causes, Extent::Chief);
-        if let Some(fit) = &result.model_fit {
+        if let Some(explanation) = &result.explanation {
+            let fit = result.model_fit.as_ref();
             self.heading("What would help", "");
-            let ink = if fit.good { Ink::Quiet } else { Ink::Notable };
+            let ink = match fit {
+                Some(fit) if fit.good => Ink::Quiet,
+                _ => Ink::Notable,
+            };
             self.paragraph(ink, &clean(&explained::fit_sentence(fit)));
             self.predictions(&result.predictions, Extent::Chief);
-        }
-        if let Some(explanation) = &result.explanation {
             self.slow_requests(explanation);
         }
     }
@@ -133,10 +141,7 @@ impl Page {
             return;
         };
         let style = self.style;
-        self.heading(
-            "Where the excess comes from",
-            "by percentile of the sojourn",
-        );
+        self.heading(EXCESS, "by percentile of the sojourn");
         let names: Vec<String> = bands.iter().map(explained::band_name).collect();
         let means: Vec<String> = (bands.iter())
             .map(|band| format!("{} µs", micros_f64(explained::band_excess_ns(band))))

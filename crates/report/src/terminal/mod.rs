@@ -14,12 +14,12 @@ mod trace;
 use taillab_model::summary::{Stages, Verdict};
 use taillab_model::{Distribution, Stage};
 
-use self::text::{Ink, Side, Table, clean, columns, wrap};
+use self::text::{Ink, Side, Table, clean, columns};
 use crate::figures::{self, count, micros, micros_f64, percent, rate};
 use crate::findings::{self, Finding, State};
 use crate::latency::{self, Cell, Interval};
 use crate::server::ServerSide;
-use crate::{RunReport, Series};
+use crate::{RunReport, Series, TraceReport};
 
 pub use self::chart::render as render_chart;
 pub use self::doctor::{Detail, render as render_doctor};
@@ -27,7 +27,8 @@ pub use self::load::{render_closed_loop, render_load, render_load_sweep};
 pub use self::reproduction::render as render_reproduction;
 pub use self::simulation::render as render_simulation;
 pub use self::slowest::render as slowest;
-pub use self::trace::{details as trace_details, render as render_trace};
+pub use self::text::wrap;
+pub use self::trace::render as render_trace;
 
 /// How the terminal wants its text; the caller decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,18 +55,32 @@ const INDENT: usize = 2;
 /// The whole result; `saved_in` is the run directory, if there is one.
 pub fn render(report: &RunReport<'_>, saved_in: Option<&str>, style: Style) -> String {
     let mut page = Page::new(style);
-    let summary = report.summary;
     let server = &ServerSide::from(report);
     page.header(report, saved_in);
-    page.findings(server);
-    page.latency(server);
-    page.figure(server);
+    page.server_side(server);
+    page.text
+}
+
+/// What the result of a run leaves out: the figure, every cause and every forecast, the
+/// workers, the stages by themselves and the kernel hook behind each stamp.
+pub fn details(report: &RunReport<'_>, style: Style) -> String {
+    details_of(&ServerSide::from(report), style)
+}
+
+/// The same of a trace.
+pub fn trace_details(report: &TraceReport<'_>, style: Style) -> String {
+    details_of(&ServerSide::from(report), style)
+}
+
+fn details_of(server: &ServerSide<'_>, style: Style) -> String {
+    let mut page = Page::new(style);
     page.views_explained(server);
-    page.causes(server);
+    if server.result.explanation.is_some() {
+        page.figure(server);
+    }
+    page.all_causes(server);
     page.stages(server);
-    page.stages_at(server);
-    page.checks(findings::of(server));
-    page.verdict(&summary.verdict, summary.partial);
+    page.hooks_of_stamps(server);
     page.text
 }
 
@@ -93,6 +108,19 @@ impl Page {
             },
             text: String::new(),
         }
+    }
+
+    /// What runs and traces have in common, on one screen or two, the most important first.
+    fn server_side(&mut self, server: &ServerSide<'_>) {
+        self.findings(server);
+        self.latency(server);
+        self.causes(server);
+        if server.result.explanation.is_none() {
+            self.figure(server);
+        }
+        self.stages_at(server);
+        self.checks(findings::of(server));
+        self.verdict(server.verdict, server.partial);
     }
 
     fn line(&mut self, line: &str) {

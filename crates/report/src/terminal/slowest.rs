@@ -147,13 +147,23 @@ impl Page {
         let head = ["from µs", "for µs", "share", "delay", "why"];
         table.row(head.map(|name| (Ink::Quiet, name.to_owned())).to_vec());
         let total = request.sojourn_ns.get().max(1) as f64;
+        let share = |stretch: &Stretch| percent(stretch.lasted_ns.get() as f64 / total, 1);
+        let widest = |head: &str, of: &dyn Fn(&Stretch) -> String| {
+            let widths = kept.iter().map(|stretch| columns(&of(stretch)));
+            widths.max().unwrap_or(0).max(columns(head))
+        };
+        // what the figures leave is the cause's
+        let figures = INDENT
+            + widest("from µs", &|stretch| micros(stretch.from_ns))
+            + widest("for µs", &|stretch| micros(stretch.lasted_ns))
+            + widest("share", &share)
+            + widest("delay", &|stretch| delay(stretch).to_owned())
+            + 4 * 2;
+        let room = self.style.width.saturating_sub(figures).max(12);
         let longest = kept.iter().map(|stretch| stretch.lasted_ns).max();
         for stretch in kept {
             let why = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
-            let why = shortened(
-                &clean(&why),
-                self.style.width.saturating_sub(FIGURES).max(12),
-            );
+            let why = shortened(&clean(&why), room);
             let ink = match longest == Some(stretch.lasted_ns) {
                 true => Ink::Title,
                 false => Ink::Plain,
@@ -161,19 +171,8 @@ impl Page {
             table.row(vec![
                 (Ink::Quiet, micros(stretch.from_ns)),
                 (ink, micros(stretch.lasted_ns)),
-                (
-                    Ink::Quiet,
-                    percent(stretch.lasted_ns.get() as f64 / total, 1),
-                ),
-                (
-                    Ink::Quiet,
-                    if stretch.inherited {
-                        "inherited"
-                    } else {
-                        "own"
-                    }
-                    .to_owned(),
-                ),
+                (Ink::Quiet, share(stretch)),
+                (Ink::Quiet, delay(stretch).to_owned()),
                 (ink, why),
             ]);
         }
@@ -189,8 +188,13 @@ impl Page {
     }
 }
 
-/// Columns that the figures of a stretch take at most, before its cause.
-const FIGURES: usize = INDENT + 11 + 2 + 11 + 2 + 7 + 2 + 9 + 2;
+/// Whose delay it is.
+const fn delay(stretch: &Stretch) -> &'static str {
+    match stretch.inherited {
+        true => "inherited",
+        false => "own",
+    }
+}
 
 /// The text, or its beginning and …
 fn shortened(text: &str, width: usize) -> String {

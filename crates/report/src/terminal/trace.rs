@@ -2,40 +2,15 @@
 
 use super::text::{Ink, Side, Table, clean, wrap};
 use super::{INDENT, Page, Style, verdict_word};
+use crate::TraceReport;
 use crate::figures::{self, counted, known_percent, rate};
 use crate::server::ServerSide;
-use crate::{TraceReport, findings};
 
-/// The result on one screen or two, the most important first; `saved_in` is the recording,
-/// if there is one.
+/// The result; `saved_in` is the recording, if there is one.
 pub fn render(report: &TraceReport<'_>, saved_in: Option<&str>, style: Style) -> String {
     let mut page = Page::new(style);
-    let server = &ServerSide::from(report);
     page.trace_header(report, saved_in);
-    page.findings(server);
-    page.latency(server);
-    page.causes(server);
-    if server.result.explanation.is_none() {
-        page.figure(server);
-    }
-    page.stages_at(server);
-    page.checks(findings::of(server));
-    page.verdict(server.verdict, server.partial);
-    page.text
-}
-
-/// What the result leaves out: the figure, every cause and every forecast, the workers, the
-/// stages by themselves and the kernel hook behind each stamp.
-pub fn details(report: &TraceReport<'_>, style: Style) -> String {
-    let mut page = Page::new(style);
-    let server = &ServerSide::from(report);
-    page.views_explained(server);
-    if server.result.explanation.is_some() {
-        page.figure(server);
-    }
-    page.all_causes(server);
-    page.stages(server);
-    page.hooks_of_stamps(server);
+    page.server_side(&ServerSide::from(report));
     page.text
 }
 
@@ -54,7 +29,7 @@ impl Page {
                 counted(result.matching.responses, "response", "responses"),
                 summary.duration_ns,
                 rate(summary.arrival_rate_per_s),
-                figures::utc(summary.started_unix_s)
+                figures::began(summary.started_unix_s)
             ),
         );
         self.fact(
@@ -72,7 +47,7 @@ impl Page {
         }
     }
 
-    fn hooks_of_stamps(&mut self, server: &ServerSide<'_>) {
+    pub(super) fn hooks_of_stamps(&mut self, server: &ServerSide<'_>) {
         let hooks = &server.result.matching.hooks;
         if hooks.is_empty() {
             return;
