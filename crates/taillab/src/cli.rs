@@ -75,7 +75,7 @@ pub struct Output {
     /// No progress, no hints; errors only
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Say what is being done
+    /// Say what is being done, and show more of the result
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
 }
@@ -498,6 +498,22 @@ impl Settings {
     }
 }
 
+/// What is wrong with a command line, and what helps, without the usage that clap adds.
+pub fn in_one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let told =
+        |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
+    let mut said = String::new();
+    for line in text.lines().take_while(told).map(str::trim) {
+        if !said.is_empty() && !line.is_empty() {
+            let follows = said.ends_with(':') || line.starts_with('[');
+            said.push_str(if follows { " " } else { "; " });
+        }
+        said.push_str(line.trim_start_matches("error: "));
+    }
+    said + "; see --help"
+}
+
 /// A share written as `75%` or `0.75`.
 fn share(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.trim().strip_suffix('%') {
@@ -519,6 +535,32 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_one_line_with_its_remedy() {
+        for (words, parts) in [
+            (&["trace", "-p", "x"][..], &["`pgrep", "--help"][..]),
+            (&["trace", "-p", "0"], &["from 1 on"]),
+            (&["trace", "--port", "70000"], &["from 1 to 65535"]),
+            (
+                &["trace", "--sloest", "3"],
+                &["--sloest", "tip: ", "--slowest"],
+            ),
+            (&["trace"], &["--pid <PID>"]),
+            (
+                &["bench", "causes", "earthquake"],
+                &["earthquake", "background"],
+            ),
+            (&["explain"], &["FILE|DIR"]),
+        ] {
+            let error = Cli::try_parse_from(["taillab"].iter().chain(words)).unwrap_err();
+            let line = in_one_line(&error);
+            assert!(!line.contains('\n') && !line.contains("Usage"), "{line}");
+            for part in parts {
+                assert!(line.contains(part), "{words:?}: {line}");
+            }
+        }
     }
 
     #[test]

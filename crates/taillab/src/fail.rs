@@ -24,6 +24,7 @@ pub fn probe(error: ProbeError) -> Failure {
         | ProbeError::NoBtf
         | ProbeError::HookRefused { .. }
         | ProbeError::NotBuilt => Exit::Unsupported,
+        ProbeError::BadSpec(_) => Exit::Usage,
         _ => Exit::Failed,
     };
     Failure::new(exit, error)

@@ -17,9 +17,14 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
+use crate::exit::Exit;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error),
+    };
+    let result = match cli.command {
         Command::Run(args) => commands::run::run(*args),
         Command::Trace(args) => commands::trace::run(*args),
         Command::Explain(args) => commands::explain::run(args),
@@ -39,4 +44,15 @@ fn main() -> ExitCode {
             failure.exit.into()
         }
     }
+}
+
+/// Help that was asked for, or in one line what is wrong with the command line.
+fn refused(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        eprintln!("taillab: error: {}", cli::in_one_line(error));
+        return Exit::Usage.into();
+    }
+    // whoever asked for help may have gone (`| head`)
+    let _ = error.print();
+    Exit::Ok.into()
 }

@@ -45,6 +45,26 @@ fn servers_that_are_not_there_are_named_with_a_remedy() {
 }
 
 #[test]
+fn a_screen_without_a_terminal_is_refused() {
+    refused(&["trace", "-p", "1", "--live"], 2, "on a terminal");
+}
+
+#[test]
+fn wrong_values_are_refused_in_one_line() {
+    for (words, part) in [
+        (&["-p", "0"][..], "from 1 on"),
+        (&["--port", "70000"], "from 1 to 65535"),
+        (&["--port", "80", "--protocol", "grpc"], "memcached, resp"),
+        (&["--port", "80", "-d", "10"], "a number and a unit"),
+        (&["--port", "80", "-d", "0s"], "above 0"),
+        (&["--port", "80", "--cpus", "0-"], "write it like"),
+        (&[], "--pid <PID>"),
+    ] {
+        refused(&[&["trace"], words].concat(), 2, part);
+    }
+}
+
+#[test]
 fn unix_sockets_and_processes_that_do_not_listen_are_refused_with_the_reason() {
     let own = std::process::id().to_string();
     refused(&["trace", "-p", &own], 2, "listens on no TCP or UDP port");

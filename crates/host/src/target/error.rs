@@ -17,7 +17,10 @@ pub enum TargetError {
         pid: u32,
     },
     /// Its descriptors may not be read.
-    #[error("no permission to see which sockets process {pid} ({name}) has: run as root (sudo)")]
+    #[error(
+        "no permission to see which sockets process {pid} ({name}) has: run as root (sudo); where \
+         root may not either, the kernel protects that process, and it cannot be traced"
+    )]
     NotPermitted {
         /// The process.
         pid: u32,

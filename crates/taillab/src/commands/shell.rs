@@ -25,3 +25,56 @@ pub fn man(directory: &Path) -> Result<Exit, Failure> {
     clap_mangen::generate_to(Cli::command(), directory).or_exit(Exit::Failed)?;
     Ok(Exit::Ok)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every command of the definition with the name of its page.
+    fn commands(command: &clap::Command, name: &str, found: &mut Vec<(String, clap::Command)>) {
+        for below in command
+            .get_subcommands()
+            .filter(|below| below.get_name() != "help")
+        {
+            let name = format!("{name}-{}", below.get_name());
+            found.push((name.clone(), below.clone()));
+            commands(below, &name, found);
+        }
+    }
+
+    #[test]
+    fn every_command_has_a_page_and_completions_with_all_its_options() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(man(place.path()).unwrap(), Exit::Ok);
+        let mut script = Vec::new();
+        clap_complete::generate(
+            clap_complete::Shell::Bash,
+            &mut Cli::command(),
+            "taillab",
+            &mut script,
+        );
+        let script = String::from_utf8(script).unwrap();
+        let mut found = Vec::new();
+        let mut whole = Cli::command();
+        whole.build();
+        commands(&whole, "taillab", &mut found);
+        for name in ["trace", "explain", "bench-causes", "doctor"] {
+            let page = format!("taillab-{name}");
+            let (_, command) = found.iter().find(|(other, _)| *other == page).unwrap();
+            let text = std::fs::read_to_string(place.path().join(page + ".1")).unwrap();
+            let text = text.replace("\\-", "-");
+            assert!(text.contains("Exit codes:"), "{name}");
+            for option in command.get_arguments().filter_map(clap::Arg::get_long) {
+                let option = format!("--{option}");
+                assert!(text.contains(&option), "{name}: no {option} in the page");
+                assert!(
+                    script.contains(&option),
+                    "{name}: no completion of {option}"
+                );
+            }
+        }
+        for (name, _) in &found {
+            assert!(place.path().join(format!("{name}.1")).exists(), "{name}");
+        }
+    }
+}

@@ -16,13 +16,17 @@ pub fn commands<'n>(
             "run" => Some(facts.run()),
             "trace" => Some(facts.trace()),
             "load" => Some(facts.load()),
-            "serve" | "sim" | "reproduce" => {
+            "bench" => Some(facts.bench()),
+            "explain" | "serve" | "sim" | "reproduce" => {
                 Some(works(name, "needs nothing of this machine".into()))
             }
             _ => None,
         })
         .collect()
 }
+
+/// What a server and its client in namespaces of their own need.
+const TESTBED: [&str; 4] = ["ip", "network namespaces", "veth", "receive steering"];
 
 struct Facts<'a> {
     checks: &'a [Check],
@@ -140,8 +144,7 @@ impl Facts<'_> {
             Ok(precision) => precision,
             Err(obstacle) => return fails("run", obstacle),
         };
-        let testbed = ["ip", "network namespaces", "veth", "receive steering"];
-        match self.obstacle(&testbed) {
+        match self.obstacle(&TESTBED) {
             None => works("run", precision),
             Some(obstacle) => works(
                 "run",
@@ -151,6 +154,18 @@ impl Facts<'_> {
                     obstacle.why
                 ),
             ),
+        }
+    }
+
+    fn bench(&self) -> CommandVerdict {
+        let first = self.obstacle(&["user namespace", "CPUs"]);
+        let probe = first.map_or_else(|| self.probe(), Err);
+        match (probe, self.obstacle(&TESTBED)) {
+            (Ok(_), None) => works(
+                "bench",
+                "what each kind needs beside is tried when it runs".to_owned(),
+            ),
+            (Err(obstacle), _) | (Ok(_), Some(obstacle)) => fails("bench", obstacle),
         }
     }
 
@@ -288,6 +303,9 @@ mod tests {
         }
         let loopback = run(&[missing("veth")], &hooks(&[]));
         assert!(loopback.works && loopback.remark.contains("--testbed loopback"));
+        let names = ["bench", "explain"].into_iter();
+        let both = commands(names, &[missing("veth")], &hooks(&[]));
+        assert!(!both[0].works && both[1].works, "{both:?}");
     }
 
     #[test]

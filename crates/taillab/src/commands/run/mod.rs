@@ -40,7 +40,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         quiet: args.common.quiet,
         verbose: args.common.verbose > 0,
     };
-    let (as_json, save_capture) = (args.common.json, args.save_capture);
+    let (common, save_capture) = (args.common, args.save_capture);
     let (file, output) = (args.experiment.clone(), args.output.clone());
     let (kind, settings) = args.into_request();
     let experiment = Experiment::resolve(kind, file.as_deref(), settings)?;
@@ -94,7 +94,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     say.step("analysing");
     let result = result::evaluate(recorded, context)?;
     outputs::save(&mut rundir, &result, &experiment, &environment)?;
-    outputs::show(&rundir, &result, &experiment, &environment, as_json)?;
+    outputs::show(&rundir, &result, &experiment, &environment, common)?;
     match (stopped, server_failure) {
         (_, Some(failure)) => Err(failure),
         (Some(StopReason::Interrupted), None) => Ok(Exit::Interrupted),

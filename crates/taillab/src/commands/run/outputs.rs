@@ -8,6 +8,7 @@ use taillab_report::{Curve, RunReport, hlog, html, json, requests};
 
 use super::result::RunResult;
 use super::rundir::RunDir;
+use crate::cli::Output;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
 
@@ -67,15 +68,19 @@ pub fn show(
     result: &RunResult,
     experiment: &Experiment,
     environment: &Environment,
-    as_json: bool,
+    common: Output,
 ) -> Result<(), Failure> {
-    let bytes = if as_json {
+    let bytes = if common.json {
         json::pretty(&result.summary).or_exit(Exit::Failed)?
     } else {
         let toml = experiment.to_toml()?;
         let facts = serde_json::to_value(environment).or_exit(Exit::Failed)?;
         let place = dir.path().join(REPORT).display().to_string();
-        let text = terminal::render(&report(result, &facts, &toml), Some(&place), style());
+        let report = report(result, &facts, &toml);
+        let mut text = terminal::render(&report, Some(&place), style());
+        if common.verbose > 0 {
+            text.push_str(&terminal::details(&report, style()));
+        }
         text.into_bytes()
     };
     match io::stdout().write_all(&bytes) {

@@ -84,17 +84,27 @@ impl RunDir {
         Ok(())
     }
 
-    /// A file that is written over time, and kept however the command ends.
+    /// A file that is written over time, and kept however the command ends; one that is there
+    /// already is not touched.
     pub fn stream(&mut self, name: &str) -> Result<File, Failure> {
         let path = self.path.join(name);
         let file = OpenOptions::new()
             .read(true)
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(FILE_MODE)
             .open(&path)
-            .map_err(|error| unwritable(&path, &error))?;
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => Failure::new(
+                    Exit::Usage,
+                    format!(
+                        "{} is there already and is not overwritten: choose another directory \
+                         with --output, or remove it",
+                        path.display()
+                    ),
+                ),
+                _ => unwritable(&path, &error),
+            })?;
         self.disposable = false;
         self.give_to_owner(&path);
         Ok(file)
