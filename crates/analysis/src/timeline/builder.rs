@@ -1,6 +1,7 @@
 //! Events in, lines out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use taillab_model::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, RecordingContext, Tid};
 
@@ -350,11 +351,11 @@ impl TimelineBuilder {
         let places = workers.iter().enumerate();
         Timeline {
             span: self.span,
-            cpus,
-            places: places.map(|(place, line)| (line.tid, place)).collect(),
-            workers,
-            throttled: self.throttled,
-            retransmissions: self.retransmissions,
+            cpus: cpus.into(),
+            places: Arc::new(places.map(|(place, line)| (line.tid, place)).collect()),
+            workers: workers.into(),
+            throttled: self.throttled.into(),
+            retransmissions: self.retransmissions.into(),
             seen: self.seen,
         }
     }

@@ -157,28 +157,29 @@ impl Column {
     /// The changes of a finished column.
     pub(super) fn changes(&self) -> Changes<'_> {
         Changes {
-            bytes: &self.packed,
-            at_ns: 0,
+            column: self,
+            reader: Reader::default(),
         }
     }
 
-    /// The changes from the last one at or before `at_ns` on.
-    pub(super) fn changes_from(&self, at_ns: u64) -> Changes<'_> {
+    /// Where reading a finished column begins, to go on from the last change at or before
+    /// `at_ns`.
+    pub(super) fn reader_from(&self, at_ns: u64) -> Reader {
         let mark = self.marks.partition_point(|mark| mark.at_ns <= at_ns);
-        let mut changes = match mark.checked_sub(1).map(|place| self.marks[place]) {
-            Some(mark) => Changes {
-                bytes: &self.packed[mark.byte..],
+        let mut reader = match mark.checked_sub(1).map(|place| self.marks[place]) {
+            Some(mark) => Reader {
+                byte: mark.byte,
                 at_ns: mark.before_ns,
             },
-            None => self.changes(),
+            None => Reader::default(),
         };
         // the last one that is not later
-        let mut ahead = changes.clone();
-        ahead.next();
-        while ahead.next().is_some_and(|next| next.at_ns <= at_ns) {
-            changes.next();
+        let mut ahead = reader;
+        ahead.next(self);
+        while ahead.next(self).is_some_and(|next| next.at_ns <= at_ns) {
+            reader.next(self);
         }
-        changes
+        reader
     }
 
     /// Memory of a finished column.
@@ -187,11 +188,37 @@ impl Column {
     }
 }
 
+/// A place in a finished column, from which its changes are read forwards. It does not borrow
+/// the column, so that a reader can outlive one part of a recording and go on in the next.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reader {
+    byte: usize,
+    at_ns: u64,
+}
+
+impl Reader {
+    /// The next change of the column that this reader is of.
+    #[inline]
+    pub(super) fn next(&mut self, column: &Column) -> Option<Change> {
+        let mut bytes = column.packed.get(self.byte..)?;
+        if bytes.is_empty() {
+            return None;
+        }
+        self.at_ns += read(&mut bytes);
+        let code = read(&mut bytes);
+        self.byte = column.packed.len() - bytes.len();
+        Some(Change {
+            at_ns: self.at_ns,
+            code,
+        })
+    }
+}
+
 /// See [`Column::changes`].
 #[derive(Clone, Debug)]
 pub(super) struct Changes<'a> {
-    bytes: &'a [u8],
-    at_ns: u64,
+    column: &'a Column,
+    reader: Reader,
 }
 
 impl Iterator for Changes<'_> {
@@ -199,15 +226,7 @@ impl Iterator for Changes<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Change> {
-        if self.bytes.is_empty() {
-            return None;
-        }
-        self.at_ns += read(&mut self.bytes);
-        let code = read(&mut self.bytes);
-        Some(Change {
-            at_ns: self.at_ns,
-            code,
-        })
+        self.reader.next(self.column)
     }
 }
 
@@ -300,7 +319,7 @@ mod tests {
                 }
                 prop_assert_eq!(now, plain[ns as usize], "at {}", ns);
             }
-            if let Some(found) = column.changes_from(probe).next() && probe >= first {
+            if let Some(found) = column.reader_from(probe).next(&column) && probe >= first {
                 prop_assert!(found.at_ns <= probe);
                 prop_assert_eq!(found.code, plain[probe as usize]);
             }
@@ -313,9 +332,11 @@ mod tests {
                 column.push(i * 10, i % 3 + 300 * (i % 2));
             }
             column.finish();
-            let first = column.changes_from(at).next().unwrap();
+            let mut reader = column.reader_from(at);
+            let first = reader.next(&column).unwrap();
             prop_assert_eq!(first.at_ns, (at / 10 * 10).min(199_990));
-            prop_assert_eq!(column.changes_from(at).count() as u64, 20_000 - first.at_ns / 10);
+            let rest = std::iter::from_fn(|| reader.next(&column)).count() as u64;
+            prop_assert_eq!(rest + 1, 20_000 - first.at_ns / 10);
         }
     }
 }
