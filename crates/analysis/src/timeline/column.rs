@@ -37,6 +37,8 @@ pub(super) struct Column {
     packed: Vec<u8>,
     marks: Vec<Mark>,
     packed_changes: usize,
+    /// What the first packed change counts from.
+    base_ns: u64,
     last_packed_ns: u64,
     tail: VecDeque<Change>,
 }
@@ -154,11 +156,47 @@ impl Column {
         self.tail = VecDeque::new();
     }
 
+    /// All changes so far, as a finished column. What stays here begins with a change at or
+    /// before `keep_from_ns`, and has all that may still be rewritten.
+    pub(super) fn part(&mut self, keep_from_ns: u64) -> Self {
+        let later = self
+            .marks
+            .partition_point(|mark| mark.at_ns <= keep_from_ns);
+        let first = later.saturating_sub(1);
+        let begin = self.marks.get(first).copied();
+        let (byte, base_ns) = begin.map_or((0, self.base_ns), |mark| (mark.byte, mark.before_ns));
+        let marks = self.marks[first.min(self.marks.len())..].iter();
+        let kept = Self {
+            packed: self.packed[byte..].to_vec(),
+            marks: marks
+                .map(|mark| Mark {
+                    byte: mark.byte - byte,
+                    ..*mark
+                })
+                .collect(),
+            packed_changes: self.packed_changes - first * MARK_EVERY,
+            base_ns,
+            last_packed_ns: self.last_packed_ns,
+            tail: self.tail.clone(),
+        };
+        let mut part = std::mem::replace(self, kept);
+        part.finish();
+        part
+    }
+
     /// The changes of a finished column.
     pub(super) fn changes(&self) -> Changes<'_> {
         Changes {
             column: self,
-            reader: Reader::default(),
+            reader: self.start(),
+        }
+    }
+
+    /// Where reading a finished column begins.
+    pub(super) const fn start(&self) -> Reader {
+        Reader {
+            byte: 0,
+            at_ns: self.base_ns,
         }
     }
 
@@ -171,7 +209,7 @@ impl Column {
                 byte: mark.byte,
                 at_ns: mark.before_ns,
             },
-            None => Reader::default(),
+            None => self.start(),
         };
         // the last one that is not later
         let mut ahead = reader;
@@ -322,6 +360,44 @@ mod tests {
             if let Some(found) = column.reader_from(probe).next(&column) && probe >= first {
                 prop_assert!(found.at_ns <= probe);
                 prop_assert_eq!(found.code, plain[probe as usize]);
+            }
+        }
+
+        /// Each part says what the whole says from where it must begin, however it is cut.
+        #[test]
+        fn parts_agree_with_the_whole(
+            cuts in prop::collection::vec(0_usize..40_000, 1..5),
+            back in 0_u64..30_000,
+        ) {
+            let mut cuts = cuts;
+            cuts.sort_unstable();
+            let (mut whole, mut parted) = (Column::default(), Column::default());
+            let (mut parts, mut keep_from) = (Vec::new(), 0);
+            for i in 0..40_000_u64 {
+                let at = i * 7;
+                for column in [&mut whole, &mut parted] {
+                    column.push(at, i % 5);
+                    if i % 50 == 7 {
+                        column.rewrite(at.saturating_sub(300), at, |code| code | 8);
+                    }
+                }
+                while cuts.first().is_some_and(|cut| *cut as u64 <= i) {
+                    cuts.remove(0);
+                    let next = at.saturating_sub(back);
+                    parts.push((keep_from, parted.part(next)));
+                    keep_from = next;
+                }
+            }
+            whole.finish();
+            parts.push((keep_from, parted.part(u64::MAX)));
+            for (place, (from, part)) in parts.iter().enumerate() {
+                // what is rewritten after the cut is not in the part
+                let until = parts.get(place + 1).map_or(u64::MAX, |next| next.0.saturating_sub(300));
+                let mut reader = part.reader_from(*from);
+                let read = std::iter::from_fn(|| reader.next(part)).take_while(|c| c.at_ns < until);
+                let mut reader = whole.reader_from(*from);
+                let truth = std::iter::from_fn(|| reader.next(&whole)).take_while(|c| c.at_ns < until);
+                prop_assert!(read.eq(truth), "part {place}");
             }
         }
 

@@ -28,6 +28,7 @@
 
 mod builder;
 mod busy;
+mod codes;
 mod column;
 mod sleep;
 pub mod stalls;
@@ -298,7 +299,7 @@ impl CpuLine {
     pub fn segments(&self) -> Segments<'_> {
         Segments {
             line: self,
-            cursor: self.cursor(Reader::default()),
+            cursor: self.cursor(self.changes.start()),
         }
     }
 
@@ -466,7 +467,10 @@ impl WorkerLine {
     pub fn spans(&self) -> Spans<'_> {
         Spans {
             line: self,
-            cursor: SpanCursor::default(),
+            cursor: SpanCursor {
+                next: None,
+                reader: self.states.start(),
+            },
         }
     }
 
@@ -507,7 +511,7 @@ pub(crate) struct SpanCursor {
 impl SpanCursor {
     /// What comes after the span that was given last, if anything does.
     pub(crate) fn following(&self) -> Option<WorkerState> {
-        self.next.map(|next| builder::unpack_state(next.code))
+        self.next.map(|next| codes::unpack_state(next.code))
     }
 
     /// The next span of the line that this cursor is of.
@@ -522,7 +526,7 @@ impl SpanCursor {
         Some(WorkerSpan {
             from: at(current.at_ns),
             to: at(end_ns.max(current.at_ns)),
-            state: builder::unpack_state(current.code),
+            state: codes::unpack_state(current.code),
         })
     }
 }
