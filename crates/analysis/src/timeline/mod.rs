@@ -28,6 +28,7 @@
 
 mod builder;
 mod busy;
+mod codes;
 mod column;
 mod sleep;
 pub mod stalls;
@@ -468,7 +469,7 @@ pub struct Spans<'a> {
 impl Spans<'_> {
     /// What comes after the span that was given last, if anything does.
     pub fn following(&self) -> Option<WorkerState> {
-        self.next.map(|next| builder::unpack_state(next.code))
+        self.next.map(|next| codes::unpack_state(next.code))
     }
 }
 
@@ -483,7 +484,7 @@ impl Iterator for Spans<'_> {
         Some(WorkerSpan {
             from: at(current.at_ns),
             to: at(end_ns.max(current.at_ns)),
-            state: builder::unpack_state(current.code),
+            state: codes::unpack_state(current.code),
         })
     }
 }
