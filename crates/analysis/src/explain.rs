@@ -115,11 +115,11 @@ pub fn explain_each(
         context,
         &ledger_options,
         |entry, labels| {
-            composition.add(matched.requests.t1(entry.place), entry, labels);
+            composition.add(entry.stamps.t1, entry, labels);
             collected.add(entry, several);
             main_causes[entry.place] = entry.main_cause(labels);
             if !entry.pieces.is_empty() && collected.slowest.len() < 4 * options.slowest {
-                let slow = slow_request(matched, timeline, entry, labels);
+                let slow = slow_request(timeline, entry, labels);
                 collected.slowest.push(slow);
             }
             each(entry, labels);
