@@ -128,6 +128,35 @@ fn plain_text_is_the_coloured_text_without_its_colours() {
     assert!(!of(false).contains('\u{1b}'));
 }
 
+#[test]
+fn forecasts_that_fall_together_are_one_curve_with_both_names() {
+    let mut sample = trace(Nanos::from_secs(2));
+    let curves = &mut sample.explanation().curves;
+    let mut twin = (curves
+        .iter()
+        .find(|curve| curve.name == "rt-priority")
+        .cloned())
+    .unwrap();
+    twin.name = "dedicated-cpus".to_owned();
+    curves.push(twin);
+    let page = String::from_utf8(html::render_trace(&sample.report())).unwrap();
+    assert!(page.contains("predicted: rt-priority, dedicated-cpus"));
+    assert!(page.contains("predicted: without background<"));
+}
+
+#[test]
+fn where_nothing_is_explained_both_say_why() {
+    let mut sample = trace(Nanos::from_secs(2));
+    let result = &mut sample.summary.result;
+    (result.explanation, result.model_fit) = (None, None);
+    (result.causes, result.predictions) = (Vec::new(), Vec::new());
+    let report = sample.report();
+    let text = terminal::render_trace(&report, None, plain(300));
+    assert!(text.contains("disturbances too"), "{text}");
+    let page = String::from_utf8(html::render_trace(&report)).unwrap();
+    assert!(page.contains("leave out --disturbances none"));
+}
+
 /// Names of threads, of interrupts and of files come from outside.
 fn hostile_sample(hostile: &str) -> TraceSample {
     let mut sample = trace(Nanos::from_secs(2));

@@ -1,6 +1,6 @@
 //! A cause with its culprit as a small number, and the names behind it.
 
-use taillab_model::explanation::{Cause, Culprit};
+use taillab_model::explanation::{Cause, Culprit, nameless};
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
 use crate::matcher::IdMap;
@@ -102,7 +102,7 @@ impl Labels {
                     tid: Some(tid),
                 },
                 None => Culprit::Thread {
-                    name: format!("thread {tid}"),
+                    name: nameless(tid),
                     pid: None,
                     tid: Some(tid),
                 },
@@ -128,7 +128,7 @@ impl Labels {
     pub fn thread_name(&self, tid: Tid) -> String {
         self.threads
             .get(&tid)
-            .map_or_else(|| format!("thread {tid}"), |(name, _)| name.clone())
+            .map_or_else(|| nameless(tid), |(name, _)| name.clone())
     }
 
     /// Threads of the same name and process are one culprit: the key of that culprit.

@@ -208,7 +208,7 @@ fn explain(
             curve("multi_queue_ideal", scaled(ideal, 1.35)),
             curve("replayed", scaled(measured, 1.02)),
             curve("rt-priority", scaled(ideal, 1.22)),
-            curve("without background", scaled(ideal, 1.18)),
+            curve("without background", scaled(ideal, 1.1)),
         ],
         limits: vec!["frequency changes: this CPU does not report them".to_owned()],
     });

@@ -2,7 +2,7 @@
 
 mod tty;
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use taillab_host::Roots;
 use taillab_host::observe::{self, OwnCost};
 use taillab_model::summary::Observer;
-use taillab_model::{Event, EventKind, Nanos, RecordingContext, Tid};
+use taillab_model::{Event, EventKind, Nanos, RecordingContext, ThreadName, Tid};
 use taillab_report::live::{self, Moment};
 use taillab_report::terminal::Style;
 
@@ -51,6 +51,8 @@ pub struct Screen<'a> {
     named: HashSet<Tid>,
     analysis: AnalysisArgs,
     roots: &'a Roots,
+    /// The server's.
+    processes: &'a [u32],
     /// Where the recording goes; `None`: nowhere that outlives it.
     place: Option<&'a Path>,
     since: OwnCost,
@@ -68,6 +70,7 @@ impl<'a> Screen<'a> {
         context: &RecordingContext,
         args: &TraceArgs,
         roots: &'a Roots,
+        processes: &'a [u32],
         place: Option<&'a Path>,
     ) -> Self {
         Self {
@@ -79,6 +82,7 @@ impl<'a> Screen<'a> {
                 ..args.analysis
             },
             roots,
+            processes,
             place,
             since: OwnCost::now(),
             windows: None,
@@ -185,11 +189,19 @@ impl<'a> Screen<'a> {
             EventKind::Switched { next, .. } => Some(next),
             _ => None,
         });
-        let new: BTreeSet<Tid> = switched
-            .filter(|tid| *tid != 0 && self.named.insert(*tid))
-            .collect();
-        let known = std::mem::take(&mut self.context.threads);
-        self.context.threads = observe::of_threads(self.roots, known, new);
+        let new = switched.filter(|tid| *tid != 0 && self.named.insert(*tid));
+        let mut seen = std::mem::take(&mut self.context.threads);
+        seen.extend(new.map(|tid| ThreadName {
+            tid,
+            pid: 0,
+            comm: String::new(),
+            server: false,
+        }));
+        observe::name(&mut self.context, self.roots, seen, self.processes);
+        // those that are gone stay numbers
+        self.context
+            .threads
+            .retain(|thread| !thread.comm.is_empty());
     }
 
     fn moment(&mut self, evaluated: &Evaluated) -> Moment {

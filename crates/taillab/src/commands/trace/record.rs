@@ -120,12 +120,12 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         .map_or(0, |since| since.as_secs());
     let mut context = first_context(args, found, watched, &probe, environment);
     context.started_unix_s = started_unix_s;
-    context.threads = observe::of_server(roots, &found.server.processes);
-    context.interrupts = observe::interrupts(roots);
+    observe::name(&mut context, roots, Vec::new(), &found.server.processes);
+    let processes = found.server.processes.clone();
     let mut counters = Counters::begin(roots, watched, &found.server.processes);
     let asked = args.length().unwrap_or(Nanos::MAX);
     let length = Duration::from_nanos(asked.get());
-    let mut screen = (args.live).then(|| Screen::new(&context, args, roots, place));
+    let mut screen = (args.live).then(|| Screen::new(&context, args, roots, &processes, place));
     let batches = screen.as_mut().map(Screen::batches);
 
     let busy_before = CpuSample::take(roots).map_err(host)?;
