@@ -1,6 +1,7 @@
 //! Events in, lines out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use taillab_model::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, RecordingContext, Tid};
 
@@ -10,6 +11,9 @@ use super::stalls::{self, Silence, Stolen};
 use super::{CpuLine, Seen, Sleep, ThrottleWindow, Timeline, Top, WorkerLine, WorkerState, ns};
 use crate::matched::BlindWindow;
 use crate::matcher::IdMap;
+
+/// Silences of a CPU that are remembered at least over the parts of a recording.
+const MANY_SILENCES: usize = 4_096;
 
 /// Makes a [`Timeline`] of events that come one at a time, in order of time.
 pub struct TimelineBuilder {
@@ -309,24 +313,37 @@ impl TimelineBuilder {
     }
 
     /// The lines, when there are no more events.
-    pub fn finish(self) -> Timeline {
+    pub fn finish(mut self) -> Timeline {
+        self.part(super::at(u64::MAX))
+    }
+
+    /// The lines so far. Of what lies before `keep_from` hardly anything stays here: the
+    /// next part's lines begin there, or a little before.
+    ///
+    /// What is learnt later (an interrupt or a blind window that has not ended) is in the next
+    /// part only.
+    pub fn part(&mut self, keep_from: Monotonic) -> Timeline {
         let end_ns = self.span.map_or(0, |(_, to)| ns(to));
         let mut silences: BTreeMap<u16, Vec<Silence>> = BTreeMap::new();
         let mut cpus = Vec::with_capacity(self.cpus.len());
-        for (cpu, mut line) in self.cpus {
+        for (&cpu, line) in &mut self.cpus {
             if line.changes.last_ns().is_none() {
                 continue;
             }
-            line.changes.finish();
-            silences.insert(cpu, line.silences);
+            silences.insert(cpu, line.silences.clone());
             cpus.push(CpuLine {
                 cpu,
-                changes: line.changes,
-                meanings: line.meanings,
+                changes: line.changes.part(ns(keep_from)),
+                meanings: line.meanings.clone(),
                 stalls: Vec::new(),
-                blind: line.blind,
+                blind: line.blind.clone(),
                 end_ns,
             });
+            // the rhythm of the ticks is learnt from many
+            let ended = line.silences.partition_point(|s| s.to < keep_from);
+            let spare = line.silences.len().saturating_sub(MANY_SILENCES);
+            line.silences.drain(..ended.min(spare));
+            line.blind.retain(|window| window.to >= keep_from);
         }
         for (cpu, found) in stalls::find(&silences, &self.canary, &self.stolen) {
             if let Ok(place) = cpus.binary_search_by_key(&cpu, |line| line.cpu) {
@@ -334,30 +351,33 @@ impl TimelineBuilder {
             }
         }
         let mut workers: Vec<WorkerLine> = Vec::with_capacity(self.workers.len());
-        for mut worker in self.workers {
+        for worker in &mut self.workers {
             if worker.states.last_ns().is_none() && worker.faults.last_ns().is_none() {
                 continue;
             }
-            worker.states.finish();
-            worker.faults.finish();
             workers.push(WorkerLine {
                 tid: worker.tid,
-                states: worker.states,
-                faults: worker.faults,
+                states: worker.states.part(ns(keep_from)),
+                faults: worker.faults.part(ns(keep_from)),
                 end_ns,
             });
         }
         workers.sort_by_key(|line| line.tid);
         let places = workers.iter().enumerate();
-        Timeline {
+        let part = Timeline {
             span: self.span,
-            cpus,
-            places: places.map(|(place, line)| (line.tid, place)).collect(),
-            workers,
-            throttled: self.throttled,
-            retransmissions: self.retransmissions,
+            cpus: cpus.into(),
+            places: Arc::new(places.map(|(place, line)| (line.tid, place)).collect()),
+            workers: workers.into(),
+            throttled: self.throttled.as_slice().into(),
+            retransmissions: self.retransmissions.as_slice().into(),
             seen: self.seen,
-        }
+        };
+        self.canary.retain(|(.., to)| *to >= keep_from);
+        self.stolen.retain(|stolen| stolen.to >= keep_from);
+        self.throttled.retain(|window| window.to >= keep_from);
+        self.retransmissions.retain(|(at, _)| *at >= keep_from);
+        part
     }
 }
 

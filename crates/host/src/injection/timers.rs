@@ -6,9 +6,10 @@ use taillab_model::truth::{Truth, TruthSource};
 
 use super::bpf::TimerInterrupts;
 use super::busy::BusyTimes;
-use super::disturber::{Disturber, now, sleep_until};
+use super::disturber::{Disturber, sleep_until};
 use super::rt_hog::set_fifo;
 use super::{InjectionError, Schedule, on_cpu, system};
+use crate::clock::now;
 
 const NAME: &str = "tl-timers";
 
