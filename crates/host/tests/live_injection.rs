@@ -65,9 +65,17 @@ fn a_storm_of_timers_says_when_each_handler_ran() {
     let truth = storm.stop().unwrap();
     assert_eq!(truth.sources[0].cause, Cause::Irq);
     let intervals = &truth.intervals;
-    assert!(intervals.windows(2).all(|two| two[0].to_ns <= two[1].from_ns));
+    assert!(
+        intervals
+            .windows(2)
+            .all(|two| two[0].to_ns <= two[1].from_ns)
+    );
     assert!(intervals.iter().all(|i| i.cpu == Some(server as u16)));
-    assert!(intervals.iter().all(|i| i.length() >= Nanos::from_micros(10)));
+    assert!(
+        intervals
+            .iter()
+            .all(|i| i.length() >= Nanos::from_micros(10))
+    );
     // a storm has a pause after it, in which there are none
     let pauses = intervals
         .windows(2)

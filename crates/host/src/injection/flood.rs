@@ -4,8 +4,8 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 
-use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::Nanos;
+use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::truth::{Truth, TruthSource};
 
 use super::bpf::TCX_DROP;
