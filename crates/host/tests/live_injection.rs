@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use taillab_host::injection::{
-    CpuGroup, Disturber, PacketFlood, PacketLoss, Quota, Schedule, rt_hog,
+    CpuGroup, Disturber, PacketFlood, PacketLoss, Quota, Schedule, TimerStorm, rt_hog,
 };
 use taillab_host::{CpuSet, JournalFolder, Placement, Roots, Testbed, TestbedSpec, cpus};
 use taillab_model::Nanos;
@@ -52,6 +52,36 @@ fn a_flood_keeps_the_softirq_of_its_cpu_busy_for_as_long_as_it_says() {
             .all(|two| two[0].to_ns <= two[1].from_ns)
     );
     assert!(truth.intervals.iter().all(|i| i.cpu == Some(server as u16)));
+}
+
+#[test]
+fn a_storm_of_timers_says_when_each_handler_ran() {
+    if !live("a_storm_of_timers_says_when_each_handler_ran") {
+        return;
+    }
+    let (server, client) = two_cpus();
+    let storm = TimerStorm::start(server, client, SCHEDULE).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let truth = storm.stop().unwrap();
+    assert_eq!(truth.sources[0].cause, Cause::Irq);
+    let intervals = &truth.intervals;
+    assert!(
+        intervals
+            .windows(2)
+            .all(|two| two[0].to_ns <= two[1].from_ns)
+    );
+    assert!(intervals.iter().all(|i| i.cpu == Some(server as u16)));
+    assert!(
+        intervals
+            .iter()
+            .all(|i| i.length() >= Nanos::from_micros(10))
+    );
+    // a storm has a pause after it, in which there are none
+    let pauses = intervals
+        .windows(2)
+        .filter(|two| two[1].from_ns.saturating_since(two[0].to_ns) > Nanos::from_millis(10));
+    assert!(pauses.count() >= 2, "{}", intervals.len());
+    assert!(intervals.len() >= 20, "{}", intervals.len());
 }
 
 #[test]

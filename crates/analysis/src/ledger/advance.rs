@@ -1,5 +1,6 @@
 //! Brings a CPU or a worker up to the present: what was work, and what goes onto the tape.
 
+use taillab_model::Interrupt;
 use taillab_model::explanation::Cause;
 
 use super::calibrate::is_timer;
@@ -98,6 +99,10 @@ impl Sweep {
             }
             Top::Idle { .. } | Top::Nothing => match self.cpus[k].worker {
                 Some(w) => self.worked(k, w, length, to_ns),
+                // it takes nothing from a worker that may not run
+                None if self.cpus[k].holds_back(from_ns) => {
+                    self.delay(k, self.fixed.throttled, length, false);
+                }
                 None => {
                     let who = Who::Thread(segment.thread);
                     let label = self.labels.label(Cause::Background, who);
@@ -112,7 +117,7 @@ impl Sweep {
         let softirq = Top::Softirq { vector: NET_RX };
         match segment.top {
             Top::Softirq { vector } => vector == NET_RX,
-            Top::Interrupt(_) if self.tokens_ns > 0 => {
+            Top::Interrupt(interrupt) if self.tokens_ns > 0 && raises_receive(interrupt) => {
                 let cpu = &mut self.cpus[k];
                 let line = cpu.line.map(|place| &self.timeline.cpus()[place]);
                 let next = line.and_then(|line| cpu.cursor.peek(line));
@@ -122,19 +127,43 @@ impl Sweep {
         }
     }
 
+    /// A worker begins to wait for CPU `k`, until `until_ns`: if the CPU idles for long
+    /// meanwhile, the worker may not run, whoever else does.
+    pub(super) fn look_ahead(&mut self, k: usize, at_ns: u64, until_ns: u64) {
+        if until_ns.saturating_sub(at_ns) <= HELD_BACK_NS {
+            return;
+        }
+        let cpu = &mut self.cpus[k];
+        let Some(line) = cpu.line.map(|place| &self.timeline.cpus()[place]) else {
+            return;
+        };
+        let mut cursor = cpu.cursor.clone();
+        let mut next = cpu.segment;
+        let mut idle_ns = 0;
+        while let Some(segment) = next
+            && segment.from.nanos_since_boot() < until_ns
+        {
+            if segment.thread == 0 && matches!(segment.top, Top::Nothing | Top::Idle { .. }) {
+                let to_ns = segment.to.nanos_since_boot().min(until_ns);
+                let from_ns = segment.from.nanos_since_boot().max(at_ns);
+                idle_ns += to_ns.saturating_sub(from_ns);
+            }
+            next = cursor.next(line);
+        }
+        if idle_ns > HELD_BACK_NS {
+            cpu.held_back_until_ns = cpu.held_back_until_ns.max(until_ns);
+        }
+    }
+
     /// Why a worker waits for a CPU that idles.
     fn idle_label(&mut self, k: usize, segment: &Segment, from_ns: u64, to_ns: u64) -> Label {
         let cpu = &self.cpus[k];
-        let until_ns = segment.to.nanos_since_boot().max(to_ns);
-        let since_ns = cpu.waiting_since_ns.max(segment.from.nanos_since_boot());
-        let held_back = until_ns.saturating_sub(cpu.waiting_since_ns.max(since_ns)) > HELD_BACK_NS
-            || from_ns.saturating_sub(cpu.waiting_since_ns) > HELD_BACK_NS;
         let windows = self.timeline.throttled();
         let next = windows.partition_point(|window| window.to.nanos_since_boot() <= from_ns);
         let throttled = windows
             .get(next)
             .is_some_and(|window| window.from.nanos_since_boot() < to_ns);
-        if cpu.preempted > 0 || throttled || held_back {
+        if cpu.preempted > 0 || throttled || cpu.holds_back(from_ns) {
             return self.fixed.throttled;
         }
         match segment.top {
@@ -297,4 +326,9 @@ impl Sweep {
             }
         }
     }
+}
+
+/// Packets come with interrupts of devices, and from other CPUs.
+fn raises_receive(interrupt: Interrupt) -> bool {
+    !matches!(interrupt, Interrupt::LocalTimer | Interrupt::IrqWork)
 }

@@ -31,7 +31,8 @@ pub(super) struct CpuState {
     /// Of those, how many wait for the CPU, and how many of these were preempted.
     pub(super) waiting: usize,
     pub(super) preempted: usize,
-    pub(super) waiting_since_ns: u64,
+    /// Until then those that wait may not run.
+    pub(super) held_back_until_ns: u64,
     /// Where on the tape the busy period began.
     pub(super) busy_floor: u64,
     pub(super) recent: VecDeque<Segment>,
@@ -59,7 +60,7 @@ impl CpuState {
             active: 0,
             waiting: 0,
             preempted: 0,
-            waiting_since_ns: 0,
+            held_back_until_ns: 0,
             busy_floor: 0,
             recent: VecDeque::with_capacity(RECENT + 1),
             last_queued_ns: 0,
@@ -96,6 +97,11 @@ impl CpuState {
             self.counted_thread = false;
         }
         changed
+    }
+
+    /// Who waits for it may not run.
+    pub(super) fn holds_back(&self, at_ns: u64) -> bool {
+        self.waiting > 0 && at_ns < self.held_back_until_ns
     }
 
     pub(super) fn insert(&mut self, place: usize, open: OpenId) {

@@ -735,11 +735,9 @@ impl Sweep {
             }
             if let Some((k, preempted)) = waiting_on {
                 self.advance(k, at_ns);
-                if self.cpus[k].waiting == 0 {
-                    self.cpus[k].waiting_since_ns = at_ns;
-                }
                 self.cpus[k].waiting += 1;
                 self.cpus[k].preempted += usize::from(preempted);
+                self.look_ahead(k, at_ns, self.workers[w].until_ns);
             }
             self.workers[w].waiting_on = waiting_on;
         }

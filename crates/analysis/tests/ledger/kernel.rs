@@ -30,6 +30,8 @@ pub(crate) enum What {
     Softirq(u8),
     /// The worker may not run, and the CPU idles.
     HeldBack,
+    /// The worker may not run; another thread does for a third of the time.
+    HeldBackBeside,
     /// The CPU stands still; whether a canary sees it.
     Stall(bool),
 }
@@ -307,7 +309,14 @@ impl Cpu<'_> {
                 self.work(length);
                 self.switch(before, false, None);
             }
-            What::HeldBack => {}
+            What::HeldBackBeside if before == self.worker() => {
+                self.switch(BURST, true, None);
+                self.work(length / 3);
+                self.switch(0, false, None);
+                self.work(length - length / 3);
+                self.switch(before, false, None);
+            }
+            What::HeldBack | What::HeldBackBeside => {}
             What::Stall(canary) => {
                 self.now += length;
                 if canary {

@@ -243,12 +243,14 @@ fn a_sleep_in_the_middle_is_told_by_its_reason() {
 
 #[test]
 fn an_idle_cpu_that_leaves_the_worker_waiting_holds_it_back() {
-    let plan = Plan {
+    let plan = |what| Plan {
         gaps: vec![20_000.0],
-        disturbances: vec![(What::HeldBack, 50_000_000, 5_000_000)],
+        disturbances: vec![(what, 50_000_000, 5_000_000)],
         ..Plan::default()
     };
-    assert_charged(&plan, Cause::Throttled, None);
+    assert_charged(&plan(What::HeldBack), Cause::Throttled, None);
+    // who runs meanwhile takes nothing from it
+    assert_charged(&plan(What::HeldBackBeside), Cause::Throttled, None);
 }
 
 #[test]

@@ -1,21 +1,33 @@
-//! Small programs at a device's ingress, written out by hand: what they do must happen in
-//! the kernel's softirq, where no thread of ours can be.
+//! Small programs at a device's ingress or at a timer's interrupts, written out by hand: what
+//! they do must happen in the kernel's softirq or interrupt, where no thread of ours can be.
 //!
-//! Attached by a link on a descriptor (`BPF_TCX_INGRESS`, Linux 6.6), so that they go with
-//! it. Instructions are those of the kernel's `Documentation/bpf/standardization`.
+//! Attached by a link (`BPF_TCX_INGRESS`, Linux 6.6) or a perf event on a descriptor, so that
+//! they go with it. Instructions are those of the kernel's
+//! `Documentation/bpf/standardization`.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use taillab_model::Nanos;
 
 const MAP_CREATE: libc::c_long = 0;
 const MAP_LOOKUP: libc::c_long = 1;
 const PROG_LOAD: libc::c_long = 5;
 const LINK_CREATE: libc::c_long = 28;
 const MAP_TYPE_ARRAY: u32 = 2;
-const PROG_TYPE_SCHED_CLS: u32 = 3;
 const TCX_INGRESS: u32 = 46;
 /// Bytes of `union bpf_attr` that we use; the kernel wants the others zero.
 const ATTRIBUTES: usize = 120;
+
+/// `enum bpf_prog_type`, and for some the place of attachment.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+enum Kind {
+    /// `BPF_PROG_TYPE_SCHED_CLS`
+    Packet = 3,
+    /// `BPF_PROG_TYPE_PERF_EVENT`
+    PerfEvent = 7,
+}
 
 /// What a program says of a packet (`enum tcx_action_base`).
 pub(super) const TCX_NEXT: i32 = -1;
@@ -208,14 +220,24 @@ impl Assembly {
         Ok(code)
     }
 
-    /// Has the kernel check it, and runs it for every packet that comes in at a device of
-    /// the calling thread's network namespace, until the descriptor is closed.
+    /// Runs it for every packet that comes in at a device of the calling thread's network
+    /// namespace, until the descriptor is closed.
     pub(super) fn attach(&self, ifindex: u32) -> io::Result<OwnedFd> {
+        let program = self.verified(Kind::Packet)?;
+        let mut attributes = [0; ATTRIBUTES];
+        put(&mut attributes, 0, &program.as_raw_fd().to_ne_bytes());
+        put(&mut attributes, 4, &ifindex.to_ne_bytes());
+        put(&mut attributes, 8, &TCX_INGRESS.to_ne_bytes());
+        bpf(LINK_CREATE, &attributes).map(owned)
+    }
+
+    /// Has the kernel check it.
+    fn verified(&self, kind: Kind) -> io::Result<OwnedFd> {
         let code = self.resolved()?;
         let license = c"GPL";
         let mut log = vec![0_u8; 1 << 16];
         let mut attributes = [0; ATTRIBUTES];
-        put(&mut attributes, 0, &PROG_TYPE_SCHED_CLS.to_ne_bytes());
+        put(&mut attributes, 0, &(kind as u32).to_ne_bytes());
         put(&mut attributes, 4, &(code.len() as u32).to_ne_bytes());
         put(&mut attributes, 8, &(code.as_ptr() as u64).to_ne_bytes());
         put(
@@ -224,9 +246,11 @@ impl Assembly {
             &(license.as_ptr() as u64).to_ne_bytes(),
         );
         put(&mut attributes, 48, b"taillab_inject");
-        put(&mut attributes, 68, &TCX_INGRESS.to_ne_bytes());
-        let program = match bpf(PROG_LOAD, &attributes) {
-            Ok(fd) => owned(fd),
+        if let Kind::Packet = kind {
+            put(&mut attributes, 68, &TCX_INGRESS.to_ne_bytes());
+        }
+        match bpf(PROG_LOAD, &attributes) {
+            Ok(fd) => Ok(owned(fd)),
             Err(error) => {
                 put(&mut attributes, 24, &1_u32.to_ne_bytes());
                 put(&mut attributes, 28, &(log.len() as u32).to_ne_bytes());
@@ -239,16 +263,76 @@ impl Assembly {
                 let _ = bpf(PROG_LOAD, &attributes);
                 let text = String::from_utf8_lossy(std::hint::black_box(&log)).into_owned();
                 let said = text.trim_end_matches('\0').lines().rev().nth(1);
-                return Err(match said {
+                Err(match said {
                     Some(said) => io::Error::new(error.kind(), format!("{error} ({said})")),
                     None => error,
-                });
+                })
             }
+        }
+    }
+}
+
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
+/// The first size of `struct perf_event_attr`, which every kernel takes.
+const PERF_ATTRIBUTES: usize = 64;
+const PERF_DISABLED: u64 = 1;
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+/// `PERF_EVENT_IOC_ENABLE`, `_DISABLE` and `_SET_BPF` (linux/perf_event.h).
+const PERF_ENABLE: libc::c_ulong = 0x2400;
+const PERF_DISABLE: libc::c_ulong = 0x2401;
+const PERF_SET_BPF: libc::c_ulong = 0x4004_2408;
+
+/// A timer of one CPU that interrupts it periodically, and runs a program each time.
+pub(super) struct TimerInterrupts(OwnedFd);
+
+impl TimerInterrupts {
+    /// They have not begun yet.
+    pub(super) fn new(cpu: u32, period: Nanos, program: &Assembly) -> io::Result<Self> {
+        let program = program.verified(Kind::PerfEvent)?;
+        let mut attributes = [0_u8; PERF_ATTRIBUTES];
+        let mut put = |at: usize, bytes: &[u8]| {
+            attributes[at..at + bytes.len()].copy_from_slice(bytes);
         };
-        let mut attributes = [0; ATTRIBUTES];
-        put(&mut attributes, 0, &program.as_raw_fd().to_ne_bytes());
-        put(&mut attributes, 4, &ifindex.to_ne_bytes());
-        put(&mut attributes, 8, &TCX_INGRESS.to_ne_bytes());
-        bpf(LINK_CREATE, &attributes).map(owned)
+        put(0, &PERF_TYPE_SOFTWARE.to_ne_bytes());
+        put(4, &(PERF_ATTRIBUTES as u32).to_ne_bytes());
+        put(8, &PERF_COUNT_SW_CPU_CLOCK.to_ne_bytes());
+        put(16, &period.get().to_ne_bytes());
+        put(40, &PERF_DISABLED.to_ne_bytes());
+        // SAFETY: the kernel reads as many bytes of the attributes as they say themselves;
+        // every thread (-1) on one CPU, in no group (-1).
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                attributes.as_ptr(),
+                -1,
+                cpu as libc::c_int,
+                -1,
+                PERF_FLAG_FD_CLOEXEC,
+            )
+        };
+        let made = match i32::try_from(fd) {
+            Ok(fd) if fd >= 0 => Self(owned(fd)),
+            _ => return Err(io::Error::last_os_error()),
+        };
+        // the event keeps the program
+        made.control(PERF_SET_BPF, program.as_raw_fd())?;
+        Ok(made)
+    }
+
+    pub(super) fn begin(&self) -> io::Result<()> {
+        self.control(PERF_ENABLE, 0)
+    }
+
+    pub(super) fn end(&self) -> io::Result<()> {
+        self.control(PERF_DISABLE, 0)
+    }
+
+    fn control(&self, request: libc::c_ulong, argument: i32) -> io::Result<()> {
+        // SAFETY: these requests take a number, and touch no memory of ours.
+        match unsafe { libc::ioctl(self.0.as_raw_fd(), request as _, argument) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 }

@@ -4,24 +4,19 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 
+use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
-use taillab_model::truth::{Truth, TruthInterval, TruthSource};
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::truth::{Truth, TruthSource};
 
-use super::bpf::{Array, Assembly, JGE, JLT, KTIME, TCX_DROP};
+use super::bpf::TCX_DROP;
+use super::busy::{BusyTimes, EACH};
 use super::disturber::Disturber;
 use super::rt_hog::set_fifo;
-use super::{InjectionError, Schedule, system};
+use super::{InjectionError, Schedule, on_cpu, system};
 use crate::cpus::{CpuSet, Placement};
 use crate::testbed::{Testbed, TestbedSpec};
 
 const NAME: &str = "tl-flood";
-/// What the kernel does for one packet: about what a long list of filter rules costs.
-const EACH: Nanos = Nanos::from_micros(10);
-/// Turns of the loop that passes this time; more than it ever takes.
-const TURNS: i32 = 1500;
-/// Packets whose time is kept.
-const ROOM: u32 = 1 << 17;
 /// Between two packets of one burst there is nothing but the stack's own work on them.
 const TOGETHER: Nanos = Nanos::from_micros(4);
 /// The discard service: nobody answers.
@@ -33,7 +28,7 @@ const REMEDY: &str = "it needs root, and Linux 6.6 for programs at a device's in
 /// is made dear by a program at its ingress; the server never sees one.
 pub struct PacketFlood {
     disturber: Disturber,
-    times: Array,
+    times: BusyTimes,
     link: OwnedFd,
     testbed: Testbed,
     schedule: Schedule,
@@ -57,8 +52,8 @@ impl PacketFlood {
                 client: CpuSet::single(client_cpu),
             },
         })?;
-        let times = Array::new(ROOM).map_err(system("make a BPF map", REMEDY))?;
-        let program = program(&times);
+        let times = BusyTimes::new(REMEDY)?;
+        let program = times.program(TCX_DROP);
         let ifindex = testbed.server_device().ifindex;
         let link = testbed
             .run_at_server(|| program.attach(ifindex))?
@@ -107,33 +102,7 @@ impl PacketFlood {
     /// [`InjectionError`] where the record cannot be read.
     pub fn stop(self) -> Result<Truth, InjectionError> {
         self.disturber.stop();
-        let read = |key| {
-            self.times
-                .get(key)
-                .map_err(system("read a BPF map", REMEDY))
-        };
-        let received = read(0)?.0;
-        let recorded = received.min(u64::from(ROOM) - 1);
-        let mut intervals: Vec<TruthInterval> = Vec::new();
-        for key in 1..=recorded as u32 {
-            let (from, to) = read(key)?;
-            let (from_ns, to_ns) = (
-                Monotonic::from_nanos_since_boot(from),
-                Monotonic::from_nanos_since_boot(to),
-            );
-            match intervals.last_mut() {
-                Some(last) if from_ns.saturating_since(last.to_ns) < TOGETHER => {
-                    last.to_ns = to_ns;
-                }
-                _ => intervals.push(TruthInterval {
-                    source: 0,
-                    cpu: Some(u16::try_from(self.server_cpu).unwrap_or(u16::MAX)),
-                    held: None,
-                    from_ns,
-                    to_ns,
-                }),
-            }
-        }
+        let (packets, unrecorded) = self.times.read(TOGETHER, REMEDY)?;
         drop(self.link);
         self.testbed.remove()?;
         Ok(Truth {
@@ -144,39 +113,8 @@ impl PacketFlood {
                     name: "NET_RX".to_owned(),
                 }),
             }],
-            intervals,
-            unrecorded: received - recorded,
+            intervals: on_cpu(self.server_cpu, packets),
+            unrecorded,
         })
     }
-}
-
-/// Passes [`EACH`], writes from when to when into the next value (the first one counts) and
-/// drops the packet.
-fn program(times: &Array) -> Assembly {
-    let mut code = Assembly::default();
-    code.call(KTIME)
-        .copy(6, 0)
-        .set(7, 0)
-        .label("again")
-        .call(KTIME)
-        .copy(8, 0)
-        .copy(9, 0)
-        .subtract(9, 6)
-        .jump(JGE, 9, EACH.get() as i32, "passed")
-        .add(7, 1)
-        .jump(JLT, 7, TURNS, "again")
-        .label("passed")
-        .set(1, 0)
-        .value(times, 1, "drop")
-        // one CPU receives them all, one at a time
-        .load(1, 0, 0)
-        .add(1, 1)
-        .store(0, 0, 1)
-        .jump(JGE, 1, ROOM as i32, "drop")
-        .value(times, 1, "drop")
-        .store(0, 0, 6)
-        .store(0, 8, 8)
-        .label("drop")
-        .end(TCX_DROP);
-    code
 }

@@ -3,7 +3,7 @@
 //! | what | how | the truth |
 //! |---|---|---|
 //! | [`background`] | a thread of ours burns time on the server's CPU | when it really ran, by its own clock |
-//! | [`timer_storm`] | many timers expire on that CPU | when each was due, and what one costs |
+//! | [`TimerStorm`] | a timer interrupts that CPU again and again, each time for long | when the handlers ran |
 //! | [`PacketFlood`] | packets from a third namespace, steered to that CPU, each dear to receive | when the kernel received each |
 //! | [`PacketLoss`] | request packets are dropped before TCP sees them | when each was dropped, and when it came again |
 //! | [`Quota`] | the server's control group may use next to no CPU for a while | when it was held back, by the group's own account |
@@ -14,6 +14,7 @@
 
 mod background;
 mod bpf;
+mod busy;
 mod disturber;
 mod flood;
 mod loss;
@@ -23,7 +24,8 @@ mod timers;
 
 use std::io;
 
-use taillab_model::Nanos;
+use taillab_model::truth::TruthInterval;
+use taillab_model::{Monotonic, Nanos};
 
 use crate::cpus::CpuError;
 use crate::netns::NetnsError;
@@ -35,7 +37,7 @@ pub use self::flood::PacketFlood;
 pub use self::loss::PacketLoss;
 pub use self::quota::{CpuGroup, CpuGroupError, Quota};
 pub use self::rt_hog::{make_real_time, rt_hog};
-pub use self::timers::timer_storm;
+pub use self::timers::TimerStorm;
 
 /// When to disturb: every so often, for so long. The instants are moved by up to a quarter
 /// of the distance, by a fixed sequence, so that they keep no step with the kernel's tick.
@@ -97,4 +99,16 @@ fn system(what: &'static str, remedy: &'static str) -> impl FnOnce(io::Error) ->
         source,
         remedy,
     }
+}
+
+/// These stretches of a CPU as the truth of the one source.
+fn on_cpu(cpu: u32, stretches: Vec<(Monotonic, Monotonic)>) -> Vec<TruthInterval> {
+    let interval = |(from_ns, to_ns)| TruthInterval {
+        source: 0,
+        cpu: Some(u16::try_from(cpu).unwrap_or(u16::MAX)),
+        held: None,
+        from_ns,
+        to_ns,
+    };
+    stretches.into_iter().map(interval).collect()
 }

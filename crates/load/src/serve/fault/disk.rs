@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{self as rfs, Advice as FileAdvice, Mode, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+use super::account::ThreadAccount;
 use super::pages::PAGE;
 use super::record::Recorder;
 
@@ -98,9 +99,9 @@ impl DiskFile {
 
     /// One occurrence. The kernel gives the pages up again when all have been used, which
     /// is not part of it.
-    pub(super) fn strike(&self, recorder: &Recorder) {
+    pub(super) fn strike(&self, recorder: &Recorder, account: &ThreadAccount) {
         let first = self.next.fetch_add(self.at_once, Relaxed);
-        recorder.around(|| {
+        recorder.asleep_in(account, || {
             for number in first..first + self.at_once {
                 self.wait_for(number.wrapping_mul(STRIDE) % PAGES);
             }

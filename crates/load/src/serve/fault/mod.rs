@@ -9,8 +9,13 @@
 //! | `io:N,READS` | every N-th request reads 256 KiB from disk, past the page cache | blocked on storage |
 //!
 //! Each occurrence is stamped by the thread that has it ([`record`]), into memory that was
-//! there before: a fault makes no system call but those that it consists of.
+//! there before. What the truth claims is the time that the fault took from the requests in
+//! just this way, and no more: of a slow request the time on the CPU, of a lock the time from
+//! asking for it to having it, of first touches all their time, and of whatever waits for the
+//! disk the time asleep, by the kernel's own account of the thread ([`account`]). The work of
+//! a read or a fault on the CPU, and waiting for a CPU after it, are no part of that.
 
+mod account;
 mod disk;
 mod lock;
 mod pages;
@@ -25,6 +30,7 @@ use taillab_model::explanation::Cause;
 use taillab_model::truth::{Truth, TruthSource};
 use taillab_model::{Nanos, Tid};
 
+use self::account::ThreadAccount;
 use self::disk::DiskFile;
 use self::lock::{Holder, ServerLock};
 use self::pages::FreshPages;
@@ -186,6 +192,7 @@ pub(super) struct WorkerFaults {
 
 struct Own {
     recorder: Arc<Recorder>,
+    account: ThreadAccount,
     /// Of a fault with memory of the worker's own.
     pages: Option<FreshPages>,
 }
@@ -209,7 +216,11 @@ impl WorkerFaults {
                 Kind::Fresh { pages, .. } => FreshPages::new(*pages).ok(),
                 _ => None,
             };
-            self.own.push(Own { recorder, pages });
+            self.own.push(Own {
+                recorder,
+                account: ThreadAccount::new(),
+                pages,
+            });
         }
     }
 
@@ -231,7 +242,7 @@ impl WorkerFaults {
                 Kind::Major { every, file } | Kind::Io { every, file }
                     if self.served.is_multiple_of(*every) =>
                 {
-                    file.strike(&own.recorder);
+                    file.strike(&own.recorder, &own.account);
                 }
                 _ => {}
             }
@@ -298,9 +309,9 @@ mod tests {
         // the tests' folder for temporary files may be in memory
         let here = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
         let file = DiskFile::direct_in(here.as_ref(), 2).unwrap();
-        let recorder = Recorder::new(1);
+        let (recorder, account) = (Recorder::new(1), ThreadAccount::new());
         for _ in 0..5 {
-            file.strike(&recorder);
+            file.strike(&recorder, &account);
         }
         let mut intervals = Vec::new();
         assert_eq!(recorder.take_into(0, &mut intervals), 0);
@@ -310,7 +321,7 @@ mod tests {
         let majors = || rustix_major_faults();
         let before = majors();
         for _ in 0..4 {
-            file.strike(&recorder);
+            file.strike(&recorder, &account);
         }
         assert!(majors() >= before + 12, "each page comes from the disk");
 

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use taillab_model::truth::TruthInterval;
 use taillab_model::{Monotonic, Tid};
 
+use super::account::ThreadAccount;
 use crate::clock;
 
 /// Occurrences for which there is room; later ones are only counted.
@@ -45,6 +46,14 @@ impl Recorder {
         let from = clock::now();
         work();
         self.keep(from, clock::now());
+    }
+
+    /// Does `work` and keeps as much of it as the thread slept, put at its beginning: where
+    /// in it that was does not matter to a request that waits for all of it.
+    pub(super) fn asleep_in(&self, account: &ThreadAccount, work: impl FnOnce()) {
+        let from = clock::now();
+        let asleep = account.asleep_in(work);
+        self.keep(from, from + asleep);
     }
 
     pub(super) fn keep(&self, from: Monotonic, to: Monotonic) {

@@ -1,8 +1,8 @@
 //! The disturbers beside the server, as long as a measurement lasts.
 
 use taillab_host::injection::{
-    CpuGroup, Disturber, PacketFlood, PacketLoss, Quota, background, make_real_time, rt_hog,
-    timer_storm,
+    CpuGroup, Disturber, PacketFlood, PacketLoss, Quota, TimerStorm, background, make_real_time,
+    rt_hog,
 };
 use taillab_host::{Journal, JournalFolder};
 use taillab_model::truth::Truth;
@@ -22,6 +22,7 @@ pub struct Disturbers {
 enum Running {
     Thread(Disturber),
     Flood(Box<PacketFlood>),
+    Timers(TimerStorm),
     Loss(PacketLoss),
     Quota(Quota),
 }
@@ -63,7 +64,7 @@ impl Disturbers {
                 Running::Thread(background(server, schedule).map_err(host)?)
             }
             Disturbance::Timers(schedule) => {
-                Running::Thread(timer_storm(server, schedule).map_err(host)?)
+                Running::Timers(TimerStorm::start(server, client, schedule).map_err(host)?)
             }
             Disturbance::Flood(schedule) => Running::Flood(Box::new(
                 PacketFlood::start(server, client, schedule).map_err(host)?,
@@ -99,6 +100,7 @@ impl Disturbers {
             truth.extend(match running {
                 Running::Thread(disturber) => disturber.stop(),
                 Running::Flood(flood) => flood.stop().map_err(host)?,
+                Running::Timers(timers) => timers.stop().map_err(host)?,
                 Running::Loss(loss) => loss.stop().map_err(host)?,
                 Running::Quota(quota) => quota.stop(),
             });

@@ -1,0 +1,81 @@
+//! Time that the kernel spends at work of ours, on top of whoever has the CPU.
+
+use taillab_model::{Monotonic, Nanos};
+
+use super::bpf::{Array, Assembly, JGE, JLT, KTIME};
+use super::{InjectionError, system};
+
+/// What one piece of work takes: about what a long list of filter rules costs, or the
+/// handler of a busy device.
+pub(super) const EACH: Nanos = Nanos::from_micros(10);
+/// Turns of the loop that passes this time; more than it ever takes.
+const TURNS: i32 = 1500;
+/// Pieces whose time is kept.
+const ROOM: u32 = 1 << 17;
+
+/// When each piece of work began and ended, by the program that did it.
+pub(super) struct BusyTimes(Array);
+
+impl BusyTimes {
+    pub(super) fn new(remedy: &'static str) -> Result<Self, InjectionError> {
+        let times = Array::new(ROOM).map_err(system("make a BPF map", remedy))?;
+        Ok(Self(times))
+    }
+
+    /// A program that passes [`EACH`], keeps when, and ends with `verdict`. One CPU must run
+    /// it, one piece at a time.
+    pub(super) fn program(&self, verdict: i32) -> Assembly {
+        let times = &self.0;
+        let mut code = Assembly::default();
+        // the first value counts
+        code.call(KTIME)
+            .copy(6, 0)
+            .set(7, 0)
+            .label("again")
+            .call(KTIME)
+            .copy(8, 0)
+            .copy(9, 0)
+            .subtract(9, 6)
+            .jump(JGE, 9, EACH.get() as i32, "passed")
+            .add(7, 1)
+            .jump(JLT, 7, TURNS, "again")
+            .label("passed")
+            .set(1, 0)
+            .value(times, 1, "end")
+            .load(1, 0, 0)
+            .add(1, 1)
+            .store(0, 0, 1)
+            .jump(JGE, 1, ROOM as i32, "end")
+            .value(times, 1, "end")
+            .store(0, 0, 6)
+            .store(0, 8, 8)
+            .label("end")
+            .end(verdict);
+        code
+    }
+
+    /// The pieces in order of time, those that are less than `together` apart as one; and
+    /// how many found no room.
+    pub(super) fn read(
+        &self,
+        together: Nanos,
+        remedy: &'static str,
+    ) -> Result<(Vec<(Monotonic, Monotonic)>, u64), InjectionError> {
+        let read = |key| self.0.get(key).map_err(system("read a BPF map", remedy));
+        let done = read(0)?.0;
+        let recorded = done.min(u64::from(ROOM) - 1);
+        let mut pieces: Vec<(Monotonic, Monotonic)> = Vec::new();
+        for key in 1..=recorded as u32 {
+            let (from, to) = read(key)?;
+            let (from, to) = (
+                Monotonic::from_nanos_since_boot(from),
+                Monotonic::from_nanos_since_boot(to),
+            );
+            match pieces.last_mut() {
+                Some(last) if from.saturating_since(last.1) < together => last.1 = to,
+                _ => pieces.push((from, to)),
+            }
+        }
+        Ok((pieces, done - recorded))
+    }
+}
