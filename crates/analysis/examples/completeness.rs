@@ -27,7 +27,8 @@ fn main() {
     }
     for file in files {
         let read = || Recording::read(File::open(&file).unwrap()).unwrap();
-        let options = MatchOptions::for_streams(Nanos::from_secs(1), sequential);
+        let mut options = MatchOptions::of(&read().context).unwrap();
+        options.sequential |= sequential;
         let begin = Instant::now();
         let matched = match_events(read().into_events(), &options);
         let elapsed = begin.elapsed();

@@ -116,6 +116,28 @@ proptest! {
         }
     }
 
+    /// A recording that begins while many requests wait: their responses say nothing of ids.
+    #[test]
+    fn a_backlog_at_the_beginning_does_not_count_against_ids(
+        seed: u64, threads in 1..4_usize, ports in 1..=6_u16, load in 1.2..2.0_f64,
+    ) {
+        let server = Server { seed, requests: 4_000, threads, load, ports, ..Server::default() };
+        for (protocol, expected) in [
+            (Protocol::Ids, DatagramIds::Ids),
+            (Protocol::Alike, DatagramIds::Order),
+            (Protocol::Random, DatagramIds::Order),
+        ] {
+            let mut traffic = traffic(server, protocol);
+            let begin = traffic.truth[1_500].stamps.t1;
+            traffic.events.retain(|event| event.at >= begin);
+            let found = matched(&traffic.events, None);
+            prop_assert_eq!(found.datagram_ids, Some(expected), "{:?}", protocol);
+            if expected == DatagramIds::Ids {
+                prop_assert_eq!(found.requests.len(), 2_500);
+            }
+        }
+    }
+
     /// One thread that reads: once it has slept, most requests are certain; none is wrong.
     #[test]
     fn a_server_with_one_thread_is_matched_by_order(server in servers(), random: bool) {

@@ -29,6 +29,20 @@ fn worlds() -> impl Strategy<Value = Connections> {
     )
 }
 
+fn any_server() -> impl Strategy<Value = Connections> {
+    (worlds(), any::<bool>()).prop_map(|(world, later)| Connections {
+        style: if later { Style::Later } else { world.style },
+        bytes: 40,
+        ..world
+    })
+}
+
+/// The events from a place on, as a recording has them that begins in mid-load.
+fn from(traffic: &Traffic, place: f64) -> Vec<Event> {
+    let begin = (traffic.events.len() as f64 * place) as usize;
+    traffic.events[begin..].to_vec()
+}
+
 fn options(sequential: bool) -> MatchOptions {
     MatchOptions {
         disorder: Nanos::ZERO,
@@ -166,6 +180,54 @@ proptest! {
             let truth = traffic.truth.iter().find(|t| t.t1 == request.server.t1).unwrap();
             prop_assert_eq!(Some(&request.server.t6), truth.t6.last());
         }
+    }
+
+    /// A recording that begins in mid-load, of clients that take turns: every request that
+    /// came in is matched, whatever was under way before.
+    #[test]
+    fn in_turn_what_came_before_the_recording_spoils_nothing(
+        world in any_server(), place in 0.0..0.3_f64, head_and_body: bool, sequential: bool,
+    ) {
+        let sequential = sequential && world.style != Style::Later;
+        let traffic = Connections { requests: 40, resent: 0.0, head_and_body, ..world }.run();
+        let events = from(&traffic, place);
+        let matched = matched(&events, sequential);
+        check(&matched, &traffic)?;
+        prop_assert_eq!(&matched.unmatched, &[]);
+        prop_assert!(matched.without_request.len() <= 6 * world.connections);
+        let seen = traffic.truth.iter().filter(|truth| truth.t1 >= events[0].at);
+        prop_assert_eq!(matched.requests.len(), seen.count());
+    }
+
+    /// A recording that begins in mid-load, of clients that pipeline: no match is wrong.
+    #[test]
+    fn pipelined_from_before_the_recording_is_never_guessed(
+        world in any_server(), place in 0.0..1.0_f64, in_flight in 2..6_usize,
+        requests in 20..400_usize, head_and_body: bool,
+    ) {
+        let connections = Connections { requests, in_flight, head_and_body, resent: 0.0, ..world };
+        let traffic = connections.run();
+        check(&matched(&from(&traffic, place), false), &traffic)?;
+    }
+
+    /// A lost event costs no more than the requests around it.
+    #[test]
+    fn in_turn_a_lost_event_spoils_no_others(world in any_server(), head_and_body: bool) {
+        let traffic = Connections {
+            requests: 100, resent: 0.0, head_and_body, ..world
+        }.run();
+        let mut lost = 0;
+        let events = keep(&traffic, world.seed, |_, chance| {
+            let loses = chance < 0.001;
+            lost += usize::from(loses);
+            loses
+        });
+        let matched = matched(&events, false);
+        check(&matched, &traffic)?;
+        prop_assert!(
+            traffic.truth.len() - matched.requests.len() <= 10 * (world.connections + lost),
+            "{} of {}, {lost} lost", matched.requests.len(), traffic.truth.len()
+        );
     }
 
     /// Any events lost, one request at a time on a connection: no match is wrong.

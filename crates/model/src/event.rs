@@ -172,8 +172,9 @@ pub enum EventKind {
         /// The bytes; those at and after `len` are 0.
         bytes: [u8; 8],
         /// How many there are, 1 to 8; 0 where `bytes` are instead the packet's extent: how
-        /// many bytes of the stream it carries (four bytes, little-endian), and the sequence
-        /// number of the first of them (likewise). The extent comes before the content.
+        /// many bytes of the stream it carries (four bytes, little-endian), and (likewise) the
+        /// sequence number of the first of them, which for a response is counted from the
+        /// beginning of the server's stream. The extent comes before the content.
         len: u8,
         /// The packet is a response.
         response: bool,

@@ -2,7 +2,7 @@
 //!
 //! The probe takes the first two bytes of each datagram for an id, and in many protocols
 //! (memcached's frame, DNS) they are one. Whether they are shows in the datagrams:
-//! [`Evidence`] weighs the first thousand responses.
+//! [`Evidence`] weighs the first thousand responses that can tell.
 //!
 //! **By order.** Where they are none, a response can belong to any open request of the same
 //! client (address and port):
@@ -34,6 +34,13 @@ const EVENTS: usize = 200_000;
 /// Of the requests and responses that can say anything, how many must speak for ids.
 const SHARE: f64 = 0.9;
 
+/// For each response with the id of a request that was seen, at most so many more may answer
+/// requests from before the recording.
+const BACKLOG: u32 = 20;
+
+/// Ids of a client's open requests that are remembered: as many as wait in a socket's buffer.
+const OPEN: usize = 4_096;
+
 /// A thread that falls asleep longer than this after the last datagram was queued has seen
 /// that datagram: it is woken by what comes while it looks, and does not sleep then.
 const LOOKED: Nanos = Nanos::from_micros(50);
@@ -46,6 +53,9 @@ const WAITS: [u16; 11] = [0, 7, 23, 45, 47, 232, 270, 271, 281, 299, 441];
 const ALONE: u32 = 128;
 
 /// The events of the beginning, held back until it shows how to read them.
+///
+/// A server that is behind answers requests from before the recording first: what it sends
+/// to a client counts against ids only after the first response that has one.
 #[derive(Default)]
 pub(super) struct Evidence {
     events: Vec<Event>,
@@ -54,17 +64,28 @@ pub(super) struct Evidence {
     /// with another id than that.
     followed: u32,
     differ: u32,
-    /// Responses to clients with an open request, and those that have the id of one.
-    responses: u32,
+    responses: Responses,
+}
+
+/// Responses to clients with an open request.
+#[derive(Default)]
+struct Responses {
+    /// They have the id of an open request.
     hits: u32,
+    /// They have not, and their client has had one that has.
+    misses: u32,
+    /// They have not, and their requests may have come before the recording.
+    early: u32,
 }
 
 #[derive(Default)]
 struct Client {
     last: Option<u16>,
-    open: Vec<u16>,
+    open: VecDeque<u16>,
     /// The id of the last response: more datagrams with it say nothing.
     answered: Option<u16>,
+    /// A response had the id of an open request.
+    hit: bool,
 }
 
 impl Evidence {
@@ -78,23 +99,34 @@ impl Evidence {
                     self.followed += 1;
                     self.differ += u32::from(last != key.id);
                 }
-                client.open.push(key.id);
+                if client.open.len() == OPEN {
+                    client.open.pop_front();
+                }
+                client.open.push_back(key.id);
                 client.answered = None;
             }
             EventKind::PacketOut { key, .. } => {
                 if let Some(client) = self.clients.get_mut(&key.client()) {
-                    client.respond(key.id, &mut self.responses, &mut self.hits);
+                    client.respond(key.id, &mut self.responses);
                 }
             }
             _ => {}
         }
-        self.responses >= RESPONSES || self.events.len() >= EVENTS
+        self.responses.hits + self.responses.misses >= RESPONSES || self.events.len() >= EVENTS
     }
 
     /// What it says; with nothing to go by, ids, which are never guessed either.
     pub(super) fn verdict(&self) -> DatagramIds {
         let enough = |part: u32, of: u32| f64::from(part) >= SHARE * f64::from(of);
-        if enough(self.differ, self.followed) && enough(self.hits, self.responses) {
+        let Responses {
+            hits,
+            misses,
+            early,
+        } = self.responses;
+        let ids = enough(self.differ, self.followed)
+            && enough(hits, hits + misses)
+            && early <= BACKLOG.saturating_mul(hits);
+        if ids {
             DatagramIds::Ids
         } else {
             DatagramIds::Order
@@ -107,15 +139,18 @@ impl Evidence {
 }
 
 impl Client {
-    fn respond(&mut self, id: u16, responses: &mut u32, hits: &mut u32) {
-        let place = self.open.iter().position(|&open| open == id);
-        if place.is_none() && (self.open.is_empty() || self.answered == Some(id)) {
+    fn respond(&mut self, id: u16, responses: &mut Responses) {
+        if let Some(place) = self.open.iter().position(|&open| open == id) {
+            self.open.remove(place);
+            self.hit = true;
+            responses.hits += 1;
+        } else if self.open.is_empty() || self.answered == Some(id) {
             return;
+        } else if self.hit {
+            responses.misses += 1;
+        } else {
+            responses.early += 1;
         }
-        *responses += 1;
-        *hits += u32::from(place.is_some());
-        // by order where the id is none of the open ones, so that those do not pile up
-        self.open.remove(place.unwrap_or(0));
         self.answered = Some(id);
     }
 }

@@ -11,9 +11,9 @@
 //! It is followed again from the first packet after an idle moment: all that had come in
 //! was read, and nothing moved for [`overtaken_after`](super::MatchOptions). Where only
 //! bytes were wanting that were not recorded (the end of a chunked body), and one request
-//! was under way, the next request after its response begins anew.
-//!
-//! The server's first packet that is seen is taken for the beginning of a response.
+//! was under way, or where client and server have shown that they take turns, the next
+//! request after its response begins anew. It is not followed before a packet of the server
+//! has been seen, without which one that is lost would not show.
 
 use taillab_model::{Event, EventKind, Monotonic, RequestKey, Tid};
 
@@ -28,11 +28,12 @@ pub(super) struct Framer {
     responses: Parser,
     /// Both are followed.
     pub(super) synced: bool,
-    /// They are not, for want of bytes, but client and server took turns: the next turn
-    /// begins a message.
+    /// They are not, but client and server take turns: the next turn begins a message.
     pub(super) turns: bool,
-    /// The sequence number of the server's next byte; `None` before its first one.
+    /// The place of the server's next byte in its stream; `None` where nothing of it was seen.
     next_out: Option<u32>,
+    /// The next response is the first that is followed: a hole before it may be another's.
+    fresh: bool,
     /// Whose write the response that has begun came from: T5 and the thread.
     begun: Option<(Option<Monotonic>, Tid)>,
     /// The last write that led to a packet.
@@ -47,7 +48,8 @@ impl Framer {
             responses: Parser::new(framing, Direction::Responses)?,
             synced,
             turns: false,
-            next_out: None,
+            next_out: synced.then_some(0),
+            fresh: false,
             begun: None,
             last_write: None,
             last_packet: None,
@@ -59,6 +61,7 @@ impl Framer {
         self.responses.restart();
         self.synced = true;
         self.turns = false;
+        self.fresh = true;
         self.begun = None;
         self.last_write = None;
     }
@@ -91,11 +94,11 @@ impl Framer {
     }
 }
 
-/// How much of a stream a packet carries: bytes, and the sequence number of the first.
+/// How much of a stream a packet carries: bytes, and of the server's how many come before.
 #[derive(Clone, Copy)]
 pub(super) struct Extent {
     bytes: u32,
-    sequence: u32,
+    place: u32,
 }
 
 /// Notes of a request that its response begins to leave: the read that returned it, and who
@@ -131,11 +134,15 @@ impl Connection {
         }
         let silent = |last: Monotonic| at.saturating_since(last) > options.overtaken_after;
         let idle = framer.last_packet.is_some_and(silent);
-        let turn = framer.turns && self.is_answered();
-        if !framer.synced && follows && self.is_read() && (idle || turn) {
+        let turn = framer.turns && self.is_answered() && self.doubt.is_none();
+        let known = framer.next_out.is_some();
+        let idle = idle && self.owes_nothing();
+        if !framer.synced && known && follows && self.is_read() && (idle || turn) {
             self.framer = Some(framer);
             self.settle(options, settled);
-            self.doubt = None;
+            if let Some(doubt) = self.doubt.take() {
+                doubt.end(settled);
+            }
             let Some(again) = self.framer.take() else {
                 return false;
             };
@@ -155,7 +162,7 @@ impl Connection {
                 framer.turns = turns;
             }
             if !turns {
-                self.doubt = Some(at);
+                self.doubted(at, settled);
             }
         }
         if !synced && ends.is_empty() {
@@ -194,7 +201,7 @@ impl Connection {
         framer.last_packet = Some(segment.at);
         let part = extent.map(|extent| (extent, framer.place(extent)));
         if let Some((extent, Part::New { .. })) = part {
-            framer.next_out = Some(extent.sequence.wrapping_add(extent.bytes));
+            framer.next_out = Some(extent.place.wrapping_add(extent.bytes));
         }
         let taken = match part {
             _ if !framer.synced => false,
@@ -208,12 +215,16 @@ impl Connection {
                 framer.last_write = sent.write.or(framer.last_write);
                 let recorded = payload.get(leave_out as usize..).unwrap_or_default();
                 let new = (hole, recorded, extent.bytes - leave_out);
-                let followed = self.follow(&mut framer, segment, new, settled, begun);
+                let elsewhere = std::mem::take(&mut framer.fresh) && hole > 0;
+                let followed = match elsewhere {
+                    true => Err(Lost),
+                    false => self.follow(&mut framer, segment, new, settled, begun),
+                };
                 if followed.is_err() {
                     framer.synced = false;
                     framer.turns = hole == 0 && self.requests() == 1;
                     if !framer.turns {
-                        self.doubt = Some(segment.at);
+                        self.doubted(segment.at, settled);
                     }
                     self.framer = Some(framer);
                     let tid = segment.tid;
@@ -226,7 +237,7 @@ impl Connection {
         if !taken && framer.synced {
             framer.synced = false;
             framer.turns = false;
-            self.doubt = Some(segment.at);
+            self.doubted(segment.at, settled);
         }
         self.framer = Some(framer);
         taken
@@ -317,7 +328,7 @@ impl Framer {
     fn place(&self, extent: Extent) -> Part {
         let ahead = self
             .next_out
-            .map_or(0, |next| extent.sequence.wrapping_sub(next) as i32);
+            .map_or(0, |next| extent.place.wrapping_sub(next) as i32);
         match u32::try_from(ahead) {
             Ok(hole) => Part::New { leave_out: 0, hole },
             Err(_) if ahead.unsigned_abs() >= extent.bytes => Part::Again,
@@ -412,7 +423,7 @@ impl Matcher {
         let start = key.id.wrapping_sub(bytes as u16);
         let framing = self.options.framing;
         let connections = self.streams.by_client.entry(key.client());
-        let connection = connections.or_insert_with(|| Connection::joined(start, framing));
+        let connection = connections.or_insert_with(|| Connection::joined(start, at, framing));
         let held = &mut self.held;
         let open = |end: u32| {
             let id = start.wrapping_add(end as u16);
@@ -456,7 +467,7 @@ impl Packet {
             0 => {
                 self.extent = Some(Extent {
                     bytes: word as u32,
-                    sequence: (word >> 32) as u32,
+                    place: (word >> 32) as u32,
                 });
             }
             len => self.payload.extend_from_slice(&bytes[..len.min(8)]),

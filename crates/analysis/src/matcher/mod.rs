@@ -37,6 +37,7 @@
 //! than one request could have caused is counted as ambiguous and matched to none.
 
 mod datagrams;
+mod doubt;
 mod framed;
 pub mod framing;
 mod held;
@@ -61,7 +62,7 @@ use open::{Answer, OpenRequests};
 pub use order::InOrder;
 use stream::Leaving;
 use streams::Streams;
-use threads::{Cores, Sent, Thread};
+use threads::{Cores, Sent, Since, Thread};
 
 /// What the matcher must know of the client and of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,8 +120,8 @@ impl MatchOptions {
 
     /// As a recording says that it wants to be read.
     ///
-    /// Without a time-out a response is waited for ten seconds. Whether datagrams have
-    /// ids is left to the evidence.
+    /// Without a time-out a response is waited for ten seconds. Unless it says that
+    /// datagrams have ids, that is left to the evidence.
     ///
     /// # Errors
     /// When the recording names a framing that there is not.
@@ -129,6 +130,7 @@ impl MatchOptions {
         let framing = context.framing.as_deref().map(str::parse).transpose()?;
         Ok(Self {
             framing: framing.unwrap_or_default(),
+            datagram_ids: context.datagram_ids.then_some(DatagramIds::Ids),
             ..Self::for_streams(timeout, context.sequential)
         })
     }
@@ -206,6 +208,7 @@ pub struct Matcher {
     /// What is decided and not given out.
     found: Matched,
     since_given_out: u32,
+    first: Option<Monotonic>,
     last: Option<Monotonic>,
 }
 
@@ -232,6 +235,7 @@ impl Matcher {
             blind_given: 0,
             found: Matched::default(),
             since_given_out: 0,
+            first: None,
             last: None,
         }
     }
@@ -272,6 +276,7 @@ impl Matcher {
 
     fn note(&mut self, event: &Event) {
         self.found.events += 1;
+        self.first.get_or_insert(event.at);
         self.last = self.last.max(Some(event.at));
         if self.options.framing != Framing::OneInTurn && self.collect(event) {
             return;
@@ -282,7 +287,7 @@ impl Matcher {
             EventKind::Enqueued { packet } => self.enqueued(at, packet),
             EventKind::ReadReturned { tid, .. } => {
                 let on_core = self.running(cpu, tid, at);
-                self.thread(tid).read_returned(tid, at, on_core);
+                self.reader(tid, on_core).read_returned(tid, at, on_core);
                 if self.by_order() {
                     self.in_hand.read_returned(tid, at);
                 }
@@ -307,7 +312,7 @@ impl Matcher {
                 bytes_mod_1024,
             } => {
                 let on_core = self.running(cpu, tid, at);
-                let thread = self.thread(tid);
+                let thread = self.reader(tid, on_core);
                 let read = thread.stream_read(tid, at, on_core, Some(bytes_mod_1024));
                 self.segment_read(tid, key, read);
             }
@@ -334,7 +339,7 @@ impl Matcher {
             } => {
                 self.blind.extend(self.cores.switched(cpu, prev, next, at));
                 if !preempted && let Some(thread) = self.threads.get_mut(&prev) {
-                    thread.slept(at);
+                    thread.slept(at, asleep);
                     self.in_hand.slept(prev, asleep, at);
                 }
             }
@@ -477,8 +482,19 @@ impl Matcher {
         self.threads.entry(tid).or_default()
     }
 
+    /// A thread whose read has returned.
+    fn reader(&mut self, tid: Tid, on_core: Option<Since>) -> &mut Thread {
+        let begun = self.first.map(|first| first + self.options.overtaken_after);
+        self.threads.entry(tid).or_insert_with(|| {
+            Thread::unseen(match on_core {
+                Some(Since::Exactly(at)) if Some(at) > begun => Some(at),
+                _ => None,
+            })
+        })
+    }
+
     /// Notes that `tid` is the thread on `cpu`, and says since when.
-    fn running(&mut self, cpu: u16, tid: Tid, at: Monotonic) -> Option<threads::Since> {
+    fn running(&mut self, cpu: u16, tid: Tid, at: Monotonic) -> Option<Since> {
         let (since, blind) = self.cores.called(cpu, tid, at);
         self.blind.extend(blind);
         since

@@ -8,37 +8,18 @@
 //! the server reads on without answering it, or reads both at once. Positions have 16 bits, and each kind only ever moves
 //! forward, nearly always by less than 65,536 bytes at a time, so they are continued to 64 bits.
 //!
-//! **Which request.** A server cannot answer what it has not read. So each response
-//! belongs to the *batch*: the requests that are read and not yet answered. A batch ends
-//! when the server reads of the connection again.
-//!
-//! - A batch of one request, which is every batch unless the client pipelines *and* the
-//!   server reads several requests at once, is answered by all segments that leave until
-//!   it ends; T6 is the last one's.
-//! - A batch of several is matched only for a server that is known to be
-//!   [sequential](super::MatchOptions::sequential), if one read returned exactly these
-//!   requests, and if either one write answered all of them (they leave together), or as
-//!   many writes as requests did (they leave in order). Everything else is ambiguous.
-//! - A batch with a hole, because a segment was not seen to come in, is ambiguous.
-//! - A batch that ends unanswered is lost for a sequential server; else its requests stay
-//!   possible, which makes the next batch one of several.
-//! - After an ambiguous batch of a server that is not known to be sequential, nobody knows
-//!   how many responses are still to come: what arrives on the connection is ambiguous
-//!   too, until it has been silent for [`overtaken_after`](super::MatchOptions).
-//!
-//! **Which segments.** A segment that is sent again never moves T6. While the socket had
-//! more to send behind the last segment, the response goes on; after that, a further
-//! segment belongs to it (a server may write head and body apart) unless it leaves longer
-//! than [`stale_after`](super::MatchOptions) after T1: it is then counted as a response
-//! without a request.
+//! Which request a response answers: see `stream/batch.rs`.
 //!
 //! **Retransmitted requests.** What lies inside the stream's known part is not new, and the
 //! first T1 stays; what fills a hole there is new.
+
+mod batch;
 
 use std::collections::VecDeque;
 
 use taillab_model::{Monotonic, Tid};
 
+use super::doubt::Doubt;
 use super::framed::Framer;
 use super::framing::{Framing, Message};
 use super::threads::{Read, Sent};
@@ -140,12 +121,15 @@ pub(super) struct Connection {
     /// In order of their ends.
     segments: VecDeque<Segment>,
     departures: Vec<Departure>,
-    /// The thread has called more writes since the first of them.
-    wrote_again: bool,
+    /// Writes that the thread has called since the first of them, and that led to no packet
+    /// of another connection.
+    wrote_again: u32,
+    /// Who has read last.
+    reader: Option<Tid>,
     /// Nothing lies before `done` that was neither seen nor read.
     from_its_beginning: bool,
-    /// When the last response left whose request could not be told.
-    pub(super) doubt: Option<Monotonic>,
+    /// Responses may be owed to requests that were not seen.
+    pub(super) doubt: Option<Doubt>,
     /// Tells its messages apart by their content.
     pub(super) framer: Option<Box<Framer>>,
 }
@@ -155,13 +139,18 @@ impl Connection {
     pub(super) fn opened(start: u16, framing: Framing) -> Self {
         Self {
             from_its_beginning: true,
+            doubt: None,
             framer: Framer::new(framing, true),
-            ..Self::joined(start, Framing::OneInTurn)
+            ..Self::joined(
+                start,
+                Monotonic::from_nanos_since_boot(0),
+                Framing::OneInTurn,
+            )
         }
     }
 
     /// A connection of which this is the first that was seen.
-    pub(super) fn joined(start: u16, framing: Framing) -> Self {
+    pub(super) fn joined(start: u16, at: Monotonic, framing: Framing) -> Self {
         let start = FIRST_LAP + Position::from(start);
         Self {
             next: start,
@@ -171,9 +160,10 @@ impl Connection {
             read: start,
             segments: VecDeque::new(),
             departures: Vec::new(),
-            wrote_again: false,
+            wrote_again: 0,
+            reader: None,
             from_its_beginning: false,
-            doubt: None,
+            doubt: Some(Doubt::since(at)),
             framer: Framer::new(framing, false),
         }
     }
@@ -220,10 +210,37 @@ impl Connection {
         requests.count()
     }
 
-    /// A response has left, as far as can be seen.
+    /// A response to what was read has left, as far as can be seen.
     pub(super) fn is_answered(&self) -> bool {
         let last = self.departures.last();
-        last.is_some_and(|last| !last.segment.more) && self.doubt.is_none()
+        last.is_some_and(|last| !last.segment.more)
+    }
+
+    /// All that was seen to come in is answered, as far as can be seen.
+    pub(super) fn owes_nothing(&self) -> bool {
+        self.segments.is_empty() || self.is_answered()
+    }
+
+    /// From `at` on nobody knows how many responses are owed.
+    pub(super) fn doubted(&mut self, at: Monotonic, settled: &mut Vec<Settled>) {
+        let doubt = self.doubt.get_or_insert_with(|| Doubt::since(at));
+        doubt.renew(at, settled);
+    }
+
+    /// The connection is closed, or no more is seen of it: `at` is when, where it goes on.
+    pub(super) fn end(
+        &mut self,
+        at: Option<Monotonic>,
+        options: &MatchOptions,
+        settled: &mut Vec<Settled>,
+    ) {
+        self.settle(options, settled);
+        if let Some(mut doubt) = self.doubt.take() {
+            match at.filter(|&at| !doubt.is_silent(at, options.overtaken_after)) {
+                Some(at) => doubt.renew(at, settled),
+                None => doubt.end(settled),
+            }
+        }
     }
 
     /// The oldest request that has not been answered.
@@ -270,6 +287,13 @@ impl Connection {
             start = end.saturating_sub(length).max(self.next);
             place = self.segments.len();
             self.next = end;
+        }
+        let waits = |other: &Segment| {
+            let whole = other.request.is_some() && !other.may_go_on;
+            whole && (other.end > self.read || !self.is_answered())
+        };
+        if request.is_some() && self.doubt.is_some() && self.segments.iter().any(waits) {
+            self.not_in_turn();
         }
         // a write that waits for memory pushes what it has, however little
         let long_before = self.segments.back().is_some_and(|last| last.may_go_on);
@@ -328,10 +352,24 @@ impl Connection {
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
     ) -> bool {
+        if self.is_from_before(id) {
+            self.not_in_turn();
+            return true;
+        }
         let position = self.begin_batch(id, options, settled);
+        let same = self.reader.replace(read.tid) == Some(read.tid);
         if position > self.next {
             self.lost_sight(position, read.at, settled);
             return true;
+        }
+        // else what was read before is open, its response not seen
+        let answered = self.done == self.read;
+        if same
+            && read.waited
+            && answered
+            && let Some(doubt) = self.doubt.take()
+        {
+            doubt.end(settled);
         }
         self.read = position;
         let until = self.segments.iter_mut();
@@ -349,6 +387,10 @@ impl Connection {
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
     ) -> Role {
+        if self.is_from_before(id) && !segment.resent {
+            self.doubted(segment.at, settled);
+            return Role::Unknown;
+        }
         let position = self.continued(id);
         if position > self.next {
             self.begin_batch(id, options, settled);
@@ -361,11 +403,11 @@ impl Connection {
             self.read = position;
         }
         let Some(first) = self.batch().next() else {
-            return if segment.resent {
-                Role::Again
-            } else {
-                Role::Unknown
-            };
+            if segment.resent {
+                return Role::Again;
+            }
+            self.doubted(segment.at, settled);
+            return Role::Unknown;
         };
         match self.departures.last() {
             Some(_) if segment.resent => Role::Again,
@@ -390,6 +432,9 @@ impl Connection {
                 }
             }
         }
+        if self.read < self.next {
+            self.not_in_turn();
+        }
         self.departures.push(Departure {
             segment,
             write: sent.write,
@@ -399,7 +444,26 @@ impl Connection {
 
     /// A write was called by a thread that has answered here and not read since.
     pub(super) fn wrote_again(&mut self) {
-        self.wrote_again = !self.departures.is_empty();
+        self.wrote_again += u32::from(!self.departures.is_empty());
+    }
+
+    /// One of these writes was for another connection.
+    pub(super) const fn wrote_elsewhere(&mut self) {
+        self.wrote_again = self.wrote_again.saturating_sub(1);
+    }
+
+    /// The client pipelines, or something was not seen.
+    fn not_in_turn(&mut self) {
+        if let Some(doubt) = &mut self.doubt {
+            doubt.contradicted();
+        }
+    }
+
+    /// The server is at what came in before the first segment that was seen.
+    fn is_from_before(&self, id: u16) -> bool {
+        let behind = (self.done as u16).wrapping_sub(id);
+        let unread = !self.from_its_beginning && self.read == self.done;
+        unread && (1..1 << 15).contains(&behind) && forward(self.done, id) > self.next
     }
 
     /// How far the server has read: the next position with these low bits. One call can
@@ -439,9 +503,9 @@ impl Connection {
         if let Some(framer) = &mut self.framer {
             framer.synced = false;
             framer.turns = false;
-            // pipelined: what was not seen may still be answered
-            self.doubt = Some(at);
         }
+        // what was not seen may still be answered
+        self.doubted(at, settled);
         let requests = self
             .segments
             .drain(..)
@@ -461,119 +525,13 @@ impl Connection {
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
     ) {
+        if let Some(doubt) = self.doubt.as_mut().filter(|doubt| doubt.holds(slot)) {
+            doubt.give_up(settled);
+        }
         let mut batch = self.batch().filter_map(|segment| segment.request);
         if !self.departures.is_empty() && batch.any(|other| other == slot) {
             drop(batch);
             self.settle(options, settled);
         }
-    }
-
-    /// What has been read and is not settled.
-    fn read_segments(&self) -> impl DoubleEndedIterator<Item = &Segment> {
-        let read = self
-            .segments
-            .partition_point(|segment| segment.end <= self.read);
-        self.segments.range(..read)
-    }
-
-    /// The requests among it.
-    fn batch(&self) -> impl DoubleEndedIterator<Item = &Segment> {
-        let ends = |segment: &&Segment| segment.request.is_some();
-        let last = self.read_segments().rfind(ends).map(|last| last.end);
-        let whole = move |segment: &&Segment| !segment.may_go_on || Some(segment.end) == last;
-        self.read_segments().filter(ends).filter(whole)
-    }
-
-    /// Requests of the batch that were only the beginning of another one.
-    fn parts(&self) -> impl Iterator<Item = Slot> {
-        let mut from_last = self.read_segments().rev().filter(|s| s.request.is_some());
-        from_last.next();
-        from_last.filter(|s| s.may_go_on).filter_map(|s| s.request)
-    }
-
-    /// Ends the batch: decides what answered its requests, and forgets them.
-    pub(super) fn settle(&mut self, options: &MatchOptions, settled: &mut Vec<Settled>) {
-        if let Some(last) = self.departures.last().map(|departure| departure.segment) {
-            let silent_since = |doubt: Monotonic| {
-                let mut batch = self.batch();
-                batch.all(|request| request.at.saturating_since(doubt) > options.overtaken_after)
-            };
-            let certain = options.sequential || self.doubt.is_none_or(silent_since);
-            let answers = certain.then(|| self.answers(options)).flatten();
-            self.doubt = answers.is_none().then_some(last.at);
-            self.from_its_beginning = true;
-            let requests = self.batch().filter_map(|segment| segment.request);
-            match answers {
-                None => settled.extend(requests.map(|slot| Settled::Ambiguous(slot, last.at))),
-                Some(_) if last.more => {
-                    settled.push(Settled::Unfinished(last.at));
-                    settled.extend(requests.map(Settled::Unanswered));
-                }
-                Some(answers) => {
-                    // one for all of them, or one for each
-                    let answers = answers.iter().cycle();
-                    let each = requests.zip(answers);
-                    settled.extend(each.map(|(slot, &(t5, t6))| Settled::Answered(slot, t5, t6)));
-                }
-            }
-        } else {
-            let requests = self.batch().filter_map(|segment| segment.request);
-            settled.extend(requests.map(Settled::Unanswered));
-        }
-        settled.extend(self.parts().map(Settled::Part));
-        self.departures.clear();
-        self.wrote_again = false;
-        let read = self.read;
-        let ended = self.segments.partition_point(|segment| segment.end <= read);
-        self.segments.drain(..ended);
-        self.done = self.done.max(read);
-    }
-
-    /// T5 and T6 of each request of the batch, in their order; one for all if they left
-    /// together; `None` if that cannot be told.
-    fn answers(&self, options: &MatchOptions) -> Option<Vec<(Option<Monotonic>, Monotonic)>> {
-        let (first, last) = (self.departures.first()?, self.departures.last()?);
-        if !self.is_whole() || !self.from_its_beginning && !self.was_read_at_once() {
-            return None;
-        }
-        let requests = self.batch().count();
-        if requests <= 1 {
-            return Some(vec![(first.write, last.segment.at)]);
-        }
-        if !options.sequential || !self.was_read_at_once() {
-            return None;
-        }
-        let mut writes: Vec<(Option<Monotonic>, Monotonic)> = Vec::new();
-        for departure in &self.departures {
-            match writes.last_mut() {
-                Some(last) if departure.write.is_none() => last.1 = departure.segment.at,
-                _ => writes.push((departure.write, departure.segment.at)),
-            }
-        }
-        let all_in_one = writes.len() == 1 && first.writes == 1 && !self.wrote_again;
-        (all_in_one || writes.len() == requests).then_some(writes)
-    }
-
-    /// All that was read was seen to come in.
-    fn is_whole(&self) -> bool {
-        let mut end = self.done;
-        for segment in &self.segments {
-            if end >= self.read || segment.start != end {
-                break;
-            }
-            end = segment.end;
-        }
-        end >= self.read
-    }
-
-    /// One read returned exactly what the batch consists of.
-    fn was_read_at_once(&self) -> bool {
-        let mut batch = self.read_segments();
-        let Some((first, read)) = batch.next().and_then(|first| Some((first, first.read?))) else {
-            return false;
-        };
-        let together = |other: &Segment| other.read.is_some_and(|other| other.at == read.at);
-        let bytes = self.read - first.start;
-        batch.all(together) && read.bytes_mod_1024 == Some((bytes % 1024) as u16)
     }
 }

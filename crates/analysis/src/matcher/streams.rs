@@ -25,7 +25,7 @@ impl Matcher {
                 .by_client
                 .insert(client, Connection::opened(key.id, self.options.framing));
             if let Some(mut before) = before {
-                before.settle(&self.options, &mut self.streams.settled);
+                before.end(None, &self.options, &mut self.streams.settled);
                 self.note_settled();
             }
             return;
@@ -33,7 +33,7 @@ impl Matcher {
         let start = key.id.wrapping_sub(bytes as u16);
         let connections = self.streams.by_client.entry(client);
         let connection =
-            connections.or_insert_with(|| Connection::joined(start, self.options.framing));
+            connections.or_insert_with(|| Connection::joined(start, at, self.options.framing));
         let request = push.then(|| self.held.next()).flatten();
         if connection.arrived(at, key.id, bytes, request, None) && request.is_some() {
             self.open_request(at, key);
@@ -69,6 +69,7 @@ impl Matcher {
             self.found.without_request.push(at);
             return;
         };
+        let mut wrote_elsewhere = None;
         let role = connection.leaving(key.id, segment, &self.options, &mut self.streams.settled);
         let sent = match role {
             Role::Again => None,
@@ -78,7 +79,8 @@ impl Matcher {
                 None
             }
             Role::Begins => {
-                thread.answered_client = Some(key.client());
+                let before = thread.answered_client.replace(key.client());
+                wrote_elsewhere = before.filter(|&before| before != key.client());
                 Some(thread.packet_out(at))
             }
             Role::Continues(before) => {
@@ -98,6 +100,11 @@ impl Matcher {
                 }
             });
         }
+        if let Some(before) =
+            wrote_elsewhere.and_then(|client| self.streams.by_client.get_mut(&client))
+        {
+            before.wrote_elsewhere();
+        }
         self.note_settled();
     }
 
@@ -111,7 +118,7 @@ impl Matcher {
     /// Settles what is open on every connection.
     pub(super) fn end_of_streams(&mut self) {
         for connection in self.streams.by_client.values_mut() {
-            connection.settle(&self.options, &mut self.streams.settled);
+            connection.end(self.last, &self.options, &mut self.streams.settled);
         }
         self.note_settled();
     }

@@ -5,7 +5,9 @@
 //! by the first call the thread was seen to make there; the second from its last T6, from
 //! the switch with which it went to sleep, or, where it reads on without writing (an event
 //! loop that reads several connections before it answers, a thread that hands requests to
-//! others), from its last T4: that is the last event that shows it at something else. Where either is unknown (the switch fell
+//! others), from its last T4: that is the last event that shows it at something else. A thread
+//! that has not been seen to do anything, and came onto its core when the recording had
+//! gone on for a while, is new or was asleep. Where either is unknown (the switch fell
 //! into a blind window; the last response was lost), T3 is known only if the other
 //! facts decide the maximum; otherwise there is none.
 //!
@@ -18,10 +20,13 @@
 //! missed switch may lie on either side of them. The first switch on a CPU contradicts
 //! nothing.
 
-use taillab_model::{Monotonic, RequestKey, Tid};
+use taillab_model::{Asleep, Monotonic, RequestKey, Tid};
 
 use super::Slot;
 use crate::matched::BlindWindow;
+
+/// The system calls of x86-64 that read from one connection: read, readv, recvfrom, recvmsg.
+const READS: [u16; 4] = [0, 19, 45, 47];
 
 /// Since when a thread has been on its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +50,9 @@ pub(super) struct Read {
     free: Option<Monotonic>,
     /// What the call returned, modulo 1024, where the event says so.
     pub(super) bytes_mod_1024: Option<u16>,
+    /// The thread slept in this read, after it had written something since its last one: if
+    /// it is the one that answers here, it has answered all before.
+    pub(super) waited: bool,
 }
 
 impl Read {
@@ -82,8 +90,12 @@ pub(super) struct Thread {
     /// A read that does not say of which connection it was.
     read: Option<Read>,
     write: Option<Monotonic>,
-    /// Writes called since the last read.
+    /// Writes called since its last read or packet.
     writes: u32,
+    /// It has written since its last read.
+    wrote: bool,
+    /// It has slept in a read, and not written since.
+    waited: bool,
     /// When the thread was last seen to be done with something; `None` from a write until
     /// its packet. See [`Read::free`].
     free: Option<Monotonic>,
@@ -102,11 +114,20 @@ pub(super) struct Sent {
     pub(super) read: Option<Read>,
     /// T5.
     pub(super) write: Option<Monotonic>,
-    /// Writes since the thread's last read.
+    /// Writes since the thread's last read or packet.
     pub(super) writes: u32,
 }
 
 impl Thread {
+    /// One that has not been seen before it made a call; `on_core` since it came there, if
+    /// that was long enough after the recording had begun.
+    pub(super) fn unseen(on_core: Option<Monotonic>) -> Self {
+        Self {
+            free: on_core,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn read_returned(&mut self, tid: Tid, at: Monotonic, on_core: Option<Since>) {
         self.read = Some(self.stream_read(tid, at, on_core, None));
     }
@@ -125,10 +146,13 @@ impl Thread {
             on_core,
             free: self.free,
             bytes_mod_1024,
+            waited: self.waited && self.wrote,
         };
         self.read = None;
         self.write = None;
         self.writes = 0;
+        self.wrote = false;
+        self.waited = false;
         // a thread that reads more before it writes was at this one until now
         self.free = Some(at);
         self.answered = None;
@@ -144,6 +168,8 @@ impl Thread {
     pub(super) fn write_called(&mut self, at: Monotonic) {
         self.write = Some(at);
         self.writes += 1;
+        self.wrote = true;
+        self.waited = false;
         self.free = None;
     }
 
@@ -153,7 +179,7 @@ impl Thread {
         Sent {
             read: self.read.take(),
             write: self.write.take(),
-            writes: self.writes,
+            writes: std::mem::take(&mut self.writes),
         }
     }
 
@@ -167,7 +193,9 @@ impl Thread {
     /// The thread went to sleep: what it had to do (a response that was not seen, or
     /// none) is done. If it sleeps in the middle of a request, on a lock, its next call
     /// says so before it can read again.
-    pub(super) fn slept(&mut self, at: Monotonic) {
+    pub(super) fn slept(&mut self, at: Monotonic, asleep: Option<Asleep>) {
+        let call = asleep.and_then(|asleep| asleep.call);
+        self.waited = call.is_some_and(|call| READS.contains(&call));
         self.free = Some(at);
         self.answered = None;
         self.answered_client = None;

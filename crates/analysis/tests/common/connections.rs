@@ -17,6 +17,9 @@ pub(crate) enum Style {
     Together,
     /// All that is there in one read, a write for each response.
     Each,
+    /// One request a read, one write a response, and more is read before it: no server that is
+    /// sequential.
+    Later,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +59,8 @@ struct Client {
     under_way: usize,
     /// Truths of what is queued and not read, with their bytes.
     unread: VecDeque<(usize, u32)>,
+    /// Truths of what is read and not answered.
+    unanswered: VecDeque<usize>,
     /// The last segment that came in, and in how many bytes.
     last: (RequestKey, u32),
 }
@@ -85,6 +90,7 @@ impl Connections {
             left: self.requests,
             under_way: 0,
             unread: VecDeque::new(),
+            unanswered: VecDeque::new(),
             last: (
                 RequestKey {
                     address: 0,
@@ -114,7 +120,11 @@ impl Connections {
         while world.clients.iter().any(|c| c.left > 0 || c.under_way > 0) {
             world.arrivals();
             let n = world.rng.random_range(0..self.connections);
-            if !world.clients[n].unread.is_empty() {
+            let client = &world.clients[n];
+            let (read, write) = (!client.unread.is_empty(), !client.unanswered.is_empty());
+            if write && (!read || world.chance(0.5)) {
+                world.answer_first(n);
+            } else if read {
                 world.serve(n);
             }
         }
@@ -216,7 +226,7 @@ impl World {
         let tid: Tid = 1_000 + n as Tid % 3;
         let available = self.clients[n].unread.len();
         let count = match self.model.style {
-            Style::One => 1,
+            Style::One | Style::Later => 1,
             Style::Together | Style::Each => available,
         };
         let read: Vec<(usize, u32)> = self.clients[n].unread.drain(..count).collect();
@@ -234,12 +244,29 @@ impl World {
             .for_each(|&(request, _)| self.truth[request].t4 = t4);
         let requests: Vec<usize> = read.into_iter().map(|(request, _)| request).collect();
         match self.model.style {
+            Style::Later => {
+                self.clients[n].unanswered.extend(requests);
+                return;
+            }
             Style::Together => self.answer(n, tid, key, &requests),
             _ => requests
                 .iter()
                 .for_each(|&request| self.answer(n, tid, key, &[request])),
         }
         self.clients[n].under_way -= count;
+    }
+
+    /// The response to the first request that has none.
+    fn answer_first(&mut self, n: usize) {
+        let client = &mut self.clients[n];
+        let Some(request) = client.unanswered.pop_front() else {
+            return;
+        };
+        // how far it has read by now
+        let last = client.unanswered.back().copied().unwrap_or(request);
+        let key = self.truth[last].key;
+        self.answer(n, 1_000 + n as Tid % 3, key, &[request]);
+        self.clients[n].under_way -= 1;
     }
 
     /// One response to all of `requests`.

@@ -64,6 +64,8 @@ impl Connection {
             sent: 0,
         };
         let (mut client, mut server) = (side(), side());
+        // counted from its beginning
+        server.sequence = 0;
         let mut events = Vec::new();
         let mut now = 1_000_u64;
         let mut tick = |rng: &mut Xoshiro256PlusPlus| {

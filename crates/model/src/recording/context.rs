@@ -42,6 +42,9 @@ pub struct RecordingContext {
     /// The server answers each connection's requests in order, all that it has read before
     /// it reads more.
     pub sequential: bool,
+    /// A datagram begins with two bytes that name its request, a response with those of its
+    /// own; false where only the datagrams can show it.
+    pub datagram_ids: bool,
     /// Requests are told apart by their content: `http`, `memcached`, `resp`, `fixed:N`.
     pub framing: Option<String>,
     /// The part of the recording in which the observer itself was on a CPU.

@@ -380,10 +380,13 @@ int BPF_PROG(segment_out, struct sk_buff *skb, const struct net_device *dev)
 		a |= RESENT;
 	emit(cpu, ring, now, SEGMENT_OUT, segment.address, a,
 	     stream_key(segment.client_port, TCP_NUMBER(sk, copied_seq)));
-	if (config.payload_bytes)
+	if (config.payload_bytes) {
+		/* counted from the stream's beginning, so that a lost first packet shows */
+		segment.seq -= TCP_NUMBER(sk, snd_una) - TCP_NUMBER(sk, bytes_acked);
 		emit_payload(cpu, ring, now, skb,
 			     (u32)(segment.transport - skb->data) + segment.headers, &segment,
 			     RESPONSE);
+	}
 	return 0;
 }
 

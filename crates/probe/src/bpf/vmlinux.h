@@ -145,6 +145,8 @@ struct tcp_sock {
 	u32 rcv_nxt;
 	u32 snd_nxt;
 	u32 write_seq;
+	u32 snd_una;
+	u64 bytes_acked;
 };
 
 struct iov_iter {

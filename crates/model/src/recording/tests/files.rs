@@ -13,6 +13,7 @@ pub(super) fn context() -> RecordingContext {
         port: 11_211,
         server_cpus: vec![1, 3],
         sequential: true,
+        datagram_ids: true,
         ..RecordingContext::default()
     }
 }

@@ -30,6 +30,8 @@ pub fn before(
         timeout_ns: Some(experiment.client.timeout),
         // the servers that we know answer what they have read before they read more
         sequential: experiment.server.kind != ServerKind::Custom,
+        // as our generator finds its requests again
+        datagram_ids: experiment.server.transport == Transport::Udp,
         ..RecordingContext::default()
     }
 }

@@ -18,11 +18,26 @@ const SEQUENTIAL: [&str; 8] = [
     "lighttpd",
 ];
 
+/// Servers whose datagrams begin with two bytes that name the request: DNS, memcached's
+/// frame, and our own.
+const DATAGRAM_IDS: [&str; 8] = [
+    "memcached",
+    "taillab",
+    "named",
+    "unbound",
+    "dnsmasq",
+    "pdns_server",
+    "knotd",
+    "coredns",
+];
+
 /// How the requests of a server are told apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     /// In order and all of them, see [`SEQUENTIAL`].
     pub sequential: bool,
+    /// Datagrams by their first two bytes, see [`DATAGRAM_IDS`].
+    pub datagram_ids: bool,
     /// By their content, in the words of a recording.
     pub framing: Option<String>,
     /// Bytes of each packet that must be recorded for it.
@@ -37,8 +52,11 @@ impl Known {
             (Transport::Udp, _) | (Transport::Tcp, Told::Auto) => Framing::OneInTurn,
             (Transport::Tcp, Told::As(framing)) => framing,
         };
+        let comm = server.comm.as_str();
         Self {
-            sequential: asked == Told::Auto && SEQUENTIAL.contains(&server.comm.as_str()),
+            sequential: asked == Told::Auto && SEQUENTIAL.contains(&comm),
+            datagram_ids: server.endpoint.transport == Transport::Udp
+                && DATAGRAM_IDS.contains(&comm),
             payload_bytes: framing.payload_bytes(),
             framing: (framing != Framing::OneInTurn).then(|| framing.to_string()),
         }
@@ -76,6 +94,14 @@ mod tests {
         );
         let other = Known::of(&server("python3", Transport::Tcp), Told::Auto);
         assert!(!other.sequential);
+    }
+
+    #[test]
+    fn a_known_name_says_whether_datagrams_have_ids() {
+        let ids = |comm, transport| Known::of(&server(comm, transport), Told::Auto).datagram_ids;
+        assert!(ids("memcached", Transport::Udp));
+        assert!(!ids("memcached", Transport::Tcp));
+        assert!(!ids("python3", Transport::Udp));
     }
 
     #[test]

@@ -290,6 +290,7 @@ fn first_context(
         workers: args.analysis.workers.map(std::num::NonZeroU32::get),
         timeout_ns: Some(args.timeout),
         sequential: known.sequential,
+        datagram_ids: known.datagram_ids,
         framing: known.framing,
         ..RecordingContext::default()
     }

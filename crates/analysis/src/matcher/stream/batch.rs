@@ -1,0 +1,199 @@
+//! Which requests of a connection a response answers.
+//!
+//! A server cannot answer what it has not read. So each response
+//! belongs to the *batch*: the requests that are read and not yet answered. A batch ends
+//! when the server reads of the connection again.
+//!
+//! - A batch of one request, which is every batch unless the client pipelines *and* the
+//!   server reads several requests at once, is answered by all segments that leave until
+//!   it ends; T6 is the last one's.
+//! - A batch of several is matched only for a server that is known to be
+//!   [sequential](super::MatchOptions::sequential), if one read returned exactly these
+//!   requests, and if either one write answered all of them (they leave together), or as
+//!   many writes as requests did (they leave in order). Everything else is ambiguous.
+//! - A batch with a hole, because a segment was not seen to come in, is ambiguous.
+//! - A batch that ends unanswered is lost for a sequential server; else its requests stay
+//!   possible, which makes the next batch one of several.
+//! - After an ambiguous batch of a server that is not known to be sequential, and where the
+//!   beginning of a connection was not seen, nobody knows how many responses are still to
+//!   come: what arrives on the connection is in doubt until it shows; see `doubt.rs`.
+//!
+//! **Which segments.** A segment that is sent again never moves T6. While the socket had
+//! more to send behind the last segment, the response goes on; after that, a further
+//! segment belongs to it (a server may write head and body apart) unless it leaves longer
+//! than [`stale_after`](super::MatchOptions) after T1: it is then counted as a response
+//! without a request.
+
+use taillab_model::Monotonic;
+
+use super::{Connection, Leaving, Segment, Settled};
+use crate::matcher::doubt::{Doubt, Turn};
+use crate::matcher::{MatchOptions, Slot};
+
+impl Connection {
+    /// What has been read and is not settled.
+    fn read_segments(&self) -> impl DoubleEndedIterator<Item = &Segment> {
+        let read = self
+            .segments
+            .partition_point(|segment| segment.end <= self.read);
+        self.segments.range(..read)
+    }
+
+    /// The requests among it.
+    pub(super) fn batch(&self) -> impl DoubleEndedIterator<Item = &Segment> {
+        let ends = |segment: &&Segment| segment.request.is_some();
+        let last = self.read_segments().rfind(ends).map(|last| last.end);
+        let whole = move |segment: &&Segment| !segment.may_go_on || Some(segment.end) == last;
+        self.read_segments().filter(ends).filter(whole)
+    }
+
+    /// Requests of the batch that were only the beginning of another one.
+    fn parts(&self) -> impl Iterator<Item = Slot> {
+        let mut from_last = self.read_segments().rev().filter(|s| s.request.is_some());
+        from_last.next();
+        from_last.filter(|s| s.may_go_on).filter_map(|s| s.request)
+    }
+
+    /// Ends the batch: decides what answered its requests, and forgets them.
+    pub(in crate::matcher) fn settle(
+        &mut self,
+        options: &MatchOptions,
+        settled: &mut Vec<Settled>,
+    ) {
+        match self.departures.last().map(|departure| departure.segment) {
+            Some(last) => self.settle_answered(last, options, settled),
+            None => {
+                let requests = self.batch().filter_map(|segment| segment.request);
+                settled.extend(requests.map(Settled::Unanswered));
+            }
+        }
+        settled.extend(self.parts().map(Settled::Part));
+        self.departures.clear();
+        self.wrote_again = 0;
+        let read = self.read;
+        let ended = self.segments.partition_point(|segment| segment.end <= read);
+        self.segments.drain(..ended);
+        self.done = self.done.max(read);
+    }
+
+    /// The same, where something has left; `last` was the last of it.
+    fn settle_answered(
+        &mut self,
+        last: Leaving,
+        options: &MatchOptions,
+        settled: &mut Vec<Settled>,
+    ) {
+        let answers = self.answers(options);
+        self.from_its_beginning = true;
+        self.doubt_over(options, settled);
+        let mut requests = self.batch().filter_map(|segment| segment.request);
+        match (answers, self.doubt.is_some()) {
+            (Some(_), _) if last.more => {
+                settled.push(Settled::Unfinished(last.at));
+                settled.extend(requests.map(Settled::Unanswered));
+                self.not_in_turn();
+            }
+            (Some(answers), false) => {
+                // one for all of them, or one for each
+                let each = requests.zip(answers.iter().cycle());
+                settled.extend(each.map(|(slot, &(t5, t6))| Settled::Answered(slot, t5, t6)));
+            }
+            (Some(answers), true) => {
+                let turn = requests.next().zip(answers.first().copied());
+                drop(requests);
+                self.turn(turn, settled);
+            }
+            (None, _) => {
+                settled.extend(requests.map(|slot| Settled::Ambiguous(slot, last.at)));
+                self.doubted(last.at, settled);
+            }
+        }
+    }
+
+    /// Ends a doubt before this batch, if something does.
+    fn doubt_over(&mut self, options: &MatchOptions, settled: &mut Vec<Settled>) {
+        let first = self.batch().map(|segment| segment.at).min();
+        let over = |doubt: &mut Doubt| {
+            let silent = |first| doubt.is_silent(first, options.overtaken_after);
+            options.sequential || first.is_some_and(silent)
+        };
+        if let Some(doubt) = self.doubt.take_if(over) {
+            doubt.end(settled);
+        }
+    }
+
+    /// One request and its response, which may be those of a turn.
+    fn turn(
+        &mut self,
+        request: Option<(Slot, (Option<Monotonic>, Monotonic))>,
+        settled: &mut Vec<Settled>,
+    ) {
+        let writes = self.departures.iter().filter(|other| other.write.is_some());
+        let at_once = writes.count() <= 1;
+        let Some((doubt, (slot, (t5, t6)))) = self.doubt.as_mut().zip(request) else {
+            return;
+        };
+        if doubt.turn(
+            Turn {
+                slot,
+                t5,
+                t6,
+                at_once,
+            },
+            settled,
+        ) {
+            self.doubt = None;
+            if let Some(framer) = &mut self.framer {
+                framer.turns = true;
+            }
+        }
+    }
+
+    /// T5 and T6 of each request of the batch, in their order; one for all if they left
+    /// together; `None` if that cannot be told.
+    fn answers(&self, options: &MatchOptions) -> Option<Vec<(Option<Monotonic>, Monotonic)>> {
+        let (first, last) = (self.departures.first()?, self.departures.last()?);
+        if !self.is_whole() || !self.from_its_beginning && !self.was_read_at_once() {
+            return None;
+        }
+        let requests = self.batch().count();
+        if requests <= 1 {
+            return Some(vec![(first.write, last.segment.at)]);
+        }
+        if !options.sequential || !self.was_read_at_once() {
+            return None;
+        }
+        let mut writes: Vec<(Option<Monotonic>, Monotonic)> = Vec::new();
+        for departure in &self.departures {
+            match writes.last_mut() {
+                Some(last) if departure.write.is_none() => last.1 = departure.segment.at,
+                _ => writes.push((departure.write, departure.segment.at)),
+            }
+        }
+        let all_in_one = writes.len() == 1 && first.writes == 1 && self.wrote_again == 0;
+        (all_in_one || writes.len() == requests).then_some(writes)
+    }
+
+    /// All that was read was seen to come in.
+    fn is_whole(&self) -> bool {
+        let mut end = self.done;
+        for segment in &self.segments {
+            if end >= self.read || segment.start != end {
+                break;
+            }
+            end = segment.end;
+        }
+        end >= self.read
+    }
+
+    /// One read returned exactly what the batch consists of.
+    fn was_read_at_once(&self) -> bool {
+        let mut batch = self.read_segments();
+        let Some((first, read)) = batch.next().and_then(|first| Some((first, first.read?))) else {
+            return false;
+        };
+        let together = |other: &Segment| other.read.is_some_and(|other| other.at == read.at);
+        let bytes = self.read - first.start;
+        batch.all(together) && read.bytes_mod_1024 == Some((bytes % 1024) as u16)
+    }
+}
