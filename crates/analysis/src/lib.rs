@@ -23,6 +23,7 @@ pub mod heat_map;
 pub mod ideal;
 pub mod ledger;
 pub mod load;
+pub mod long;
 pub mod matched;
 pub mod matcher;
 pub mod median;
@@ -41,7 +42,7 @@ mod words;
 
 pub use client::{ClientJoin, ClientRecord};
 pub use explain::{ExplainOptions, Explained, explain, explain_each};
-pub use matched::{BlindWindow, DatagramIds, Matched, Unmatched};
+pub use matched::{BlindWindow, DatagramIds, MatchCounts, Matched, Unmatched};
 pub use matcher::{Framing, MatchOptions, Matcher, match_events};
 pub use median::{MedianEstimate, median};
 pub use parts::{Part, Parts};

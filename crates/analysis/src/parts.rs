@@ -42,6 +42,11 @@ pub struct Part {
 }
 
 impl Part {
+    /// No other comes after it.
+    pub fn is_last(&self) -> bool {
+        self.upto == END
+    }
+
     /// A whole recording.
     pub fn whole(matched: Matched, timeline: Timeline) -> Self {
         Self {
