@@ -20,6 +20,7 @@ use crate::fan_out::fan_out;
 use crate::heat_map::HeatCells;
 use crate::ledger::{END, Entry, Follower, Labels, Ledger, LedgerOptions, Usual};
 use crate::matched::Matched;
+use crate::matcher::IdMap;
 use crate::slowest::slow_request;
 use crate::statistics::{Sample, inflation_at_quantiles};
 use crate::timeline::{Seen, Timeline};
@@ -297,7 +298,7 @@ struct Collected {
     overtaken: u64,
     pairs: HashMap<(Tid, Tid), u64>,
     /// Requests and the sum of their sojourns.
-    by_worker: HashMap<Tid, (u64, u64)>,
+    by_worker: IdMap<(u64, u64)>,
     ideal: Sample,
     /// With several workers.
     own_queue_ideal: Option<Sample>,
@@ -310,7 +311,7 @@ impl Collected {
         Self {
             overtaken: 0,
             pairs: HashMap::new(),
-            by_worker: HashMap::new(),
+            by_worker: IdMap::default(),
             ideal: (known.sample)(),
             own_queue_ideal: (options.workers.get() > 1).then(|| (known.sample)()),
             slowest: Vec::new(),

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 
 use proptest::prelude::*;
 use taillab_analysis::ledger::{Follower, LedgerOptions, Usual, Who};
-use taillab_analysis::timeline::Timeline;
 use taillab_analysis::long::{Account, Survey};
+use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
     AnalyseOptions, Analysis, Explained, MatchOptions, Part, Parts, analyse, explain, match_events,
 };
@@ -230,9 +230,8 @@ fn a_recording_read_in_parts_is_explained_like_one_that_is_held() {
 
     assert_eq!(told.causes.len(), explained.causes.len());
     for exact in &explained.causes {
-        let same = |share: &&CauseShare| {
-            share.cause == exact.cause && share.culprit == exact.culprit
-        };
+        let same =
+            |share: &&CauseShare| share.cause == exact.cause && share.culprit == exact.culprit;
         let found = told.causes.iter().find(same).expect("the same causes");
         assert_eq!(
             (found.excess_ns, found.requests, found.episodes),

@@ -17,7 +17,7 @@ use taillab_host::CpuUsage;
 use taillab_model::summary::{
     Observer, Overhead, SCHEMA_VERSION, ServerResult, TraceSummary, Verdict,
 };
-use taillab_model::{Event, Monotonic, Nanos, RecordingContext, RecordingReader};
+use taillab_model::{Event, HISTOGRAM_ERROR, Monotonic, Nanos, RecordingContext, RecordingReader};
 use taillab_queueing::ideal::IdealQueue;
 use taillab_report::requests::RequestRow;
 use taillab_report::{Curve, Series};
@@ -200,6 +200,13 @@ impl<I: Iterator<Item = Event>> Reading<I> {
         Some(parts.finish(self.events.late()))
     }
 
+    /// Only requests are wanted from now on.
+    fn leave_lines_out(&mut self) {
+        if let Some(parts) = &mut self.parts {
+            parts.leave_lines_out();
+        }
+    }
+
     fn measured_from(&self, context: &RecordingContext, base: Monotonic) -> Monotonic {
         measured_from(context, base, self.first)
     }
@@ -230,6 +237,8 @@ struct Surveying {
     survey: Survey,
     ideal_server: IdealServer,
     usual: Usual,
+    /// So many showed it.
+    requests: usize,
 }
 
 impl Surveying {
@@ -252,6 +261,7 @@ impl Surveying {
             survey,
             usual: Usual::of(matched, timeline, ideal_server.service_time),
             ideal_server,
+            requests: matched.requests.len(),
         })
     }
 
@@ -259,6 +269,7 @@ impl Surveying {
         mut self,
         mut reading: Reading<I>,
     ) -> (Self, Option<Monotonic>) {
+        reading.leave_lines_out();
         while let Some(part) = reading.next_part() {
             self.survey.add(&part);
         }
@@ -285,7 +296,14 @@ impl Surveying {
             disturbances |= part.timeline.has_disturbances();
             account.add(&part, |_, _| {});
         }
-        let (analysis, explained) = account.finish();
+        let (analysis, mut explained) = account.finish();
+        explained.explanation.limits.push(format!(
+            "The recording was read in parts: percentiles are within {:.2} %, and what is usual \
+             of this server (t and the number of its workers, unless they were given) is what \
+             its first {} requests show.",
+            100.0 * HISTOGRAM_ERROR,
+            self.requests
+        ));
         let IdealServer {
             service_time,
             workers,
@@ -556,6 +574,7 @@ fn rows_of_file(
     let reader = RecordingReader::open_whole(file).ok()?;
     let context = reader.context().clone();
     let mut reading = Reading::of(reader, &context).ok()?;
+    reading.leave_lines_out();
     Some(
         std::iter::from_fn(move || reading.next_part()).flat_map(move |part| {
             let matched = part.matched;
