@@ -22,8 +22,6 @@ pub fn threshold_rank(n: u64) -> Option<u64> {
 #[derive(Clone, Debug)]
 pub struct Clusters {
     threshold: Nanos,
-    /// The median sojourn: what is further apart is another episode.
-    apart: Nanos,
     n: u64,
     /// Which of the last requests were slow, one bit for each.
     recent: [u64; RECENT / 64],
@@ -31,8 +29,10 @@ pub struct Clusters {
     /// How often the request so many before a slow one was slow too, by lag.
     both: [u64; LAGS.len()],
     in_runs: u64,
-    /// The last slow one: its number, T1, and whether it is known to be in a run.
-    last: Option<(u64, Monotonic, bool)>,
+    /// The last slow one: its number, and whether it is known to be in a run.
+    last: Option<(u64, bool)>,
+    /// Until when the slow ones so far were there.
+    until: Option<Monotonic>,
     episodes: u64,
 }
 
@@ -41,16 +41,16 @@ const RECENT: usize = 8_192;
 
 impl Clusters {
     /// Slow is what is above `threshold`.
-    pub const fn new(threshold: Nanos, median: Nanos) -> Self {
+    pub const fn new(threshold: Nanos) -> Self {
         Self {
             threshold,
-            apart: median,
             n: 0,
             recent: [0; RECENT / 64],
             slow: 0,
             both: [0; LAGS.len()],
             in_runs: 0,
             last: None,
+            until: None,
             episodes: 0,
         }
     }
@@ -62,12 +62,12 @@ impl Clusters {
         self.recent[word] &= !bit;
         if sojourn > self.threshold {
             self.recent[word] |= bit;
-            self.add_slow(t1);
+            self.add_slow(t1, t1 + sojourn);
         }
         self.n += 1;
     }
 
-    fn add_slow(&mut self, t1: Monotonic) {
+    fn add_slow(&mut self, t1: Monotonic, t6: Monotonic) {
         self.slow += 1;
         for (both, lag) in self.both.iter_mut().zip(LAGS) {
             if let Some(before) = self.n.checked_sub(lag.into()) {
@@ -75,13 +75,15 @@ impl Clusters {
                 *both += u64::from(self.recent[word] & bit != 0);
             }
         }
-        let beside = self.last.filter(|(last, ..)| last + 1 == self.n);
-        if let Some((.., counted)) = beside {
+        let beside = self.last.filter(|(last, _)| last + 1 == self.n);
+        if let Some((_, counted)) = beside {
             self.in_runs += 1 + u64::from(!counted);
         }
-        let near = |(_, last, _): (u64, Monotonic, bool)| t1.saturating_since(last) <= self.apart;
-        self.episodes += u64::from(!self.last.is_some_and(near));
-        self.last = Some((self.n, t1, beside.is_some()));
+        // what delays several at once delays neighbours, and those that came in meanwhile
+        let together = beside.is_some() || Some(t1) <= self.until;
+        self.episodes += u64::from(!together);
+        self.until = self.until.max(Some(t6));
+        self.last = Some((self.n, beside.is_some()));
     }
 
     /// What was found; `None` with fewer than 30 slow ones.
@@ -121,7 +123,7 @@ mod tests {
         let mut sorted: Vec<Nanos> = sojourns.iter().copied().map(Nanos::new).collect();
         sorted.sort_unstable();
         let rank = threshold_rank(sorted.len() as u64)?;
-        let mut clusters = Clusters::new(sorted[rank as usize], sorted[sorted.len() / 2]);
+        let mut clusters = Clusters::new(sorted[rank as usize]);
         for (i, &sojourn) in sojourns.iter().enumerate() {
             let t1 = Monotonic::from_nanos_since_boot(i as u64 * 1_000);
             clusters.add(t1, Nanos::new(sojourn));
@@ -136,6 +138,7 @@ mod tests {
         let found = of(&bursts).unwrap();
         assert!(found.in_runs_share > 0.99);
         assert!(found.autocorrelation[0].1 > 0.9, "{found:?}");
+        assert_eq!((found.episodes, found.mean_episode_requests), (20, 45.0));
         let single = |i: u64| if i % 150 == 7 { 9_000 + i } else { 500 };
         let singles: Vec<u64> = (0..100_000).map(single).collect();
         let found = of(&singles).unwrap();

@@ -96,7 +96,6 @@ pub fn explain_each(
         },
         fastest: sorted[0],
         slowest: sorted[n - 1],
-        median: sorted[n / 2],
         slow: threshold_rank(n as u64).map(|rank| sorted[rank as usize]),
         sample: || Sample::Whole(Vec::new()),
     };
@@ -127,7 +126,6 @@ pub(crate) struct Known {
     pub(crate) trace_from: Nanos,
     pub(crate) fastest: Nanos,
     pub(crate) slowest: Nanos,
-    pub(crate) median: Nanos,
     /// What is above it is slow; `None` for few requests.
     pub(crate) slow: Option<Nanos>,
     /// What ideal sojourns are gathered in.
@@ -173,7 +171,7 @@ impl<'c> Explainer<'c> {
             composition: Composition::new(known.thresholds, known.from, known.to),
             collected: Collected::new(&known, options),
             heat: HeatCells::new(times, (known.fastest, known.slowest)),
-            clusters: known.slow.map(|slow| Clusters::new(slow, known.median)),
+            clusters: known.slow.map(Clusters::new),
             seen: Seen::default(),
             disturbances: false,
             context,

@@ -267,7 +267,6 @@ impl<'c> Account<'c> {
             },
             fastest: series.histogram().least().unwrap_or_default(),
             slowest: series.histogram().greatest().unwrap_or_default(),
-            median: cell(n / 2).map_or(Nanos::ZERO, |cell| cell.middle),
             slow: threshold_rank(n).and_then(|rank| Some(cell(rank)?.to)),
             sample: || Sample::Cells(Histogram::default()),
         };
