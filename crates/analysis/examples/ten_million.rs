@@ -1,20 +1,24 @@
 //! Time and peak memory of explaining ten million requests: events of a simulated kernel,
-//! made in blocks outside the clock, matched, put into lines of time, and explained.
+//! read twice in parts as a long recording is, or written to a file for `taillab explain`.
 //!
-//! `cargo run --release -p taillab-analysis --example ten_million [-- millions]`
+//! `cargo run --release -p taillab-analysis --example ten_million [-- MILLIONS [FILE.tlc]]`
 #![allow(clippy::unwrap_used, reason = "an example fails by panicking")]
 
 #[allow(dead_code, reason = "the tests use more of it")]
 #[path = "../tests/ledger/kernel.rs"]
 mod kernel;
 
+use std::fs::File;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use kernel::{Plan, What};
-use taillab_analysis::timeline::TimelineBuilder;
-use taillab_analysis::{ExplainOptions, MatchOptions, Matcher, explain};
-use taillab_model::{Event, Monotonic, Nanos};
+use taillab_analysis::ledger::Usual;
+use taillab_analysis::long::{Account, Survey};
+use taillab_analysis::{AnalyseOptions, MatchOptions, Part, Parts, parts};
+use taillab_model::{
+    Event, EventSink, LostEvents, Monotonic, Nanos, RecordingContext, RecordingWriter,
+};
 
 const BLOCK: usize = 60_000;
 
@@ -34,49 +38,106 @@ fn memory(what: &str) -> String {
     line.unwrap_or("unknown").replace('\t', " ")
 }
 
+/// One block is made and used again and again, each two seconds after the last.
+fn events(block: &[Event], blocks: usize) -> impl Iterator<Item = Event> + use<'_> {
+    (0..blocks).flat_map(move |number| {
+        let offset = Nanos::from_secs(2 * number as u64);
+        let later = move |event: &Event| Event {
+            at: event.at + offset,
+            ..*event
+        };
+        block.iter().map(later)
+    })
+}
+
+/// Gives each part to `take`, with the time that it took to make it; how long all took.
+fn read(
+    block: &[Event],
+    blocks: usize,
+    context: &RecordingContext,
+    lines: bool,
+    mut take: impl FnMut(&Part),
+) -> (Duration, Duration) {
+    let (mut making, begin) = (Duration::ZERO, Instant::now());
+    let mut parts = Parts::new(MatchOptions::default(), context, parts::REQUESTS);
+    let mut since = Instant::now();
+    for event in events(block, blocks) {
+        if let Some(part) = parts.observe(&event) {
+            making += since.elapsed();
+            take(&part);
+            drop(part);
+            if !lines {
+                parts.leave_lines_out();
+            }
+            since = Instant::now();
+        }
+    }
+    let last = parts.finish(0);
+    making += since.elapsed();
+    take(&last);
+    (making, begin.elapsed())
+}
+
 fn main() {
     let millions = std::env::args().nth(1).and_then(|n| n.parse().ok());
     let blocks = millions.unwrap_or(10_usize) * 1_000_000 / BLOCK;
     let context = plan(0).context();
-    let mut matcher = Matcher::new(MatchOptions::default());
-    let mut builder = TimelineBuilder::new(&context);
-    // one block is made and used again and again, each two seconds after the last
     let block: Vec<Event> = plan(1).run().events;
-    let (mut events, mut clock) = (0_u64, Duration::ZERO);
-    for number in 0..blocks {
-        let offset = Nanos::from_secs(2 * number as u64);
-        let begin = Instant::now();
-        for event in &block {
-            let event = Event {
-                at: event.at + offset,
-                ..*event
-            };
-            matcher.observe(&event);
-            builder.observe(&event);
-        }
-        clock += begin.elapsed();
-        events += block.len() as u64;
+    if let Some(path) = std::env::args().nth(2) {
+        return write(&path, &block, blocks, &context);
     }
-    let begin = Instant::now();
-    let matched = matcher.finish();
-    let timeline = builder.finish();
-    clock += begin.elapsed();
-    println!(
-        "{} requests, {events} events in {clock:.2?}; timeline {} MB; {}",
-        matched.requests.len(),
-        timeline.bytes() / 1_000_000,
-        memory("VmHWM")
-    );
-    let options = ExplainOptions {
+    let options = AnalyseOptions {
         service_time: plan(0).service_time(),
         workers: NonZeroU32::MIN,
         measure_from: Monotonic::from_nanos_since_boot(0),
-        slowest: 50,
+        lost_events: 0,
     };
+    let (mut survey, mut usual) = (Survey::new(options), None);
+    let (making, all) = read(&block, blocks, &context, false, |part| {
+        let t = options.service_time;
+        usual.get_or_insert_with(|| Usual::of(&part.matched, &part.timeline, t));
+        survey.add(part);
+    });
+    println!(
+        "read once in {all:.2?}, events to requests and lines {making:.2?}; {}",
+        memory("VmHWM")
+    );
+    let surveyed = survey.finish(0).unwrap();
+    let mut account = Account::new(surveyed, &context, 50, usual.unwrap_or_default());
+    let (making, all) = read(&block, blocks, &context, true, |part| {
+        account.add(part, |_, _| {});
+    });
+    println!(
+        "read again in {all:.2?}, events to requests and lines {making:.2?}; {}",
+        memory("VmHWM")
+    );
     let begin = Instant::now();
-    let explained = explain(&matched, &timeline, &context, &options);
-    println!("explained in {:.2?}; {}", begin.elapsed(), memory("VmHWM"));
+    let (analysis, explained) = account.finish();
+    println!(
+        "{} requests, {} events; concluded in {:.2?}; {}",
+        analysis.matching.matched,
+        blocks * block.len(),
+        begin.elapsed(),
+        memory("VmHWM")
+    );
     for share in explained.causes.iter().take(5) {
         println!("{} {:.3}", share.cause.key(), share.share.value);
     }
+    println!("{:?}", explained.explanation.limits);
+}
+
+fn write(path: &str, block: &[Event], blocks: usize, context: &RecordingContext) {
+    let base = Monotonic::from_nanos_since_boot(1);
+    let mut writer = RecordingWriter::new(File::create(path).unwrap(), base, context).unwrap();
+    for (number, event) in events(block, blocks).enumerate() {
+        writer.insert(event).unwrap();
+        if number.is_multiple_of(10_000) {
+            let since = event.at.saturating_since(base);
+            // an interrupt of up to a millisecond may come later than what was inside it
+            writer
+                .settle(since.saturating_sub(Nanos::from_millis(1)))
+                .unwrap();
+        }
+    }
+    writer.finish(context, LostEvents::default()).unwrap();
 }

@@ -1,9 +1,7 @@
 //! Whether slow requests come together: bursts, or single events?
 
 use taillab_model::explanation::Clustering;
-use taillab_model::{Nanos, quantile_ranks};
-
-use crate::matched::Matched;
+use taillab_model::{Monotonic, Nanos, quantile_ranks};
 
 /// Slow is what is above this quantile.
 const QUANTILE: f64 = 0.99;
@@ -12,92 +10,125 @@ const QUANTILE: f64 = 0.99;
 const LAGS: [u32; 12] = [1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000];
 
 /// Fewer slow requests say nothing.
-const MIN_SLOW: usize = 30;
+const MIN_SLOW: u64 = 30;
 
-/// How the slow ones among the requests at `places` (in order of T1) lie to each other;
-/// `sorted` are the sojourns of these requests. `None` with fewer than 30 slow ones.
-pub fn clustering(matched: &Matched, places: &[u32], sorted: &[Nanos]) -> Option<Clustering> {
-    let n = sorted.len();
-    let rank = quantile_ranks(n as u64, QUANTILE, 1.0)?.value as usize;
-    let threshold = sorted[rank];
-    let requests = &matched.requests;
-    // places in the series
-    let slow: Vec<u32> = (0..places.len() as u32)
-        .filter(|&i| requests.sojourn(places[i as usize] as usize) > threshold)
-        .collect();
-    if slow.len() < MIN_SLOW {
-        return None;
-    }
-    let p = slow.len() as f64 / n as f64;
-    let lags = LAGS.iter().filter(|&&lag| (lag as usize) < n / 10);
-    let autocorrelation = lags
-        .map(|&lag| (lag, correlation(&slow, lag, p, n)))
-        .collect();
-    let beside = |i: usize| {
-        let near = |a: u32, b: u32| b - a == 1;
-        i > 0 && near(slow[i - 1], slow[i]) || i + 1 < slow.len() && near(slow[i], slow[i + 1])
-    };
-    let in_runs = (0..slow.len()).filter(|&i| beside(i)).count();
-    let t1 = |i: u32| requests.t1(places[i as usize] as usize);
-    let t6 = |i: u32| requests.t6(places[i as usize] as usize);
-    let mut episodes = 1;
-    let mut until = t6(slow[0]);
-    for pair in slow.windows(2) {
-        // what delays several at once delays neighbours, and those that came in meanwhile
-        let together = pair[1] - pair[0] == 1 || t1(pair[1]) <= until;
-        episodes += usize::from(!together);
-        until = until.max(t6(pair[1]));
-    }
-    Some(Clustering {
-        q: QUANTILE,
-        autocorrelation,
-        in_runs_share: in_runs as f64 / slow.len() as f64,
-        episodes: episodes as u64,
-        mean_episode_requests: slow.len() as f64 / episodes as f64,
-    })
+/// Where the slow ones begin: above this one of `n` sojourns, by rank; `None` where that says
+/// nothing.
+pub fn threshold_rank(n: u64) -> Option<u64> {
+    Some(quantile_ranks(n, QUANTILE, 1.0)?.value)
 }
 
-/// Correlation of the indicator "slow" with itself `lag` requests later.
-fn correlation(slow: &[u32], lag: u32, p: f64, n: usize) -> f64 {
-    let mut both = 0_usize;
-    let mut later = 0;
-    for &i in slow {
-        while later < slow.len() && slow[later] < i + lag {
-            later += 1;
+/// How the slow ones among requests in order of T1 lie to each other, while they come.
+#[derive(Clone, Debug)]
+pub struct Clusters {
+    threshold: Nanos,
+    n: u64,
+    /// Which of the last requests were slow, one bit for each.
+    recent: [u64; RECENT / 64],
+    slow: u64,
+    /// How often the request so many before a slow one was slow too, by lag.
+    both: [u64; LAGS.len()],
+    in_runs: u64,
+    /// The last slow one: its number, and whether it is known to be in a run.
+    last: Option<(u64, bool)>,
+    /// Until when the slow ones so far were there.
+    until: Option<Monotonic>,
+    episodes: u64,
+}
+
+/// Requests that are remembered: more than the largest lag.
+const RECENT: usize = 8_192;
+
+impl Clusters {
+    /// Slow is what is above `threshold`.
+    pub const fn new(threshold: Nanos) -> Self {
+        Self {
+            threshold,
+            n: 0,
+            recent: [0; RECENT / 64],
+            slow: 0,
+            both: [0; LAGS.len()],
+            in_runs: 0,
+            last: None,
+            until: None,
+            episodes: 0,
         }
-        both += usize::from(later < slow.len() && slow[later] == i + lag);
     }
-    let pairs = (n - lag as usize) as f64;
-    (both as f64 / pairs - p * p) / (p * (1.0 - p))
+
+    /// Takes the next request.
+    #[inline]
+    pub fn add(&mut self, t1: Monotonic, sojourn: Nanos) {
+        let (word, bit) = place(self.n);
+        self.recent[word] &= !bit;
+        if sojourn > self.threshold {
+            self.recent[word] |= bit;
+            self.add_slow(t1, t1 + sojourn);
+        }
+        self.n += 1;
+    }
+
+    fn add_slow(&mut self, t1: Monotonic, t6: Monotonic) {
+        self.slow += 1;
+        for (both, lag) in self.both.iter_mut().zip(LAGS) {
+            if let Some(before) = self.n.checked_sub(lag.into()) {
+                let (word, bit) = place(before);
+                *both += u64::from(self.recent[word] & bit != 0);
+            }
+        }
+        let beside = self.last.filter(|(last, _)| last + 1 == self.n);
+        if let Some((_, counted)) = beside {
+            self.in_runs += 1 + u64::from(!counted);
+        }
+        // what delays several at once delays neighbours, and those that came in meanwhile
+        let together = beside.is_some() || Some(t1) <= self.until;
+        self.episodes += u64::from(!together);
+        self.until = self.until.max(Some(t6));
+        self.last = Some((self.n, beside.is_some()));
+    }
+
+    /// What was found; `None` with fewer than 30 slow ones.
+    pub fn finish(&self) -> Option<Clustering> {
+        if self.slow < MIN_SLOW {
+            return None;
+        }
+        let p = self.slow as f64 / self.n as f64;
+        let lags = LAGS.into_iter().zip(self.both);
+        let lags = lags.filter(|(lag, _)| u64::from(*lag) < self.n / 10);
+        let correlation = |(lag, both): (u32, u64)| {
+            let pairs = (self.n - u64::from(lag)) as f64;
+            (lag, (both as f64 / pairs - p * p) / (p * (1.0 - p)))
+        };
+        Some(Clustering {
+            q: QUANTILE,
+            autocorrelation: lags.map(correlation).collect(),
+            in_runs_share: self.in_runs as f64 / self.slow as f64,
+            episodes: self.episodes,
+            mean_episode_requests: self.slow as f64 / self.episodes as f64,
+        })
+    }
+}
+
+/// Where the bit of this request is.
+const fn place(number: u64) -> (usize, u64) {
+    let at = number as usize % RECENT;
+    (at / 64, 1 << (at % 64))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taillab_model::{Monotonic, Request, Stamps};
 
     /// One request each microsecond; the sojourns in nanoseconds.
     fn of(sojourns: &[u64]) -> Option<Clustering> {
-        let request = |(i, &sojourn): (usize, &u64)| {
-            let t1 = Monotonic::from_nanos_since_boot(i as u64 * 1_000);
-            Request {
-                server: Stamps {
-                    t1,
-                    middle: [None; 4],
-                    t6: t1 + Nanos::new(sojourn),
-                },
-                client: None,
-                operation: None,
-            }
-        };
-        let matched = Matched {
-            requests: sojourns.iter().enumerate().map(request).collect(),
-            ..Matched::default()
-        };
-        let places: Vec<u32> = (0..sojourns.len() as u32).collect();
         let mut sorted: Vec<Nanos> = sojourns.iter().copied().map(Nanos::new).collect();
         sorted.sort_unstable();
-        clustering(&matched, &places, &sorted)
+        let rank = threshold_rank(sorted.len() as u64)?;
+        let mut clusters = Clusters::new(sorted[rank as usize]);
+        for (i, &sojourn) in sojourns.iter().enumerate() {
+            let t1 = Monotonic::from_nanos_since_boot(i as u64 * 1_000);
+            clusters.add(t1, Nanos::new(sojourn));
+        }
+        clusters.finish()
     }
 
     #[test]

@@ -8,19 +8,21 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use taillab_model::explanation::{
-    Cause, CauseShare, Explanation, Inversions, ModelFit, NamedCurve, Prediction, SlowRequest,
-    WorkerShare,
+    Cause, CauseShare, Explanation, FanOut, Inversions, ModelFit, NamedCurve, Prediction,
+    SlowRequest, WorkerShare,
 };
+use taillab_model::summary::Matching;
 use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext, Tid};
 
-use crate::clustering::clustering;
+use crate::clustering::{Clusters, threshold_rank};
 use crate::composition::{BANDS, Composition};
 use crate::fan_out::fan_out;
-use crate::heat_map::heat_map;
-use crate::ledger::{self, Entry, Labels, Ledger, LedgerOptions};
+use crate::heat_map::HeatCells;
+use crate::ledger::{END, Entry, Follower, Labels, Ledger, LedgerOptions, Usual};
 use crate::matched::Matched;
+use crate::matcher::IdMap;
 use crate::slowest::slow_request;
-use crate::statistics::{ccdf, inflation_at_quantiles};
+use crate::statistics::{Sample, inflation_at_quantiles};
 use crate::timeline::{Seen, Timeline};
 use crate::{findings, predict, replay};
 
@@ -49,7 +51,8 @@ pub struct Explained {
     /// The rest.
     pub explanation: Explanation,
     /// Of each request, in the order of [`Matched::requests`]: the cause that most of its
-    /// excess is charged to; `None` without an excess, and while the server warmed up.
+    /// excess is charged to; `None` without an excess, and while the server warmed up. Empty
+    /// where a recording was explained in parts.
     pub main_causes: Vec<Option<Cause>>,
 }
 
@@ -72,121 +75,225 @@ pub fn explain_each(
     timeline: &Timeline,
     context: &RecordingContext,
     options: &ExplainOptions,
-    mut each: impl FnMut(&Entry<'_>, &Labels),
+    each: impl FnMut(&Entry<'_>, &Labels),
 ) -> Explained {
-    let places: Vec<u32> = matched
-        .measured_places(options.measure_from)
-        .map(|place| place as u32)
-        .collect();
-    let (Some(&first), Some(&last)) = (places.first(), places.last()) else {
+    let places = || matched.measured_places(options.measure_from);
+    let (Some(first), Some(last)) = (places().next(), places().last()) else {
         return Explained::default();
     };
-    let series: Vec<Nanos> = places
-        .iter()
-        .map(|&place| matched.requests.sojourn(place as usize))
+    let series: Vec<Nanos> = places()
+        .map(|place| matched.requests.sojourn(place))
         .collect();
     let mut sorted = series.clone();
     sorted.sort_unstable();
     let factors = inflation_at_quantiles(&series, &sorted);
     drop(series);
-    let sojourn = correlated(&sorted, &factors);
     let n = sorted.len();
-    let from = matched.requests.t1(first as usize);
-    let to = matched.requests.t1(last as usize);
-    let thresholds = BANDS.map(|q| sorted[((q * n as f64) as usize).min(n - 1)]);
-    let trace_from = match options.slowest.min(n) {
-        0 => Nanos::MAX,
-        slowest => sorted[n - slowest],
-    };
-
-    let mut collected = Collected::default();
-    let mut composition = Composition::new(thresholds, from, to);
-    let ledger_options = LedgerOptions {
-        service_time: options.service_time,
-        workers: options.workers,
-        measure_from: options.measure_from,
-        trace_from,
-    };
-    let several = options.workers.get() > 1;
-    let mut main_causes = vec![None; matched.requests.len()];
-    let ledger = ledger::run(
-        matched,
-        timeline,
-        context,
-        &ledger_options,
-        |entry, labels| {
-            composition.add(entry.stamps.t1, entry, labels);
-            collected.add(entry, several);
-            main_causes[entry.place] = entry.main_cause(labels);
-            if !entry.pieces.is_empty() && collected.slowest.len() < 4 * options.slowest {
-                let slow = slow_request(timeline, entry, labels);
-                collected.slowest.push(slow);
-            }
-            each(entry, labels);
+    let known = Known {
+        requests: n as u64,
+        from: matched.requests.t1(first),
+        to: matched.requests.t1(last),
+        thresholds: BANDS.map(|q| sorted[((q * n as f64) as usize).min(n - 1)]),
+        trace_from: match options.slowest.min(n) {
+            0 => Nanos::MAX,
+            slowest => sorted[n - slowest],
         },
-    );
-
-    let length = to.saturating_since(from);
-    let mut slowest = std::mem::take(&mut collected.slowest);
-    slowest.sort_by_key(|request| std::cmp::Reverse(request.sojourn_ns));
-    slowest.truncate(options.slowest);
-    let mut curves = Vec::new();
-    if several {
-        collected.own_queue_ideal.sort_unstable();
-        curves.push(NamedCurve {
-            name: "multi_queue_ideal".to_owned(),
-            points: ccdf(&collected.own_queue_ideal),
-        });
-    }
-    let mut explanation = Explanation {
-        bands: composition.bands(),
-        findings: Vec::new(),
-        inversions: collected.inversions(n as u64),
-        workers: collected.workers(&ledger, length),
-        slowest,
-        heat_map: heat_map(matched, &places, sorted[0], sorted[n - 1]),
-        clustering: clustering(matched, &places, &sorted),
+        fastest: sorted[0],
+        slowest: sorted[n - 1],
+        slow: threshold_rank(n as u64).map(|rank| sorted[rank as usize]),
+        sample: || Sample::Whole(Vec::new()),
+    };
+    let sojourn = Sojourn {
+        distribution: correlated(&sorted, &factors),
         fan_out: fan_out(&sorted, &factors),
-        curves,
-        limits: limits(timeline.seen()),
     };
-    drop((sorted, places));
-    collected.ideal.sort_unstable();
-    let ideal = Distribution::from_sorted(&collected.ideal);
-    let causes = composition.shares(&ledger);
-    drop((collected, composition));
-
-    let cores = replay::Cores::new(timeline, context);
-    let observed = replay::Observed::build(matched, &cores, context, options.measure_from);
-    let evidence = predict::Evidence {
-        sojourn: &sojourn,
-        causes: &causes,
-        service_time: options.service_time,
-        pid: None,
-        context,
-    };
-    let predicted = predict::predict(&observed, &evidence);
-    explanation.curves.extend(predicted.curves);
-    explanation.limits.extend(predicted.limits);
-    explanation.findings = findings::findings(&findings::Evidence {
-        sojourn: &sojourn,
-        ideal: &ideal,
-        causes: &causes,
-        predictions: &predicted.predictions,
-        model_fit: predicted.model_fit.as_ref(),
-        clustering: explanation.clustering.as_ref(),
-        workers: &explanation.workers,
-        inversions: &explanation.inversions,
-        matching: &matched.counts(options.measure_from),
-        disturbances: timeline.has_disturbances(),
+    drop(sorted);
+    let usual = Usual::of(matched, timeline, options.service_time);
+    let mut explainer = Explainer::new(context, *options, known, usual);
+    let mut main_causes = vec![None; matched.requests.len()];
+    explainer.add(matched, timeline, END, |entry, labels| {
+        main_causes[entry.place] = entry.main_cause(labels);
+        each(entry, labels);
+    });
+    let matching = matched.counts(options.measure_from);
+    let explained = explainer.finish(&sojourn, &matching, || {
+        let cores = replay::Cores::new(timeline, context);
+        replay::Observed::build(matched, &cores, context, options.measure_from)
     });
     Explained {
-        causes,
-        model_fit: predicted.model_fit,
-        predictions: predicted.predictions,
-        explanation,
         main_causes,
+        ..explained
     }
+}
+
+/// What is known of the measured requests before they are explained.
+pub(crate) struct Known {
+    pub(crate) requests: u64,
+    /// T1 of the first and of the last.
+    pub(crate) from: Monotonic,
+    pub(crate) to: Monotonic,
+    /// The sojourns at which the [`BANDS`] begin.
+    pub(crate) thresholds: [Nanos; 4],
+    /// Requests with at least this sojourn may be among the slowest.
+    pub(crate) trace_from: Nanos,
+    pub(crate) fastest: Nanos,
+    pub(crate) slowest: Nanos,
+    /// What is above it is slow; `None` for few requests.
+    pub(crate) slow: Option<Nanos>,
+    /// What ideal sojourns are gathered in.
+    pub(crate) sample: fn() -> Sample,
+}
+
+/// The measured sojourns.
+pub(crate) struct Sojourn {
+    pub(crate) distribution: Distribution,
+    pub(crate) fan_out: Vec<FanOut>,
+}
+
+/// An explanation while the parts of a recording come.
+pub(crate) struct Explainer<'c> {
+    context: &'c RecordingContext,
+    options: ExplainOptions,
+    known: Known,
+    follower: Follower,
+    composition: Composition,
+    collected: Collected,
+    heat: HeatCells,
+    clusters: Option<Clusters>,
+    seen: Seen,
+    disturbances: bool,
+}
+
+impl<'c> Explainer<'c> {
+    pub(crate) fn new(
+        context: &'c RecordingContext,
+        options: ExplainOptions,
+        known: Known,
+        usual: Usual,
+    ) -> Self {
+        let ledger_options = LedgerOptions {
+            service_time: options.service_time,
+            workers: options.workers,
+            measure_from: options.measure_from,
+            trace_from: known.trace_from,
+        };
+        let times = (known.from, known.to);
+        Self {
+            follower: Follower::new(context, &ledger_options, usual),
+            composition: Composition::new(known.thresholds, known.from, known.to),
+            collected: Collected::new(&known, options),
+            heat: HeatCells::new(times, (known.fastest, known.slowest)),
+            clusters: known.slow.map(Clusters::new),
+            seen: Seen::default(),
+            disturbances: false,
+            context,
+            options,
+            known,
+        }
+    }
+
+    /// Adds the next part, which ends at `upto`.
+    pub(crate) fn add(
+        &mut self,
+        matched: &Matched,
+        timeline: &Timeline,
+        upto: Monotonic,
+        mut each: impl FnMut(&Entry<'_>, &Labels),
+    ) {
+        self.seen = timeline.seen();
+        self.disturbances = timeline.has_disturbances();
+        for place in matched.measured_places(self.options.measure_from) {
+            let (t1, sojourn) = (matched.requests.t1(place), matched.requests.sojourn(place));
+            self.heat.add(t1, sojourn);
+            if let Some(clusters) = &mut self.clusters {
+                clusters.add(t1, sojourn);
+            }
+        }
+        let (composition, collected) = (&mut self.composition, &mut self.collected);
+        self.follower
+            .follow(matched, timeline, upto, |entry, labels| {
+                composition.add(entry.stamps.t1, entry, labels);
+                collected.add(entry);
+                if !entry.pieces.is_empty() {
+                    collected.slow(slow_request(timeline, entry, labels));
+                }
+                each(entry, labels);
+            });
+    }
+
+    /// What was found; `observed` gives the queue to replay.
+    pub(crate) fn finish(
+        self,
+        sojourn: &Sojourn,
+        matching: &Matching,
+        observed: impl FnOnce() -> replay::Observed,
+    ) -> Explained {
+        let ledger = self.follower.finish();
+        let collected = self.collected;
+        let length = self.known.to.saturating_since(self.known.from);
+        let inversions = collected.inversions(self.known.requests);
+        let workers = collected.workers(&ledger, length);
+        let mut curves = Vec::new();
+        if let Some(own_queue) = collected.own_queue_ideal {
+            curves.push(NamedCurve {
+                name: "multi_queue_ideal".to_owned(),
+                points: own_queue.summarise().1,
+            });
+        }
+        let mut explanation = Explanation {
+            bands: self.composition.bands(),
+            findings: Vec::new(),
+            inversions,
+            workers,
+            slowest: slowest(collected.slowest, self.options.slowest),
+            heat_map: self.heat.finish(),
+            clustering: self.clusters.and_then(|clusters| clusters.finish()),
+            fan_out: sojourn.fan_out.clone(),
+            curves,
+            limits: limits(self.seen),
+        };
+        let (ideal, _) = collected.ideal.summarise();
+        let causes = self.composition.shares(&ledger);
+        drop((self.composition, ledger));
+        let predicted = predict::predict(
+            &observed(),
+            &predict::Evidence {
+                sojourn: &sojourn.distribution,
+                causes: &causes,
+                service_time: self.options.service_time,
+                pid: None,
+                context: self.context,
+            },
+        );
+        explanation.curves.extend(predicted.curves);
+        explanation.limits.extend(predicted.limits);
+        explanation.findings = findings::findings(&findings::Evidence {
+            sojourn: &sojourn.distribution,
+            ideal: &ideal,
+            causes: &causes,
+            predictions: &predicted.predictions,
+            model_fit: predicted.model_fit.as_ref(),
+            clustering: explanation.clustering.as_ref(),
+            workers: &explanation.workers,
+            inversions: &explanation.inversions,
+            matching,
+            disturbances: self.disturbances,
+        });
+        Explained {
+            causes,
+            model_fit: predicted.model_fit,
+            predictions: predicted.predictions,
+            explanation,
+            main_causes: Vec::new(),
+        }
+    }
+}
+
+/// So many of the slowest, the slowest first.
+fn slowest(mut requests: Vec<SlowRequest>, most: usize) -> Vec<SlowRequest> {
+    requests.sort_by_key(|request| std::cmp::Reverse(request.sojourn_ns));
+    requests.truncate(most);
+    requests
 }
 
 /// The distribution of a sorted sample with these variance inflations.
@@ -198,19 +305,32 @@ fn correlated(sorted: &[Nanos], factors: &[(f64, f64)]) -> Distribution {
 }
 
 /// What is summed beside the composition.
-#[derive(Default)]
 struct Collected {
     overtaken: u64,
     pairs: HashMap<(Tid, Tid), u64>,
     /// Requests and the sum of their sojourns.
-    by_worker: HashMap<Tid, (u64, u64)>,
-    ideal: Vec<Nanos>,
-    own_queue_ideal: Vec<Nanos>,
+    by_worker: IdMap<(u64, u64)>,
+    ideal: Sample,
+    /// With several workers.
+    own_queue_ideal: Option<Sample>,
     slowest: Vec<SlowRequest>,
+    most_slow: usize,
 }
 
 impl Collected {
-    fn add(&mut self, entry: &Entry<'_>, several: bool) {
+    fn new(known: &Known, options: ExplainOptions) -> Self {
+        Self {
+            overtaken: 0,
+            pairs: HashMap::new(),
+            by_worker: IdMap::default(),
+            ideal: (known.sample)(),
+            own_queue_ideal: (options.workers.get() > 1).then(|| (known.sample)()),
+            slowest: Vec::new(),
+            most_slow: options.slowest,
+        }
+    }
+
+    fn add(&mut self, entry: &Entry<'_>) {
         if let Some((_, by)) = entry.overtaken_by {
             self.overtaken += 1;
             *self.pairs.entry((by, entry.worker)).or_default() += 1;
@@ -221,9 +341,16 @@ impl Collected {
             sums.1 += entry.sojourn_ns;
         }
         self.ideal.push(Nanos::new(entry.ideal_ns));
-        if several {
-            self.own_queue_ideal
-                .push(Nanos::new(entry.own_queue_ideal_ns));
+        if let Some(own_queue) = &mut self.own_queue_ideal {
+            own_queue.push(Nanos::new(entry.own_queue_ideal_ns));
+        }
+    }
+
+    /// Many may be as slow as the slowest but some: only so many are kept.
+    fn slow(&mut self, request: SlowRequest) {
+        self.slowest.push(request);
+        if self.slowest.len() > 4 * self.most_slow {
+            self.slowest = slowest(std::mem::take(&mut self.slowest), self.most_slow);
         }
     }
 

@@ -1,8 +1,8 @@
 //! What a user sees who waits for the slowest of several servers like this one.
 
-use taillab_model::Nanos;
 use taillab_model::explanation::FanOut;
-use taillab_queueing::fanout::largest_of_sorted;
+use taillab_model::{Nanos, Quantile};
+use taillab_queueing::fanout::{FanoutError, largest_of_histogram, largest_of_sorted};
 
 /// Servers asked at once.
 const SERVERS: [u32; 6] = [1, 10, 50, 100, 500, 1_000];
@@ -11,12 +11,26 @@ const SERVERS: [u32; 6] = [1, 10, 50, 100, 500, 1_000];
 /// the measured sojourns; `factors` are those of
 /// [`crate::statistics::inflation_at_quantiles`].
 pub fn fan_out(sorted: &[Nanos], factors: &[(f64, f64)]) -> Vec<FanOut> {
+    let of = |servers, q, inflation| largest_of_sorted(sorted, servers, q, inflation);
+    all(factors, of)
+}
+
+/// The same of sojourns that are known with how often each occurred, in rising order.
+pub fn fan_out_of_counts(counts: &[(Nanos, u64)], factors: &[(f64, f64)]) -> Vec<FanOut> {
+    let of = |servers, q, inflation| largest_of_histogram(counts, servers, q, inflation);
+    all(factors, of)
+}
+
+fn all(
+    factors: &[(f64, f64)],
+    largest: impl Fn(u32, f64, f64) -> Result<Quantile, FanoutError>,
+) -> Vec<FanOut> {
     let at = |servers: u32, q: f64| {
         // the quantile of one server that this takes
         let one = (q.ln() / f64::from(servers)).exp();
         let known = factors.iter().rfind(|(level, _)| *level <= one);
         let inflation = known.map_or(1.0, |(_, factor)| *factor);
-        largest_of_sorted(sorted, servers, q, inflation).ok()?.value
+        largest(servers, q, inflation).ok()?.value
     };
     let of = |&servers: &u32| FanOut {
         servers,

@@ -1,9 +1,7 @@
 //! Latency over time, in a bounded number of cells.
 
-use taillab_model::Nanos;
 use taillab_model::explanation::HeatMap;
-
-use crate::matched::Matched;
+use taillab_model::{Monotonic, Nanos};
 
 /// Columns at most.
 const COLUMNS: u64 = 160;
@@ -11,30 +9,45 @@ const COLUMNS: u64 = 160;
 /// Rows at most.
 const ROWS: u32 = 28;
 
-/// Counts the requests at `places` (in order of T1) in cells of time (by T1) and sojourn.
-///
-/// The rows' edges are in equal steps of the logarithm, from the fastest to the slowest.
-pub fn heat_map(matched: &Matched, places: &[u32], fastest: Nanos, slowest: Nanos) -> HeatMap {
-    let (Some(&first), Some(&last)) = (places.first(), places.last()) else {
-        return HeatMap::default();
-    };
-    let requests = &matched.requests;
-    let from = requests.t1(first as usize);
-    let length = requests.t1(last as usize).saturating_since(from).get();
-    let column_ns = (length / COLUMNS + 1).next_multiple_of(1_000);
-    let columns = length / column_ns + 1;
-    let edges = row_edges(fastest.get().max(1), slowest.get().max(1));
-    let mut counts = vec![vec![0_u64; edges.len()]; columns as usize];
-    for &place in places {
-        let since = requests.t1(place as usize).saturating_since(from).get();
-        let sojourn = requests.sojourn(place as usize);
-        let row = edges.partition_point(|&edge| edge <= sojourn).max(1) - 1;
-        counts[(since / column_ns) as usize][row] += 1;
+/// A heat map while requests come.
+#[derive(Clone, Debug)]
+pub struct HeatCells {
+    from: Monotonic,
+    map: HeatMap,
+}
+
+impl HeatCells {
+    /// Of requests that come in between `from` and `to` (T1), with sojourns between `fastest`
+    /// and `slowest`. The rows' edges are in equal steps of the logarithm.
+    pub fn new((from, to): (Monotonic, Monotonic), (fastest, slowest): (Nanos, Nanos)) -> Self {
+        let length = to.saturating_since(from).get();
+        let column_ns = (length / COLUMNS + 1).next_multiple_of(1_000);
+        let columns = length / column_ns + 1;
+        let row_edges_ns = row_edges(fastest.get().max(1), slowest.get().max(1));
+        Self {
+            from,
+            map: HeatMap {
+                column_ns: Nanos::new(column_ns),
+                counts: vec![vec![0_u64; row_edges_ns.len()]; columns as usize],
+                row_edges_ns,
+            },
+        }
     }
-    HeatMap {
-        column_ns: Nanos::new(column_ns),
-        row_edges_ns: edges,
-        counts,
+
+    /// Counts a request.
+    pub fn add(&mut self, t1: Monotonic, sojourn: Nanos) {
+        let since = t1.saturating_since(self.from).get();
+        let edges = &self.map.row_edges_ns;
+        let row = edges.partition_point(|&edge| edge <= sojourn).max(1) - 1;
+        let column = (since / self.map.column_ns.get()) as usize;
+        if let Some(column) = self.map.counts.get_mut(column) {
+            column[row] += 1;
+        }
+    }
+
+    /// All of them.
+    pub fn finish(self) -> HeatMap {
+        self.map
     }
 }
 

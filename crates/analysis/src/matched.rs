@@ -4,6 +4,7 @@ use taillab_model::summary::Matching;
 use taillab_model::{Monotonic, Nanos, Request, RequestKey, Stamps, Tid};
 
 use crate::client::ClientJoin;
+use crate::ledger::END;
 use crate::requests::{Requests, reordered};
 
 /// A request whose response was not seen, or not for certain.
@@ -94,43 +95,13 @@ impl Matched {
     /// The counts over the measurement, that is from `measure_from` on. Hooks and lost
     /// events are the probe's to say, and left empty.
     pub fn counts(&self, measure_from: Monotonic) -> Matching {
-        let mut counts = Matching::default();
-        let gaps = merged(&self.blind);
-        for place in self.measured_places(measure_from) {
-            let stamps = self.requests.stamps(place);
-            counts.matched += 1;
-            for (missing, stamp) in counts.missing_middle.iter_mut().zip(stamps.middle) {
-                *missing += u64::from(stamp.is_none());
-            }
-            if stamps.is_complete() {
-                counts.complete += 1;
-            } else if !in_order(&stamps) {
-                counts.out_of_order += 1;
-            }
-            // the first window that has not ended before the request came in
-            let next = gaps.partition_point(|gap| gap.to < stamps.t1);
-            let overlaps = gaps.get(next).is_some_and(|gap| gap.from <= stamps.t6);
-            counts.blind_requests += u64::from(overlaps);
-        }
-        let since = |times: &[Monotonic]| times.iter().filter(|&&at| at >= measure_from).count();
-        counts.ambiguous = since(&self.ambiguous) as u64;
-        counts.responses = counts.matched + counts.ambiguous + since(&self.without_request) as u64;
-        let mut doubtful = 0_u64;
-        for request in self.unmatched.iter().filter(|r| r.t1 >= measure_from) {
-            doubtful += u64::from(request.ambiguous);
-            counts.unanswered += u64::from(!request.ambiguous);
-        }
-        // Each ambiguous response answered one of the doubtful requests.
-        counts.unanswered += doubtful.saturating_sub(counts.ambiguous);
-        for window in self.blind.iter().filter(|window| window.to >= measure_from) {
-            counts.blind_windows += 1;
-            counts.blind_ns += window.to.saturating_since(window.from.max(measure_from));
-        }
-        if let Some(client) = self.client {
-            counts.client_responses = client.responses;
-            counts.client_matched = client.matched;
-        }
-        counts
+        let mut counts = MatchCounts::default();
+        counts.add(
+            self,
+            measure_from,
+            (Monotonic::from_nanos_since_boot(0), END),
+        );
+        counts.finish()
     }
 
     /// T1 of every request that came in, matched or not, in order of time.
@@ -155,6 +126,13 @@ impl Matched {
         })
     }
 
+    /// Adds the matched request at `place` of others.
+    pub(crate) fn push_from(&mut self, others: &Self, place: usize) {
+        self.requests.push(others.requests.get(place));
+        self.keys.push(others.keys[place]);
+        self.workers.push(others.workers[place]);
+    }
+
     /// Takes the requests away that came in at `from` or later; all are in order of T1.
     pub(crate) fn split_off(&mut self, from: Monotonic) -> Self {
         let place = self.requests.first_from(from);
@@ -177,6 +155,72 @@ impl Matched {
             self.keys = reordered(&self.keys, &order);
             self.workers = reordered(&self.workers, &order);
         }
+    }
+}
+
+/// [`Matched::counts`] over the parts of a recording.
+#[derive(Clone, Debug, Default)]
+pub struct MatchCounts {
+    counts: Matching,
+    /// Requests that may have been answered.
+    doubtful: u64,
+}
+
+impl MatchCounts {
+    /// Adds a part that reaches from one instant until another.
+    pub fn add(
+        &mut self,
+        matched: &Matched,
+        measure_from: Monotonic,
+        (from, upto): (Monotonic, Monotonic),
+    ) {
+        let counts = &mut self.counts;
+        let gaps = merged(&matched.blind);
+        for place in matched.measured_places(measure_from) {
+            let stamps = matched.requests.stamps(place);
+            counts.matched += 1;
+            for (missing, stamp) in counts.missing_middle.iter_mut().zip(stamps.middle) {
+                *missing += u64::from(stamp.is_none());
+            }
+            if stamps.is_complete() {
+                counts.complete += 1;
+            } else if !in_order(&stamps) {
+                counts.out_of_order += 1;
+            }
+            // the first window that has not ended before the request came in
+            let next = gaps.partition_point(|gap| gap.to < stamps.t1);
+            let overlaps = gaps.get(next).is_some_and(|gap| gap.from <= stamps.t6);
+            counts.blind_requests += u64::from(overlaps);
+        }
+        let since = |times: &[Monotonic]| {
+            let times = times.iter().filter(|&&at| at >= measure_from);
+            times.count() as u64
+        };
+        counts.ambiguous += since(&matched.ambiguous);
+        counts.responses += since(&matched.without_request);
+        for request in matched.unmatched.iter().filter(|r| r.t1 >= measure_from) {
+            self.doubtful += u64::from(request.ambiguous);
+            counts.unanswered += u64::from(!request.ambiguous);
+        }
+        let new = |window: &&BlindWindow| (from..upto).contains(&window.to);
+        let windows = matched.blind.iter().filter(new);
+        for window in windows.filter(|window| window.to >= measure_from) {
+            counts.blind_windows += 1;
+            counts.blind_ns += window.to.saturating_since(window.from.max(measure_from));
+        }
+        if let Some(client) = matched.client {
+            counts.client_responses = client.responses;
+            counts.client_matched = client.matched;
+        }
+    }
+
+    /// The counts over all parts.
+    pub fn finish(self) -> Matching {
+        let mut counts = self.counts;
+        counts.responses += counts.matched + counts.ambiguous;
+        // Each ambiguous response answered one of the doubtful requests.
+        counts.unanswered += self.doubtful.saturating_sub(counts.ambiguous);
+        counts
     }
 }
 

@@ -42,6 +42,11 @@ pub struct Part {
 }
 
 impl Part {
+    /// No other comes after it.
+    pub fn is_last(&self) -> bool {
+        self.upto == END
+    }
+
     /// A whole recording.
     pub fn whole(matched: Matched, timeline: Timeline) -> Self {
         Self {
@@ -56,7 +61,8 @@ impl Part {
 /// Makes parts of events that come one at a time, in order of time.
 pub struct Parts {
     matcher: Matcher,
-    timeline: TimelineBuilder,
+    /// `None` where nobody wants the lines.
+    timeline: Option<TimelineBuilder>,
     requests: usize,
     since_look: u32,
     from: Monotonic,
@@ -69,7 +75,7 @@ impl Parts {
     pub fn new(options: MatchOptions, context: &RecordingContext, requests: usize) -> Self {
         Self {
             matcher: Matcher::new(options),
-            timeline: TimelineBuilder::new(context),
+            timeline: Some(TimelineBuilder::new(context)),
             requests: requests.max(1),
             since_look: 0,
             from: Monotonic::from_nanos_since_boot(0),
@@ -77,11 +83,18 @@ impl Parts {
         }
     }
 
+    /// From now on parts have no lines of time.
+    pub fn leave_lines_out(&mut self) {
+        self.timeline = None;
+    }
+
     /// Takes the next event; a part, if one is complete.
     #[inline]
     pub fn observe(&mut self, event: &Event) -> Option<Part> {
         self.matcher.observe(event);
-        self.timeline.observe(event);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.observe(event);
+        }
         if self.matcher.held() < self.requests {
             return None;
         }
@@ -112,7 +125,10 @@ impl Parts {
         let keep_from = oldest.map_or(keep_from, |oldest| oldest.min(keep_from));
         Some(Part {
             matched,
-            timeline: self.timeline.part(keep_from),
+            timeline: match &mut self.timeline {
+                Some(timeline) => timeline.part(keep_from),
+                None => Timeline::default(),
+            },
             from: std::mem::replace(&mut self.from, upto),
             upto,
         })
@@ -124,7 +140,10 @@ impl Parts {
         matched.late_events = late_events;
         Part {
             matched,
-            timeline: self.timeline.finish(),
+            timeline: match self.timeline {
+                Some(timeline) => timeline.finish(),
+                None => Timeline::default(),
+            },
             from: self.from,
             upto: END,
         }

@@ -1,5 +1,6 @@
 //! Where the time of a sojourn went: the five stages.
 
+use taillab_model::histogram::Ranked;
 use taillab_model::summary::{Stages, StagesAt};
 use taillab_model::{Distribution, Nanos, Stage};
 
@@ -51,15 +52,83 @@ pub fn stages_at(requests: &Requests, places: impl Iterator<Item = usize>) -> Ve
         .collect()
 }
 
-fn band_at(requests: &Requests, ranked: &[(Nanos, u32)], q: f64) -> Option<StagesAt> {
-    let n = ranked.len() as u64;
+/// The rank of a percentile among `n`, and how many to either side are its band; `None` where
+/// less than one is above it.
+fn band(n: u64, q: f64) -> Option<(u64, u64)> {
     let above = (1.0 - q) * n as f64;
     if n == 0 || (q < 1.0 && above < 1.0) {
         return None;
     }
     let centre = ((q * n as f64).ceil() as u64).clamp(1, n) - 1;
-    let mut half = ((BAND_SHARE * above).round() as u64).max(BAND_MIN);
-    half = half.min(n - 1 - centre).min(centre);
+    let half = ((BAND_SHARE * above).round() as u64).max(BAND_MIN);
+    Some((centre, half.min(n - 1 - centre).min(centre)))
+}
+
+/// [`stages_at`] of requests that come one at a time, whose sojourns are known before: the
+/// complete ones whose sojourns lie between those at the ends of a band, to the precision of
+/// the histogram. A band without a complete request is left out.
+#[derive(Clone, Debug)]
+pub struct StageBands(Vec<StageBand>);
+
+#[derive(Clone, Debug)]
+struct StageBand {
+    q: f64,
+    from: Nanos,
+    to: Nanos,
+    requests: u64,
+    sums_ns: [u64; 5],
+}
+
+impl StageBands {
+    /// For `n` requests with these sojourns.
+    pub fn new(n: u64, sojourns: &Ranked) -> Self {
+        let of = |&q: &f64| {
+            let (centre, half) = band(n, q)?;
+            Some(StageBand {
+                q,
+                from: sojourns.at(centre - half)?.from,
+                to: sojourns.at(centre + half)?.to,
+                requests: 0,
+                sums_ns: [0; 5],
+            })
+        };
+        Self(STAGE_PERCENTILES.iter().filter_map(of).collect())
+    }
+
+    /// Takes a complete request.
+    pub fn add(&mut self, sojourn: Nanos, stages: [Nanos; 5]) {
+        let bands = self.0.iter_mut();
+        for band in bands.filter(|band| band.from <= sojourn && sojourn <= band.to) {
+            band.requests += 1;
+            for (sum, stage) in band.sums_ns.iter_mut().zip(stages) {
+                *sum += stage.get();
+            }
+        }
+    }
+
+    /// The means.
+    pub fn finish(self) -> Vec<StagesAt> {
+        let bands = self.0.into_iter().filter(|band| band.requests > 0);
+        bands
+            .map(|band| mean_stages(band.q, band.requests, band.sums_ns))
+            .collect()
+    }
+}
+
+fn mean_stages(q: f64, requests: u64, sums_ns: [u64; 5]) -> StagesAt {
+    let mean_stage_ns = sums_ns.map(|sum| sum as f64 / requests as f64);
+    StagesAt {
+        q,
+        requests,
+        // the sum of the stages' means, so that the parts make exactly the whole
+        mean_sojourn_ns: mean_stage_ns.iter().sum(),
+        mean_stage_ns,
+    }
+}
+
+fn band_at(requests: &Requests, ranked: &[(Nanos, u32)], q: f64) -> Option<StagesAt> {
+    let n = ranked.len() as u64;
+    let (centre, mut half) = band(n, q)?;
     loop {
         let band = centre.saturating_sub(half)..=(centre + half).min(n - 1);
         let (from, to) = (*band.start() as usize, *band.end() as usize);
@@ -75,14 +144,7 @@ fn band_at(requests: &Requests, ranked: &[(Nanos, u32)], q: f64) -> Option<Stage
             }
         }
         if count > 0 {
-            let mean_stage_ns = sums.map(|sum| sum as f64 / count as f64);
-            return Some(StagesAt {
-                q,
-                requests: count,
-                // the sum of the stages' means, so that the parts make exactly the whole
-                mean_sojourn_ns: mean_stage_ns.iter().sum(),
-                mean_stage_ns,
-            });
+            return Some(mean_stages(q, count, sums));
         }
         if from == 0 && to as u64 == n - 1 {
             return None;

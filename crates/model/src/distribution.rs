@@ -74,14 +74,28 @@ impl Distribution {
             let total: u128 = sorted.iter().map(|x| u128::from(x.get())).sum();
             total as f64 / n as f64
         });
+        let extremes = (sorted.first().copied(), sorted.last().copied());
+        Self::from_ranks(n as u64, mean, extremes, inflation, |rank| {
+            sorted[rank as usize]
+        })
+    }
+
+    /// The distribution of `count` observations, of which `at` knows each by its rank.
+    pub(crate) fn from_ranks(
+        count: u64,
+        mean: Option<f64>,
+        (min, max): (Option<Nanos>, Option<Nanos>),
+        inflation: impl Fn(f64) -> f64,
+        at: impl Fn(u64) -> Nanos,
+    ) -> Self {
         let quantiles = REPORTED_QUANTILES
             .iter()
-            .map(|&q| match quantile_ranks(n as u64, q, inflation(q)) {
+            .map(|&q| match quantile_ranks(count, q, inflation(q)) {
                 Some(ranks) => Quantile {
                     q,
-                    value: Some(sorted[ranks.value as usize]),
-                    lo: Some(sorted[ranks.lo as usize]),
-                    hi: ranks.hi.map(|hi| sorted[hi as usize]),
+                    value: Some(at(ranks.value)),
+                    lo: Some(at(ranks.lo)),
+                    hi: ranks.hi.map(&at),
                 },
                 None => Quantile {
                     q,
@@ -93,10 +107,10 @@ impl Distribution {
             .collect();
         Self {
             unit: Unit::Nanoseconds,
-            count: n as u64,
+            count,
             mean,
-            min: sorted.first().copied(),
-            max: sorted.last().copied(),
+            min,
+            max,
             quantiles,
         }
     }

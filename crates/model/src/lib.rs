@@ -6,6 +6,7 @@ mod distribution;
 pub mod doctor;
 mod event;
 pub mod explanation;
+pub mod histogram;
 pub mod load_result;
 mod recording;
 mod request;
@@ -17,6 +18,7 @@ pub use distribution::{
     CONFIDENCE, Distribution, Quantile, QuantileRanks, REPORTED_QUANTILES, Unit, quantile_ranks,
 };
 pub use event::{Asleep, Event, EventKind, Interrupt, PacketId, RequestKey, Tid, address_hash};
+pub use histogram::{HISTOGRAM_ERROR, Histogram};
 pub use recording::{
     Chunk, CpuStream, Damage, EventOrder, EventSink, Events, Gap, InterruptName, LostEvents,
     PackedEvent, Recording, RecordingContext, RecordingError, RecordingReader, RecordingWriter,

@@ -15,18 +15,37 @@ use taillab_model::Nanos;
 /// When `arrivals` is not sorted (debug builds only).
 pub fn sojourns(arrivals: &[Nanos], service_time: Nanos, workers: NonZeroU32) -> Vec<Nanos> {
     debug_assert!(arrivals.is_sorted(), "arrivals must be in order of time");
-    let mut free_at = vec![Nanos::ZERO; workers.get() as usize];
-    let mut next = 0;
-    arrivals
-        .iter()
-        .map(|&arrival| {
-            let departure = arrival.max(free_at[next]) + service_time;
-            free_at[next] = departure;
-            next += 1;
-            if next == free_at.len() {
-                next = 0;
-            }
-            departure - arrival
-        })
-        .collect()
+    let mut queue = IdealQueue::new(service_time, workers);
+    arrivals.iter().map(|&at| queue.sojourn(at)).collect()
+}
+
+/// The same queue, for arrivals that come one at a time.
+#[derive(Clone, Debug)]
+pub struct IdealQueue {
+    service_time: Nanos,
+    free_at: Vec<Nanos>,
+    next: usize,
+}
+
+impl IdealQueue {
+    /// An empty one.
+    pub fn new(service_time: Nanos, workers: NonZeroU32) -> Self {
+        Self {
+            service_time,
+            free_at: vec![Nanos::ZERO; workers.get() as usize],
+            next: 0,
+        }
+    }
+
+    /// The sojourn of the next arrival, an offset from the same origin as all others.
+    #[inline]
+    pub fn sojourn(&mut self, arrival: Nanos) -> Nanos {
+        let departure = arrival.max(self.free_at[self.next]) + self.service_time;
+        self.free_at[self.next] = departure;
+        self.next += 1;
+        if self.next == self.free_at.len() {
+            self.next = 0;
+        }
+        departure - arrival
+    }
 }

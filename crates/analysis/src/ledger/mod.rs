@@ -85,6 +85,7 @@ mod calibrate;
 mod cpu;
 mod excess;
 mod label;
+mod parts;
 mod received;
 mod sweep;
 mod tape;
@@ -99,7 +100,7 @@ use taillab_model::{Monotonic, Nanos, RecordingContext, RequestKey, Stamps, Tid}
 pub use calibrate::Usual;
 pub(crate) use label::GroupKey;
 pub use label::{Label, Labels, Who};
-pub use sweep::LOOK_BACK;
+pub use parts::LOOK_BACK;
 pub use trace::Piece;
 
 use crate::matched::Matched;

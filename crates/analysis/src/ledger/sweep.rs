@@ -24,9 +24,6 @@ use crate::timeline::{Sleep, Timeline, WorkerState};
 /// Place of an open request in [`Sweep::opens`].
 pub(super) type OpenId = u32;
 
-/// Lines of time that the next part of a recording shares with the one before it, at least.
-pub const LOOK_BACK: Nanos = Nanos::from_millis(20);
-
 /// Tokens of at most so many packets more than there are requests wait for their softirq.
 const SPARE_TOKENS: usize = 4;
 
@@ -134,9 +131,9 @@ pub(super) struct Sweep {
     pub(super) cpus: Vec<CpuState>,
     pub(super) workers: Vec<WorkerTrack>,
     /// Matched requests of the parts before.
-    requests_before: usize,
+    pub(super) requests_before: usize,
     /// What came before is settled.
-    upto_ns: u64,
+    pub(super) upto_ns: u64,
     pub(super) by_tid: IdMap<usize>,
     pub(super) opens: Vec<Open>,
     free_opens: Vec<OpenId>,
@@ -212,90 +209,6 @@ impl Sweep {
         }
     }
 
-    /// Follows the requests of a part of the recording until `upto`: what happens later is
-    /// left to the next part, whose timeline must reach back to the oldest request that is
-    /// in the server then, and [`LOOK_BACK`] before `upto`.
-    pub(super) fn follow(
-        &mut self,
-        matched: &Matched,
-        timeline: &Timeline,
-        upto: Monotonic,
-        sink: &mut impl FnMut(&Entry<'_>, &Labels),
-    ) {
-        self.enter(matched, timeline);
-        for arrival in matched.arrivals() {
-            let t1_ns = arrival.t1.nanos_since_boot();
-            self.until(t1_ns, sink);
-            self.came_in(matched, &arrival, t1_ns);
-        }
-        self.requests_before += matched.requests.len();
-        self.until(upto.nanos_since_boot(), sink);
-        self.leave(upto.nanos_since_boot());
-    }
-
-    /// Goes on with a part of the recording.
-    fn enter(&mut self, matched: &Matched, timeline: &Timeline) {
-        self.timeline = timeline.clone();
-        let upto_ns = self.upto_ns;
-        for (place, line) in timeline.cpus().iter().enumerate() {
-            let k = self.cpu_index(line.cpu()).unwrap_or_else(|| {
-                self.cpus.push(CpuState::new(line.cpu()));
-                self.cpus.len() - 1
-            });
-            self.cpus[k].goes_on(place, line);
-            self.know_worker(k);
-        }
-        let mut last = 0;
-        for &tid in &matched.workers {
-            if tid == last || tid == 0 || self.by_tid.contains_key(&tid) {
-                continue;
-            }
-            last = tid;
-            if timeline.worker(tid).is_some() {
-                self.by_tid.insert(tid, self.workers.len());
-                self.workers
-                    .push(WorkerTrack::new(tid, self.fixed.unobserved));
-                self.free_workers += 1;
-            }
-        }
-        for w in 0..self.workers.len() {
-            let worker = &mut self.workers[w];
-            let (Some(place), before) = (
-                timeline.worker_place(worker.tid),
-                (worker.state, worker.until_ns),
-            ) else {
-                continue;
-            };
-            worker.goes_on(place, &timeline.workers()[place], upto_ns);
-            if worker.outstanding > 0 && before != (worker.state, worker.until_ns) {
-                worker.turn = worker.turn.wrapping_add(1);
-                self.enter_state(w, upto_ns);
-            }
-        }
-        self.retransmitted.clear();
-        for &(at, client) in timeline.retransmissions() {
-            let times = self.retransmitted.entry(client).or_default();
-            times.push(at.nanos_since_boot());
-        }
-    }
-
-    /// Nothing before `upto_ns`, or little, will be read of this part any more.
-    fn leave(&mut self, upto_ns: u64) {
-        self.upto_ns = upto_ns;
-        if upto_ns == u64::MAX {
-            return;
-        }
-        let least_ns = upto_ns.saturating_sub(LOOK_BACK.get());
-        for k in 0..self.cpus.len() {
-            self.advance(k, least_ns);
-        }
-        for w in 0..self.workers.len() {
-            if self.workers[w].outstanding == 0 {
-                self.skim(w, upto_ns);
-            }
-        }
-    }
-
     pub(super) fn finish(mut self) -> Ledger {
         self.episodes.resize(self.labels.len(), 0);
         self.held_up_ns.resize(self.labels.len(), 0);
@@ -311,7 +224,7 @@ impl Sweep {
     }
 
     /// Handles what happens before `until_ns`.
-    fn until(&mut self, until_ns: u64, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
+    pub(super) fn until(&mut self, until_ns: u64, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
         while let Some(&Reverse((at_ns, turn))) = self.turns.peek()
             && at_ns < until_ns
         {
@@ -334,7 +247,7 @@ impl Sweep {
     }
 
     /// T1: the ideal queues get it, and it is followed if it was answered.
-    fn came_in(&mut self, matched: &Matched, arrival: &Arrival, t1_ns: u64) {
+    pub(super) fn came_in(&mut self, matched: &Matched, arrival: &Arrival, t1_ns: u64) {
         let t = self.options.service_time.get();
         let free = &mut self.ideal_free_ns[self.ideal_next];
         let wait_ns = free.saturating_sub(t1_ns);
@@ -605,7 +518,7 @@ impl Sweep {
     }
 
     /// Reads on to a worker's state at `at_ns`, while it has no requests.
-    fn skim(&mut self, w: usize, at_ns: u64) {
+    pub(super) fn skim(&mut self, w: usize, at_ns: u64) {
         while self.workers[w].until_ns <= at_ns && self.next_state(w) {
             if let WorkerState::OnCore { cpu }
             | WorkerState::Preempted { cpu }
@@ -630,7 +543,7 @@ impl Sweep {
         true
     }
 
-    fn cpu_index(&self, cpu: u16) -> Option<usize> {
+    pub(super) fn cpu_index(&self, cpu: u16) -> Option<usize> {
         self.cpus.iter().position(|state| state.cpu == cpu)
     }
 
@@ -642,7 +555,7 @@ impl Sweep {
     }
 
     /// Attaches the worker to its CPU or takes it off, as its new state says.
-    fn enter_state(&mut self, w: usize, at_ns: u64) {
+    pub(super) fn enter_state(&mut self, w: usize, at_ns: u64) {
         let cpu = match self.workers[w].state {
             WorkerState::OnCore { cpu }
             | WorkerState::Preempted { cpu }

@@ -26,7 +26,7 @@ use crate::matched::Matched;
 
 /// At most this many requests are replayed; of longer recordings, stretches of time that
 /// lie evenly in it.
-pub const MAX_REPLAYED: usize = 2_000_000;
+pub const MAX_REPLAYED: usize = 1_000_000;
 
 /// Blocks of time for the intervals.
 const BLOCKS: usize = 32;
@@ -43,13 +43,28 @@ impl Observed {
         context: &RecordingContext,
         measure_from: Monotonic,
     ) -> Self {
-        let chosen = chosen(matched, measure_from);
+        match Sampling::of(matched, measure_from) {
+            Some(sampling) => Self::of_sample(matched, timeline, context, measure_from, &sampling),
+            None => Self::default(),
+        }
+    }
+
+    /// The same of a recording of which `matched` and `timeline` hold at least what `sampling`
+    /// takes.
+    pub fn of_sample(
+        matched: &Matched,
+        timeline: &impl CoreTimeline,
+        context: &RecordingContext,
+        measure_from: Monotonic,
+        sampling: &Sampling,
+    ) -> Self {
+        let chosen = chosen(matched, measure_from, sampling);
         if chosen.is_empty() {
             return Self::default();
         }
         let mut observed = Self {
             blocks: BLOCKS,
-            measured_requests: matched.measured(measure_from).count() as u64,
+            measured_requests: sampling.measured,
             ..Self::default()
         };
         let beside = observed.columns(matched, &chosen);
@@ -132,28 +147,72 @@ fn ns(at: Monotonic) -> u64 {
     at.nanos_since_boot()
 }
 
+/// Which requests of a recording are replayed: all, or those of stretches of time that lie
+/// evenly in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// T1 of the first measured request.
+    begin_ns: u64,
+    /// The length of a block.
+    block_ns: f64,
+    /// What of each block is replayed.
+    part: f64,
+    /// How many requests were measured.
+    measured: u64,
+}
+
+impl Sampling {
+    /// Of `measured` requests that came in from `first` to `last`.
+    pub fn new(first: Monotonic, last: Monotonic, measured: u64) -> Self {
+        let length = ns(last) + 1 - ns(first).min(ns(last));
+        Self {
+            begin_ns: ns(first),
+            block_ns: (length as f64 / BLOCKS as f64).max(1.0),
+            part: (MAX_REPLAYED as f64 / measured.max(1) as f64).min(1.0),
+            measured,
+        }
+    }
+
+    fn of(matched: &Matched, measure_from: Monotonic) -> Option<Self> {
+        let first = matched.measured_places(measure_from).next()?;
+        let last = matched.requests.len() - 1;
+        let measured = matched.measured_places(measure_from).count() as u64;
+        let t1 = |place| matched.requests.t1(place);
+        Some(Self::new(t1(first), t1(last), measured))
+    }
+
+    fn is_all(&self) -> bool {
+        self.part == 1.0
+    }
+
+    /// The block of a request that came in at `t1`, and how far into it, as a share.
+    fn place(&self, t1: Monotonic) -> (usize, f64) {
+        let into = ns(t1).saturating_sub(self.begin_ns) as f64 / self.block_ns;
+        let block = (into as usize).min(BLOCKS - 1);
+        (block, into - block as f64)
+    }
+
+    /// A request that came in at `t1` is replayed.
+    pub fn takes(&self, t1: Monotonic) -> bool {
+        self.is_all() || self.place(t1).1 < self.part
+    }
+}
+
 /// The requests to replay with their blocks, in the order of T1.
-fn chosen(matched: &Matched, measure_from: Monotonic) -> Vec<(u32, u8)> {
+fn chosen(matched: &Matched, measure_from: Monotonic, sampling: &Sampling) -> Vec<(u32, u8)> {
     let measured = |place: usize| matched.is_measured(place, measure_from);
     let n = matched.requests.len();
     let Some(first) = (0..n).find(|&place| measured(place)) else {
         return Vec::new();
     };
-    let t1 = |place: usize| ns(matched.requests.t1(place));
-    let (begin, end) = (t1(first), t1(n - 1) + 1);
-    let stretch = ((end - begin) as f64 / BLOCKS as f64).max(1.0);
-    // what of each block is replayed
-    let part = (MAX_REPLAYED as f64 / (n - first) as f64).min(1.0);
-    let all = part == 1.0;
+    let all = sampling.is_all();
     let mut chosen = Vec::with_capacity(n.min(MAX_REPLAYED * 11 / 10));
     for place in if all { 0 } else { first }..n {
-        let into = t1(place).saturating_sub(begin) as f64 / stretch;
-        let block = (into as usize).min(BLOCKS - 1);
-        let within = into - block as f64;
-        if !all && within >= part {
+        let (block, within) = sampling.place(matched.requests.t1(place));
+        if !all && within >= sampling.part {
             continue;
         }
-        let lead_in = !all && within < part * LEAD_IN;
+        let lead_in = !all && within < sampling.part * LEAD_IN;
         let counted = measured(place) && !lead_in;
         let block = if counted { block as u8 } else { UNCOUNTED };
         chosen.push((place as u32, block));

@@ -1,6 +1,7 @@
 //! Sojourns of one replay, counted by block of time.
 
 use taillab_model::Nanos;
+use taillab_model::histogram::{cell, cell_of};
 
 /// Bins to a doubling: a bin is at most 0.8 % wide.
 const FINE: u32 = 7;
@@ -91,16 +92,13 @@ impl Counts {
 }
 
 fn bin(ns: u64) -> usize {
-    let octave = (63 - (ns | 1).leading_zeros()).max(FINE) - FINE;
-    let place = ((octave as usize) << FINE) + (ns >> octave) as usize;
-    place.min(BINS - 1)
+    cell(ns, FINE).min(BINS - 1)
 }
 
 /// Where a bin begins and ends.
 fn edges(bin: usize) -> (f64, f64) {
-    let octave = (bin >> FINE).saturating_sub(1);
-    let low = ((bin - (octave << FINE)) as u64) << octave;
-    (low as f64, (low + (1 << octave)) as f64)
+    let (low, width) = cell_of(bin, FINE);
+    (low as f64, (low + width) as f64)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ mod observed;
 mod sweep;
 mod track;
 
-pub use build::MAX_REPLAYED;
+pub use build::{MAX_REPLAYED, Sampling};
 pub use cores::Cores;
 pub use fit::FIT_QUANTILES;
 pub use observed::Observed;

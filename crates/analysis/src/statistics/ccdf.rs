@@ -8,7 +8,11 @@ pub const CCDF_POINTS: usize = 400;
 /// Points (x, P(X ≥ x)) of a sorted sample, evenly spaced in log P, from (min, 1) to
 /// (max, 1/n).
 pub fn ccdf(sorted: &[Nanos]) -> Vec<(Nanos, f64)> {
-    let n = sorted.len();
+    ccdf_of_ranks(sorted.len(), |rank| sorted[rank])
+}
+
+/// The same of `n` observations of which `at` knows each by its rank.
+pub fn ccdf_of_ranks(n: usize, at: impl Fn(usize) -> Nanos) -> Vec<(Nanos, f64)> {
     let mut points = Vec::with_capacity(n.min(CCDF_POINTS));
     let mut last = 0;
     for step in 0..CCDF_POINTS {
@@ -16,7 +20,7 @@ pub fn ccdf(sorted: &[Nanos]) -> Vec<(Nanos, f64)> {
         // observations at or above the point: from n down to 1
         let above = ((n as f64).powf(1.0 - exponent).round() as usize).clamp(1, n.max(1));
         if above != last && n > 0 {
-            points.push((sorted[n - above], above as f64 / n as f64));
+            points.push((at(n - above), above as f64 / n as f64));
             last = above;
         }
     }

@@ -2,11 +2,13 @@
 
 mod ccdf;
 mod inflation;
+mod series;
 
 use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES, quantile_ranks};
 
-pub use ccdf::{CCDF_POINTS, ccdf};
-pub use inflation::{SCORE_Z, variance_inflation};
+pub use ccdf::{CCDF_POINTS, ccdf, ccdf_of_ranks};
+pub use inflation::{Inflation, SCORE_Z, variance_inflation};
+pub use series::{Sample, Series};
 
 /// The distribution of a series of observations in order of time.
 ///

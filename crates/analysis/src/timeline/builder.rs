@@ -397,12 +397,7 @@ impl Cpu {
     }
 
     fn code(&mut self, thread: Tid, top: Top) -> u64 {
-        let key = u64::from(thread) << 32 | u64::from(pack_top(top));
-        let meanings = &mut self.meanings;
-        *self.codes.entry(key).or_insert_with(|| {
-            meanings.push((thread, top));
-            meanings.len() as u64 - 1
-        })
+        code_of(&mut self.meanings, &mut self.codes, (thread, top))
     }
 
     fn active(&mut self, from: Monotonic, at: Monotonic, timer: bool) {
@@ -464,18 +459,28 @@ impl Cpu {
     }
 
     fn relabel(&mut self, from_ns: u64, to_ns: u64, f: impl Fn((Tid, Top)) -> (Tid, Top)) {
-        // every meaning that may come out has its code before the column is rewritten
-        for place in 0..self.meanings.len() {
-            let (thread, top) = f(self.meanings[place]);
-            self.code(thread, top);
-        }
-        let (meanings, codes) = (&self.meanings, &self.codes);
+        let (meanings, codes) = (&mut self.meanings, &mut self.codes);
         self.changes.rewrite(from_ns, to_ns, |code| {
-            let (thread, top) = f(meanings[code as usize]);
-            let key = u64::from(thread) << 32 | u64::from(pack_top(top));
-            codes.get(&key).copied().unwrap_or(code)
+            let before = meanings[code as usize];
+            match f(before) {
+                after if after == before => code,
+                after => code_of(meanings, codes, after),
+            }
         });
     }
+}
+
+/// The code of a meaning, a new one where it has none.
+fn code_of(
+    meanings: &mut Vec<(Tid, Top)>,
+    codes: &mut IdMap<u64, u64>,
+    (thread, top): (Tid, Top),
+) -> u64 {
+    let key = u64::from(thread) << 32 | u64::from(pack_top(top));
+    *codes.entry(key).or_insert_with(|| {
+        meanings.push((thread, top));
+        meanings.len() as u64 - 1
+    })
 }
 
 impl Worker {

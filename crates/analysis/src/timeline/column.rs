@@ -87,7 +87,12 @@ impl Column {
 
     /// Lets `rewrite` change what stands between `from_ns` and `to_ns` (not after the last
     /// change's time unless it goes on), as far back as the changes are unpacked.
-    pub(super) fn rewrite(&mut self, from_ns: u64, to_ns: u64, rewrite: impl Fn(u64) -> u64) {
+    pub(super) fn rewrite(
+        &mut self,
+        from_ns: u64,
+        to_ns: u64,
+        mut rewrite: impl FnMut(u64) -> u64,
+    ) {
         let Some(first) = self.tail.front() else {
             return;
         };

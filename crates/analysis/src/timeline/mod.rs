@@ -32,6 +32,7 @@ mod codes;
 mod column;
 mod sleep;
 pub mod stalls;
+mod stretches;
 
 use std::sync::Arc;
 
@@ -42,6 +43,7 @@ pub use busy::{BusyTime, busy_service_time};
 use column::{Change, Column, Reader};
 pub use sleep::{Sleep, call_name};
 pub use stalls::{Stall, StallEvidence};
+pub use stretches::Stretches;
 
 use crate::matched::BlindWindow;
 use crate::matcher::{IdMap, InOrder};

@@ -5,16 +5,19 @@ use std::num::NonZeroU32;
 
 use proptest::prelude::*;
 use taillab_analysis::ledger::{Follower, LedgerOptions, Usual, Who};
+use taillab_analysis::long::{Account, Survey};
 use taillab_analysis::timeline::Timeline;
-use taillab_analysis::{MatchOptions, Part, Parts, match_events};
-use taillab_model::explanation::Cause;
-use taillab_model::{Event, Monotonic, Nanos, Tid};
+use taillab_analysis::{
+    AnalyseOptions, Analysis, Explained, MatchOptions, Part, Parts, analyse, explain, match_events,
+};
+use taillab_model::explanation::{Cause, CauseShare};
+use taillab_model::{Distribution, Event, HISTOGRAM_ERROR, Monotonic, Nanos, Tid};
 
 use super::kernel::{Plan, Trouble, What};
 
 /// Everything that is charged to one request.
 #[derive(Debug, PartialEq, Eq)]
-struct Account {
+struct Charged {
     t1: Monotonic,
     worker: Tid,
     /// Sojourn, ideal, ideal of its own worker.
@@ -55,7 +58,7 @@ fn accounts(
     parts: &[Part],
     plan: &Plan,
     usual: Usual,
-) -> (BTreeMap<usize, Account>, Vec<(Tid, u64)>) {
+) -> (BTreeMap<usize, Charged>, Vec<(Tid, u64)>) {
     let options = LedgerOptions {
         service_time: plan.service_time(),
         workers: NonZeroU32::new(plan.gaps.len() as u32).expect("a plan has a CPU"),
@@ -74,7 +77,7 @@ fn accounts(
                 named.sort_unstable();
                 named
             };
-            let account = Account {
+            let account = Charged {
                 t1: entry.stamps.t1,
                 worker: entry.worker,
                 lengths: [entry.sojourn_ns, entry.ideal_ns, entry.own_queue_ideal_ns],
@@ -147,4 +150,107 @@ proptest! {
         }
         prop_assert_eq!(served, truly_served);
     }
+}
+
+/// What a long recording gives, read twice in parts.
+fn read_twice(parts: &[Part], plan: &Plan, usual: Usual) -> (Analysis, Explained) {
+    let mut survey = Survey::new(analyse_options(plan));
+    parts.iter().for_each(|part| survey.add(part));
+    let surveyed = survey.finish(0).expect("there are requests");
+    let context = plan.context();
+    let mut account = Account::new(surveyed, &context, super::options(plan).slowest, usual);
+    for part in parts {
+        let ideal = account.add(part, |_, _| {});
+        assert_eq!(ideal.len(), part.matched.requests.len());
+    }
+    account.finish()
+}
+
+fn analyse_options(plan: &Plan) -> AnalyseOptions {
+    let options = super::options(plan);
+    AnalyseOptions {
+        service_time: options.service_time,
+        workers: options.workers,
+        measure_from: options.measure_from,
+        lost_events: 0,
+    }
+}
+
+/// Counts, means and extremes are equal, quantiles nearly.
+fn assert_same(found: &Distribution, exact: &Distribution) {
+    assert_eq!((found.count, found.mean), (exact.count, exact.mean));
+    assert_eq!((found.min, found.max), (exact.min, exact.max));
+    for (found, exact) in found.quantiles.iter().zip(&exact.quantiles) {
+        assert_eq!(found.value.is_some(), exact.value.is_some(), "{found:?}");
+        if let (Some(found), Some(exact)) = (found.value, exact.value) {
+            assert_near(found.get() as f64, exact.get() as f64, HISTOGRAM_ERROR);
+        }
+    }
+}
+
+fn assert_near(found: f64, exact: f64, error: f64) {
+    let off = (found - exact).abs();
+    assert!(off <= error * exact.abs() + 1e-9, "{found} is not {exact}");
+}
+
+#[test]
+fn a_recording_read_in_parts_is_explained_like_one_that_is_held() {
+    let plan = Plan {
+        requests: 40_000,
+        gaps: vec![60_000.0, 90_000.0],
+        service: 40_000,
+        disturbances: vec![(What::Thread, 60_000_000, 3_000_000)],
+        trouble: Some((300, Trouble::Slow(400_000))),
+        ..Plan::default()
+    };
+    let events = with_losses(&plan, 5_000);
+    let one = whole(&events, &plan);
+    let analysis = analyse(&one.matched, &analyse_options(&plan)).expect("there are requests");
+    let (context, options) = (plan.context(), super::options(&plan));
+    let explained = explain(&one.matched, &one.timeline, &context, &options);
+    let usual = Usual::of(&one.matched, &one.timeline, plan.service_time());
+    let many = parts(&events, &plan, 2_000);
+    assert!(many.len() > 5, "{} parts", many.len());
+    let (found, told) = read_twice(&many, &plan, usual);
+
+    assert_eq!(found.matching, analysis.matching);
+    assert_same(&found.measured.sojourn, &analysis.measured.sojourn);
+    assert_same(&found.ideal.sojourn, &analysis.ideal.sojourn);
+    assert_same(&found.excess, &analysis.excess);
+    assert_same(&found.stages.t2_t3, &analysis.stages.t2_t3);
+    assert_same(&found.stages.t5_t6, &analysis.stages.t5_t6);
+    let (rate, truth) = (found.ideal.utilization, analysis.ideal.utilization);
+    assert_near(rate, truth, 1e-12);
+    assert_eq!(found.stages_at.len(), analysis.stages_at.len());
+    for (found, exact) in found.stages_at.iter().zip(&analysis.stages_at) {
+        assert_near(found.mean_sojourn_ns, exact.mean_sojourn_ns, 0.01);
+    }
+    let evidence = &analysis.evidence;
+    assert_eq!(found.evidence.faster_than_ideal, evidence.faster_than_ideal);
+
+    assert_eq!(told.causes.len(), explained.causes.len());
+    for exact in &explained.causes {
+        let same =
+            |share: &&CauseShare| share.cause == exact.cause && share.culprit == exact.culprit;
+        let found = told.causes.iter().find(same).expect("the same causes");
+        assert_eq!(
+            (found.excess_ns, found.requests, found.episodes),
+            (exact.excess_ns, exact.requests, exact.episodes)
+        );
+        assert_eq!(found.share, exact.share);
+    }
+    let (found, exact) = (&told.explanation, &explained.explanation);
+    assert_eq!(found.inversions, exact.inversions);
+    assert_eq!(found.workers, exact.workers);
+    assert_eq!(found.heat_map, exact.heat_map);
+    assert_eq!(found.slowest, exact.slowest);
+    for (found, exact) in found.bands.iter().zip(&exact.bands) {
+        // a histogram's cell more or less at its lower end
+        assert_near(found.requests as f64, exact.requests as f64, 0.05);
+        assert_near(found.mean_sojourn_ns, exact.mean_sojourn_ns, 0.05);
+    }
+    let fit = |explained: &Explained| explained.model_fit.clone().expect("a replay");
+    let (found, exact) = (fit(&told), fit(&explained));
+    assert_eq!(found.model, exact.model);
+    assert_near(found.largest_error, exact.largest_error, 0.05);
 }

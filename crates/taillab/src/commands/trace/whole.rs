@@ -1,16 +1,11 @@
 //! All windows of a live view together, in bounded memory.
 
+use taillab_model::Histogram;
 use taillab_model::explanation::{CauseShare, Share};
 use taillab_model::summary::Matching;
-use taillab_model::{Nanos, quantile_ranks};
 use taillab_report::live::Moment;
 
 use crate::commands::explain::evaluate::Evaluated;
-
-/// Values below this have a cell each; above, cells are 1/128 of their value wide.
-const FINE: u64 = 128;
-/// log2 of it.
-const FINE_BITS: u32 = FINE.ilog2();
 
 /// Sums and a histogram: percentiles of all windows are those of their requests, not
 /// averages of the windows' percentiles.
@@ -18,8 +13,7 @@ const FINE_BITS: u32 = FINE.ilog2();
 pub struct Whole {
     seconds: f64,
     arrivals: f64,
-    counts: Vec<u64>,
-    requests: u64,
+    sojourns: Histogram,
     complete: u64,
     stages_ns: [f64; 5],
     matching: Matching,
@@ -33,14 +27,7 @@ impl Whole {
         let seconds = summary.duration_ns.as_secs_f64();
         self.seconds += seconds;
         self.arrivals += summary.arrival_rate_per_s * seconds;
-        for sojourn in evaluated.sojourns() {
-            let cell = cell(sojourn.get());
-            if cell >= self.counts.len() {
-                self.counts.resize(cell + 1, 0);
-            }
-            self.counts[cell] += 1;
-            self.requests += 1;
-        }
+        self.sojourns.extend(evaluated.sojourns());
         let result = &summary.result;
         let stages = &result.stages;
         let each = [
@@ -97,11 +84,12 @@ impl Whole {
             };
         }
         let complete = self.complete as f64;
+        let sojourn = self.sojourns.distribution(|_| 1.0);
         Moment {
             rate_per_s: self.arrivals / self.seconds.max(1e-9),
-            p50: self.quantile(0.5),
-            p99: self.quantile(0.99),
-            p999: self.quantile(0.999),
+            p50: sojourn.quantile(0.5),
+            p99: sojourn.quantile(0.99),
+            p999: sojourn.quantile(0.999),
             mean_stages_ns: (self.complete > 0).then(|| self.stages_ns.map(|sum| sum / complete)),
             matching: self.matching.clone(),
             causes,
@@ -112,65 +100,20 @@ impl Whole {
     pub fn nothing(&self) -> Moment {
         Whole::default().moment()
     }
-
-    /// The quantile, to 1/128 of it, where the sample supports it.
-    fn quantile(&self, q: f64) -> Option<Nanos> {
-        let rank = quantile_ranks(self.requests, q, 1.0)?.value;
-        let mut below = 0;
-        let place = self.counts.iter().position(|count| {
-            below += count;
-            below > rank
-        })?;
-        Some(Nanos::new(lower_edge(place)))
-    }
-}
-
-/// The cell of a value.
-fn cell(value: u64) -> usize {
-    if value < FINE {
-        return value as usize;
-    }
-    let above = value.ilog2() - FINE_BITS;
-    (u64::from(above + 1) * FINE + ((value >> above) - FINE)) as usize
-}
-
-/// The least value of a cell.
-fn lower_edge(cell: usize) -> u64 {
-    let cell = cell as u64;
-    if cell < FINE {
-        return cell;
-    }
-    (cell % FINE + FINE) << (cell / FINE - 1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cells_follow_one_another_and_are_as_fine_as_said() {
-        let mut last = None;
-        for value in (0..5000).chain([1 << 20, (1 << 20) + 1, u64::MAX / 2, u64::MAX]) {
-            let cell = cell(value);
-            let edge = lower_edge(cell);
-            assert!(edge <= value, "{value}");
-            assert!(value - edge <= value / FINE, "{value} {edge}");
-            assert!(last <= Some(cell));
-            last = Some(cell);
-        }
-        // 128 for each power of two of 64-bit values
-        assert!(cell(u64::MAX) < 8_000);
-    }
+    use taillab_model::Nanos;
 
     #[test]
     fn quantiles_are_of_all_requests_and_only_of_enough() {
         let mut whole = Whole::default();
         assert_eq!(whole.moment().p50, None);
-        whole.counts = vec![0; 101];
-        for value in 1..=100 {
-            whole.counts[value] = 10;
+        for value in 0..1_000 {
+            whole.sojourns.record(Nanos::new(1 + value / 10));
         }
-        whole.requests = 1000;
         let moment = whole.moment();
         assert_eq!(moment.p50, Some(Nanos::new(50)));
         assert_eq!(moment.p999, None);

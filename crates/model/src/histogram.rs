@@ -1,0 +1,212 @@
+//! Lengths counted in cells that widen with the value: any number of them in bounded memory.
+
+use crate::{Distribution, Nanos};
+
+/// log2 of the cells to a doubling of a [`Histogram`].
+const BITS: u32 = 10;
+
+/// The largest relative error of a value that a [`Histogram`] gives back: half a cell.
+pub const HISTOGRAM_ERROR: f64 = 1.0 / (1 << (BITS + 1)) as f64;
+
+/// The cell of a value, where a doubling has 2^`bits` cells. Values below 2^`bits` have one
+/// each.
+#[inline]
+pub const fn cell(value: u64, bits: u32) -> usize {
+    let octave = (63 - (value | 1).leading_zeros()).saturating_sub(bits);
+    ((octave as usize) << bits) + (value >> octave) as usize
+}
+
+/// The least value of a cell, and how many values it holds.
+pub const fn cell_of(cell: usize, bits: u32) -> (u64, u64) {
+    let octave = (cell >> bits).saturating_sub(1);
+    (((cell - (octave << bits)) as u64) << octave, 1 << octave)
+}
+
+/// How often each length occurred, to 0.05 %; count, mean, least and greatest are exact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    counts: Vec<u64>,
+    count: u64,
+    sum_ns: u128,
+    least: Nanos,
+    greatest: Nanos,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            counts: Vec::new(),
+            count: 0,
+            sum_ns: 0,
+            least: Nanos::MAX,
+            greatest: Nanos::ZERO,
+        }
+    }
+}
+
+impl Histogram {
+    /// Counts a length.
+    #[inline]
+    pub fn record(&mut self, length: Nanos) {
+        let cell = cell(length.get(), BITS);
+        if cell >= self.counts.len() {
+            self.counts.resize(cell + 1, 0);
+        }
+        self.counts[cell] += 1;
+        self.count += 1;
+        self.sum_ns += u128::from(length.get());
+        self.least = self.least.min(length);
+        self.greatest = self.greatest.max(length);
+    }
+
+    /// How many were counted.
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The least; `None` of nothing.
+    pub fn least(&self) -> Option<Nanos> {
+        (self.count > 0).then_some(self.least)
+    }
+
+    /// The greatest; `None` of nothing.
+    pub fn greatest(&self) -> Option<Nanos> {
+        (self.count > 0).then_some(self.greatest)
+    }
+
+    /// The values in order, for who asks for their ranks.
+    pub fn ranked(&self) -> Ranked {
+        let mut ranked = Ranked::default();
+        let mut below = 0;
+        let occupied = self.counts.iter().enumerate();
+        for (cell, &count) in occupied.filter(|(_, count)| **count > 0) {
+            below += count;
+            let (from, width) = cell_of(cell, BITS);
+            let within = |ns: u64| Nanos::new(ns).clamp(self.least, self.greatest);
+            ranked.cells.push(RankedCell {
+                below,
+                from: within(from),
+                middle: within(from + width / 2),
+                to: within(from + (width - 1)),
+            });
+        }
+        ranked
+    }
+
+    /// The distribution; `inflation` as of [`Distribution::from_sorted_correlated`].
+    pub fn distribution(&self, inflation: impl Fn(f64) -> f64) -> Distribution {
+        let ranked = self.ranked();
+        let mean = (self.count > 0).then(|| self.sum_ns as f64 / self.count as f64);
+        let extremes = (self.least(), self.greatest());
+        Distribution::from_ranks(self.count, mean, extremes, inflation, |rank| {
+            ranked.at(rank).map_or(Nanos::ZERO, |cell| cell.middle)
+        })
+    }
+}
+
+impl Extend<Nanos> for Histogram {
+    fn extend<I: IntoIterator<Item = Nanos>>(&mut self, lengths: I) {
+        for length in lengths {
+            self.record(length);
+        }
+    }
+}
+
+/// A cell of a histogram among those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankedCell {
+    /// Observations up to here, its own included.
+    pub below: u64,
+    /// Its least value that occurs at most.
+    pub from: Nanos,
+    /// What stands for all of its values.
+    pub middle: Nanos,
+    /// Its greatest value that occurs at least.
+    pub to: Nanos,
+}
+
+/// The cells of a histogram that hold anything, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Ranked {
+    cells: Vec<RankedCell>,
+}
+
+impl Ranked {
+    /// The cell in which the observation of this rank (from 0) lies.
+    pub fn at(&self, rank: u64) -> Option<RankedCell> {
+        let place = self.cells.partition_point(|cell| cell.below <= rank);
+        self.cells.get(place).copied()
+    }
+
+    /// Values in rising order, each with how often it occurred.
+    pub fn counts(&self) -> Vec<(Nanos, u64)> {
+        let before = std::iter::once(0).chain(self.cells.iter().map(|cell| cell.below));
+        let cells = self.cells.iter().zip(before);
+        cells
+            .map(|(cell, before)| (cell.middle, cell.below - before))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_follow_one_another_and_are_as_fine_as_said() {
+        for bits in [7, BITS] {
+            let mut last = None;
+            let large = [1 << 20, (1 << 20) + 1, u64::MAX / 2, u64::MAX];
+            for value in (0..5_000).chain(large) {
+                let cell = cell(value, bits);
+                let (from, width) = cell_of(cell, bits);
+                assert!(from <= value && value - from < width, "{value}");
+                assert!(width == 1 || width <= from >> bits, "{value} {from}");
+                assert!(last <= Some(cell));
+                last = Some(cell);
+            }
+        }
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_sample_within_the_error() {
+        let mut state = 1_u64;
+        let mut sample: Vec<Nanos> = (0..50_000)
+            .map(|_| {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                Nanos::new((state >> 40) * (state >> 60))
+            })
+            .collect();
+        let mut histogram = Histogram::default();
+        histogram.extend(sample.iter().copied());
+        sample.sort_unstable();
+        let exact = Distribution::from_sorted(&sample);
+        let found = histogram.distribution(|_| 1.0);
+        assert_eq!((found.count, found.mean), (exact.count, exact.mean));
+        assert_eq!((found.min, found.max), (exact.min, exact.max));
+        for (found, exact) in found.quantiles.iter().zip(&exact.quantiles) {
+            assert_eq!(found.value.is_some(), exact.value.is_some());
+            let ends = [
+                (found.value, exact.value),
+                (found.lo, exact.lo),
+                (found.hi, exact.hi),
+            ];
+            for (found, exact) in ends.into_iter().filter_map(|(a, b)| a.zip(b)) {
+                let off = (found.get() as f64 - exact.get() as f64).abs();
+                assert!(
+                    off <= HISTOGRAM_ERROR * exact.get() as f64,
+                    "{found} {exact}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_has_no_quantile() {
+        let empty = Histogram::default();
+        assert_eq!(empty.distribution(|_| 1.0), Distribution::from_sorted(&[]));
+        assert_eq!((empty.least(), empty.ranked().at(0)), (None, None));
+    }
+}
