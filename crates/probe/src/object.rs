@@ -7,16 +7,18 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use libbpf_rs::btf::{Btf, types::Func};
 use libbpf_rs::{
-    ErrorKind, Link, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject, libbpf_sys,
+    ErrorKind, Link, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject, ProgramType,
+    libbpf_sys,
 };
 
 use taillab_model::Monotonic;
 
-use crate::cgroup::Cgroup;
+use crate::cgroup::{self, Cgroup};
 use crate::hooks::{self, Choice, Failure, Refusal, Stamp};
 use crate::{Disturbances, ProbeError, ProbeSpec, ServerProcesses};
 
@@ -304,7 +306,7 @@ pub(crate) fn try_load(plan: &Plan, programs: &[&str]) -> Result<Object, Refusal
         .map_err(|e| Refusal::new("configuring", &e))?
         .load()
         .map_err(|e| Refusal::new("loading", &e))?;
-    attach(&object).map_err(|e| Refusal::new("attaching", &e))?;
+    attach(&object, |_| true).map_err(|e| Refusal::new("attaching", &e))?;
     Ok(object)
 }
 
@@ -329,12 +331,18 @@ fn configure(
     Ok(open)
 }
 
-/// Attaches all programs that are loaded; dropping the links detaches them.
-pub(crate) fn attach(object: &Object) -> Result<Vec<Link>, libbpf_rs::Error> {
+/// Attaches the programs that are loaded and wanted; dropping the links detaches them.
+pub(crate) fn attach(
+    object: &Object,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Link>, libbpf_rs::Error> {
     object
         .progs_mut()
-        .filter(|program| program.autoload())
-        .map(|program| program.attach())
+        .filter(|program| program.autoload() && wanted(&program.name().to_string_lossy()))
+        .map(|program| match program.prog_type() {
+            ProgramType::CgroupSockAddr => program.attach_cgroup(cgroup::root()?.as_raw_fd()),
+            _ => program.attach(),
+        })
         .collect()
 }
 
@@ -388,7 +396,7 @@ fn check_privilege() -> Result<(), ProbeError> {
 pub(crate) fn program_info(
     program: &libbpf_rs::Program<'_>,
 ) -> io::Result<libbpf_sys::bpf_prog_info> {
-    use std::os::fd::{AsFd, AsRawFd};
+    use std::os::fd::AsFd;
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut size = size_of::<libbpf_sys::bpf_prog_info>() as u32;
     // SAFETY: the descriptor is open for as long as `program`, and the kernel writes

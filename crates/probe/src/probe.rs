@@ -52,7 +52,8 @@ impl Probe {
     }
 
     /// As [`Probe::load`], but as if the kernel refused these hooks (named as in
-    /// [`Probe::hooks`]): to compare hooks with each other.
+    /// [`Probe::hooks`]): to compare hooks with each other, or because one would miss
+    /// something of this server.
     ///
     /// # Errors
     /// [`ProbeError`]: what is missing and what to do about it.
@@ -139,12 +140,27 @@ impl Probe {
     /// [`ProbeError::Kernel`]; then nothing is attached.
     pub fn attach(&mut self) -> Result<(), ProbeError> {
         if self.links.is_empty() {
-            self.links = object::attach(&self.object).map_err(|e| ProbeError::Kernel {
-                doing: "attaching its programs again",
-                source: object::as_io(&e),
-            })?;
+            self.links = self.link(|_| true)?;
         }
         Ok(())
+    }
+
+    /// As [`Probe::attach`], but without this program (as [`Probe::costs`] names it), so that
+    /// what it costs can be measured.
+    ///
+    /// # Errors
+    /// [`ProbeError::Kernel`]; then nothing is attached.
+    pub fn attach_without(&mut self, program: &str) -> Result<(), ProbeError> {
+        self.detach();
+        self.links = self.link(|name| name != program)?;
+        Ok(())
+    }
+
+    fn link(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<Link>, ProbeError> {
+        object::attach(&self.object, wanted).map_err(|e| ProbeError::Kernel {
+            doing: "attaching its programs again",
+            source: object::as_io(&e),
+        })
     }
 
     /// Stops recording: on return no program of the probe is attached. What was
