@@ -1,5 +1,5 @@
-//! What the probe costs: the round trip with it, without it and without each of its programs,
-//! each program's run time by the kernel's own statistics, attaching, and draining.
+//! What the probe costs: the round trip with and without it, each program's run time by the
+//! kernel's own statistics, attaching, and draining.
 //!
 //! Client and server share one CPU: a round trip is the CPU time of both, and no
 //! interprocessor interrupt hides the probe. So hooks that both pass through count twice.
@@ -30,7 +30,7 @@ const COUNTED: u32 = 20_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let rounds: u32 = args.next().map_or(Ok(100), |n| n.parse())?;
+    let rounds: u32 = args.next().map_or(Ok(300), |n| n.parse())?;
     let transport = args.next().unwrap_or_else(|| "udp".into());
     let disturbances: Disturbances = args.next().unwrap_or_else(|| "none".into()).parse()?;
     let avoided: Vec<String> = args.collect();
@@ -91,7 +91,7 @@ fn measure(
     counted(spec, avoided, &round_trips)
 }
 
-/// The round trip with and without each program, in turn.
+/// The round trip with and without the probe, in turn.
 fn interleaved(
     probe: &mut Probe,
     rounds: u32,
@@ -103,11 +103,7 @@ fn interleaved(
         probe.discard()?;
         Ok(times[times.len() / 2].as_nanos() as f64)
     };
-    let programs: Vec<String> = (probe.costs()?.into_iter())
-        .map(|cost| cost.program)
-        .collect();
     let (mut without, mut with, mut cost) = (Vec::new(), Vec::new(), Vec::new());
-    let mut marginal = vec![Vec::new(); programs.len()];
     let (mut attach, mut detach) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let nothing = block(probe)?;
@@ -121,16 +117,8 @@ fn interleaved(
         without.push(nothing);
         with.push(all);
         cost.push(all - nothing);
-        for (program, marginal) in programs.iter().zip(&mut marginal) {
-            probe.attach_without(program)?;
-            let all_but_one = block(probe)?;
-            probe.detach();
-            probe.attach()?;
-            marginal.push(block(probe)? - all_but_one);
-            probe.detach();
-        }
     }
-    println!("\nmedians of {rounds} blocks or pairs of blocks, and 95 % intervals, in ns");
+    println!("\nmedians of {rounds} pairs of blocks and 95 % intervals, in ns");
     let show = |name: &str, values: &[f64]| match median(values) {
         Some(m) => println!("{name:<28} {:>8.0} ({:.0} to {:.0})", m.value, m.lo, m.hi),
         None => println!("{name:<28} too few rounds"),
@@ -140,9 +128,6 @@ fn interleaved(
     show("round trip without", &without);
     show("round trip with", &with);
     show("the probe's cost", &cost);
-    for (program, marginal) in programs.iter().zip(&marginal) {
-        show(&format!("of this {program}"), marginal);
-    }
     Ok(())
 }
 

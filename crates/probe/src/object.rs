@@ -306,7 +306,7 @@ pub(crate) fn try_load(plan: &Plan, programs: &[&str]) -> Result<Object, Refusal
         .map_err(|e| Refusal::new("configuring", &e))?
         .load()
         .map_err(|e| Refusal::new("loading", &e))?;
-    attach(&object, |_| true).map_err(|e| Refusal::new("attaching", &e))?;
+    attach(&object).map_err(|e| Refusal::new("attaching", &e))?;
     Ok(object)
 }
 
@@ -331,14 +331,11 @@ fn configure(
     Ok(open)
 }
 
-/// Attaches the programs that are loaded and wanted; dropping the links detaches them.
-pub(crate) fn attach(
-    object: &Object,
-    wanted: impl Fn(&str) -> bool,
-) -> Result<Vec<Link>, libbpf_rs::Error> {
+/// Attaches all programs that are loaded; dropping the links detaches them.
+pub(crate) fn attach(object: &Object) -> Result<Vec<Link>, libbpf_rs::Error> {
     object
         .progs_mut()
-        .filter(|program| program.autoload() && wanted(&program.name().to_string_lossy()))
+        .filter(|program| program.autoload())
         .map(|program| match program.prog_type() {
             ProgramType::CgroupSockAddr => program.attach_cgroup(cgroup::root()?.as_raw_fd()),
             _ => program.attach(),

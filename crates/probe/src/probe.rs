@@ -140,27 +140,12 @@ impl Probe {
     /// [`ProbeError::Kernel`]; then nothing is attached.
     pub fn attach(&mut self) -> Result<(), ProbeError> {
         if self.links.is_empty() {
-            self.links = self.link(|_| true)?;
+            self.links = object::attach(&self.object).map_err(|e| ProbeError::Kernel {
+                doing: "attaching its programs again",
+                source: object::as_io(&e),
+            })?;
         }
         Ok(())
-    }
-
-    /// As [`Probe::attach`], but without this program (as [`Probe::costs`] names it), so that
-    /// what it costs can be measured.
-    ///
-    /// # Errors
-    /// [`ProbeError::Kernel`]; then nothing is attached.
-    pub fn attach_without(&mut self, program: &str) -> Result<(), ProbeError> {
-        self.detach();
-        self.links = self.link(|name| name != program)?;
-        Ok(())
-    }
-
-    fn link(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<Link>, ProbeError> {
-        object::attach(&self.object, wanted).map_err(|e| ProbeError::Kernel {
-            doing: "attaching its programs again",
-            source: object::as_io(&e),
-        })
     }
 
     /// Stops recording: on return no program of the probe is attached. What was

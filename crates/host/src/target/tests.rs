@@ -151,7 +151,7 @@ fn a_datagram_socket_of_a_client_is_no_server() {
 #[test]
 fn a_server_that_connects_a_socket_to_each_client_is_known_by_it() {
     let machine = Machine::new();
-    machine.process(7, 1, "quic", "0", &[1, 2]);
+    machine.process(7, 1, "quic", "0", &[1, 2, 3]);
     machine.sockets(&[7], &[], &[(4433, 1), (53, 3)]);
     let connected = |port| {
         let target = Target::of_port(&machine.roots, port, None).unwrap();
