@@ -88,8 +88,9 @@ pub struct TraceSummary {
 pub struct Observer {
     /// CPU time of taillab's own threads while it recorded, as a share of one CPU.
     pub cpu_share: f64,
-    /// Time in the eBPF programs per request, by the kernel's own count; `None` where that
-    /// was not counted.
+    /// Time in the eBPF programs per request, by the kernel's own count, which was on for the
+    /// first of them only and is in the figure itself; the kernel's way to the programs is not.
+    /// `None` where that was not counted.
     pub program_ns_per_request: Option<f64>,
     /// Events recorded per request.
     pub events_per_request: f64,

@@ -1,93 +1,168 @@
-//! What the probe costs: each program's run time by the kernel's own statistics, the
-//! round trip with and without it, attaching, and draining.
+//! What the probe costs: the round trip with and without it, each program's run time by the
+//! kernel's own statistics, attaching, and draining.
 //!
-//! Run as root: `cargo run --release -p taillab-probe --example cost [round trips [udp|tcp
-//! [disturbances]]]`.
+//! Client and server share one CPU: a round trip is the CPU time of both, and no
+//! interprocessor interrupt hides the probe. So hooks that both pass through count twice.
+//!
+//! Run as root: `cargo run --release -p taillab-probe --example cost [rounds [udp|tcp
+//! [disturbances [avoided hook]]]]`.
 
 #[path = "../tests/testbed/mod.rs"]
 mod testbed;
 
 use std::error::Error;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys;
-use taillab_probe::{Disturbances, Probe};
+use taillab_analysis::median;
+use taillab_probe::{Disturbances, Probe, ProbeSpec};
 use testbed::Testbed;
-use testbed::streams::{Calls, StreamBed};
+use testbed::streams::StreamBed;
+
+/// Round trips of a block, of which the first part warms the caches up again.
+const BLOCK: u32 = 200;
+const WARM_UP: usize = 40;
+
+/// Round trips that the kernel's statistics are taken from.
+const COUNTED: u32 = 20_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let requests: u32 = match std::env::args().nth(1) {
-        Some(n) => n.parse()?,
-        None => 50_000,
-    };
-    // client and server on one CPU: a round trip is the CPU time of both, and no
-    // interprocessor interrupt hides the probe
+    let mut args = std::env::args().skip(1);
+    let rounds: u32 = args.next().map_or(Ok(300), |n| n.parse())?;
+    let transport = args.next().unwrap_or_else(|| "udp".into());
+    let disturbances: Disturbances = args.next().unwrap_or_else(|| "none".into()).parse()?;
+    let avoided: Vec<String> = args.collect();
+    let avoided: Vec<&str> = avoided.iter().map(String::as_str).collect();
     let mut cpu = rustix::thread::CpuSet::new();
     cpu.set(0);
     rustix::thread::sched_setaffinity(None, &cpu)?;
-    let disturbances = match std::env::args().nth(3) {
-        Some(list) => list.parse()?,
-        None => Disturbances::NONE,
-    };
-    if std::env::args()
-        .nth(2)
-        .is_some_and(|transport| transport == "tcp")
-    {
-        return streams(requests, disturbances);
+    if transport == "tcp" {
+        let mut bed = StreamBed::new();
+        bed.spec.disturbances = disturbances;
+        let _server = bed.memcached(1);
+        let client = bed.connect();
+        return measure(&bed.spec, &avoided, rounds, |trips| {
+            let round_trip = |_| {
+                let start = Instant::now();
+                get(&client);
+                start.elapsed()
+            };
+            (0..trips).map(round_trip).collect()
+        });
     }
     let mut testbed = Testbed::veth();
     testbed.spec.disturbances = disturbances;
-    let mut probe = Probe::load(&testbed.spec)?;
-    probe.reserve(u64::from(requests) * 16)?;
+    measure(&testbed.spec, &avoided, rounds, |trips| {
+        (0..trips)
+            .map(|id| {
+                let start = Instant::now();
+                testbed.round_trip(&id.to_be_bytes());
+                start.elapsed()
+            })
+            .collect()
+    })
+}
 
-    let (mut attach, mut detach) = (Vec::new(), Vec::new());
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    let round_trips = |probe: &mut Probe, times: &mut Vec<Duration>| {
-        for id in 0..requests / 10 {
-            let start = Instant::now();
-            testbed.round_trip(&id.to_be_bytes());
-            times.push(start.elapsed());
-            probe.drain(64);
-        }
+/// A request for a key that is not there.
+fn get(mut client: &TcpStream) {
+    let mut response = [0; 16];
+    client
+        .write_all(b"get some-key-of-memcached\r\n")
+        .expect("the server reads");
+    let n = client.read(&mut response).expect("a response");
+    assert_eq!(&response[..n], b"END\r\n");
+}
+
+/// Measures a server to which `round_trips` makes so many calls.
+fn measure(
+    spec: &ProbeSpec,
+    avoided: &[&str],
+    rounds: u32,
+    round_trips: impl Fn(u32) -> Vec<Duration>,
+) -> Result<(), Box<dyn Error>> {
+    let mut probe = Probe::load_avoiding(spec, avoided)?;
+    for hook in probe.hooks() {
+        println!("{:<11} {}", hook.stamp, hook.hook);
+    }
+    interleaved(&mut probe, rounds, &round_trips)?;
+    drop(probe);
+    counted(spec, avoided, &round_trips)
+}
+
+/// The round trip with and without the probe, in turn.
+fn interleaved(
+    probe: &mut Probe,
+    rounds: u32,
+    round_trips: impl Fn(u32) -> Vec<Duration>,
+) -> Result<(), Box<dyn Error>> {
+    let block = |probe: &mut Probe| -> Result<f64, Box<dyn Error>> {
+        let mut times = round_trips(BLOCK).split_off(WARM_UP);
+        times.sort_unstable();
+        probe.discard()?;
+        Ok(times[times.len() / 2].as_nanos() as f64)
     };
-    for _ in 0..10 {
-        round_trips(&mut probe, &mut without);
+    let (mut without, mut with, mut cost) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut attach, mut detach) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let nothing = block(probe)?;
         let start = Instant::now();
         probe.attach()?;
-        attach.push(start.elapsed());
-        round_trips(&mut probe, &mut with);
+        attach.push(start.elapsed().as_nanos() as f64);
+        let all = block(probe)?;
         let start = Instant::now();
         probe.detach();
-        detach.push(start.elapsed());
-        probe.discard()?;
+        detach.push(start.elapsed().as_nanos() as f64);
+        without.push(nothing);
+        with.push(all);
+        cost.push(all - nothing);
     }
-    println!(
-        "attach all          p50 {:?}  max {:?}",
-        p50(&mut attach),
-        attach[9]
-    );
-    println!(
-        "detach all          p50 {:?}  max {:?}",
-        p50(&mut detach),
-        detach[9]
-    );
-    println!("round trip without  p50 {:?}", p50(&mut without));
-    println!("round trip with     p50 {:?}", p50(&mut with));
+    println!("\nmedians of {rounds} pairs of blocks and 95 % intervals, in ns");
+    let show = |name: &str, values: &[f64]| match median(values) {
+        Some(m) => println!("{name:<28} {:>8.0} ({:.0} to {:.0})", m.value, m.lo, m.hi),
+        None => println!("{name:<28} too few rounds"),
+    };
+    show("attach all", &attach);
+    show("detach all", &detach);
+    show("round trip without", &without);
+    show("round trip with", &with);
+    show("the probe's cost", &cost);
+    Ok(())
+}
 
+/// Each program's runs and time by the kernel's own count, and what draining costs.
+fn counted(
+    spec: &ProbeSpec,
+    avoided: &[&str],
+    round_trips: impl Fn(u32) -> Vec<Duration>,
+) -> Result<(), Box<dyn Error>> {
     // rings that hold everything, drained at once, on this CPU
-    let mut spec = testbed.spec.clone();
-    spec.ring_bytes_per_cpu = requests as usize * 16 * 16;
-    drop(probe);
-    let mut probe = Probe::load(&spec)?;
-    probe.reserve(u64::from(requests) * 16)?;
+    let mut spec = spec.clone();
+    spec.ring_bytes_per_cpu = COUNTED as usize * 32 * 16;
+    let mut probe = Probe::load_avoiding(&spec, avoided)?;
+    probe.reserve(u64::from(COUNTED) * 32)?;
     // SAFETY: no pointers; the descriptor that it returns ends the statistics when it is closed.
     let statistics = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     probe.attach()?;
-    for id in 0..requests {
-        testbed.round_trip(&id.to_be_bytes());
-    }
+    round_trips(COUNTED);
     probe.detach();
-    print_costs(&probe, requests)?;
+    println!(
+        "\n{:<28} {:>10} {:>9} {:>8}",
+        "program", "runs", "per req.", "ns/run"
+    );
+    let mut in_all = 0.0;
+    for cost in probe.costs()? {
+        in_all += cost.run_time_ns as f64 / f64::from(COUNTED);
+        println!(
+            "{:<28} {:>10} {:>9.2} {:>8.1}",
+            cost.program,
+            cost.runs,
+            cost.runs as f64 / f64::from(COUNTED),
+            cost.run_time_ns as f64 / cost.runs.max(1) as f64
+        );
+    }
+    println!("in all, the statistics included: {in_all:.0} ns per request");
     if statistics < 0 {
         println!(
             "(no statistics: {})",
@@ -103,7 +178,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let each = start.elapsed().as_nanos() as f64 / drained as f64;
-    println!("\ndrain               {each:.1} ns/event ({drained} events)");
+    println!("\ndrain                {each:.1} ns/event ({drained} events)");
     let start = Instant::now();
     for _ in 0..1_000_000 {
         std::hint::black_box(probe.drain(256));
@@ -112,81 +187,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("drain, nothing there {each:.1} ns");
     let recording = probe.finish()?;
     println!(
-        "recorded            {} events, lost {:?}",
+        "recorded             {} events, lost {:?}",
         recording.len(),
         recording.lost
     );
     let start = Instant::now();
     let events = recording.into_events().count();
     let each = start.elapsed().as_nanos() as f64 / events as f64;
-    println!("merge and decode    {each:.1} ns/event");
+    println!("merge and decode     {each:.1} ns/event");
     Ok(())
-}
-
-/// What the programs cost memcached over TCP, one request at a time.
-fn streams(requests: u32, disturbances: Disturbances) -> Result<(), Box<dyn Error>> {
-    let mut bed = StreamBed::new();
-    bed.spec.disturbances = disturbances;
-    bed.spec.ring_bytes_per_cpu = requests as usize * 16 * 16;
-    let _server = bed.memcached(1);
-    let calls = |rounds: u32| Calls {
-        connections: 1,
-        rounds: rounds as usize,
-        in_flight: 1,
-        request: b"get some-key-of-memcached\r\n".to_vec(),
-    };
-    let round_trip = |rounds: u32| {
-        let (_, calls) = bed.make(calls(rounds), 0);
-        let mut times: Vec<Duration> = calls
-            .iter()
-            .map(|call| Duration::from_nanos(call.received.saturating_since(call.sent).get()))
-            .collect();
-        p50(&mut times)
-    };
-    let mut probe = Probe::load(&bed.spec)?;
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    for _ in 0..10 {
-        without.push(round_trip(requests / 10));
-        probe.attach()?;
-        with.push(round_trip(requests / 10));
-        probe.detach();
-        probe.discard()?;
-    }
-    println!("round trip without  p50 {:?}", p50(&mut without));
-    println!("round trip with     p50 {:?}", p50(&mut with));
-    // SAFETY: no pointers; the descriptor that it returns ends the statistics when it is closed.
-    let statistics = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
-    probe.attach()?;
-    round_trip(requests);
-    probe.detach();
-    print_costs(&probe, requests)?;
-    if statistics < 0 {
-        println!("(no statistics)");
-    }
-    Ok(())
-}
-
-fn print_costs(probe: &Probe, requests: u32) -> Result<(), Box<dyn Error>> {
-    println!(
-        "\n{:<16} {:>10} {:>9} {:>8}",
-        "program", "runs", "per req.", "ns/run"
-    );
-    let mut in_all = 0.0;
-    for cost in probe.costs()? {
-        in_all += cost.run_time_ns as f64 / f64::from(requests);
-        println!(
-            "{:<16} {:>10} {:>9.2} {:>8.1}",
-            cost.program,
-            cost.runs,
-            cost.runs as f64 / f64::from(requests),
-            cost.run_time_ns as f64 / cost.runs.max(1) as f64
-        );
-    }
-    println!("in all, the statistics included: {in_all:.0} ns per request");
-    Ok(())
-}
-
-fn p50(times: &mut [Duration]) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
 }

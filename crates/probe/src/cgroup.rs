@@ -1,10 +1,12 @@
 //! A cgroup as the eBPF programs recognise it: its number, and where it stands.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::btf::{Btf, types::Enum};
+use rustix::io::Errno;
 
 /// The initial cgroup namespace (`PROC_CGROUP_INIT_INO`): in another one mount points do not
 /// tell how deep a cgroup is.
@@ -67,6 +69,22 @@ impl Cgroup {
     }
 }
 
+/// The root of the tree of version 2, which every process and socket of the host is below.
+///
+/// # Errors
+/// `NotFound` (`ENOENT`) where it is mounted nowhere, or only a part of it.
+pub(crate) fn root() -> io::Result<File> {
+    /// The inode of the root of every tree of kernfs.
+    const ROOT: u64 = 1;
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let trees = mounts.lines().filter_map(|line| match mount(line)? {
+        (_, point, Hierarchy::V2) => File::open(point).ok(),
+        _ => None,
+    });
+    let mut whole = trees.filter(|tree| tree.metadata().is_ok_and(|found| found.ino() == ROOT));
+    whole.next().ok_or_else(|| Errno::NOENT.into())
+}
+
 /// Which of the kernel's hierarchies.
 #[derive(Debug, PartialEq, Eq)]
 enum Hierarchy {
@@ -79,20 +97,7 @@ enum Hierarchy {
 /// `/proc/self/mountinfo` (proc(5)).
 fn place(mounts: &str, path: &Path) -> Option<(u32, Hierarchy)> {
     let mut best: Option<(PathBuf, u32, Hierarchy)> = None;
-    for line in mounts.lines() {
-        let Some((before, after)) = line.split_once(" - ") else {
-            continue;
-        };
-        let mut fields = before.split(' ').skip(3);
-        let (Some(root), Some(point)) = (fields.next(), fields.next()) else {
-            continue;
-        };
-        let mut after = after.split(' ');
-        let hierarchy = match after.next() {
-            Some("cgroup2") => Hierarchy::V2,
-            Some("cgroup") => Hierarchy::V1(after.nth(1).unwrap_or_default().into()),
-            _ => continue,
-        };
+    for (root, point, hierarchy) in mounts.lines().filter_map(mount) {
         let Ok(below) = path.strip_prefix(point) else {
             continue;
         };
@@ -106,6 +111,20 @@ fn place(mounts: &str, path: &Path) -> Option<(u32, Hierarchy)> {
         best = Some((point, level, hierarchy));
     }
     best.map(|(_, level, hierarchy)| (level, hierarchy))
+}
+
+/// What a line of `/proc/self/mountinfo` mounts of which hierarchy, and where.
+fn mount(line: &str) -> Option<(&str, &str, Hierarchy)> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut fields = before.split(' ').skip(3);
+    let (root, point) = (fields.next()?, fields.next()?);
+    let mut after = after.split(' ');
+    let hierarchy = match after.next()? {
+        "cgroup2" => Hierarchy::V2,
+        "cgroup" => Hierarchy::V1(after.nth(1).unwrap_or_default().into()),
+        _ => return None,
+    };
+    Some((root, point, hierarchy))
 }
 
 /// The kernel's number of the first controller among these mount options.

@@ -41,4 +41,6 @@ pub use without_bpf::{Probe, survey};
 
 pub use disturbances::{Disturbances, UnknownDisturbance};
 pub use error::ProbeError;
-pub use spec::{DeviceId, Devices, ProbeSpec, ProgramCost, ServerProcesses, Transport};
+pub use spec::{
+    DeviceId, Devices, ProbeSpec, ProgramCost, ServerProcesses, Transport, UNCONNECTED_T5,
+};

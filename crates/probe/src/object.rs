@@ -7,16 +7,18 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use libbpf_rs::btf::{Btf, types::Func};
 use libbpf_rs::{
-    ErrorKind, Link, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject, libbpf_sys,
+    ErrorKind, Link, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject, ProgramType,
+    libbpf_sys,
 };
 
 use taillab_model::Monotonic;
 
-use crate::cgroup::Cgroup;
+use crate::cgroup::{self, Cgroup};
 use crate::hooks::{self, Choice, Failure, Refusal, Stamp};
 use crate::{Disturbances, ProbeError, ProbeSpec, ServerProcesses};
 
@@ -334,7 +336,10 @@ pub(crate) fn attach(object: &Object) -> Result<Vec<Link>, libbpf_rs::Error> {
     object
         .progs_mut()
         .filter(|program| program.autoload())
-        .map(|program| program.attach())
+        .map(|program| match program.prog_type() {
+            ProgramType::CgroupSockAddr => program.attach_cgroup(cgroup::root()?.as_raw_fd()),
+            _ => program.attach(),
+        })
         .collect()
 }
 
@@ -388,7 +393,7 @@ fn check_privilege() -> Result<(), ProbeError> {
 pub(crate) fn program_info(
     program: &libbpf_rs::Program<'_>,
 ) -> io::Result<libbpf_sys::bpf_prog_info> {
-    use std::os::fd::{AsFd, AsRawFd};
+    use std::os::fd::AsFd;
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut size = size_of::<libbpf_sys::bpf_prog_info>() as u32;
     // SAFETY: the descriptor is open for as long as `program`, and the kernel writes

@@ -52,7 +52,8 @@ impl Probe {
     }
 
     /// As [`Probe::load`], but as if the kernel refused these hooks (named as in
-    /// [`Probe::hooks`]): to compare hooks with each other.
+    /// [`Probe::hooks`]): to compare hooks with each other, or because one would miss
+    /// something of this server.
     ///
     /// # Errors
     /// [`ProbeError`]: what is missing and what to do about it.

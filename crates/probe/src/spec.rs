@@ -54,6 +54,10 @@ pub enum Transport {
     Tcp,
 }
 
+/// The hook for T5 of datagrams that sees only those with an address: to be avoided
+/// ([`Probe::load_avoiding`](crate::Probe::load_avoiding)) for a server with connected sockets.
+pub const UNCONNECTED_T5: &str = "cgroup/sendmsg4, sendmsg6";
+
 /// Whose threads are the server's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerProcesses {

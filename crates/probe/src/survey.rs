@@ -182,6 +182,12 @@ fn remedy(hook: &str, refusal: &Refusal) -> String {
         (Answer::Absent, _, "sys_enter" | "sys_exit") => {
             "boot a kernel built with CONFIG_FTRACE_SYSCALLS=y".into()
         }
+        (Answer::Absent, "cgroup", _) => {
+            "mount the tree of cgroups: mkdir /run/cgroup2 && mount -t cgroup2 none /run/cgroup2; \
+             in a container it is only a part, so run taillab outside"
+                .into()
+        }
+        (Answer::Forbidden, "cgroup", _) => "give taillab CAP_NET_ADMIN too".into(),
         (Answer::Absent, "tp_btf", _) => {
             "boot a kernel built with CONFIG_TRACEPOINTS=y, as distributions' are".into()
         }

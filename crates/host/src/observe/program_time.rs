@@ -6,8 +6,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 /// The kernel would not count.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the kernel does not count the time of eBPF programs: {0}; needs Linux 5.8 and CAP_SYS_ADMIN, \
-     or leave --cost out"
+    "the kernel does not count the time of eBPF programs: {0}; needs Linux 5.8 and CAP_SYS_ADMIN"
 )]
 pub struct ProgramTimeError(#[from] io::Error);
 

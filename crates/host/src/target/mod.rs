@@ -27,7 +27,9 @@ pub use self::command::{CommandError, StartedCommand};
 pub use self::error::TargetError;
 use self::error::Wanted;
 pub use self::sockets::Transport;
-use self::sockets::{Waiting, held_by, holders, namespace_of, namespaces, unix_listeners, waiting};
+use self::sockets::{
+    Waiting, has_connected, held_by, holders, namespace_of, namespaces, unix_listeners, waiting,
+};
 
 /// The inode of the first pid namespace (`PROC_PID_INIT_INO` of the kernel).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
@@ -87,6 +89,8 @@ pub struct Server {
     pub cpus: CpuSet,
     /// The control group, if that is how it was named.
     pub cgroup: Option<Cgroup>,
+    /// Whether it has datagram sockets on its port that are connected to one client each.
+    pub has_connected_datagrams: bool,
 }
 
 impl fmt::Display for Server {
@@ -302,6 +306,8 @@ impl Target {
             comm: comm(roots, self.pid),
             name: self.name.clone(),
             namespace: self.namespace,
+            has_connected_datagrams: endpoint.transport == Transport::Udp
+                && has_connected(roots, self.pid, endpoint.port),
             endpoint,
             cpus: cpus_of(roots, &processes),
             processes,

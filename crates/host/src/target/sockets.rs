@@ -65,38 +65,72 @@ pub(super) struct Waiting {
 /// All waiting sockets of the network namespace of a process; none where its tables
 /// cannot be read.
 pub(super) fn waiting(roots: &Roots, pid: u32) -> Vec<Waiting> {
-    let net = roots.proc.join(pid.to_string()).join("net");
-    let mut found = Vec::new();
-    for transport in Transport::ALL {
-        for table in transport.tables() {
-            // a kernel without IPv6 has no such file
-            let Ok(text) = fs::read_to_string(net.join(table)) else {
-                continue;
-            };
-            found.extend(
-                text.lines()
-                    .skip(1)
-                    .filter_map(|line| parse(transport, line)),
-            );
-        }
-    }
-    found
+    let of = |transport: Transport| {
+        let lines = lines(roots, pid, transport);
+        lines
+            .into_iter()
+            .filter_map(move |line| line.waiting(transport))
+    };
+    Transport::ALL.into_iter().flat_map(of).collect()
 }
 
-/// A line of `/proc/net/tcp` and its like (proc_pid_net(5)), if its socket waits.
-fn parse(transport: Transport, line: &str) -> Option<Waiting> {
-    let mut fields = line.split_ascii_whitespace().skip(1);
-    let (address, port) = endpoint(fields.next()?)?;
-    let (_, peer_port) = endpoint(fields.next()?)?;
-    let state = u8::from_str_radix(fields.next()?, 16).ok()?;
-    // queues, timer, retransmits, user, time-out, inode
-    let inode = fields.nth(5)?.parse().ok()?;
-    (state == transport.waiting_state() && peer_port == 0 && port != 0).then_some(Waiting {
-        transport,
-        port,
-        address,
-        inode,
-    })
+/// Whether a datagram socket on this port is connected to one peer, in the network namespace
+/// of a process.
+pub(super) fn has_connected(roots: &Roots, pid: u32, port: u16) -> bool {
+    let lines = lines(roots, pid, Transport::Udp);
+    lines
+        .iter()
+        .any(|line| line.port == port && line.peer_port != 0)
+}
+
+/// What `/proc/net/tcp` and its like (proc_pid_net(5)) say of a socket.
+struct Line {
+    address: IpAddr,
+    port: u16,
+    peer_port: u16,
+    state: u8,
+    inode: u64,
+}
+
+fn lines(roots: &Roots, pid: u32, transport: Transport) -> Vec<Line> {
+    let net = roots.proc.join(pid.to_string()).join("net");
+    let tables = transport.tables().into_iter();
+    // a kernel without IPv6 has no such file
+    let texts = tables.filter_map(|table| fs::read_to_string(net.join(table)).ok());
+    texts
+        .flat_map(|text| {
+            let lines = text.lines().skip(1);
+            lines.filter_map(Line::parse).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+impl Line {
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (address, port) = endpoint(fields.next()?)?;
+        let (_, peer_port) = endpoint(fields.next()?)?;
+        let state = u8::from_str_radix(fields.next()?, 16).ok()?;
+        // queues, timer, retransmits, user, time-out, inode
+        let inode = fields.nth(5)?.parse().ok()?;
+        Some(Self {
+            address,
+            port,
+            peer_port,
+            state,
+            inode,
+        })
+    }
+
+    fn waiting(&self, transport: Transport) -> Option<Waiting> {
+        let waits = self.state == transport.waiting_state() && self.peer_port == 0;
+        (waits && self.port != 0).then_some(Waiting {
+            transport,
+            port: self.port,
+            address: self.address,
+            inode: self.inode,
+        })
+    }
 }
 
 /// `0100007F:1F90`: 32-bit words of the address as this machine reads them, and the port.
@@ -201,15 +235,16 @@ mod tests {
     fn listeners_are_told_from_connections() {
         let line = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  \
                     1000        0 33417 1 0000000000000000 100 0 0 10 0";
-        let waiting = parse(Transport::Tcp, line).unwrap();
+        let parse = |line, transport| Line::parse(line).and_then(|line| line.waiting(transport));
+        let waiting = parse(line, Transport::Tcp).unwrap();
         assert_eq!((waiting.port, waiting.inode), (8080, 33417));
         assert_eq!(waiting.address, IpAddr::from([127, 0, 0, 1]));
         let connected = line
             .replace(" 0A ", " 01 ")
             .replace("00000000:0000 ", "0200007F:ABCD ");
-        assert_eq!(parse(Transport::Tcp, &connected), None);
-        assert_eq!(parse(Transport::Udp, line), None);
-        assert_eq!(parse(Transport::Tcp, "garbage"), None);
+        assert_eq!(parse(&connected, Transport::Tcp), None);
+        assert_eq!(parse(line, Transport::Udp), None);
+        assert_eq!(parse("garbage", Transport::Tcp), None);
     }
 
     #[test]

@@ -149,6 +149,26 @@ fn a_datagram_socket_of_a_client_is_no_server() {
 }
 
 #[test]
+fn a_server_that_connects_a_socket_to_each_client_is_known_by_it() {
+    let machine = Machine::new();
+    machine.process(7, 1, "quic", "0", &[1, 2, 3]);
+    machine.sockets(&[7], &[], &[(4433, 1), (53, 3)]);
+    let connected = |port| {
+        let target = Target::of_port(&machine.roots, port, None).unwrap();
+        let endpoint = target.endpoint(Some(port), None).unwrap();
+        let server = target.server(&machine.roots, endpoint).unwrap();
+        server.has_connected_datagrams
+    };
+    assert!(!connected(4433));
+    let waiting = fs::read_to_string(machine.roots.proc.join("7/net/udp")).unwrap();
+    let own = " 0: 0100007F:1151 0100007F:ABCD 01 0:0 00:0 0 0 0 2 1 0\n";
+    let clients = " 0: 0100007F:ABCD 0100007F:0035 01 0:0 00:0 0 0 0 4 1 0\n";
+    machine.file("proc/7/net/udp", &(waiting + own + clients));
+    assert!(connected(4433));
+    assert!(!connected(53));
+}
+
+#[test]
 fn what_cannot_be_watched_is_refused_with_its_reason() {
     let machine = nginx();
     let of_process = |pid| Target::of_process(&machine.roots, pid).unwrap_err();

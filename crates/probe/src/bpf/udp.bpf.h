@@ -263,7 +263,33 @@ int BPF_PROG(write_to_udpv6, struct sock *sk)
 	return 0;
 }
 
-/* T5 where fentry is not allowed: a call for many messages is stamped once, as it begins */
+/*
+ * T5 where fentry is not allowed, at the root of the tree of cgroups: a socket is about to
+ * send a datagram to an address that the call names. It lets everything pass.
+ */
+static __always_inline int datagram_sent(const struct bpf_sock_addr *ctx)
+{
+	const struct sock *sk = bpf_rdonly_cast((void *)ctx->sk,
+						bpf_core_type_id_kernel(struct sock));
+
+	if (is_servers(sk))
+		emit_call(WRITE_CALLED, 0);
+	return 1;
+}
+
+SEC("cgroup/sendmsg4")
+int datagram_sent_v4(struct bpf_sock_addr *ctx)
+{
+	return datagram_sent(ctx);
+}
+
+SEC("cgroup/sendmsg6")
+int datagram_sent_v6(struct bpf_sock_addr *ctx)
+{
+	return datagram_sent(ctx);
+}
+
+/* T5 where neither is allowed: a call for many messages is stamped once, as it begins */
 SEC("tp_btf/sys_enter")
 int BPF_PROG(write_called, struct pt_regs *regs, long nr)
 {

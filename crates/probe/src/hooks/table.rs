@@ -1,7 +1,7 @@
 //! The hooks: for each stamp and each disturbance the ways to get it, best first.
 
 use super::{Candidate, Stamp};
-use crate::{Disturbances, Transport};
+use crate::{Disturbances, Transport, UNCONNECTED_T5};
 
 /// What is to be recorded of a server, in the order of the result.
 ///
@@ -149,6 +149,12 @@ static UDP: [Stamp; 8] = [
                 &["write_to_udp", "write_to_udpv6"],
                 "stamped when the socket is given the response, about 0.1 µs after the \
                  system call began",
+            ),
+            lesser(
+                UNCONNECTED_T5,
+                &["datagram_sent_v4", "datagram_sent_v6"],
+                "stamped when the socket is locked, about 0.2 µs after the system call began; a \
+                 response that is sent on a connected socket without an address has no T5",
             ),
             lesser(
                 "tp_btf/sys_enter",

@@ -81,6 +81,16 @@ impl StreamBed {
         (SERVER, SERVER_PORT).into()
     }
 
+    /// A connection from the client's namespace.
+    pub(crate) fn connect(&self) -> TcpStream {
+        let address = self.address();
+        self.client.run(move || {
+            let stream = TcpStream::connect(address).expect("the server listens");
+            stream.set_nodelay(true).expect("an option of TCP");
+            stream
+        })
+    }
+
     fn spawn(&self, mut command: Command) -> Process {
         let process = self.server.run(move || {
             command.stdin(Stdio::null()).stdout(Stdio::null());

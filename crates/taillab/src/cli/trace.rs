@@ -94,9 +94,6 @@ pub struct TraceArgs {
         help_heading = "Recording"
     )]
     pub timeout: Nanos,
-    /// Let the kernel count the time of the probe's programs too (costs some itself)
-    #[arg(long, help_heading = "Recording")]
-    pub cost: bool,
     /// Buffer for each CPU [default: 8 MiB, less on many CPUs]
     #[arg(long, value_name = "BYTES", help_heading = "Recording")]
     pub ring_bytes: Option<u32>,

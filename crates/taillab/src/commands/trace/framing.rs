@@ -82,6 +82,7 @@ mod tests {
             processes: vec![7],
             cpus: "0".parse().unwrap(),
             cgroup: None,
+            has_connected_datagrams: false,
         }
     }
 

@@ -125,11 +125,11 @@ fn report(
         Ok(evaluated) => evaluated,
         Err(failure) => return Err(end.failure().unwrap_or(failure)),
     };
-    let requests = evaluated.arrivals().max(1) as f64;
+    let events_per_request = events as f64 / evaluated.arrivals().max(1) as f64;
     evaluated.observed(Observer {
         cpu_share: cost.cpu_share,
-        program_ns_per_request: cost.program_ns.map(|ns| ns as f64 / requests),
-        events_per_request: events as f64 / requests,
+        program_ns_per_request: cost.program_ns_per_event.map(|ns| ns * events_per_request),
+        events_per_request,
         written_bytes_per_s: match args.no_save {
             true => 0.0,
             false => cost.written_bytes_per_s,

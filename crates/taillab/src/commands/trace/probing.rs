@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use taillab_host::CpuSet;
 use taillab_host::target::{Server, Transport};
-use taillab_probe::{Devices, Probe, ProbeSpec, ServerProcesses};
+use taillab_probe::{Devices, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5};
 
 use super::framing::Known;
 use crate::cli::TraceArgs;
@@ -23,7 +23,7 @@ const MOST_PROCESSES: usize = 64;
 /// Loads it; nothing is attached yet.
 pub fn load(args: &TraceArgs, server: &Server, watched: &CpuSet) -> Result<Probe, Failure> {
     let known = Known::of(server, args.protocol);
-    Probe::load(&ProbeSpec {
+    let spec = ProbeSpec {
         devices: Devices::all_in(server.namespace),
         transport: match server.endpoint.transport {
             Transport::Tcp => taillab_probe::Transport::Tcp,
@@ -37,8 +37,12 @@ pub fn load(args: &TraceArgs, server: &Server, watched: &CpuSet) -> Result<Probe
         ring_bytes_per_cpu: args
             .ring_bytes
             .map_or_else(ring_bytes_per_cpu, |bytes| bytes as usize),
-    })
-    .map_err(probe_failure)
+    };
+    let avoided: &[&str] = match server.has_connected_datagrams {
+        true => &[UNCONNECTED_T5],
+        false => &[],
+    };
+    Probe::load_avoiding(&spec, avoided).map_err(probe_failure)
 }
 
 /// CPUs as the probe and recordings number them.

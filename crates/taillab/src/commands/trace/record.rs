@@ -32,6 +32,9 @@ const PERIOD: Duration = Duration::from_millis(10);
 const SETTLE: Nanos = Nanos::from_millis(100);
 /// Nor are more of a short recording than one part in so many.
 const SETTLE_PART: u64 = 10;
+/// Events from which the programs' time for each is taken, meanwhile or a little later: the
+/// kernel's count costs some itself.
+const COUNTED_EVENTS: u64 = 1_000;
 
 /// What is to be recorded, and what takes part in it.
 pub struct Work<'a> {
@@ -92,8 +95,8 @@ pub struct Recorded {
 pub struct Cost {
     /// Share of a CPU.
     pub cpu_share: f64,
-    /// Time in the probe's programs, where it was counted.
-    pub program_ns: Option<u64>,
+    /// Time in the probe's programs for each event, where it was counted.
+    pub program_ns_per_event: Option<f64>,
     pub written_bytes_per_s: f64,
     pub peak_memory_bytes: u64,
 }
@@ -111,10 +114,9 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         environment,
         place,
     } = work;
-    let program_time = (args.cost)
-        .then(ProgramTime::count)
-        .transpose()
-        .map_err(host)?;
+    // not every user may; then the result says that it is not known
+    let mut counting = ProgramTime::count().ok();
+    let mut program_ns_per_event = None;
     let started_unix_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
@@ -178,8 +180,15 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
             elapsed_ms.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
             events.store(sinks.writer.events(), Ordering::Relaxed);
             bytes.store(sinks.writer.bytes(), Ordering::Relaxed);
+            let settled = began.elapsed() >= Duration::from_nanos(settle.get());
+            if settled && sinks.writer.events() >= COUNTED_EVENTS && counting.take().is_some() {
+                program_ns_per_event = program_ns(&probe, sinks.writer.events());
+            }
             let left = length.saturating_sub(began.elapsed());
             thread::sleep(PERIOD.saturating_sub(turn.elapsed()).min(left));
+        }
+        if counting.take().is_some() {
+            program_ns_per_event = program_ns(&probe, sinks.writer.events());
         }
         (probe, sinks, written)
     };
@@ -201,14 +210,6 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         _ if interrupt.is_raised() || left && args.length().is_some() => End::Interrupted,
         _ => End::TimeUp,
     };
-    let program_ns = match program_time {
-        None => None,
-        Some(_) => {
-            let costs = probe.costs().map_err(probe_failure)?;
-            Some(costs.iter().map(|program| program.run_time_ns).sum())
-        }
-    };
-    drop(program_time);
     context.observer_cpu_share = Some(cpu_share);
     observe::name(
         &mut context,
@@ -223,12 +224,19 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         events,
         cost: Cost {
             cpu_share,
-            program_ns,
+            program_ns_per_event,
             written_bytes_per_s: bytes as f64 / took.as_secs_f64().max(1e-9),
             peak_memory_bytes: OwnCost::peak_memory_bytes(roots),
         },
         server_cpus,
     })
+}
+
+/// What the probe's programs took for each event so far; `None` where the kernel does not say.
+fn program_ns(probe: &Probe, events: u64) -> Option<f64> {
+    let costs = probe.costs().ok()?;
+    let ns: u64 = costs.iter().map(|program| program.run_time_ns).sum();
+    (events > 0).then(|| ns as f64 / events as f64)
 }
 
 /// One drain, and what is added to it.
