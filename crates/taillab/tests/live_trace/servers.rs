@@ -212,7 +212,7 @@ fn a_server_that_we_start_is_traced_and_ended() {
     let port = free_port();
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("trace");
-    let traced = std::thread::spawn({
+    let traced = thread::spawn({
         let dir = dir.clone();
         let listen = format!("127.0.0.1:{port}");
         let taillab = env!("CARGO_BIN_EXE_taillab");
@@ -233,14 +233,11 @@ fn a_server_that_we_start_is_traced_and_ended() {
         }
     });
     let address = format!("127.0.0.1:{port}");
-    crate::support::wait_for(&address, || std::net::TcpStream::connect(&address).ok());
+    crate::support::wait_for(&address, || TcpStream::connect(&address).ok());
     let _clients = load(&format!("echo+tcp://{address}"), 1000);
     let output = traced.join().unwrap();
     keeps_its_promises(&output, &dir);
-    assert!(
-        std::net::TcpStream::connect(&address).is_err(),
-        "the server lives on"
-    );
+    assert!(TcpStream::connect(&address).is_err(), "the server lives on");
 }
 
 /// Of a request of the built-in servers.

@@ -155,6 +155,8 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         elapsed_ms.load(Ordering::Relaxed)
     };
     let drain = || {
+        // it is this thread's alone
+        let canary = canary;
         let mut written = Ok(());
         while written.is_ok() && !stop.load(Ordering::Relaxed) && began.elapsed() < length {
             let turn = Instant::now();
