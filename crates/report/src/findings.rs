@@ -37,7 +37,6 @@ pub(crate) enum State {
 /// Everything that was checked, in the order of a reader's doubts.
 pub(crate) fn of(server: &ServerSide<'_>) -> Vec<Finding> {
     let mut findings = vec![matching(server), lost_and_blind(server)];
-    findings.extend(server.client_minus_server.map(agreement));
     if let Some(load) = server.load {
         findings.extend([
             arrivals(load),
@@ -174,22 +173,6 @@ fn matching(server: &ServerSide<'_>) -> Finding {
             State::Bad
         },
         lines,
-    }
-}
-
-/// How the client's clock and the server's stamps agree.
-fn agreement(client_minus_server: &Distribution) -> Finding {
-    Finding {
-        name: "client",
-        state: State::Good,
-        lines: vec![
-            format!(
-                "its service time minus T6 − T1, request by request: {}",
-                brief(client_minus_server)
-            ),
-            "that is the way there and back, with the client’s own stack and its reading"
-                .to_owned(),
-        ],
     }
 }
 

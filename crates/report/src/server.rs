@@ -11,8 +11,6 @@ pub(crate) struct ServerSide<'a> {
     pub(crate) result: &'a ServerResult,
     /// The load, where the client is ours.
     pub(crate) load: Option<&'a LoadSummary>,
-    /// What the client's service time has beyond the sojourn, where the client is ours.
-    pub(crate) client_minus_server: Option<&'a Distribution>,
     /// How the peak was measured, where it was.
     pub(crate) calibration: Option<&'a Calibration>,
     /// What watching cost, where it is known.
@@ -31,7 +29,6 @@ impl<'a> From<&RunReport<'a>> for ServerSide<'a> {
         Self {
             result: &summary.result,
             load: Some(&summary.load),
-            client_minus_server: Some(&summary.client_minus_server),
             calibration: Some(&summary.calibration),
             observer: None,
             duration: summary.load.duration_ns,
@@ -48,7 +45,6 @@ impl<'a> From<&TraceReport<'a>> for ServerSide<'a> {
         Self {
             result: &summary.result,
             load: None,
-            client_minus_server: None,
             calibration: None,
             observer: summary.observer.as_ref(),
             duration: summary.duration_ns,
