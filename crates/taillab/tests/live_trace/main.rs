@@ -10,6 +10,7 @@
 mod support;
 
 mod endings;
+mod namespaces;
 mod rig;
 mod screen;
 mod servers;

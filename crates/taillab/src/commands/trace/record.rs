@@ -22,6 +22,7 @@ use super::framing::Known;
 use super::live::{Screen, Window, Written};
 use super::probing;
 use crate::cli::TraceArgs;
+use crate::commands::canary::Canary;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::{host, probe as probe_failure};
 use crate::progress::{Phase, Progress};
@@ -41,6 +42,8 @@ pub struct Work<'a> {
     pub args: &'a TraceArgs,
     pub found: &'a mut Found,
     pub watched: &'a CpuSet,
+    /// CPUs that are not watched, for what we do.
+    pub beside: &'a CpuSet,
     pub probe: Probe,
     pub file: File,
     pub roots: &'a Roots,
@@ -107,6 +110,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         args,
         found,
         watched,
+        beside,
         mut probe,
         file,
         roots,
@@ -124,6 +128,8 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     context.started_unix_s = started_unix_s;
     observe::name(&mut context, roots, Vec::new(), &found.server.processes);
     let processes = found.server.processes.clone();
+    // where the server may run everywhere there is none: it would disturb it
+    let canary = Canary::start(beside, roots).ok();
     let mut counters = Counters::begin(roots, watched, &found.server.processes);
     let asked = args.length().unwrap_or(Nanos::MAX);
     let length = Duration::from_nanos(asked.get());
@@ -165,6 +171,8 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         elapsed_ms.load(Ordering::Relaxed)
     };
     let drain = || {
+        // it is this thread's alone
+        let canary = canary;
         let mut written = Ok(());
         while written.is_ok() && !stop.load(Ordering::Relaxed) && began.elapsed() < length {
             let turn = Instant::now();
@@ -175,7 +183,11 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
                         inserted = sinks.insert(event);
                     }
                 });
-                inserted
+                inserted?;
+                canary
+                    .iter()
+                    .flat_map(Canary::stalls)
+                    .try_for_each(|stall| sinks.insert(stall))
             });
             elapsed_ms.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
             events.store(sinks.writer.events(), Ordering::Relaxed);
