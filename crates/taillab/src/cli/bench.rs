@@ -47,6 +47,9 @@ pub struct CausesArgs {
     /// predicted
     #[arg(long)]
     pub fix_check: bool,
+    /// Pairs of measurements for that, with and without the cause
+    #[arg(long, value_name = "N", default_value_t = 6, requires = "fix_check")]
+    pub pairs: u32,
     /// The server's CPU
     #[arg(short = 'C', long, value_name = "CPU", default_value_t = 0)]
     pub server_cpu: u32,

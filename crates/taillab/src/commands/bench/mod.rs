@@ -2,6 +2,7 @@
 
 mod account;
 mod disturb;
+mod fix;
 mod kind;
 mod result;
 mod show;
@@ -17,12 +18,12 @@ use taillab_analysis::timeline::Timeline;
 use taillab_host::{Interrupt, JournalFolder, Roots};
 use taillab_load::StopReason;
 use taillab_model::Nanos;
-use taillab_model::explanation::Cause;
 use taillab_model::truth::Truth;
 
 use self::account::{Account, account};
+use self::fix::Pairs;
 use self::kind::{Asked, Base, Setup};
-use self::result::{BenchResult, FixCheck, KindResult, Measured};
+use self::result::{BenchResult, KindResult, Measured};
 use self::trial::Trial;
 use crate::cli::{BenchArgs, BenchCommand, CauseKind, CausesArgs};
 use crate::commands::run::calibrate::Calibrated;
@@ -31,6 +32,9 @@ use crate::commands::run::rundir::RunDir;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::progress::Progress;
+
+/// The median of fewer pairs has no interval.
+const MIN_PAIRS: u32 = 6;
 
 /// Runs the benchmark asked for.
 pub fn run(args: BenchArgs) -> Result<Exit, Failure> {
@@ -108,6 +112,14 @@ impl<'a> Bench<'a> {
                  few requests meet what is injected",
             ));
         }
+        if args.pairs < MIN_PAIRS {
+            return Err(Failure::new(
+                Exit::Usage,
+                format!(
+                    "at least {MIN_PAIRS} pairs are needed: the median of fewer has no interval"
+                ),
+            ));
+        }
         if args.duration < Nanos::from_millis(500) {
             return Err(Failure::new(
                 Exit::Usage,
@@ -179,95 +191,69 @@ impl<'a> Bench<'a> {
     }
 
     fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Measured, Stop> {
-        let (account, measured) = self.once(setup, calibrated, true)?;
-        let Some(cause) = setup.cause.filter(|_| self.args.fix_check) else {
+        let name = setup.kind.name();
+        let (mut with, measured) = self.once(setup, calibrated, &self.asked, &name)?;
+        let Some(fix) = setup.fix().filter(|_| self.args.fix_check) else {
             return Ok(measured);
         };
-        let undisturbed = setup.undisturbed();
-        let mut blocks = Blocks::default();
-        let mut with = account;
-        for block in 0..FIX_BLOCKS {
-            if block > 0 {
-                with = self.once(setup, calibrated, false)?.0;
-            }
-            let without = self.once(&undisturbed, calibrated, false)?.0;
-            blocks.add(&with, &without, cause);
+        let mut pairs = Pairs::default();
+        for pair in 0..self.args.pairs {
+            // each pair has arrivals of its own, and both of it the same
+            let asked = Asked {
+                seed: self.asked.seed + i64::from(pair),
+                ..self.asked.clone()
+            };
+            let again = |setup, what| {
+                let place = format!("{name}/pair-{}-{what}", pair + 1);
+                Ok::<_, Stop>(self.once(setup, calibrated, &asked, &place)?.0)
+            };
+            let without = match pair {
+                0 => again(&fix.setup, "without")?,
+                pair if pair % 2 == 0 => {
+                    with = again(setup, "with")?;
+                    again(&fix.setup, "without")?
+                }
+                _ => {
+                    let without = again(&fix.setup, "without")?;
+                    with = again(setup, "with")?;
+                    without
+                }
+            };
+            pairs.add(&with, &without, with.forecast(&fix.promise).as_deref());
         }
         Ok(Measured {
-            fix: blocks.check(),
+            fix: pairs.check(fix.done),
             ..measured
         })
     }
 
-    /// One measurement, kept where asked for.
+    /// One measurement, kept under `place` where asked for.
     fn once(
         &self,
         setup: &Setup,
         calibrated: &Calibrated,
-        keep_it: bool,
+        asked: &Asked,
+        place: &str,
     ) -> Result<(Account, Measured), Stop> {
-        let trial = apart(|| {
-            trial::measure(
-                setup,
-                &self.asked,
-                calibrated,
-                self.progress,
-                &self.interrupt,
-            )
-        })
-        .map_err(|failure| match failure.exit {
-            // the rig itself stood, for t was found in it
-            Exit::Unsupported => Stop::NotHere(failure.message),
-            _ => Stop::Failed(failure),
-        })?;
+        let trial =
+            apart(|| trial::measure(setup, asked, calibrated, self.progress, &self.interrupt))
+                .map_err(|failure| match failure.exit {
+                    // the rig itself stood, for t was found in it
+                    Exit::Unsupported => Stop::NotHere(failure.message),
+                    _ => Stop::Failed(failure),
+                })?;
         if trial.recorded.load.stopped == Some(StopReason::Interrupted) {
             return Err(Stop::Failed(Failure::new(Exit::Interrupted, "interrupted")));
         }
-        if let (Some(folder), true) = (&self.args.output, keep_it) {
-            keep(&folder.join(setup.kind.name()), &trial).map_err(Stop::Failed)?;
+        if let Some(folder) = &self.args.output {
+            keep(&folder.join(place), &trial).map_err(Stop::Failed)?;
         }
-        if !setup.disturbances.is_empty() && trial.truth.intervals.is_empty() {
+        if setup.disturbs() && trial.truth.intervals.is_empty() {
             return Err(Stop::NotHere(
                 "what was tried had no effect on this machine: nothing was held back".to_owned(),
             ));
         }
         Ok(explained(setup, calibrated, trial))
-    }
-}
-
-/// Pairs of blocks with and without a cause.
-const FIX_BLOCKS: usize = 3;
-
-/// p99.9 of each block.
-#[derive(Default)]
-struct Blocks {
-    with: Vec<Nanos>,
-    predicted: Vec<Nanos>,
-    without: Vec<Nanos>,
-}
-
-impl Blocks {
-    fn add(&mut self, with: &Account, without: &Account, cause: Cause) {
-        self.with.push(with.sojourn(0.999));
-        self.predicted.extend(with.predicted_p999(cause));
-        self.without.push(without.sojourn(0.999));
-    }
-
-    /// The medians; `None` where nothing was predicted.
-    fn check(mut self) -> Option<FixCheck> {
-        let middle = |values: &mut Vec<Nanos>| {
-            values.sort_unstable();
-            values.get(values.len() / 2).copied()
-        };
-        let predicted_ns = middle(&mut self.predicted)?;
-        let measured_ns = middle(&mut self.without)?;
-        Some(FixCheck {
-            with_ns: middle(&mut self.with)?,
-            predicted_ns,
-            measured_ns,
-            ratio: predicted_ns.get() as f64 / (measured_ns.get() as f64).max(1.0),
-            blocks: self.without.len() as u32,
-        })
     }
 }
 

@@ -8,6 +8,7 @@ use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
 
 use super::account::Account;
+use super::fix::FixCheck;
 
 /// The version of the JSON's shape.
 const SCHEMA_VERSION: u32 = 1;
@@ -114,21 +115,6 @@ pub struct Injected {
     pub unseen_share: f64,
     /// It is too small to be judged.
     pub negligible: bool,
-}
-
-/// A forecast put to the test.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct FixCheck {
-    /// p99.9 with the cause, the median of the blocks.
-    pub with_ns: Nanos,
-    /// p99.9 as predicted without it, the median of the blocks.
-    pub predicted_ns: Nanos,
-    /// p99.9 as measured without it, the median of the blocks.
-    pub measured_ns: Nanos,
-    /// predicted ÷ measured.
-    pub ratio: f64,
-    /// Pairs of blocks, with and without in turn.
-    pub blocks: u32,
 }
 
 impl BenchResult {

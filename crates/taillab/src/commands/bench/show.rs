@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::fix::{Came, FixCheck, Middle};
 use super::result::{BenchResult, KindResult, Measured};
 
 /// Everything, for a person.
@@ -55,15 +56,36 @@ fn one(out: &mut String, kind: &KindResult) {
         let _ = writeln!(out, "{:<14}! {shortfall}", "");
     }
     if let Some(fix) = &measured.fix {
+        forecasts(out, fix);
+    }
+}
+
+/// Predicted beside measured.
+fn forecasts(out: &mut String, fix: &FixCheck) {
+    let _ = writeln!(
+        out,
+        "{:<14}forecast `{}`, then {}; {} pairs, a forecast in {}",
+        "", fix.change, fix.done, fix.pairs, fix.predicted_pairs
+    );
+    let middle = |it: &Middle| format!("{} ({} to {})", it.median_ns, it.lo_ns, it.hi_ns);
+    for point in &fix.points {
         let _ = writeln!(
             out,
-            "{:<14}without it: p99.9 {} predicted, {} measured ({:+.0} %), {} with it; {} pairs",
+            "{:<16}p{:<4} {} with it; {} predicted, {} measured: {:+.0} %, {}; two such \
+             measurements differ by {:.0} %; in {} pairs within the forecast's interval",
             "",
-            fix.predicted_ns,
-            fix.measured_ns,
-            100.0 * (fix.ratio - 1.0),
-            fix.with_ns,
-            fix.blocks
+            100.0 * point.q,
+            point.with.median_ns,
+            middle(&point.predicted),
+            middle(&point.measured),
+            100.0 * point.error,
+            match point.verdict {
+                Came::Near => "came true",
+                Came::NotToldApart => "not told apart",
+                Came::Missed => "MISSED",
+            },
+            100.0 * point.control_error,
+            point.within_interval,
         );
     }
 }
