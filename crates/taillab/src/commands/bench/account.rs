@@ -142,7 +142,10 @@ fn rows(
     truth: &Truth,
     charges: &[Option<Vec<Charge>>],
 ) -> Vec<Row> {
-    let several = matches!(setup.server(), Base::Threads | Base::Assigned);
+    let several = matches!(
+        setup.server(),
+        Base::Threads | Base::Assigned | Base::Pooled
+    );
     let spans: Vec<Span> = (0..matched.requests.len())
         .map(|place| Span {
             t1: matched.requests.t1(place),

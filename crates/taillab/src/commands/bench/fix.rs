@@ -201,3 +201,96 @@ fn control_error(measured: &[Nanos]) -> f64 {
     distances.sort_by(f64::total_cmp);
     distances.get(distances.len() / 2).copied().unwrap_or(0.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::explanation::PredictedPoint;
+
+    use super::*;
+
+    /// An account whose sojourns are all of this length.
+    fn account(us: u64) -> Account {
+        Account {
+            rows: Vec::new(),
+            requests: 10,
+            excess: Vec::new(),
+            excess_above_p99: Vec::new(),
+            sojourns: vec![Nanos::from_micros(us); 10],
+            model_fit: None,
+            predictions: Vec::new(),
+        }
+    }
+
+    fn forecast(us: u64, (lo, hi): (u64, u64)) -> Prediction {
+        Prediction {
+            change: "without background".to_owned(),
+            description: String::new(),
+            command: None,
+            removes: Vec::new(),
+            cost: None,
+            points: vec![PredictedPoint {
+                q: 0.999,
+                measured_ns: Nanos::from_micros(1_000),
+                predicted_ns: Nanos::from_micros(us),
+                lo_ns: Some(Nanos::from_micros(lo)),
+                hi_ns: Some(Nanos::from_micros(hi)),
+            }],
+        }
+    }
+
+    /// The p99.9 of pairs of (predicted, measured).
+    fn checked(pairs: &[(u64, u64)]) -> FixPoint {
+        let mut all = Pairs::default();
+        for &(predicted, measured) in pairs {
+            let forecast = forecast(predicted, (predicted - 10, predicted + 10));
+            all.add(&account(1_000), &account(measured), Some(&forecast));
+        }
+        let check = all.check("ended it").unwrap();
+        assert_eq!(check.change, "without background");
+        // there was no forecast of the other quantiles
+        assert_eq!(check.points.len(), 1);
+        check.points[0].clone()
+    }
+
+    #[test]
+    fn a_forecast_comes_true_or_does_not_or_cannot_be_told() {
+        let near = checked(&[(115, 100); 6]);
+        assert_eq!((near.verdict, near.within_interval), (Came::Near, 0));
+        assert!((near.error - 0.15).abs() < 1e-9 && near.control_error == 0.0);
+        let missed = checked(&[
+            (130, 100),
+            (125, 101),
+            (124, 99),
+            (126, 90),
+            (127, 80),
+            (125, 70),
+        ]);
+        assert_eq!(missed.verdict, Came::Missed);
+        // as far away, but what was measured scatters beyond it
+        let noisy = checked(&[
+            (130, 100),
+            (125, 90),
+            (124, 300),
+            (126, 95),
+            (127, 80),
+            (125, 99),
+        ]);
+        assert_eq!(noisy.verdict, Came::NotToldApart);
+        assert!(noisy.control_error > 0.2);
+    }
+
+    #[test]
+    fn a_pair_without_a_forecast_is_counted_and_too_few_say_nothing() {
+        let mut pairs = Pairs::default();
+        for pair in 0..7 {
+            let forecast = (pair > 0).then(|| forecast(100, (50, 150)));
+            pairs.add(&account(1_000), &account(100), forecast.as_ref());
+        }
+        let check = pairs.check("ended it").unwrap();
+        assert_eq!((check.pairs, check.predicted_pairs), (7, 6));
+        assert_eq!(check.points[0].within_interval, 6);
+        let mut few = Pairs::default();
+        few.add(&account(1), &account(1), Some(&forecast(100, (50, 150))));
+        assert_eq!(few.check("ended it"), None);
+    }
+}

@@ -221,10 +221,7 @@ impl<'a> Bench<'a> {
             };
             pairs.add(&with, &without, with.forecast(&fix.promise).as_deref());
         }
-        Ok(Measured {
-            fix: pairs.check(fix.done),
-            ..measured
-        })
+        Ok(measured.with_fix(pairs.check(fix.done)))
     }
 
     /// One measurement, kept under `place` where asked for.

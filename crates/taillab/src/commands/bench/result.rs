@@ -8,7 +8,7 @@ use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
 
 use super::account::Account;
-use super::fix::FixCheck;
+use super::fix::{Came, FixCheck, NEAR};
 
 /// The version of the JSON's shape.
 const SCHEMA_VERSION: u32 = 1;
@@ -176,6 +176,24 @@ impl Measured {
         };
         measured.shortfalls = measured.judge(account);
         measured
+    }
+
+    /// Adds what became of the forecast; one that is missed falls short. What the noise
+    /// does not decide is neither: its verdict says so.
+    pub fn with_fix(mut self, fix: Option<FixCheck>) -> Self {
+        if let Some(fix) = &fix {
+            let missed = (fix.points.iter()).filter(|point| point.verdict == Came::Missed);
+            self.shortfalls.extend(missed.map(|point| {
+                format!(
+                    "the forecast `{}` for p{} is off by {:+.0} %, wanted within {:.0} %",
+                    fix.change,
+                    100.0 * point.q,
+                    100.0 * point.error,
+                    100.0 * NEAR
+                )
+            }));
+        }
+        Self { fix, ..self }
     }
 
     fn judge(&self, account: &Account) -> Vec<String> {
