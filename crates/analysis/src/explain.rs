@@ -110,10 +110,10 @@ pub fn explain_each(
         context,
         &ledger_options,
         |entry, labels| {
-            composition.add(matched.requests.t1(entry.place), entry, labels);
+            composition.add(entry.stamps.t1, entry, labels);
             collected.add(entry, several);
             if !entry.pieces.is_empty() && collected.slowest.len() < 4 * options.slowest {
-                let slow = slow_request(matched, timeline, entry, labels);
+                let slow = slow_request(timeline, entry, labels);
                 collected.slowest.push(slow);
             }
             each(entry, labels);

@@ -155,6 +155,19 @@ impl Matched {
         })
     }
 
+    /// Takes the requests away that came in at `from` or later; all are in order of T1.
+    pub(crate) fn split_off(&mut self, from: Monotonic) -> Self {
+        let place = self.requests.first_from(from);
+        let unmatched = self.unmatched.partition_point(|request| request.t1 < from);
+        Self {
+            requests: self.requests.split_off(place),
+            keys: self.keys.split_off(place),
+            workers: self.workers.split_off(place),
+            unmatched: self.unmatched.split_off(unmatched),
+            ..Self::default()
+        }
+    }
+
     /// Sorts by T1: requests that were long open came late, and so did late events
     /// ([`Matched::late_events`]).
     pub(crate) fn restore_order(&mut self) {

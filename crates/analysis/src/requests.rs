@@ -161,6 +161,27 @@ impl Requests {
         self.operations[place] = operation;
     }
 
+    /// The place of the first that came in at `from` or later; they are in order of T1.
+    pub(crate) fn first_from(&self, from: Monotonic) -> usize {
+        self.came_in.partition_point(|t1| *t1 < from)
+    }
+
+    /// Takes those from `place` on away.
+    pub(crate) fn split_off(&mut self, place: usize) -> Self {
+        let clients = place.min(self.clients.len());
+        let mut later = Self {
+            came_in: self.came_in.split_off(place),
+            offsets_ns: self.offsets_ns.split_off(place),
+            unusual: IdMap::default(),
+            clients: self.clients.split_off(clients),
+            operations: self.operations.split_off(clients),
+        };
+        let first = place as u32;
+        let moved = self.unusual.extract_if(|at, _| *at >= first);
+        later.unusual = moved.map(|(at, stamps)| (at - first, stamps)).collect();
+        later
+    }
+
     /// Where each request stands once they are sorted by T1; `None` if they are.
     pub(crate) fn order(&self) -> Option<Vec<u32>> {
         if self.came_in.is_sorted() {
@@ -325,6 +346,18 @@ mod tests {
         assert_eq!(requests.get(7), late);
         assert_eq!((requests.client(0), requests.client(8)), (None, None));
         assert_eq!((requests.due(2), requests.due(0)), (at(10), at(100)));
+    }
+
+    #[test]
+    fn splitting_loses_nothing() {
+        for place in 0..=all().len() {
+            let mut first: Requests = all().into_iter().collect();
+            first.set_client(1, None, Some(Operation::Get));
+            let whole: Vec<Request> = first.iter().collect();
+            let later = first.split_off(place);
+            assert_eq!(first.len(), place);
+            assert!(first.iter().chain(&later).eq(whole));
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@ use taillab_model::explanation::{Activity, Culprit, SlowRequest, Stretch};
 use taillab_model::{Monotonic, Nanos};
 
 use crate::ledger::{Entry, Labels, Piece, Who};
-use crate::matched::Matched;
 use crate::timeline::{Segment, Timeline, Top};
 
 /// Stretches of one request at most; shorter ones are joined to the one before.
@@ -17,13 +16,8 @@ const MAX_ACTIVITIES: usize = 60;
 const MAX_CPUS: usize = 8;
 
 /// Everything known of one slow request.
-pub fn slow_request(
-    matched: &Matched,
-    timeline: &Timeline,
-    entry: &Entry<'_>,
-    labels: &Labels,
-) -> SlowRequest {
-    let stamps = matched.requests.stamps(entry.place);
+pub fn slow_request(timeline: &Timeline, entry: &Entry<'_>, labels: &Labels) -> SlowRequest {
+    let stamps = entry.stamps;
     let [t2, t3, t4, t5] = stamps.middle;
     let since = |at: Option<Monotonic>| at.and_then(|at| at.checked_since(stamps.t1));
     let stamps_ns = [t2, t3, t4, t5, Some(stamps.t6)].map(since);
@@ -45,7 +39,7 @@ pub fn slow_request(
     });
     SlowRequest {
         t1: stamps.t1,
-        port: matched.keys[entry.place].port,
+        port: entry.key.port,
         sojourn_ns: Nanos::new(entry.sojourn_ns),
         ideal_ns: Nanos::new(entry.ideal_ns),
         stamps_ns,

@@ -41,7 +41,7 @@ fn pass_on(held: &mut [(Label, u64)], received: u64, total: u64) -> u64 {
     passed
 }
 
-impl Sweep<'_> {
+impl Sweep {
     /// Draws up the account and gives it to `sink`, if the request is measured.
     pub(super) fn account(
         &mut self,
@@ -69,13 +69,12 @@ impl Sweep<'_> {
         let ideal_ns = open.wait_ns + t;
         let received = (self.fixed.received, others.received);
         take_ideal(&parts, received, ideal_ns, &self.labels, &mut excess);
-        let measured = self
-            .matched
-            .is_measured(open.place, self.options.measure_from);
-        if measured {
+        if let Some(known) = open.known.filter(|known| known.measured) {
             let entry = Entry {
                 place: open.place,
-                worker: self.matched.workers[open.place],
+                stamps: known.stamps,
+                key: known.key,
+                worker: open.tid,
                 sojourn_ns,
                 ideal_ns,
                 own_queue_ideal_ns: open.own_wait_ns + t,
@@ -101,8 +100,8 @@ impl Sweep<'_> {
         let used = open.used_ns.min(left);
         left -= used;
         // T5 to T6 is sending
-        let t5 = self.matched.requests.stamps(open.place).middle[3];
-        let sending = t5.map_or(0, |t5| open.t6_ns.saturating_sub(t5.nanos_since_boot()));
+        let t5_ns = open.t5_ns();
+        let sending = t5_ns.map_or(0, |t5_ns| open.t6_ns.saturating_sub(t5_ns));
         // what goes beyond its time goes beyond it at the end
         let transmit = sending.saturating_sub(open.over_ns).min(used);
 
@@ -200,9 +199,7 @@ impl Sweep<'_> {
             return 0;
         }
         let longer = open.own_wait_ns.saturating_sub(open.wait_ns);
-        let served_elsewhere = open
-            .overtaken_by
-            .is_some_and(|(_, tid)| tid != self.matched.workers[open.place]);
+        let served_elsewhere = open.overtaken_by.is_some_and(|(_, tid)| tid != open.tid);
         let idle = open.idle_meanwhile_ns;
         let evidence = if served_elsewhere { u64::MAX } else { idle };
         left.min(longer).min(evidence)
@@ -287,8 +284,8 @@ impl Sweep<'_> {
         if self.retransmitted.is_empty() {
             return;
         }
-        let client = self.matched.keys[open.place].client();
-        let Some(times) = self.retransmitted.get(&client) else {
+        let client = open.known.map(|known| known.key.client());
+        let Some(times) = client.and_then(|client| self.retransmitted.get(&client)) else {
             return;
         };
         let first = times.partition_point(|&at| at < open.t1_ns);

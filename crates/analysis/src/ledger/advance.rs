@@ -14,7 +14,7 @@ const NET_RX: u8 = 3;
 /// holds it back. Coming out of the deepest power state takes a fraction of it.
 const HELD_BACK_NS: u64 = 2_000_000;
 
-impl Sweep<'_> {
+impl Sweep {
     /// Brings CPU `k` to `upto_ns`.
     pub(super) fn advance(&mut self, k: usize, upto_ns: u64) {
         while self.cpus[k].upto_ns < upto_ns {
@@ -49,11 +49,19 @@ impl Sweep<'_> {
     }
 
     fn next_segment(&mut self, k: usize) -> bool {
-        if self.cpus[k].next_segment() {
-            let thread = self.cpus[k].segment.map_or(0, |segment| segment.thread);
-            self.cpus[k].worker = self.by_tid.get(&thread).copied();
+        let Some(place) = self.cpus[k].line else {
+            return false;
+        };
+        if self.cpus[k].next_segment(&self.timeline.cpus()[place]) {
+            self.know_worker(k);
         }
         self.cpus[k].segment.is_some()
+    }
+
+    /// Which worker the current thread of CPU `k` is.
+    pub(super) fn know_worker(&mut self, k: usize) {
+        let thread = self.cpus[k].segment.map_or(0, |segment| segment.thread);
+        self.cpus[k].worker = self.by_tid.get(&thread).copied();
     }
 
     /// A part of a segment is over.
@@ -105,7 +113,9 @@ impl Sweep<'_> {
         match segment.top {
             Top::Softirq { vector } => vector == NET_RX,
             Top::Interrupt(_) if self.tokens_ns > 0 => {
-                let next = self.cpus[k].segments.peek();
+                let cpu = &mut self.cpus[k];
+                let line = cpu.line.map(|place| &self.timeline.cpus()[place]);
+                let next = line.and_then(|line| cpu.cursor.peek(line));
                 next.is_some_and(|next| next.top == softirq)
             }
             _ => false,

@@ -2,7 +2,6 @@
 
 use taillab_model::Nanos;
 
-use super::LedgerOptions;
 use crate::matched::Matched;
 use crate::timeline::{Sleep, Timeline, Top, WorkerState};
 
@@ -15,8 +14,8 @@ const MIN_FAULTED: usize = 20;
 const NET_RX: u8 = 3;
 
 /// What is usual.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Usual {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usual {
     /// ρ: the part of t that the receive softirq may take on the worker's CPU.
     pub(super) receive_ns: u64,
     /// What is left of t for the service itself.
@@ -30,7 +29,8 @@ pub(super) struct Usual {
 }
 
 impl Usual {
-    pub(super) fn of(matched: &Matched, timeline: &Timeline, options: &LedgerOptions) -> Self {
+    /// What a recording, or its first part, shows.
+    pub fn of(matched: &Matched, timeline: &Timeline, service_time: Nanos) -> Self {
         let requests = &matched.requests;
         let step = (requests.len() / SAMPLE).max(1);
         let mut services = Vec::new();
@@ -42,7 +42,7 @@ impl Usual {
             services.extend(since(t3, stamps.t6));
             stack.extend(since(Some(stamps.t1), t2.unwrap_or(stamps.t1)).filter(|_| t2.is_some()));
         }
-        let t = options.service_time.get();
+        let t = service_time.get();
         let service = median(&mut services).unwrap_or(t);
         let receive_ns = if receives_on_the_workers_cpus(timeline) {
             t.saturating_sub(service)

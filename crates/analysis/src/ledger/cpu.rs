@@ -2,15 +2,21 @@
 
 use std::collections::VecDeque;
 
+use taillab_model::Monotonic;
+
 use super::sweep::OpenId;
 use super::tape::Tape;
-use crate::timeline::{CpuLine, Segment, Segments};
+use crate::timeline::{CpuLine, Segment, SegmentCursor};
 
 /// Segments that are remembered, to look back from T2 to T1.
 const RECENT: usize = 32;
 
-pub(super) struct CpuState<'a> {
-    pub(super) segments: Segments<'a>,
+pub(super) struct CpuState {
+    /// Its number.
+    pub(super) cpu: u16,
+    /// The place of its line in the timeline, and the place in that line.
+    pub(super) line: Option<usize>,
+    pub(super) cursor: SegmentCursor,
     /// The one in which `upto_ns` lies.
     pub(super) segment: Option<Segment>,
     /// Everything before is on the tape.
@@ -39,10 +45,12 @@ pub(super) struct CpuState<'a> {
     pub(super) counted_segment: bool,
 }
 
-impl<'a> CpuState<'a> {
-    pub(super) fn new(line: &'a CpuLine) -> Self {
+impl CpuState {
+    pub(super) fn new(cpu: u16) -> Self {
         Self {
-            segments: line.segments(),
+            cpu,
+            line: None,
+            cursor: SegmentCursor::default(),
             segment: None,
             upto_ns: 0,
             tape: Tape::default(),
@@ -61,10 +69,20 @@ impl<'a> CpuState<'a> {
         }
     }
 
-    /// Goes on to the next segment; whether the current thread is another one.
-    pub(super) fn next_segment(&mut self) -> bool {
+    /// Reads on in this line, where the last part of the recording was left.
+    pub(super) fn goes_on(&mut self, place: usize, line: &CpuLine) {
+        self.line = Some(place);
+        self.cursor = line.cursor_from(Monotonic::from_nanos_since_boot(self.upto_ns));
+        if self.segment.is_some() {
+            // it may have been cut short where that part ended
+            self.segment = self.cursor.next(line).or(self.segment);
+        }
+    }
+
+    /// Goes on to the next segment of `line`; whether the current thread is another one.
+    pub(super) fn next_segment(&mut self, line: &CpuLine) -> bool {
         let before = self.segment.take();
-        self.segment = self.segments.next();
+        self.segment = self.cursor.next(line);
         self.counted_segment = false;
         if let Some(before) = before {
             if self.recent.len() == RECENT {

@@ -93,10 +93,12 @@ mod worker;
 
 use std::num::NonZeroU32;
 
-use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
+use taillab_model::{Monotonic, Nanos, RecordingContext, RequestKey, Stamps, Tid};
 
+pub use calibrate::Usual;
 pub(crate) use label::GroupKey;
 pub use label::{Label, Labels, Who};
+pub use sweep::LOOK_BACK;
 pub use trace::Piece;
 
 use crate::matched::Matched;
@@ -119,8 +121,12 @@ pub struct LedgerOptions {
 /// One request's account.
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
-    /// Its place in [`Matched::requests`].
+    /// Its place among the matched requests of the whole recording.
     pub place: usize,
+    /// When it was where.
+    pub stamps: Stamps,
+    /// Whose it was.
+    pub key: RequestKey,
     /// The thread that served it; 0 where that is not known.
     pub worker: Tid,
     /// T6 − T1.
@@ -163,5 +169,49 @@ pub fn run(
     options: &LedgerOptions,
     sink: impl FnMut(&Entry<'_>, &Labels),
 ) -> Ledger {
-    sweep::Sweep::new(matched, timeline, context, options).run(sink)
+    let usual = Usual::of(matched, timeline, options.service_time);
+    let mut follower = Follower::new(context, options, usual);
+    follower.follow(matched, timeline, END, sink);
+    follower.finish()
+}
+
+/// The end of time: nothing comes after the last part of a recording.
+pub const END: Monotonic = Monotonic::from_nanos_since_boot(u64::MAX);
+
+/// The ledger of a recording that comes in parts.
+///
+/// What it charges is what [`run`] charges for the recording as a whole with the same
+/// [`Usual`], as long as the parts' lines of time agree where they overlap.
+pub struct Follower(sweep::Sweep);
+
+impl Follower {
+    /// Before the first part.
+    pub fn new(context: &RecordingContext, options: &LedgerOptions, usual: Usual) -> Self {
+        Self(sweep::Sweep::new(context, options, usual))
+    }
+
+    /// From now on requests with at least this sojourn are taken apart in order of time.
+    pub const fn trace_from(&mut self, sojourn: Nanos) {
+        self.0.options.trace_from = sojourn;
+    }
+
+    /// Follows the requests of the next part, which came in before `upto`, until then.
+    ///
+    /// Requests that are in the server at `upto` are given to `sink` in a later part. Its
+    /// timeline reaches back to [`LOOK_BACK`] before `upto` at least, and to the T1 of the
+    /// oldest request that is in the server then.
+    pub fn follow(
+        &mut self,
+        matched: &Matched,
+        timeline: &Timeline,
+        upto: Monotonic,
+        mut sink: impl FnMut(&Entry<'_>, &Labels),
+    ) {
+        self.0.follow(matched, timeline, upto, &mut sink);
+    }
+
+    /// The counts over all parts.
+    pub fn finish(self) -> Ledger {
+        self.0.finish()
+    }
 }

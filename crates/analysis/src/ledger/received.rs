@@ -22,7 +22,7 @@ pub(super) struct Receiving<'l> {
 }
 
 /// Whether the CPU runs the receive softirq now.
-pub(super) fn receives(cpu: &CpuState<'_>) -> bool {
+pub(super) fn receives(cpu: &CpuState) -> bool {
     cpu.segment
         .is_some_and(|s| s.top == Top::Softirq { vector: NET_RX })
 }
@@ -30,7 +30,7 @@ pub(super) fn receives(cpu: &CpuState<'_>) -> bool {
 impl Receiving<'_> {
     /// Splits [T1, T2] on the CPU that received the packet, which has come to T2; the
     /// lengths sum to T2 − T1.
-    pub(super) fn split(&mut self, cpu: &CpuState<'_>, t1_ns: u64, t2_ns: u64) -> Pieces {
+    pub(super) fn split(&mut self, cpu: &CpuState, t1_ns: u64, t2_ns: u64) -> Pieces {
         let mut pieces = Pieces::new();
         let deferred = cpu
             .segment

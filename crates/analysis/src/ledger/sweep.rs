@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use taillab_model::explanation::Cause;
-use taillab_model::{Nanos, RecordingContext, Tid};
+use taillab_model::{Monotonic, Nanos, RecordingContext, RequestKey, Stamps, Tid};
 
 use super::calibrate::{Usual, is_timer};
 use super::cpu::CpuState;
@@ -19,10 +19,13 @@ use super::worker::WorkerTrack;
 use super::{Entry, Ledger, LedgerOptions};
 use crate::matched::{Arrival, Matched};
 use crate::matcher::IdMap;
-use crate::timeline::{CpuLine, Sleep, Timeline, WorkerState};
+use crate::timeline::{Sleep, Timeline, WorkerState};
 
 /// Place of an open request in [`Sweep::opens`].
 pub(super) type OpenId = u32;
+
+/// Lines of time that the next part of a recording shares with the one before it, at least.
+pub const LOOK_BACK: Nanos = Nanos::from_millis(20);
 
 /// Tokens of at most so many packets more than there are requests wait for their softirq.
 const SPARE_TOKENS: usize = 4;
@@ -31,6 +34,10 @@ const SPARE_TOKENS: usize = 4;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Open {
     pub(super) place: usize,
+    pub(super) known: Option<Known>,
+    /// The thread that served it; 0 where that is not known.
+    pub(super) tid: Tid,
+    /// Its place among the workers.
     pub(super) worker: Option<usize>,
     pub(super) t1_ns: u64,
     /// T2, or what stands for it.
@@ -60,6 +67,27 @@ pub(super) struct Open {
     pub(super) overtaken_by: Option<(usize, Tid)>,
     pub(super) stack: Pieces,
     pub(super) traced: Option<Vec<(Raw, u64)>>,
+}
+
+/// What the matcher found of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    pub(super) stamps: Stamps,
+    pub(super) key: RequestKey,
+    /// It belongs to the measurement.
+    pub(super) measured: bool,
+}
+
+impl Open {
+    /// T2 to T5.
+    fn middle(&self) -> [Option<Monotonic>; 4] {
+        self.known.map_or([None; 4], |known| known.stamps.middle)
+    }
+
+    /// T5.
+    pub(super) fn t5_ns(&self) -> Option<u64> {
+        self.middle()[3].map(Monotonic::nanos_since_boot)
+    }
 }
 
 /// The later a kind stands here, the later it is handled among those of the same time.
@@ -96,15 +124,19 @@ pub(super) struct Fixed {
     pub(super) retransmit: Label,
 }
 
-pub(super) struct Sweep<'a> {
-    pub(super) matched: &'a Matched,
-    pub(super) timeline: &'a Timeline,
-    pub(super) options: &'a LedgerOptions,
+pub(super) struct Sweep {
+    /// The part of the recording that it is in.
+    pub(super) timeline: Timeline,
+    pub(super) options: LedgerOptions,
     pub(super) usual: Usual,
     pub(super) labels: Labels,
     pub(super) fixed: Fixed,
-    pub(super) cpus: Vec<CpuState<'a>>,
-    pub(super) workers: Vec<WorkerTrack<'a>>,
+    pub(super) cpus: Vec<CpuState>,
+    pub(super) workers: Vec<WorkerTrack>,
+    /// Matched requests of the parts before.
+    requests_before: usize,
+    /// What came before is settled.
+    upto_ns: u64,
     pub(super) by_tid: IdMap<usize>,
     pub(super) opens: Vec<Open>,
     free_opens: Vec<OpenId>,
@@ -130,13 +162,8 @@ pub(super) struct Sweep<'a> {
     pub(super) held: Vec<(Label, u64)>,
 }
 
-impl<'a> Sweep<'a> {
-    pub(super) fn new(
-        matched: &'a Matched,
-        timeline: &'a Timeline,
-        context: &RecordingContext,
-        options: &'a LedgerOptions,
-    ) -> Self {
+impl Sweep {
+    pub(super) fn new(context: &RecordingContext, options: &LedgerOptions, usual: Usual) -> Self {
         let mut labels = Labels::new(context);
         let mut plain = |cause| labels.label(cause, Who::Nobody);
         let fixed = Fixed {
@@ -153,39 +180,18 @@ impl<'a> Sweep<'a> {
             retransmit: plain(Cause::Retransmit),
             received: labels.label(Cause::Softirq, Who::Softirq(3)),
         };
-        let mut workers = Vec::new();
-        let mut by_tid = IdMap::default();
-        for &tid in &matched.workers {
-            if tid == 0 || by_tid.contains_key(&tid) {
-                continue;
-            }
-            if let Some(line) = timeline.worker(tid) {
-                let faults = line.faults().map(|(at, _)| at.nanos_since_boot());
-                by_tid.insert(tid, workers.len());
-                workers.push(WorkerTrack::new(
-                    tid,
-                    line.spans(),
-                    faults.collect(),
-                    fixed.unobserved,
-                ));
-            }
-        }
-        let mut retransmitted: IdMap<Vec<u64>> = IdMap::default();
-        for &(at, client) in timeline.retransmissions() {
-            let times = retransmitted.entry(client).or_default();
-            times.push(at.nanos_since_boot());
-        }
         Self {
-            matched,
-            timeline,
-            options,
-            usual: Usual::of(matched, timeline, options),
+            timeline: Timeline::default(),
+            options: options.clone(),
+            usual,
             labels,
             fixed,
-            cpus: timeline.cpus().iter().map(CpuState::new).collect(),
-            free_workers: workers.len(),
-            workers,
-            by_tid,
+            cpus: Vec::new(),
+            free_workers: 0,
+            workers: Vec::new(),
+            requests_before: 0,
+            upto_ns: 0,
+            by_tid: IdMap::default(),
             opens: Vec::new(),
             free_opens: Vec::new(),
             turns: BinaryHeap::new(),
@@ -199,21 +205,98 @@ impl<'a> Sweep<'a> {
             traced: Vec::new(),
             episodes: Vec::new(),
             held_up_ns: Vec::new(),
-            retransmitted,
+            retransmitted: IdMap::default(),
             parts: Vec::new(),
             excess: Vec::new(),
             held: Vec::new(),
         }
     }
 
-    pub(super) fn run(mut self, mut sink: impl FnMut(&Entry<'_>, &Labels)) -> Ledger {
-        let matched = self.matched;
+    /// Follows the requests of a part of the recording until `upto`: what happens later is
+    /// left to the next part, whose timeline must reach back to the oldest request that is
+    /// in the server then, and [`LOOK_BACK`] before `upto`.
+    pub(super) fn follow(
+        &mut self,
+        matched: &Matched,
+        timeline: &Timeline,
+        upto: Monotonic,
+        sink: &mut impl FnMut(&Entry<'_>, &Labels),
+    ) {
+        self.enter(matched, timeline);
         for arrival in matched.arrivals() {
             let t1_ns = arrival.t1.nanos_since_boot();
-            self.until(t1_ns, &mut sink);
-            self.came_in(&arrival, t1_ns);
+            self.until(t1_ns, sink);
+            self.came_in(matched, &arrival, t1_ns);
         }
-        self.until(u64::MAX, &mut sink);
+        self.requests_before += matched.requests.len();
+        self.until(upto.nanos_since_boot(), sink);
+        self.leave(upto.nanos_since_boot());
+    }
+
+    /// Goes on with a part of the recording.
+    fn enter(&mut self, matched: &Matched, timeline: &Timeline) {
+        self.timeline = timeline.clone();
+        let upto_ns = self.upto_ns;
+        for (place, line) in timeline.cpus().iter().enumerate() {
+            let k = self.cpu_index(line.cpu()).unwrap_or_else(|| {
+                self.cpus.push(CpuState::new(line.cpu()));
+                self.cpus.len() - 1
+            });
+            self.cpus[k].goes_on(place, line);
+            self.know_worker(k);
+        }
+        let mut last = 0;
+        for &tid in &matched.workers {
+            if tid == last || tid == 0 || self.by_tid.contains_key(&tid) {
+                continue;
+            }
+            last = tid;
+            if timeline.worker(tid).is_some() {
+                self.by_tid.insert(tid, self.workers.len());
+                self.workers
+                    .push(WorkerTrack::new(tid, self.fixed.unobserved));
+                self.free_workers += 1;
+            }
+        }
+        for w in 0..self.workers.len() {
+            let worker = &mut self.workers[w];
+            let (Some(place), before) = (
+                timeline.worker_place(worker.tid),
+                (worker.state, worker.until_ns),
+            ) else {
+                continue;
+            };
+            worker.goes_on(place, &timeline.workers()[place], upto_ns);
+            if worker.outstanding > 0 && before != (worker.state, worker.until_ns) {
+                worker.turn = worker.turn.wrapping_add(1);
+                self.enter_state(w, upto_ns);
+            }
+        }
+        self.retransmitted.clear();
+        for &(at, client) in timeline.retransmissions() {
+            let times = self.retransmitted.entry(client).or_default();
+            times.push(at.nanos_since_boot());
+        }
+    }
+
+    /// Nothing before `upto_ns`, or little, will be read of this part any more.
+    fn leave(&mut self, upto_ns: u64) {
+        self.upto_ns = upto_ns;
+        if upto_ns == u64::MAX {
+            return;
+        }
+        let least_ns = upto_ns.saturating_sub(LOOK_BACK.get());
+        for k in 0..self.cpus.len() {
+            self.advance(k, least_ns);
+        }
+        for w in 0..self.workers.len() {
+            if self.workers[w].outstanding == 0 {
+                self.skim(w, upto_ns);
+            }
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Ledger {
         self.episodes.resize(self.labels.len(), 0);
         self.held_up_ns.resize(self.labels.len(), 0);
         let served = self.workers.iter();
@@ -251,7 +334,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// T1: the ideal queues get it, and it is followed if it was answered.
-    fn came_in(&mut self, arrival: &Arrival, t1_ns: u64) {
+    fn came_in(&mut self, matched: &Matched, arrival: &Arrival, t1_ns: u64) {
         let t = self.options.service_time.get();
         let free = &mut self.ideal_free_ns[self.ideal_next];
         let wait_ns = free.saturating_sub(t1_ns);
@@ -264,14 +347,15 @@ impl<'a> Sweep<'a> {
         let Some(place) = arrival.matched else {
             return;
         };
-        let worker = self.by_tid.get(&self.matched.workers[place]).copied();
+        let tid = matched.workers[place];
+        let worker = self.by_tid.get(&tid).copied();
         let mut own_wait_ns = wait_ns;
         if let Some(w) = worker {
             let free = &mut self.workers[w].ideal_free_ns;
             own_wait_ns = free.saturating_sub(t1_ns);
             *free = t1_ns + own_wait_ns + t;
         }
-        let stamps = self.matched.requests.stamps(place);
+        let stamps = matched.requests.stamps(place);
         let t6_ns = stamps.t6.nanos_since_boot().max(t1_ns);
         let usual = stamps.t1 + Nanos::new(self.usual.stack_ns);
         let [t2, t3, t4, _] = stamps.middle;
@@ -279,7 +363,13 @@ impl<'a> Sweep<'a> {
         let queued_ns = queued.nanos_since_boot().clamp(t1_ns, t6_ns);
         let sojourn = Nanos::new(t6_ns - t1_ns);
         let open = Open {
-            place,
+            place: self.requests_before + place,
+            known: Some(Known {
+                stamps,
+                key: matched.keys[place],
+                measured: matched.is_measured(place, self.options.measure_from),
+            }),
+            tid,
             worker,
             t1_ns,
             queued_ns,
@@ -304,7 +394,6 @@ impl<'a> Sweep<'a> {
 
     /// T2.
     fn queued(&mut self, id: OpenId, at_ns: u64) {
-        let place = self.opens[id as usize].place;
         let Some(w) = self.opens[id as usize].worker else {
             self.opens[id as usize].stack = self.receive(None, id, at_ns);
             self.turns
@@ -349,7 +438,6 @@ impl<'a> Sweep<'a> {
         let worker = &self.workers[w];
         let (busy_from, busy_cpu) = (worker.busy_from, worker.busy_cpu);
         let idle_ns = self.idle_ns;
-        let stamps = self.matched.requests.stamps(place);
         let open = &mut self.opens[id as usize];
         (open.tape, open.received, open.idle_ns) = (tape, received, idle_ns);
         (open.busy_from, open.busy_cpu, open.home) = (busy_from, busy_cpu, home);
@@ -357,7 +445,7 @@ impl<'a> Sweep<'a> {
         if open.traced.is_some() {
             self.traced.push(id);
         }
-        let [_, t3, t4, _] = stamps.middle;
+        let [_, t3, t4, _] = open.middle();
         let previous = worker.previous_t6_ns;
         let begin_ns = match t3 {
             Some(t3) => t3.nanos_since_boot(),
@@ -365,7 +453,7 @@ impl<'a> Sweep<'a> {
         };
         let begin_ns = begin_ns.clamp(at_ns, open.t6_ns.max(at_ns));
         if let Some(k) = home {
-            self.cpus[k].insert(place, id);
+            self.cpus[k].insert(open.place, id);
         }
         self.turns.push(Reverse((begin_ns, Turn::Begun(id))));
     }
@@ -512,43 +600,44 @@ impl<'a> Sweep<'a> {
 
     /// A worker gets its first request: its state is looked up.
     fn catch_up(&mut self, w: usize, at_ns: u64) {
-        while self.workers[w].until_ns <= at_ns {
-            let Some(span) = self.workers[w].spans.next() else {
-                self.workers[w].until_ns = u64::MAX;
-                break;
-            };
-            self.workers[w].state = span.state;
-            self.workers[w].until_ns = match self.workers[w].spans.following() {
-                Some(_) => span.to.nanos_since_boot(),
-                None => u64::MAX,
-            };
+        self.skim(w, at_ns);
+        self.enter_state(w, at_ns);
+    }
+
+    /// Reads on to a worker's state at `at_ns`, while it has no requests.
+    fn skim(&mut self, w: usize, at_ns: u64) {
+        while self.workers[w].until_ns <= at_ns && self.next_state(w) {
             if let WorkerState::OnCore { cpu }
             | WorkerState::Preempted { cpu }
-            | WorkerState::Woken { cpu, .. } = span.state
+            | WorkerState::Woken { cpu, .. } = self.workers[w].state
             {
                 self.workers[w].home = self.cpu_index(cpu);
             }
         }
-        self.enter_state(w, at_ns);
+    }
+
+    /// Whether the worker's line has a next state; it is in it then.
+    fn next_state(&mut self, w: usize) -> bool {
+        let worker = &mut self.workers[w];
+        let line = worker.line.map(|place| &self.timeline.workers()[place]);
+        match line.and_then(|line| worker.spans.next(line)) {
+            Some(span) => worker.enter(&span),
+            None => {
+                worker.until_ns = u64::MAX;
+                return false;
+            }
+        }
+        true
     }
 
     fn cpu_index(&self, cpu: u16) -> Option<usize> {
-        let lines = self.timeline.cpus();
-        lines.binary_search_by_key(&cpu, CpuLine::cpu).ok()
+        self.cpus.iter().position(|state| state.cpu == cpu)
     }
 
     /// A worker's state ends.
     fn worker_changes(&mut self, w: usize, at_ns: u64) {
         self.settle(w, at_ns);
-        if let Some(span) = self.workers[w].spans.next() {
-            self.workers[w].state = span.state;
-            self.workers[w].until_ns = match self.workers[w].spans.following() {
-                Some(_) => span.to.nanos_since_boot(),
-                None => u64::MAX,
-            };
-        } else {
-            self.workers[w].until_ns = u64::MAX;
-        }
+        self.next_state(w);
         self.enter_state(w, at_ns);
     }
 

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use taillab_model::Tid;
+use taillab_model::{Monotonic, Tid};
 
 use super::cpu::CpuState;
 use super::label::Label;
 use super::sweep::OpenId;
-use crate::timeline::{Spans, WorkerState};
+use crate::timeline::{SpanCursor, WorkerLine, WorkerSpan, WorkerState};
 
 /// A piece of a worker's tape.
 #[derive(Clone, Copy, Debug)]
@@ -18,9 +18,11 @@ pub(super) enum TapePiece {
     Cpu(usize, u64),
 }
 
-pub(super) struct WorkerTrack<'a> {
+pub(super) struct WorkerTrack {
     pub(super) tid: Tid,
-    pub(super) spans: Spans<'a>,
+    /// The place of its line in the timeline, and the place in that line.
+    pub(super) line: Option<usize>,
+    pub(super) spans: SpanCursor,
     pub(super) state: WorkerState,
     /// When `state` ends; never before the sweep's time while there are requests.
     pub(super) until_ns: u64,
@@ -58,6 +60,8 @@ pub(super) struct WorkerTrack<'a> {
     /// Time of page faults in this service that is not charged yet.
     pub(super) fault_ns: u64,
     pub(super) faults: Vec<u64>,
+    /// The last fault that was left behind with a part of the recording.
+    faults_before: Option<u64>,
     pub(super) next_fault: usize,
     pub(super) previous_t6_ns: u64,
     /// When its own ideal queue is done.
@@ -66,11 +70,12 @@ pub(super) struct WorkerTrack<'a> {
     pub(super) requests: u64,
 }
 
-impl<'a> WorkerTrack<'a> {
-    pub(super) fn new(tid: Tid, spans: Spans<'a>, faults: Vec<u64>, unknown: Label) -> Self {
+impl WorkerTrack {
+    pub(super) fn new(tid: Tid, unknown: Label) -> Self {
         Self {
             tid,
-            spans,
+            line: None,
+            spans: SpanCursor::default(),
             state: WorkerState::Unknown,
             until_ns: 0,
             turn: 0,
@@ -93,7 +98,8 @@ impl<'a> WorkerTrack<'a> {
             budget_ns: 0,
             spare_ns: 0,
             fault_ns: 0,
-            faults,
+            faults: Vec::new(),
+            faults_before: None,
             next_fault: 0,
             previous_t6_ns: 0,
             ideal_free_ns: 0,
@@ -102,8 +108,37 @@ impl<'a> WorkerTrack<'a> {
         }
     }
 
+    /// Reads on in this line, where the last part of the recording was left at `from_ns`.
+    pub(super) fn goes_on(&mut self, place: usize, line: &WorkerLine, from_ns: u64) {
+        self.line = Some(place);
+        if let Some(last) = self.next_fault.checked_sub(1) {
+            self.faults_before = Some(self.faults[last]);
+        }
+        let faults = line.faults().map(|(at, _)| at.nanos_since_boot());
+        let new = faults.filter(|at| Some(*at) > self.faults_before);
+        self.faults = new.collect();
+        self.next_fault = 0;
+        let from_ns = from_ns.min(self.until_ns.saturating_sub(1));
+        self.spans = line.cursor_from(Monotonic::from_nanos_since_boot(from_ns));
+        if from_ns > 0
+            && let Some(span) = self.spans.next(line)
+        {
+            // it may have been cut short where that part ended
+            self.enter(&span);
+        }
+    }
+
+    /// It is in this span now.
+    pub(super) fn enter(&mut self, span: &WorkerSpan) {
+        self.state = span.state;
+        self.until_ns = match self.spans.following() {
+            Some(_) => span.to.nanos_since_boot(),
+            None => u64::MAX,
+        };
+    }
+
     /// Its positions on its tape, and in the receive softirqs.
-    pub(super) fn position(&self, cpus: &[CpuState<'_>]) -> (u64, u64) {
+    pub(super) fn position(&self, cpus: &[CpuState]) -> (u64, u64) {
         match self.attached {
             Some(k) => (
                 self.base + (cpus[k].tape.end() - self.attach_tape),
@@ -113,7 +148,7 @@ impl<'a> WorkerTrack<'a> {
         }
     }
 
-    pub(super) fn attach(&mut self, k: usize, cpus: &[CpuState<'_>]) {
+    pub(super) fn attach(&mut self, k: usize, cpus: &[CpuState]) {
         self.detach(cpus);
         self.attached = Some(k);
         self.home = Some(k);
@@ -122,7 +157,7 @@ impl<'a> WorkerTrack<'a> {
         self.piece(TapePiece::Cpu(k, self.attach_tape));
     }
 
-    pub(super) fn detach(&mut self, cpus: &[CpuState<'_>]) {
+    pub(super) fn detach(&mut self, cpus: &[CpuState]) {
         (self.base, self.base_received) = self.position(cpus);
         self.attached = None;
     }
@@ -145,7 +180,7 @@ impl<'a> WorkerTrack<'a> {
     }
 
     /// Nobody will ask for what lies before its present position.
-    pub(super) fn forget(&mut self, cpus: &[CpuState<'_>]) {
+    pub(super) fn forget(&mut self, cpus: &[CpuState]) {
         self.pieces.clear();
         if let Some(k) = self.attached {
             (self.base, self.base_received) = self.position(cpus);
@@ -158,7 +193,7 @@ impl<'a> WorkerTrack<'a> {
     /// Gives the labelled delays between two of its positions to `visit`; how much it was.
     pub(super) fn visit(
         &self,
-        cpus: &[CpuState<'_>],
+        cpus: &[CpuState],
         from: u64,
         to: u64,
         visit: &mut impl FnMut(Label, u64),

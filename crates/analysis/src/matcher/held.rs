@@ -142,6 +142,31 @@ impl HeldRequests {
         }
     }
 
+    /// Those that were set aside, are such ones, and wait for their response.
+    pub(super) fn open_stragglers(
+        &self,
+        are_such: impl Fn(&Held) -> bool,
+    ) -> Vec<(Slot, RequestKey)> {
+        let open = |held: &Held| matches!(held.fate, Fate::Open | Fate::Doubtful);
+        let stragglers = self.stragglers.iter();
+        let such = stragglers.filter(|(_, held)| open(held) && are_such(held));
+        such.map(|(slot, held)| (*slot, held.key)).collect()
+    }
+
+    /// Gives those that were set aside, and of which `decided` says that nothing will change any
+    /// more, to `give`; when the oldest of the others came in.
+    pub(super) fn settle_stragglers(
+        &mut self,
+        mut decided: impl FnMut(Slot, &Held) -> bool,
+        mut give: impl FnMut(&Held),
+    ) -> Option<Monotonic> {
+        let done = self
+            .stragglers
+            .extract_if(|slot, held| decided(*slot, held));
+        done.for_each(|(_, held)| give(&held));
+        self.stragglers.values().map(|held| held.t1).min()
+    }
+
     /// All that were set aside.
     pub(super) fn stragglers(&mut self) -> impl Iterator<Item = Held> {
         std::mem::take(&mut self.stragglers).into_values()

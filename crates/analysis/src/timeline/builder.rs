@@ -1,14 +1,19 @@
 //! Events in, lines out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use taillab_model::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, RecordingContext, Tid};
 
+use super::codes::{pack_state, pack_top, unpack_state};
 use super::column::Column;
 use super::stalls::{self, Silence, Stolen};
 use super::{CpuLine, Seen, Sleep, ThrottleWindow, Timeline, Top, WorkerLine, WorkerState, ns};
 use crate::matched::BlindWindow;
 use crate::matcher::IdMap;
+
+/// Silences of a CPU that are remembered at least over the parts of a recording.
+const MANY_SILENCES: usize = 4_096;
 
 /// Makes a [`Timeline`] of events that come one at a time, in order of time.
 pub struct TimelineBuilder {
@@ -308,24 +313,37 @@ impl TimelineBuilder {
     }
 
     /// The lines, when there are no more events.
-    pub fn finish(self) -> Timeline {
+    pub fn finish(mut self) -> Timeline {
+        self.part(super::at(u64::MAX))
+    }
+
+    /// The lines so far. Of what lies before `keep_from` hardly anything stays here: the
+    /// next part's lines begin there, or a little before.
+    ///
+    /// What is learnt later (an interrupt or a blind window that has not ended) is in the next
+    /// part only.
+    pub fn part(&mut self, keep_from: Monotonic) -> Timeline {
         let end_ns = self.span.map_or(0, |(_, to)| ns(to));
         let mut silences: BTreeMap<u16, Vec<Silence>> = BTreeMap::new();
         let mut cpus = Vec::with_capacity(self.cpus.len());
-        for (cpu, mut line) in self.cpus {
+        for (&cpu, line) in &mut self.cpus {
             if line.changes.last_ns().is_none() {
                 continue;
             }
-            line.changes.finish();
-            silences.insert(cpu, line.silences);
+            silences.insert(cpu, line.silences.clone());
             cpus.push(CpuLine {
                 cpu,
-                changes: line.changes,
-                meanings: line.meanings,
+                changes: line.changes.part(ns(keep_from)),
+                meanings: line.meanings.clone(),
                 stalls: Vec::new(),
-                blind: line.blind,
+                blind: line.blind.clone(),
                 end_ns,
             });
+            // the rhythm of the ticks is learnt from many
+            let ended = line.silences.partition_point(|s| s.to < keep_from);
+            let spare = line.silences.len().saturating_sub(MANY_SILENCES);
+            line.silences.drain(..ended.min(spare));
+            line.blind.retain(|window| window.to >= keep_from);
         }
         for (cpu, found) in stalls::find(&silences, &self.canary, &self.stolen) {
             if let Ok(place) = cpus.binary_search_by_key(&cpu, |line| line.cpu) {
@@ -333,30 +351,33 @@ impl TimelineBuilder {
             }
         }
         let mut workers: Vec<WorkerLine> = Vec::with_capacity(self.workers.len());
-        for mut worker in self.workers {
+        for worker in &mut self.workers {
             if worker.states.last_ns().is_none() && worker.faults.last_ns().is_none() {
                 continue;
             }
-            worker.states.finish();
-            worker.faults.finish();
             workers.push(WorkerLine {
                 tid: worker.tid,
-                states: worker.states,
-                faults: worker.faults,
+                states: worker.states.part(ns(keep_from)),
+                faults: worker.faults.part(ns(keep_from)),
                 end_ns,
             });
         }
         workers.sort_by_key(|line| line.tid);
         let places = workers.iter().enumerate();
-        Timeline {
+        let part = Timeline {
             span: self.span,
-            cpus,
-            places: places.map(|(place, line)| (line.tid, place)).collect(),
-            workers,
-            throttled: self.throttled,
-            retransmissions: self.retransmissions,
+            cpus: cpus.into(),
+            places: Arc::new(places.map(|(place, line)| (line.tid, place)).collect()),
+            workers: workers.into(),
+            throttled: self.throttled.as_slice().into(),
+            retransmissions: self.retransmissions.as_slice().into(),
             seen: self.seen,
-        }
+        };
+        self.canary.retain(|(.., to)| *to >= keep_from);
+        self.stolen.retain(|stolen| stolen.to >= keep_from);
+        self.throttled.retain(|window| window.to >= keep_from);
+        self.retransmissions.retain(|(at, _)| *at >= keep_from);
+        part
     }
 }
 
@@ -475,141 +496,4 @@ impl Worker {
 /// The instant `length` before `at`, or boot.
 fn before(at: Monotonic, length: Nanos) -> Monotonic {
     super::at(ns(at).saturating_sub(length.get()))
-}
-
-const fn pack_top(top: Top) -> u32 {
-    match top {
-        Top::Nothing => 0,
-        Top::Blind => 1,
-        Top::Stall => 2,
-        Top::KernelLock => 3,
-        Top::Idle { state } => 1 << 28 | state as u32,
-        Top::Softirq { vector } => 2 << 28 | vector as u32,
-        Top::Interrupt(interrupt) => match interrupt {
-            Interrupt::LocalTimer => 3 << 28,
-            Interrupt::Reschedule => 3 << 28 | 1,
-            Interrupt::CallFunction => 3 << 28 | 2,
-            Interrupt::IrqWork => 3 << 28 | 3,
-            Interrupt::Other => 3 << 28 | 4,
-            Interrupt::Device(number) => 1 << 31 | number & !(1 << 31),
-        },
-    }
-}
-
-mod state {
-    pub(super) const UNKNOWN: u64 = 0;
-    pub(super) const ON_CORE: u64 = 1;
-    pub(super) const PREEMPTED: u64 = 2;
-    pub(super) const WOKEN: u64 = 3;
-    pub(super) const ASLEEP: u64 = 4;
-    pub(super) const BITS: u32 = 3;
-}
-
-mod asleep {
-    pub(super) const WORK: u64 = 0;
-    pub(super) const LOCK: u64 = 1;
-    pub(super) const FAULT: u64 = 2;
-    pub(super) const IO: u64 = 3;
-    pub(super) const OTHER: u64 = 4;
-    pub(super) const UNKNOWN: u64 = 5;
-}
-
-/// State in the lowest three bits; above them the CPU (and above that the waker), or three
-/// bits of why it sleeps and the system call + 1.
-fn pack_state(state: WorkerState) -> u64 {
-    let with = |kind, value: u64| value << state::BITS | kind;
-    let call = |call: Option<u16>| call.map_or(0, |call| u64::from(call) + 1) << 3;
-    match state {
-        WorkerState::Unknown => state::UNKNOWN,
-        WorkerState::OnCore { cpu } => with(state::ON_CORE, cpu.into()),
-        WorkerState::Preempted { cpu } => with(state::PREEMPTED, cpu.into()),
-        WorkerState::Woken { cpu, by } => with(state::WOKEN, u64::from(by) << 16 | u64::from(cpu)),
-        WorkerState::Asleep(sleep) => {
-            let why = match sleep {
-                Sleep::Work => asleep::WORK,
-                Sleep::Lock { call: number } => asleep::LOCK | call(number),
-                Sleep::Fault => asleep::FAULT,
-                Sleep::Io { call: number } => asleep::IO | call(number),
-                Sleep::Other { call: number } => asleep::OTHER | call(Some(number)),
-                Sleep::Unknown => asleep::UNKNOWN,
-            };
-            with(state::ASLEEP, why)
-        }
-    }
-}
-
-pub(super) fn unpack_state(code: u64) -> WorkerState {
-    let value = code >> state::BITS;
-    let cpu = value as u16;
-    match code & ((1 << state::BITS) - 1) {
-        state::ON_CORE => WorkerState::OnCore { cpu },
-        state::PREEMPTED => WorkerState::Preempted { cpu },
-        state::WOKEN => WorkerState::Woken {
-            cpu,
-            by: (value >> 16) as Tid,
-        },
-        state::ASLEEP => {
-            let call = ((value >> 3) as u16).checked_sub(1);
-            WorkerState::Asleep(match value & 7 {
-                asleep::WORK => Sleep::Work,
-                asleep::LOCK => Sleep::Lock { call },
-                asleep::FAULT => Sleep::Fault,
-                asleep::IO => Sleep::Io { call },
-                asleep::OTHER => Sleep::Other {
-                    call: call.unwrap_or(0),
-                },
-                _ => Sleep::Unknown,
-            })
-        }
-        _ => WorkerState::Unknown,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn states_are_packed_and_read_back() {
-        let sleeps = [
-            Sleep::Work,
-            Sleep::Lock { call: None },
-            Sleep::Lock { call: Some(202) },
-            Sleep::Fault,
-            Sleep::Io { call: Some(0) },
-            Sleep::Io { call: None },
-            Sleep::Other { call: 1_022 },
-            Sleep::Unknown,
-        ];
-        let states = sleeps.map(WorkerState::Asleep).into_iter().chain([
-            WorkerState::Unknown,
-            WorkerState::OnCore { cpu: u16::MAX },
-            WorkerState::Preempted { cpu: 0 },
-            WorkerState::Woken {
-                cpu: 511,
-                by: 4_000_000,
-            },
-        ]);
-        for state in states {
-            assert_eq!(unpack_state(pack_state(state)), state);
-        }
-    }
-
-    #[test]
-    fn tops_have_codes_of_their_own() {
-        let tops = [
-            Top::Nothing,
-            Top::Blind,
-            Top::Stall,
-            Top::KernelLock,
-            Top::Idle { state: 3 },
-            Top::Softirq { vector: 3 },
-            Top::Interrupt(Interrupt::LocalTimer),
-            Top::Interrupt(Interrupt::Device(0)),
-            Top::Interrupt(Interrupt::Device(3)),
-            Top::Interrupt(Interrupt::IrqWork),
-        ];
-        let codes: std::collections::HashSet<u32> = tops.into_iter().map(pack_top).collect();
-        assert_eq!(codes.len(), tops.len());
-    }
 }

@@ -60,7 +60,7 @@ pub fn busy_service_time(
         add_services(matched, timeline, line, of_worker, &mut on_core_ns);
     }
     let mut busy_ns = 0;
-    for line in &timeline.cpus {
+    for line in timeline.cpus() {
         let workers_ns = on_core_ns[usize::from(line.cpu())];
         if workers_ns == 0 {
             continue;

@@ -37,6 +37,8 @@ pub(super) struct Column {
     packed: Vec<u8>,
     marks: Vec<Mark>,
     packed_changes: usize,
+    /// What the first packed change counts from.
+    base_ns: u64,
     last_packed_ns: u64,
     tail: VecDeque<Change>,
 }
@@ -154,31 +156,68 @@ impl Column {
         self.tail = VecDeque::new();
     }
 
+    /// All changes so far, as a finished column. What stays here begins with a change at or
+    /// before `keep_from_ns`, and has all that may still be rewritten.
+    pub(super) fn part(&mut self, keep_from_ns: u64) -> Self {
+        let later = self
+            .marks
+            .partition_point(|mark| mark.at_ns <= keep_from_ns);
+        let first = later.saturating_sub(1);
+        let begin = self.marks.get(first).copied();
+        let (byte, base_ns) = begin.map_or((0, self.base_ns), |mark| (mark.byte, mark.before_ns));
+        let marks = self.marks[first.min(self.marks.len())..].iter();
+        let kept = Self {
+            packed: self.packed[byte..].to_vec(),
+            marks: marks
+                .map(|mark| Mark {
+                    byte: mark.byte - byte,
+                    ..*mark
+                })
+                .collect(),
+            packed_changes: self.packed_changes - first * MARK_EVERY,
+            base_ns,
+            last_packed_ns: self.last_packed_ns,
+            tail: self.tail.clone(),
+        };
+        let mut part = std::mem::replace(self, kept);
+        part.finish();
+        part
+    }
+
     /// The changes of a finished column.
     pub(super) fn changes(&self) -> Changes<'_> {
         Changes {
-            bytes: &self.packed,
-            at_ns: 0,
+            column: self,
+            reader: self.start(),
         }
     }
 
-    /// The changes from the last one at or before `at_ns` on.
-    pub(super) fn changes_from(&self, at_ns: u64) -> Changes<'_> {
+    /// Where reading a finished column begins.
+    pub(super) const fn start(&self) -> Reader {
+        Reader {
+            byte: 0,
+            at_ns: self.base_ns,
+        }
+    }
+
+    /// Where reading a finished column begins, to go on from the last change at or before
+    /// `at_ns`.
+    pub(super) fn reader_from(&self, at_ns: u64) -> Reader {
         let mark = self.marks.partition_point(|mark| mark.at_ns <= at_ns);
-        let mut changes = match mark.checked_sub(1).map(|place| self.marks[place]) {
-            Some(mark) => Changes {
-                bytes: &self.packed[mark.byte..],
+        let mut reader = match mark.checked_sub(1).map(|place| self.marks[place]) {
+            Some(mark) => Reader {
+                byte: mark.byte,
                 at_ns: mark.before_ns,
             },
-            None => self.changes(),
+            None => self.start(),
         };
         // the last one that is not later
-        let mut ahead = changes.clone();
-        ahead.next();
-        while ahead.next().is_some_and(|next| next.at_ns <= at_ns) {
-            changes.next();
+        let mut ahead = reader;
+        ahead.next(self);
+        while ahead.next(self).is_some_and(|next| next.at_ns <= at_ns) {
+            reader.next(self);
         }
-        changes
+        reader
     }
 
     /// Memory of a finished column.
@@ -187,11 +226,37 @@ impl Column {
     }
 }
 
+/// A place in a finished column, from which its changes are read forwards. It does not borrow
+/// the column, so that a reader can outlive one part of a recording and go on in the next.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reader {
+    byte: usize,
+    at_ns: u64,
+}
+
+impl Reader {
+    /// The next change of the column that this reader is of.
+    #[inline]
+    pub(super) fn next(&mut self, column: &Column) -> Option<Change> {
+        let mut bytes = column.packed.get(self.byte..)?;
+        if bytes.is_empty() {
+            return None;
+        }
+        self.at_ns += read(&mut bytes);
+        let code = read(&mut bytes);
+        self.byte = column.packed.len() - bytes.len();
+        Some(Change {
+            at_ns: self.at_ns,
+            code,
+        })
+    }
+}
+
 /// See [`Column::changes`].
 #[derive(Clone, Debug)]
 pub(super) struct Changes<'a> {
-    bytes: &'a [u8],
-    at_ns: u64,
+    column: &'a Column,
+    reader: Reader,
 }
 
 impl Iterator for Changes<'_> {
@@ -199,15 +264,7 @@ impl Iterator for Changes<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Change> {
-        if self.bytes.is_empty() {
-            return None;
-        }
-        self.at_ns += read(&mut self.bytes);
-        let code = read(&mut self.bytes);
-        Some(Change {
-            at_ns: self.at_ns,
-            code,
-        })
+        self.reader.next(self.column)
     }
 }
 
@@ -300,9 +357,47 @@ mod tests {
                 }
                 prop_assert_eq!(now, plain[ns as usize], "at {}", ns);
             }
-            if let Some(found) = column.changes_from(probe).next() && probe >= first {
+            if let Some(found) = column.reader_from(probe).next(&column) && probe >= first {
                 prop_assert!(found.at_ns <= probe);
                 prop_assert_eq!(found.code, plain[probe as usize]);
+            }
+        }
+
+        /// Each part says what the whole says from where it must begin, however it is cut.
+        #[test]
+        fn parts_agree_with_the_whole(
+            cuts in prop::collection::vec(0_usize..40_000, 1..5),
+            back in 0_u64..30_000,
+        ) {
+            let mut cuts = cuts;
+            cuts.sort_unstable();
+            let (mut whole, mut parted) = (Column::default(), Column::default());
+            let (mut parts, mut keep_from) = (Vec::new(), 0);
+            for i in 0..40_000_u64 {
+                let at = i * 7;
+                for column in [&mut whole, &mut parted] {
+                    column.push(at, i % 5);
+                    if i % 50 == 7 {
+                        column.rewrite(at.saturating_sub(300), at, |code| code | 8);
+                    }
+                }
+                while cuts.first().is_some_and(|cut| *cut as u64 <= i) {
+                    cuts.remove(0);
+                    let next = at.saturating_sub(back);
+                    parts.push((keep_from, parted.part(next)));
+                    keep_from = next;
+                }
+            }
+            whole.finish();
+            parts.push((keep_from, parted.part(u64::MAX)));
+            for (place, (from, part)) in parts.iter().enumerate() {
+                // what is rewritten after the cut is not in the part
+                let until = parts.get(place + 1).map_or(u64::MAX, |next| next.0.saturating_sub(300));
+                let mut reader = part.reader_from(*from);
+                let read = std::iter::from_fn(|| reader.next(part)).take_while(|c| c.at_ns < until);
+                let mut reader = whole.reader_from(*from);
+                let truth = std::iter::from_fn(|| reader.next(&whole)).take_while(|c| c.at_ns < until);
+                prop_assert!(read.eq(truth), "part {place}");
             }
         }
 
@@ -313,9 +408,11 @@ mod tests {
                 column.push(i * 10, i % 3 + 300 * (i % 2));
             }
             column.finish();
-            let first = column.changes_from(at).next().unwrap();
+            let mut reader = column.reader_from(at);
+            let first = reader.next(&column).unwrap();
             prop_assert_eq!(first.at_ns, (at / 10 * 10).min(199_990));
-            prop_assert_eq!(column.changes_from(at).count() as u64, 20_000 - first.at_ns / 10);
+            let rest = std::iter::from_fn(|| reader.next(&column)).count() as u64;
+            prop_assert_eq!(rest + 1, 20_000 - first.at_ns / 10);
         }
     }
 }

@@ -28,15 +28,18 @@
 
 mod builder;
 mod busy;
+mod codes;
 mod column;
 mod sleep;
 pub mod stalls;
+
+use std::sync::Arc;
 
 use taillab_model::{Event, Interrupt, Monotonic, Nanos, RecordingContext, Tid};
 
 pub use builder::TimelineBuilder;
 pub use busy::{BusyTime, busy_service_time};
-use column::{Change, Column};
+use column::{Change, Column, Reader};
 pub use sleep::{Sleep, call_name};
 pub use stalls::{Stall, StallEvidence};
 
@@ -173,15 +176,15 @@ pub struct Seen {
     pub throttling: bool,
 }
 
-/// The lines of a recording.
+/// The lines of a recording, or of a part of it. A clone shares them.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     span: Option<(Monotonic, Monotonic)>,
-    cpus: Vec<CpuLine>,
-    workers: Vec<WorkerLine>,
-    places: IdMap<usize>,
-    throttled: Vec<ThrottleWindow>,
-    retransmissions: Vec<(Monotonic, u32)>,
+    cpus: Arc<[CpuLine]>,
+    workers: Arc<[WorkerLine]>,
+    places: Arc<IdMap<usize>>,
+    throttled: Arc<[ThrottleWindow]>,
+    retransmissions: Arc<[(Monotonic, u32)]>,
     seen: Seen,
 }
 
@@ -231,7 +234,12 @@ impl Timeline {
 
     /// One of them.
     pub fn worker(&self, tid: Tid) -> Option<&WorkerLine> {
-        Some(&self.workers[*self.places.get(&tid)?])
+        Some(&self.workers[self.worker_place(tid)?])
+    }
+
+    /// Where it stands among them.
+    pub(crate) fn worker_place(&self, tid: Tid) -> Option<usize> {
+        self.places.get(&tid).copied()
     }
 
     /// Where the cgroup was held back, in order of time.
@@ -289,27 +297,38 @@ impl CpuLine {
 
     /// All of it, in order of time.
     pub fn segments(&self) -> Segments<'_> {
-        self.read(self.changes.changes())
+        Segments {
+            line: self,
+            cursor: self.cursor(self.changes.start()),
+        }
     }
 
     /// From the segment in which `at` lies on, or from the first.
     pub fn segments_from(&self, at: Monotonic) -> Segments<'_> {
-        let mut segments = self.read(self.changes.changes_from(ns(at)));
-        while let Some(next) = segments.peek()
-            && next.to <= at
-        {
-            segments.next();
-        }
-        segments
-    }
-
-    fn read<'a>(&'a self, mut changes: column::Changes<'a>) -> Segments<'a> {
-        let current = changes.next();
-        let at_ns = current.map_or(0, |current| current.at_ns);
         Segments {
             line: self,
+            cursor: self.cursor_from(at),
+        }
+    }
+
+    /// Where the segments begin, or the one in which `at` lies.
+    pub(crate) fn cursor_from(&self, at: Monotonic) -> SegmentCursor {
+        let mut cursor = self.cursor(self.changes.reader_from(ns(at)));
+        while let Some(next) = cursor.peek(self)
+            && next.to <= at
+        {
+            cursor.next(self);
+        }
+        cursor
+    }
+
+    fn cursor(&self, mut reader: Reader) -> SegmentCursor {
+        let current = reader.next(&self.changes);
+        let at_ns = current.map_or(0, |current| current.at_ns);
+        SegmentCursor {
             current,
-            changes,
+            following: reader.next(&self.changes),
+            reader,
             next_stall: self.stalls.partition_point(|s| ns(s.to) <= at_ns),
             peeked: None,
         }
@@ -334,32 +353,38 @@ const fn at(ns: u64) -> Monotonic {
     Monotonic::from_nanos_since_boot(ns)
 }
 
-/// The segments of a CPU: see [`CpuLine::segments`].
-#[derive(Clone, Debug)]
-pub struct Segments<'a> {
-    line: &'a CpuLine,
+/// A place in the segments of a CPU. It does not borrow the line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SegmentCursor {
     /// What is left of the current change.
     current: Option<Change>,
-    changes: column::Changes<'a>,
+    following: Option<Change>,
+    reader: Reader,
     next_stall: usize,
     peeked: Option<Segment>,
 }
 
-impl Segments<'_> {
-    /// The next segment, which stays the next.
-    pub fn peek(&mut self) -> Option<Segment> {
+impl SegmentCursor {
+    /// The next segment of the line that this cursor is of; it stays the next.
+    #[inline]
+    pub(crate) fn peek(&mut self, line: &CpuLine) -> Option<Segment> {
         if self.peeked.is_none() {
-            self.peeked = self.advance();
+            self.peeked = self.advance(line);
         }
         self.peeked
     }
 
-    fn advance(&mut self) -> Option<Segment> {
+    /// The next segment of the line that this cursor is of.
+    #[inline]
+    pub(crate) fn next(&mut self, line: &CpuLine) -> Option<Segment> {
+        self.peeked.take().or_else(|| self.advance(line))
+    }
+
+    #[inline]
+    fn advance(&mut self, line: &CpuLine) -> Option<Segment> {
         let current = self.current?;
-        let mut after = self.changes.clone();
-        let next = after.next();
-        let end_ns = next.map_or(self.line.end_ns, |next| next.at_ns);
-        let (thread, top) = self.line.meanings[current.code as usize];
+        let end_ns = self.following.map_or(line.end_ns, |next| next.at_ns);
+        let (thread, top) = line.meanings[current.code as usize];
         let segment = |from_ns, to_ns, top| Segment {
             from: at(from_ns),
             to: at(to_ns),
@@ -367,7 +392,7 @@ impl Segments<'_> {
             top,
         };
         // a stall inside cuts it
-        if let Some(stall) = self.line.stalls.get(self.next_stall) {
+        if let Some(stall) = line.stalls.get(self.next_stall) {
             let (from, to) = (ns(stall.from), ns(stall.to));
             if from < end_ns && to > current.at_ns {
                 let (upto, top) = if from > current.at_ns {
@@ -384,15 +409,33 @@ impl Segments<'_> {
                         code: current.code,
                     });
                 } else {
-                    self.current = next;
-                    self.changes = after;
+                    self.go_on(line);
                 }
                 return Some(segment(current.at_ns, upto, top));
             }
         }
-        self.current = next;
-        self.changes = after;
+        self.go_on(line);
         Some(segment(current.at_ns, end_ns.max(current.at_ns), top))
+    }
+
+    #[inline]
+    fn go_on(&mut self, line: &CpuLine) {
+        self.current = self.following;
+        self.following = self.reader.next(&line.changes);
+    }
+}
+
+/// The segments of a CPU: see [`CpuLine::segments`].
+#[derive(Clone, Debug)]
+pub struct Segments<'a> {
+    line: &'a CpuLine,
+    cursor: SegmentCursor,
+}
+
+impl Segments<'_> {
+    /// The next segment, which stays the next.
+    pub fn peek(&mut self) -> Option<Segment> {
+        self.cursor.peek(self.line)
     }
 }
 
@@ -401,7 +444,7 @@ impl Iterator for Segments<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Segment> {
-        self.peeked.take().or_else(|| self.advance())
+        self.cursor.next(self.line)
     }
 }
 
@@ -423,18 +466,19 @@ impl WorkerLine {
     /// All of it, in order of time, from when it was first seen.
     pub fn spans(&self) -> Spans<'_> {
         Spans {
-            next: None,
-            changes: self.states.changes(),
-            end_ns: self.end_ns,
+            line: self,
+            cursor: SpanCursor {
+                next: None,
+                reader: self.states.start(),
+            },
         }
     }
 
-    /// From the span in which `at` lies on, or from the first.
-    pub fn spans_from(&self, at: Monotonic) -> Spans<'_> {
-        Spans {
+    /// Where the spans begin, or the one in which `at` lies.
+    pub(crate) fn cursor_from(&self, at: Monotonic) -> SpanCursor {
+        SpanCursor {
             next: None,
-            changes: self.states.changes_from(ns(at)),
-            end_ns: self.end_ns,
+            reader: self.states.reader_from(ns(at)),
         }
     }
 
@@ -457,19 +501,41 @@ impl WorkerLine {
     }
 }
 
+/// A place in the spans of a thread. It does not borrow the line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SpanCursor {
+    next: Option<Change>,
+    reader: Reader,
+}
+
+impl SpanCursor {
+    /// What comes after the span that was given last, if anything does.
+    pub(crate) fn following(&self) -> Option<WorkerState> {
+        self.next.map(|next| codes::unpack_state(next.code))
+    }
+
+    /// The next span of the line that this cursor is of.
+    #[inline]
+    pub(crate) fn next(&mut self, line: &WorkerLine) -> Option<WorkerSpan> {
+        let current = self
+            .next
+            .take()
+            .or_else(|| self.reader.next(&line.states))?;
+        self.next = self.reader.next(&line.states);
+        let end_ns = self.next.map_or(line.end_ns, |next| next.at_ns);
+        Some(WorkerSpan {
+            from: at(current.at_ns),
+            to: at(end_ns.max(current.at_ns)),
+            state: codes::unpack_state(current.code),
+        })
+    }
+}
+
 /// The spans of a thread: see [`WorkerLine::spans`].
 #[derive(Clone, Debug)]
 pub struct Spans<'a> {
-    next: Option<Change>,
-    changes: column::Changes<'a>,
-    end_ns: u64,
-}
-
-impl Spans<'_> {
-    /// What comes after the span that was given last, if anything does.
-    pub fn following(&self) -> Option<WorkerState> {
-        self.next.map(|next| builder::unpack_state(next.code))
-    }
+    line: &'a WorkerLine,
+    cursor: SpanCursor,
 }
 
 impl Iterator for Spans<'_> {
@@ -477,14 +543,7 @@ impl Iterator for Spans<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<WorkerSpan> {
-        let current = self.next.take().or_else(|| self.changes.next())?;
-        self.next = self.changes.next();
-        let end_ns = self.next.map_or(self.end_ns, |next| next.at_ns);
-        Some(WorkerSpan {
-            from: at(current.at_ns),
-            to: at(end_ns.max(current.at_ns)),
-            state: builder::unpack_state(current.code),
-        })
+        self.cursor.next(self.line)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The ledger on a simulated kernel whose truth is known.
 
 mod kernel;
+mod parts;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

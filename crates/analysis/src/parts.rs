@@ -1,0 +1,132 @@
+//! A recording in parts, so that memory does not grow with its length.
+//!
+//! [`Parts`] takes events and gives out a [`Part`] whenever enough requests have come whose
+//! fate is decided, and the lines of time that belong to them. A part ends at an instant, not at
+//! a request: requests that are in the server then go on in the next part, and so does the
+//! ledger that [follows](crate::ledger::Follower) them. So a cut changes no account.
+//!
+//! What happens within [`MARGIN`] before the newest event is left to the next part, since what
+//! is still to come may be about it: an interrupt is recorded at its end, a blind window when
+//! it is contradicted. Only what reaches back further is not found in a recording that is cut,
+//! and is found in one that is not.
+
+use taillab_model::{Event, Monotonic, Nanos, RecordingContext};
+
+use crate::ledger::{END, LOOK_BACK};
+use crate::matched::Matched;
+use crate::matcher::{MatchOptions, Matcher};
+use crate::timeline::{Timeline, TimelineBuilder};
+
+/// Requests of a part, at least, unless somebody asks for another number.
+pub const REQUESTS: usize = 500_000;
+
+/// How long after a part's end events are read for it. TCP may say so much later that it sent
+/// again (its shortest time-out is 200 ms).
+pub const MARGIN: Nanos = Nanos::from_millis(300);
+
+/// Events between two looks whether a part is complete.
+const LOOK_EVERY: u32 = 4_096;
+
+/// A part of a recording.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The requests that came in before [`Part::upto`] and not in a part before.
+    pub matched: Matched,
+    /// From the T1 of the oldest request that is in the server at `from`, or a little
+    /// earlier, until after `upto`.
+    pub timeline: Timeline,
+    /// Where the part before ended; boot for the first.
+    pub from: Monotonic,
+    /// Where it ends; [`END`] for the last.
+    pub upto: Monotonic,
+}
+
+impl Part {
+    /// A whole recording.
+    pub fn whole(matched: Matched, timeline: Timeline) -> Self {
+        Self {
+            matched,
+            timeline,
+            from: Monotonic::from_nanos_since_boot(0),
+            upto: END,
+        }
+    }
+}
+
+/// Makes parts of events that come one at a time, in order of time.
+pub struct Parts {
+    matcher: Matcher,
+    timeline: TimelineBuilder,
+    requests: usize,
+    since_look: u32,
+    from: Monotonic,
+    /// T1 and T6 of the requests that were in the server when the last part ended.
+    inside: Vec<(Monotonic, Monotonic)>,
+}
+
+impl Parts {
+    /// Parts of at least so many requests.
+    pub fn new(options: MatchOptions, context: &RecordingContext, requests: usize) -> Self {
+        Self {
+            matcher: Matcher::new(options),
+            timeline: TimelineBuilder::new(context),
+            requests: requests.max(1),
+            since_look: 0,
+            from: Monotonic::from_nanos_since_boot(0),
+            inside: Vec::new(),
+        }
+    }
+
+    /// Takes the next event; a part, if one is complete.
+    #[inline]
+    pub fn observe(&mut self, event: &Event) -> Option<Part> {
+        self.matcher.observe(event);
+        self.timeline.observe(event);
+        if self.matcher.held() < self.requests {
+            return None;
+        }
+        self.since_look += 1;
+        if self.since_look < LOOK_EVERY {
+            return None;
+        }
+        self.since_look = 0;
+        self.cut(event.at)
+    }
+
+    /// Cuts, if enough is settled.
+    fn cut(&mut self, now: Monotonic) -> Option<Part> {
+        let settled = self.matcher.settled()?;
+        let past = now.nanos_since_boot().saturating_sub(MARGIN.get());
+        let upto = settled.min(Monotonic::from_nanos_since_boot(past));
+        if upto <= self.from || self.matcher.found_before(upto) < self.requests {
+            return None;
+        }
+        let matched = self.matcher.take_settled(upto);
+        let requests = &matched.requests;
+        let times = (0..requests.len()).map(|place| (requests.t1(place), requests.t6(place)));
+        self.inside.extend(times);
+        self.inside.retain(|(_, t6)| *t6 >= upto);
+        let oldest = self.inside.iter().map(|(t1, _)| *t1).min();
+        let look_back = upto.nanos_since_boot().saturating_sub(LOOK_BACK.get());
+        let keep_from = Monotonic::from_nanos_since_boot(look_back);
+        let keep_from = oldest.map_or(keep_from, |oldest| oldest.min(keep_from));
+        Some(Part {
+            matched,
+            timeline: self.timeline.part(keep_from),
+            from: std::mem::replace(&mut self.from, upto),
+            upto,
+        })
+    }
+
+    /// The last part, when there are no more events.
+    pub fn finish(self, late_events: u64) -> Part {
+        let mut matched = self.matcher.finish();
+        matched.late_events = late_events;
+        Part {
+            matched,
+            timeline: self.timeline.finish(),
+            from: self.from,
+            upto: END,
+        }
+    }
+}
