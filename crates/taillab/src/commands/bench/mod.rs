@@ -24,7 +24,6 @@ use taillab_model::{Monotonic, Nanos, Recording};
 use self::account::{Account, account};
 use self::kind::{Asked, Base, Setup};
 use self::result::{BenchResult, FixCheck, KindResult, Measured};
-use self::trial::Trial;
 use crate::cli::{BenchArgs, BenchCommand, CauseKind, CausesArgs};
 use crate::commands::run::calibrate::Calibrated;
 use crate::commands::run::rundir::RunDir;
