@@ -56,6 +56,14 @@ pub struct CausesArgs {
     /// The generator's CPU
     #[arg(long, value_name = "CPU", default_value_t = 1)]
     pub client_cpu: u32,
+    /// Explain what an earlier -o kept in this directory, and measure nothing; needs no root
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        conflicts_with_all = ["duration", "utilization", "fix_check", "server_cpu", "client_cpu"]
+    )]
+    pub again: Option<PathBuf>,
     /// Directory for recordings, truths and the result; nothing is kept without
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,

@@ -3,6 +3,7 @@
 mod account;
 mod disturb;
 mod fix;
+mod kept;
 mod kind;
 mod result;
 mod show;
@@ -10,24 +11,22 @@ mod trial;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::num::NonZeroU32;
 
 use clap::ValueEnum;
-use taillab_analysis::ExplainOptions;
 use taillab_analysis::timeline::Timeline;
+use taillab_analysis::{ExplainOptions, MatchOptions, match_events};
 use taillab_host::{Interrupt, JournalFolder, Roots};
 use taillab_load::StopReason;
-use taillab_model::Nanos;
 use taillab_model::truth::Truth;
+use taillab_model::{Monotonic, Nanos, Recording};
 
 use self::account::{Account, account};
 use self::fix::Pairs;
 use self::kind::{Asked, Base, Setup};
 use self::result::{BenchResult, KindResult, Measured};
-use self::trial::Trial;
 use crate::cli::{BenchArgs, BenchCommand, CauseKind, CausesArgs};
 use crate::commands::run::calibrate::Calibrated;
-use crate::commands::run::result::match_recording;
 use crate::commands::run::rundir::RunDir;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
@@ -45,11 +44,13 @@ pub fn run(args: BenchArgs) -> Result<Exit, Failure> {
 
 fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     let bench = Bench::new(args)?;
-    for recovered in JournalFolder::of_this_user()
-        .recover(&Roots::default())
-        .map_err(host)?
-    {
-        bench.say(&recovered);
+    if args.again.is_none() {
+        for recovered in JournalFolder::of_this_user()
+            .recover(&Roots::default())
+            .map_err(host)?
+        {
+            bench.say(&recovered);
+        }
     }
     let kinds = match args.kinds.is_empty() {
         true => CauseKind::value_variants().to_vec(),
@@ -164,6 +165,20 @@ impl<'a> Bench<'a> {
             not_run: Some(why),
             measured: None,
         };
+        if let Some(folder) = &self.args.again {
+            let Some(kept) = kept::read(&folder.join(kind.name()))? else {
+                return Ok(not_run(format!(
+                    "{} has no recording of it",
+                    folder.display()
+                )));
+            };
+            let (_, measured) = explained(&setup, kept.recording, &kept.truth)?;
+            return Ok(KindResult {
+                kind: kind.name(),
+                not_run: None,
+                measured: Some(measured),
+            });
+        }
         if let Some(why) = impossible(kind) {
             return Ok(not_run(why));
         }
@@ -243,14 +258,14 @@ impl<'a> Bench<'a> {
             return Err(Stop::Failed(Failure::new(Exit::Interrupted, "interrupted")));
         }
         if let Some(folder) = &self.args.output {
-            keep(&folder.join(place), &trial).map_err(Stop::Failed)?;
+            kept::write(&folder.join(place), &trial).map_err(Stop::Failed)?;
         }
         if setup.disturbs() && trial.truth.intervals.is_empty() {
             return Err(Stop::NotHere(
                 "what was tried had no effect on this machine: nothing was held back".to_owned(),
             ));
         }
-        Ok(explained(setup, calibrated, trial))
+        explained(setup, trial.recorded.events, &trial.truth).map_err(Stop::Failed)
     }
 }
 
@@ -280,45 +295,34 @@ fn impossible(kind: CauseKind) -> Option<String> {
     }
 }
 
-/// Recording and truth.
-fn keep(folder: &Path, trial: &Trial) -> Result<(), Failure> {
-    let mut dir = RunDir::create(Some(PathBuf::from(folder)), "bench", 0)?;
-    dir.write("capture.tlc", |out| trial.recorded.events.write(out))?;
-    let truth = serde_json::to_vec(&trial.truth).or_exit(Exit::Failed)?;
-    dir.write("truth.json", |out| out.write_all(&truth))?;
-    let toml = trial.experiment.to_toml()?;
-    dir.write("experiment.toml", |out| out.write_all(toml.as_bytes()))
-}
-
-fn explained(setup: &Setup, calibrated: &Calibrated, trial: Trial) -> (Account, Measured) {
-    let Trial {
-        experiment,
-        recorded,
-        truth,
-    } = trial;
-    let context = recorded.events.context.clone();
-    let lost_events = recorded.events.lost.total();
-    let timeline = Timeline::build(recorded.events.events(), &context);
-    let matched = match_recording(
-        recorded.events,
-        &recorded.load,
-        &experiment,
-        recorded.rate_per_s,
-    );
+fn explained(
+    setup: &Setup,
+    recording: Recording,
+    truth: &Truth,
+) -> Result<(Account, Measured), Failure> {
+    let context = recording.context.clone();
+    let (Some(service_time), Some(workers)) = (
+        context.service_time_ns,
+        context.workers.and_then(NonZeroU32::new),
+    ) else {
+        return Err(Failure::new(
+            Exit::Failed,
+            "the recording does not say t and the number of workers: it is none of this benchmark",
+        ));
+    };
+    let lost_events = recording.lost.total();
+    let timeline = Timeline::build(recording.events(), &context);
+    let options = MatchOptions::of(&context).or_exit(Exit::Failed)?;
+    let matched = match_events(recording.into_events(), &options);
     let options = ExplainOptions {
-        service_time: calibrated.service_time,
-        workers: calibrated.capacity.workers,
-        measure_from: recorded.measure_from,
+        service_time,
+        workers,
+        measure_from: Monotonic::from_nanos_since_boot(context.measure_from_ns.unwrap_or(0)),
         slowest: 0,
     };
-    let account = account(setup, &matched, &timeline, &context, &options, &truth);
-    let measured = Measured::new(
-        &account,
-        calibrated.service_time,
-        lost_events,
-        &occurrences(&truth),
-    );
-    (account, measured)
+    let account = account(setup, &matched, &timeline, &context, &options, truth);
+    let measured = Measured::new(&account, service_time, lost_events, &occurrences(truth));
+    Ok((account, measured))
 }
 
 /// How often each source struck.
