@@ -189,15 +189,11 @@ impl Composition {
     fn culprit(&self, group: usize, ledger: &Ledger) -> Option<Culprit> {
         let is = |label: &Label| self.group_of[*label as usize] == group as u32;
         let mut labels = (0..self.group_of.len() as Label).filter(is);
-        let first = ledger.labels.culprit(labels.next()?)?;
-        Some(match (first, labels.next()) {
-            (Culprit::Thread { name, pid, .. }, Some(_)) => Culprit::Thread {
-                name,
-                pid,
-                tid: None,
-            },
-            (culprit, _) => culprit,
-        })
+        let first = labels.next()?;
+        match labels.next() {
+            Some(_) => ledger.labels.culprit_of_group(first),
+            None => ledger.labels.culprit(first),
+        }
     }
 
     fn share(

@@ -69,6 +69,10 @@ fn finding(evidence: &Evidence<'_>, tail: &Tail, whole: &CauseShare, first: bool
             text += &format!(" ({lo} to {hi})");
         }
         text.push('.');
+        if point.is_some_and(|point| point.hi_ns.is_some_and(|hi| hi >= point.measured_ns)) {
+            text += " That reaches what was measured: this recording is too short or too noisy \
+                     to say whether it helps.";
+        }
     }
     let command = best.and_then(|(prediction, _)| prediction.command.clone());
     Finding {
@@ -190,12 +194,12 @@ fn advice(cause: Cause) -> Option<&'static str> {
         }
         Cause::SlowService => {
             "Look at what these requests ask for: a profile of the server during the slowest \
-             requests (`--slowest 50` shows when they were)."
+             requests (`taillab explain --slowest 50` shows when they were)."
         }
         Cause::Retransmit => "Look for lost packets: nstat TcpRetransSegs, ethtool -S.",
         Cause::BlockedLock | Cause::BlockedOther | Cause::BlockedIo | Cause::BlockedFault => {
-            "Only a change of the server helps: the slowest requests (`--slowest 50`) show in \
-             which calls it sleeps."
+            "Only a change of the server helps: the slowest requests (`taillab explain --slowest \
+             50`) show in which calls it sleeps."
         }
         Cause::StackRx | Cause::StackTx => {
             "Look at where packets are received: the stage T1 to T2 against T5 to T6, and RPS."

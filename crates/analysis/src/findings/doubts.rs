@@ -74,7 +74,7 @@ pub(super) fn poor_fit(evidence: &Evidence<'_>) -> Option<Finding> {
     );
     let advice = if evidence.disturbances {
         "Something delays requests that the replay does not know: see the causes and the \
-         slowest requests (`--slowest 50`)."
+         slowest requests (`taillab explain --slowest 50`)."
     } else {
         "Record again with `--disturbances all`."
     };

@@ -17,6 +17,9 @@ const UNEVEN: f64 = 1.5;
 /// More than this share of the slow requests in runs: they come in bursts.
 const IN_BURSTS: f64 = 0.5;
 
+/// A burst of fewer on average is not one event that delays many.
+const MANY_IN_A_BURST: f64 = 1.5;
+
 fn conclusive(text: String, advice: Option<String>, cause: Option<Cause>) -> Finding {
     Finding {
         text,
@@ -97,7 +100,13 @@ pub(super) fn bursts(evidence: &Evidence<'_>) -> Option<Finding> {
     let clustering = evidence.clustering?;
     let above = Percentile(clustering.q);
     let runs = Whole(clustering.in_runs_share);
-    let text = if clustering.in_runs_share >= IN_BURSTS {
+    let in_bursts = clustering.in_runs_share >= IN_BURSTS;
+    let text = if in_bursts && clustering.mean_episode_requests < MANY_IN_A_BURST {
+        format!(
+            "Slow requests come next to each other: {runs} of those above {above} have a slow \
+             one before or after them."
+        )
+    } else if in_bursts {
         format!(
             "Slow requests come in bursts: {runs} of those above {above} come in runs, {} bursts \
              of {:.0} requests. Each burst is one event that delays many.",

@@ -272,26 +272,43 @@ fn a_poor_fit_says_where_it_fails() {
 }
 
 #[test]
-fn bursts_and_single_events_are_told_apart() {
-    let clustering = |in_runs_share| Clustering {
-        q: 0.99,
-        autocorrelation: Vec::new(),
-        in_runs_share,
-        episodes: 1_012,
-        mean_episode_requests: 187.4,
+fn a_forecast_that_reaches_what_was_measured_decides_nothing() {
+    let text = |hi_ns| {
+        let mut forecast = prediction("rt-priority", Cause::Background, 130_000);
+        forecast.points[0].hi_ns = Some(Nanos::new(hi_ns));
+        let case = Case {
+            causes: vec![share(Cause::Background, None, 0.9)],
+            predictions: vec![forecast],
+            ..Case::default()
+        };
+        case.texts().remove(0)
     };
-    let case = |in_runs_share| Case {
-        clustering: Some(clustering(in_runs_share)),
+    assert!(text(14_100_000).contains("too short or too noisy to say whether it helps"));
+    assert!(!text(14_099_999).contains("whether it helps"));
+}
+
+#[test]
+fn bursts_and_single_events_are_told_apart() {
+    let case = |in_runs_share, mean_episode_requests| Case {
+        clustering: Some(Clustering {
+            q: 0.99,
+            autocorrelation: Vec::new(),
+            in_runs_share,
+            episodes: 1_012,
+            mean_episode_requests,
+        }),
         ..Case::default()
     };
     assert_eq!(
-        case(0.84).texts(),
+        case(0.84, 187.4).texts(),
         [
             "Slow requests come in bursts: 84 % of those above p99 come in runs, 1,012 bursts of \
           187 requests. Each burst is one event that delays many."
         ]
     );
-    assert!(case(0.1).texts()[0].starts_with("Slow requests come one by one: only 10 %"));
+    // next to each other, but no event that delays many
+    assert!(case(1.0, 1.2).texts()[0].starts_with("Slow requests come next to each other: 100 %"));
+    assert!(case(0.1, 1.0).texts()[0].starts_with("Slow requests come one by one: only 10 %"));
 }
 
 #[test]

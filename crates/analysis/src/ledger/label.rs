@@ -85,8 +85,7 @@ impl Labels {
         self.met[label as usize].1
     }
 
-    /// The culprit of a label as a whole is named: threads of the same name and process
-    /// are one culprit, unless the thread is the only one (`several` false).
+    /// The culprit of a label by name; of a thread, that thread.
     pub fn culprit(&self, label: Label) -> Option<Culprit> {
         self.named(self.who(label))
     }
@@ -142,6 +141,21 @@ impl Labels {
             _ => GroupKey::Single(who),
         };
         (cause, key)
+    }
+
+    /// The culprit that all labels of this label's [`group`](Self::group) are: threads of one
+    /// name and process without the number of one of them.
+    pub(crate) fn culprit_of_group(&self, label: Label) -> Option<Culprit> {
+        match (self.group(label).1, self.culprit(label)) {
+            (GroupKey::Process(..), Some(Culprit::Thread { name, pid, .. })) => {
+                Some(Culprit::Thread {
+                    name,
+                    pid,
+                    tid: None,
+                })
+            }
+            (_, culprit) => culprit,
+        }
     }
 
     fn interrupt(&self, interrupt: Interrupt) -> Culprit {

@@ -229,7 +229,7 @@ fn usual_stack_ns(requests: impl Iterator<Item = Stamps>) -> u64 {
     median(&mut stack).unwrap_or(0)
 }
 
-fn median<T: Copy + Ord>(values: &mut [T]) -> Option<T> {
+pub(super) fn median<T: Copy + Ord>(values: &mut [T]) -> Option<T> {
     let middle = values.len() / 2;
     (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
 }

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::iter::Peekable;
 
-use taillab_model::explanation::{Cause, Culprit, nameless};
-use taillab_model::{Interrupt, RecordingContext, Tid};
+use taillab_model::explanation::{Cause, Culprit};
+use taillab_model::{RecordingContext, Tid};
 
 use super::track::{CoreTimeline, Leaves, Occupant, Segment, SourceId};
+use crate::ledger::{GroupKey, Label, Labels, Who};
 use crate::timeline::{self, Segments, Sleep, Timeline, Top, WorkerLine, WorkerSpan, WorkerState};
 
 /// Distinct threads that are kept apart; further ones are taken together.
@@ -26,105 +27,59 @@ const NOTABLE_CPU: u64 = 1_000;
 /// A timeline, with the names of what takes CPUs away from the server.
 pub struct Cores<'a> {
     timeline: &'a Timeline,
-    context: &'a RecordingContext,
     /// Found while the segments are read.
     sources: RefCell<Sources>,
 }
 
-#[derive(Default)]
 struct Sources {
-    named: Vec<(Cause, Option<Culprit>)>,
-    of: HashMap<Key, SourceId>,
+    labels: Labels,
+    /// A program's threads of one name are one source: its label is that of the first.
+    named: Vec<Label>,
+    of: HashMap<Label, SourceId>,
+    of_group: HashMap<(Cause, GroupKey), SourceId>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Key {
-    Thread(Tid),
-    Interrupt(Interrupt),
-    Softirq(u8),
-    Only(Cause),
+impl Sources {
+    fn id(&mut self, cause: Cause, who: Who) -> SourceId {
+        let label = self.labels.label(cause, who);
+        if let Some(id) = self.of.get(&label) {
+            return *id;
+        }
+        let group = self.labels.group(label);
+        let id = self.of_group.get(&group).copied().unwrap_or_else(|| {
+            // too many to tell apart: one of the same cause stands for it
+            let full = self.named.len() >= MAX_SOURCES;
+            let mut known = self.named.iter().filter(|_| full);
+            let same = known.position(|known| self.labels.cause(*known) == cause);
+            let place = same.unwrap_or_else(|| {
+                self.named.push(label);
+                self.named.len() - 1
+            });
+            SourceId(place as u16)
+        });
+        self.of_group.insert(group, id);
+        self.of.insert(label, id);
+        id
+    }
 }
 
 impl<'a> Cores<'a> {
     /// The CPUs of `timeline`; `context` has the names.
-    pub fn new(timeline: &'a Timeline, context: &'a RecordingContext) -> Self {
+    pub fn new(timeline: &'a Timeline, context: &RecordingContext) -> Self {
         Self {
             timeline,
-            context,
-            sources: RefCell::default(),
+            sources: RefCell::new(Sources {
+                labels: Labels::new(context),
+                named: Vec::new(),
+                of: HashMap::new(),
+                of_group: HashMap::new(),
+            }),
         }
     }
 
-    fn id(&self, key: Key) -> SourceId {
-        let mut sources = self.sources.borrow_mut();
-        if let Some(id) = sources.of.get(&key) {
-            return *id;
-        }
-        let (cause, culprit) = self.named(key);
-        // a program's threads of one name are one culprit
-        let same = sources.named.iter().position(|known| {
-            known.0 == cause && (known.1 == culprit || sources.named.len() >= MAX_SOURCES)
-        });
-        let place = same.unwrap_or_else(|| {
-            sources.named.push((cause, culprit));
-            sources.named.len() - 1
-        });
-        let id = SourceId(place as u16);
-        sources.of.insert(key, id);
-        id
+    fn id(&self, cause: Cause, who: Who) -> Occupant {
+        Occupant::Other(self.sources.borrow_mut().id(cause, who))
     }
-
-    fn named(&self, key: Key) -> (Cause, Option<Culprit>) {
-        match key {
-            Key::Thread(tid) => {
-                let known = self.context.threads.iter().find(|thread| thread.tid == tid);
-                let culprit = Culprit::Thread {
-                    name: known.map_or_else(|| nameless(tid), |t| t.comm.clone()),
-                    pid: known.map(|thread| thread.pid).filter(|pid| *pid != 0),
-                    tid: known.is_none().then_some(tid),
-                };
-                (Cause::Background, Some(culprit))
-            }
-            Key::Interrupt(interrupt) => {
-                let number = match interrupt {
-                    Interrupt::Device(number) => Some(number),
-                    _ => None,
-                };
-                let name = self.interrupt(interrupt);
-                (Cause::Irq, Some(Culprit::Interrupt { name, number }))
-            }
-            Key::Softirq(vector) => {
-                let name = softirq(vector);
-                (Cause::Softirq, Some(Culprit::Softirq { name }))
-            }
-            Key::Only(cause) => (cause, None),
-        }
-    }
-
-    fn interrupt(&self, interrupt: Interrupt) -> String {
-        match interrupt {
-            Interrupt::Device(number) => {
-                let mut named = self.context.interrupts.iter();
-                let known = named.find(|known| known.number == number);
-                known.map_or_else(|| format!("irq {number}"), |known| known.name.clone())
-            }
-            Interrupt::LocalTimer => "local timer".to_owned(),
-            Interrupt::Reschedule => "reschedule".to_owned(),
-            Interrupt::CallFunction => "function call".to_owned(),
-            Interrupt::IrqWork => "irq work".to_owned(),
-            Interrupt::Other => "other interrupt".to_owned(),
-        }
-    }
-}
-
-/// The kernel's name of a softirq's vector (`softirq_to_name`, kernel/softirq.c).
-fn softirq(vector: u8) -> String {
-    const NAMES: [&str; 10] = [
-        "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER",
-        "RCU",
-    ];
-    let known = NAMES.get(usize::from(vector));
-    known.map_or_else(|| format!("softirq {vector}"), |name| (*name).to_owned())
 }
 
 impl CoreTimeline for Cores<'_> {
@@ -159,8 +114,11 @@ impl CoreTimeline for Cores<'_> {
 
     fn source(&self, id: SourceId) -> (Cause, Option<Culprit>) {
         let sources = self.sources.borrow();
-        let known = sources.named.get(usize::from(id.0));
-        known.cloned().unwrap_or((Cause::Unexplained, None))
+        let Some(&label) = sources.named.get(usize::from(id.0)) else {
+            return (Cause::Unexplained, None);
+        };
+        let culprit = sources.labels.culprit_of_group(label);
+        (sources.labels.cause(label), culprit)
     }
 }
 
@@ -279,23 +237,23 @@ impl Iterator for CoreSegments<'_> {
                         leaves,
                     }
                 } else {
-                    Occupant::Other(self.cores.id(Key::Only(Cause::BlockedLock)))
+                    self.cores.id(Cause::BlockedLock, Who::Nobody)
                 }
             }
             Top::Nothing | Top::Idle { .. } if thread == 0 => {
                 if self.holds_back(from_ns, to_ns) {
-                    Occupant::Other(self.cores.id(Key::Only(Cause::Throttled)))
+                    self.cores.id(Cause::Throttled, Who::Nobody)
                 } else {
                     let deep = matches!(segment.top, Top::Idle { state } if state > 0);
                     Occupant::Idle { deep }
                 }
             }
-            Top::Nothing | Top::KernelLock => Occupant::Other(self.cores.id(Key::Thread(thread))),
+            Top::Nothing | Top::KernelLock => self.cores.id(Cause::Background, Who::Thread(thread)),
             Top::Idle { state } => Occupant::Idle { deep: state > 0 },
-            Top::Softirq { vector } => Occupant::Other(self.cores.id(Key::Softirq(vector))),
-            Top::Interrupt(interrupt) => Occupant::Other(self.cores.id(Key::Interrupt(interrupt))),
-            Top::Blind => Occupant::Other(self.cores.id(Key::Only(Cause::Unobserved))),
-            Top::Stall => Occupant::Other(self.cores.id(Key::Only(Cause::Hypervisor))),
+            Top::Softirq { vector } => self.cores.id(Cause::Softirq, Who::Softirq(vector)),
+            Top::Interrupt(interrupt) => self.cores.id(Cause::Irq, Who::Interrupt(interrupt)),
+            Top::Blind => self.cores.id(Cause::Unobserved, Who::Nobody),
+            Top::Stall => self.cores.id(Cause::Hypervisor, Who::Nobody),
         };
         let found = Segment {
             from_ns,

@@ -14,8 +14,10 @@ mod fit;
 mod histogram;
 mod kernel;
 mod observed;
+mod residence;
 mod sweep;
 mod track;
+mod work;
 
 pub use build::{MAX_REPLAYED, Sampling};
 pub use cores::Cores;

@@ -3,15 +3,15 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use taillab_model::explanation::{Cause, Culprit, nameless};
+use taillab_model::explanation::Cause;
 use taillab_model::{RecordingContext, Tid};
 
 use super::absences::Absences;
-use super::observed::{NONE, Observed, Requests, Source};
-use super::track::{CoreTimeline, Leaves, Occupant, Segment, SourceId};
-
-/// Wake-ups that are kept to draw from.
-const MAX_WAKES: usize = 4_096;
+use super::observed::{NONE, Observed, Source};
+use super::residence::{Residence, by_time};
+use super::track::{CoreTimeline, Leaves, Occupant, SourceId};
+use super::work::settle;
+use crate::ledger::{Labels, Who};
 
 /// Idle stretches of a CPU that are remembered: a wake-up spans a few.
 const MAX_IDLE: usize = 64;
@@ -49,7 +49,7 @@ pub(super) fn sweep(
         own: HashMap::new(),
         sleeps: HashMap::new(),
         shared: !observed.servers_are_workers && observed.workers.len() > cpus.len(),
-        context,
+        labels: Labels::new(context),
         residence: None,
         shallow: Vec::new(),
         unobserved: Vec::new(),
@@ -82,7 +82,11 @@ pub(super) fn sweep(
             sweep.take(cpu, from, to, segment.who);
         }
     }
-    sweep.finish();
+    let Sweep {
+        workers, shallow, ..
+    } = sweep;
+    let queues: Vec<Vec<u32>> = workers.into_iter().map(|worker| worker.queue).collect();
+    settle(observed, &queues, &beside.read_ns, shallow);
     observed.add_sources(timeline);
 }
 
@@ -115,24 +119,6 @@ impl Observed {
     }
 }
 
-/// The stretches of all CPUs by their begin, each with its CPU's place.
-fn by_time<'a, T: CoreTimeline>(
-    timeline: &'a T,
-    cpus: &[u16],
-) -> impl Iterator<Item = (usize, Segment)> + use<'a, T> {
-    let mut streams: Vec<_> = cpus
-        .iter()
-        .map(|&cpu| timeline.segments(cpu).peekable())
-        .collect();
-    std::iter::from_fn(move || {
-        let begins = streams.iter_mut().enumerate();
-        let (_, cpu) = begins
-            .filter_map(|(cpu, stream)| Some((stream.peek()?.from_ns, cpu)))
-            .min()?;
-        Some((cpu, streams[cpu].next()?))
-    })
-}
-
 /// The stretches of time in which there are requests to replay: all of it, or one for each
 /// block. Requests of neighbouring stretches are apart by at least a hundredth of all time.
 fn covered(observed: &Observed, finished: &[u32]) -> Vec<(u64, u64)> {
@@ -149,54 +135,6 @@ fn covered(observed: &Observed, finished: &[u32]) -> Vec<(u64, u64)> {
         }
     }
     covered
-}
-
-/// On which CPU each worker is at home over time.
-#[derive(Clone, Debug, Default)]
-struct Residence {
-    /// For each worker: (since when, since boot; the CPU's place), in order.
-    changes: Vec<Vec<(u64, usize)>>,
-    /// Where the last question was answered.
-    place: Vec<usize>,
-}
-
-impl Residence {
-    /// A worker is at home on the CPU on which it is or will be next.
-    fn of(timeline: &impl CoreTimeline, cpus: &[u16], of_tid: &HashMap<Tid, u16>) -> Self {
-        let mut changes = vec![Vec::new(); of_tid.len()];
-        let mut left = vec![0_u64; of_tid.len()];
-        for (cpu, segment) in by_time(timeline, cpus) {
-            let Occupant::Server { tid, .. } = segment.who else {
-                continue;
-            };
-            let Some(worker) = of_tid.get(&tid).map(|w| usize::from(*w)) else {
-                continue;
-            };
-            let homes: &mut Vec<(u64, usize)> = &mut changes[worker];
-            if homes.last().is_none_or(|(_, home)| *home != cpu) {
-                homes.push((left[worker], cpu));
-            }
-            left[worker] = segment.to_ns;
-        }
-        Self {
-            place: vec![0; changes.len()],
-            changes,
-        }
-    }
-
-    /// The workers at home on `cpu` at `at_ns` (since boot), which never decreases.
-    fn at_home(&mut self, cpu: usize, at_ns: u64) -> impl Iterator<Item = usize> + '_ {
-        let all = self.changes.iter().zip(&mut self.place).enumerate();
-        all.filter_map(move |(worker, (homes, place))| {
-            while homes
-                .get(*place + 1)
-                .is_some_and(|(from, _)| *from <= at_ns)
-            {
-                *place += 1;
-            }
-            (homes.get(*place)?.1 == cpu).then_some(worker)
-        })
-    }
 }
 
 /// An idle stretch of a CPU.
@@ -257,7 +195,8 @@ struct Sweep<'a, F> {
     observed: &'a mut Observed,
     origin: u64,
     read_ns: &'a [u64],
-    context: &'a RecordingContext,
+    /// Names of threads.
+    labels: Labels,
     workers: Vec<Worker>,
     of_tid: HashMap<Tid, u16>,
     /// The last idle stretches of each CPU.
@@ -339,19 +278,14 @@ impl<F: Fn(SourceId) -> Cause> Sweep<'_, F> {
 
     /// The source of a thread of the server that does something beside requests.
     fn own(&mut self, tid: Tid) -> SourceId {
-        let (context, sources) = (self.context, &mut self.observed.sources);
+        let (labels, sources) = (&self.labels, &mut self.observed.sources);
         *self.own.entry(tid).or_insert_with(|| {
             if sources.len() >= usize::from(OWN - 1) {
                 return SourceId(OWN);
             }
-            let known = context.threads.iter().find(|thread| thread.tid == tid);
             sources.push(Source {
                 cause: Cause::Background,
-                culprit: Some(Culprit::Thread {
-                    name: known.map_or_else(|| nameless(tid), |t| t.comm.clone()),
-                    pid: known.map(|thread| thread.pid).filter(|pid| *pid != 0),
-                    tid: Some(tid),
-                }),
+                culprit: labels.named(Who::Thread(tid)),
                 own: true,
             });
             SourceId(OWN | (sources.len() - 1) as u16)
@@ -527,124 +461,6 @@ impl<F: Fn(SourceId) -> Cause> Sweep<'_, F> {
             worker.sleep(true);
         }
     }
-
-    /// Splits the work of workers that did not sleep between two requests, and puts the
-    /// usual work where none is known.
-    fn finish(mut self) {
-        let usual_shallow = median(&mut self.shallow).unwrap_or(0);
-        let requests = &mut self.observed.requests;
-        let n = requests.len();
-        let (mut awake, mut asleep, mut after) = (Vec::new(), Vec::new(), Vec::new());
-        let mut wakes = Vec::new();
-        for worker in &self.workers {
-            for (place, &i) in worker.queue.iter().enumerate() {
-                let i = i as usize;
-                let (before, wake) = (requests.before_ns[i], requests.wake_ns[i]);
-                let is_awake = requests.awake[i];
-                let previous = place.checked_sub(1).map(|p| worker.queue[p] as usize);
-                if before == NONE {
-                    continue;
-                }
-                if is_awake {
-                    let waited = |p: usize| requests.after_ns[p] == 0;
-                    if previous.is_some_and(waited) {
-                        awake.push(before);
-                    }
-                } else {
-                    asleep.push(before);
-                    if wake != NONE {
-                        wakes.push(wake);
-                    }
-                    let slept = previous.map_or(NONE, |p| requests.after_ns[p]);
-                    if slept != NONE {
-                        after.push(slept);
-                    }
-                }
-            }
-        }
-        let usual_asleep = median(&mut asleep);
-        let usual_after = median(&mut after).unwrap_or(0);
-        let linger = match (median(&mut awake), usual_asleep) {
-            (Some(awake), Some(asleep)) => awake.saturating_sub(asleep).min(usual_after),
-            _ => 0,
-        };
-        for worker in &self.workers {
-            for pair in worker.queue.windows(2) {
-                let (last, i) = (pair[0] as usize, pair[1] as usize);
-                if requests.awake[i] {
-                    let total = requests.before_ns[i];
-                    let after = requests.after_ns[last].max(linger).min(total);
-                    requests.after_ns[last] = after;
-                    requests.before_ns[i] = total - after;
-                }
-            }
-        }
-        self.observed.batched = batches(&self.workers, requests, self.read_ns);
-        let known = requests.before_ns.iter().filter(|before| **before != NONE);
-        let usual = median(&mut known.copied().collect::<Vec<u32>>()).unwrap_or(0);
-        for i in 0..n {
-            let exit = &mut requests.exit_stack_ns[i];
-            *exit = exit.saturating_sub(usual_shallow);
-            if requests.before_ns[i] == NONE {
-                requests.before_ns[i] = usual;
-                requests.compute_ns[i] = usual;
-            }
-            if requests.after_ns[i] == NONE {
-                requests.after_ns[i] = usual_after;
-            }
-            if requests.hidden[i] && requests.wake_ns[i] == NONE {
-                requests.wake_ns[i] = 0;
-            }
-        }
-        let step = wakes.len().div_ceil(MAX_WAKES).max(1);
-        self.observed.wakes_ns = wakes.into_iter().step_by(step).collect();
-        self.observed.wakes_ns.sort_unstable();
-        self.observed.linger_ns = u64::from(linger);
-    }
-}
-
-/// Splits the work of requests that are read together and answered together: each reads
-/// and computes its part, then they are answered one after the other. It returns how many
-/// requests were answered after another of their batch.
-fn batches(workers: &[Worker], requests: &mut Requests, read_ns: &[u64]) -> u64 {
-    let mut found: Vec<(usize, usize, usize)> = Vec::new();
-    let mut replies = Vec::new();
-    for (w, worker) in workers.iter().enumerate() {
-        let mut first = 0;
-        while first < worker.queue.len() {
-            let answered = requests.finish_ns(worker.queue[first] as usize);
-            let rest = worker.queue[first + 1..].iter();
-            let more = rest.take_while(|&&j| read_ns[j as usize] < answered);
-            let end = first + 1 + more.count();
-            for &j in &worker.queue[first + 1..end] {
-                replies.push(requests.before_ns[j as usize]);
-            }
-            found.push((w, first, end));
-            first = end;
-        }
-    }
-    replies.retain(|reply| *reply != NONE);
-    let batched = replies.len() as u64;
-    let usual = median(&mut replies).unwrap_or(0);
-    for (w, first, end) in found {
-        let batch = &workers[w].queue[first..end];
-        let before = requests.before_ns[batch[0] as usize];
-        if before == NONE {
-            continue;
-        }
-        let compute = before - usual.min(before / 2);
-        let size = batch.len() as u32;
-        for (place, &j) in (0..).zip(batch) {
-            let j = j as usize;
-            // what does not divide is the first's
-            let rest = if place == 0 { compute % size } else { 0 };
-            requests.compute_ns[j] = compute / size + rest;
-            let reply = requests.before_ns[j];
-            let reply = if place == 0 { before - compute } else { reply };
-            requests.reply_ns[j] = if reply == NONE { usual } else { reply };
-        }
-    }
-    batched
 }
 
 /// The idle time from `from` to `to`, shallow and deep.
@@ -660,9 +476,4 @@ fn idle_ns(recent: &VecDeque<Idle>, from: u64, to: u64) -> (u64, u64) {
 /// As the columns hold lengths; what does not fit (4.3 s) is the longest that does.
 fn short(ns: u64) -> u32 {
     u32::try_from(ns).unwrap_or(NONE).min(NONE - 1)
-}
-
-fn median(values: &mut [u32]) -> Option<u32> {
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
 }

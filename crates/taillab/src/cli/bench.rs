@@ -47,12 +47,23 @@ pub struct CausesArgs {
     /// predicted
     #[arg(long)]
     pub fix_check: bool,
+    /// Pairs of measurements for that, with and without the cause
+    #[arg(long, value_name = "N", default_value_t = 6, requires = "fix_check")]
+    pub pairs: u32,
     /// The server's CPU
     #[arg(short = 'C', long, value_name = "CPU", default_value_t = 0)]
     pub server_cpu: u32,
     /// The generator's CPU
     #[arg(long, value_name = "CPU", default_value_t = 1)]
     pub client_cpu: u32,
+    /// Explain what an earlier -o kept in this directory, and measure nothing; needs no root
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        conflicts_with_all = ["duration", "utilization", "fix_check", "server_cpu", "client_cpu"]
+    )]
+    pub again: Option<PathBuf>,
     /// Directory for recordings, truths and the result; nothing is kept without
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,

@@ -1,15 +1,18 @@
 //! From a measurement to what the ledger made of what was injected: pure.
 
+use std::borrow::Cow;
+
 use taillab_analysis::confusion::{
     Charge, Row, Span, confusion, delays, imbalanced, lost, overtaken,
 };
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{ExplainOptions, Matched, explain_each};
-use taillab_model::explanation::{Cause, ModelFit, Prediction};
+use taillab_model::explanation::{Cause, ModelFit, PredictedPoint, Prediction};
 use taillab_model::truth::{Truth, TruthSource};
 use taillab_model::{Nanos, RecordingContext};
 
-use super::kind::{Base, Oracle, Setup};
+use super::fix::QUANTILES;
+use super::kind::{Base, Oracle, Promise, Setup};
 
 /// What became of a run.
 pub struct Account {
@@ -44,14 +47,36 @@ impl Account {
         })
     }
 
-    /// p99.9 as predicted without a cause; `None` where there is no forecast.
-    pub fn predicted_p999(&self, cause: Cause) -> Option<Nanos> {
-        let what_if = self
-            .predictions
-            .iter()
-            .find(|prediction| prediction.removes == [cause] && prediction.command.is_none())?;
-        let point = what_if.points.iter().find(|point| point.q == 0.999)?;
-        Some(point.predicted_ns)
+    /// A forecast; `None` where there is none.
+    pub fn forecast(&self, promise: &Promise) -> Option<Cow<'_, Prediction>> {
+        let named = |found: &dyn Fn(&Prediction) -> bool| {
+            self.predictions
+                .iter()
+                .find(|it| found(it))
+                .map(Cow::Borrowed)
+        };
+        match promise {
+            Promise::Without(cause) => named(&|it| {
+                it.removes == [*cause] && it.change == format!("without {}", cause.key())
+            }),
+            Promise::Mitigation(key) => named(&|it| it.change == *key),
+            Promise::Same => Some(Cow::Owned(Prediction {
+                change: "the same again".to_owned(),
+                description: String::new(),
+                command: None,
+                removes: Vec::new(),
+                cost: None,
+                points: QUANTILES
+                    .map(|q| PredictedPoint {
+                        q,
+                        measured_ns: self.sojourn(q),
+                        predicted_ns: self.sojourn(q),
+                        lo_ns: None,
+                        hi_ns: None,
+                    })
+                    .to_vec(),
+            })),
+        }
     }
 
     /// A quantile of the sojourn.
@@ -117,7 +142,10 @@ fn rows(
     truth: &Truth,
     charges: &[Option<Vec<Charge>>],
 ) -> Vec<Row> {
-    let several = matches!(setup.server(), Base::Threads | Base::Assigned);
+    let several = matches!(
+        setup.server(),
+        Base::Threads | Base::Assigned | Base::Pooled
+    );
     let spans: Vec<Span> = (0..matched.requests.len())
         .map(|place| Span {
             t1: matched.requests.t1(place),

@@ -40,7 +40,7 @@ impl Disturbers {
         for disturbance in disturbances {
             let running = started.one(rig, *disturbance, asked);
             match running {
-                Ok(running) => started.running.push(running),
+                Ok(running) => started.running.extend(running),
                 Err(failure) => {
                     // what has been started goes, and then its journal
                     started.running.clear();
@@ -57,9 +57,9 @@ impl Disturbers {
         rig: &Rig,
         disturbance: Disturbance,
         asked: &Asked,
-    ) -> Result<Running, Failure> {
+    ) -> Result<Option<Running>, Failure> {
         let (server, client) = (asked.server_cpu, asked.client_cpu);
-        Ok(match disturbance {
+        Ok(Some(match disturbance {
             Disturbance::Background(schedule) => {
                 Running::Thread(background(server, schedule).map_err(host)?)
             }
@@ -76,6 +76,10 @@ impl Disturbers {
                 make_real_time(&rig.server().threads()).map_err(host)?;
                 Running::Thread(rt_hog(server).map_err(host)?)
             }
+            Disturbance::RealTime => {
+                make_real_time(&rig.server().threads()).map_err(host)?;
+                return Ok(None);
+            }
             Disturbance::Quota(schedule) => {
                 let folder = JournalFolder::of_this_user();
                 let mut journal = folder.begin(rig.roots()).map_err(host)?;
@@ -87,7 +91,7 @@ impl Disturbers {
                 }
                 Running::Quota(Quota::start(group, client, server, schedule).map_err(host)?)
             }
-        })
+        }))
     }
 
     /// Ends them and says what they did.

@@ -37,8 +37,32 @@ pub enum Disturbance {
     Quota(Schedule),
     /// Of real-time throttling.
     RtHog,
+    /// None: the server's threads go before all ordinary ones.
+    RealTime,
     /// One request in so many is lost.
     Loss(u32),
+}
+
+/// How a cause is really removed, and which forecast says what that gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fix {
+    /// What is then measured.
+    pub setup: Setup,
+    /// Which forecast.
+    pub promise: Promise,
+    /// What is done, in words.
+    pub done: &'static str,
+}
+
+/// A forecast, by what it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// That all stays as it is.
+    Same,
+    /// Of a cause's removal.
+    Without(Cause),
+    /// Of a mitigation, by its key.
+    Mitigation(&'static str),
 }
 
 /// One kind, ready to be run.
@@ -68,6 +92,8 @@ pub enum Base {
     Threads,
     /// Workers with their own connections, which wait and so need no CPU each.
     Assigned,
+    /// The same, but any worker takes any request.
+    Pooled,
 }
 
 const fn schedule(every_ms: u64, lasts_us: u64) -> Schedule {
@@ -197,9 +223,62 @@ impl Setup {
         }
     }
 
+    /// Something beside the server holds it back.
+    pub fn disturbs(&self) -> bool {
+        let mut disturbances = self.disturbances.iter();
+        disturbances.any(|disturbance| *disturbance != Disturbance::RealTime)
+    }
+
     /// Which server is disturbed.
     pub fn server(&self) -> Base {
         self.server
+    }
+
+    /// How it is removed; `None` where it cannot be.
+    pub fn fix(&self) -> Option<Fix> {
+        let fix = |setup: Self, promise, done| {
+            Some(Fix {
+                setup: Self {
+                    oracle: Oracle::Nothing,
+                    ..setup
+                },
+                promise,
+                done,
+            })
+        };
+        match self.kind {
+            CauseKind::Idle => None,
+            CauseKind::Control => fix(self.clone(), Promise::Same, "measured again"),
+            CauseKind::Order => fix(
+                Self {
+                    disturbances: vec![Disturbance::RealTime],
+                    ..self.clone()
+                },
+                Promise::Mitigation("fifo-workers"),
+                "put the workers under SCHED_FIFO",
+            ),
+            CauseKind::Imbalance => fix(
+                Self {
+                    server: Base::Pooled,
+                    ..self.clone()
+                },
+                Promise::Mitigation("shared-queue"),
+                "let all workers take from one queue",
+            ),
+            CauseKind::Two => fix(
+                Self {
+                    disturbances: Vec::new(),
+                    ..self.clone()
+                },
+                Promise::Without(Cause::Background),
+                "ended the bursts alone",
+            ),
+            _ => fix(
+                self.undisturbed(),
+                Promise::Without(self.cause?),
+                "ended what was injected",
+            ),
+        }
     }
 
     /// The same server, and nothing is done to it.
@@ -251,7 +330,7 @@ impl Base {
     fn utilization(self, asked: f64) -> f64 {
         match self {
             Self::Datagrams | Self::Streams => asked,
-            Self::Threads | Self::Assigned => asked.max(0.6),
+            Self::Threads | Self::Assigned | Self::Pooled => asked.max(0.6),
         }
     }
 
@@ -269,8 +348,11 @@ impl Base {
                 ("client.connections", number(64)),
                 ("client.reserve", number(192)),
             ],
-            Self::Assigned => vec![
-                architecture("epoll-per-worker"),
+            Self::Assigned | Self::Pooled => vec![
+                architecture(match self {
+                    Self::Pooled => "epoll-shared",
+                    _ => "epoll-per-worker",
+                }),
                 ("server.workers", number(4)),
                 ("server.service", "wait:exponential:1ms".into()),
                 ("client.connections", number(64)),
@@ -317,6 +399,9 @@ mod tests {
             assert_eq!(experiment.server.args.is_empty(), setup.faults.is_empty());
             for fault in &setup.faults {
                 fault.parse::<taillab_load::serve::Fault>().unwrap();
+            }
+            if let Some(fix) = setup.fix() {
+                fix.setup.experiment(&asked).unwrap();
             }
             let undisturbed = setup.undisturbed();
             assert!(

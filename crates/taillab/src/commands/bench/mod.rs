@@ -2,6 +2,8 @@
 
 mod account;
 mod disturb;
+mod fix;
+mod kept;
 mod kind;
 mod result;
 mod show;
@@ -9,28 +11,29 @@ mod trial;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::num::NonZeroU32;
 
 use clap::ValueEnum;
-use taillab_analysis::ExplainOptions;
 use taillab_analysis::timeline::Timeline;
+use taillab_analysis::{ExplainOptions, MatchOptions, match_events};
 use taillab_host::{Interrupt, JournalFolder, Roots};
 use taillab_load::StopReason;
-use taillab_model::Nanos;
-use taillab_model::explanation::Cause;
 use taillab_model::truth::Truth;
+use taillab_model::{Monotonic, Nanos, Recording};
 
 use self::account::{Account, account};
+use self::fix::Pairs;
 use self::kind::{Asked, Base, Setup};
-use self::result::{BenchResult, FixCheck, KindResult, Measured};
-use self::trial::Trial;
+use self::result::{BenchResult, KindResult, Measured};
 use crate::cli::{BenchArgs, BenchCommand, CauseKind, CausesArgs};
 use crate::commands::run::calibrate::Calibrated;
-use crate::commands::run::result::match_recording;
 use crate::commands::run::rundir::RunDir;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::progress::Progress;
+
+/// The median of fewer pairs has no interval.
+const MIN_PAIRS: u32 = 6;
 
 /// Runs the benchmark asked for.
 pub fn run(args: BenchArgs) -> Result<Exit, Failure> {
@@ -41,11 +44,13 @@ pub fn run(args: BenchArgs) -> Result<Exit, Failure> {
 
 fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     let bench = Bench::new(args)?;
-    for recovered in JournalFolder::of_this_user()
-        .recover(&Roots::default())
-        .map_err(host)?
-    {
-        bench.say(&recovered);
+    if args.again.is_none() {
+        for recovered in JournalFolder::of_this_user()
+            .recover(&Roots::default())
+            .map_err(host)?
+        {
+            bench.say(&recovered);
+        }
     }
     let kinds = match args.kinds.is_empty() {
         true => CauseKind::value_variants().to_vec(),
@@ -108,6 +113,14 @@ impl<'a> Bench<'a> {
                  few requests meet what is injected",
             ));
         }
+        if args.pairs < MIN_PAIRS {
+            return Err(Failure::new(
+                Exit::Usage,
+                format!(
+                    "at least {MIN_PAIRS} pairs are needed: the median of fewer has no interval"
+                ),
+            ));
+        }
         if args.duration < Nanos::from_millis(500) {
             return Err(Failure::new(
                 Exit::Usage,
@@ -152,6 +165,20 @@ impl<'a> Bench<'a> {
             not_run: Some(why),
             measured: None,
         };
+        if let Some(folder) = &self.args.again {
+            let Some(kept) = kept::read(&folder.join(kind.name()))? else {
+                return Ok(not_run(format!(
+                    "{} has no recording of it",
+                    folder.display()
+                )));
+            };
+            let (_, measured) = explained(&setup, kept.recording, &kept.truth)?;
+            return Ok(KindResult {
+                kind: kind.name(),
+                not_run: None,
+                measured: Some(measured),
+            });
+        }
         if let Some(why) = impossible(kind) {
             return Ok(not_run(why));
         }
@@ -179,95 +206,66 @@ impl<'a> Bench<'a> {
     }
 
     fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Measured, Stop> {
-        let (account, measured) = self.once(setup, calibrated, true)?;
-        let Some(cause) = setup.cause.filter(|_| self.args.fix_check) else {
+        let name = setup.kind.name();
+        let (mut with, measured) = self.once(setup, calibrated, &self.asked, &name)?;
+        let Some(fix) = setup.fix().filter(|_| self.args.fix_check) else {
             return Ok(measured);
         };
-        let undisturbed = setup.undisturbed();
-        let mut blocks = Blocks::default();
-        let mut with = account;
-        for block in 0..FIX_BLOCKS {
-            if block > 0 {
-                with = self.once(setup, calibrated, false)?.0;
-            }
-            let without = self.once(&undisturbed, calibrated, false)?.0;
-            blocks.add(&with, &without, cause);
+        let mut pairs = Pairs::default();
+        for pair in 0..self.args.pairs {
+            // each pair has arrivals of its own, and both of it the same
+            let asked = Asked {
+                seed: self.asked.seed + i64::from(pair),
+                ..self.asked.clone()
+            };
+            let again = |setup, what| {
+                let place = format!("{name}/pair-{}-{what}", pair + 1);
+                Ok::<_, Stop>(self.once(setup, calibrated, &asked, &place)?.0)
+            };
+            let without = match pair {
+                0 => again(&fix.setup, "without")?,
+                pair if pair % 2 == 0 => {
+                    with = again(setup, "with")?;
+                    again(&fix.setup, "without")?
+                }
+                _ => {
+                    let without = again(&fix.setup, "without")?;
+                    with = again(setup, "with")?;
+                    without
+                }
+            };
+            pairs.add(&with, &without, with.forecast(&fix.promise).as_deref());
         }
-        Ok(Measured {
-            fix: blocks.check(),
-            ..measured
-        })
+        Ok(measured.with_fix(pairs.check(fix.done)))
     }
 
-    /// One measurement, kept where asked for.
+    /// One measurement, kept under `place` where asked for.
     fn once(
         &self,
         setup: &Setup,
         calibrated: &Calibrated,
-        keep_it: bool,
+        asked: &Asked,
+        place: &str,
     ) -> Result<(Account, Measured), Stop> {
-        let trial = apart(|| {
-            trial::measure(
-                setup,
-                &self.asked,
-                calibrated,
-                self.progress,
-                &self.interrupt,
-            )
-        })
-        .map_err(|failure| match failure.exit {
-            // the rig itself stood, for t was found in it
-            Exit::Unsupported => Stop::NotHere(failure.message),
-            _ => Stop::Failed(failure),
-        })?;
+        let trial =
+            apart(|| trial::measure(setup, asked, calibrated, self.progress, &self.interrupt))
+                .map_err(|failure| match failure.exit {
+                    // the rig itself stood, for t was found in it
+                    Exit::Unsupported => Stop::NotHere(failure.message),
+                    _ => Stop::Failed(failure),
+                })?;
         if trial.recorded.load.stopped == Some(StopReason::Interrupted) {
             return Err(Stop::Failed(Failure::new(Exit::Interrupted, "interrupted")));
         }
-        if let (Some(folder), true) = (&self.args.output, keep_it) {
-            keep(&folder.join(setup.kind.name()), &trial).map_err(Stop::Failed)?;
+        if let Some(folder) = &self.args.output {
+            kept::write(&folder.join(place), &trial).map_err(Stop::Failed)?;
         }
-        if !setup.disturbances.is_empty() && trial.truth.intervals.is_empty() {
+        if setup.disturbs() && trial.truth.intervals.is_empty() {
             return Err(Stop::NotHere(
                 "what was tried had no effect on this machine: nothing was held back".to_owned(),
             ));
         }
-        Ok(explained(setup, calibrated, trial))
-    }
-}
-
-/// Pairs of blocks with and without a cause.
-const FIX_BLOCKS: usize = 3;
-
-/// p99.9 of each block.
-#[derive(Default)]
-struct Blocks {
-    with: Vec<Nanos>,
-    predicted: Vec<Nanos>,
-    without: Vec<Nanos>,
-}
-
-impl Blocks {
-    fn add(&mut self, with: &Account, without: &Account, cause: Cause) {
-        self.with.push(with.sojourn(0.999));
-        self.predicted.extend(with.predicted_p999(cause));
-        self.without.push(without.sojourn(0.999));
-    }
-
-    /// The medians; `None` where nothing was predicted.
-    fn check(mut self) -> Option<FixCheck> {
-        let middle = |values: &mut Vec<Nanos>| {
-            values.sort_unstable();
-            values.get(values.len() / 2).copied()
-        };
-        let predicted_ns = middle(&mut self.predicted)?;
-        let measured_ns = middle(&mut self.without)?;
-        Some(FixCheck {
-            with_ns: middle(&mut self.with)?,
-            predicted_ns,
-            measured_ns,
-            ratio: predicted_ns.get() as f64 / (measured_ns.get() as f64).max(1.0),
-            blocks: self.without.len() as u32,
-        })
+        explained(setup, trial.recorded.events, &trial.truth).map_err(Stop::Failed)
     }
 }
 
@@ -297,45 +295,34 @@ fn impossible(kind: CauseKind) -> Option<String> {
     }
 }
 
-/// Recording and truth.
-fn keep(folder: &Path, trial: &Trial) -> Result<(), Failure> {
-    let mut dir = RunDir::create(Some(PathBuf::from(folder)), "bench", 0)?;
-    dir.write("capture.tlc", |out| trial.recorded.events.write(out))?;
-    let truth = serde_json::to_vec(&trial.truth).or_exit(Exit::Failed)?;
-    dir.write("truth.json", |out| out.write_all(&truth))?;
-    let toml = trial.experiment.to_toml()?;
-    dir.write("experiment.toml", |out| out.write_all(toml.as_bytes()))
-}
-
-fn explained(setup: &Setup, calibrated: &Calibrated, trial: Trial) -> (Account, Measured) {
-    let Trial {
-        experiment,
-        recorded,
-        truth,
-    } = trial;
-    let context = recorded.events.context.clone();
-    let lost_events = recorded.events.lost.total();
-    let timeline = Timeline::build(recorded.events.events(), &context);
-    let matched = match_recording(
-        recorded.events,
-        &recorded.load,
-        &experiment,
-        recorded.rate_per_s,
-    );
+fn explained(
+    setup: &Setup,
+    recording: Recording,
+    truth: &Truth,
+) -> Result<(Account, Measured), Failure> {
+    let context = recording.context.clone();
+    let (Some(service_time), Some(workers)) = (
+        context.service_time_ns,
+        context.workers.and_then(NonZeroU32::new),
+    ) else {
+        return Err(Failure::new(
+            Exit::Failed,
+            "the recording does not say t and the number of workers: it is none of this benchmark",
+        ));
+    };
+    let lost_events = recording.lost.total();
+    let timeline = Timeline::build(recording.events(), &context);
+    let options = MatchOptions::of(&context).or_exit(Exit::Failed)?;
+    let matched = match_events(recording.into_events(), &options);
     let options = ExplainOptions {
-        service_time: calibrated.service_time,
-        workers: calibrated.capacity.workers,
-        measure_from: recorded.measure_from,
+        service_time,
+        workers,
+        measure_from: Monotonic::from_nanos_since_boot(context.measure_from_ns.unwrap_or(0)),
         slowest: 0,
     };
-    let account = account(setup, &matched, &timeline, &context, &options, &truth);
-    let measured = Measured::new(
-        &account,
-        calibrated.service_time,
-        lost_events,
-        &occurrences(&truth),
-    );
-    (account, measured)
+    let account = account(setup, &matched, &timeline, &context, &options, truth);
+    let measured = Measured::new(&account, service_time, lost_events, &occurrences(truth));
+    Ok((account, measured))
 }
 
 /// How often each source struck.

@@ -9,6 +9,7 @@ use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
 
 use super::account::Account;
+use super::fix::{Came, FixCheck, NEAR};
 
 /// The version of the JSON's shape.
 const SCHEMA_VERSION: u32 = 1;
@@ -117,21 +118,6 @@ pub struct Injected {
     pub negligible: bool,
 }
 
-/// A forecast put to the test.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct FixCheck {
-    /// p99.9 with the cause, the median of the blocks.
-    pub with_ns: Nanos,
-    /// p99.9 as predicted without it, the median of the blocks.
-    pub predicted_ns: Nanos,
-    /// p99.9 as measured without it, the median of the blocks.
-    pub measured_ns: Nanos,
-    /// predicted ÷ measured.
-    pub ratio: f64,
-    /// Pairs of blocks, with and without in turn.
-    pub blocks: u32,
-}
-
 impl BenchResult {
     /// Sums up.
     pub fn new(kinds: Vec<KindResult>, partial: bool) -> Self {
@@ -191,6 +177,24 @@ impl Measured {
         };
         measured.shortfalls = measured.judge(account);
         measured
+    }
+
+    /// Adds what became of the forecast; one that is missed falls short. What the noise
+    /// does not decide is neither: its verdict says so.
+    pub fn with_fix(mut self, fix: Option<FixCheck>) -> Self {
+        if let Some(fix) = &fix {
+            let missed = (fix.points.iter()).filter(|point| point.verdict == Came::Missed);
+            self.shortfalls.extend(missed.map(|point| {
+                format!(
+                    "the forecast `{}` for p{} is off by {:+.0} %, wanted within {:.0} %",
+                    fix.change,
+                    100.0 * point.q,
+                    100.0 * point.error,
+                    100.0 * NEAR
+                )
+            }));
+        }
+        Self { fix, ..self }
     }
 
     fn judge(&self, account: &Account) -> Vec<String> {

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use taillab_model::explanation::Cause;
 use taillab_report::terminal::wrap;
 
+use super::fix::{Came, FixCheck, Middle};
 use super::result::{BenchResult, Injected, KindResult, Measured};
 
 /// Columns of a line.
@@ -83,7 +84,9 @@ fn one(out: &mut String, kind: &KindResult) {
     for shortfall in &measured.shortfalls {
         paragraph(out, "! ", shortfall);
     }
-    fix(out, measured);
+    if let Some(fix) = &measured.fix {
+        forecasts(out, fix);
+    }
 }
 
 /// One thing that was injected, and what it was charged to.
@@ -108,17 +111,33 @@ fn source(out: &mut String, injected: &Injected) {
     paragraph(out, "  ", &charged);
 }
 
-fn fix(out: &mut String, measured: &Measured) {
-    let Some(fix) = &measured.fix else { return };
-    let text = format!(
-        "without it: p99.9 {} predicted, {} measured ({:+.0} %), {} with it; {} pairs",
-        fix.predicted_ns,
-        fix.measured_ns,
-        100.0 * (fix.ratio - 1.0),
-        fix.with_ns,
-        fix.blocks
+/// Predicted beside measured.
+fn forecasts(out: &mut String, fix: &FixCheck) {
+    let what = format!(
+        "forecast `{}`, then {}; {} pairs, a forecast in {}",
+        fix.change, fix.done, fix.pairs, fix.predicted_pairs
     );
-    paragraph(out, "", &text);
+    paragraph(out, "", &what);
+    let middle = |it: &Middle| format!("{} ({} to {})", it.median_ns, it.lo_ns, it.hi_ns);
+    for point in &fix.points {
+        let figures = format!(
+            "p{}: {} with it; {} predicted, {} measured: {:+.0} %, {}; two such measurements \
+             differ by {:.0} %; in {} pairs within the forecast's interval",
+            100.0 * point.q,
+            point.with.median_ns,
+            middle(&point.predicted),
+            middle(&point.measured),
+            100.0 * point.error,
+            match point.verdict {
+                Came::Near => "came true",
+                Came::NotToldApart => "not told apart",
+                Came::Missed => "MISSED",
+            },
+            100.0 * point.control_error,
+            point.within_interval,
+        );
+        paragraph(out, "  ", &figures);
+    }
 }
 
 /// `background 96.1 %, softirq 2.0 %`, the largest first.

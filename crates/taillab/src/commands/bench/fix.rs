@@ -1,0 +1,296 @@
+//! Forecasts put to the test: a cause is really removed, and what is then measured stands
+//! beside what was predicted with the cause still there.
+//!
+//! A pair is two measurements under the same arrivals, one with the cause and one without,
+//! each pair the other way round, so that a machine whose speed drifts slows both alike. The
+//! measurements without it are held against one another too: what they differ by is the
+//! machine's own, and no forecast can be nearer than that.
+
+use serde::Serialize;
+use taillab_analysis::{MedianEstimate, median};
+use taillab_model::Nanos;
+use taillab_model::explanation::Prediction;
+
+use super::account::Account;
+
+/// Where forecasts are put to the test.
+pub const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
+
+/// A forecast this near to what is measured has come true.
+pub const NEAR: f64 = 0.20;
+
+/// A forecast and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FixCheck {
+    /// The forecast: `without background`, `rt-priority`.
+    pub change: String,
+    /// What was really done.
+    pub done: &'static str,
+    /// Pairs of measurements, with and without in turn.
+    pub pairs: u32,
+    /// Pairs for which there was a forecast; the others' queue was not reproduced.
+    pub predicted_pairs: u32,
+    /// p50, p99 and p99.9, as far as there were forecasts for them.
+    pub points: Vec<FixPoint>,
+}
+
+/// One percentile.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FixPoint {
+    /// The quantile.
+    pub q: f64,
+    /// As measured with the cause.
+    pub with: Middle,
+    /// As predicted without it.
+    pub predicted: Middle,
+    /// As measured without it.
+    pub measured: Middle,
+    /// predicted ÷ measured − 1, of the medians.
+    pub error: f64,
+    /// The median of how far two measurements without the cause, one after the other, are
+    /// apart: |one ÷ other − 1|, the larger on top.
+    pub control_error: f64,
+    /// In how many pairs the forecast's own interval holds what was measured.
+    pub within_interval: u32,
+    /// What follows.
+    pub verdict: Came,
+}
+
+/// A median over the pairs with its interval (95 %, sign test).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Middle {
+    /// The median.
+    pub median_ns: Nanos,
+    /// Lower end.
+    pub lo_ns: Nanos,
+    /// Upper end.
+    pub hi_ns: Nanos,
+}
+
+/// What became of a forecast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Came {
+    /// It is within [`NEAR`] of what was measured.
+    Near,
+    /// It is farther away, but both scatter so much that they cannot be told apart.
+    NotToldApart,
+    /// It did not come true.
+    Missed,
+}
+
+/// What was predicted of one percentile, with its interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Predicted {
+    value: Nanos,
+    interval: Option<(Nanos, Nanos)>,
+}
+
+/// The pairs, at each of [`QUANTILES`].
+#[derive(Clone, Debug, Default)]
+pub struct Pairs {
+    points: [Series; QUANTILES.len()],
+    /// The forecast's name.
+    change: Option<String>,
+}
+
+/// One percentile in every pair.
+#[derive(Clone, Debug, Default)]
+struct Series {
+    with: Vec<Nanos>,
+    predicted: Vec<Option<Predicted>>,
+    without: Vec<Nanos>,
+}
+
+impl Pairs {
+    /// Adds a pair; `forecast` is that of the measurement with the cause.
+    pub fn add(&mut self, with: &Account, without: &Account, forecast: Option<&Prediction>) {
+        if let Some(forecast) = forecast {
+            self.change.get_or_insert_with(|| forecast.change.clone());
+        }
+        for (q, series) in QUANTILES.into_iter().zip(&mut self.points) {
+            let point = forecast.and_then(|it| it.points.iter().find(|point| point.q == q));
+            series.with.push(with.sojourn(q));
+            series.predicted.push(point.map(|point| Predicted {
+                value: point.predicted_ns,
+                interval: point.lo_ns.zip(point.hi_ns),
+            }));
+            series.without.push(without.sojourn(q));
+        }
+    }
+
+    /// What follows; `None` with too few pairs that have a forecast.
+    pub fn check(&self, done: &'static str) -> Option<FixCheck> {
+        let points: Vec<FixPoint> = QUANTILES
+            .into_iter()
+            .zip(&self.points)
+            .filter_map(|(q, series)| series.point(q))
+            .collect();
+        let predicted = |series: &Series| series.predicted.iter().flatten().count();
+        (!points.is_empty()).then(|| FixCheck {
+            change: self.change.clone().unwrap_or_default(),
+            done,
+            pairs: self.points[0].with.len() as u32,
+            predicted_pairs: self.points.iter().map(predicted).max().unwrap_or(0) as u32,
+            points,
+        })
+    }
+}
+
+impl Series {
+    fn point(&self, q: f64) -> Option<FixPoint> {
+        let predicted: Vec<Nanos> = self.predicted.iter().flatten().map(|p| p.value).collect();
+        let (with, predicted, measured) = (
+            Middle::of(&self.with)?,
+            Middle::of(&predicted)?,
+            Middle::of(&self.without)?,
+        );
+        let error = ratio(predicted.median_ns, measured.median_ns) - 1.0;
+        let holds = |(predicted, measured): &(&Option<Predicted>, &Nanos)| {
+            predicted
+                .and_then(|predicted| predicted.interval)
+                .is_some_and(|(lo, hi)| (lo..=hi).contains(measured))
+        };
+        let within_interval = self.predicted.iter().zip(&self.without).filter(holds);
+        Some(FixPoint {
+            q,
+            with,
+            predicted,
+            measured,
+            error,
+            control_error: control_error(&self.without),
+            within_interval: within_interval.count() as u32,
+            verdict: if error.abs() <= NEAR {
+                Came::Near
+            } else if predicted.overlaps(&measured) {
+                Came::NotToldApart
+            } else {
+                Came::Missed
+            },
+        })
+    }
+}
+
+impl Middle {
+    fn of(values: &[Nanos]) -> Option<Self> {
+        let values: Vec<f64> = values.iter().map(|value| value.get() as f64).collect();
+        let MedianEstimate { value, lo, hi } = median(&values)?;
+        let ns = |value: f64| Nanos::new(value.round() as u64);
+        Some(Self {
+            median_ns: ns(value),
+            lo_ns: ns(lo),
+            hi_ns: ns(hi),
+        })
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.lo_ns <= other.hi_ns && other.lo_ns <= self.hi_ns
+    }
+}
+
+fn ratio(a: Nanos, b: Nanos) -> f64 {
+    a.get() as f64 / (b.get() as f64).max(1.0)
+}
+
+/// The median distance of measurements of the same thing that follow one another.
+fn control_error(measured: &[Nanos]) -> f64 {
+    let mut distances: Vec<f64> = measured
+        .windows(2)
+        .map(|two| ratio(two[0].max(two[1]), two[0].min(two[1])) - 1.0)
+        .collect();
+    distances.sort_by(f64::total_cmp);
+    distances.get(distances.len() / 2).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::explanation::PredictedPoint;
+
+    use super::*;
+
+    /// An account whose sojourns are all of this length.
+    fn account(us: u64) -> Account {
+        Account {
+            rows: Vec::new(),
+            requests: 10,
+            excess: Vec::new(),
+            excess_above_p99: Vec::new(),
+            sojourns: vec![Nanos::from_micros(us); 10],
+            model_fit: None,
+            predictions: Vec::new(),
+        }
+    }
+
+    fn forecast(us: u64, (lo, hi): (u64, u64)) -> Prediction {
+        Prediction {
+            change: "without background".to_owned(),
+            description: String::new(),
+            command: None,
+            removes: Vec::new(),
+            cost: None,
+            points: vec![PredictedPoint {
+                q: 0.999,
+                measured_ns: Nanos::from_micros(1_000),
+                predicted_ns: Nanos::from_micros(us),
+                lo_ns: Some(Nanos::from_micros(lo)),
+                hi_ns: Some(Nanos::from_micros(hi)),
+            }],
+        }
+    }
+
+    /// The p99.9 of pairs of (predicted, measured).
+    fn checked(pairs: &[(u64, u64)]) -> FixPoint {
+        let mut all = Pairs::default();
+        for &(predicted, measured) in pairs {
+            let forecast = forecast(predicted, (predicted - 10, predicted + 10));
+            all.add(&account(1_000), &account(measured), Some(&forecast));
+        }
+        let check = all.check("ended it").unwrap();
+        assert_eq!(check.change, "without background");
+        // there was no forecast of the other quantiles
+        assert_eq!(check.points.len(), 1);
+        check.points[0].clone()
+    }
+
+    #[test]
+    fn a_forecast_comes_true_or_does_not_or_cannot_be_told() {
+        let near = checked(&[(115, 100); 6]);
+        assert_eq!((near.verdict, near.within_interval), (Came::Near, 0));
+        assert!((near.error - 0.15).abs() < 1e-9 && near.control_error == 0.0);
+        let missed = checked(&[
+            (130, 100),
+            (125, 101),
+            (124, 99),
+            (126, 90),
+            (127, 80),
+            (125, 70),
+        ]);
+        assert_eq!(missed.verdict, Came::Missed);
+        // as far away, but what was measured scatters beyond it
+        let noisy = checked(&[
+            (130, 100),
+            (125, 90),
+            (124, 300),
+            (126, 95),
+            (127, 80),
+            (125, 99),
+        ]);
+        assert_eq!(noisy.verdict, Came::NotToldApart);
+        assert!(noisy.control_error > 0.2);
+    }
+
+    #[test]
+    fn a_pair_without_a_forecast_is_counted_and_too_few_say_nothing() {
+        let mut pairs = Pairs::default();
+        for pair in 0..7 {
+            let forecast = (pair > 0).then(|| forecast(100, (50, 150)));
+            pairs.add(&account(1_000), &account(100), forecast.as_ref());
+        }
+        let check = pairs.check("ended it").unwrap();
+        assert_eq!((check.pairs, check.predicted_pairs), (7, 6));
+        assert_eq!(check.points[0].within_interval, 6);
+        let mut few = Pairs::default();
+        few.add(&account(1), &account(1), Some(&forecast(100, (50, 150))));
+        assert_eq!(few.check("ended it"), None);
+    }
+}

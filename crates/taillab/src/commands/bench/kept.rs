@@ -1,0 +1,59 @@
+//! A measurement as it is kept: recording, truth, and what was asked for.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use taillab_model::Recording;
+use taillab_model::truth::Truth;
+
+use super::trial::Trial;
+use crate::commands::explain::RECORDING;
+use crate::commands::run::rundir::RunDir;
+use crate::exit::{Exit, Failure, OrExit};
+
+const TRUTH: &str = "truth.json";
+
+/// What an account is made of.
+pub struct Kept {
+    pub recording: Recording,
+    pub truth: Truth,
+}
+
+/// Writes it.
+///
+/// # Errors
+/// Where the folder cannot be written.
+pub fn write(folder: &Path, trial: &Trial) -> Result<(), Failure> {
+    let mut dir = RunDir::create(Some(folder.to_owned()), "bench", 0)?;
+    dir.write(RECORDING, |out| trial.recorded.events.write(out))?;
+    let truth = serde_json::to_vec(&trial.truth).or_exit(Exit::Failed)?;
+    dir.write(TRUTH, |out| out.write_all(&truth))?;
+    let toml = trial.experiment.to_toml()?;
+    dir.write("experiment.toml", |out| out.write_all(toml.as_bytes()))
+}
+
+/// Reads it; `None` where there is no such folder.
+///
+/// # Errors
+/// Where it is damaged or incomplete.
+pub fn read(folder: &Path) -> Result<Option<Kept>, Failure> {
+    if !folder.is_dir() {
+        return Ok(None);
+    }
+    let failed = |path: &Path, why: &dyn std::fmt::Display| {
+        let path = path.display();
+        Failure::new(
+            Exit::Failed,
+            format!("{path}: {why}; name a directory that `taillab bench causes -o` has written"),
+        )
+    };
+    let path = folder.join(RECORDING);
+    let file = File::open(&path).map_err(|error| failed(&path, &error))?;
+    let recording = Recording::read(file).map_err(|error| failed(&path, &error))?;
+    let path = folder.join(TRUTH);
+    let truth = fs::read(&path)
+        .and_then(|text| serde_json::from_slice(&text).map_err(io::Error::from))
+        .map_err(|error| failed(&path, &error))?;
+    Ok(Some(Kept { recording, truth }))
+}
