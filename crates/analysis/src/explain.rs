@@ -75,7 +75,7 @@ pub fn explain_each(
     timeline: &Timeline,
     context: &RecordingContext,
     options: &ExplainOptions,
-    each: impl FnMut(&Entry<'_>, &Labels),
+    mut each: impl FnMut(&Entry<'_>, &Labels),
 ) -> Explained {
     let places = || matched.measured_places(options.measure_from);
     let (Some(first), Some(last)) = (places().next(), places().last()) else {

@@ -7,7 +7,7 @@ use taillab_model::explanation::Cause;
 use taillab_report::terminal::wrap;
 
 use super::fix::{Came, FixCheck, Middle};
-use super::result::{BenchResult, Injected, KindResult, Measured};
+use super::result::{BenchResult, Injected, KindResult};
 
 /// Columns of a line.
 const WIDTH: usize = 80;
