@@ -6,12 +6,12 @@
 use std::fmt;
 
 use taillab_model::Nanos;
-use taillab_model::summary::{
-    MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, ServiceTimeSource, TraceSummary, Verdict,
-};
+use taillab_model::summary::{MIN_MATCHED_SHARE, ServiceTimeSource, TraceSummary};
 
+use crate::judgement::{GeneralWarning, Judgement, general_warnings};
+use crate::stamp_warning::{StampWarning, stamp_warnings};
 use crate::verdict::{Evidence, MAX_FASTER_THAN_IDEAL};
-use crate::words::{Percent, Percentile, share};
+use crate::words::{Percent, share};
 
 /// More of a CPU than this for the observer is worth knowing.
 pub const NOTABLE_OBSERVER_SHARE: f64 = 0.2;
@@ -58,6 +58,10 @@ pub enum TraceInvalid {
 /// What a reader should know that does not spoil the trace.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TraceWarning {
+    /// Of the stamps.
+    Stamps(StampWarning),
+    /// Of every measurement.
+    General(GeneralWarning),
     /// It ended before its time.
     Partial,
     /// The recording is damaged or cut off.
@@ -86,32 +90,6 @@ pub enum TraceWarning {
         /// A framer was at work.
         framed: bool,
     },
-    /// Events out of order by more than the matcher puts right.
-    LateEvents {
-        /// How many.
-        events: u64,
-    },
-    /// Stamps that contradict each other.
-    OutOfOrder {
-        /// In so many requests.
-        requests: u64,
-    },
-    /// Fewer complete requests than there should be.
-    Incomplete {
-        /// With all six stamps.
-        complete: u64,
-        /// Of.
-        responses: u64,
-    },
-    /// The probe was blind for a while.
-    BlindWindows {
-        /// How many.
-        windows: u64,
-        /// Together, at most.
-        total: Nanos,
-        /// Requests that overlap one.
-        requests: u64,
-    },
     /// Observer and server had the same CPUs.
     SharedCpus,
     /// The observer worked hard.
@@ -119,40 +97,10 @@ pub enum TraceWarning {
         /// Share of a CPU.
         cpu_share: f64,
     },
-    /// A percentile cannot be told.
-    Unsupported {
-        /// Which.
-        q: f64,
-        /// Requests it needs, about.
-        needs: u64,
-        /// Requests there are.
-        has: u64,
-    },
-    /// The machine is virtual.
-    Virtual {
-        /// The hypervisor.
-        hypervisor: String,
-    },
 }
 
 /// Why a trace cannot be believed, and what else should be known.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TraceJudgement {
-    /// Empty when it is valid.
-    pub invalid: Vec<TraceInvalid>,
-    /// In the order of weight.
-    pub warnings: Vec<TraceWarning>,
-}
-
-impl From<&TraceJudgement> for Verdict {
-    fn from(judgement: &TraceJudgement) -> Self {
-        Self {
-            valid: judgement.invalid.is_empty(),
-            reasons: judgement.invalid.iter().map(ToString::to_string).collect(),
-            warnings: judgement.warnings.iter().map(ToString::to_string).collect(),
-        }
-    }
-}
+pub type TraceJudgement = Judgement<TraceInvalid, TraceWarning>;
 
 /// What tells more requests apart.
 const fn remedy_for_ambiguity(framed: bool) -> &'static str {
@@ -202,6 +150,8 @@ impl fmt::Display for TraceInvalid {
 impl fmt::Display for TraceWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Stamps(warning) => warning.fmt(f),
+            Self::General(warning) => warning.fmt(f),
             Self::Partial => write!(
                 f,
                 "the trace ended before its time: what was recorded until then is shown"
@@ -230,31 +180,6 @@ impl fmt::Display for TraceWarning {
                 "{responses} responses could be those of more than one request, and are matched to none: {}",
                 remedy_for_ambiguity(*framed)
             ),
-            Self::LateEvents { events } => write!(
-                f,
-                "{events} events were out of order by more than the matcher puts right, which can cost matches: report this as a defect, with the capture"
-            ),
-            Self::OutOfOrder { requests } => write!(
-                f,
-                "{requests} requests have stamps that contradict each other: they stay in the sojourn and not in the stages"
-            ),
-            Self::Incomplete {
-                complete,
-                responses,
-            } => write!(
-                f,
-                "only {} of {responses} responses have all six stamps (aim: {}): the stages stand for these alone; processes of the server that started later are not seen, except with --cgroup",
-                Percent(share(*complete, *responses)),
-                Percent(MIN_COMPLETE_SHARE)
-            ),
-            Self::BlindWindows {
-                windows,
-                total,
-                requests,
-            } => write!(
-                f,
-                "the probe was blind in {windows} windows, {total} at most, that {requests} requests overlap: their sojourns are right, some of their stages are not known; a kernel that lets probes run in every thread avoids it"
-            ),
             Self::SharedCpus => write!(
                 f,
                 "the server may run on every CPU that taillab may use, so that taillab's own work can delay it: leave it a CPU (taskset -p the server, or start taillab with fewer)"
@@ -263,15 +188,6 @@ impl fmt::Display for TraceWarning {
                 f,
                 "recording took {} of a CPU: record fewer kinds of disturbance to make it cheaper",
                 Percent(*cpu_share)
-            ),
-            Self::Unsupported { q, needs, has } => write!(
-                f,
-                "{} and what lies beyond is not known: it needs about {needs} requests as correlated as these, and there are {has}; trace longer (-d)",
-                Percentile(*q)
-            ),
-            Self::Virtual { hypervisor } => write!(
-                f,
-                "this is a virtual machine ({hypervisor}): the hypervisor can take a CPU away and no count in the guest shows it; repeat on bare metal what must hold there"
             ),
         }
     }
@@ -283,7 +199,7 @@ pub fn judge_trace(
     evidence: &Evidence,
     facts: &TraceFacts,
 ) -> TraceJudgement {
-    TraceJudgement {
+    Judgement {
         invalid: reasons(summary, facts),
         warnings: warnings(summary, evidence, facts),
     }
@@ -343,29 +259,8 @@ fn warnings(summary: &TraceSummary, evidence: &Evidence, facts: &TraceFacts) -> 
             framed: facts.framed,
         });
     }
-    if evidence.late_events > 0 {
-        warnings.push(TraceWarning::LateEvents {
-            events: evidence.late_events,
-        });
-    }
-    if matching.out_of_order > 0 {
-        warnings.push(TraceWarning::OutOfOrder {
-            requests: matching.out_of_order,
-        });
-    }
-    if share(matching.complete, matching.responses) < MIN_COMPLETE_SHARE {
-        warnings.push(TraceWarning::Incomplete {
-            complete: matching.complete,
-            responses: matching.responses,
-        });
-    }
-    if matching.blind_windows > 0 {
-        warnings.push(TraceWarning::BlindWindows {
-            windows: matching.blind_windows,
-            total: matching.blind_ns,
-            requests: matching.blind_requests,
-        });
-    }
+    let stamps = stamp_warnings(matching, evidence.late_events);
+    warnings.extend(stamps.into_iter().map(TraceWarning::Stamps));
     if facts.shares_cpus {
         warnings.push(TraceWarning::SharedCpus);
     }
@@ -376,16 +271,11 @@ fn warnings(summary: &TraceSummary, evidence: &Evidence, facts: &TraceFacts) -> 
             cpu_share: observer.cpu_share,
         });
     }
-    // The percentiles beyond it need still more.
-    if let Some(unsupported) = evidence.unsupported.first() {
-        warnings.push(TraceWarning::Unsupported {
-            q: unsupported.q,
-            needs: unsupported.needs,
-            has: result.measured.sojourn.count,
-        });
-    }
-    if let Some(hypervisor) = facts.hypervisor.clone() {
-        warnings.push(TraceWarning::Virtual { hypervisor });
-    }
+    let general = general_warnings(
+        &evidence.unsupported,
+        result.measured.sojourn.count,
+        facts.hypervisor.as_ref(),
+    );
+    warnings.extend(general.into_iter().map(TraceWarning::General));
     warnings
 }

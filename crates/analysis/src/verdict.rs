@@ -5,11 +5,11 @@
 use std::fmt;
 
 use taillab_model::Nanos;
-use taillab_model::summary::{
-    LoadErrors, MAX_ERROR_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, RunSummary, Verdict,
-};
+use taillab_model::summary::{LoadErrors, MAX_ERROR_SHARE, MIN_MATCHED_SHARE, RunSummary};
 
+use crate::judgement::{GeneralWarning, Judgement, general_warnings};
 use crate::load::{LoadInvalid, reasons_against_client};
+use crate::stamp_warning::{StampWarning, stamp_warnings};
 use crate::words::{Errors, Percent, Percentile, share};
 
 /// Server CPUs less busy than this at the calibrated peak: something else was the limit.
@@ -110,47 +110,16 @@ pub enum Invalid {
 /// What a reader should know that does not spoil the run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Warning {
+    /// Of the stamps.
+    Stamps(StampWarning),
+    /// Of every measurement.
+    General(GeneralWarning),
     /// The run ended before its time.
     Partial,
-    /// The probe was blind for a while.
-    BlindWindows {
-        /// How many.
-        windows: u64,
-        /// Together, at most.
-        total: Nanos,
-        /// Requests that overlap one.
-        requests: u64,
-    },
-    /// A percentile cannot be told.
-    Unsupported {
-        /// Which.
-        q: f64,
-        /// Requests it needs, about.
-        needs: u64,
-        /// Requests there are.
-        has: u64,
-    },
-    /// Fewer complete requests than there should be.
-    Incomplete {
-        /// With all six stamps.
-        complete: u64,
-        /// Of.
-        responses: u64,
-    },
     /// Responses that more than one request could have caused.
     Ambiguous {
         /// How many.
         responses: u64,
-    },
-    /// Stamps that contradict each other.
-    OutOfOrder {
-        /// In so many requests.
-        requests: u64,
-    },
-    /// Events out of order by more than the matcher puts right.
-    LateEvents {
-        /// How many.
-        events: u64,
     },
     /// Requests that our client did not send.
     ForeignRequests {
@@ -163,11 +132,6 @@ pub enum Warning {
         errors: LoadErrors,
         /// Of.
         requests: u64,
-    },
-    /// The machine is virtual.
-    Virtual {
-        /// The hypervisor.
-        hypervisor: String,
     },
     /// The server was not the limit at the calibrated peak.
     NotServerLimited {
@@ -194,23 +158,7 @@ pub enum Warning {
 }
 
 /// Why a run cannot be believed, and what else should be known.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Judgement {
-    /// Empty when the run is valid.
-    pub invalid: Vec<Invalid>,
-    /// In the order of weight.
-    pub warnings: Vec<Warning>,
-}
-
-impl From<&Judgement> for Verdict {
-    fn from(judgement: &Judgement) -> Self {
-        Self {
-            valid: judgement.invalid.is_empty(),
-            reasons: judgement.invalid.iter().map(ToString::to_string).collect(),
-            warnings: judgement.warnings.iter().map(ToString::to_string).collect(),
-        }
-    }
-}
+pub type RunJudgement = Judgement<Invalid, Warning>;
 
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -261,43 +209,15 @@ impl fmt::Display for Invalid {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Stamps(warning) => warning.fmt(f),
+            Self::General(warning) => warning.fmt(f),
             Self::Partial => write!(
                 f,
                 "the run ended before its time: what was measured until then is shown; run it again for the whole"
             ),
-            Self::BlindWindows {
-                windows,
-                total,
-                requests,
-            } => write!(
-                f,
-                "the probe was blind in {windows} windows, {total} at most, that {requests} requests overlap: their sojourns are right, some of their stages are not known; a kernel that lets probes run in every thread avoids it"
-            ),
-            Self::Unsupported { q, needs, has } => write!(
-                f,
-                "{} and what lies beyond is not known: it needs about {needs} requests as correlated as these, and there are {has}; run longer",
-                Percentile(*q)
-            ),
-            Self::Incomplete {
-                complete,
-                responses,
-            } => write!(
-                f,
-                "only {} of {responses} responses have all six stamps (aim: {}): the stages stand for these alone; see which stamps are missing",
-                Percent(share(*complete, *responses)),
-                Percent(MIN_COMPLETE_SHARE)
-            ),
             Self::Ambiguous { responses } => write!(
                 f,
                 "{responses} responses could be those of more than one request, and are matched to none: use more client ports, or a longer time-out"
-            ),
-            Self::OutOfOrder { requests } => write!(
-                f,
-                "{requests} requests have stamps that contradict each other: they stay in the sojourn and not in the stages"
-            ),
-            Self::LateEvents { events } => write!(
-                f,
-                "{events} events were out of order by more than the matcher puts right, which can cost matches: allow more disorder"
             ),
             Self::ForeignRequests { requests } => write!(
                 f,
@@ -308,10 +228,6 @@ impl fmt::Display for Warning {
                 "{} in {requests} requests: a percentile beyond {:.5} % leaves them out",
                 Errors(errors),
                 100.0 * (1.0 - share(errors.total(), *requests))
-            ),
-            Self::Virtual { hypervisor } => write!(
-                f,
-                "this is a virtual machine ({hypervisor}): the hypervisor can take a CPU away and no count in the guest shows it; repeat on bare metal what must hold there"
             ),
             Self::NotServerLimited { busy_share } => write!(
                 f,
@@ -337,7 +253,7 @@ impl fmt::Display for Warning {
 }
 
 /// Judges a run by its own summary (whose verdict is not read).
-pub fn judge(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Judgement {
+pub fn judge(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> RunJudgement {
     Judgement {
         invalid: reasons(summary),
         warnings: warnings(summary, evidence, facts),
@@ -441,29 +357,8 @@ fn warnings(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Vec<War
             requests: evidence.unexplained,
         });
     }
-    if evidence.late_events > 0 {
-        warnings.push(Warning::LateEvents {
-            events: evidence.late_events,
-        });
-    }
-    if matching.out_of_order > 0 {
-        warnings.push(Warning::OutOfOrder {
-            requests: matching.out_of_order,
-        });
-    }
-    if share(matching.complete, matching.responses) < MIN_COMPLETE_SHARE {
-        warnings.push(Warning::Incomplete {
-            complete: matching.complete,
-            responses: matching.responses,
-        });
-    }
-    if matching.blind_windows > 0 {
-        warnings.push(Warning::BlindWindows {
-            windows: matching.blind_windows,
-            total: matching.blind_ns,
-            requests: matching.blind_requests,
-        });
-    }
+    let stamps = stamp_warnings(matching, evidence.late_events);
+    warnings.extend(stamps.into_iter().map(Warning::Stamps));
     if let Some(loss) = summary.result.overhead.throughput_loss
         && loss > MAX_PROBE_COST
     {
@@ -475,18 +370,11 @@ fn warnings(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Vec<War
             ks_d: load.arrivals.ks_d,
         });
     }
-    // The percentiles beyond it need still more.
-    if let Some(unsupported) = evidence.unsupported.first() {
-        warnings.push(Warning::Unsupported {
-            q: unsupported.q,
-            needs: unsupported.needs,
-            has: summary.result.measured.sojourn.count,
-        });
-    }
-    if let Some(hypervisor) = &facts.hypervisor {
-        warnings.push(Warning::Virtual {
-            hypervisor: hypervisor.clone(),
-        });
-    }
+    let general = general_warnings(
+        &evidence.unsupported,
+        summary.result.measured.sojourn.count,
+        facts.hypervisor.as_ref(),
+    );
+    warnings.extend(general.into_iter().map(Warning::General));
     warnings
 }

@@ -4,6 +4,7 @@
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use taillab_analysis::GeneralWarning;
 use taillab_analysis::load::{
     Growth, LoadAnalysis, LoadContext, LoadFacts, LoadInvalid, LoadJudgement, LoadWarning,
     LoadedRequest, found, judge_closed_loop, judge_load, judge_sweep, objective_at, summarise,
@@ -141,7 +142,8 @@ fn requests_without_answer_or_stamps_stay_in_the_lateness() {
 fn a_good_load_is_valid() {
     let judgement = judged(&good());
     assert_eq!(judgement.invalid, []);
-    let expected = |w: &LoadWarning| matches!(w, LoadWarning::Unsupported { .. });
+    let expected =
+        |w: &LoadWarning| matches!(w, LoadWarning::General(GeneralWarning::Unsupported { .. }));
     assert!(judgement.warnings.iter().all(expected), "{judgement:?}");
 }
 

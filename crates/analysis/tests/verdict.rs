@@ -8,8 +8,8 @@ use std::num::NonZeroU32;
 use common::server::Server;
 use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::{
-    AnalyseOptions, Analysis, AnalysisError, Facts, Invalid, MatchOptions, Matched, Warning,
-    analyse, judge, match_events,
+    AnalyseOptions, Analysis, AnalysisError, Facts, GeneralWarning, Invalid, MatchOptions, Matched,
+    Warning, analyse, judge, match_events,
 };
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, LoadErrors,
@@ -177,7 +177,7 @@ fn a_good_run_is_valid() {
     let expected = |w: &Warning| {
         matches!(
             w,
-            Warning::Unsupported { .. } | Warning::FasterThanIdeal { .. }
+            Warning::General(GeneralWarning::Unsupported { .. }) | Warning::FasterThanIdeal { .. }
         )
     };
     assert!(warnings.iter().all(expected), "{warnings:?}");

@@ -5,6 +5,7 @@
 
 pub mod activity;
 mod cgroup;
+pub mod clock;
 pub mod cpu_time;
 pub mod cpus;
 pub mod disk;

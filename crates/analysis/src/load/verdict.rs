@@ -7,11 +7,12 @@ use std::fmt;
 
 use taillab_model::summary::{
     ArrivalsReference, ClientCost, LoadErrors, LoadSummary, MAX_CLIENT_BUSY_SHARE, MAX_ERROR_SHARE,
-    MAX_LATENESS_SHARE, MIN_SENT_SHARE, NOTABLE_LATENESS_SHARE, Verdict,
+    MAX_LATENESS_SHARE, MIN_SENT_SHARE, NOTABLE_LATENESS_SHARE,
 };
 use taillab_model::{Distribution, Nanos};
 
 use super::{Growth, LoadEvidence};
+use crate::judgement::{GeneralWarning, Judgement, general_warnings};
 use crate::words::{Errors, Percent, Percentile, share};
 
 /// A floor above this share of the response time at p50: the client measures itself.
@@ -87,6 +88,8 @@ pub enum LoadInvalid {
 /// What a reader should know that does not spoil the load.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LoadWarning {
+    /// Of every measurement.
+    General(GeneralWarning),
     /// The measurement ended before its time.
     Partial,
     /// Some requests went wrong.
@@ -147,42 +150,12 @@ pub enum LoadWarning {
     },
     /// Bursts are not judged: too short.
     BurstsNotJudged,
-    /// A percentile cannot be told.
-    Unsupported {
-        /// Which.
-        q: f64,
-        /// Requests it needs, about.
-        needs: u64,
-        /// Answers there are.
-        has: u64,
-    },
-    /// The machine is virtual.
-    Virtual {
-        /// The hypervisor.
-        hypervisor: String,
-    },
 }
 
 /// Why a load cannot be believed, and what else should be known.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LoadJudgement {
-    /// Empty when the load is valid.
-    pub invalid: Vec<LoadInvalid>,
-    /// In the order of weight.
-    pub warnings: Vec<LoadWarning>,
-}
+pub type LoadJudgement = Judgement<LoadInvalid, LoadWarning>;
 
-impl From<&LoadJudgement> for Verdict {
-    fn from(judgement: &LoadJudgement) -> Self {
-        Self {
-            valid: judgement.invalid.is_empty(),
-            reasons: judgement.invalid.iter().map(ToString::to_string).collect(),
-            warnings: judgement.warnings.iter().map(ToString::to_string).collect(),
-        }
-    }
-}
-
-impl LoadJudgement {
+impl Judgement<LoadInvalid, LoadWarning> {
     /// The server did not keep up with the load: a finding of a sweep, not a fault of it.
     pub fn is_overload(&self) -> bool {
         self.invalid.iter().any(LoadInvalid::is_overload)
@@ -239,7 +212,7 @@ pub fn judge_load(
     evidence: &LoadEvidence,
     context: &LoadContext<'_>,
 ) -> LoadJudgement {
-    LoadJudgement {
+    Judgement {
         invalid: reasons(load, evidence),
         warnings: warnings(load, evidence, context),
     }
@@ -256,7 +229,7 @@ pub fn judge_closed_loop(
     errors: &LoadErrors,
     context: &LoadContext<'_>,
 ) -> LoadJudgement {
-    let mut judgement = LoadJudgement::default();
+    let mut judgement = Judgement::default();
     if service_time.count == 0 {
         judgement.invalid.push(LoadInvalid::NoAnswer { requests });
     }
@@ -275,7 +248,8 @@ pub fn judge_closed_loop(
             busy_share: client.busy_share,
         });
     }
-    judgement.warnings.extend(about_machine(context));
+    let general = general_warnings(&[], 0, context.hypervisor.as_ref());
+    (judgement.warnings).extend(general.into_iter().map(LoadWarning::General));
     judgement
 }
 
@@ -373,15 +347,12 @@ fn warnings(
     if arrivals.idc.iter().all(|at| at.value.is_none()) {
         warnings.push(LoadWarning::BurstsNotJudged);
     }
-    // The percentiles beyond it need still more.
-    if let Some(unsupported) = evidence.unsupported.first() {
-        warnings.push(LoadWarning::Unsupported {
-            q: unsupported.q,
-            needs: unsupported.needs,
-            has: load.response_time.count,
-        });
-    }
-    warnings.extend(about_machine(context));
+    let general = general_warnings(
+        &evidence.unsupported,
+        load.response_time.count,
+        context.hypervisor.as_ref(),
+    );
+    warnings.extend(general.into_iter().map(LoadWarning::General));
     warnings
 }
 
@@ -413,11 +384,6 @@ fn about_errors(errors: &LoadErrors, requests: u64) -> Vec<LoadWarning> {
         });
     }
     warnings
-}
-
-fn about_machine(context: &LoadContext<'_>) -> Option<LoadWarning> {
-    let hypervisor = context.hypervisor.clone()?;
-    Some(LoadWarning::Virtual { hypervisor })
 }
 
 impl fmt::Display for LoadInvalid {
@@ -489,6 +455,7 @@ fn index(expected: f64) -> String {
 impl fmt::Display for LoadWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::General(warning) => warning.fmt(f),
             Self::Partial => write!(
                 f,
                 "the measurement ended before its time: what was measured until then is shown; run it again for the whole"
@@ -543,15 +510,6 @@ impl fmt::Display for LoadWarning {
             Self::BurstsNotJudged => write!(
                 f,
                 "the bursts of the sends are not judged: the measurement has fewer than ten of the shortest windows; run longer"
-            ),
-            Self::Unsupported { q, needs, has } => write!(
-                f,
-                "{} and what lies beyond is not known: it needs about {needs} requests as correlated as these, and there are {has}; run longer",
-                Percentile(*q)
-            ),
-            Self::Virtual { hypervisor } => write!(
-                f,
-                "this is a virtual machine ({hypervisor}): the hypervisor can take a CPU away and no count in the guest shows it; repeat on bare metal what must hold there"
             ),
         }
     }

@@ -96,21 +96,8 @@ fn tried(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
-
-    /// A tree of files in place of the machine's own.
-    pub(super) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
-        let folder = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = folder.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let roots = Roots::below(folder.path());
-        (folder, roots)
-    }
+    pub(super) use crate::roots::testing::tree;
 
     pub(super) fn of<'c>(checks: &'c [Check], name: &str) -> &'c Check {
         (checks.iter().find(|check| check.name == name))

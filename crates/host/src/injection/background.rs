@@ -4,8 +4,9 @@ use taillab_model::explanation::Cause;
 use taillab_model::truth::{Truth, TruthInterval, TruthSource};
 use taillab_model::{Monotonic, Nanos};
 
-use super::disturber::{Disturber, now};
+use super::disturber::Disturber;
 use super::{InjectionError, Schedule};
+use crate::clock::now;
 
 /// The thread's name, as the kernel knows it.
 const NAME: &str = "tl-background";

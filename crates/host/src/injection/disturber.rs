@@ -8,12 +8,13 @@ use std::sync::mpsc::channel;
 use std::thread::{Builder, JoinHandle};
 
 use rustix::thread::{clock_nanosleep_absolute, gettid, set_current_timer_slack};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::{ClockId, Timespec};
 use taillab_model::explanation::Culprit;
 use taillab_model::truth::Truth;
 use taillab_model::{Monotonic, Nanos, Tid};
 
 use super::{InjectionError, Schedule, system};
+use crate::clock::now;
 use crate::cpus::{self, CpuSet};
 
 /// The longest that a disturber sleeps before it looks whether it is to stop.
@@ -148,13 +149,6 @@ impl Running {
 /// The instant `by` before another.
 pub(super) fn earlier(at: Monotonic, by: Nanos) -> Monotonic {
     Monotonic::from_nanos_since_boot(at.nanos_since_boot().saturating_sub(by.get()))
-}
-
-/// This instant by the clock of the kernel's events.
-#[inline]
-pub(super) fn now() -> Monotonic {
-    let t = clock_gettime(ClockId::Monotonic);
-    Monotonic::from_nanos_since_boot(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }
 
 pub(super) fn sleep_until(at: Monotonic) {

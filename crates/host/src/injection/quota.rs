@@ -8,9 +8,10 @@ use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 use taillab_model::truth::{Truth, TruthInterval, TruthSource};
 
-use super::disturber::{Disturber, earlier, now, sleep_until};
+use super::disturber::{Disturber, earlier, sleep_until};
 use super::rt_hog::set_fifo;
 use super::{InjectionError, Schedule, system};
+use crate::clock::now;
 use crate::journal::{Journal, JournalError};
 use crate::roots::Roots;
 

@@ -6,8 +6,9 @@ use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 use taillab_model::truth::{Truth, TruthInterval, TruthSource};
 
-use super::disturber::{Disturber, now};
+use super::disturber::Disturber;
 use super::{InjectionError, system};
+use crate::clock::now;
 
 const NAME: &str = "tl-rt-hog";
 

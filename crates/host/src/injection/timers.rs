@@ -10,8 +10,9 @@ use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::truth::{Truth, TruthInterval, TruthSource};
 use taillab_model::{Monotonic, Nanos};
 
-use super::disturber::{Disturber, now, sleep_until};
+use super::disturber::{Disturber, sleep_until};
 use super::{InjectionError, Schedule, system};
+use crate::clock::now;
 
 const NAME: &str = "tl-timers";
 

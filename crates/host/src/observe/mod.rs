@@ -1,14 +1,17 @@
 //! What a recording needs from the machine while it runs: time taken by the hypervisor and
 //! by quotas, the names behind numbers, and what we cost ourselves.
 
+mod counters;
 mod names;
 mod own_cost;
 mod program_time;
 mod steal;
 mod throttle;
 
-pub use self::names::{interrupts, of_server, of_threads};
+use self::steal::StealSampler;
+use self::throttle::ThrottleSampler;
+
+pub use self::counters::Counters;
+pub use self::names::name;
 pub use self::own_cost::OwnCost;
 pub use self::program_time::{ProgramTime, ProgramTimeError};
-pub use self::steal::StealSampler;
-pub use self::throttle::ThrottleSampler;

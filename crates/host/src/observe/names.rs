@@ -3,15 +3,31 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use taillab_model::{InterruptName, ThreadName, Tid};
+use taillab_model::{InterruptName, RecordingContext, ThreadName, Tid};
 
 use crate::process::{numbers_in, threads};
 use crate::roots::{Roots, read_optional};
 
+/// Names what a recording knows by number: the `seen` threads, those of the server's
+/// `processes`, and the interrupts.
+pub fn name(
+    context: &mut RecordingContext,
+    roots: &Roots,
+    seen: Vec<ThreadName>,
+    processes: &[u32],
+) {
+    let nameless: Vec<Tid> = (seen.iter().filter(|thread| thread.comm.is_empty()))
+        .map(|thread| thread.tid)
+        .collect();
+    let known = seen.into_iter().chain(of_server(roots, processes));
+    context.threads = of_threads(roots, known, nameless);
+    context.interrupts = interrupts(roots);
+}
+
 /// The interrupts of devices, in order of their numbers.
 ///
 /// By `/sys/kernel/irq/N/actions` and, where that is missing, by `/proc/interrupts`.
-pub fn interrupts(roots: &Roots) -> Vec<InterruptName> {
+fn interrupts(roots: &Roots) -> Vec<InterruptName> {
     let mut names: BTreeMap<u32, String> = BTreeMap::new();
     let table = fs::read_to_string(roots.proc.join("interrupts")).unwrap_or_default();
     let cpus = (table.lines().next()).map_or(0, |head| head.split_ascii_whitespace().count());
@@ -39,7 +55,7 @@ pub fn interrupts(roots: &Roots) -> Vec<InterruptName> {
 }
 
 /// Every thread of the server's processes.
-pub fn of_server(roots: &Roots, processes: &[u32]) -> Vec<ThreadName> {
+fn of_server(roots: &Roots, processes: &[u32]) -> Vec<ThreadName> {
     let one = |pid: u32| {
         threads(roots, pid).into_iter().map(move |tid| ThreadName {
             tid,
@@ -53,7 +69,7 @@ pub fn of_server(roots: &Roots, processes: &[u32]) -> Vec<ThreadName> {
 
 /// Those of `known` and of `wanted`, each once, in order of their numbers: a name that is
 /// known stays, and of the others /proc is asked, which knows those that still live.
-pub fn of_threads(
+fn of_threads(
     roots: &Roots,
     known: impl IntoIterator<Item = ThreadName>,
     wanted: impl IntoIterator<Item = Tid>,
@@ -117,21 +133,11 @@ fn process_of(roots: &Roots, tid: Tid) -> Tid {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
-        let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::below(folder.path());
-        for (path, text) in files {
-            let path = folder.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        (folder, roots)
-    }
+    use crate::roots::testing::tree;
 
     #[test]
     fn interrupts_are_named_by_their_devices() {
-        let (_folder, roots) = machine(&[
+        let (_folder, roots) = tree(&[
             (
                 "proc/interrupts",
                 "           CPU0       CPU1\n 24:          1          0  IO-APIC   5-edge      ACPI:Ged\n \
@@ -147,7 +153,7 @@ mod tests {
 
     #[test]
     fn threads_are_named_once_and_the_known_name_stays() {
-        let (_folder, roots) = machine(&[
+        let (_folder, roots) = tree(&[
             ("proc/7/task/7/comm", "nginx\n"),
             ("proc/7/task/8/comm", "pool\n"),
             ("proc/9/comm", "later\n"),

@@ -18,7 +18,7 @@ const TICK: Nanos = Nanos::from_millis(10);
 /// It counts in ticks of 10 ms, so a theft shows when it has grown to a tick, and many
 /// hypervisors report none at all.
 #[derive(Debug)]
-pub struct StealSampler {
+pub(super) struct StealSampler {
     file: File,
     text: Vec<u8>,
     /// Each CPU with its ticks so far.
@@ -30,7 +30,7 @@ impl StealSampler {
     ///
     /// # Errors
     /// The kernel's answer when `/proc/stat` cannot be opened.
-    pub fn new(roots: &Roots, cpus: &CpuSet) -> io::Result<Self> {
+    pub(super) fn new(roots: &Roots, cpus: &CpuSet) -> io::Result<Self> {
         let mut sampler = Self {
             file: File::open(roots.proc.join("stat"))?,
             text: vec![0; 1 << 14],
@@ -41,7 +41,7 @@ impl StealSampler {
     }
 
     /// Tells `stolen` each CPU from which time was taken since the last look, and how much.
-    pub fn sample(&mut self, mut stolen: impl FnMut(u32, Nanos)) {
+    pub(super) fn sample(&mut self, mut stolen: impl FnMut(u32, Nanos)) {
         let Some(text) = self.read() else { return };
         for line in text.lines() {
             // the CPUs' lines come first

@@ -12,7 +12,7 @@ use crate::target::cpu_groups;
 
 /// Reads `cpu.stat` of the control groups that can hold some processes back.
 #[derive(Debug, Default)]
-pub struct ThrottleSampler {
+pub(super) struct ThrottleSampler {
     groups: Vec<Group>,
 }
 
@@ -24,7 +24,7 @@ struct Group {
 
 impl ThrottleSampler {
     /// Begins to count, in the groups of these processes and in all above them.
-    pub fn new(roots: &Roots, processes: &[u32]) -> Self {
+    pub(super) fn new(roots: &Roots, processes: &[u32]) -> Self {
         let mut folders: Vec<PathBuf> = processes
             .iter()
             .flat_map(|pid| cpu_groups(roots, *pid))
@@ -44,7 +44,7 @@ impl ThrottleSampler {
 
     /// For how long they were held back since the last look, summed over the groups and,
     /// in each, over its CPUs.
-    pub fn sample(&mut self) -> Nanos {
+    pub(super) fn sample(&mut self) -> Nanos {
         let mut sum = Nanos::ZERO;
         for group in &mut self.groups {
             // a group that is gone holds nobody back

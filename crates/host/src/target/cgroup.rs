@@ -107,21 +107,11 @@ pub fn cpu_groups(roots: &Roots, pid: u32) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
-        let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::below(folder.path());
-        for (path, text) in files {
-            let path = folder.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        (folder, roots)
-    }
+    use crate::roots::testing::tree;
 
     #[test]
     fn a_group_is_found_by_its_folder_and_by_its_path() {
-        let (folder, roots) = machine(&[
+        let (folder, roots) = tree(&[
             ("sys/fs/cgroup/web.slice/cgroup.procs", "7\n"),
             ("sys/fs/cgroup/web.slice/cgroup.controllers", "cpu\n"),
             ("sys/fs/cgroup/web.slice/a/cgroup.procs", "9\n0\n8\n"),
@@ -142,7 +132,7 @@ mod tests {
 
     #[test]
     fn groups_of_version_1_are_found_below_their_controllers() {
-        let (_folder, roots) = machine(&[
+        let (_folder, roots) = tree(&[
             ("sys/fs/cgroup/memory/web/cgroup.procs", "5\n"),
             ("sys/fs/cgroup/cpu/web/cgroup.procs", "6\n"),
         ]);
@@ -152,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_groups_above_can_hold_a_process_back_too() {
-        let (folder, roots) = machine(&[
+        let (folder, roots) = tree(&[
             ("proc/7/cgroup", "3:memory:/x\n0::/web.slice/a\n"),
             ("sys/fs/cgroup/web.slice/a/cpu.stat", ""),
             ("sys/fs/cgroup/web.slice/cpu.stat", ""),

@@ -272,7 +272,7 @@ pub fn finish(
     let floor = floor.map(|(floor, _)| floor);
     let mut verdict = judge_sweep(&steps.judged, steps.partial);
     if let Some(hypervisor) = hypervisor() {
-        let warning = taillab_analysis::load::LoadWarning::Virtual { hypervisor };
+        let warning = taillab_analysis::GeneralWarning::Virtual { hypervisor };
         verdict.warnings.push(warning.to_string());
     }
     let result = LoadSweepResult {

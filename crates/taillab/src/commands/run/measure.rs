@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::time::{ClockId, clock_gettime};
-use taillab_host::{CpuSample, CpuUsage};
+use taillab_host::observe::{self, Counters};
+use taillab_host::{CpuSample, CpuUsage, clock};
 use taillab_load::{FleetRun, OpenFleet, Waiting};
 use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
 use taillab_probe::Probe;
@@ -13,7 +13,6 @@ use taillab_queueing::arrivals::ArrivalProcess;
 use super::calibrate::{Calibrated, DrainProbe, EVENTS_PER_REQUEST};
 use super::canary;
 use super::client::LoadClient;
-use super::context::{self, Samples};
 use super::rig::Rig;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
@@ -67,7 +66,9 @@ pub fn measure(
     let started_unix_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
-    let mut samples = Samples::begin(rig);
+    let server_cpus = rig.placement().server.clone();
+    let mut counters = Counters::begin(&roots, &server_cpus, &rig.server_processes());
+    let mut counted = Vec::new();
     let phases = [
         Phase {
             name: "warming up",
@@ -81,7 +82,7 @@ pub fn measure(
     let (before, load, after) = rig.on_client_cpu(
         &phases,
         || {
-            samples.take(now());
+            counters.look(clock::now(), |event| counted.push(event));
             counter.sent().saturating_sub(already)
         },
         || {
@@ -104,7 +105,12 @@ pub fn measure(
         },
     )?;
     probe.detach();
-    context::name(&mut context, rig, &probe);
+    observe::name(
+        &mut context,
+        &roots,
+        probe.threads(),
+        &rig.server_processes(),
+    );
     let mut events = probe.finish().map_err(probe_failure)?;
     let load = load?;
     let began = load
@@ -112,12 +118,12 @@ pub fn measure(
         .ok_or_else(|| Failure::new(Exit::Failed, "no thread of the generator ran"))?;
     let server_cpus = after
         .map_err(host)?
-        .usage_since(&before.map_err(host)?, &rig.placement().server);
+        .usage_since(&before.map_err(host)?, &server_cpus);
     let measure_from = began + warm_up;
     context.started_unix_s = started_unix_s;
     context.measure_from_ns = Some(measure_from.nanos_since_boot());
     events.context = context;
-    events.insert(samples.into_events());
+    events.insert(counted);
     events.insert(canary::stalls(&load, &rig.placement().client));
     Ok(Recorded {
         measure_from,
@@ -128,13 +134,6 @@ pub fn measure(
         started_unix_s,
         server_cpus,
     })
-}
-
-/// The host's monotonic clock.
-fn now() -> Monotonic {
-    let time = clock_gettime(ClockId::Monotonic);
-    let ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
-    Monotonic::from_nanos_since_boot(ns)
 }
 
 /// One Poisson process for each thread, which together are one of the whole rate.

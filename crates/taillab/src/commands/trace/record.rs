@@ -7,13 +7,12 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rustix::time::{ClockId, clock_gettime};
+use taillab_host::clock::now;
 use taillab_host::environment::Environment;
-use taillab_host::observe::{OwnCost, ProgramTime, StealSampler, ThrottleSampler};
-use taillab_host::{CpuSample, CpuSet, CpuUsage, Interrupt, Roots, observe};
+use taillab_host::observe::{self, Counters, OwnCost, ProgramTime};
+use taillab_host::{CpuSample, CpuSet, CpuUsage, Interrupt, Roots};
 use taillab_model::{
-    Event, EventKind, EventOrder, EventSink, Monotonic, Nanos, PackedEvent, RecordingContext,
-    RecordingWriter,
+    Event, EventOrder, EventSink, Monotonic, Nanos, PackedEvent, RecordingContext, RecordingWriter,
 };
 use taillab_probe::Probe;
 
@@ -119,9 +118,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         .map_or(0, |since| since.as_secs());
     let mut context = first_context(args, found, watched, &probe, environment);
     context.started_unix_s = started_unix_s;
-    let mut steal = StealSampler::new(roots, watched).ok();
-    let mut throttle = ThrottleSampler::new(roots, &found.server.processes);
-    let first_cpu = context.server_cpus.first().copied().unwrap_or_default();
+    let mut counters = Counters::begin(roots, watched, &found.server.processes);
     let length = Duration::from_nanos(args.duration.get());
     let mut screen = args.live.then(|| Screen::new(&context, args));
     let batches = screen.as_mut().map(Screen::batches);
@@ -158,27 +155,13 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         while written.is_ok() && !stop.load(Ordering::Relaxed) && began.elapsed() < length {
             let turn = Instant::now();
             written = turn_once(&mut probe, &mut sinks, |sinks| {
-                let event = |cpu, kind| Event {
-                    at: now(),
-                    cpu,
-                    kind,
-                };
-                let mut failed = Ok(());
-                if let Some(steal) = &mut steal {
-                    steal.sample(|cpu, lasted| {
-                        let cpu = u16::try_from(cpu).unwrap_or(u16::MAX);
-                        let stolen = event(cpu, EventKind::Stolen { lasted });
-                        if failed.is_ok() {
-                            failed = sinks.insert(stolen);
-                        }
-                    });
-                }
-                failed?;
-                let lasted = throttle.sample();
-                if lasted > Nanos::ZERO {
-                    sinks.insert(event(first_cpu, EventKind::Throttled { lasted }))?;
-                }
-                Ok(())
+                let mut inserted = Ok(());
+                counters.look(now(), |event| {
+                    if inserted.is_ok() {
+                        inserted = sinks.insert(event);
+                    }
+                });
+                inserted
             });
             elapsed_ms.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
             let settled = began.elapsed() >= Duration::from_nanos(settle.get());
@@ -211,13 +194,12 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         _ => End::TimeUp,
     };
     context.observer_cpu_share = Some(cpu_share);
-    let threads = probe.threads();
-    let known = observe::of_server(roots, &found.server.processes);
-    let nameless: Vec<u32> = (threads.iter().filter(|thread| thread.comm.is_empty()))
-        .map(|thread| thread.tid)
-        .collect();
-    context.threads = observe::of_threads(roots, threads.into_iter().chain(known), nameless);
-    context.interrupts = observe::interrupts(roots);
+    observe::name(
+        &mut context,
+        roots,
+        probe.threads(),
+        &found.server.processes,
+    );
     let (file, events, bytes, end) = finish(probe, sinks, &context, end)?;
     Ok(Recorded {
         file,
@@ -302,13 +284,6 @@ fn first_context(
         framing: known.framing,
         ..RecordingContext::default()
     }
-}
-
-/// The host's monotonic clock.
-fn now() -> Monotonic {
-    let time = clock_gettime(ClockId::Monotonic);
-    let ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
-    Monotonic::from_nanos_since_boot(ns)
 }
 
 /// Where the events go.

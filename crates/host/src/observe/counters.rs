@@ -1,0 +1,49 @@
+//! What the kernel only counts, as events.
+
+use taillab_model::{Event, EventKind, Monotonic, Nanos};
+
+use super::{StealSampler, ThrottleSampler};
+use crate::cpus::CpuSet;
+use crate::roots::Roots;
+
+/// Looks again and again at stolen time and at quotas, which have no tracepoint.
+#[derive(Debug)]
+pub struct Counters {
+    steal: Option<StealSampler>,
+    throttle: ThrottleSampler,
+    /// A quota stops the server wherever it runs; its event stands on this CPU.
+    first_cpu: u16,
+}
+
+impl Counters {
+    /// Begins to count for the server's CPUs and processes.
+    pub fn begin(roots: &Roots, cpus: &CpuSet, processes: &[u32]) -> Self {
+        Self {
+            steal: StealSampler::new(roots, cpus).ok(),
+            throttle: ThrottleSampler::new(roots, processes),
+            first_cpu: cpus.iter().next().map_or(0, number),
+        }
+    }
+
+    /// Tells `seen` what was counted since the last look, as events that end at `at`.
+    pub fn look(&mut self, at: Monotonic, mut seen: impl FnMut(Event)) {
+        if let Some(steal) = &mut self.steal {
+            steal.sample(|cpu, lasted| {
+                let (cpu, kind) = (number(cpu), EventKind::Stolen { lasted });
+                seen(Event { at, cpu, kind });
+            });
+        }
+        let lasted = self.throttle.sample();
+        if lasted > Nanos::ZERO {
+            seen(Event {
+                at,
+                cpu: self.first_cpu,
+                kind: EventKind::Throttled { lasted },
+            });
+        }
+    }
+}
+
+fn number(cpu: u32) -> u16 {
+    u16::try_from(cpu).unwrap_or(u16::MAX)
+}
