@@ -396,7 +396,7 @@ fn observer(o: &Observer) -> Finding {
     );
     if let Some(ns) = o.program_ns_per_request {
         line.push_str(&format!(
-            "; its programs in the kernel {} µs for each request, the way to them not counted",
+            "; its programs in the kernel {} µs for each request",
             micros_f64(ns)
         ));
     }
