@@ -1,6 +1,6 @@
 //! Joins the client's record of each request to the server's stamps.
 
-use taillab_model::{ClientTimes, Monotonic, Operation, RequestKey};
+use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, RequestKey};
 
 use crate::matched::Matched;
 use crate::matcher::{IdMap, packed};
@@ -83,5 +83,15 @@ impl Matched {
         }
         self.client = Some(join);
         join
+    }
+
+    /// Of each measured request that was joined and answered: by how much its time from the
+    /// actual send to the receipt is longer than its sojourn, in order of T1.
+    pub fn client_minus_server(&self, measure_from: Monotonic) -> impl Iterator<Item = Nanos> {
+        self.measured(measure_from).filter_map(|request| {
+            let client = request.client?;
+            let service = client.received?.checked_since(client.sent)?;
+            service.checked_sub(request.server.sojourn()?)
+        })
     }
 }

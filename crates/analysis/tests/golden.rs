@@ -60,8 +60,12 @@ fn given_out(events: &[Event], options: &MatchOptions) -> Requests {
 fn describe(recording: Recording) -> String {
     let mut text = String::new();
     let lost = recording.lost.total();
+    let framing = recording.context.framing.as_deref();
     let options = MatchOptions {
         sequential: true,
+        framing: framing
+            .map(|name| name.parse().unwrap())
+            .unwrap_or_default(),
         ..MatchOptions::default()
     };
     let events: Vec<Event> = recording.into_events().collect();

@@ -83,6 +83,7 @@ fn good(analysis: &Analysis) -> RunSummary {
             },
             errors: LoadErrors::default(),
         },
+        client_minus_server: spread(8_000, 90_000),
         calibration: Calibration {
             peak_per_s: 1_100.0,
             peak_lo_per_s: 1_090.0,

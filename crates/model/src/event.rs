@@ -166,6 +166,11 @@ pub enum EventKind {
         /// For how long, summed over its threads.
         lasted: Nanos,
     },
+    /// What was recorded of this CPU until now cannot be read: a part of the file is damaged.
+    Unreadable {
+        /// For how long.
+        lasted: Nanos,
+    },
     /// Bytes of a stream as the packet of the last `SegmentIn` or `SegmentOut` on this CPU
     /// carries them; only where requests are told apart by their content.
     Payload {
@@ -179,6 +184,13 @@ pub enum EventKind {
         /// The packet is a response.
         response: bool,
     },
+}
+
+impl Event {
+    /// Nobody recorded it: the reader of a damaged file puts it where events are gone.
+    pub const fn is_of_reader(&self) -> bool {
+        matches!(self.kind, EventKind::Unreadable { .. })
+    }
 }
 
 /// How a thread sleeps.

@@ -48,6 +48,9 @@ pub struct RunSummary {
     pub partial: bool,
     /// How the load was chosen.
     pub load: LoadSummary,
+    /// What the client's service time has beyond T6 − T1, request by request: the way there
+    /// and back, with the client's own stack and its reading.
+    pub client_minus_server: Distribution,
     /// How t was found.
     pub calibration: Calibration,
     /// The server's side: what the probe saw and what follows from it.

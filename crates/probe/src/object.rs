@@ -37,7 +37,7 @@ const MAX_TGIDS: usize = 64;
 const MAX_DEVICES: usize = 8;
 
 /// As much of a segment's payload as the programs copy.
-const MAX_PAYLOAD: u16 = 256;
+const MAX_PAYLOAD: u16 = 2_048;
 
 /// The constants of the programs; the same layout as `struct config` in common.bpf.h.
 #[derive(Clone)]

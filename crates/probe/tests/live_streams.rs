@@ -11,8 +11,9 @@ use taillab_analysis::{MatchOptions, Matched, match_events};
 use taillab_model::summary::Matching;
 use taillab_model::{EventKind, Monotonic, Nanos, Recording, Request};
 use taillab_probe::{Disturbances, Probe, ProbeSpec, ServerProcesses};
+use testbed::echo;
 use testbed::live;
-use testbed::streams::{Call, Calls, StreamBed};
+use testbed::streams::{Call, Calls, Nginx, StreamBed};
 
 const GET: &[u8] = b"get some-key-of-memcached\r\n";
 const FILE: &[u8] = b"GET /file HTTP/1.1\r\nHost: server\r\n\r\n";
@@ -49,19 +50,8 @@ fn record(bed: &StreamBed, spec: &ProbeSpec, avoided: &[&str], calls: Calls) -> 
     }
 }
 
-/// With `TAILLAB_BLESS=1` keeps a recording as a golden capture of the matcher's tests,
-/// which then have to be blessed too.
 fn keep(name: &str, bed: &StreamBed, calls: Calls) {
-    if std::env::var_os("TAILLAB_BLESS").is_none() {
-        return;
-    }
-    let recording = record(bed, &bed.spec, &[], calls).recording;
-    let path = format!(
-        "{}/../analysis/tests/golden/{name}.tlc",
-        env!("CARGO_MANIFEST_DIR")
-    );
-    let file = std::fs::File::create(path).expect("the folder of golden captures is there");
-    recording.write(file).expect("there is room");
+    testbed::keep(name, || record(bed, &bed.spec, &[], calls).recording);
 }
 
 /// Every call is one request, and its stamps lie between the client's.
@@ -142,7 +132,7 @@ fn nginx_with_several_processes_has_all_stamps() {
     };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let bed = StreamBed::new();
-    let _server = bed.nginx(folder.path());
+    let _server = bed.nginx(folder.path(), Nginx::default());
     assert_complete(&bed, &calls(8, 500, FILE), &[]);
     keep("nginx_2_workers", &bed, calls(6, 100, FILE));
 }
@@ -156,6 +146,35 @@ fn a_thread_for_each_connection_has_all_stamps() {
     bed.thread_per_connection(8 * 6, 128);
     assert_complete(&bed, &calls(8, 500, &[7; 128]), &[]);
     keep("thread_per_connection", &bed, calls(6, 100, &[7; 128]));
+}
+
+#[test]
+fn nginx_that_sends_files_and_has_a_socket_for_each_worker_has_all_stamps() {
+    let Some(_alone) =
+        live("nginx_that_sends_files_and_has_a_socket_for_each_worker_has_all_stamps")
+    else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let bed = StreamBed::new();
+    let how = Nginx {
+        sendfile: true,
+        reuseport: true,
+    };
+    let _server = bed.nginx(folder.path(), how);
+    assert_complete(&bed, &calls(8, 300, FILE), &[]);
+}
+
+#[test]
+fn streams_through_a_ring_have_all_stamps() {
+    let Some(_alone) = live("streams_through_a_ring_have_all_stamps") else {
+        return;
+    };
+    for serve in [echo::streams_by_ring, echo::streams_by_ring_of_threads] {
+        let bed = StreamBed::new();
+        bed.serve(8, 6, serve);
+        assert_complete(&bed, &calls(8, 300, &[7; 128]), &[]);
+    }
 }
 
 #[test]

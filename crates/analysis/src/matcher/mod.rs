@@ -10,7 +10,9 @@
 //!   A further datagram with the key of the response that the thread has just sent, before
 //!   it reads again or sleeps, is the rest of that response: T6 is the last one's.
 //! - **T4, T5** are the last `ReadReturned` and `WriteCalled` of the thread before its T6,
-//!   adjacent in the thread's own sequence: each T6 uses them up.
+//!   adjacent in the thread's own sequence: each T6 uses them up. Of a thread that reads
+//!   several datagrams before it answers, the first T6 has the first read's T4, and so on;
+//!   one write may then lead to all of them.
 //! - **T3** is the moment from which the reading thread could serve the request:
 //!   max(T2, the thread's last switch onto a core before T4, its previous T6 or T4). Until
 //!   its previous T6 the thread was busy with an earlier request, and waiting for that is
@@ -343,6 +345,14 @@ impl Matcher {
                     self.in_hand.slept(prev, asleep, at);
                 }
             }
+            EventKind::Unreadable { lasted } => {
+                let from = at.nanos_since_boot().saturating_sub(lasted.get());
+                self.blind.push(BlindWindow {
+                    cpu,
+                    from: Monotonic::from_nanos_since_boot(from),
+                    to: at,
+                });
+            }
             // they say why a request was slow, not which one it is
             EventKind::Woken { .. }
             | EventKind::Migrated { .. }
@@ -566,7 +576,8 @@ impl Matcher {
         let by_order = self.by_order();
         let open_key = self.open_key(key);
         let thread = self.threads.entry(tid).or_default();
-        let Sent { read, write, .. } = thread.packet_out(at);
+        let sent = thread.packet_out(at);
+        let read = sent.read;
         let (answered_up_to, answered) = (thread.answered_up_to, thread.answered);
         let same = |other: RequestKey| match by_order {
             true => other.client() == key.client(),
@@ -632,6 +643,8 @@ impl Matcher {
             }
             Answer::One(slot) => {
                 if let Some(request) = self.held.get_mut(slot) {
+                    let queued = request.middle[0].unwrap_or(request.t1);
+                    let Sent { read, write, .. } = thread.answered_datagram(queued, sent);
                     request.t6 = at;
                     request.was_read(read, &self.blind);
                     request.middle[3] = write;

@@ -20,6 +20,8 @@
 //! missed switch may lie on either side of them. The first switch on a CPU contradicts
 //! nothing.
 
+use std::collections::VecDeque;
+
 use taillab_model::{Asleep, Monotonic, RequestKey, Tid};
 
 use super::Slot;
@@ -27,6 +29,9 @@ use crate::matched::BlindWindow;
 
 /// The system calls of x86-64 that read from one connection: read, readv, recvfrom, recvmsg.
 const READS: [u16; 4] = [0, 19, 45, 47];
+
+/// As many as one call can read.
+const MOST_UNANSWERED: usize = 1_024;
 
 /// Since when a thread has been on its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,11 +90,15 @@ impl Read {
 }
 
 /// A thread of the server.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Thread {
     /// A read that does not say of which connection it was.
     read: Option<Read>,
+    /// Reads of datagrams that have not been answered, in their order.
+    unanswered: VecDeque<Read>,
     write: Option<Monotonic>,
+    /// The last write since the last read.
+    last_write: Option<Monotonic>,
     /// Writes called since its last read or packet.
     writes: u32,
     /// It has written since its last read.
@@ -129,7 +138,28 @@ impl Thread {
     }
 
     pub(super) fn read_returned(&mut self, tid: Tid, at: Monotonic, on_core: Option<Since>) {
-        self.read = Some(self.stream_read(tid, at, on_core, None));
+        let read = self.stream_read(tid, at, on_core, None);
+        self.read = Some(read);
+        if self.unanswered.len() == MOST_UNANSWERED {
+            self.unanswered.pop_front();
+        }
+        self.unanswered.push_back(read);
+    }
+
+    /// What led to the response to a datagram that was queued at `queued`, if that is known.
+    ///
+    /// A thread that reads several datagrams before it answers is taken to answer them in
+    /// the order in which it read them, and may do so with one call (sendmmsg).
+    pub(super) fn answered_datagram(&mut self, queued: Monotonic, sent: Sent) -> Sent {
+        while self.unanswered.front().is_some_and(|read| read.at < queued) {
+            self.unanswered.pop_front();
+        }
+        let in_batch = sent.read.is_none();
+        Sent {
+            read: self.unanswered.pop_front(),
+            write: sent.write.or(self.last_write.filter(|_| in_batch)),
+            ..sent
+        }
     }
 
     /// A read of a connection that is known: the connection keeps it.
@@ -150,6 +180,7 @@ impl Thread {
         };
         self.read = None;
         self.write = None;
+        self.last_write = None;
         self.writes = 0;
         self.wrote = false;
         self.waited = false;
@@ -167,6 +198,7 @@ impl Thread {
 
     pub(super) fn write_called(&mut self, at: Monotonic) {
         self.write = Some(at);
+        self.last_write = Some(at);
         self.writes += 1;
         self.wrote = true;
         self.waited = false;
@@ -199,6 +231,11 @@ impl Thread {
         self.free = Some(at);
         self.answered = None;
         self.answered_client = None;
+        self.last_write = None;
+        if self.read.is_none() {
+            // what it read before its last response it will not answer any more
+            self.unanswered.clear();
+        }
     }
 }
 

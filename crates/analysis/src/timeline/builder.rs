@@ -152,6 +152,7 @@ impl TimelineBuilder {
                 self.called(cpu, tid, at);
                 self.waited_for_lock(cpu, tid, at, waited);
             }
+            EventKind::Unreadable { lasted } => self.unreadable(cpu, before(at, lasted), at),
             EventKind::Retransmitted { key } => self.retransmissions.push((at, key.client())),
             EventKind::Stolen { lasted } => {
                 self.seen.stalls = true;
@@ -196,6 +197,7 @@ impl TimelineBuilder {
             EventKind::Stolen { .. }
             | EventKind::Stalled { .. }
             | EventKind::Throttled { .. }
+            | EventKind::Unreadable { .. }
             | EventKind::IdleLeft { .. } => return,
             _ => (Nanos::ZERO, false),
         };
@@ -309,6 +311,19 @@ impl TimelineBuilder {
                 let asleep = matches!(unpack_state(code), WorkerState::Asleep(_));
                 if asleep { lock } else { code }
             });
+        }
+    }
+
+    /// What happened there between the two is not known, nor what became of its threads.
+    fn unreadable(&mut self, cpu: u16, from: Monotonic, at: Monotonic) {
+        let Some(line) = self.cpus.get_mut(&cpu) else {
+            return;
+        };
+        line.blind_between(cpu, from, at);
+        for worker in &mut self.workers {
+            if worker.cpu == cpu {
+                worker.lost(ns(from), at);
+            }
         }
     }
 
@@ -452,15 +467,15 @@ impl Cpu {
     /// A switch was missed since the last event that proves who was current.
     fn was_blind(&mut self, cpu: u16, at: Monotonic) {
         let from_ns = self.proven_ns.min(ns(at));
-        self.relabel(from_ns, ns(at), |(thread, top)| match top {
+        self.blind_between(cpu, super::at(from_ns), at);
+    }
+
+    fn blind_between(&mut self, cpu: u16, from: Monotonic, to: Monotonic) {
+        self.relabel(ns(from), ns(to), |(thread, top)| match top {
             Top::Softirq { .. } | Top::Interrupt(_) => (thread, top),
             _ => (thread, Top::Blind),
         });
-        self.blind.push(BlindWindow {
-            cpu,
-            from: super::at(from_ns),
-            to: at,
-        });
+        self.blind.push(BlindWindow { cpu, from, to });
     }
 
     fn relabel(&mut self, from_ns: u64, to_ns: u64, f: impl Fn((Tid, Top)) -> (Tid, Top)) {

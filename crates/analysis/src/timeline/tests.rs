@@ -144,6 +144,31 @@ fn a_contradiction_makes_a_blind_window_since_the_last_proof() {
 }
 
 #[test]
+fn what_cannot_be_read_of_a_damaged_file_is_blind() {
+    let lasted = Nanos::new(100);
+    let timeline = build(vec![
+        switch(100, 0, SERVER, None),
+        read(150),
+        event(300, 0, EventKind::Unreadable { lasted }),
+        switch(310, 5, SERVER, None),
+        switch(400, SERVER, 0, None),
+    ]);
+    assert_eq!(
+        line(&timeline)[..3],
+        [
+            (100, 150, SERVER, Top::Nothing),
+            // since the last proof: who was current then is wrong by 310
+            (150, 310, SERVER, Top::Blind),
+            (310, 400, SERVER, Top::Nothing),
+        ]
+    );
+    assert_eq!(
+        states(&timeline)[..3],
+        [(150, ON), (200, WorkerState::Unknown), (310, ON)]
+    );
+}
+
+#[test]
 fn a_call_closes_a_blind_window() {
     let timeline = build(vec![
         switch(100, 0, 5, None),

@@ -36,7 +36,9 @@ pub(super) mod kind {
     pub(crate) const STALLED: u8 = 22;
     pub(crate) const THROTTLED: u8 = 23;
     pub(crate) const PAYLOAD: u8 = 24;
-    pub(crate) const LAST: u8 = PAYLOAD;
+    /// Made by the reader of a damaged file.
+    pub(crate) const UNREADABLE: u8 = 25;
+    pub(crate) const LAST: u8 = UNREADABLE;
 }
 
 /// Bits of a thread id: the kernel's `PID_MAX_LIMIT` is 2^22.
@@ -202,6 +204,7 @@ impl PackedEvent {
             kind::STOLEN => EventKind::Stolen { lasted },
             kind::STALLED => EventKind::Stalled { lasted },
             kind::THROTTLED => EventKind::Throttled { lasted },
+            kind::UNREADABLE => EventKind::Unreadable { lasted },
             kind::PAYLOAD => EventKind::Payload {
                 bytes: self.values.to_le_bytes(),
                 len: extra & !RESPONSE,
@@ -295,6 +298,7 @@ fn pack(kind: EventKind) -> (u8, u8, u32, u32) {
         EventKind::Stolen { lasted } => (kind::STOLEN, 0, 0, length(lasted)),
         EventKind::Stalled { lasted } => (kind::STALLED, 0, 0, length(lasted)),
         EventKind::Throttled { lasted } => (kind::THROTTLED, 0, 0, length(lasted)),
+        EventKind::Unreadable { lasted } => (kind::UNREADABLE, 0, 0, length(lasted)),
         EventKind::Payload {
             bytes,
             len,

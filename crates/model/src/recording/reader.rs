@@ -12,7 +12,7 @@ use super::{
     Chunk, CpuStream, Damage, Events, Gap, LostEvents, PackedEvent, Recording, RecordingContext,
     RecordingError,
 };
-use crate::{Event, Monotonic};
+use crate::{Event, EventKind, Monotonic, Nanos};
 
 /// Compressed bytes that wait for others' events; a sound recording stays far below.
 const MAX_WAITING_BYTES: usize = 64 << 20;
@@ -151,13 +151,13 @@ impl<R: Read> RecordingReader<R> {
         self.base = Monotonic::from_nanos_since_boot(blocks.base.unwrap_or(0));
         match item {
             Item::Events(header, payload) => {
-                if self.accounts.enter(&header, self.base, blocks) {
+                if let Some(lost) = self.accounts.enter(&header, self.base, blocks) {
                     let queues = merge.streams_mut();
                     let index = usize::from(header.cpu);
                     if queues.len() <= index {
                         queues.resize_with(index + 1, Queue::default);
                     }
-                    queues[index].push(header, payload);
+                    queues[index].push(header, payload, lost);
                 }
                 *settled = (*settled).max(header.settled);
                 merge.look_again();
@@ -222,9 +222,10 @@ impl<R: Read> Iterator for RecordingReader<R> {
                     ..
                 } => {
                     if let Some((event, cpu)) = merge.next_before(*settled) {
-                        self.read += 1;
                         // the index comes from a CPU's number
-                        return Some(event.on_cpu(self.base, cpu as u16));
+                        let event = event.on_cpu(self.base, cpu as u16);
+                        self.read += u64::from(!event.is_of_reader());
+                        return Some(event);
                     }
                     if *ended {
                         return None;
@@ -242,10 +243,18 @@ impl<R> fmt::Debug for RecordingReader<R> {
     }
 }
 
+/// A block that was read.
+struct Block {
+    header: BlockHeader,
+    payload: Vec<u8>,
+    /// Since when the events before it are gone, if they are.
+    lost: Option<u64>,
+}
+
 /// The blocks of one CPU that were read and whose events are not out.
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<(BlockHeader, Vec<u8>)>,
+    waiting: VecDeque<Block>,
     /// Their bytes.
     bytes: usize,
     events: Vec<PackedEvent>,
@@ -256,9 +265,13 @@ struct Queue {
 }
 
 impl Queue {
-    fn push(&mut self, header: BlockHeader, payload: Vec<u8>) {
+    fn push(&mut self, header: BlockHeader, payload: Vec<u8>, lost: Option<u64>) {
         self.bytes += payload.len();
-        self.waiting.push_back((header, payload));
+        self.waiting.push_back(Block {
+            header,
+            payload,
+            lost,
+        });
         self.join_overlapping();
     }
 
@@ -266,17 +279,23 @@ impl Queue {
     fn first_last(&self) -> Option<u64> {
         match self.events[self.next..].last() {
             Some(event) => Some(event.since_base().get()),
-            None => self.waiting.front().map(|(header, _)| header.last),
+            None => self.waiting.front().map(|block| block.header.last),
         }
     }
 
     /// Unpacks the next block behind the events that are there.
     fn unpack_next(&mut self) -> Option<()> {
-        let (header, payload) = self.waiting.pop_front()?;
+        let Block {
+            header,
+            payload,
+            lost,
+        } = self.waiting.pop_front()?;
         self.bytes -= payload.len();
+        (self.events).extend(lost.map(|since| unreadable(since, header.first)));
         let before = self.events.len();
         if let Err(what) = read_events(&header, &payload, &mut self.unpacked, &mut self.events) {
             self.events.truncate(before);
+            self.events.push(unreadable(header.first, header.last));
             self.unreadable.push((header, what));
         }
         Some(())
@@ -290,7 +309,7 @@ impl Queue {
             && self.events.len() < MAX_UNPACKED_EVENTS
             && let Some(last) = self.events.last()
             && let last = last.since_base().get()
-            && self.waiting.iter().any(|(header, _)| header.first < last)
+            && self.waiting.iter().any(|block| block.header.first < last)
         {
             self.unpack_next();
             self.events[self.next..].sort_by_key(|event| event.since_base());
@@ -322,6 +341,12 @@ impl Stream for Queue {
     fn advance(&mut self) {
         self.next += 1;
     }
+}
+
+/// Stands for events of this time that cannot be read.
+fn unreadable(from: u64, to: u64) -> PackedEvent {
+    let lasted = Nanos::new(to.saturating_sub(from));
+    PackedEvent::new(Nanos::new(to), EventKind::Unreadable { lasted })
 }
 
 /// Appends the events of a block.
@@ -360,17 +385,18 @@ impl Accounts {
         &mut self.seen[index]
     }
 
-    /// Takes note of a block; `false` when it is none that can follow.
+    /// Takes note of a block, and says since when events before it are gone, if they are;
+    /// `None` when it is none that can follow.
     fn enter<R: Read>(
         &mut self,
         header: &BlockHeader,
         base: Monotonic,
         blocks: &mut Blocks<R>,
-    ) -> bool {
+    ) -> Option<Option<u64>> {
         let seen = self.of(header.cpu);
         let Some(missing) = header.events_before.checked_sub(seen.events) else {
             blocks.note("a block that was there already");
-            return false;
+            return None;
         };
         let after = seen.last;
         seen.events = header.events_before.saturating_add(header.events.into());
@@ -384,7 +410,7 @@ impl Accounts {
                 events: missing,
             });
         }
-        true
+        Some((missing > 0).then(|| after.unwrap_or(0)))
     }
 
     /// Takes note of a block whose contents could not be.
@@ -431,7 +457,7 @@ impl Accounts {
 }
 
 fn since(base: Monotonic, ns: u64) -> Monotonic {
-    base + crate::Nanos::new(ns)
+    base + Nanos::new(ns)
 }
 
 impl Recording {
@@ -475,7 +501,7 @@ impl Recording {
                 Item::Events(header, payload) => {
                     let index = usize::from(header.cpu);
                     let last = accounts.of(header.cpu).last;
-                    if !accounts.enter(&header, base, &mut blocks) {
+                    if accounts.enter(&header, base, &mut blocks).is_none() {
                         continue;
                     }
                     let mut events = Vec::new();

@@ -66,6 +66,7 @@ fn disturbances() -> impl Strategy<Value = EventKind> {
         lasted().prop_map(|lasted| EventKind::Stolen { lasted }),
         lasted().prop_map(|lasted| EventKind::Stalled { lasted }),
         lasted().prop_map(|lasted| EventKind::Throttled { lasted }),
+        lasted().prop_map(|lasted| EventKind::Unreadable { lasted }),
         (any::<[u8; 8]>(), 1_u8..=8, any::<bool>()).prop_map(|(mut bytes, len, response)| {
             bytes[usize::from(len)..].fill(0);
             EventKind::Payload {

@@ -43,7 +43,8 @@ enum kind {
 #define MAX_CPUS 1024
 #define MAX_DEVICES 8
 #define MAX_TGIDS 64
-#define MAX_PAYLOAD 256
+#define MAX_PAYLOAD 2048
+#define PAYLOAD_PIECE 256 /* what fits on the stack */
 #define TID_BITS 22
 
 /* whose threads are the server's */

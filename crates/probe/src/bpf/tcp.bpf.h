@@ -83,9 +83,10 @@ extern int bpf_dynptr_from_skb(struct __sk_buff *skb, u64 flags, struct bpf_dynp
 static __always_inline void emit_payload(u32 cpu, struct ring *ring, u64 now, struct sk_buff *skb,
 					 u32 offset, const struct segment *segment, u8 response)
 {
-	u64 payload[MAX_PAYLOAD / 8] = {};
+	u64 piece[PAYLOAD_PIECE / 8] = {};
 	struct bpf_dynptr packet;
-	u32 i, n, limit = config.payload_bytes;
+	u32 n, done, limit = config.payload_bytes;
+	int p, i;
 
 	emit(cpu, ring, now, PAYLOAD, response, segment->bytes, segment->seq);
 	if (!config.payload_copied || !bpf_ksym_exists(bpf_dynptr_from_skb))
@@ -94,18 +95,27 @@ static __always_inline void emit_payload(u32 cpu, struct ring *ring, u64 now, st
 		limit = segment->bytes;
 	if (bpf_dynptr_from_skb((struct __sk_buff *)skb, 0, &packet))
 		return;
-	/* the verifier wants to see the bounds */
-	barrier_var(limit);
-	if (limit < 1 || limit > MAX_PAYLOAD)
-		return;
-	if (bpf_dynptr_read(payload, limit, &packet, offset, 0))
-		return;
-	for (i = 0; i < MAX_PAYLOAD / 8; i++) {
-		if (8 * i >= limit)
+	/* iterators (Linux 6.4): the verifier would go round plain loops for seconds */
+	bpf_for(p, 0, MAX_PAYLOAD / PAYLOAD_PIECE) {
+		done = p * PAYLOAD_PIECE;
+		if (done >= limit)
 			break;
-		n = limit - 8 * i;
-		emit(cpu, ring, now, PAYLOAD, response | (n > 8 ? 8 : n), payload[i],
-		     payload[i] >> 32);
+		n = limit - done;
+		if (n > PAYLOAD_PIECE)
+			n = PAYLOAD_PIECE;
+		/* the verifier wants to see the bounds */
+		barrier_var(n);
+		if (n < 1 || n > PAYLOAD_PIECE)
+			break;
+		if (bpf_dynptr_read(piece, n, &packet, offset + done, 0))
+			break;
+		bpf_for(i, 0, PAYLOAD_PIECE / 8) {
+			if (8 * i >= n)
+				break;
+			emit(cpu, ring, now, PAYLOAD,
+			     response | (n - 8 * i > 8 ? 8 : n - 8 * i), piece[i],
+			     piece[i] >> 32);
+		}
 	}
 }
 

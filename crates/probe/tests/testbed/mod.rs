@@ -5,6 +5,9 @@
 //! with them, even when the process is killed.
 #![allow(dead_code, reason = "each user takes its part")]
 
+pub(crate) mod datagrams;
+pub(crate) mod echo;
+pub(crate) mod pipeline;
 pub(crate) mod streams;
 pub(crate) mod tap;
 
@@ -21,6 +24,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::thread::{UnshareFlags, gettid};
+use rustix::time::{ClockId, clock_gettime};
+use taillab_model::{Monotonic, Recording};
 use taillab_probe::{
     DeviceId, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport,
 };
@@ -51,6 +56,25 @@ pub(crate) fn live(test: &str) -> Option<MutexGuard<'static, ()>> {
     // not print: that is shown for failed tests only
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: it needs {lacks}");
     None
+}
+
+/// With `TAILLAB_BLESS=1` keeps a recording as a golden capture of the matcher's tests,
+/// which then have to be blessed too.
+pub(crate) fn keep(name: &str, record: impl FnOnce() -> Recording) {
+    if std::env::var_os("TAILLAB_BLESS").is_none() {
+        return;
+    }
+    let path = format!(
+        "{}/../analysis/tests/golden/{name}.tlc",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let file = std::fs::File::create(path).expect("the folder of golden captures is there");
+    record().write(file).expect("there is room");
+}
+
+pub(crate) fn now() -> Monotonic {
+    let time = clock_gettime(ClockId::Monotonic);
+    Monotonic::from_nanos_since_boot(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// Attaches, and waits until no read that began before is still waiting, for its end would

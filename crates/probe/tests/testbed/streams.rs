@@ -7,17 +7,16 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::time::{ClockId, clock_gettime};
 use taillab_model::Monotonic;
 use taillab_probe::{Disturbances, ProbeSpec, ServerProcesses, Transport};
 
-use super::{Namespace, SERVER, SERVER_PORT, joined};
+use super::{Namespace, SERVER, SERVER_PORT, joined, now};
 
 /// Two joined namespaces, the server's still empty.
 pub(crate) struct StreamBed {
     pub(crate) spec: ProbeSpec,
-    server: Namespace,
-    client: Namespace,
+    pub(super) server: Namespace,
+    pub(super) client: Namespace,
 }
 
 /// A server's process; it is stopped with this.
@@ -35,6 +34,15 @@ impl Drop for Process {
         let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
         let _ = self.0.wait();
     }
+}
+
+/// How nginx is to work.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Nginx {
+    /// Files go straight to sockets.
+    pub(crate) sendfile: bool,
+    /// Each worker has a listening socket of its own.
+    pub(crate) reuseport: bool,
 }
 
 /// What a client sends, and how.
@@ -108,18 +116,27 @@ impl StreamBed {
         self.spawn(command)
     }
 
+    pub(crate) fn redis(&self) -> Process {
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", &SERVER.to_string(), "--save", ""]);
+        command.args(["--port", &SERVER_PORT.to_string(), "--protected-mode", "no"]);
+        self.spawn(command)
+    }
+
     /// nginx with two workers and one file of 600 bytes, `/file`, all of it in `folder`.
-    pub(crate) fn nginx(&self, folder: &Path) -> Process {
+    pub(crate) fn nginx(&self, folder: &Path, how: Nginx) -> Process {
         let path = folder.display();
+        let sendfile = if how.sendfile { "on" } else { "off" };
+        let reuseport = if how.reuseport { "reuseport" } else { "" };
         std::fs::write(folder.join("file"), [b'x'; 600]).expect("the folder can be written");
         let config = format!(
-            "worker_processes 2; daemon off; user root; pid {path}/pid;
+            "worker_processes 2; daemon off; user root; pid {path}/pid; error_log /dev/null;
              events {{ worker_connections 512; }}
              http {{
-               access_log off; keepalive_requests 1000000; root {path};
+               access_log off; keepalive_requests 1000000; root {path}; sendfile {sendfile};
                client_body_temp_path {path}/a; proxy_temp_path {path}/b;
                fastcgi_temp_path {path}/c; uwsgi_temp_path {path}/d; scgi_temp_path {path}/e;
-               server {{ listen {SERVER}:{SERVER_PORT}; }}
+               server {{ listen {SERVER}:{SERVER_PORT} {reuseport}; }}
              }}"
         );
         let file = folder.join("nginx.conf");
@@ -149,6 +166,25 @@ impl StreamBed {
                             stream.write_all(&request).expect("the client is there");
                         }
                     });
+                }
+            });
+        });
+    }
+
+    /// A server of so many connections at once, and when those are done of as many more, for
+    /// `times` times, on a thread of its own.
+    pub(crate) fn serve(&self, connections: usize, times: usize, serve: fn(Vec<TcpStream>)) {
+        let address = self.address();
+        self.server.run(move || {
+            let listener = TcpListener::bind(address).expect("the port is free");
+            std::thread::spawn(move || {
+                for _ in 0..times {
+                    let accept = |_| {
+                        let (stream, _) = listener.accept().expect("a connection");
+                        stream.set_nodelay(true).expect("an option of TCP");
+                        stream
+                    };
+                    serve((0..connections).map(accept).collect());
                 }
             });
         });
@@ -231,9 +267,4 @@ fn round(streams: &mut [TcpStream], calls: &Calls, length: usize, all: &mut Vec<
             received,
         }));
     }
-}
-
-fn now() -> Monotonic {
-    let time = clock_gettime(ClockId::Monotonic);
-    Monotonic::from_nanos_since_boot(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

@@ -124,6 +124,11 @@ pub(crate) fn sample(length: Nanos) -> Sample {
         let client = row.client?;
         client.received?.checked_since(client.sent)
     }));
+    let beyond = sorted(rows.iter().filter_map(|row| {
+        let client = row.client?;
+        let service = client.received?.checked_since(client.sent)?;
+        service.checked_sub(row.server?.sojourn()?)
+    }));
     let lateness = sorted(
         rows.iter()
             .filter_map(|row| row.client?.sent.checked_since(row.client?.intended)),
@@ -205,6 +210,7 @@ pub(crate) fn sample(length: Nanos) -> Sample {
             },
             errors: LoadErrors::default(),
         },
+        client_minus_server: Distribution::from_sorted(&beyond),
         calibration: Calibration {
             peak_per_s: capacity,
             peak_lo_per_s: capacity * 0.995,

@@ -10,5 +10,6 @@
 mod support;
 
 mod endings;
+mod namespaces;
 mod rig;
 mod servers;

@@ -1,6 +1,11 @@
 //! Servers of every kind, over IPv4 and IPv6, TCP and UDP.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -8,9 +13,10 @@ use crate::rig::{Running, free_port, keeps_its_promises, load, trace};
 use crate::support::{live, taillab};
 
 /// Shares of complete requests that a busy test machine must not fall below.
-const MOSTLY: f64 = 0.9;
+pub const MOSTLY: f64 = 0.9;
 
-fn complete_share(result: &Value) -> f64 {
+/// Of the responses, those whose request has all six stamps.
+pub fn complete_share(result: &Value) -> f64 {
     let count = |name: &str| result["matching"][name].as_f64().unwrap();
     count("complete") / count("responses")
 }
@@ -115,10 +121,11 @@ fn redis_found_by_its_control_group() {
 }
 
 /// A control group of our own; it goes with the test.
-struct Group(std::path::PathBuf);
+pub struct Group(std::path::PathBuf);
 
 impl Group {
-    fn with(pid: u32) -> Option<Self> {
+    /// With one process in it.
+    pub fn with(pid: u32) -> Option<Self> {
         let mount = std::path::Path::new("/sys/fs/cgroup");
         let name = format!("taillab-test-{pid}");
         let mounts = [mount.to_owned(), mount.join("unified"), mount.join("cpu")];
@@ -139,7 +146,8 @@ impl Group {
             })
     }
 
-    fn path(&self) -> &str {
+    /// Its folder.
+    pub fn path(&self) -> &str {
         self.0.to_str().unwrap()
     }
 }
@@ -204,7 +212,7 @@ fn a_server_that_we_start_is_traced_and_ended() {
     let port = free_port();
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("trace");
-    let traced = std::thread::spawn({
+    let traced = thread::spawn({
         let dir = dir.clone();
         let listen = format!("127.0.0.1:{port}");
         let taillab = env!("CARGO_BIN_EXE_taillab");
@@ -225,12 +233,54 @@ fn a_server_that_we_start_is_traced_and_ended() {
         }
     });
     let address = format!("127.0.0.1:{port}");
-    crate::support::wait_for(&address, || std::net::TcpStream::connect(&address).ok());
+    crate::support::wait_for(&address, || TcpStream::connect(&address).ok());
     let _clients = load(&format!("echo+tcp://{address}"), 1000);
     let output = traced.join().unwrap();
     keeps_its_promises(&output, &dir);
+    assert!(TcpStream::connect(&address).is_err(), "the server lives on");
+}
+
+/// Of a request of the built-in servers.
+const BYTES: usize = 128;
+
+/// What a pipelining client sends at once.
+const AT_ONCE: usize = 5;
+
+#[test]
+fn pipelined_requests_of_one_length_are_told_apart() {
+    if !live("pipelined_requests_of_one_length_are_told_apart") {
+        return;
+    }
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
+    let server =
+        Running::taillab(&format!("serve null-rpc --listen {address}")).listening(&address);
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("trace");
+    let stop = AtomicBool::new(false);
+    let (asked, output) = thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let mut stream = TcpStream::connect(&address).unwrap();
+            let mut responses = [0; AT_ONCE * BYTES];
+            let mut asked = 0;
+            while !stop.load(Ordering::Relaxed) {
+                stream.write_all(&[7; AT_ONCE * BYTES]).unwrap();
+                stream.read_exact(&mut responses).unwrap();
+                asked += AT_ONCE as u64;
+                thread::sleep(Duration::from_millis(1));
+            }
+            asked
+        });
+        let (pid, protocol) = (server.pid().to_string(), format!("fixed:{BYTES}"));
+        let output = trace(&["-p", &pid, "-d", "1s", "--protocol", &protocol], &dir);
+        stop.store(true, Ordering::Relaxed);
+        (client.join().unwrap(), output)
+    });
+    let result = keeps_its_promises(&output, &dir);
+    let matching = &result["matching"];
+    assert_eq!(matching["ambiguous"], 0, "{matching}");
     assert!(
-        std::net::TcpStream::connect(&address).is_err(),
-        "the server lives on"
+        matching["responses"].as_u64().unwrap() <= asked,
+        "{matching}"
     );
 }

@@ -70,6 +70,9 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
     assert_eq!(count("lost_events"), 0);
     assert!(count("matched") as f64 >= 0.999 * responses as f64);
     assert!(count("client_matched") as f64 >= 0.999 * count("client_responses") as f64);
+    let beyond = &summary["client_minus_server"];
+    assert_eq!(beyond["count"], summary["matching"]["client_matched"]);
+    assert!(beyond["min"].as_u64().unwrap() > 0, "{beyond}");
     assert!(count("complete") as f64 >= complete_share * responses as f64);
 
     // Order of the three views; a calibration that the machine disturbed can put the ideal

@@ -2,7 +2,7 @@
 //!
 //! A [`Parser`] reads one direction, piece by piece, and says where each message ends. It
 //! needs only the bytes that say how long a message is; of a body it knows the length and
-//! lets it be skipped, so that the first bytes of each packet suffice. It survives any
+//! lets it be skipped, so that the beginning of each packet suffices. It survives any
 //! bytes: what it does not understand makes it say [`Lost`], and then it has to be started
 //! again where a message begins. It holds at most one line of 1,024 bytes.
 //!
@@ -45,12 +45,14 @@ pub enum Framing {
 impl Framing {
     /// How many bytes of each packet the parsers want to see; 0 where they need none and
     /// the probe need not record any.
+    ///
+    /// A client that pipelines puts many messages into a packet, and each has its length at
+    /// its own beginning; what begins further behind is ambiguous.
     pub const fn payload_bytes(self) -> u16 {
         match self {
             Self::OneInTurn => 0,
             Self::FixedLength { .. } => 1,
-            Self::Memcached | Self::Resp => 64,
-            Self::Http1 => 256,
+            Self::Memcached | Self::Resp | Self::Http1 => 2_048,
         }
     }
 }

@@ -63,8 +63,11 @@ impl File {
 /// What is read of these bytes, in both ways, which must agree.
 fn recover(bytes: &[u8]) -> Result<(Vec<Event>, Option<Damage>, LostEvents), RecordingError> {
     let mut reader = RecordingReader::open(bytes)?;
-    let mut streamed: Vec<Event> = reader.by_ref().collect();
+    let streamed = reader.by_ref();
+    let (unreadable, mut streamed): (Vec<Event>, Vec<Event>) =
+        streamed.partition(Event::is_of_reader);
     let (recording, damage) = Recording::recover(bytes)?;
+    assert_unreadable(&unreadable, damage.as_ref());
     assert_eq!(reader.damage(), damage);
     assert_eq!(reader.lost(), recording.lost);
     assert_eq!(reader.context(), &recording.context);
@@ -75,6 +78,23 @@ fn recover(bytes: &[u8]) -> Result<(Vec<Event>, Option<Damage>, LostEvents), Rec
         assert_eq!(damage.read, events.len() as u64);
     }
     Ok((events, damage, reader.lost()))
+}
+
+/// Each gap that something follows has its event, where it ends.
+fn assert_unreadable(unreadable: &[Event], damage: Option<&Damage>) {
+    let gaps = damage.iter().flat_map(|damage| &damage.gaps);
+    let ended = gaps.filter_map(|gap| {
+        let until = gap.until?;
+        let lasted = until.saturating_since(gap.after);
+        Some((until, gap.cpu, EventKind::Unreadable { lasted }))
+    });
+    let mut ended: Vec<_> = ended.collect();
+    let mut found: Vec<_> = (unreadable.iter())
+        .map(|event| (event.at, event.cpu, event.kind))
+        .collect();
+    ended.sort_by_key(|&(at, cpu, _)| (at, cpu));
+    found.sort_by_key(|&(at, cpu, _)| (at, cpu));
+    assert_eq!(found, ended);
 }
 
 fn sorted(mut events: Vec<Event>) -> Vec<Event> {

@@ -11,9 +11,9 @@ use taillab_probe::Probe;
 use taillab_queueing::arrivals::ArrivalProcess;
 
 use super::calibrate::{Calibrated, DrainProbe, EVENTS_PER_REQUEST};
-use super::canary;
 use super::client::LoadClient;
 use super::rig::Rig;
+use crate::commands::canary;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
 use crate::fail::{host, probe as probe_failure};

@@ -1,7 +1,6 @@
 //! `taillab run`: one server, one load, measured against its ideal.
 
 pub mod calibrate;
-mod canary;
 pub mod capacity;
 pub mod client;
 pub mod context;

@@ -87,6 +87,8 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
         explain(&matched, &timeline, &recording, &options)
     });
     drop(timeline);
+    let client_minus_server: Vec<Nanos> = matched.client_minus_server(measure_from).collect();
+    let client_minus_server = statistics::distribution_of(&client_minus_server);
     let (load_summary, client_curve) = load_summary(&load, &calibrated, rate_per_s)?;
     let mut measured = analysis.measured;
     measured.server_cpu_busy_share = server_cpus.map(|usage| usage.busy_share);
@@ -110,6 +112,7 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
         started_unix_s,
         partial: load.stopped.is_some(),
         load: load_summary,
+        client_minus_server,
         calibration: calibrated.calibration,
         result: ServerResult {
             service_time_ns: calibrated.service_time,

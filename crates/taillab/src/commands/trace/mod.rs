@@ -62,6 +62,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
         args: &args,
         found: &mut found,
         watched: &watched,
+        beside: &beside,
         probe,
         file: place.file()?,
         roots: &roots,

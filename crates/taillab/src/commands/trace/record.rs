@@ -21,6 +21,7 @@ use super::framing::Known;
 use super::live::Screen;
 use super::probing;
 use crate::cli::TraceArgs;
+use crate::commands::canary::Canary;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::{host, probe as probe_failure};
 use crate::progress::{Phase, Progress};
@@ -37,6 +38,8 @@ pub struct Work<'a> {
     pub args: &'a TraceArgs,
     pub found: &'a mut Found,
     pub watched: &'a CpuSet,
+    /// CPUs that are not watched, for what we do.
+    pub beside: &'a CpuSet,
     pub probe: Probe,
     pub file: File,
     pub roots: &'a Roots,
@@ -101,6 +104,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         args,
         found,
         watched,
+        beside,
         mut probe,
         file,
         roots,
@@ -116,6 +120,8 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         .map_or(0, |since| since.as_secs());
     let mut context = first_context(args, found, watched, &probe, environment);
     context.started_unix_s = started_unix_s;
+    // where the server may run everywhere there is none: it would disturb it
+    let canary = Canary::start(beside, roots).ok();
     let mut counters = Counters::begin(roots, watched, &found.server.processes);
     let length = Duration::from_nanos(args.duration.get());
     let mut screen = args.live.then(|| Screen::new(&context, args));
@@ -149,6 +155,8 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         elapsed_ms.load(Ordering::Relaxed)
     };
     let drain = || {
+        // it is this thread's alone
+        let canary = canary;
         let mut written = Ok(());
         while written.is_ok() && !stop.load(Ordering::Relaxed) && began.elapsed() < length {
             let turn = Instant::now();
@@ -159,7 +167,11 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
                         inserted = sinks.insert(event);
                     }
                 });
-                inserted
+                inserted?;
+                canary
+                    .iter()
+                    .flat_map(Canary::stalls)
+                    .try_for_each(|stall| sinks.insert(stall))
             });
             elapsed_ms.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
             let left = length.saturating_sub(began.elapsed());

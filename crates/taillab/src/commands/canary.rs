@@ -1,0 +1,175 @@
+//! What a thread that could not look at the clock tells about the machine.
+//!
+//! A thread that has a CPU to itself, and was not there long after it should have been, did
+//! not have that CPU: the hypervisor had it, or another task. The ledger takes such a stall
+//! for evidence only where the server's CPU stood still at the same time.
+//!
+//! The generator of `run` is such a thread, since it only looks at the clock between sends.
+//! For `trace` there is a [`Canary`].
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use taillab_host::clock::now;
+use taillab_host::{CpuSet, Roots, cpus};
+use taillab_load::FleetRun;
+use taillab_model::{Event, EventKind, Monotonic, Nanos};
+
+/// Many times what the longest batch of answers takes to read, or a thread to be woken.
+const STALL: Nanos = Nanos::from_micros(200);
+
+/// Between two looks of a [`Canary`]: it takes less than one part in a hundred of its CPU.
+const PERIOD: Nanos = Nanos::from_millis(1);
+
+/// The stalls of the generator's threads, each on its CPU, stamped at their ends.
+pub fn stalls(load: &FleetRun, cpus: &CpuSet) -> Vec<Event> {
+    let threads = load.runs.iter().zip(cpus.iter());
+    threads
+        .flat_map(|(run, cpu)| {
+            let sends = run.record.iter().map(|entry| entry.times);
+            let sends = sends.map(|times| (times.intended, times.sent));
+            late(sends).map(move |(at, lasted)| stalled(cpu, at, lasted))
+        })
+        .collect()
+}
+
+fn stalled(cpu: u32, at: Monotonic, lasted: Nanos) -> Event {
+    Event {
+        at,
+        cpu: u16::try_from(cpu).unwrap_or(u16::MAX),
+        kind: EventKind::Stalled { lasted },
+    }
+}
+
+/// A thread that sleeps and looks at the clock, on a CPU of its own choice beside the
+/// server's, until it is dropped.
+///
+/// What it missed while another task had its CPU is left out: the kernel says how long a
+/// thread waited for its CPU (`/proc/PID/schedstat`, proc_pid_schedstat in the kernel's
+/// `Documentation/scheduler/sched-stats.rst`). It sees a stall that lasts longer than
+/// [`PERIOD`], and of the virtual CPUs only its own.
+pub struct Canary {
+    stop: Arc<AtomicBool>,
+    seen: Receiver<Event>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Canary {
+    /// Starts on one of these CPUs.
+    ///
+    /// # Errors
+    /// Where there is no CPU, or no thread, or the kernel does not count how long a thread
+    /// waits: there is then no canary.
+    pub fn start(beside: &CpuSet, roots: &Roots) -> io::Result<Self> {
+        let cpu = beside.iter().next().ok_or(io::ErrorKind::NotFound)?;
+        let waits = roots.proc.join("thread-self/schedstat");
+        let stop = Arc::new(AtomicBool::new(false));
+        let (out, seen) = channel();
+        let stopped = Arc::clone(&stop);
+        let thread = thread::Builder::new().spawn(move || {
+            // without either it would say what is not so
+            if let Ok(waits) = File::open(waits)
+                && cpus::pin_current_thread(&CpuSet::single(cpu)).is_ok()
+            {
+                look(cpu, &waits, &stopped, &out);
+            }
+        })?;
+        Ok(Self {
+            stop,
+            seen,
+            thread: Some(thread),
+        })
+    }
+
+    /// The stalls since the last call.
+    pub fn stalls(&self) -> impl Iterator<Item = Event> {
+        self.seen.try_iter()
+    }
+}
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn look(cpu: u32, waits: &File, stop: &AtomicBool, out: &Sender<Event>) {
+    let mut waited = waited_for_cpu(waits);
+    while !stop.load(Ordering::Relaxed) {
+        let due = now() + PERIOD;
+        thread::sleep(Duration::from_nanos(PERIOD.get()));
+        let woke = now();
+        let before = std::mem::replace(&mut waited, waited_for_cpu(waits));
+        let (Some(before), Some(waited)) = (before, waited) else {
+            return;
+        };
+        // it waited last, after the time was up and the interrupt had come
+        let free = woke.nanos_since_boot() - waited.saturating_sub(before).get();
+        let free = Monotonic::from_nanos_since_boot(free);
+        for (at, lasted) in late([(due, free)].into_iter()) {
+            if out.send(stalled(cpu, at, lasted)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// How long the thread has waited for its CPU in all: the second number.
+fn waited_for_cpu(file: &File) -> Option<Nanos> {
+    let mut text = [0; 64];
+    let read = file.read_at(&mut text, 0).ok()?;
+    let text = std::str::from_utf8(&text[..read]).ok()?;
+    text.split(' ').nth(1)?.parse().ok().map(Nanos::new)
+}
+
+/// When, and for how long, the thread of these (due, done) did nothing that was due.
+fn late(
+    sends: impl Iterator<Item = (Monotonic, Monotonic)>,
+) -> impl Iterator<Item = (Monotonic, Nanos)> {
+    let mut before: Option<Monotonic> = None;
+    sends.filter_map(move |(due, sent)| {
+        let idle_since = before.map_or(due, |before| before.max(due));
+        before = Some(sent);
+        let lasted = sent.saturating_since(idle_since);
+        (lasted >= STALL).then_some((sent, lasted))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_is_one_however_many_sends_it_made_late() {
+        let at = |us: u64| Monotonic::from_nanos_since_boot(us * 1_000);
+        // due every 100 µs; from 250 to 900 µs nothing could be sent
+        let sends = [
+            (100, 101),
+            (200, 201),
+            (300, 900),
+            (400, 902),
+            (500, 904),
+            (1_000, 1_001),
+        ];
+        let sends = sends.map(|(due, sent)| (at(due), at(sent)));
+        let stalls: Vec<_> = late(sends.into_iter()).collect();
+        assert_eq!(stalls, [(at(900), Nanos::from_micros(600))]);
+    }
+
+    #[test]
+    fn what_another_task_took_is_no_stall() {
+        let waits = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(waits.path(), "168529 3122171 2\n").unwrap();
+        let file = File::open(waits.path()).unwrap();
+        assert_eq!(waited_for_cpu(&file), Some(Nanos::new(3_122_171)));
+    }
+}
