@@ -29,6 +29,7 @@ use crate::matched::BlindWindow;
 
 /// The system calls of x86-64 that read from one connection: read, readv, recvfrom, recvmsg.
 const READS: [u16; 4] = [0, 19, 45, 47];
+
 /// As many as one call can read.
 const MOST_UNANSWERED: usize = 1_024;
 
