@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::iter::Peekable;
 
-use taillab_model::explanation::{Cause, Culprit, nameless};
+use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
 use super::track::{CoreTimeline, Leaves, Occupant, Segment, SourceId};
@@ -79,7 +79,7 @@ impl<'a> Cores<'a> {
             Key::Thread(tid) => {
                 let known = self.context.threads.iter().find(|thread| thread.tid == tid);
                 let culprit = Culprit::Thread {
-                    name: known.map_or_else(|| nameless(tid), |t| t.comm.clone()),
+                    name: known.map_or_else(|| format!("thread {tid}"), |t| t.comm.clone()),
                     pid: known.map(|thread| thread.pid).filter(|pid| *pid != 0),
                     tid: known.is_none().then_some(tid),
                 };

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use taillab_model::explanation::{Cause, Culprit, nameless};
+use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{RecordingContext, Tid};
 
 use super::absences::Absences;
@@ -348,7 +348,7 @@ impl<F: Fn(SourceId) -> Cause> Sweep<'_, F> {
             sources.push(Source {
                 cause: Cause::Background,
                 culprit: Some(Culprit::Thread {
-                    name: known.map_or_else(|| nameless(tid), |t| t.comm.clone()),
+                    name: known.map_or_else(|| format!("thread {tid}"), |t| t.comm.clone()),
                     pid: known.map(|thread| thread.pid).filter(|pid| *pid != 0),
                     tid: Some(tid),
                 }),
