@@ -256,6 +256,7 @@ impl Injected {
 mod tests {
     use taillab_model::truth::TruthSource;
 
+    use super::super::fix::{FixPoint, Middle};
     use super::*;
 
     fn account(right: u64, excess: Vec<(Cause, Nanos)>) -> Account {
@@ -320,12 +321,26 @@ mod tests {
         });
         let mut judged = Measured::new(&account, Nanos::new(7), 0, &[4, 1]);
         assert!(!judged.shortfalls.is_empty());
+        let middle = |median: u64| Middle {
+            median_ns: Nanos::new(median),
+            lo_ns: Nanos::new(median - 1),
+            hi_ns: Nanos::new(median + 1),
+        };
         judged.fix = Some(FixCheck {
-            with_ns: Nanos::new(9),
-            predicted_ns: Nanos::new(3),
-            measured_ns: Nanos::new(4),
-            ratio: 0.75,
-            blocks: 3,
+            change: "without background".to_owned(),
+            done: "the injection stops",
+            pairs: 6,
+            predicted_pairs: 6,
+            points: vec![FixPoint {
+                q: 0.99,
+                with: middle(9),
+                predicted: middle(3),
+                measured: middle(4),
+                error: -0.25,
+                control_error: 0.1,
+                within_interval: 2,
+                verdict: Came::Missed,
+            }],
         });
         let not_run = KindResult {
             kind: "idle".to_owned(),
