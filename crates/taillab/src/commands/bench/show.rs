@@ -219,6 +219,7 @@ fn matrix(kinds: &[KindResult]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::result::Measured;
     use super::*;
     use taillab_model::Nanos;
 

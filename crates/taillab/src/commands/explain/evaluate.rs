@@ -61,7 +61,7 @@ pub struct Evaluated {
 /// The requests behind it.
 enum Requests {
     /// Of a recording that fits into one part.
-    Held { matched: Matched, known: Known },
+    Held { matched: Box<Matched>, known: Known },
     /// Of a longer one they are read again.
     InFile {
         file: File,
@@ -86,7 +86,7 @@ pub fn file(file: File, args: &AnalysisArgs, beside: Beside) -> Result<Evaluated
     };
     let from = reading.measured_from(&context, base);
     let (found, last) = if first.is_last() {
-        (First::All(first), reading.last)
+        (First::All(Box::new(first)), reading.last)
     } else {
         let survey = Surveying::begin(args, &context, from, &first)?;
         drop(first);
@@ -111,7 +111,7 @@ pub fn file(file: File, args: &AnalysisArgs, beside: Beside) -> Result<Evaluated
     let mut beside = beside;
     beside.partial |= damage.is_some();
     match found {
-        First::All(part) => whole(part, read, damage, args, beside),
+        First::All(part) => whole(*part, read, damage, args, beside),
         First::Surveyed(survey) => {
             let mut analysed = survey.account(again, &read, args)?;
             analysed.damage = damage;
@@ -122,7 +122,7 @@ pub fn file(file: File, args: &AnalysisArgs, beside: Beside) -> Result<Evaluated
 
 /// What a first reading gives.
 enum First {
-    All(Part),
+    All(Box<Part>),
     Surveyed(Box<Surveying>),
 }
 
@@ -370,7 +370,10 @@ fn whole(
         arrivals: arrivals.count() as u64,
         disturbances,
         damage,
-        requests: Requests::Held { matched, known },
+        requests: Requests::Held {
+            matched: Box::new(matched),
+            known,
+        },
     };
     Ok(conclude(analysed, read, beside))
 }
