@@ -28,16 +28,16 @@ impl Message {
         message.header.msg_iov = &raw mut message.vector;
         message.header.msg_iovlen = 1;
         message.header.msg_name = (&raw mut message.peer).cast();
-        message.to_read();
+        message.prepare_read();
         message
     }
 
-    fn to_read(&mut self) {
+    fn prepare_read(&mut self) {
         self.vector.iov_len = BYTES;
         self.header.msg_namelen = size_of::<libc::sockaddr_storage>() as u32;
     }
 
-    fn to_write(&mut self, bytes: usize) {
+    fn prepare_write(&mut self, bytes: usize) {
         self.vector.iov_len = bytes;
     }
 }
@@ -49,7 +49,7 @@ pub(crate) fn in_batches(socket: UdpSocket) {
         let mut headers: Vec<libc::mmsghdr> = messages
             .iter_mut()
             .map(|message| {
-                message.to_read();
+                message.prepare_read();
                 libc::mmsghdr {
                     msg_hdr: message.header,
                     msg_len: 0,
@@ -65,7 +65,7 @@ pub(crate) fn in_batches(socket: UdpSocket) {
             if header.msg_len == 0 {
                 return;
             }
-            message.to_write(header.msg_len as usize);
+            message.prepare_write(header.msg_len as usize);
         }
         // SAFETY: as above; the kernel wrote the first `n`.
         let sent = unsafe { libc::sendmmsg(fd, first, n as u32, 0) };
@@ -124,6 +124,10 @@ pub(crate) fn streams_by_ring_of_threads(streams: Vec<TcpStream>) {
     ring(streams.iter().map(Message::of).collect(), Flags::ASYNC);
 }
 
+#[expect(
+    clippy::vec_box,
+    reason = "a message points to itself, so it must stay where it is"
+)]
 fn ring(mut messages: Vec<Box<Message>>, flags: Flags) {
     let mut ring = IoUring::new(64).expect("the kernel has io_uring, and allows it");
     let push = |ring: &mut IoUring, operation: Entry| {
@@ -131,7 +135,7 @@ fn ring(mut messages: Vec<Box<Message>>, flags: Flags) {
         unsafe { ring.submission().push(&operation) }.expect("there is room");
     };
     let read = |message: &mut Message, place: usize| {
-        message.to_read();
+        message.prepare_read();
         let operation = opcode::RecvMsg::new(types::Fd(message.socket), &raw mut message.header);
         operation.build().flags(flags).user_data(2 * place as u64)
     };
@@ -151,7 +155,7 @@ fn ring(mut messages: Vec<Box<Message>>, flags: Flags) {
             let message = &mut *messages[place];
             let was_read = done.user_data() % 2 == 0;
             let next = if was_read {
-                message.to_write(bytes);
+                message.prepare_write(bytes);
                 let operation =
                     opcode::SendMsg::new(types::Fd(message.socket), &raw const message.header);
                 operation
