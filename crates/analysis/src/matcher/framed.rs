@@ -22,6 +22,10 @@ use super::stream::{Connection, Leaving, Settled};
 use super::threads::{Read, Sent};
 use super::{MatchOptions, Matcher, Slot};
 
+/// No more than this can be lost at the beginning of a server's stream: what stands further
+/// on has its sequence number, as older recordings have it.
+const LONGEST_HOLE: u32 = 1 << 20;
+
 /// Both directions of a connection.
 pub(super) struct Framer {
     requests: Parser,
@@ -199,6 +203,12 @@ impl Connection {
             return false;
         };
         framer.last_packet = Some(segment.at);
+        if let Some(extent) = extent
+            && framer.next_out == Some(0)
+            && extent.place >= LONGEST_HOLE
+        {
+            framer.next_out = Some(extent.place);
+        }
         let part = extent.map(|extent| (extent, framer.place(extent)));
         if let Some((extent, Part::New { .. })) = part {
             framer.next_out = Some(extent.place.wrapping_add(extent.bytes));
