@@ -35,7 +35,11 @@ pub(super) struct Residence {
 
 impl Residence {
     /// A worker is at home on the CPU on which it is or will be next.
-    pub(super) fn of(timeline: &impl CoreTimeline, cpus: &[u16], of_tid: &HashMap<Tid, u16>) -> Self {
+    pub(super) fn of(
+        timeline: &impl CoreTimeline,
+        cpus: &[u16],
+        of_tid: &HashMap<Tid, u16>,
+    ) -> Self {
         let mut changes = vec![Vec::new(); of_tid.len()];
         let mut left = vec![0_u64; of_tid.len()];
         for (cpu, segment) in by_time(timeline, cpus) {

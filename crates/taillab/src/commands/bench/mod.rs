@@ -155,7 +155,10 @@ impl<'a> Bench<'a> {
         };
         if let Some(folder) = &self.args.again {
             let Some(kept) = kept::read(&folder.join(kind.name()))? else {
-                return Ok(not_run(format!("{} has no recording of it", folder.display())));
+                return Ok(not_run(format!(
+                    "{} has no recording of it",
+                    folder.display()
+                )));
             };
             let (_, measured) = explained(&setup, kept.recording, &kept.truth)?;
             return Ok(KindResult {
