@@ -43,13 +43,7 @@ fn pass_on(held: &mut [(Label, u64)], received: u64, total: u64) -> u64 {
 
 impl Sweep {
     /// Draws up the account and gives it to `sink`, if the request is measured.
-    pub(super) fn account(
-        &mut self,
-        id: OpenId,
-        at_ns: u64,
-        sink: &mut impl FnMut(&Entry<'_>, &Labels),
-    ) {
-        self.count_idle(at_ns);
+    pub(super) fn account(&mut self, id: OpenId, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
         let mut open = std::mem::take(&mut self.opens[id as usize]);
         let mut parts = std::mem::take(&mut self.parts);
         let mut excess = std::mem::take(&mut self.excess);
@@ -91,11 +85,11 @@ impl Sweep {
     }
 
     fn with_worker(&mut self, open: &mut Open, w: usize, parts: &mut Vec<(Label, u64)>) -> Others {
-        let (tape, received) = self.workers[w].position(&self.cpus);
+        let (tape, all_received) = self.workers[w].position(&self.cpus);
         let total = open.t6_ns - open.queued_ns;
         let delays = (tape - open.tape).min(total);
         let mut left = total - delays;
-        let received = (received - open.received).min(left);
+        let received = (all_received - open.received).min(left);
         left -= received;
         let used = open.used_ns.min(left);
         left -= used;
@@ -111,19 +105,24 @@ impl Sweep {
             received,
             ..Others::default()
         };
-        let order = open.order_ns.min(left);
+        // once it is late everything but its own delays is order
+        let order = open.late.map_or(0, |late| {
+            let stayed = open.t6_ns - late.since_ns;
+            let rest = stayed.saturating_sub(tape - late.tape);
+            rest.saturating_sub(all_received - late.received).min(left)
+        });
         left -= order;
         let queue = left.min(open.wait_ns);
         left -= queue;
-        let imbalance = self.imbalance(open, left);
+        let imbalance = left.min(open.longer_ns);
         left -= imbalance;
         let inherited = self.inherit(open, w, left, &mut others.split);
         let unexplained = left - inherited;
 
         let tid = self.workers[w].tid;
-        let label = |labels: &mut Labels, cause, who| labels.label(cause, who);
+        let own = Who::Worker(tid);
         if imbalance > 0 {
-            let label = label(&mut self.labels, Cause::Imbalance, Who::Worker(tid));
+            let label = self.labels.label(Cause::Imbalance, own);
             others.split.push((label, imbalance, false));
         }
         if unexplained > 0 {
@@ -131,20 +130,32 @@ impl Sweep {
                 .split
                 .push((self.fixed.unexplained, unexplained, false));
         }
-        if order > 0 {
-            let by = open.order_by.map_or(tid, |by| self.workers[by].tid);
-            let label = label(&mut self.labels, Cause::Order, Who::Worker(by));
+        let out_of_order = open.late.map(|late| {
+            let by = Who::Worker(self.workers[late.by].tid);
+            let label = self.labels.label(Cause::Order, by);
             others.split.push((label, order, false));
-        }
+            (label, late.tape)
+        });
         others.split.push((self.fixed.queue, queue, false));
 
         // what held it up: directly, by inheritance, and by order
         let mut held = std::mem::take(&mut self.held);
         held.clear();
-        let cpus = &self.cpus;
-        let given = self.workers[w].visit(cpus, open.tape, tape, &mut |label, ns| {
-            add(&mut held, label, ns);
-        });
+        let slow = self.labels.label(Cause::SlowService, own);
+        let mut given = 0;
+        {
+            let (worker, cpus) = (&self.workers[w], &self.cpus);
+            let until = out_of_order.map_or(tape, |(_, since)| since);
+            given += worker.visit(cpus, open.tape, until, &mut |label, ns, _| {
+                add(&mut held, label, ns);
+            });
+            if let Some((order, since)) = out_of_order {
+                given += worker.visit(cpus, since, tape, &mut |label, ns, own| {
+                    let stays = own || label == slow;
+                    add(&mut held, if stays { label } else { order }, ns);
+                });
+            }
+        }
         add(
             &mut held,
             self.fixed.unexplained,
@@ -158,8 +169,8 @@ impl Sweep {
             add(&mut held, label, ns);
         }
         if self.workers.len() > 1 {
-            let left = open.idle_meanwhile_ns.saturating_sub(imbalance);
-            self.gone_elsewhere(open, w, left, &mut held);
+            let left = open.longer_ns - imbalance;
+            self.gone_elsewhere(open, own, left, &mut held);
         }
         others.received -= pass_on(&mut held, received, total);
         for &(label, ns) in &held {
@@ -193,34 +204,21 @@ impl Sweep {
         }
     }
 
-    /// What separate queues cost it, of `left`, as far as others were free meanwhile.
-    fn imbalance(&self, open: &Open, left: u64) -> u64 {
-        if self.workers.len() < 2 || left == 0 {
-            return 0;
-        }
-        let longer = open.own_wait_ns.saturating_sub(open.wait_ns);
-        let served_elsewhere = open.overtaken_by.is_some_and(|(_, tid)| tid != open.tid);
-        let idle = open.idle_meanwhile_ns;
-        let evidence = if served_elsewhere { u64::MAX } else { idle };
-        left.min(longer).min(evidence)
-    }
-
-    /// Waiting for slow services before it, up to `idle_ns`, while others were idle, is
-    /// imbalance.
+    /// Of waiting for slow services before it, `longer_ns` would not be in one queue for all
+    /// workers: that is imbalance.
     fn gone_elsewhere(
         &mut self,
         open: &Open,
-        w: usize,
-        idle_ns: u64,
+        worker: Who,
+        longer_ns: u64,
         held: &mut Vec<(Label, u64)>,
     ) {
-        let worker = Who::Worker(self.workers[w].tid);
         let slow = self.labels.label(Cause::SlowService, worker);
         let Some(part) = held.iter_mut().find(|part| part.0 == slow) else {
             return;
         };
         // its own stays what it is
-        let moved = part.1.saturating_sub(open.over_ns).min(idle_ns);
+        let moved = part.1.saturating_sub(open.over_ns).min(longer_ns);
         part.1 -= moved;
         let imbalance = self.labels.label(Cause::Imbalance, worker);
         add(held, imbalance, moved);
@@ -248,7 +246,9 @@ impl Sweep {
             let from = end.saturating_sub(wanted - own).max(floor);
             given += self.cpus[k].tape.visit(from, end, &mut visit);
         }
-        given += self.workers[w].visit(&self.cpus, from, open.tape, &mut visit);
+        given += self.workers[w].visit(&self.cpus, from, open.tape, &mut |label, ns, _| {
+            visit(label, ns);
+        });
         given.min(wanted)
     }
 

@@ -95,6 +95,8 @@ impl Sweep {
                 if self.cpus[k].waiting > 0 {
                     let label = self.idle_label(k, segment, from_ns, to_ns);
                     self.delay(k, label, length, false);
+                } else if self.cpus[k].unwoken > 0 {
+                    self.delay(k, self.fixed.wakeup, length, false);
                 }
             }
             Top::Idle { .. } | Top::Nothing => match self.cpus[k].worker {
@@ -195,7 +197,6 @@ impl Sweep {
         worker.served_ns += length;
         self.opens[open as usize].used_ns += work;
         self.opens[open as usize].over_ns += over;
-        self.for_later(k, w, open, work);
         self.note(k, Raw::Own, work);
         if over == 0 {
             return;
@@ -215,26 +216,6 @@ impl Sweep {
         self.delay(k, self.fixed.fault, fault, false);
         let label = self.labels.label(Cause::SlowService, Who::Worker(tid));
         self.delay(k, label, over, true);
-    }
-
-    /// Work for one request is out of order for those that came in before it and wait for
-    /// the same CPU.
-    fn for_later(&mut self, k: usize, w: usize, served: super::sweep::OpenId, work: u64) {
-        let place = self.opens[served as usize].place;
-        let cpu = &self.cpus[k];
-        for &(other, open) in &cpu.open {
-            if other >= place {
-                break;
-            }
-            let open = &mut self.opens[open as usize];
-            let here = open
-                .worker
-                .is_some_and(|other| self.workers[other].attached == Some(k));
-            if here {
-                open.order_ns += work;
-                open.order_by = Some(w);
-            }
-        }
     }
 
     /// The CPU was held up.
@@ -278,6 +259,13 @@ impl Sweep {
             if let Some(list) = open.traced.as_mut().filter(|_| here) {
                 let what = match what {
                     Raw::Own if serving != Some(id) => Raw::Others,
+                    Raw::Delay(label) => match open.late {
+                        Some(late) if self.labels.cause(label) != Cause::SlowService => {
+                            let by = Who::Worker(self.workers[late.by].tid);
+                            Raw::Delay(self.labels.label(Cause::Order, by))
+                        }
+                        _ => what,
+                    },
                     what => what,
                 };
                 list.push((what, length));

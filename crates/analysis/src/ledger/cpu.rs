@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use taillab_model::Monotonic;
 
-use super::sweep::OpenId;
+use super::order::InOrder;
 use super::tape::Tape;
 use crate::timeline::{CpuLine, Segment, SegmentCursor};
 
@@ -33,13 +33,14 @@ pub(super) struct CpuState {
     pub(super) preempted: usize,
     /// Until then those that wait may not run.
     pub(super) held_back_until_ns: u64,
+    /// Workers with requests that sleep and should be woken here.
+    pub(super) unwoken: usize,
     /// Where on the tape the busy period began.
     pub(super) busy_floor: u64,
     pub(super) recent: VecDeque<Segment>,
     /// The last T2 here.
     pub(super) last_queued_ns: u64,
-    /// Requests whose worker is at home here, in order of T1.
-    pub(super) open: VecDeque<(usize, OpenId)>,
+    pub(super) order: InOrder,
     /// This stay of the current thread is counted.
     pub(super) counted_thread: bool,
     /// This segment is counted.
@@ -61,10 +62,11 @@ impl CpuState {
             waiting: 0,
             preempted: 0,
             held_back_until_ns: 0,
+            unwoken: 0,
             busy_floor: 0,
             recent: VecDeque::with_capacity(RECENT + 1),
             last_queued_ns: 0,
-            open: VecDeque::new(),
+            order: InOrder::default(),
             counted_thread: false,
             counted_segment: false,
         }
@@ -102,21 +104,5 @@ impl CpuState {
     /// Who waits for it may not run.
     pub(super) fn holds_back(&self, at_ns: u64) -> bool {
         self.waiting > 0 && at_ns < self.held_back_until_ns
-    }
-
-    pub(super) fn insert(&mut self, place: usize, open: OpenId) {
-        let after = self.open.partition_point(|&(other, _)| other < place);
-        self.open.insert(after, (place, open));
-    }
-
-    pub(super) fn remove(&mut self, place: usize) {
-        let found = self.open.partition_point(|&(other, _)| other < place);
-        if self
-            .open
-            .get(found)
-            .is_some_and(|&(other, _)| other == place)
-        {
-            self.open.remove(found);
-        }
     }
 }

@@ -19,7 +19,9 @@
 //! the cause and the culprit: another thread (`background`), an interrupt, a softirq, a
 //! service that takes longer than it may (`slow_service`), idle though somebody waits
 //! (`idle_exit`, `wakeup`, `throttled`), a lock, a stall, a blind window. A worker that sleeps in
-//! the middle of a request adds pieces of its own (`blocked_*`). For the request itself, the
+//! the middle of a request adds pieces of its own (`blocked_*`). One that sleeps where it waits
+//! for requests, though it has one, is about to be woken, or nobody saw that it was: it is
+//! held up by what its CPU does. For the request itself, the
 //! tape between its T2 and its T6 is what held it up directly; the rest of T2 to T6 is work:
 //! its own (`service`, and from T5 on `stack_tx`), and that for requests before it.
 //!
@@ -50,13 +52,17 @@
 //! never walked twice.
 //!
 //! Three things come before inheritance in H:
-//! - `order`: work for requests that came *later* than this one. It is no queueing at all, and
-//!   is taken out of B first; the culprit is the worker that served them.
-//! - `imbalance`: with several workers, the request's wait in an ideal queue of its own worker
-//!   alone is W'. What W' is longer than W is the price of separate queues, and is charged
-//!   as far as another worker was in fact idle meanwhile, or served later arrivals. Waiting
-//!   for a slow service before it is `imbalance` too while another worker was idle: it
-//!   could have gone there. Waiting for what disturbed the worker is not: see `background`.
+//! - `order`: the excess over first come, first served with the same workers. The k-th
+//!   response of a CPU leaves when it leaves; in the order of arrival it would have been that
+//!   of the k-th request. From then on that request is late, and all that it still waits for
+//!   (work for others, and whatever holds up the CPU meanwhile, since it would not have met
+//!   that) is `order`. The culprit is the worker that overtook it. Its own service and its own
+//!   sleeps stay what they are: in order they would have been the same.
+//! - `imbalance`: the excess of a queue for each worker over one queue for all. The same
+//!   requests, each as long as it kept its worker, are sent through one queue in the order of
+//!   arrival; what a request waited longer than there is charged, from the work before it and
+//!   then from slow services before it: it could have gone elsewhere. Waiting for what
+//!   disturbed the worker is not: see `background`.
 //! - receive softirqs for later packets (with the interrupts that raise them), within ρ, are
 //!   not inherited: for the requests behind them they were work done early. For this one
 //!   they are `softirq` as far as it would have met them anyway. While it was held up it
@@ -81,10 +87,12 @@
 
 mod account;
 mod advance;
+mod balance;
 mod calibrate;
 mod cpu;
 mod excess;
 mod label;
+mod order;
 mod parts;
 mod received;
 mod sweep;

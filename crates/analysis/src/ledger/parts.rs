@@ -57,7 +57,6 @@ impl Sweep {
                 self.by_tid.insert(tid, self.workers.len());
                 self.workers
                     .push(WorkerTrack::new(tid, self.fixed.unobserved));
-                self.free_workers += 1;
             }
         }
         for w in 0..self.workers.len() {

@@ -10,9 +10,11 @@ use std::collections::BinaryHeap;
 use taillab_model::explanation::Cause;
 use taillab_model::{Monotonic, Nanos, RecordingContext, RequestKey, Stamps, Tid};
 
+use super::balance::OneQueue;
 use super::calibrate::{Usual, is_timer};
 use super::cpu::CpuState;
 use super::label::{Label, Labels, Who};
+use super::order::{InOrder, Late};
 use super::received::{self, Pieces, Receiving};
 use super::trace::Raw;
 use super::worker::WorkerTrack;
@@ -46,13 +48,9 @@ pub(super) struct Open {
     /// Positions at T2, on the worker's tape and in the receive softirqs.
     pub(super) tape: u64,
     pub(super) received: u64,
-    /// Time with an idle worker, at T2.
-    pub(super) idle_ns: u64,
-    /// The same from T2 to T3.
-    pub(super) idle_meanwhile_ns: u64,
-    /// Work for later arrivals while it waited, and who did most of it last.
-    pub(super) order_ns: u64,
-    pub(super) order_by: Option<usize>,
+    /// What it waited longer than it would have in one queue for all workers.
+    pub(super) longer_ns: u64,
+    pub(super) late: Option<Late>,
     /// Work for itself.
     pub(super) used_ns: u64,
     /// The same beyond the time that a service may take.
@@ -60,7 +58,7 @@ pub(super) struct Open {
     /// Where in the list of inheritance the worker's busy period begins.
     pub(super) busy_from: u64,
     pub(super) busy_cpu: Option<(usize, u64, u64)>,
-    pub(super) home: Option<usize>,
+    queue: Option<Queue>,
     pub(super) overtaken_by: Option<(usize, Tid)>,
     pub(super) stack: Pieces,
     pub(super) traced: Option<Vec<(Raw, u64)>>,
@@ -81,6 +79,11 @@ impl Open {
         self.known.map_or([None; 4], |known| known.stamps.middle)
     }
 
+    /// T4.
+    fn t4_ns(&self) -> Option<u64> {
+        self.middle()[2].map(Monotonic::nanos_since_boot)
+    }
+
     /// T5.
     pub(super) fn t5_ns(&self) -> Option<u64> {
         self.middle()[3].map(Monotonic::nanos_since_boot)
@@ -95,6 +98,13 @@ enum Turn {
     Answered(OpenId),
     Queued(OpenId),
     Begun(OpenId),
+}
+
+/// Whose requests are served in order of arrival, ideally.
+#[derive(Clone, Copy, Debug)]
+enum Queue {
+    OfCpu(usize),
+    OfWorker(usize),
 }
 
 /// A later arrival that was begun, and when.
@@ -143,10 +153,7 @@ pub(super) struct Sweep {
     /// When each ideal worker is done, and whose turn it is.
     ideal_free_ns: Vec<u64>,
     ideal_next: usize,
-    /// Workers without requests, and the time in which there was one.
-    pub(super) free_workers: usize,
-    idle_ns: u64,
-    idle_since_ns: u64,
+    one_queue: OneQueue,
     latest: Option<Begun>,
     last_receiver: usize,
     /// Requests that are taken apart in order of time.
@@ -184,7 +191,6 @@ impl Sweep {
             labels,
             fixed,
             cpus: Vec::new(),
-            free_workers: 0,
             workers: Vec::new(),
             requests_before: 0,
             upto_ns: 0,
@@ -195,8 +201,7 @@ impl Sweep {
             tokens_ns: 0,
             ideal_free_ns: vec![0; options.workers.get() as usize],
             ideal_next: 0,
-            idle_ns: 0,
-            idle_since_ns: 0,
+            one_queue: OneQueue::new(options.workers.get() as usize),
             latest: None,
             last_receiver: 0,
             traced: Vec::new(),
@@ -270,6 +275,7 @@ impl Sweep {
         }
         let stamps = matched.requests.stamps(place);
         let t6_ns = stamps.t6.nanos_since_boot().max(t1_ns);
+        let longer_ns = self.longer_ns(worker, t1_ns, t6_ns);
         let usual = stamps.t1 + Nanos::new(self.usual.stack_ns);
         let [t2, t3, t4, _] = stamps.middle;
         let queued = t2.unwrap_or_else(|| usual.min(t3.or(t4).unwrap_or(usual)));
@@ -289,6 +295,7 @@ impl Sweep {
             t6_ns,
             wait_ns,
             own_wait_ns,
+            longer_ns,
             traced: (sojourn >= self.options.trace_from).then(Vec::new),
             ..Open::default()
         };
@@ -303,6 +310,17 @@ impl Sweep {
             }
         };
         self.turns.push(Reverse((queued_ns, Turn::Queued(id))));
+    }
+
+    /// How much longer a request waited than in one queue for all workers.
+    fn longer_ns(&mut self, worker: Option<usize>, t1_ns: u64, t6_ns: u64) -> u64 {
+        let Some(w) = worker else {
+            return 0;
+        };
+        let usual = self.options.service_time;
+        let demand_ns = self.workers[w].own_queue.demand_ns(t1_ns, t6_ns, usual);
+        let wait_ns = self.one_queue.wait_ns(t1_ns, demand_ns);
+        (t6_ns - t1_ns - demand_ns).saturating_sub(wait_ns)
     }
 
     /// T2.
@@ -340,20 +358,15 @@ impl Sweep {
             self.workers[w].busy_from = position;
             self.workers[w].busy_cpu =
                 home.map(|k| (k, self.cpus[k].tape.end(), self.cpus[k].busy_floor));
-            self.count_idle(at_ns);
-            self.free_workers -= 1;
-        } else {
-            self.count_idle(at_ns);
         }
         self.workers[w].outstanding += 1;
         self.recount(w, at_ns);
         let (tape, received) = self.workers[w].position(&self.cpus);
         let worker = &self.workers[w];
         let (busy_from, busy_cpu) = (worker.busy_from, worker.busy_cpu);
-        let idle_ns = self.idle_ns;
         let open = &mut self.opens[id as usize];
-        (open.tape, open.received, open.idle_ns) = (tape, received, idle_ns);
-        (open.busy_from, open.busy_cpu, open.home) = (busy_from, busy_cpu, home);
+        (open.tape, open.received) = (tape, received);
+        (open.busy_from, open.busy_cpu) = (busy_from, busy_cpu);
         open.stack = stack;
         if open.traced.is_some() {
             self.traced.push(id);
@@ -365,9 +378,14 @@ impl Sweep {
             None => previous.min(t4.map_or(u64::MAX, |t4| t4.nanos_since_boot())),
         };
         let begin_ns = begin_ns.clamp(at_ns, open.t6_ns.max(at_ns));
-        if let Some(k) = home {
-            self.cpus[k].insert(open.place, id);
-        }
+        // virtual workers share no CPU: each has an order of its own
+        let queue = match home.filter(|_| !self.usual.virtual_workers) {
+            Some(k) => Queue::OfCpu(k),
+            None => Queue::OfWorker(w),
+        };
+        open.queue = Some(queue);
+        let place = open.place;
+        self.order_of(queue).came(place, id);
         self.turns.push(Reverse((begin_ns, Turn::Begun(id))));
     }
 
@@ -419,9 +437,6 @@ impl Sweep {
         let open = &self.opens[id as usize];
         let (place, queued_ns, t6_ns) = (open.place, open.queued_ns, open.t6_ns);
         if let Some(w) = open.worker {
-            self.count_idle(at_ns);
-            let open = &mut self.opens[id as usize];
-            open.idle_meanwhile_ns = self.idle_ns - open.idle_ns;
             if self.workers[w].serving.is_none() {
                 self.settle(w, at_ns);
                 self.serve(w, id, at_ns);
@@ -471,7 +486,7 @@ impl Sweep {
         if let Some(w) = self.opens[id as usize].worker {
             self.settle(w, at_ns);
         }
-        self.account(id, at_ns, sink);
+        self.account(id, sink);
         let open = &self.opens[id as usize];
         if open.traced.is_some() {
             self.traced.retain(|&other| other != id);
@@ -479,9 +494,11 @@ impl Sweep {
         let Some(w) = open.worker else {
             return;
         };
-        if let Some(k) = open.home {
-            let place = open.place;
-            self.cpus[k].remove(place);
+        let (queue, place) = (open.queue, open.place);
+        if let Some(queue) = queue
+            && let Some((due, by)) = self.order_of(queue).left(place, w)
+        {
+            self.late(due, by, at_ns);
         }
         let worker = &mut self.workers[w];
         worker.requests += 1;
@@ -498,17 +515,29 @@ impl Sweep {
         self.recount(w, at_ns);
         if self.workers[w].outstanding == 0 {
             self.workers[w].turn = self.workers[w].turn.wrapping_add(1);
-            self.count_idle(at_ns);
-            self.free_workers += 1;
         }
     }
 
-    /// Counts the time with an idle worker until now.
-    pub(super) fn count_idle(&mut self, at_ns: u64) {
-        if self.free_workers > 0 {
-            self.idle_ns += at_ns.saturating_sub(self.idle_since_ns);
+    fn order_of(&mut self, queue: Queue) -> &mut InOrder {
+        match queue {
+            Queue::OfCpu(k) => &mut self.cpus[k].order,
+            Queue::OfWorker(w) => &mut self.workers[w].order,
         }
-        self.idle_since_ns = self.idle_since_ns.max(at_ns);
+    }
+
+    /// In the order of arrival request `id` would have left now.
+    fn late(&mut self, id: OpenId, by: usize, at_ns: u64) {
+        let Some(w) = self.opens[id as usize].worker else {
+            return;
+        };
+        self.settle(w, at_ns);
+        let (tape, received) = self.workers[w].position(&self.cpus);
+        self.opens[id as usize].late = Some(Late {
+            since_ns: at_ns,
+            tape,
+            received,
+            by,
+        });
     }
 
     /// A worker gets its first request: its state is looked up.
@@ -560,6 +589,7 @@ impl Sweep {
             WorkerState::OnCore { cpu }
             | WorkerState::Preempted { cpu }
             | WorkerState::Woken { cpu, .. } => self.cpu_index(cpu),
+            WorkerState::Asleep(_) if self.is_unwoken(w, at_ns) => self.workers[w].home,
             WorkerState::Asleep(_) | WorkerState::Unknown => None,
         };
         match cpu {
@@ -581,6 +611,20 @@ impl Sweep {
             let turn = Turn::Worker(w as u32, worker.turn);
             self.turns.push(Reverse((worker.until_ns.max(at_ns), turn)));
         }
+    }
+
+    /// It sleeps where it waits for requests, though it has one that it has not read: it is
+    /// about to be woken, or nobody saw that it was. What its CPU does holds it up.
+    fn is_unwoken(&self, w: usize, at_ns: u64) -> bool {
+        let worker = &self.workers[w];
+        let WorkerState::Asleep(Sleep::Work | Sleep::Unknown) = worker.state else {
+            return false;
+        };
+        let has_read = |open: OpenId| {
+            let t4_ns = self.opens[open as usize].t4_ns();
+            t4_ns.is_none_or(|t4_ns| t4_ns <= at_ns)
+        };
+        !worker.serving.is_some_and(has_read)
     }
 
     /// Why a worker that is not on a CPU and does not wait for one holds up its requests.
@@ -625,7 +669,18 @@ impl Sweep {
             _ => None,
         };
         let waiting_on = waiting_on.filter(|_| busy);
+        let asleep = matches!(worker.state, WorkerState::Asleep(_));
+        let unwoken_on = worker.attached.filter(|_| busy && asleep);
         let (was_active, was_waiting) = (worker.active_on, worker.waiting_on);
+        if let Some(k) = worker.unwoken_on.filter(|_| unwoken_on.is_none()) {
+            self.advance(k, at_ns);
+            self.cpus[k].unwoken -= 1;
+        }
+        if let Some(k) = unwoken_on.filter(|_| self.workers[w].unwoken_on.is_none()) {
+            self.advance(k, at_ns);
+            self.cpus[k].unwoken += 1;
+        }
+        self.workers[w].unwoken_on = unwoken_on;
         if active_on != was_active {
             if let Some(k) = was_active {
                 self.advance(k, at_ns);

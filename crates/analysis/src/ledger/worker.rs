@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 
 use taillab_model::{Monotonic, Tid};
 
+use super::balance::OwnQueue;
 use super::cpu::CpuState;
 use super::label::Label;
+use super::order::InOrder;
 use super::sweep::OpenId;
 use crate::timeline::{SpanCursor, WorkerLine, WorkerSpan, WorkerState};
 
@@ -45,6 +47,8 @@ pub(super) struct WorkerTrack {
     pub(super) outstanding: usize,
     /// It counts as active there.
     pub(super) active_on: Option<usize>,
+    /// It counts as unwoken there.
+    pub(super) unwoken_on: Option<usize>,
     /// It counts as waiting there, preempted or not.
     pub(super) waiting_on: Option<(usize, bool)>,
     /// Its position when it got the first of its requests.
@@ -66,6 +70,8 @@ pub(super) struct WorkerTrack {
     pub(super) previous_t6_ns: u64,
     /// When its own ideal queue is done.
     pub(super) ideal_free_ns: u64,
+    pub(super) own_queue: OwnQueue,
+    pub(super) order: InOrder,
     pub(super) served_ns: u64,
     pub(super) requests: u64,
 }
@@ -90,6 +96,7 @@ impl WorkerTrack {
             pieces: VecDeque::new(),
             outstanding: 0,
             active_on: None,
+            unwoken_on: None,
             waiting_on: None,
             busy_from: 0,
             busy_cpu: None,
@@ -103,6 +110,8 @@ impl WorkerTrack {
             next_fault: 0,
             previous_t6_ns: 0,
             ideal_free_ns: 0,
+            own_queue: OwnQueue::default(),
+            order: InOrder::default(),
             served_ns: 0,
             requests: 0,
         }
@@ -190,13 +199,14 @@ impl WorkerTrack {
         }
     }
 
-    /// Gives the labelled delays between two of its positions to `visit`; how much it was.
+    /// Gives the labelled delays between two of its positions to `visit`, and whether it was
+    /// off its CPU, for a reason of its own; how much it was.
     pub(super) fn visit(
         &self,
         cpus: &[CpuState],
         from: u64,
         to: u64,
-        visit: &mut impl FnMut(Label, u64),
+        visit: &mut impl FnMut(Label, u64, bool),
     ) -> u64 {
         let mut given = 0;
         let first = self.pieces.partition_point(|piece| piece.0 <= from);
@@ -212,13 +222,12 @@ impl WorkerTrack {
             }
             given += match piece {
                 TapePiece::Own(label) => {
-                    visit(label, hi - lo);
+                    visit(label, hi - lo, true);
                     hi - lo
                 }
                 TapePiece::Cpu(k, at) => {
-                    cpus[k]
-                        .tape
-                        .visit(at + (lo - begin), at + (hi - begin), &mut *visit)
+                    let (lo, hi) = (at + (lo - begin), at + (hi - begin));
+                    (cpus[k].tape).visit(lo, hi, |label, ns| visit(label, ns, false))
                 }
             };
         }
