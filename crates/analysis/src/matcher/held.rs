@@ -118,6 +118,26 @@ impl HeldRequests {
         }
     }
 
+    /// How many of those that came in before `slot`, and were queued before `queued` and
+    /// later than `after`, wait for their response; up to `most`.
+    pub(super) fn open_before(
+        &self,
+        slot: Slot,
+        queued: Monotonic,
+        after: Option<Monotonic>,
+        most: usize,
+    ) -> usize {
+        let place = slot.saturating_sub(self.first) as usize;
+        let before = self.recent.range(..place.min(self.recent.len()));
+        let is_ahead = |held: &&Held| {
+            let t2 = held.middle[0];
+            held.fate == Fate::Open && t2.is_some_and(|t2| t2 < queued && Some(t2) > after)
+        };
+        // nearly all others lie close before it
+        let near = before.rev().take(4 * (most + 1));
+        near.filter(is_ahead).take(most).count()
+    }
+
     /// How many are held, stragglers aside.
     pub(super) fn len(&self) -> usize {
         self.recent.len()

@@ -594,9 +594,11 @@ impl Matcher {
                 }
             }
             Answer::One(slot) => {
+                let queued = (self.held.get(slot)).map(|held| held.middle[0].unwrap_or(held.t1));
+                let Some(queued) = queued else { return };
+                let ahead = |after, most| self.held.open_before(slot, queued, after, most);
+                let Sent { read, write, .. } = thread.answered_datagram(queued, sent, ahead);
                 if let Some(request) = self.held.get_mut(slot) {
-                    let queued = request.middle[0].unwrap_or(request.t1);
-                    let Sent { read, write, .. } = thread.answered_datagram(queued, sent);
                     request.t6 = at;
                     request.was_read(read, &self.blind);
                     request.middle[3] = write;

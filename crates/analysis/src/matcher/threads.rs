@@ -96,6 +96,8 @@ pub(super) struct Thread {
     read: Option<Read>,
     /// Reads of datagrams that have not been answered, in their order.
     unanswered: VecDeque<Read>,
+    /// What was read until then will not be answered any more.
+    given_up: Option<Monotonic>,
     write: Option<Monotonic>,
     /// The last write since the last read.
     last_write: Option<Monotonic>,
@@ -138,28 +140,46 @@ impl Thread {
     }
 
     pub(super) fn read_returned(&mut self, tid: Tid, at: Monotonic, on_core: Option<Since>) {
+        if self.write.is_some() || self.unanswered.len() == MOST_UNANSWERED {
+            // it has been answered, by a packet that was not seen
+            self.give_up_first();
+        }
         let read = self.stream_read(tid, at, on_core, None);
         self.read = Some(read);
-        if self.unanswered.len() == MOST_UNANSWERED {
-            self.unanswered.pop_front();
-        }
         self.unanswered.push_back(read);
     }
 
     /// What led to the response to a datagram that was queued at `queued`, if that is known.
     ///
-    /// A thread that reads several datagrams before it answers is taken to answer them in
-    /// the order in which it read them, and may do so with one call (sendmmsg).
-    pub(super) fn answered_datagram(&mut self, queued: Monotonic, sent: Sent) -> Sent {
+    /// A thread that reads several datagrams before it answers reads them in the order in
+    /// which they were queued, and may answer with one call (sendmmsg). So of its unanswered
+    /// reads this one's comes after those of as many as `ahead` counts: unanswered ones that
+    /// were queued before it and after the given time.
+    pub(super) fn answered_datagram(
+        &mut self,
+        queued: Monotonic,
+        sent: Sent,
+        ahead: impl FnOnce(Option<Monotonic>, usize) -> usize,
+    ) -> Sent {
         while self.unanswered.front().is_some_and(|read| read.at < queued) {
-            self.unanswered.pop_front();
+            self.give_up_first();
         }
-        let in_batch = sent.read.is_none();
+        let place = match self.unanswered.len() {
+            0 | 1 => 0,
+            several => ahead(self.given_up, several - 1),
+        };
+        let read = self.unanswered.remove(place);
+        let in_batch = sent.read.is_none() && read.is_some();
         Sent {
-            read: self.unanswered.pop_front(),
+            // one that the clocks of two CPUs put before T2 stays, and is counted as that
+            read: read.or(sent.read),
             write: sent.write.or(self.last_write.filter(|_| in_batch)),
             ..sent
         }
+    }
+
+    fn give_up_first(&mut self) {
+        self.given_up = self.unanswered.pop_front().map(|read| read.at);
     }
 
     /// A read of a connection that is known: the connection keeps it.
@@ -232,9 +252,10 @@ impl Thread {
         self.answered = None;
         self.answered_client = None;
         self.last_write = None;
-        if self.read.is_none() {
+        if self.read.is_none() && !self.unanswered.is_empty() {
             // what it read before its last response it will not answer any more
             self.unanswered.clear();
+            self.given_up = Some(at);
         }
     }
 }
