@@ -40,7 +40,10 @@ fn assert_datagrams(threads: usize, serve: fn(UdpSocket), at_once: usize, wanted
             assert!(stamps.t6 <= call.received, "{call:?} {stamps:?}");
         }
         let counts = matched.counts(Monotonic::from_nanos_since_boot(0));
-        assert_eq!(counts.out_of_order, 0);
+        if wanted == 4 {
+            // otherwise T4 can be that of another request, which is counted as what it is
+            assert_eq!(counts.out_of_order, 0);
+        }
         println!("{counts:?}");
         let has_all = |stamps: &&Stamps| stamps.middle[..wanted].iter().all(Option::is_some);
         let complete = stamps.values().filter(has_all).count();
