@@ -95,6 +95,7 @@ mod label;
 mod order;
 mod parts;
 mod received;
+mod states;
 mod sweep;
 mod tape;
 mod trace;

@@ -45,15 +45,14 @@ pub mod framing;
 mod held;
 mod id_map;
 mod open;
+mod options;
 mod order;
 mod settled;
 mod stream;
 mod streams;
 mod threads;
 
-use taillab_model::{
-    Event, EventKind, Monotonic, Nanos, PacketId, RecordingContext, Request, RequestKey, Tid,
-};
+use taillab_model::{Event, EventKind, Monotonic, PacketId, Request, RequestKey, Tid};
 
 use crate::matched::{BlindWindow, DatagramIds, Matched, Unmatched};
 use datagrams::{Evidence, InHand};
@@ -62,95 +61,12 @@ pub use framing::{Framing, ParseFramingError};
 use held::{Fate, Held, HeldRequests};
 pub(crate) use id_map::{IdMap, packed};
 use open::{Answer, OpenRequests};
+pub use options::MatchOptions;
 pub use order::InOrder;
 use settled::is_decided;
 use stream::Leaving;
 use streams::Streams;
 use threads::{Cores, Sent, Since, Thread};
-
-/// What the matcher must know of the client and of the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MatchOptions {
-    /// How far an event may stand from its place in the order of time; such events are
-    /// put back. An event that comes later than that is counted ([`Matched::late_events`]).
-    pub disorder: Nanos,
-    /// A response that leaves longer than this after a request came in is not taken for
-    /// its own. Longer than any sojourn to be measured (and than the client's time-out),
-    /// shorter than the time in which a request id comes round again.
-    pub stale_after: Nanos,
-    /// A thread that has answered a request which arrived this much later than another
-    /// will not answer that other one any more: threads take requests in the order of
-    /// arrival, so its response was lost to the probe, or never sent.
-    pub overtaken_after: Nanos,
-    /// Each connection's requests are handled in their order, and all that was read of a
-    /// connection is answered before more of it is read, as memcached, nginx, Redis and
-    /// every loop of blocking reads and writes do. It lets pipelined requests be told
-    /// apart that were read together; without it they are ambiguous.
-    pub sequential: bool,
-    /// Whether the first two bytes of a datagram are its request's id; `None`: as the first
-    /// thousand responses show.
-    pub datagram_ids: Option<DatagramIds>,
-    /// How the requests of a connection are told apart.
-    pub framing: Framing,
-}
-
-impl Default for MatchOptions {
-    fn default() -> Self {
-        Self {
-            disorder: Nanos::from_millis(1),
-            stale_after: Nanos::from_secs(1),
-            overtaken_after: Nanos::from_millis(50),
-            sequential: false,
-            datagram_ids: None,
-            framing: Framing::OneInTurn,
-        }
-    }
-}
-
-impl MatchOptions {
-    /// For a client that waits `timeout` for a response and uses each of its request
-    /// ids again after `key_period` (ports × 65,536 ÷ rate).
-    ///
-    /// A request then goes stale after four time-outs, but before its id comes round
-    /// again, except where the client itself uses it sooner than its time-out.
-    pub fn for_client(timeout: Nanos, key_period: Nanos) -> Self {
-        let before_reuse = Nanos::new(key_period.get() / 10 * 9);
-        Self {
-            stale_after: (timeout * 4).min(before_reuse).max(timeout),
-            datagram_ids: Some(DatagramIds::Ids),
-            ..Self::default()
-        }
-    }
-
-    /// As a recording says that it wants to be read.
-    ///
-    /// Without a time-out a response is waited for ten seconds. Unless it says that
-    /// datagrams have ids, that is left to the evidence.
-    ///
-    /// # Errors
-    /// When the recording names a framing that there is not.
-    pub fn of(context: &RecordingContext) -> Result<Self, ParseFramingError> {
-        let timeout = context.timeout_ns.unwrap_or(Nanos::from_millis(2_500));
-        let framing = context.framing.as_deref().map(str::parse).transpose()?;
-        Ok(Self {
-            framing: framing.unwrap_or_default(),
-            datagram_ids: context.datagram_ids.then_some(DatagramIds::Ids),
-            ..Self::for_streams(timeout, context.sequential)
-        })
-    }
-
-    /// For a client of connections (TCP) that waits `timeout` for a response.
-    ///
-    /// When keys come round again does not matter there: a connection's requests are told
-    /// apart by their order.
-    pub fn for_streams(timeout: Nanos, sequential: bool) -> Self {
-        Self {
-            stale_after: timeout * 4,
-            sequential,
-            ..Self::default()
-        }
-    }
-}
 
 /// Joins kernel events to requests.
 ///
