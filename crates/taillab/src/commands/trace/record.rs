@@ -105,6 +105,14 @@ pub struct Cost {
 }
 
 /// Records for as long as asked for, or until the user, the server or the disk ends it.
+#[cfg_attr(
+    not(feature = "bpf"),
+    expect(
+        unreachable_code,
+        unused_variables,
+        reason = "without the probe nothing is recorded"
+    )
+)]
 pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let Work {
         args,
