@@ -340,7 +340,10 @@ fn what_prevents_the_start_is_named() {
 
 #[test]
 fn a_taken_port_is_found_before_the_server_starts() {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // of a number that nobody has over TCP
+    let socket = std::iter::repeat_with(|| UdpSocket::bind("127.0.0.1:0").unwrap())
+        .find(|socket| TcpListener::bind(socket.local_addr().unwrap()).is_ok())
+        .unwrap();
     let address: SocketAddr = socket.local_addr().unwrap();
     let error = ensure_udp_port_free(address).unwrap_err().to_string();
     assert!(
