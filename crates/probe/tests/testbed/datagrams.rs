@@ -7,9 +7,9 @@ use std::net::UdpSocket;
 use rustix::net::sockopt::set_socket_reuseport;
 use rustix::net::{AddressFamily, SocketAddrV4, SocketType, bind, socket};
 use taillab_model::Monotonic;
-use taillab_probe::{Disturbances, ProbeSpec, ServerProcesses, Transport};
+use taillab_probe::{ProbeSpec, ServerProcesses, Transport};
 
-use super::{CLIENT, Namespace, SERVER, SERVER_PORT, client_socket, joined, now};
+use super::{CLIENT, Namespace, SERVER, SERVER_PORT, client_socket, joined, now, spec};
 
 /// Two joined namespaces, the server's still empty.
 pub(crate) struct DatagramBed {
@@ -42,17 +42,10 @@ impl DatagramBed {
                 std::thread::spawn(move || serve(socket.into()));
             });
         }
-        let cpus = std::thread::available_parallelism().expect("CPUs can be counted");
         Self {
             spec: ProbeSpec {
-                devices: device.into(),
-                transport: Transport::Udp,
-                server_port: SERVER_PORT,
-                server: ServerProcesses::InNamespace,
-                server_cpus: (0..cpus.get() as u16).collect(),
-                disturbances: Disturbances::NONE,
-                payload_bytes: 0,
                 ring_bytes_per_cpu: 8 << 20,
+                ..spec(device, Transport::Udp, ServerProcesses::InNamespace)
             },
             server,
             client,

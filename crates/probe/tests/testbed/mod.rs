@@ -77,6 +77,25 @@ pub(crate) fn now() -> Monotonic {
     Monotonic::from_nanos_since_boot(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
+/// What is watched at a server on [`SERVER_PORT`], wherever it runs: the stamps alone.
+pub(crate) fn spec(
+    devices: impl Into<Devices>,
+    transport: Transport,
+    server: ServerProcesses,
+) -> ProbeSpec {
+    let cpus = std::thread::available_parallelism().expect("CPUs can be counted");
+    ProbeSpec {
+        devices: devices.into(),
+        transport,
+        server_port: SERVER_PORT,
+        server,
+        server_cpus: (0..cpus.get() as u16).collect(),
+        disturbances: Disturbances::NONE,
+        payload_bytes: 0,
+        ring_bytes_per_cpu: 1 << 20,
+    }
+}
+
 /// Attaches, and waits until no read that began before is still waiting, for its end would
 /// not be seen by fexit; the server's time out.
 pub(crate) fn begin(probe: &mut Probe) {
@@ -311,18 +330,12 @@ impl Testbed {
             .send(serve)
             .expect("the server's thread runs");
         threads.push(namespace.thread);
-        let cpus = std::thread::available_parallelism().expect("CPUs can be counted");
         Self {
-            spec: ProbeSpec {
+            spec: spec(
                 devices,
-                transport: Transport::Udp,
-                server_port: SERVER_PORT,
-                server: ServerProcesses::These(vec![std::process::id()]),
-                server_cpus: (0..cpus.get() as u16).collect(),
-                disturbances: Disturbances::NONE,
-                payload_bytes: 0,
-                ring_bytes_per_cpu: 1 << 20,
-            },
+                Transport::Udp,
+                ServerProcesses::These(vec![std::process::id()]),
+            ),
             server_tid: namespace.tid,
             server: (address, SERVER_PORT).into(),
             client,

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use taillab_model::Monotonic;
-use taillab_probe::{Disturbances, ProbeSpec, ServerProcesses, Transport};
+use taillab_probe::{ProbeSpec, ServerProcesses, Transport};
 
-use super::{Namespace, SERVER, SERVER_PORT, joined, now};
+use super::{Namespace, SERVER, SERVER_PORT, joined, now, spec};
 
 /// Two joined namespaces, the server's still empty.
 pub(crate) struct StreamBed {
@@ -68,17 +68,10 @@ pub(crate) struct Call {
 impl StreamBed {
     pub(crate) fn new() -> Self {
         let (server, client, device) = joined();
-        let cpus = std::thread::available_parallelism().expect("CPUs can be counted");
         Self {
             spec: ProbeSpec {
-                devices: device.into(),
-                transport: Transport::Tcp,
-                server_port: SERVER_PORT,
-                server: ServerProcesses::InNamespace,
-                server_cpus: (0..cpus.get() as u16).collect(),
-                disturbances: Disturbances::NONE,
-                payload_bytes: 0,
                 ring_bytes_per_cpu: 8 << 20,
+                ..spec(device, Transport::Tcp, ServerProcesses::InNamespace)
             },
             server,
             client,

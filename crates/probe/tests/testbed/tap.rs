@@ -7,9 +7,9 @@ use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use taillab_probe::{DeviceId, Devices, Disturbances, ProbeSpec, ServerProcesses, Transport};
+use taillab_probe::{DeviceId, ProbeSpec, ServerProcesses, Transport};
 
-use super::{CLIENT, Namespace, SERVER, SERVER_PORT, device, ip};
+use super::{CLIENT, Namespace, SERVER, SERVER_PORT, device, ip, spec};
 
 /// The port that the frames come from.
 pub(crate) const CLIENT_PORT: u16 = 40_001;
@@ -83,18 +83,12 @@ impl TapBed {
                 }
             });
         });
-        let cpus = std::thread::available_parallelism().expect("CPUs can be counted");
         Self {
-            spec: ProbeSpec {
-                devices: Devices::from(device),
-                transport: Transport::Udp,
-                server_port: SERVER_PORT,
-                server: ServerProcesses::These(vec![std::process::id()]),
-                server_cpus: (0..cpus.get() as u16).collect(),
-                disturbances: Disturbances::NONE,
-                payload_bytes: 0,
-                ring_bytes_per_cpu: 1 << 20,
-            },
+            spec: spec(
+                device,
+                Transport::Udp,
+                ServerProcesses::These(vec![std::process::id()]),
+            ),
             device,
             server_tid: tid.recv().expect("the server's thread runs"),
             tap,
