@@ -143,6 +143,21 @@ fn programs(choice: &Choice) -> Vec<&'static str> {
         .collect()
 }
 
+/// Whether nothing is lost where the kernel skips this program because it already runs on the
+/// CPU: another one then does its work, or there is none to do.
+pub(crate) fn loses_nothing(program: &str) -> bool {
+    matches!(
+        program,
+        "segment_queued"
+            | "segment_queued_upon"
+            | "to_wake_stream_reader"
+            | "to_wake_stream_reader_upon"
+            // a lock that an interrupt waits for is no wait of the thread
+            | "lock_wanted"
+            | "lock_taken"
+    )
+}
+
 /// A choice as the result shows it.
 pub(crate) fn describe(stamps: &Stamps, choice: &Choice) -> Vec<Hook> {
     let describe = |(stamp, chosen): (&&Stamp, &Option<&Candidate>)| {

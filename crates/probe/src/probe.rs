@@ -270,7 +270,14 @@ impl Probe {
             ring_full,
             unreadable,
         } = self.rings.losses();
-        let recursion = self.infos(|_, info| info.recursion_misses)?;
+        let recursion = self.infos(|program, info| {
+            let nothing_lost = program.name().to_str().is_some_and(hooks::loses_nothing);
+            if nothing_lost {
+                0
+            } else {
+                info.recursion_misses
+            }
+        })?;
         Ok(LostEvents {
             ring_full,
             unreadable,

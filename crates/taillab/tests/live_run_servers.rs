@@ -6,7 +6,10 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -72,6 +75,35 @@ fn null_rpc_in_other_architectures_is_measured() {
     let summary = run(&["null-rpc", "--architecture", "epoll-per-worker", "-t", "2"]);
     assert_eq!(summary["server"], "null-rpc (epoll-per-worker) over TCP");
     assert_eq!(summary["ideal"]["workers"], 1, "one CPU");
+}
+
+/// The kernel does not run a program on top of itself, and the sockets of other programs run
+/// those of the probe with interrupts on: a softirq's requests come in between.
+#[test]
+fn sockets_of_other_programs_hide_no_stamp() {
+    if !live("sockets_of_other_programs_hide_no_stamp") {
+        return;
+    }
+    let end = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&end);
+    // beside a client that spins, it runs on the server's CPU
+    let other = std::thread::spawn(move || {
+        let (one, other) = UnixDatagram::pair().unwrap();
+        while !ended.load(Ordering::Relaxed) {
+            one.send(b"x").unwrap();
+            other.recv(&mut [0; 8]).unwrap();
+        }
+    });
+    let summary = run_with(
+        &["null-rpc", "--architecture", "epoll-per-worker", "-t", "2"],
+        0.9,
+    );
+    end.store(true, Ordering::Relaxed);
+    other.join().unwrap();
+    let matching = &summary["matching"];
+    let without_t2 = matching["missing_middle"][0].as_u64().unwrap();
+    let blind = matching["blind_requests"].as_u64().unwrap();
+    assert!(without_t2 <= blind, "{matching}");
 }
 
 #[test]

@@ -105,7 +105,8 @@ struct ring {
 	u64 vector_since;
 	u64 idle_since;
 	u64 idle_state;
-	u64 unused[7];
+	u64 queued; /* the TCP socket that was stamped just now; or 0 */
+	u64 unused[6];
 	u64 tail; /* events ever consumed; written by user space only */
 	u64 unused2[15];
 };

@@ -212,35 +212,76 @@ static __always_inline u16 client_of(const struct sock *sk)
 	return bpf_ntohs(sk->__sk_common.skc_dport);
 }
 
-static __always_inline void emit_segment_queued(const struct sock *sk)
+static __always_inline void emit_segment_queued(struct ring *ring, const struct sock *sk)
 {
 	u16 client = client_of(sk);
-	struct ring *ring;
-	u32 cpu;
 
-	if (!client)
-		return;
-	cpu = bpf_get_smp_processor_id();
-	ring = this_ring(cpu);
-	if (ring)
-		emit(cpu, ring, bpf_ktime_get_ns(), SEGMENT_QUEUED, client_hash(sk), 0,
-		     stream_key(client, TCP_NUMBER(sk, rcv_nxt)));
+	if (client)
+		emit(bpf_get_smp_processor_id(), ring, bpf_ktime_get_ns(), SEGMENT_QUEUED,
+		     client_hash(sk), 0, stream_key(client, TCP_NUMBER(sk, rcv_nxt)));
+}
+
+/*
+ * The kernel does not run a program on top of itself. TCP queues what comes while a socket is
+ * locked when it is unlocked, with interrupts on: while that is stamped, a softirq can queue
+ * data of another socket. So two programs follow each other, and the second one stamps what
+ * the first one has not. (Between the two a softirq's stamp can make a stamp be repeated.)
+ */
+static __always_inline u64 socket_id(const struct sock *sk)
+{
+	/* as packet_id */
+	return (u64)sk - (u64)&config;
+}
+
+static __always_inline int first_stamp(const struct sock *sk)
+{
+	struct ring *ring = this_ring(bpf_get_smp_processor_id());
+
+	if (ring) {
+		emit_segment_queued(ring, sk);
+		barrier();
+		*(volatile u64 *)&ring->queued = socket_id(sk);
+	}
+	return 0;
+}
+
+static __always_inline int second_stamp(const struct sock *sk)
+{
+	struct ring *ring = this_ring(bpf_get_smp_processor_id());
+
+	if (!ring)
+		return 0;
+	if (*(volatile u64 *)&ring->queued != socket_id(sk))
+		emit_segment_queued(ring, sk);
+	else
+		*(volatile u64 *)&ring->queued = 0;
+	return 0;
 }
 
 /* T2: TCP has queued data, in softirq or from the backlog, and is about to wake the reader */
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(segment_queued, const struct sock *sk)
 {
-	emit_segment_queued(sk);
-	return 0;
+	return first_stamp(sk);
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(segment_queued_upon, const struct sock *sk)
+{
+	return second_stamp(sk);
 }
 
 /* T2 where sk_data_ready does not exist: the function that calls it since. */
 SEC("fentry/sock_def_readable")
 int BPF_PROG(to_wake_stream_reader, const struct sock *sk)
 {
-	emit_segment_queued(sk);
-	return 0;
+	return first_stamp(sk);
+}
+
+SEC("fentry/sock_def_readable")
+int BPF_PROG(to_wake_stream_reader_upon, const struct sock *sk)
+{
+	return second_stamp(sk);
 }
 
 static __always_inline int emit_segment_read(const struct sock *sk, int ret, int flags)

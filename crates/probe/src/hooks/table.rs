@@ -195,8 +195,14 @@ static TCP: [Stamp; 8] = [
     optional(
         "T2",
         &[
-            exact("tp_btf/sk_data_ready", &["segment_queued"]),
-            exact("fentry/sock_def_readable", &["to_wake_stream_reader"]),
+            exact(
+                "tp_btf/sk_data_ready",
+                &["segment_queued", "segment_queued_upon"],
+            ),
+            exact(
+                "fentry/sock_def_readable",
+                &["to_wake_stream_reader", "to_wake_stream_reader_upon"],
+            ),
         ],
         NO_T2,
     ),

@@ -67,7 +67,7 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
     let count = |key: &str| summary["matching"][key].as_u64().unwrap();
     let responses = count("responses");
     assert!(responses > 5_000, "{responses} responses");
-    assert_eq!(count("lost_events"), 0);
+    assert_eq!(count("lost_events"), 0, "{}", summary["matching"]);
     assert!(count("matched") as f64 >= 0.999 * responses as f64);
     assert!(count("client_matched") as f64 >= 0.999 * count("client_responses") as f64);
     let beyond = &summary["client_minus_server"];
