@@ -80,7 +80,7 @@ pub fn file(file: File, args: &AnalysisArgs, beside: Beside) -> Result<Evaluated
     let mut reader = RecordingReader::open_whole(file).map_err(|error| named(&error))?;
     let context = reader.context().clone();
     let base = reader.base();
-    let mut reading = Reading::of(&mut reader, &context, parts::REQUESTS)?;
+    let mut reading = Reading::of(&mut reader, &context)?;
     let Some(first) = reading.next_part() else {
         return Err(named(&"it cannot be read"));
     };
@@ -134,18 +134,34 @@ pub fn events(
     beside: Beside,
 ) -> Result<Evaluated, Failure> {
     let base = (events.first()).map_or(Monotonic::from_nanos_since_boot(1), |event| event.at);
-    let mut reading = Reading::of(events.into_iter(), &context, usize::MAX)?;
-    let Some(part) = reading.next_part() else {
-        return Err(nothing(&Matched::default(), &context));
-    };
-    let from = reading.measured_from(&context, base);
+    let options = MatchOptions::of(&context).or_exit(Exit::Failed)?;
+    let mut events = InOrder::new(events.into_iter(), options.disorder);
+    let mut parts = Parts::new(options, &context, usize::MAX);
+    let (mut first, mut last) = (None, None);
+    for event in events.by_ref() {
+        first = first.or(Some(event.at));
+        last = Some(event.at);
+        parts.observe(&event);
+    }
+    let from = measured_from(&context, base, first);
     let read = Read {
         from,
-        duration: reading.last.unwrap_or(from).saturating_since(from),
+        duration: last.unwrap_or(from).saturating_since(from),
         lost: 0,
         context,
     };
-    whole(part, read, None, args, beside)
+    whole(parts.finish(events.late()), read, None, args, beside)
+}
+
+/// Where the measurement begins.
+fn measured_from(
+    context: &RecordingContext,
+    base: Monotonic,
+    first: Option<Monotonic>,
+) -> Monotonic {
+    let begins = context.measure_from_ns;
+    let begins = begins.map_or(base, Monotonic::from_nanos_since_boot);
+    begins.max(first.unwrap_or(base))
 }
 
 /// The parts of a recording, one after the other.
@@ -158,12 +174,11 @@ struct Reading<I> {
 }
 
 impl<I: Iterator<Item = Event>> Reading<I> {
-    /// In parts of at least so many requests.
-    fn of(events: I, context: &RecordingContext, requests: usize) -> Result<Self, Failure> {
+    fn of(events: I, context: &RecordingContext) -> Result<Self, Failure> {
         let options = MatchOptions::of(context).or_exit(Exit::Failed)?;
         Ok(Self {
             events: InOrder::new(events, options.disorder),
-            parts: Some(Parts::new(options, context, requests)),
+            parts: Some(Parts::new(options, context, parts::REQUESTS)),
             first: None,
             last: None,
         })
@@ -189,11 +204,8 @@ impl<I: Iterator<Item = Event>> Reading<I> {
         }
     }
 
-    /// Where the measurement begins.
     fn measured_from(&self, context: &RecordingContext, base: Monotonic) -> Monotonic {
-        let begins = context.measure_from_ns;
-        let begins = begins.map_or(base, Monotonic::from_nanos_since_boot);
-        begins.max(self.first.unwrap_or(base))
+        measured_from(context, base, self.first)
     }
 }
 
@@ -275,7 +287,7 @@ impl Surveying {
         let again = file.try_clone().or_exit(Exit::Failed)?;
         file.rewind().or_exit(Exit::Failed)?;
         let reader = RecordingReader::open_whole(file).or_exit(Exit::Failed)?;
-        let mut reading = Reading::of(reader, &read.context, parts::REQUESTS)?;
+        let mut reading = Reading::of(reader, &read.context)?;
         let mut disturbances = false;
         while let Some(part) = reading.next_part() {
             disturbances |= part.timeline.has_disturbances();
@@ -294,10 +306,6 @@ impl Surveying {
             workers,
             ..
         } = self.ideal_server;
-        // as of a recording that is held
-        if !disturbances {
-            explained = Explained::default();
-        }
         Ok(Analysed {
             analysis,
             explained,
@@ -558,7 +566,7 @@ fn rows_of_file(
     file.rewind().ok()?;
     let reader = RecordingReader::open_whole(file).ok()?;
     let context = reader.context().clone();
-    let mut reading = Reading::of(reader, &context, parts::REQUESTS).ok()?;
+    let mut reading = Reading::of(reader, &context).ok()?;
     reading.leave_lines_out();
     Some(
         std::iter::from_fn(move || reading.next_part()).flat_map(move |part| {
