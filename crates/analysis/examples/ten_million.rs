@@ -1,5 +1,5 @@
-//! Time and peak memory of explaining ten million requests: events of a simulated kernel,
-//! read twice in parts as a long recording is, or written to a file for `taillab explain`.
+//! Time and peak memory of explaining ten million requests: events of a simulated kernel, in
+//! parts as a long recording is read, or written to a file for `taillab explain`.
 //!
 //! `cargo run --release -p taillab-analysis --example ten_million [-- MILLIONS [FILE.tlc]]`
 #![allow(clippy::unwrap_used, reason = "an example fails by panicking")]
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use kernel::{Plan, What};
 use taillab_analysis::ledger::Usual;
-use taillab_analysis::long::{Account, Survey};
+use taillab_analysis::long::Account;
 use taillab_analysis::{AnalyseOptions, MatchOptions, Part, Parts, parts};
 use taillab_model::{
     Event, EventSink, LostEvents, Monotonic, Nanos, RecordingContext, RecordingWriter,
@@ -50,34 +50,6 @@ fn events(block: &[Event], blocks: usize) -> impl Iterator<Item = Event> + use<'
     })
 }
 
-/// Gives each part to `take`, with the time that it took to make it; how long all took.
-fn read(
-    block: &[Event],
-    blocks: usize,
-    context: &RecordingContext,
-    lines: bool,
-    mut take: impl FnMut(&Part),
-) -> (Duration, Duration) {
-    let (mut making, begin) = (Duration::ZERO, Instant::now());
-    let mut parts = Parts::new(MatchOptions::default(), context, parts::REQUESTS);
-    let mut since = Instant::now();
-    for event in events(block, blocks) {
-        if let Some(part) = parts.observe(&event) {
-            making += since.elapsed();
-            take(&part);
-            drop(part);
-            if !lines {
-                parts.leave_lines_out();
-            }
-            since = Instant::now();
-        }
-    }
-    let last = parts.finish(0);
-    making += since.elapsed();
-    take(&last);
-    (making, begin.elapsed())
-}
-
 fn main() {
     let millions = std::env::args().nth(1).and_then(|n| n.parse().ok());
     let blocks = millions.unwrap_or(10_usize) * 1_000_000 / BLOCK;
@@ -92,27 +64,34 @@ fn main() {
         measure_from: Monotonic::from_nanos_since_boot(0),
         lost_events: 0,
     };
-    let (mut survey, mut usual) = (Survey::new(options), None);
-    let (making, all) = read(&block, blocks, &context, false, |part| {
-        let t = options.service_time;
-        usual.get_or_insert_with(|| Usual::of(&part.matched, &part.timeline, t));
-        survey.add(part);
-    });
+    let (mut making, mut adding) = (Duration::ZERO, Duration::ZERO);
+    let mut account = None;
+    let mut add = |part: Part, making: &mut Duration, since: &mut Instant| {
+        *making += since.elapsed();
+        let begin = Instant::now();
+        let account = account.get_or_insert_with(|| {
+            let usual = Usual::of(&part.matched, &part.timeline, options.service_time);
+            Account::new(options, &context, 50, usual)
+        });
+        account.add(&part, |_, _| {});
+        drop(part);
+        adding += begin.elapsed();
+        *since = Instant::now();
+    };
+    let mut parts = Parts::new(MatchOptions::default(), &context, parts::REQUESTS);
+    let mut since = Instant::now();
+    for event in events(&block, blocks) {
+        if let Some(part) = parts.observe(&event) {
+            add(part, &mut making, &mut since);
+        }
+    }
+    add(parts.finish(0), &mut making, &mut since);
     println!(
-        "read once in {all:.2?}, events to requests and lines {making:.2?}; {}",
-        memory("VmHWM")
-    );
-    let surveyed = survey.finish(0).unwrap();
-    let mut account = Account::new(surveyed, &context, 50, usual.unwrap_or_default());
-    let (making, all) = read(&block, blocks, &context, true, |part| {
-        account.add(part, |_, _| {});
-    });
-    println!(
-        "read again in {all:.2?}, events to requests and lines {making:.2?}; {}",
+        "events to requests and lines in {making:.2?}, accounts and sums in {adding:.2?}; {}",
         memory("VmHWM")
     );
     let begin = Instant::now();
-    let (analysis, explained) = account.finish();
+    let (analysis, explained) = account.unwrap().finish(0).unwrap();
     println!(
         "{} requests, {} events; concluded in {:.2?}; {}",
         analysis.matching.matched,

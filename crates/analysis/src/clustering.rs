@@ -18,7 +18,8 @@ pub fn threshold_rank(n: u64) -> Option<u64> {
     Some(quantile_ranks(n, QUANTILE, 1.0)?.value)
 }
 
-/// How the slow ones among requests in order of T1 lie to each other, while they come.
+/// How the slow ones among requests in order of T1 lie to each other, while they come. None is
+/// slow until [`Clusters::slow_is_above`] says which are.
 #[derive(Clone, Debug)]
 pub struct Clusters {
     threshold: Nanos,
@@ -39,11 +40,10 @@ pub struct Clusters {
 /// Requests that are remembered: more than the largest lag.
 const RECENT: usize = 8_192;
 
-impl Clusters {
-    /// Slow is what is above `threshold`.
-    pub const fn new(threshold: Nanos) -> Self {
+impl Default for Clusters {
+    fn default() -> Self {
         Self {
-            threshold,
+            threshold: Nanos::MAX,
             n: 0,
             recent: [0; RECENT / 64],
             slow: 0,
@@ -53,6 +53,13 @@ impl Clusters {
             until: None,
             episodes: 0,
         }
+    }
+}
+
+impl Clusters {
+    /// From now on slow is what is above `threshold`.
+    pub const fn slow_is_above(&mut self, threshold: Nanos) {
+        self.threshold = threshold;
     }
 
     /// Takes the next request.
@@ -123,7 +130,8 @@ mod tests {
         let mut sorted: Vec<Nanos> = sojourns.iter().copied().map(Nanos::new).collect();
         sorted.sort_unstable();
         let rank = threshold_rank(sorted.len() as u64)?;
-        let mut clusters = Clusters::new(sorted[rank as usize]);
+        let mut clusters = Clusters::default();
+        clusters.slow_is_above(sorted[rank as usize]);
         for (i, &sojourn) in sojourns.iter().enumerate() {
             let t1 = Monotonic::from_nanos_since_boot(i as u64 * 1_000);
             clusters.add(t1, Nanos::new(sojourn));

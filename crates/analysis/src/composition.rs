@@ -1,7 +1,8 @@
 //! What the excess consists of: by cause, by culprit, and in each band of the tail.
 //!
-//! Everything is summed over the accounts of the ledger as they come; nothing is kept of
-//! a single request. Shares have intervals by the jackknife over time: the measurement is cut
+//! Everything is summed over the accounts of the ledger as they come, by the cell of a histogram
+//! in which the sojourn lies; nothing is kept of a single request. Where the bands begin is
+//! known at the end: with a cell, so they are exact to the histogram's precision. Shares have intervals by the jackknife over time: the measurement is cut
 //! into equal blocks, each left out once, and the spread of the share over these says how
 //! far it would have been off in another measurement of the same length (Efron and Stein
 //! 1981; blocks because neighbours in time are correlated). The interval is ± t times
@@ -10,17 +11,20 @@
 use std::collections::HashMap;
 
 use taillab_model::explanation::{Band, BandPart, Cause, CauseShare, Culprit, Share};
+use taillab_model::histogram::{HISTOGRAM_BITS, cell};
 use taillab_model::{Monotonic, Nanos};
 
+use crate::folding::{Fold, Folding};
 use crate::ledger::{Entry, GroupKey, Label, Labels, Ledger};
+use crate::matcher::IdMap;
 
 /// Where the bands begin; the last one ends with the slowest request.
 pub const BANDS: [f64; 4] = [0.0, 0.9, 0.99, 0.999];
 
-/// Blocks of time.
-const BLOCKS: usize = 32;
+/// Blocks of time at most; there are at least half as many.
+const BLOCKS: usize = 64;
 
-/// Student's t with 31 degrees of freedom, 97.5 %.
+/// Student's t with 31 degrees of freedom, 97.5 %; with more it is at most 2 % smaller.
 const STUDENT: f64 = 2.039_5;
 
 /// With requests in fewer blocks than this there is no interval.
@@ -34,109 +38,99 @@ const CAUSES: usize = Cause::ALL.len();
 /// Which band begins p99.
 const ABOVE_P99: usize = 2;
 
-/// Sums over the requests of one culprit (or cause).
-#[derive(Clone, Debug, Default)]
-struct Sums {
-    excess_ns: Vec<[u64; 2]>,
-    requests: u64,
-}
+/// Excess by block of time: of all requests, and of those above p99.
+type ByBlock = Vec<[u64; 2]>;
 
-impl Sums {
-    fn add(&mut self, block: usize, ns: u64, above_p99: bool) {
-        if self.excess_ns.is_empty() {
-            self.excess_ns = vec![[0; 2]; BLOCKS];
-        }
-        self.excess_ns[block][0] += ns;
-        self.excess_ns[block][1] += if above_p99 { ns } else { 0 };
-        self.requests += 1;
-    }
-
-    fn total(&self, which: usize) -> u64 {
-        self.excess_ns.iter().map(|block| block[which]).sum()
-    }
-}
-
-/// Sums over the requests of one band.
-#[derive(Clone, Debug)]
-struct BandSums {
+/// Sums over the requests whose sojourns lie in one cell of a histogram.
+#[derive(Clone, Copy, Debug, Default)]
+struct CellSums {
     requests: u64,
     sojourn_ns: u64,
     ideal_ns: u64,
     gain_ns: u64,
-    excess_ns: [[u64; CAUSES]; BLOCKS],
+}
+
+/// Excess by the cell of the sojourn and the group, in a block of time.
+#[derive(Clone, Debug, Default)]
+struct BlockSums(IdMap<u64, u64>);
+
+impl Fold for BlockSums {
+    fn add(&mut self, next: Self) {
+        for (key, ns) in next.0 {
+            *self.0.entry(key).or_default() += ns;
+        }
+    }
+}
+
+const fn key(cell: usize, group: u32) -> u64 {
+    (cell as u64) << 32 | group as u64
+}
+
+const fn cell_and_group(key: u64) -> (usize, usize) {
+    ((key >> 32) as usize, key as u32 as usize)
 }
 
 /// The composition while accounts come in.
 #[derive(Clone, Debug)]
 pub struct Composition {
-    thresholds: [Nanos; 4],
-    from_ns: u64,
-    block_ns: u64,
+    from: Monotonic,
     groups: Vec<(Cause, GroupKey)>,
     group_of: Vec<u32>,
     numbers: HashMap<(Cause, GroupKey), u32>,
-    culprits: Vec<Sums>,
-    causes: Vec<Sums>,
-    bands: Vec<BandSums>,
+    /// Requests with any excess of a group, and of a cause.
+    of_groups: Vec<u64>,
+    of_causes: [u64; CAUSES],
+    cells: Vec<CellSums>,
+    blocks: Folding<BlockSums>,
     /// Of one request: groups with their excess.
     of_request: Vec<(u32, u64)>,
 }
 
 impl Composition {
-    /// Nothing yet, of a measurement that lasts from `from` to `to`; `thresholds` are the
-    /// sojourns at which the [`BANDS`] begin.
-    pub fn new(thresholds: [Nanos; 4], from: Monotonic, to: Monotonic) -> Self {
-        let band = BandSums {
-            requests: 0,
-            sojourn_ns: 0,
-            ideal_ns: 0,
-            gain_ns: 0,
-            excess_ns: [[0; CAUSES]; BLOCKS],
-        };
+    /// Nothing yet, of a measurement that begins at `from`.
+    pub fn new(from: Monotonic) -> Self {
         Self {
-            thresholds,
-            from_ns: from.nanos_since_boot(),
-            block_ns: to.saturating_since(from).get() / BLOCKS as u64 + 1,
+            from,
             groups: Vec::new(),
             group_of: Vec::new(),
             numbers: HashMap::new(),
-            culprits: Vec::new(),
-            causes: vec![Sums::default(); CAUSES],
-            bands: vec![band; BANDS.len()],
+            of_groups: Vec::new(),
+            of_causes: [0; CAUSES],
+            cells: Vec::new(),
+            blocks: Folding::new(1_000, BLOCKS),
             of_request: Vec::new(),
         }
     }
 
     /// Takes the account of a request that came in at `t1`.
     pub fn add(&mut self, t1: Monotonic, entry: &Entry<'_>, labels: &Labels) {
-        let since = t1.nanos_since_boot().saturating_sub(self.from_ns);
-        let block = ((since / self.block_ns) as usize).min(BLOCKS - 1);
-        let sojourn = Nanos::new(entry.sojourn_ns);
-        let band = self.thresholds.iter().rposition(|&from| sojourn >= from);
-        let band = band.unwrap_or(0);
-        let above_p99 = band >= ABOVE_P99;
-        let sums = &mut self.bands[band];
+        let cell = cell(entry.sojourn_ns, HISTOGRAM_BITS);
+        if cell >= self.cells.len() {
+            self.cells.resize(cell + 1, CellSums::default());
+        }
+        let sums = &mut self.cells[cell];
         sums.requests += 1;
         sums.sojourn_ns += entry.sojourn_ns;
         sums.ideal_ns += entry.ideal_ns;
         sums.gain_ns += entry.gain_ns;
-        let mut by_cause = [0_u64; CAUSES];
         self.of_request.clear();
         for &(label, ns) in entry.excess {
             let group = self.group(label, labels);
-            let cause = self.groups[group as usize].0 as usize;
-            by_cause[cause] += ns;
             match self.of_request.iter_mut().find(|part| part.0 == group) {
                 Some(part) => part.1 += ns,
                 None => self.of_request.push((group, ns)),
             }
         }
+        let (block, _) = self.blocks.cell(t1.saturating_since(self.from).get());
+        let mut causes = 0_u32;
         for &(group, ns) in &self.of_request {
-            self.culprits[group as usize].add(block, ns, above_p99);
+            *block.0.entry(key(cell, group)).or_default() += ns;
+            self.of_groups[group as usize] += 1;
+            causes |= 1 << self.groups[group as usize].0 as u32;
         }
-        for (cause, &ns) in by_cause.iter().enumerate().filter(|(_, ns)| **ns > 0) {
-            self.causes[cause].add(block, ns, above_p99);
-            self.bands[band].excess_ns[block][cause] += ns;
+        while causes != 0 {
+            self.of_causes[causes.trailing_zeros() as usize] += 1;
+            causes &= causes - 1;
         }
     }
 
@@ -147,32 +141,122 @@ impl Composition {
             let number = *self.numbers.entry(key.clone()).or_insert(next);
             if number == next {
                 self.groups.push(key);
-                self.culprits.push(Sums::default());
+                self.of_groups.push(0);
             }
             self.group_of.push(number);
         }
         self.group_of[label as usize]
     }
 
+    /// The cells in which the bands begin.
+    fn thresholds(&self) -> [usize; 4] {
+        let n: u64 = self.cells.iter().map(|cell| cell.requests).sum();
+        BANDS.map(|q| {
+            let rank = ((q * n as f64) as u64).min(n.saturating_sub(1));
+            let mut below = 0;
+            let cells = self.cells.iter().position(|cell| {
+                below += cell.requests;
+                below > rank
+            });
+            cells.unwrap_or(0)
+        })
+    }
+
+    /// Everything, when no more accounts come.
+    pub fn finish(self) -> Composed {
+        let thresholds = self.thresholds();
+        let band_of = |cell: usize| thresholds.iter().rposition(|&from| cell >= from);
+        let blocks = self.blocks.cells().len();
+        let mut bands = vec![BandSums::new(blocks); BANDS.len()];
+        for (cell, sums) in self.cells.iter().enumerate() {
+            let band = &mut bands[band_of(cell).unwrap_or(0)];
+            band.requests += sums.requests;
+            band.sojourn_ns += sums.sojourn_ns;
+            band.ideal_ns += sums.ideal_ns;
+            band.gain_ns += sums.gain_ns;
+        }
+        let mut culprits: Vec<ByBlock> = vec![vec![[0; 2]; blocks]; self.groups.len()];
+        let mut causes: Vec<ByBlock> = vec![vec![[0; 2]; blocks]; CAUSES];
+        for (block, sums) in self.blocks.into_cells().into_iter().enumerate() {
+            for (key, ns) in sums.0 {
+                let (cell, group) = cell_and_group(key);
+                let band = band_of(cell).unwrap_or(0);
+                let cause = self.groups[group].0 as usize;
+                let above_p99 = if band >= ABOVE_P99 { ns } else { 0 };
+                for sums in [&mut culprits[group], &mut causes[cause]] {
+                    sums[block][0] += ns;
+                    sums[block][1] += above_p99;
+                }
+                bands[band].excess_ns[block][cause] += ns;
+            }
+        }
+        Composed {
+            groups: self.groups,
+            group_of: self.group_of,
+            of_groups: self.of_groups,
+            of_causes: self.of_causes,
+            culprits,
+            causes,
+            bands,
+        }
+    }
+}
+
+/// Sums over the requests of one band.
+#[derive(Clone, Debug)]
+struct BandSums {
+    requests: u64,
+    sojourn_ns: u64,
+    ideal_ns: u64,
+    gain_ns: u64,
+    excess_ns: Vec<[u64; CAUSES]>,
+}
+
+impl BandSums {
+    fn new(blocks: usize) -> Self {
+        Self {
+            requests: 0,
+            sojourn_ns: 0,
+            ideal_ns: 0,
+            gain_ns: 0,
+            excess_ns: vec![[0; CAUSES]; blocks],
+        }
+    }
+}
+
+/// The composition of all accounts.
+#[derive(Clone, Debug)]
+pub struct Composed {
+    groups: Vec<(Cause, GroupKey)>,
+    group_of: Vec<u32>,
+    of_groups: Vec<u64>,
+    of_causes: [u64; CAUSES],
+    culprits: Vec<ByBlock>,
+    causes: Vec<ByBlock>,
+    bands: Vec<BandSums>,
+}
+
+impl Composed {
     /// The causes as wholes, the largest first, then their culprits, the largest first.
     pub fn shares(&self, ledger: &Ledger) -> Vec<CauseShare> {
         let mut wholes: Vec<CauseShare> = Vec::new();
         for cause in Cause::ALL {
-            let sums = &self.causes[cause as usize];
-            if sums.requests > 0 {
+            let requests = self.of_causes[cause as usize];
+            if requests > 0 {
                 let of = |label: Label| ledger.labels.cause(label) == cause;
-                wholes.push(self.share(cause, None, sums, ledger, of));
+                let sums = &self.causes[cause as usize];
+                wholes.push(self.share((cause, None), requests, sums, ledger, of));
             }
         }
         let mut culprits: Vec<CauseShare> = Vec::new();
         for (group, sums) in self.culprits.iter().enumerate() {
-            let cause = self.groups[group].0;
-            if sums.requests == 0 {
+            let (cause, requests) = (self.groups[group].0, self.of_groups[group]);
+            if requests == 0 {
                 continue;
             }
             let of = |label: Label| self.group_of.get(label as usize) == Some(&(group as u32));
             if let Some(culprit) = self.culprit(group, ledger) {
-                culprits.push(self.share(cause, Some(culprit), sums, ledger, of));
+                culprits.push(self.share((cause, Some(culprit)), requests, sums, ledger, of));
             }
         }
         let largest_first = |shares: &mut Vec<CauseShare>| {
@@ -198,9 +282,9 @@ impl Composition {
 
     fn share(
         &self,
-        cause: Cause,
-        culprit: Option<Culprit>,
-        sums: &Sums,
+        (cause, culprit): (Cause, Option<Culprit>),
+        requests: u64,
+        sums: &ByBlock,
         ledger: &Ledger,
         of: impl Fn(Label) -> bool,
     ) -> CauseShare {
@@ -210,34 +294,31 @@ impl Composition {
             episodes += ledger.episodes[label as usize];
             held_up += ledger.held_up_ns[label as usize];
         }
-        let excess_ns = sums.total(0);
+        let excess_ns = sums.iter().map(|block| block[0]).sum();
         if episodes == 0 {
             // it has no beginning and end of its own: each request is one
-            (episodes, held_up) = (sums.requests, excess_ns);
+            (episodes, held_up) = (requests, excess_ns);
         }
         CauseShare {
             cause,
             culprit,
-            share: self.ratio(&sums.excess_ns, 0),
-            excess_share_above_p99: self.ratio(&sums.excess_ns, 1),
+            share: self.ratio(sums, 0),
+            excess_share_above_p99: self.ratio(sums, 1),
             excess_ns: Nanos::new(excess_ns),
-            requests: sums.requests,
+            requests,
             episodes,
             mean_episode_ns: held_up as f64 / episodes.max(1) as f64,
-            requests_per_episode: sums.requests as f64 / episodes.max(1) as f64,
+            requests_per_episode: requests as f64 / episodes.max(1) as f64,
         }
     }
 
     /// Of all excess, with its interval.
-    fn ratio(&self, of: &[[u64; 2]], which: usize) -> Share {
-        let mut pairs = [(0.0, 0.0); BLOCKS];
-        for (block, pair) in pairs.iter_mut().enumerate() {
-            let all: u64 = (self.causes.iter())
-                .filter_map(|sums| Some(sums.excess_ns.get(block)?[which]))
-                .sum();
-            let part = of.get(block).map_or(0, |block| block[which]);
-            *pair = (part as f64, all as f64);
-        }
+    fn ratio(&self, of: &ByBlock, which: usize) -> Share {
+        let pair = |(block, part): (usize, &[u64; 2])| {
+            let all: u64 = self.causes.iter().map(|sums| sums[block][which]).sum();
+            (part[which] as f64, all as f64)
+        };
+        let pairs: Vec<(f64, f64)> = of.iter().enumerate().map(pair).collect();
         share_of(&pairs)
     }
 
@@ -263,11 +344,11 @@ fn band(place: usize, sums: &BandSums) -> Band {
         if mean_excess_ns == 0.0 {
             continue;
         }
-        let mut pairs = [(0.0, 0.0); BLOCKS];
-        for (pair, block) in pairs.iter_mut().zip(&sums.excess_ns) {
+        let pair = |block: &[u64; CAUSES]| {
             let all: u64 = block.iter().sum();
-            *pair = (block[cause as usize] as f64, all as f64);
-        }
+            (block[cause as usize] as f64, all as f64)
+        };
+        let pairs: Vec<(f64, f64)> = sums.excess_ns.iter().map(pair).collect();
         parts.push(BandPart {
             cause,
             mean_excess_ns,
@@ -286,7 +367,7 @@ fn band(place: usize, sums: &BandSums) -> Band {
 }
 
 /// Σ part ÷ Σ all over the blocks, with its jackknife interval.
-fn share_of(pairs: &[(f64, f64); BLOCKS]) -> Share {
+fn share_of(pairs: &[(f64, f64)]) -> Share {
     let (part, all) = pairs
         .iter()
         .fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));

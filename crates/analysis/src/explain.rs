@@ -12,17 +12,17 @@ use taillab_model::explanation::{
     SlowRequest, WorkerShare,
 };
 use taillab_model::summary::Matching;
-use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext, Tid};
+use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::clustering::{Clusters, threshold_rank};
-use crate::composition::{BANDS, Composition};
+use crate::composition::{Composed, Composition};
 use crate::fan_out::fan_out;
 use crate::heat_map::HeatCells;
 use crate::ledger::{END, Entry, Follower, Labels, Ledger, LedgerOptions, Usual};
 use crate::matched::Matched;
 use crate::matcher::IdMap;
 use crate::slowest::slow_request;
-use crate::statistics::{Sample, inflation_at_quantiles};
+use crate::statistics::{curve_of, inflation_at_quantiles};
 use crate::timeline::{Seen, Timeline};
 use crate::{findings, predict, replay};
 
@@ -78,38 +78,23 @@ pub fn explain_each(
     mut each: impl FnMut(&Entry<'_>, &Labels),
 ) -> Explained {
     let places = || matched.measured_places(options.measure_from);
-    let (Some(first), Some(last)) = (places().next(), places().last()) else {
-        return Explained::default();
-    };
     let series: Vec<Nanos> = places()
         .map(|place| matched.requests.sojourn(place))
         .collect();
+    if series.is_empty() {
+        return Explained::default();
+    }
     let mut sorted = series.clone();
     sorted.sort_unstable();
     let factors = inflation_at_quantiles(&series, &sorted);
     drop(series);
-    let n = sorted.len();
-    let known = Known {
-        requests: n as u64,
-        from: matched.requests.t1(first),
-        to: matched.requests.t1(last),
-        thresholds: BANDS.map(|q| sorted[((q * n as f64) as usize).min(n - 1)]),
-        trace_from: match options.slowest.min(n) {
-            0 => Nanos::MAX,
-            slowest => sorted[n - slowest],
-        },
-        fastest: sorted[0],
-        slowest: sorted[n - 1],
-        slow: threshold_rank(n as u64).map(|rank| sorted[rank as usize]),
-        sample: || Sample::Whole(Vec::new()),
-    };
     let sojourn = Sojourn {
         distribution: correlated(&sorted, &factors),
         fan_out: fan_out(&sorted, &factors),
     };
     drop(sorted);
     let usual = Usual::of(matched, timeline, options.service_time);
-    let mut explainer = Explainer::new(context, *options, known, usual);
+    let mut explainer = Explainer::new(context, *options, usual);
     let mut main_causes = vec![None; matched.requests.len()];
     explainer.add(matched, timeline, END, |entry, labels| {
         main_causes[entry.place] = entry.main_cause(labels);
@@ -126,24 +111,6 @@ pub fn explain_each(
     }
 }
 
-/// What is known of the measured requests before they are explained.
-pub(crate) struct Known {
-    pub(crate) requests: u64,
-    /// T1 of the first and of the last.
-    pub(crate) from: Monotonic,
-    pub(crate) to: Monotonic,
-    /// The sojourns at which the [`BANDS`] begin.
-    pub(crate) thresholds: [Nanos; 4],
-    /// Requests with at least this sojourn may be among the slowest.
-    pub(crate) trace_from: Nanos,
-    pub(crate) fastest: Nanos,
-    pub(crate) slowest: Nanos,
-    /// What is above it is slow; `None` for few requests.
-    pub(crate) slow: Option<Nanos>,
-    /// What ideal sojourns are gathered in.
-    pub(crate) sample: fn() -> Sample,
-}
-
 /// The measured sojourns.
 pub(crate) struct Sojourn {
     pub(crate) distribution: Distribution,
@@ -154,12 +121,14 @@ pub(crate) struct Sojourn {
 pub(crate) struct Explainer<'c> {
     context: &'c RecordingContext,
     options: ExplainOptions,
-    known: Known,
     follower: Follower,
-    composition: Composition,
+    /// T1 of the first and of the last measured request.
+    span: Option<(Monotonic, Monotonic)>,
+    sojourns: Histogram,
+    composition: Option<Composition>,
     collected: Collected,
     heat: HeatCells,
-    clusters: Option<Clusters>,
+    clusters: Clusters,
     seen: Seen,
     disturbances: bool,
 }
@@ -168,27 +137,26 @@ impl<'c> Explainer<'c> {
     pub(crate) fn new(
         context: &'c RecordingContext,
         options: ExplainOptions,
-        known: Known,
         usual: Usual,
     ) -> Self {
         let ledger_options = LedgerOptions {
             service_time: options.service_time,
             workers: options.workers,
             measure_from: options.measure_from,
-            trace_from: known.trace_from,
+            trace_from: Nanos::MAX,
         };
-        let times = (known.from, known.to);
         Self {
             follower: Follower::new(context, &ledger_options, usual),
-            composition: Composition::new(known.thresholds, known.from, known.to),
-            collected: Collected::new(&known, options),
-            heat: HeatCells::new(times, (known.fastest, known.slowest)),
-            clusters: known.slow.map(Clusters::new),
+            span: None,
+            sojourns: Histogram::default(),
+            composition: None,
+            collected: Collected::new(options),
+            heat: HeatCells::default(),
+            clusters: Clusters::default(),
             seen: Seen::default(),
             disturbances: false,
             context,
             options,
-            known,
         }
     }
 
@@ -202,14 +170,28 @@ impl<'c> Explainer<'c> {
     ) {
         self.seen = timeline.seen();
         self.disturbances = timeline.has_disturbances();
-        for place in matched.measured_places(self.options.measure_from) {
-            let (t1, sojourn) = (matched.requests.t1(place), matched.requests.sojourn(place));
+        let requests = &matched.requests;
+        let places = || matched.measured_places(self.options.measure_from);
+        for place in places() {
+            let (t1, sojourn) = (requests.t1(place), requests.sojourn(place));
+            self.span = Some((self.span.map_or(t1, |(from, _)| from), t1));
+            self.sojourns.record(sojourn);
             self.heat.add(t1, sojourn);
-            if let Some(clusters) = &mut self.clusters {
-                clusters.add(t1, sojourn);
-            }
         }
-        let (composition, collected) = (&mut self.composition, &mut self.collected);
+        // the slow ones are those that are slow among all so far
+        if let Some(rank) = threshold_rank(self.sojourns.count())
+            && let Some(cell) = self.sojourns.ranked().at(rank)
+        {
+            self.clusters.slow_is_above(cell.to);
+        }
+        for place in places() {
+            (self.clusters).add(requests.t1(place), requests.sojourn(place));
+        }
+        let slowest = places().map(|place| requests.sojourn(place));
+        self.follower.trace_from(self.collected.may_be_slowest(slowest));
+        let from = self.span.map_or(upto, |(from, _)| from);
+        let composition = self.composition.get_or_insert_with(|| Composition::new(from));
+        let collected = &mut self.collected;
         self.follower
             .follow(matched, timeline, upto, |entry, labels| {
                 composition.add(entry.stamps.t1, entry, labels);
@@ -230,31 +212,33 @@ impl<'c> Explainer<'c> {
     ) -> Explained {
         let ledger = self.follower.finish();
         let collected = self.collected;
-        let length = self.known.to.saturating_since(self.known.from);
-        let inversions = collected.inversions(self.known.requests);
+        let length = (self.span).map_or(Nanos::ZERO, |(from, to)| to.saturating_since(from));
+        let inversions = collected.inversions(self.sojourns.count());
         let workers = collected.workers(&ledger, length);
         let mut curves = Vec::new();
         if let Some(own_queue) = collected.own_queue_ideal {
             curves.push(NamedCurve {
                 name: "multi_queue_ideal".to_owned(),
-                points: own_queue.summarise().1,
+                points: curve_of(&own_queue),
             });
         }
+        let composed = self.composition.map(Composition::finish);
         let mut explanation = Explanation {
-            bands: self.composition.bands(),
+            bands: composed.as_ref().map_or_else(Vec::new, Composed::bands),
             findings: Vec::new(),
             inversions,
             workers,
             slowest: slowest(collected.slowest, self.options.slowest),
             heat_map: self.heat.finish(),
-            clustering: self.clusters.and_then(|clusters| clusters.finish()),
+            clustering: self.clusters.finish(),
             fan_out: sojourn.fan_out.clone(),
             curves,
             limits: limits(self.seen),
         };
-        let (ideal, _) = collected.ideal.summarise();
-        let causes = self.composition.shares(&ledger);
-        drop((self.composition, ledger));
+        let ideal = collected.ideal.distribution(|_| 1.0);
+        let shares = composed.as_ref().map(|composed| composed.shares(&ledger));
+        let causes = shares.unwrap_or_default();
+        drop((composed, ledger));
         let predicted = predict::predict(
             &observed(),
             &predict::Evidence {
@@ -310,24 +294,44 @@ struct Collected {
     pairs: HashMap<(Tid, Tid), u64>,
     /// Requests and the sum of their sojourns.
     by_worker: IdMap<(u64, u64)>,
-    ideal: Sample,
+    ideal: Histogram,
     /// With several workers.
-    own_queue_ideal: Option<Sample>,
+    own_queue_ideal: Option<Histogram>,
     slowest: Vec<SlowRequest>,
     most_slow: usize,
+    /// The sojourns of the slowest so far, the slowest first.
+    slowest_so_far: Vec<Nanos>,
 }
 
 impl Collected {
-    fn new(known: &Known, options: ExplainOptions) -> Self {
+    fn new(options: ExplainOptions) -> Self {
         Self {
             overtaken: 0,
             pairs: HashMap::new(),
             by_worker: IdMap::default(),
-            ideal: (known.sample)(),
-            own_queue_ideal: (options.workers.get() > 1).then(|| (known.sample)()),
+            ideal: Histogram::default(),
+            own_queue_ideal: (options.workers.get() > 1).then(Histogram::default),
             slowest: Vec::new(),
             most_slow: options.slowest,
+            slowest_so_far: Vec::new(),
         }
+    }
+
+    /// The least sojourn of a request that may be among the slowest, now that these are there
+    /// too.
+    fn may_be_slowest(&mut self, sojourns: impl Iterator<Item = Nanos>) -> Nanos {
+        let so_far = &mut self.slowest_so_far;
+        let most = self.most_slow;
+        let mut least = so_far.last().copied().unwrap_or_default();
+        for sojourn in sojourns {
+            if so_far.len() < most || sojourn > least {
+                let place = so_far.partition_point(|other| *other >= sojourn);
+                so_far.insert(place, sojourn);
+                so_far.truncate(most);
+                least = so_far.last().copied().unwrap_or(Nanos::MAX);
+            }
+        }
+        so_far.last().copied().unwrap_or(Nanos::MAX)
     }
 
     fn add(&mut self, entry: &Entry<'_>) {
@@ -340,9 +344,9 @@ impl Collected {
             sums.0 += 1;
             sums.1 += entry.sojourn_ns;
         }
-        self.ideal.push(Nanos::new(entry.ideal_ns));
+        self.ideal.record(Nanos::new(entry.ideal_ns));
         if let Some(own_queue) = &mut self.own_queue_ideal {
-            own_queue.push(Nanos::new(entry.own_queue_ideal_ns));
+            own_queue.record(Nanos::new(entry.own_queue_ideal_ns));
         }
     }
 

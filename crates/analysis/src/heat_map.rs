@@ -1,68 +1,106 @@
 //! Latency over time, in a bounded number of cells.
 
 use taillab_model::explanation::HeatMap;
+use taillab_model::histogram::{cell, cell_of};
 use taillab_model::{Monotonic, Nanos};
 
+use crate::folding::{Fold, Folding};
+
 /// Columns at most.
-const COLUMNS: u64 = 160;
+const COLUMNS: usize = 160;
 
 /// Rows at most.
 const ROWS: u32 = 28;
 
+/// log2 of the bins to a doubling from which the rows are made: a bin is 1.6 to 3.1 % wide.
+const BITS: u32 = 5;
+
 /// A heat map while requests come.
 #[derive(Clone, Debug)]
 pub struct HeatCells {
-    from: Monotonic,
-    map: HeatMap,
+    from: Option<Monotonic>,
+    columns: Folding<Column>,
+}
+
+/// Requests by the bins of their sojourns.
+#[derive(Clone, Debug, Default)]
+struct Column(Vec<u64>);
+
+impl Fold for Column {
+    fn add(&mut self, next: Self) {
+        if self.0.len() < next.0.len() {
+            self.0.resize(next.0.len(), 0);
+        }
+        for (count, more) in self.0.iter_mut().zip(next.0) {
+            *count += more;
+        }
+    }
+}
+
+impl Default for HeatCells {
+    fn default() -> Self {
+        Self {
+            from: None,
+            columns: Folding::new(1_000, COLUMNS),
+        }
+    }
 }
 
 impl HeatCells {
-    /// Of requests that come in between `from` and `to` (T1), with sojourns between `fastest`
-    /// and `slowest`. The rows' edges are in equal steps of the logarithm.
-    pub fn new((from, to): (Monotonic, Monotonic), (fastest, slowest): (Nanos, Nanos)) -> Self {
-        let length = to.saturating_since(from).get();
-        let column_ns = (length / COLUMNS + 1).next_multiple_of(1_000);
-        let columns = length / column_ns + 1;
-        let row_edges_ns = row_edges(fastest.get().max(1), slowest.get().max(1));
-        Self {
-            from,
-            map: HeatMap {
-                column_ns: Nanos::new(column_ns),
-                counts: vec![vec![0_u64; row_edges_ns.len()]; columns as usize],
-                row_edges_ns,
-            },
-        }
-    }
-
-    /// Counts a request.
+    /// Counts a request; they come in order of T1.
     pub fn add(&mut self, t1: Monotonic, sojourn: Nanos) {
-        let since = t1.saturating_since(self.from).get();
-        let edges = &self.map.row_edges_ns;
-        let row = edges.partition_point(|&edge| edge <= sojourn).max(1) - 1;
-        let column = (since / self.map.column_ns.get()) as usize;
-        if let Some(column) = self.map.counts.get_mut(column) {
-            column[row] += 1;
+        let from = *self.from.get_or_insert(t1);
+        let (column, _) = self.columns.cell(t1.saturating_since(from).get());
+        let bin = cell(sojourn.get(), BITS);
+        if bin >= column.0.len() {
+            column.0.resize(bin + 1, 0);
         }
+        column.0[bin] += 1;
     }
 
-    /// All of them.
+    /// All of them. The rows' edges are those of bins, in about equal steps of the logarithm.
     pub fn finish(self) -> HeatMap {
-        self.map
+        let columns = self.columns.cells();
+        let occupied = |column: &Column| {
+            let first = column.0.iter().position(|count| *count > 0)?;
+            Some((first, column.0.len() - 1))
+        };
+        let bounds = columns.iter().filter_map(occupied);
+        let bounds = bounds.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let edges = bounds.map_or_else(Vec::new, |(first, last)| row_edges(first, last));
+        let row_of = |bin: usize| edges.partition_point(|edge| *edge <= bin) - 1;
+        let counts = columns.iter().map(|column| {
+            let mut rows = vec![0; edges.len()];
+            let bins = column.0.iter().enumerate().filter(|(_, count)| **count > 0);
+            bins.for_each(|(bin, count)| rows[row_of(bin)] += count);
+            rows
+        });
+        HeatMap {
+            column_ns: Nanos::new(self.columns.width()),
+            counts: counts.collect(),
+            row_edges_ns: edges
+                .iter()
+                .map(|edge| Nanos::new(cell_of(*edge, BITS).0))
+                .collect(),
+        }
     }
 }
 
-/// Lower edges from at most `fastest` up to at most `slowest`, each the same factor above
-/// the last.
-fn row_edges(fastest: u64, slowest: u64) -> Vec<Nanos> {
+/// The bins at which rows begin, from `first` up to at most `last`, each about the same factor
+/// above the one before.
+fn row_edges(first: usize, last: usize) -> Vec<usize> {
+    let lower = |bin: usize| cell_of(bin, BITS).0.max(1);
+    let (fastest, slowest) = (lower(first), lower(last));
     let range = (slowest as f64 / fastest as f64).ln();
     // no finer than a tenth of a decade
     let rows = (range / (10_f64.ln() / 10.0)).ceil().max(1.0);
     let rows = (rows as u32).min(ROWS);
     let step = range / f64::from(rows);
-    let mut edges: Vec<Nanos> = (0..rows)
+    let mut edges: Vec<usize> = (0..rows)
         .map(|row| (fastest as f64 * (step * f64::from(row)).exp()) as u64)
-        .map(Nanos::new)
+        .map(|edge| cell(edge, BITS).max(first))
         .collect();
+    edges[0] = first;
     edges.dedup();
     edges
 }
@@ -71,12 +109,42 @@ fn row_edges(fastest: u64, slowest: u64) -> Vec<Nanos> {
 mod tests {
     use super::*;
 
+    fn map(requests: &[(u64, u64)]) -> HeatMap {
+        let mut cells = HeatCells::default();
+        for &(t1_ns, sojourn_ns) in requests {
+            cells.add(
+                Monotonic::from_nanos_since_boot(t1_ns),
+                Nanos::new(sojourn_ns),
+            );
+        }
+        cells.finish()
+    }
+
     #[test]
     fn rows_rise_and_begin_with_the_fastest() {
-        for (fastest, slowest) in [(1, 1), (5_000, 5_000), (900, 3_000_000_000)] {
-            let edges = row_edges(fastest, slowest);
+        for (fastest, slowest) in [(0, 0), (1, 1), (5_000, 5_000), (900, 3_000_000_000)] {
+            let map = map(&[(7, slowest), (8, fastest)]);
+            let edges = &map.row_edges_ns;
             assert!(edges[0].get() <= fastest);
             assert!(edges.is_sorted() && edges.len() <= ROWS as usize);
         }
+    }
+
+    #[test]
+    fn every_request_is_counted_where_it_lies() {
+        let requests: Vec<(u64, u64)> = (0..10_000_u64)
+            .map(|i| (5_000 + i * 77_000, 1_000 + i * i % 900_000))
+            .collect();
+        let map = map(&requests);
+        let columns = map.counts.len();
+        assert!((COLUMNS / 2..=COLUMNS).contains(&columns), "{columns}");
+        let mut truth = vec![vec![0; map.row_edges_ns.len()]; columns];
+        for &(t1_ns, sojourn_ns) in &requests {
+            let column = (t1_ns - 5_000) / map.column_ns.get();
+            let mut row = map.row_edges_ns.iter();
+            let row = row.rposition(|edge| edge.get() <= sojourn_ns).unwrap();
+            truth[column as usize][row] += 1;
+        }
+        assert_eq!(map.counts, truth);
     }
 }

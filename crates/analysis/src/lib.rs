@@ -19,6 +19,7 @@ pub mod confusion;
 pub mod explain;
 pub mod fan_out;
 pub mod findings;
+mod folding;
 pub mod heat_map;
 pub mod ideal;
 mod judgement;

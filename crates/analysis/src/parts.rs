@@ -61,8 +61,7 @@ impl Part {
 /// Makes parts of events that come one at a time, in order of time.
 pub struct Parts {
     matcher: Matcher,
-    /// `None` where nobody wants the lines.
-    timeline: Option<TimelineBuilder>,
+    timeline: TimelineBuilder,
     requests: usize,
     since_look: u32,
     from: Monotonic,
@@ -75,7 +74,7 @@ impl Parts {
     pub fn new(options: MatchOptions, context: &RecordingContext, requests: usize) -> Self {
         Self {
             matcher: Matcher::new(options),
-            timeline: Some(TimelineBuilder::new(context)),
+            timeline: TimelineBuilder::new(context),
             requests: requests.max(1),
             since_look: 0,
             from: Monotonic::from_nanos_since_boot(0),
@@ -83,18 +82,11 @@ impl Parts {
         }
     }
 
-    /// From now on parts have no lines of time.
-    pub fn leave_lines_out(&mut self) {
-        self.timeline = None;
-    }
-
     /// Takes the next event; a part, if one is complete.
     #[inline]
     pub fn observe(&mut self, event: &Event) -> Option<Part> {
         self.matcher.observe(event);
-        if let Some(timeline) = &mut self.timeline {
-            timeline.observe(event);
-        }
+        self.timeline.observe(event);
         if self.matcher.held() < self.requests {
             return None;
         }
@@ -125,10 +117,7 @@ impl Parts {
         let keep_from = oldest.map_or(keep_from, |oldest| oldest.min(keep_from));
         Some(Part {
             matched,
-            timeline: match &mut self.timeline {
-                Some(timeline) => timeline.part(keep_from),
-                None => Timeline::default(),
-            },
+            timeline: self.timeline.part(keep_from),
             from: std::mem::replace(&mut self.from, upto),
             upto,
         })
@@ -140,10 +129,7 @@ impl Parts {
         matched.late_events = late_events;
         Part {
             matched,
-            timeline: match self.timeline {
-                Some(timeline) => timeline.finish(),
-                None => Timeline::default(),
-            },
+            timeline: self.timeline.finish(),
             from: self.from,
             upto: END,
         }

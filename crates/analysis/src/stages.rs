@@ -1,8 +1,8 @@
 //! Where the time of a sojourn went: the five stages.
 
-use taillab_model::histogram::Ranked;
+use taillab_model::histogram::{HISTOGRAM_BITS, cell};
 use taillab_model::summary::{Stages, StagesAt};
-use taillab_model::{Distribution, Nanos, Stage};
+use taillab_model::{Distribution, Histogram, Nanos, Stage};
 
 use crate::requests::Requests;
 use crate::statistics::distribution_of;
@@ -64,54 +64,50 @@ fn band(n: u64, q: f64) -> Option<(u64, u64)> {
     Some((centre, half.min(n - 1 - centre).min(centre)))
 }
 
-/// [`stages_at`] of requests that come one at a time, whose sojourns are known before: the
-/// complete ones whose sojourns lie between those at the ends of a band, to the precision of
-/// the histogram. A band without a complete request is left out.
-#[derive(Clone, Debug)]
-pub struct StageBands(Vec<StageBand>);
+/// [`stages_at`] of requests that come one at a time: summed by the cells of their sojourns, so
+/// that a band holds the complete ones of the cells in which its ends lie and of those between.
+/// A band without a complete request is left out.
+#[derive(Clone, Debug, Default)]
+pub struct StageCells(Vec<StageSums>);
 
-#[derive(Clone, Debug)]
-struct StageBand {
-    q: f64,
-    from: Nanos,
-    to: Nanos,
+#[derive(Clone, Copy, Debug, Default)]
+struct StageSums {
     requests: u64,
     sums_ns: [u64; 5],
 }
 
-impl StageBands {
-    /// For `n` requests with these sojourns.
-    pub fn new(n: u64, sojourns: &Ranked) -> Self {
-        let of = |&q: &f64| {
-            let (centre, half) = band(n, q)?;
-            Some(StageBand {
-                q,
-                from: sojourns.at(centre - half)?.from,
-                to: sojourns.at(centre + half)?.to,
-                requests: 0,
-                sums_ns: [0; 5],
-            })
-        };
-        Self(STAGE_PERCENTILES.iter().filter_map(of).collect())
-    }
-
+impl StageCells {
     /// Takes a complete request.
     pub fn add(&mut self, sojourn: Nanos, stages: [Nanos; 5]) {
-        let bands = self.0.iter_mut();
-        for band in bands.filter(|band| band.from <= sojourn && sojourn <= band.to) {
-            band.requests += 1;
-            for (sum, stage) in band.sums_ns.iter_mut().zip(stages) {
-                *sum += stage.get();
-            }
+        let cell = cell(sojourn.get(), HISTOGRAM_BITS);
+        if cell >= self.0.len() {
+            self.0.resize(cell + 1, StageSums::default());
+        }
+        let sums = &mut self.0[cell];
+        sums.requests += 1;
+        for (sum, stage) in sums.sums_ns.iter_mut().zip(stages) {
+            *sum += stage.get();
         }
     }
 
-    /// The means.
-    pub fn finish(self) -> Vec<StagesAt> {
-        let bands = self.0.into_iter().filter(|band| band.requests > 0);
-        bands
-            .map(|band| mean_stages(band.q, band.requests, band.sums_ns))
-            .collect()
+    /// The means, where these are the sojourns of all requests.
+    pub fn finish(&self, sojourns: &Histogram) -> Vec<StagesAt> {
+        let (n, ranked) = (sojourns.count(), sojourns.ranked());
+        let place = |rank: u64| Some(cell(ranked.at(rank)?.from.get(), HISTOGRAM_BITS));
+        let of = |&q: &f64| {
+            let (centre, half) = band(n, q)?;
+            let (first, last) = (place(centre - half)?, place(centre + half)?);
+            let cells = self.0.iter().take(last + 1).skip(first);
+            let all = cells.fold(StageSums::default(), |mut all, cell| {
+                all.requests += cell.requests;
+                for (sum, more) in all.sums_ns.iter_mut().zip(cell.sums_ns) {
+                    *sum += more;
+                }
+                all
+            });
+            (all.requests > 0).then(|| mean_stages(q, all.requests, all.sums_ns))
+        };
+        STAGE_PERCENTILES.iter().filter_map(of).collect()
     }
 }
 

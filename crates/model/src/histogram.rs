@@ -3,10 +3,10 @@
 use crate::{Distribution, Nanos};
 
 /// log2 of the cells to a doubling of a [`Histogram`].
-const BITS: u32 = 10;
+pub const HISTOGRAM_BITS: u32 = 10;
 
 /// The largest relative error of a value that a [`Histogram`] gives back: half a cell.
-pub const HISTOGRAM_ERROR: f64 = 1.0 / (1 << (BITS + 1)) as f64;
+pub const HISTOGRAM_ERROR: f64 = 1.0 / (1 << (HISTOGRAM_BITS + 1)) as f64;
 
 /// The cell of a value, where a doubling has 2^`bits` cells. Values below 2^`bits` have one
 /// each.
@@ -48,7 +48,7 @@ impl Histogram {
     /// Counts a length.
     #[inline]
     pub fn record(&mut self, length: Nanos) {
-        let cell = cell(length.get(), BITS);
+        let cell = cell(length.get(), HISTOGRAM_BITS);
         if cell >= self.counts.len() {
             self.counts.resize(cell + 1, 0);
         }
@@ -81,7 +81,7 @@ impl Histogram {
         let occupied = self.counts.iter().enumerate();
         for (cell, &count) in occupied.filter(|(_, count)| **count > 0) {
             below += count;
-            let (from, width) = cell_of(cell, BITS);
+            let (from, width) = cell_of(cell, HISTOGRAM_BITS);
             let within = |ns: u64| Nanos::new(ns).clamp(self.least, self.greatest);
             ranked.cells.push(RankedCell {
                 below,
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn cells_follow_one_another_and_are_as_fine_as_said() {
-        for bits in [7, BITS] {
+        for bits in [7, HISTOGRAM_BITS] {
             let mut last = None;
             let large = [1 << 20, (1 << 20) + 1, u64::MAX / 2, u64::MAX];
             for value in (0..5_000).chain(large) {

@@ -12,11 +12,14 @@ use super::trace::{self, Meaning, Piece};
 /// (`TCP_RTO_MIN`) and a little.
 const SENT_AGAIN_LATE_NS: u64 = 250_000_000;
 
+/// Label, length, inherited.
+pub(super) type Split = Vec<(Label, u64, bool)>;
+
 /// What became of the time in which its CPU worked for others.
 #[derive(Default)]
 struct Others {
-    /// Label, length, inherited; in the order in which it is told.
-    split: Vec<(Label, u64, bool)>,
+    /// In the order in which it is told.
+    split: Split,
     own_service: u64,
     own_transmit: u64,
     received: u64,
@@ -80,7 +83,7 @@ impl Sweep {
             };
             sink(&entry, &self.labels);
         }
-        (self.parts, self.excess) = (parts, excess);
+        (self.parts, self.excess, self.split) = (parts, excess, others.split);
         self.opens[id as usize] = open;
     }
 
@@ -103,8 +106,9 @@ impl Sweep {
             own_service: used - transmit,
             own_transmit: transmit,
             received,
-            ..Others::default()
+            split: std::mem::take(&mut self.split),
         };
+        others.split.clear();
         // once it is late everything but its own delays is order
         let order = open.late.map_or(0, |late| {
             let stayed = open.t6_ns - late.since_ns;
@@ -194,11 +198,12 @@ impl Sweep {
         add(parts, self.fixed.service, service);
         add(parts, self.fixed.queue, queue);
         add(parts, self.fixed.unobserved, left);
+        let mut split = std::mem::take(&mut self.split);
+        split.clear();
+        split.push((self.fixed.unobserved, left, false));
+        split.push((self.fixed.queue, queue, false));
         Others {
-            split: vec![
-                (self.fixed.unobserved, left, false),
-                (self.fixed.queue, queue, false),
-            ],
+            split,
             own_service: service,
             ..Others::default()
         }

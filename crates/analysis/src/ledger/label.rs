@@ -34,6 +34,8 @@ pub struct Labels {
     met: Vec<(Cause, Who)>,
     by_cause: Vec<IdMap<Label, u64>>,
     threads: IdMap<(String, Tid)>,
+    /// Those that run softirqs for their CPU.
+    softirq_threads: Vec<Tid>,
     interrupts: IdMap<String>,
 }
 
@@ -47,10 +49,13 @@ impl Labels {
     pub fn new(context: &RecordingContext) -> Self {
         let thread = |t: &taillab_model::ThreadName| (t.tid, (t.comm.clone(), t.pid));
         let interrupts = context.interrupts.iter();
+        let threads = context.threads.iter();
+        let softirq_threads = threads.filter(|thread| thread.comm.starts_with("ksoftirqd"));
         Self {
             met: Vec::new(),
             by_cause: vec![IdMap::default(); Cause::ALL.len()],
             threads: context.threads.iter().map(thread).collect(),
+            softirq_threads: softirq_threads.map(|thread| thread.tid).collect(),
             interrupts: interrupts.map(|i| (i.number, i.name.clone())).collect(),
         }
     }
@@ -128,6 +133,11 @@ impl Labels {
         self.threads
             .get(&tid)
             .map_or_else(|| nameless(tid), |(name, _)| name.clone())
+    }
+
+    /// It runs softirqs that were put off.
+    pub(super) fn runs_softirqs(&self, thread: Tid) -> bool {
+        self.softirq_threads.contains(&thread)
     }
 
     /// Threads of the same name and process are one culprit: the key of that culprit.

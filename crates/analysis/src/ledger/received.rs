@@ -28,13 +28,12 @@ pub(super) fn receives(cpu: &CpuState) -> bool {
 }
 
 impl Receiving<'_> {
-    /// Splits [T1, T2] on the CPU that received the packet, which has come to T2; the
-    /// lengths sum to T2 − T1.
-    pub(super) fn split(&mut self, cpu: &CpuState, t1_ns: u64, t2_ns: u64) -> Pieces {
-        let mut pieces = Pieces::new();
+    /// Splits [T1, T2] on the CPU that received the packet, which has come to T2, into
+    /// `pieces`; the lengths sum to T2 − T1.
+    pub(super) fn split(&mut self, cpu: &CpuState, t1_ns: u64, t2_ns: u64, pieces: &mut Pieces) {
         let deferred = cpu
             .segment
-            .is_some_and(|s| self.labels.thread_name(s.thread).starts_with("ksoftirqd"));
+            .is_some_and(|segment| self.labels.runs_softirqs(segment.thread));
         let softirq_thread = cpu.segment.map_or(0, |s| s.thread);
         let mut usual_ns = self.usual_ns;
         let mut own_ns = self.usual_ns;
@@ -54,12 +53,12 @@ impl Receiving<'_> {
                     let since = upto - cpu.last_queued_ns.clamp(from, upto);
                     let own = since.min(own_ns);
                     own_ns = 0;
-                    self.push(&mut pieces, Cause::StackRx, Who::Nobody, own);
+                    self.push(pieces, Cause::StackRx, Who::Nobody, own);
                     let other = Who::Softirq(NET_RX);
-                    self.push(&mut pieces, Cause::Softirq, other, length - own);
+                    self.push(pieces, Cause::Softirq, other, length - own);
                 }
                 Top::Softirq { vector } => {
-                    self.push(&mut pieces, Cause::Softirq, Who::Softirq(vector), length);
+                    self.push(pieces, Cause::Softirq, Who::Softirq(vector), length);
                 }
                 Top::Interrupt(interrupt) => {
                     let brings = match interrupt {
@@ -68,25 +67,25 @@ impl Receiving<'_> {
                         _ => false,
                     };
                     if brings {
-                        self.push(&mut pieces, Cause::StackRx, Who::Nobody, length);
+                        self.push(pieces, Cause::StackRx, Who::Nobody, length);
                     } else {
                         let who = Who::Interrupt(interrupt);
-                        self.push(&mut pieces, Cause::Irq, who, length);
+                        self.push(pieces, Cause::Irq, who, length);
                     }
                 }
-                Top::Blind => self.push(&mut pieces, Cause::Unobserved, Who::Nobody, length),
-                Top::Stall => self.push(&mut pieces, Cause::Hypervisor, Who::Nobody, length),
+                Top::Blind => self.push(pieces, Cause::Unobserved, Who::Nobody, length),
+                Top::Stall => self.push(pieces, Cause::Hypervisor, Who::Nobody, length),
                 Top::Idle { .. } | Top::Nothing | Top::KernelLock => {
                     let other = segment.thread != 0 && segment.thread != softirq_thread;
                     if deferred && other && !(self.is_server)(segment.thread) {
                         let who = Who::Thread(segment.thread);
-                        self.push(&mut pieces, Cause::Background, who, length);
+                        self.push(pieces, Cause::Background, who, length);
                     } else {
                         let usual = length.min(usual_ns);
                         usual_ns -= usual;
-                        self.push(&mut pieces, Cause::StackRx, Who::Nobody, usual);
+                        self.push(pieces, Cause::StackRx, Who::Nobody, usual);
                         let (cause, who) = too_long(segment);
-                        self.push(&mut pieces, cause, who, length - usual);
+                        self.push(pieces, cause, who, length - usual);
                     }
                 }
             }
@@ -94,19 +93,16 @@ impl Receiving<'_> {
             upto = from;
         }
         let rest = upto.saturating_sub(t1_ns);
-        self.push(&mut pieces, Cause::Unexplained, Who::Nobody, rest);
-        pieces
+        self.push(pieces, Cause::Unexplained, Who::Nobody, rest);
     }
 
     /// The split where nobody saw the CPU that received the packet.
-    pub(super) fn unseen(&mut self, t1_ns: u64, t2_ns: u64) -> Pieces {
-        let mut pieces = Pieces::new();
+    pub(super) fn unseen(&mut self, t1_ns: u64, t2_ns: u64, pieces: &mut Pieces) {
         let length = t2_ns - t1_ns;
         let usual = length.min(self.usual_ns);
-        self.push(&mut pieces, Cause::StackRx, Who::Nobody, usual);
+        self.push(pieces, Cause::StackRx, Who::Nobody, usual);
         let rest = length - usual;
-        self.push(&mut pieces, Cause::Unexplained, Who::Nobody, rest);
-        pieces
+        self.push(pieces, Cause::Unexplained, Who::Nobody, rest);
     }
 
     fn push(&mut self, pieces: &mut Pieces, cause: Cause, who: Who, ns: u64) {

@@ -10,6 +10,7 @@ use std::collections::BinaryHeap;
 use taillab_model::explanation::Cause;
 use taillab_model::{Monotonic, Nanos, RecordingContext, RequestKey, Stamps, Tid};
 
+use super::account::Split;
 use super::balance::OneQueue;
 use super::calibrate::Usual;
 use super::cpu::CpuState;
@@ -164,6 +165,7 @@ pub(super) struct Sweep {
     pub(super) parts: Vec<(Label, u64)>,
     pub(super) excess: Vec<(Label, u64)>,
     pub(super) held: Vec<(Label, u64)>,
+    pub(super) split: Split,
 }
 
 impl Sweep {
@@ -211,6 +213,7 @@ impl Sweep {
             parts: Vec::new(),
             excess: Vec::new(),
             held: Vec::new(),
+            split: Split::new(),
         }
     }
 
@@ -281,7 +284,14 @@ impl Sweep {
         let queued = t2.unwrap_or_else(|| usual.min(t3.or(t4).unwrap_or(usual)));
         let queued_ns = queued.nanos_since_boot().clamp(t1_ns, t6_ns);
         let sojourn = Nanos::new(t6_ns - t1_ns);
+        let free = self.free_opens.pop();
+        let mut stack = match free {
+            Some(id) => std::mem::take(&mut self.opens[id as usize].stack),
+            None => Pieces::new(),
+        };
+        stack.clear();
         let open = Open {
+            stack,
             place: self.requests_before + place,
             known: Some(Known {
                 stamps,
@@ -299,7 +309,7 @@ impl Sweep {
             traced: (sojourn >= self.options.trace_from).then(Vec::new),
             ..Open::default()
         };
-        let id = match self.free_opens.pop() {
+        let id = match free {
             Some(id) => {
                 self.opens[id as usize] = open;
                 id
@@ -326,7 +336,7 @@ impl Sweep {
     /// T2.
     fn queued(&mut self, id: OpenId, at_ns: u64) {
         let Some(w) = self.opens[id as usize].worker else {
-            self.opens[id as usize].stack = self.receive(None, id, at_ns);
+            self.receive(None, id, at_ns);
             self.turns
                 .push(Reverse((self.opens[id as usize].t6_ns, Turn::Answered(id))));
             return;
@@ -340,7 +350,7 @@ impl Sweep {
         if let Some(k) = home {
             self.advance(k, at_ns);
         }
-        let stack = self.receive(home, id, at_ns);
+        self.receive(home, id, at_ns);
         let first = self.workers[w].outstanding == 0;
         if first {
             self.workers[w].forget(&self.cpus);
@@ -350,7 +360,7 @@ impl Sweep {
             {
                 self.cpus[k].tape.clear();
                 self.cpus[k].busy_floor = self.cpus[k].tape.end();
-                self.held_up_before(k, &stack);
+                self.held_up_before(k, id);
                 // what was pushed is not this request's own
                 self.workers[w].forget(&self.cpus);
             }
@@ -367,7 +377,6 @@ impl Sweep {
         let open = &mut self.opens[id as usize];
         (open.tape, open.received) = (tape, received);
         (open.busy_from, open.busy_cpu) = (busy_from, busy_cpu);
-        open.stack = stack;
         if open.traced.is_some() {
             self.traced.push(id);
         }
@@ -390,7 +399,7 @@ impl Sweep {
     }
 
     /// [T1, T2], on the CPU that received the packet, which is most likely `home`.
-    fn receive(&mut self, home: Option<usize>, id: OpenId, at_ns: u64) -> Pieces {
+    fn receive(&mut self, home: Option<usize>, id: OpenId, at_ns: u64) {
         let t1_ns = self.opens[id as usize].t1_ns;
         let likely = home.into_iter().chain([self.last_receiver]);
         let mut found = None;
@@ -410,22 +419,22 @@ impl Sweep {
             usual_ns: 2 * self.usual.stack_ns,
             is_server: &is_server,
         };
+        let stack = &mut self.opens[id as usize].stack;
         match found {
             Some(k) => {
                 self.last_receiver = k;
-                let stack = receiving.split(&self.cpus[k], t1_ns, at_ns);
+                receiving.split(&self.cpus[k], t1_ns, at_ns, stack);
                 self.cpus[k].last_queued_ns = at_ns;
-                stack
             }
-            None => receiving.unseen(t1_ns, at_ns),
+            None => receiving.unseen(t1_ns, at_ns, stack),
         }
     }
 
     /// What the first request of a busy period lost on its way, beyond ρ, is a delay for
     /// those behind it.
-    fn held_up_before(&mut self, k: usize, stack: &Pieces) {
+    fn held_up_before(&mut self, k: usize, id: OpenId) {
         let mut work = self.usual.receive_ns;
-        for &(label, ns) in stack {
+        for &(label, ns) in &self.opens[id as usize].stack {
             let taken = ns.min(work);
             work -= taken;
             self.cpus[k].tape.push(label, ns - taken);

@@ -19,20 +19,11 @@ use std::collections::HashMap;
 
 use taillab_model::{Monotonic, RecordingContext, Stamps, Tid};
 
-use super::observed::{NONE, Observed, Requests, UNCOUNTED};
+use super::observed::{NONE, Observed, Requests};
+use super::sample::Sample;
 use super::sweep::{Beside, sweep};
 use super::track::CoreTimeline;
 use crate::matched::Matched;
-
-/// At most this many requests are replayed; of longer recordings, stretches of time that
-/// lie evenly in it.
-pub const MAX_REPLAYED: usize = 1_000_000;
-
-/// Blocks of time for the intervals.
-const BLOCKS: usize = 32;
-
-/// The first part of a stretch of a longer recording brings the queue into its state.
-const LEAD_IN: f64 = 1.0 / 16.0;
 
 impl Observed {
     /// The queue that `matched` shows. Only requests of the measurement count, those before
@@ -43,31 +34,28 @@ impl Observed {
         context: &RecordingContext,
         measure_from: Monotonic,
     ) -> Self {
-        match Sampling::of(matched, measure_from) {
-            Some(sampling) => Self::of_sample(matched, timeline, context, measure_from, &sampling),
-            None => Self::default(),
-        }
+        let sample = Sample::of(matched, measure_from);
+        Self::of_sample(matched, timeline, context, &sample)
     }
 
-    /// The same of a recording of which `matched` and `timeline` hold at least what `sampling`
-    /// takes.
-    pub fn of_sample(
+    /// The queue that a sample of a recording shows; `matched` and `timeline` hold at least
+    /// what it takes.
+    pub(crate) fn of_sample(
         matched: &Matched,
         timeline: &impl CoreTimeline,
         context: &RecordingContext,
-        measure_from: Monotonic,
-        sampling: &Sampling,
+        sample: &Sample,
     ) -> Self {
-        let chosen = chosen(matched, measure_from, sampling);
+        let chosen = &sample.chosen;
         if chosen.is_empty() {
             return Self::default();
         }
         let mut observed = Self {
-            blocks: BLOCKS,
-            measured_requests: sampling.measured,
+            blocks: sample.blocks,
+            measured_requests: sample.measured,
             ..Self::default()
         };
-        let beside = observed.columns(matched, &chosen);
+        let beside = observed.columns(matched, chosen);
         let cpus = timeline.cpus(&observed.workers);
         observed.servers_are_workers = cpus.len() > 1 && observed.workers.len() <= cpus.len();
         observed.connections_are_bound = bound(&observed.requests, &beside.clients);
@@ -145,79 +133,6 @@ impl Observed {
 
 fn ns(at: Monotonic) -> u64 {
     at.nanos_since_boot()
-}
-
-/// Which requests of a recording are replayed: all, or those of stretches of time that lie
-/// evenly in it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
-    /// T1 of the first measured request.
-    begin_ns: u64,
-    /// The length of a block.
-    block_ns: f64,
-    /// What of each block is replayed.
-    part: f64,
-    /// How many requests were measured.
-    measured: u64,
-}
-
-impl Sampling {
-    /// Of `measured` requests that came in from `first` to `last`.
-    pub fn new(first: Monotonic, last: Monotonic, measured: u64) -> Self {
-        let length = ns(last) + 1 - ns(first).min(ns(last));
-        Self {
-            begin_ns: ns(first),
-            block_ns: (length as f64 / BLOCKS as f64).max(1.0),
-            part: (MAX_REPLAYED as f64 / measured.max(1) as f64).min(1.0),
-            measured,
-        }
-    }
-
-    fn of(matched: &Matched, measure_from: Monotonic) -> Option<Self> {
-        let first = matched.measured_places(measure_from).next()?;
-        let last = matched.requests.len() - 1;
-        let measured = matched.measured_places(measure_from).count() as u64;
-        let t1 = |place| matched.requests.t1(place);
-        Some(Self::new(t1(first), t1(last), measured))
-    }
-
-    fn is_all(&self) -> bool {
-        self.part == 1.0
-    }
-
-    /// The block of a request that came in at `t1`, and how far into it, as a share.
-    fn place(&self, t1: Monotonic) -> (usize, f64) {
-        let into = ns(t1).saturating_sub(self.begin_ns) as f64 / self.block_ns;
-        let block = (into as usize).min(BLOCKS - 1);
-        (block, into - block as f64)
-    }
-
-    /// A request that came in at `t1` is replayed.
-    pub fn takes(&self, t1: Monotonic) -> bool {
-        self.is_all() || self.place(t1).1 < self.part
-    }
-}
-
-/// The requests to replay with their blocks, in the order of T1.
-fn chosen(matched: &Matched, measure_from: Monotonic, sampling: &Sampling) -> Vec<(u32, u8)> {
-    let measured = |place: usize| matched.is_measured(place, measure_from);
-    let n = matched.requests.len();
-    let Some(first) = (0..n).find(|&place| measured(place)) else {
-        return Vec::new();
-    };
-    let all = sampling.is_all();
-    let mut chosen = Vec::with_capacity(n.min(MAX_REPLAYED * 11 / 10));
-    for place in if all { 0 } else { first }..n {
-        let (block, within) = sampling.place(matched.requests.t1(place));
-        if !all && within >= sampling.part {
-            continue;
-        }
-        let lead_in = !all && within < sampling.part * LEAD_IN;
-        let counted = measured(place) && !lead_in;
-        let block = if counted { block as u8 } else { UNCOUNTED };
-        chosen.push((place as u32, block));
-    }
-    chosen
 }
 
 /// The median of T2 − T1.

@@ -15,17 +15,19 @@ mod histogram;
 mod kernel;
 mod observed;
 mod residence;
+mod sample;
 mod sweep;
 mod track;
 mod work;
 
-pub use build::{MAX_REPLAYED, Sampling};
 pub use cores::Cores;
 pub use fit::FIT_QUANTILES;
 pub use observed::Observed;
+pub use sample::MAX_REPLAYED;
 pub use track::{CoreTimeline, Leaves, Occupant, Segment, SourceId};
 
 pub(crate) use fit::{Fitted, fit};
 pub(crate) use histogram::BlockHistogram;
 pub(crate) use kernel::{Change, Order, Sharing, replay};
 pub(crate) use observed::{Source, UNCOUNTED};
+pub(crate) use sample::Beginnings;

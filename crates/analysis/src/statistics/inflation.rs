@@ -37,7 +37,7 @@ const SHORT: usize = 3 * MIDDLE;
 
 /// Batches start at the bounds of this many equal cells: one pass over the series
 /// then serves every length and threshold.
-const CELLS: usize = 10 * SHORT;
+pub(super) const CELLS: usize = 10 * SHORT;
 
 /// (t₄₆ ÷ z)²: 32 overlapping batches estimate the variance with 1.5 × 31 degrees of
 /// freedom, so the interval takes Student's t and not the normal's z.
@@ -47,86 +47,42 @@ const STUDENT: f64 = 1.054_7;
 /// observations at or below each of `thresholds` (the sample's ascending percentiles),
 /// in a series in order of time. 1 for a series too short to tell.
 pub fn variance_inflation(series: &[Nanos], thresholds: &[Nanos]) -> Vec<f64> {
-    let mut inflation = Inflation::new(series.len(), thresholds.to_vec());
-    inflation.extend(series);
-    inflation.factors()
+    let n = series.len();
+    let counts = |threshold: &Nanos| {
+        let mut below = 0;
+        let mut counts = Vec::with_capacity(CELLS + 1);
+        for cell in 0..CELLS {
+            counts.push(below);
+            let now = &series[begin(cell, n)..begin(cell + 1, n)];
+            below += now.iter().filter(|&x| x <= threshold).count() as u64;
+        }
+        counts.push(below);
+        counts
+    };
+    inflation_of_counts(n, thresholds.iter().map(counts))
 }
 
-/// [`variance_inflation`] of a series that comes bit by bit, and whose length and percentiles
-/// are known before.
-#[derive(Clone, Debug)]
-pub struct Inflation {
-    n: usize,
-    thresholds: Vec<Nanos>,
-    /// For each threshold, the observations at or below it before each cell's begin.
-    counts: Vec<Vec<u64>>,
-    so_far: Vec<u64>,
-    seen: usize,
-    /// Cells that have begun.
-    cells: usize,
-}
-
-impl Inflation {
-    /// Of `n` observations.
-    pub fn new(n: usize, thresholds: Vec<Nanos>) -> Self {
-        Self {
-            n,
-            counts: vec![Vec::with_capacity(CELLS + 1); thresholds.len()],
-            so_far: vec![0; thresholds.len()],
-            thresholds,
-            seen: 0,
-            cells: 0,
-        }
+/// [`variance_inflation`] of `n` observations of which it is known, for each threshold, how
+/// many are at or below it before each of [`CELLS`] equal cells begins, and at the end.
+pub(super) fn inflation_of_counts(n: usize, counts: impl Iterator<Item = Vec<u64>>) -> Vec<f64> {
+    if n < MIN_SERIES {
+        return counts.map(|_| 1.0).collect();
     }
-
-    /// Takes the next observations.
-    pub fn extend(&mut self, mut series: &[Nanos]) {
-        while !series.is_empty() && self.seen < self.n {
-            self.begin_cells();
-            let end = begin(self.cells, self.n);
-            let (now, later) = series.split_at(series.len().min(end - self.seen));
-            for (so_far, threshold) in self.so_far.iter_mut().zip(&self.thresholds) {
-                *so_far += now.iter().filter(|&x| x <= threshold).count() as u64;
-            }
-            self.seen += now.len();
-            series = later;
-        }
-    }
-
-    fn begin_cells(&mut self) {
-        while self.cells < CELLS && begin(self.cells, self.n) <= self.seen {
-            for (counts, so_far) in self.counts.iter_mut().zip(&self.so_far) {
-                counts.push(*so_far);
-            }
-            self.cells += 1;
-        }
-    }
-
-    /// The factors for the thresholds.
-    pub fn factors(mut self) -> Vec<f64> {
-        if self.n < MIN_SERIES {
-            return vec![1.0; self.thresholds.len()];
-        }
-        self.begin_cells();
-        let n = self.n;
-        let mut at_least = 1.0;
-        let ends = self.counts.into_iter().zip(self.so_far);
-        ends.map(|(mut counts, all)| {
-            counts.resize(CELLS + 1, all);
-            let middle = batch_variance(&counts, n, MIDDLE);
-            let short = batch_variance(&counts, n, SHORT);
-            let limit = (2.0 * middle - short).max(middle);
-            let long = batch_variance(&counts, n, LONG);
-            let factor = (limit.max(long) * STUDENT).max(at_least);
-            at_least = (factor / 2.0).max(1.0);
-            factor
-        })
-        .collect()
-    }
+    let mut at_least = 1.0;
+    let factors = counts.map(|counts| {
+        let middle = batch_variance(&counts, n, MIDDLE);
+        let short = batch_variance(&counts, n, SHORT);
+        let limit = (2.0 * middle - short).max(middle);
+        let long = batch_variance(&counts, n, LONG);
+        let factor = (limit.max(long) * STUDENT).max(at_least);
+        at_least = (factor / 2.0).max(1.0);
+        factor
+    });
+    factors.collect()
 }
 
 /// Where cell `cell` begins in a series of `n`.
-const fn begin(cell: usize, n: usize) -> usize {
+pub(super) const fn begin(cell: usize, n: usize) -> usize {
     (cell as u128 * n as u128 / CELLS as u128) as usize
 }
 
@@ -160,19 +116,7 @@ mod tests {
     fn cells_cover_the_series_whatever_its_length() {
         for n in [200, 959, 960, 961, 12_345] {
             assert_eq!((begin(0, n), begin(CELLS, n)), (0, n));
-            let series: Vec<Nanos> = (0..n as u64).map(|i| Nanos::new(i % 10)).collect();
-            let mut inflation = Inflation::new(n, vec![Nanos::new(4)]);
-            for some in series.chunks(7) {
-                inflation.extend(some);
-            }
-            for (cell, count) in inflation.counts[0].iter().enumerate() {
-                let before = series[..begin(cell, n)].iter();
-                assert_eq!(*count, before.filter(|x| x.get() <= 4).count() as u64);
-            }
-            assert_eq!(
-                inflation.factors(),
-                variance_inflation(&series, &[Nanos::new(4)])
-            );
+            assert!((0..CELLS).all(|cell| begin(cell, n) <= begin(cell + 1, n)));
         }
     }
 

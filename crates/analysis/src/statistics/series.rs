@@ -1,40 +1,106 @@
-//! Series that are too long to be kept: read twice, in order of time both times.
+//! Series that are too long to be kept: what is said of them comes from counts.
 
-use taillab_model::histogram::Ranked;
+use taillab_model::histogram::cell;
 use taillab_model::{Distribution, Histogram, Nanos, REPORTED_QUANTILES, quantile_ranks};
 
-use super::{Inflation, ccdf, ccdf_of_ranks};
+use super::ccdf_of_ranks;
+use super::inflation::{CELLS, begin, inflation_of_counts};
+use crate::folding::{Fold, Folding};
 
-/// A series of which a first reading knows the distribution, and a second one how far
-/// neighbours correlate.
+/// log2 of the bins to a doubling in which a cell of a series is counted: 1.6 to 3.1 % wide.
+const BITS: u32 = 5;
+
+/// A series in order of time, as it comes: its distribution to the precision of a
+/// [`Histogram`], and how far neighbours correlate.
+///
+/// For the latter the series is cut into a thousand or two equal cells, each counted in wider
+/// bins. At the end the threshold for a quantile is the edge of a bin that is nearest to it, and
+/// the counts at the bounds of other cells are interpolated.
 #[derive(Clone, Debug)]
 pub struct Series {
     histogram: Histogram,
-    ranked: Ranked,
-    quantiles: Vec<f64>,
-    inflation: Inflation,
+    cells: Folding<Bins>,
 }
 
-impl Series {
-    /// Before the second reading; what the first one found.
-    pub fn new(histogram: Histogram) -> Self {
-        let ranked = histogram.ranked();
-        let n = histogram.count();
-        let (quantiles, thresholds) = REPORTED_QUANTILES
-            .iter()
-            .filter_map(|&q| Some((q, ranked.at(quantile_ranks(n, q, 1.0)?.value)?.to)))
-            .unzip();
-        Self {
-            inflation: Inflation::new(n as usize, thresholds),
-            histogram,
-            ranked,
-            quantiles,
+/// Counts of neighbouring bins.
+#[derive(Clone, Debug, Default)]
+struct Bins {
+    first: usize,
+    counts: Vec<u32>,
+}
+
+impl Bins {
+    #[inline]
+    fn count(&mut self, bin: usize) {
+        match bin
+            .checked_sub(self.first)
+            .and_then(|at| self.counts.get_mut(at))
+        {
+            Some(count) => *count += 1,
+            None => self.widen(bin, bin + 1)[0] += 1,
         }
     }
 
-    /// Reads on, the second time.
-    pub fn extend(&mut self, observations: &[Nanos]) {
-        self.inflation.extend(observations);
+    /// Those from `from` up to `to`; there are some.
+    #[cold]
+    fn widen(&mut self, from: usize, to: usize) -> &mut [u32] {
+        if self.counts.is_empty() {
+            self.first = from;
+        } else if from < self.first {
+            let missing = self.first - from;
+            self.counts.splice(..0, std::iter::repeat_n(0, missing));
+            self.first = from;
+        }
+        let length = (to - self.first).max(self.counts.len());
+        self.counts.resize(length, 0);
+        &mut self.counts[from - self.first..to - self.first]
+    }
+
+    /// How many stand in bins up to this one.
+    fn up_to(&self, bin: usize) -> u64 {
+        let bins = (bin + 1).saturating_sub(self.first).min(self.counts.len());
+        self.counts[..bins].iter().map(|n| u64::from(*n)).sum()
+    }
+
+    fn end(&self) -> usize {
+        self.first + self.counts.len()
+    }
+}
+
+impl Fold for Bins {
+    fn add(&mut self, next: Self) {
+        if next.counts.is_empty() {
+            return;
+        }
+        let own = self.widen(next.first, next.end());
+        for (count, more) in own.iter_mut().zip(next.counts) {
+            *count += more;
+        }
+    }
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Self {
+            histogram: Histogram::default(),
+            cells: Folding::new(1, 2 * CELLS),
+        }
+    }
+}
+
+impl Series {
+    /// Takes the next observations.
+    pub fn extend(&mut self, mut observations: &[Nanos]) {
+        while !observations.is_empty() {
+            let at = self.histogram.count();
+            let (bins, end) = self.cells.cell(at);
+            let (now, later) = observations.split_at(observations.len().min((end - at) as usize));
+            for &length in now {
+                self.histogram.record(length);
+                bins.count(cell(length.get(), BITS));
+            }
+            observations = later;
+        }
     }
 
     /// The histogram.
@@ -42,15 +108,65 @@ impl Series {
         &self.histogram
     }
 
-    /// Its cells by rank.
-    pub const fn ranked(&self) -> &Ranked {
-        &self.ranked
-    }
-
     /// The variance inflation at each quantile that independent observations would support.
     pub fn factors(&self) -> Vec<(f64, f64)> {
-        let factors = self.inflation.clone().factors();
-        self.quantiles.iter().copied().zip(factors).collect()
+        let n = self.histogram.count();
+        let up_to = self.up_to();
+        let edge = |q: f64| {
+            let rank = quantile_ranks(n, q, 1.0)?.value;
+            let above = up_to.partition_point(|count| *count <= rank);
+            // the edge above its bin, or the one below
+            let below = above.checked_sub(1).filter(|&below| {
+                let nearer = rank - up_to[below] < up_to[above] - rank;
+                up_to[below] > 0 && nearer
+            });
+            Some((q, below.unwrap_or(above)))
+        };
+        let (quantiles, edges): (Vec<f64>, Vec<usize>) =
+            REPORTED_QUANTILES.iter().filter_map(|&q| edge(q)).unzip();
+        let counts = edges.iter().map(|&edge| self.counts_up_to(edge));
+        let factors = inflation_of_counts(n as usize, counts);
+        quantiles.into_iter().zip(factors).collect()
+    }
+
+    /// How many observations stand in bins up to each.
+    fn up_to(&self) -> Vec<u64> {
+        let cells = self.cells.cells();
+        let end = cells.iter().map(Bins::end).max().unwrap_or(0);
+        let mut counts = vec![0_u64; end];
+        for bins in cells {
+            for (count, more) in counts[bins.first..].iter_mut().zip(&bins.counts) {
+                *count += u64::from(*more);
+            }
+        }
+        let mut below = 0;
+        for count in &mut counts {
+            below += *count;
+            *count = below;
+        }
+        counts
+    }
+
+    /// How many observations stand in bins up to this one before each of [`CELLS`] cells.
+    fn counts_up_to(&self, bin: usize) -> Vec<u64> {
+        let n = self.histogram.count();
+        let width = self.cells.width();
+        let mut before = Vec::with_capacity(2 * CELLS + 1);
+        before.push(0);
+        for bins in self.cells.cells() {
+            before.push(before[before.len() - 1] + bins.up_to(bin));
+        }
+        let at = |cell: usize| {
+            let place = begin(cell, n as usize) as u64;
+            let own = ((place / width) as usize).min(before.len() - 2);
+            let from = own as u64 * width;
+            // the last one is not full
+            let length = (n - from).min(width).max(1);
+            let inside = before[own + 1] - before[own];
+            let part = u128::from(inside) * u128::from(place - from) / u128::from(length);
+            before[own] + part as u64
+        };
+        (0..=CELLS).map(at).collect()
     }
 
     /// The distribution with these factors.
@@ -60,14 +176,11 @@ impl Series {
             known.map_or(1.0, |(_, factor)| *factor)
         })
     }
-
-    /// See [`ccdf()`].
-    pub fn ccdf(&self) -> Vec<(Nanos, f64)> {
-        ccdf_of_histogram(&self.histogram, &self.ranked)
-    }
 }
 
-fn ccdf_of_histogram(histogram: &Histogram, ranked: &Ranked) -> Vec<(Nanos, f64)> {
+/// See [`ccdf()`](super::ccdf()).
+pub fn curve_of(histogram: &Histogram) -> Vec<(Nanos, f64)> {
+    let ranked = histogram.ranked();
     ccdf_of_ranks(histogram.count() as usize, |rank| {
         ranked
             .at(rank as u64)
@@ -75,36 +188,60 @@ fn ccdf_of_histogram(histogram: &Histogram, ranked: &Ranked) -> Vec<(Nanos, f64)
     })
 }
 
-/// A sample without order: whole, or in the cells of a histogram.
-#[derive(Clone, Debug)]
-pub enum Sample {
-    /// Each observation.
-    Whole(Vec<Nanos>),
-    /// For any number of them.
-    Cells(Histogram),
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::inflation_at_quantiles;
 
-impl Sample {
-    /// Adds an observation.
-    #[inline]
-    pub fn push(&mut self, length: Nanos) {
-        match self {
-            Self::Whole(lengths) => lengths.push(length),
-            Self::Cells(histogram) => histogram.record(length),
+    /// Waiting times of a queue at 80 %, with a stall now and then.
+    fn waits(n: usize) -> Vec<Nanos> {
+        let (mut state, mut wait) = (1_u64, 0.0_f64);
+        let mut uniform = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            ((state >> 11) as f64 + 1.0) / (1_u64 << 53) as f64
+        };
+        let series = (0..n).map(|i| {
+            let stall = if i % 20_011 == 7 { 3_000_000.0 } else { 0.0 };
+            wait = (wait + 8_000.0 + stall + 10_000.0 * uniform().ln()).max(0.0);
+            Nanos::new(5_000 + wait as u64)
+        });
+        series.collect()
+    }
+
+    #[test]
+    fn factors_are_about_those_of_the_whole_series() {
+        for n in [150, 1_919, 1_921, 40_000, 500_001] {
+            let observations = waits(n);
+            let mut series = Series::default();
+            for some in observations.chunks(777) {
+                series.extend(some);
+            }
+            let mut sorted = observations.clone();
+            sorted.sort_unstable();
+            let exact = inflation_at_quantiles(&observations, &sorted);
+            let found = series.factors();
+            assert_eq!(found.len(), exact.len());
+            for ((q, factor), (p, exact)) in found.into_iter().zip(exact) {
+                assert_eq!(q, p);
+                let off = factor / exact;
+                assert!((0.85..1.18).contains(&off), "{n} {q}: {factor}, not {exact}");
+            }
         }
     }
 
-    /// The distribution, as of independent observations, and the points of its curve.
-    pub fn summarise(self) -> (Distribution, Vec<(Nanos, f64)>) {
-        match self {
-            Self::Whole(mut lengths) => {
-                lengths.sort_unstable();
-                (Distribution::from_sorted(&lengths), ccdf(&lengths))
-            }
-            Self::Cells(histogram) => {
-                let curve = ccdf_of_histogram(&histogram, &histogram.ranked());
-                (histogram.distribution(|_| 1.0), curve)
-            }
+    #[test]
+    fn counts_of_a_cell_are_those_of_its_observations() {
+        let mut bins = Bins::default();
+        for bin in [7, 9, 7, 3, 12] {
+            bins.count(bin);
         }
+        let mut more = Bins::default();
+        more.count(1);
+        more.add(Bins::default());
+        bins.add(more);
+        let counts: Vec<u64> = (0..14).map(|bin| bins.up_to(bin)).collect();
+        assert_eq!(counts, [0, 1, 1, 2, 2, 2, 2, 4, 4, 5, 5, 5, 6, 6]);
     }
 }

@@ -5,12 +5,12 @@ use std::num::NonZeroU32;
 
 use proptest::prelude::*;
 use taillab_analysis::ledger::{Follower, LedgerOptions, Usual, Who};
-use taillab_analysis::long::{Account, Survey};
+use taillab_analysis::long::Account;
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
     AnalyseOptions, Analysis, Explained, MatchOptions, Part, Parts, analyse, explain, match_events,
 };
-use taillab_model::explanation::{Cause, CauseShare};
+use taillab_model::explanation::{Cause, CauseShare, Explanation};
 use taillab_model::{Distribution, Event, HISTOGRAM_ERROR, Monotonic, Nanos, Tid};
 
 use super::kernel::{Plan, Trouble, What};
@@ -152,18 +152,16 @@ proptest! {
     }
 }
 
-/// What a long recording gives, read twice in parts.
-fn read_twice(parts: &[Part], plan: &Plan, usual: Usual) -> (Analysis, Explained) {
-    let mut survey = Survey::new(analyse_options(plan));
-    parts.iter().for_each(|part| survey.add(part));
-    let surveyed = survey.finish(0).expect("there are requests");
+/// What a long recording gives, in parts.
+fn in_parts(parts: &[Part], plan: &Plan, usual: Usual) -> (Analysis, Explained) {
     let context = plan.context();
-    let mut account = Account::new(surveyed, &context, super::options(plan).slowest, usual);
+    let slowest = super::options(plan).slowest;
+    let mut account = Account::new(analyse_options(plan), &context, slowest, usual);
     for part in parts {
         let ideal = account.add(part, |_, _| {});
         assert_eq!(ideal.len(), part.matched.requests.len());
     }
-    account.finish()
+    account.finish(0).expect("there are requests")
 }
 
 fn analyse_options(plan: &Plan) -> AnalyseOptions {
@@ -184,6 +182,9 @@ fn assert_same(found: &Distribution, exact: &Distribution) {
         assert_eq!(found.value.is_some(), exact.value.is_some(), "{found:?}");
         if let (Some(found), Some(exact)) = (found.value, exact.value) {
             assert_near(found.get() as f64, exact.get() as f64, HISTOGRAM_ERROR);
+        }
+        if let (Some(found), Some(exact)) = (found.hi, exact.hi) {
+            assert_near(found.get() as f64, exact.get() as f64, 0.05);
         }
     }
 }
@@ -211,7 +212,7 @@ fn a_recording_read_in_parts_is_explained_like_one_that_is_held() {
     let usual = Usual::of(&one.matched, &one.timeline, plan.service_time());
     let many = parts(&events, &plan, 2_000);
     assert!(many.len() > 5, "{} parts", many.len());
-    let (found, told) = read_twice(&many, &plan, usual);
+    let (found, told) = in_parts(&many, &plan, usual);
 
     assert_eq!(found.matching, analysis.matching);
     assert_same(&found.measured.sojourn, &analysis.measured.sojourn);
@@ -244,13 +245,15 @@ fn a_recording_read_in_parts_is_explained_like_one_that_is_held() {
     assert_eq!(found.workers, exact.workers);
     assert_eq!(found.heat_map, exact.heat_map);
     assert_eq!(found.slowest, exact.slowest);
-    for (found, exact) in found.bands.iter().zip(&exact.bands) {
-        // a histogram's cell more or less at its lower end
-        assert_near(found.requests as f64, exact.requests as f64, 0.05);
-        assert_near(found.mean_sojourn_ns, exact.mean_sojourn_ns, 0.05);
-    }
+    assert_eq!(found.bands, exact.bands);
+    let clustering = |explanation: &Explanation| explanation.clustering.clone();
+    let (found, exact) = (clustering(found), clustering(exact));
+    let (found, exact) = (found.expect("slow ones"), exact.expect("slow ones"));
+    // what is slow is known by and by
+    let shares = (found.in_runs_share, exact.in_runs_share);
+    assert!((shares.0 - shares.1).abs() < 0.1, "{shares:?}");
     let fit = |explained: &Explained| explained.model_fit.clone().expect("a replay");
     let (found, exact) = (fit(&told), fit(&explained));
     assert_eq!(found.model, exact.model);
-    assert_near(found.largest_error, exact.largest_error, 0.05);
+    assert!((found.largest_error - exact.largest_error).abs() < 0.005);
 }

@@ -1,13 +1,13 @@
-//! From a recording to its summary, its curves and its rows.
+//! From a recording to its summary and its curves; its rows go to their files meanwhile.
 
 use std::fs::File;
-use std::io::Seek;
 use std::path::{Path, PathBuf};
 
 use taillab_analysis::ideal::IdealRun;
 use taillab_analysis::ledger::Usual;
-use taillab_analysis::long::{Account, Survey};
+use taillab_analysis::long::Account;
 use taillab_analysis::matcher::{InOrder, MatchOptions};
+use taillab_analysis::timeline::Timeline;
 use taillab_analysis::trace_verdict::{TraceFacts, judge_trace};
 use taillab_analysis::{
     AnalyseOptions, Analysis, Evidence, ExplainOptions, Explained, Matched, Part, Parts, analyse,
@@ -18,13 +18,12 @@ use taillab_model::summary::{
     Observer, Overhead, SCHEMA_VERSION, ServerResult, TraceSummary, Verdict,
 };
 use taillab_model::{Event, HISTOGRAM_ERROR, Monotonic, Nanos, RecordingContext, RecordingReader};
-use taillab_queueing::ideal::IdealQueue;
-use taillab_report::requests::RequestRow;
 use taillab_report::{Curve, Series};
 
-use super::rows::Known;
+use super::rows::{Known, RowFiles, Rows};
 use super::service_time::IdealServer;
 use crate::cli::AnalysisArgs;
+use crate::commands::run::rundir::RunDir;
 use crate::exit::{Exit, Failure, OrExit};
 
 /// So many of the slowest requests are taken apart unless asked otherwise.
@@ -52,31 +51,24 @@ pub struct Evaluated {
     summary: TraceSummary,
     /// Ideal and measured.
     pub curves: Vec<Curve>,
-    requests: Requests,
-    from: Monotonic,
+    /// Requests that came in, while it settled too.
+    all_arrivals: u64,
     evidence: Evidence,
     facts: TraceFacts,
 }
 
-/// The requests behind it.
-enum Requests {
-    /// Of a recording that fits into one part.
-    Held { matched: Box<Matched>, known: Known },
-    /// Of a longer one they are read again.
-    InFile {
-        file: File,
-        arrivals: u64,
-        ideal: IdealQueue,
-    },
-}
-
-/// Reads and analyses a recording; of a damaged one, what can be read.
-pub fn file(file: File, args: &AnalysisArgs, beside: Beside) -> Result<Evaluated, Failure> {
+/// Reads and analyses a recording; of a damaged one, what can be read. The files with a row for
+/// each request go to `dir`.
+pub fn file(
+    file: File,
+    args: &AnalysisArgs,
+    beside: Beside,
+    mut dir: Option<&mut RunDir>,
+) -> Result<Evaluated, Failure> {
     let named = |error: &dyn std::fmt::Display| match &beside.path {
         Some(path) => Failure::new(Exit::Failed, format!("{}: {error}", path.display())),
         None => Failure::new(Exit::Failed, error),
     };
-    let again = file.try_clone().map_err(|error| named(&error))?;
     let mut reader = RecordingReader::open_whole(file).map_err(|error| named(&error))?;
     let context = reader.context().clone();
     let base = reader.base();
@@ -85,54 +77,74 @@ pub fn file(file: File, args: &AnalysisArgs, beside: Beside) -> Result<Evaluated
         return Err(named(&"it cannot be read"));
     };
     let from = reading.measured_from(&context, base);
+    let files = match &dir {
+        Some(dir) => Some(RowFiles::begin(dir, from, context.started_unix_s)?),
+        None => None,
+    };
     let (found, last) = if first.is_last() {
-        (First::All(Box::new(first)), reading.last)
+        (Found::Whole(Box::new(first), files), reading.last)
     } else {
-        let survey = Surveying::begin(args, &context, from, &first)?;
+        let rows = files.map(|files| Rows::new(from, files));
+        let mut long = Long::begin(args, &context, from, &first, rows)?;
         drop(first);
-        let (survey, last) = survey.rest(reading);
-        (First::Surveyed(Box::new(survey)), last)
+        while let Some(part) = reading.next_part() {
+            long.add(&part);
+        }
+        (Found::Long(Box::new(long)), reading.last)
     };
     if let Some(error) = reader.failure() {
         return Err(named(error));
     }
     let damage = reader.damage().map(|damage| damage.to_string());
-    let lost = reader.lost().total();
-    let read = Read {
-        from,
-        duration: last.unwrap_or(from).saturating_since(from),
-        lost,
-        context,
-    };
-    let nothing_read = matches!(&found, First::All(part) if part.matched.events == 0);
+    let nothing_read = matches!(&found, Found::Whole(part, _) if part.matched.events == 0);
     if let (Some(damage), true) = (&damage, nothing_read) {
         return Err(named(damage));
     }
-    let mut beside = beside;
-    beside.partial |= damage.is_some();
-    match found {
-        First::All(part) => whole(*part, read, damage, args, beside),
-        First::Surveyed(survey) => {
-            let mut analysed = survey.account(again, &read, args)?;
-            analysed.damage = damage;
-            Ok(conclude(analysed, read, beside))
+    let lost = reader.lost().total();
+    let mut analysed = match found {
+        Found::Whole(part, files) => {
+            let Part {
+                matched, timeline, ..
+            } = *part;
+            let (mut analysed, ideal) = whole(&matched, &timeline, &context, from, lost, args)?;
+            if let (Some(mut files), Some(dir)) = (files, &mut dir) {
+                let known = Known {
+                    ideal,
+                    main_causes: std::mem::take(&mut analysed.explained.main_causes),
+                    from,
+                };
+                known.rows(&matched).for_each(|row| files.push(row));
+                files.finish(dir)?;
+            }
+            analysed
         }
-    }
+        Found::Long(long) => long.finish(lost, dir)?,
+    };
+    analysed.damage = damage;
+    let mut beside = beside;
+    beside.partial |= analysed.damage.is_some();
+    let read = Read {
+        duration: last.unwrap_or(from).saturating_since(from),
+        context: &context,
+    };
+    Ok(conclude(analysed, read, beside))
 }
 
-/// What a first reading gives.
-enum First {
-    All(Box<Part>),
-    Surveyed(Box<Surveying>),
+/// What a recording turned out to be.
+enum Found<'c> {
+    /// It fits into one part.
+    Whole(Box<Part>, Option<RowFiles>),
+    /// It does not.
+    Long(Box<Long<'c>>),
 }
 
-/// Analyses events that are here, in order of time.
+/// Analyses events that are here, in order of time; also the sojourns of the measured requests.
 pub fn events(
     events: Vec<Event>,
     context: RecordingContext,
     args: &AnalysisArgs,
     beside: Beside,
-) -> Result<Evaluated, Failure> {
+) -> Result<(Evaluated, Vec<Nanos>), Failure> {
     let base = (events.first()).map_or(Monotonic::from_nanos_since_boot(1), |event| event.at);
     let options = MatchOptions::of(&context).or_exit(Exit::Failed)?;
     let mut events = InOrder::new(events.into_iter(), options.disorder);
@@ -144,13 +156,17 @@ pub fn events(
         parts.observe(&event);
     }
     let from = measured_from(&context, base, first);
+    let Part {
+        matched, timeline, ..
+    } = parts.finish(events.late());
+    let (analysed, _) = whole(&matched, &timeline, &context, from, 0, args)?;
     let read = Read {
-        from,
         duration: last.unwrap_or(from).saturating_since(from),
-        lost: 0,
-        context,
+        context: &context,
     };
-    whole(parts.finish(events.late()), read, None, args, beside)
+    let sojourns = matched.measured_places(from);
+    let sojourns = sojourns.map(|place| matched.requests.sojourn(place));
+    Ok((conclude(analysed, read, beside), sojourns.collect()))
 }
 
 /// Where the measurement begins.
@@ -197,24 +213,15 @@ impl<I: Iterator<Item = Event>> Reading<I> {
         Some(parts.finish(self.events.late()))
     }
 
-    /// Only requests are wanted from now on.
-    fn leave_lines_out(&mut self) {
-        if let Some(parts) = &mut self.parts {
-            parts.leave_lines_out();
-        }
-    }
-
     fn measured_from(&self, context: &RecordingContext, base: Monotonic) -> Monotonic {
         measured_from(context, base, self.first)
     }
 }
 
 /// A recording as it was read.
-struct Read {
-    from: Monotonic,
+struct Read<'c> {
     duration: Nanos,
-    lost: u64,
-    context: RecordingContext,
+    context: &'c RecordingContext,
 }
 
 /// What is known of a recording, however long.
@@ -222,130 +229,115 @@ struct Analysed {
     analysis: Analysis,
     explained: Explained,
     ideal_server: IdealServer,
-    requests: Requests,
     /// Requests that came in during the measurement.
     arrivals: u64,
+    /// The same while the server settled too.
+    all_arrivals: u64,
     disturbances: bool,
     damage: Option<String>,
 }
 
-/// The first reading of a recording of several parts.
-struct Surveying {
-    survey: Survey,
+/// A recording of several parts.
+struct Long<'c> {
+    account: Account<'c>,
+    rows: Option<Rows>,
     ideal_server: IdealServer,
-    usual: Usual,
-    /// So many showed it.
-    requests: usize,
+    /// So many requests showed it.
+    shown_by: usize,
+    disturbances: bool,
 }
 
-impl Surveying {
+impl<'c> Long<'c> {
     fn begin(
         args: &AnalysisArgs,
-        context: &RecordingContext,
+        context: &'c RecordingContext,
         from: Monotonic,
         first: &Part,
+        rows: Option<Rows>,
     ) -> Result<Self, Failure> {
         let (matched, timeline) = (&first.matched, &first.timeline);
         let ideal_server = IdealServer::of(args, context, matched, timeline, from)?;
-        let mut survey = Survey::new(AnalyseOptions {
+        let options = AnalyseOptions {
             service_time: ideal_server.service_time,
             workers: ideal_server.workers,
             measure_from: from,
             lost_events: 0,
-        });
-        survey.add(first);
-        Ok(Self {
-            survey,
-            usual: Usual::of(matched, timeline, ideal_server.service_time),
-            ideal_server,
-            requests: matched.requests.len(),
-        })
-    }
-
-    fn rest<I: Iterator<Item = Event>>(
-        mut self,
-        mut reading: Reading<I>,
-    ) -> (Self, Option<Monotonic>) {
-        reading.leave_lines_out();
-        while let Some(part) = reading.next_part() {
-            self.survey.add(&part);
-        }
-        (self, reading.last)
-    }
-
-    /// Reads it again.
-    fn account(
-        self,
-        mut file: File,
-        read: &Read,
-        args: &AnalysisArgs,
-    ) -> Result<Analysed, Failure> {
-        let surveyed = self.survey.finish(read.lost).or_exit(Exit::Failed)?;
-        let (arrivals, all_arrivals) = (surveyed.arrivals, surveyed.all_arrivals);
+        };
+        let usual = Usual::of(matched, timeline, ideal_server.service_time);
         let slowest = args.slowest.unwrap_or(SLOWEST);
-        let mut account = Account::new(surveyed, &read.context, slowest, self.usual);
-        let again = file.try_clone().or_exit(Exit::Failed)?;
-        file.rewind().or_exit(Exit::Failed)?;
-        let reader = RecordingReader::open_whole(file).or_exit(Exit::Failed)?;
-        let mut reading = Reading::of(reader, &read.context)?;
-        let mut disturbances = false;
-        while let Some(part) = reading.next_part() {
-            disturbances |= part.timeline.has_disturbances();
-            account.add(&part, |_, _| {});
+        let mut long = Self {
+            account: Account::new(options, context, slowest, usual),
+            rows,
+            ideal_server,
+            shown_by: matched.requests.len(),
+            disturbances: false,
+        };
+        long.add(first);
+        Ok(long)
+    }
+
+    fn add(&mut self, part: &Part) {
+        self.disturbances |= part.timeline.has_disturbances();
+        match &mut self.rows {
+            Some(rows) => {
+                rows.came(&part.matched);
+                let ideal = (self.account).add(part, |entry, labels| rows.account(entry, labels));
+                rows.write(&part.matched, ideal);
+            }
+            None => {
+                self.account.add(part, |_, _| {});
+            }
         }
-        let (analysis, mut explained) = account.finish();
+    }
+
+    fn finish(self, lost: u64, dir: Option<&mut RunDir>) -> Result<Analysed, Failure> {
+        if let (Some(rows), Some(dir)) = (self.rows, dir) {
+            rows.finish(dir)?;
+        }
+        let arrivals = (self.account.arrivals(), self.account.all_arrivals());
+        let (analysis, mut explained) = self.account.finish(lost).or_exit(Exit::Failed)?;
+        if !self.disturbances {
+            explained = Explained::default();
+        }
         explained.explanation.limits.push(format!(
             "The recording was read in parts: percentiles are within {:.2} %, and what is usual \
              of this server (t and the number of its workers, unless they were given) is what \
              its first {} requests show.",
             100.0 * HISTOGRAM_ERROR,
-            self.requests
+            self.shown_by
         ));
-        let IdealServer {
-            service_time,
-            workers,
-            ..
-        } = self.ideal_server;
         Ok(Analysed {
             analysis,
             explained,
             ideal_server: self.ideal_server,
-            requests: Requests::InFile {
-                file: again,
-                arrivals: all_arrivals,
-                ideal: IdealQueue::new(service_time, workers),
-            },
-            arrivals,
-            disturbances,
+            arrivals: arrivals.0,
+            all_arrivals: arrivals.1,
+            disturbances: self.disturbances,
             damage: None,
         })
     }
 }
 
-/// A recording that is held as a whole.
+/// A recording that is held as a whole; also the ideal sojourns of its measured requests.
 fn whole(
-    part: Part,
-    read: Read,
-    damage: Option<String>,
+    matched: &Matched,
+    timeline: &Timeline,
+    context: &RecordingContext,
+    from: Monotonic,
+    lost: u64,
     args: &AnalysisArgs,
-    beside: Beside,
-) -> Result<Evaluated, Failure> {
-    let Part {
-        matched, timeline, ..
-    } = part;
-    let Read { from, context, .. } = &read;
-    let from = *from;
+) -> Result<(Analysed, Vec<Nanos>), Failure> {
     if matched.requests.is_empty() {
-        return Err(nothing(&matched, context));
+        return Err(nothing(matched, context));
     }
-    let ideal_server = IdealServer::of(args, context, &matched, &timeline, from)?;
+    let ideal_server = IdealServer::of(args, context, matched, timeline, from)?;
     let options = AnalyseOptions {
         service_time: ideal_server.service_time,
         workers: ideal_server.workers,
         measure_from: from,
-        lost_events: read.lost,
+        lost_events: lost,
     };
-    let analysis = analyse(&matched, &options).or_exit(Exit::Failed)?;
+    let analysis = analyse(matched, &options).or_exit(Exit::Failed)?;
     let explain_options = ExplainOptions {
         service_time: options.service_time,
         workers: options.workers,
@@ -353,47 +345,35 @@ fn whole(
         slowest: args.slowest.unwrap_or(SLOWEST),
     };
     let disturbances = timeline.has_disturbances();
-    let mut explained = match disturbances {
-        true => explain(&matched, &timeline, context, &explain_options),
+    let explained = match disturbances {
+        true => explain(matched, timeline, context, &explain_options),
         false => Explained::default(),
     };
-    let known = Known {
-        ideal: IdealRun::of(&matched, options.service_time, options.workers, from).ideal,
-        main_causes: std::mem::take(&mut explained.main_causes),
-        from,
-    };
+    let ideal = IdealRun::of(matched, options.service_time, options.workers, from).ideal;
     let arrivals = matched.arrivals().filter(|arrival| arrival.t1 >= from);
     let analysed = Analysed {
         analysis,
         explained,
         ideal_server,
         arrivals: arrivals.count() as u64,
+        all_arrivals: (matched.requests.len() + matched.unmatched.len()) as u64,
         disturbances,
-        damage,
-        requests: Requests::Held {
-            matched: Box::new(matched),
-            known,
-        },
+        damage: None,
     };
-    Ok(conclude(analysed, read, beside))
+    Ok((analysed, ideal))
 }
 
-fn conclude(analysed: Analysed, read: Read, beside: Beside) -> Evaluated {
+fn conclude(analysed: Analysed, read: Read<'_>, beside: Beside) -> Evaluated {
     let Analysed {
         analysis,
         explained,
         ideal_server,
-        requests,
         arrivals,
+        all_arrivals,
         disturbances,
         damage,
     } = analysed;
-    let Read {
-        from,
-        duration,
-        context,
-        ..
-    } = read;
+    let Read { duration, context } = read;
     let Explained {
         causes,
         model_fit,
@@ -404,7 +384,7 @@ fn conclude(analysed: Analysed, read: Read, beside: Beside) -> Evaluated {
     let mut measured = analysis.measured;
     measured.server_cpu_busy_share = beside.server_cpus.map(|usage| usage.busy_share);
     let mut matching = analysis.matching;
-    matching.hooks = context.hooks.clone();
+    matching.hooks.clone_from(&context.hooks);
     let facts = TraceFacts {
         hypervisor: context.hypervisor.clone(),
         shares_cpus: beside.shares_cpus,
@@ -416,7 +396,7 @@ fn conclude(analysed: Analysed, read: Read, beside: Beside) -> Evaluated {
         command: beside.command.to_owned(),
         target: beside
             .target
-            .unwrap_or_else(|| named(&context, beside.path.as_deref())),
+            .unwrap_or_else(|| named(context, beside.path.as_deref())),
         started_unix_s: context.started_unix_s,
         partial: beside.partial,
         duration_ns: duration,
@@ -446,8 +426,7 @@ fn conclude(analysed: Analysed, read: Read, beside: Beside) -> Evaluated {
             curve(Series::Ideal, analysis.ideal_ccdf),
             curve(Series::Measured, analysis.measured_ccdf),
         ],
-        requests,
-        from,
+        all_arrivals,
         evidence: analysis.evidence,
         facts,
     };
@@ -510,12 +489,7 @@ impl Evaluated {
 
     /// Requests that came in, while it settled too.
     pub fn arrivals(&self) -> u64 {
-        match &self.requests {
-            Requests::Held { matched, .. } => {
-                (matched.requests.len() + matched.unmatched.len()) as u64
-            }
-            Requests::InFile { arrivals, .. } => *arrivals,
-        }
+        self.all_arrivals
     }
 
     /// Adds what watching cost.
@@ -531,65 +505,4 @@ impl Evaluated {
         let judgement = judge_trace(&self.summary, &self.evidence, &self.facts);
         self.summary.verdict = Verdict::from(&judgement);
     }
-
-    /// The sojourns of the measured requests, in order of T1.
-    pub fn sojourns(&self) -> impl Iterator<Item = Nanos> {
-        let rows = self.rows().filter(|row| !row.warm_up);
-        rows.filter_map(|row| row.server?.sojourn())
-    }
-
-    /// Where the rows' time begins.
-    pub fn from(&self) -> Monotonic {
-        self.from
-    }
-
-    /// One row for each matched request, in order of T1. Of a recording that was not held they
-    /// are read from its file again, as far as that can be read.
-    pub fn rows(&self) -> Box<dyn Iterator<Item = RequestRow> + '_> {
-        match &self.requests {
-            Requests::Held { matched, known } => Box::new(known.rows(matched)),
-            Requests::InFile { file, ideal, .. } => Box::new(
-                rows_of_file(file, self.from, ideal.clone())
-                    .into_iter()
-                    .flatten(),
-            ),
-        }
-    }
-}
-
-fn rows_of_file(
-    file: &File,
-    from: Monotonic,
-    mut queue: IdealQueue,
-) -> Option<impl Iterator<Item = RequestRow>> {
-    let mut file = file.try_clone().ok()?;
-    file.rewind().ok()?;
-    let reader = RecordingReader::open_whole(file).ok()?;
-    let context = reader.context().clone();
-    let mut reading = Reading::of(reader, &context).ok()?;
-    reading.leave_lines_out();
-    Some(
-        std::iter::from_fn(move || reading.next_part()).flat_map(move |part| {
-            let matched = part.matched;
-            let ideal: Vec<Nanos> = matched
-                .arrivals()
-                .map(|arrival| {
-                    let sojourn = queue.sojourn(Nanos::new(arrival.t1.nanos_since_boot()));
-                    (
-                        arrival
-                            .matched
-                            .filter(|place| matched.is_measured(*place, from)),
-                        sojourn,
-                    )
-                })
-                .filter_map(|(place, sojourn)| place.map(|_| sojourn))
-                .collect();
-            let known = Known {
-                ideal,
-                main_causes: Vec::new(),
-                from,
-            };
-            known.rows(&matched).collect::<Vec<_>>()
-        }),
-    )
 }

@@ -25,11 +25,11 @@ pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
         path: Some(path),
         ..Beside::default()
     };
-    let evaluated = evaluate::file(file, &args.analysis, beside)?;
     let mut dir = match args.output {
         Some(output) => Some(RunDir::create(Some(output), "explain", 0)?),
         None => None,
     };
+    let evaluated = evaluate::file(file, &args.analysis, beside, dir.as_mut())?;
     if let Some(dir) = &mut dir {
         outputs::save(dir, &evaluated, None)?;
     }

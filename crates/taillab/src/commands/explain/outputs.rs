@@ -5,7 +5,7 @@ use std::path::Path;
 
 use taillab_model::explanation::SlowRequest;
 use taillab_report::terminal;
-use taillab_report::{TraceReport, hlog, html, json, perfetto, requests};
+use taillab_report::{TraceReport, html, json, perfetto};
 
 use super::evaluate::Evaluated;
 use crate::cli::Output;
@@ -25,7 +25,7 @@ pub struct Shown<'a> {
     pub slowest: bool,
 }
 
-/// Writes every file but the recording.
+/// Writes every file but the recording and those with rows.
 pub fn save(
     dir: &mut RunDir,
     evaluated: &Evaluated,
@@ -33,13 +33,6 @@ pub fn save(
 ) -> Result<(), Failure> {
     let summary = json::pretty(evaluated.summary()).or_exit(Exit::Failed)?;
     dir.write("summary.json", |out| out.write_all(&summary))?;
-    dir.write("requests.parquet", |out| {
-        requests::write_parquet(evaluated.rows(), out).map(drop)
-    })?;
-    dir.write("latency.hlog", |out| {
-        let started = evaluated.summary().started_unix_s;
-        hlog::write(evaluated.rows(), evaluated.from(), started, out).map(drop)
-    })?;
     let slowest = slowest(evaluated);
     if !slowest.is_empty() {
         let trace = perfetto::trace(&evaluated.summary().target, slowest);

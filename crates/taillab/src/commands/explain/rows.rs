@@ -1,15 +1,27 @@
-//! Matched requests as rows of a table.
+//! Matched requests as rows of a table, and the files that they go to.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::BufWriter;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
 
 use taillab_analysis::Matched;
+use taillab_analysis::ledger::{Entry, Labels};
 use taillab_model::explanation::Cause;
 use taillab_model::{Monotonic, Nanos};
 use taillab_report::requests::RequestRow;
+use taillab_report::{ReportError, hlog, requests};
+
+use crate::commands::run::rundir::{RunDir, Unfinished};
+use crate::exit::{Exit, Failure, OrExit};
 
 /// What is known of each matched request beside its stamps.
 pub struct Known {
     /// Ideal sojourns of the measured requests, in order of T1.
     pub ideal: Vec<Nanos>,
-    /// The main cause of each request; empty where they were not explained.
+    /// The main cause of each request; empty where they are not known.
     pub main_causes: Vec<Option<Cause>>,
     /// Where the measurement begins.
     pub from: Monotonic,
@@ -32,6 +44,196 @@ impl Known {
                 operation: request.operation,
                 warm_up: !measured,
             }
+        })
+    }
+}
+
+/// The rows of a recording that comes in parts: one is complete when the request's account is
+/// drawn up, at its T6.
+pub struct Rows {
+    from: Monotonic,
+    files: RowFiles,
+    /// Of the requests that are not written: whether the main cause is known, and which.
+    fates: VecDeque<Fate>,
+    /// Those of them that are of parts before.
+    waiting: VecDeque<RequestRow>,
+    written: usize,
+}
+
+/// What most of a request's excess is charged to.
+#[derive(Clone, Copy)]
+enum Fate {
+    Open,
+    Told(Option<Cause>),
+}
+
+impl Rows {
+    /// Of a measurement that begins at `from`.
+    pub fn new(from: Monotonic, files: RowFiles) -> Self {
+        Self {
+            from,
+            files,
+            fates: VecDeque::new(),
+            waiting: VecDeque::new(),
+            written: 0,
+        }
+    }
+
+    /// These are the next requests.
+    pub fn came(&mut self, matched: &Matched) {
+        let fates = (0..matched.requests.len()).map(|place| {
+            match matched.is_measured(place, self.from) {
+                true => Fate::Open,
+                // nobody draws up its account
+                false => Fate::Told(None),
+            }
+        });
+        self.fates.extend(fates);
+    }
+
+    /// The account of one of them.
+    pub fn account(&mut self, entry: &Entry<'_>, labels: &Labels) {
+        if let Some(fate) = self.fates.get_mut(entry.place - self.written) {
+            *fate = Fate::Told(entry.main_cause(labels));
+        }
+    }
+
+    /// Writes the rows that are complete; `matched` and `ideal` (of the measured ones) are those
+    /// of the requests that came last.
+    pub fn write(&mut self, matched: &Matched, ideal: Vec<Nanos>) {
+        while let Some(row) = self.waiting.front().copied()
+            && self.write_next(row)
+        {
+            self.waiting.pop_front();
+        }
+        let known = Known {
+            ideal,
+            main_causes: Vec::new(),
+            from: self.from,
+        };
+        for row in known.rows(matched) {
+            if !self.waiting.is_empty() || !self.write_next(row) {
+                self.waiting.push_back(row);
+            }
+        }
+    }
+
+    /// Writes the next row if its cause is known.
+    fn write_next(&mut self, mut row: RequestRow) -> bool {
+        let Some(Fate::Told(cause)) = self.fates.front().copied() else {
+            return false;
+        };
+        self.fates.pop_front();
+        self.written += 1;
+        row.main_cause = cause;
+        self.files.push(row);
+        true
+    }
+
+    /// The rest, when no more accounts come.
+    pub fn finish(mut self, dir: &mut RunDir) -> Result<(), Failure> {
+        // requests that the ledger had to leave
+        for row in self.waiting {
+            self.files.push(row);
+        }
+        self.files.finish(dir)
+    }
+}
+
+/// Rows that go to a writer at a time.
+const BATCH: usize = 4_096;
+
+/// Batches that wait for a writer at most.
+const WAITING: usize = 2;
+
+/// `requests.parquet` and `latency.hlog` while rows come, each with a thread of its own: encoding
+/// goes on beside the analysis where a CPU is free for it.
+pub struct RowFiles {
+    batch: Vec<RequestRow>,
+    writers: [Writer; 2],
+}
+
+struct Writer {
+    unfinished: Unfinished,
+    batches: SyncSender<Arc<[RequestRow]>>,
+    thread: JoinHandle<Result<BufWriter<File>, ReportError>>,
+}
+
+impl RowFiles {
+    /// Begins both; their time counts from `from`, which is `started_unix_s`.
+    pub fn begin(dir: &RunDir, from: Monotonic, started_unix_s: u64) -> Result<Self, Failure> {
+        Ok(Self {
+            batch: Vec::with_capacity(BATCH),
+            writers: [
+                Writer::begin(dir, "requests.parquet", |rows, out| {
+                    requests::write_parquet(rows, out).map(drop)
+                })?,
+                Writer::begin(dir, "latency.hlog", move |rows, out| {
+                    hlog::write(rows, from, started_unix_s, out).map(drop)
+                })?,
+            ],
+        })
+    }
+
+    /// Takes the next row.
+    pub fn push(&mut self, row: RequestRow) {
+        self.batch.push(row);
+        if self.batch.len() == BATCH {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        let batch: Arc<[RequestRow]> = self.batch.as_slice().into();
+        self.batch.clear();
+        for writer in &self.writers {
+            // a writer that ended early says why in the end
+            let _ = writer.batches.send(Arc::clone(&batch));
+        }
+    }
+
+    /// Puts both files in their places.
+    pub fn finish(mut self, dir: &mut RunDir) -> Result<(), Failure> {
+        self.send();
+        for writer in self.writers {
+            drop(writer.batches);
+            let written = match writer.thread.join() {
+                Ok(written) => written.or_exit(Exit::Failed)?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            dir.finish(writer.unfinished, written)?;
+        }
+        Ok(())
+    }
+}
+
+/// The rows of the batches that come.
+fn received(batches: &Receiver<Arc<[RequestRow]>>) -> impl Iterator<Item = RequestRow> {
+    let batches = batches.iter();
+    batches.flat_map(|batch| (0..batch.len()).map(move |place| batch[place]))
+}
+
+impl Writer {
+    fn begin(
+        dir: &RunDir,
+        name: &str,
+        write: impl FnOnce(&mut dyn Iterator<Item = RequestRow>, &mut BufWriter<File>) -> Result<(), ReportError>
+        + Send
+        + 'static,
+    ) -> Result<Self, Failure> {
+        let (unfinished, mut out) = dir.begin(name)?;
+        let (batches, rows) = sync_channel(WAITING);
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                write(&mut received(&rows), &mut out)?;
+                Ok(out)
+            })
+            .or_exit(Exit::Failed)?;
+        Ok(Self {
+            unfinished,
+            batches,
+            thread,
         })
     }
 }

@@ -57,30 +57,38 @@ impl RunDir {
         name: &str,
         content: impl FnOnce(&mut BufWriter<File>) -> Result<(), E>,
     ) -> Result<(), Failure> {
-        let path = self.path.join(name);
-        let temporary = self.path.join(format!(".{name}.tmp"));
-        let result = (|| {
-            let file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(FILE_MODE)
-                .open(&temporary)
-                .map_err(|error| unwritable(&path, &error))?;
-            let mut writer = BufWriter::with_capacity(1 << 18, file);
-            content(&mut writer).map_err(|error| Failure::new(Exit::Failed, error))?;
-            writer
-                .flush()
-                .and_then(|()| std::fs::rename(&temporary, &path))
-                .map_err(|error| unwritable(&path, &error))
-        })();
-        if result.is_err() {
-            // The file is ours and useless; a failure to remove it changes nothing.
-            let _ = std::fs::remove_file(&temporary);
-            return result;
-        }
+        let (unfinished, mut out) = self.begin(name)?;
+        content(&mut out).map_err(|error| Failure::new(Exit::Failed, error))?;
+        self.finish(unfinished, out)
+    }
+
+    /// Begins a file that is there, whole, after [`RunDir::finish`], or not at all.
+    pub fn begin(&self, name: &str) -> Result<(Unfinished, BufWriter<File>), Failure> {
+        let unfinished = Unfinished {
+            path: self.path.join(name),
+            temporary: self.path.join(format!(".{name}.tmp")),
+        };
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(FILE_MODE)
+            .open(&unfinished.temporary)
+            .map_err(|error| unwritable(&unfinished.path, &error))?;
+        Ok((unfinished, BufWriter::with_capacity(1 << 18, file)))
+    }
+
+    /// Puts a file in its place.
+    pub fn finish(
+        &mut self,
+        unfinished: Unfinished,
+        mut out: BufWriter<File>,
+    ) -> Result<(), Failure> {
+        out.flush()
+            .and_then(|()| std::fs::rename(&unfinished.temporary, &unfinished.path))
+            .map_err(|error| unwritable(&unfinished.path, &error))?;
         self.disposable = false;
-        self.give_to_owner(&path);
+        self.give_to_owner(&unfinished.path);
         Ok(())
     }
 
@@ -116,6 +124,20 @@ impl RunDir {
             // A file that stays root's can still be read by everybody.
             let _ = std::os::unix::fs::lchown(path, Some(user), Some(group));
         }
+    }
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+pub struct Unfinished {
+    path: PathBuf,
+    temporary: PathBuf,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // Ours and useless, or in its place already; a failure to remove it changes nothing.
+        let _ = std::fs::remove_file(&self.temporary);
     }
 }
 

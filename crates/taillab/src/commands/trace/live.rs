@@ -169,9 +169,9 @@ impl<'a> Screen<'a> {
             ..Beside::default()
         };
         let analysed = evaluate::events(events, context, &self.analysis, beside);
-        let (last, failure) = match &analysed {
-            Ok(evaluated) => (self.moment(evaluated), None),
-            Err(_) => (self.whole.nothing(), analysed.err()),
+        let (last, failure) = match analysed {
+            Ok((evaluated, sojourns)) => (self.moment(&evaluated, sojourns), None),
+            Err(failure) => (self.whole.nothing(), Some(failure)),
         };
         self.failure = failure;
         self.p99.push_back(last.p99);
@@ -204,9 +204,9 @@ impl<'a> Screen<'a> {
             .retain(|thread| !thread.comm.is_empty());
     }
 
-    fn moment(&mut self, evaluated: &Evaluated) -> Moment {
+    fn moment(&mut self, evaluated: &Evaluated, sojourns: Vec<Nanos>) -> Moment {
         let summary = evaluated.summary();
-        self.whole.add(evaluated);
+        self.whole.add(evaluated, sojourns);
         Moment::of(&summary.result, summary.arrival_rate_per_s)
     }
 }

@@ -121,6 +121,7 @@ fn report(
             server_cpus,
             ..Beside::default()
         },
+        place.dir.as_mut(),
     );
     let mut evaluated: Evaluated = match analysed {
         Ok(evaluated) => evaluated,

@@ -1,6 +1,6 @@
 //! All windows of a live view together, in bounded memory.
 
-use taillab_model::Histogram;
+use taillab_model::{Histogram, Nanos};
 use taillab_model::explanation::{CauseShare, Share};
 use taillab_model::summary::Matching;
 use taillab_report::live::Moment;
@@ -21,13 +21,13 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Adds a window.
-    pub fn add(&mut self, evaluated: &Evaluated) {
+    /// Adds a window with these sojourns.
+    pub fn add(&mut self, evaluated: &Evaluated, sojourns: Vec<Nanos>) {
         let summary = evaluated.summary();
         let seconds = summary.duration_ns.as_secs_f64();
         self.seconds += seconds;
         self.arrivals += summary.arrival_rate_per_s * seconds;
-        self.sojourns.extend(evaluated.sojourns());
+        self.sojourns.extend(sojourns);
         let result = &summary.result;
         let stages = &result.stages;
         let each = [
@@ -105,7 +105,6 @@ impl Whole {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taillab_model::Nanos;
 
     #[test]
     fn quantiles_are_of_all_requests_and_only_of_enough() {

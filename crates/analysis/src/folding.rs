@@ -1,0 +1,112 @@
+//! Sums along a line that becomes longer and longer, in bounded memory.
+//!
+//! The line (of time, or of observations) is cut into equal cells. When there would be too
+//! many of them, each two neighbours become one. So their number lies between half of the
+//! most and the most, whatever the length, and nobody needs to know that beforehand.
+
+/// What is summed in a cell.
+pub(crate) trait Fold: Default {
+    /// Adds what the next cell holds.
+    fn add(&mut self, next: Self);
+}
+
+/// Equal cells, from 0 on.
+#[derive(Clone, Debug)]
+pub(crate) struct Folding<T> {
+    cells: Vec<T>,
+    width: u64,
+    most: u64,
+}
+
+impl<T: Fold> Folding<T> {
+    /// At most so many cells, which are of `width` at first.
+    pub(crate) fn new(width: u64, most: usize) -> Self {
+        Self {
+            cells: Vec::new(),
+            width: width.max(1),
+            most: most.max(2) as u64,
+        }
+    }
+
+    /// How wide a cell is now.
+    pub(crate) const fn width(&self) -> u64 {
+        self.width
+    }
+
+    /// The cells up to the last one that was asked for.
+    pub(crate) fn cells(&self) -> &[T] {
+        &self.cells
+    }
+
+    /// All cells.
+    pub(crate) fn into_cells(self) -> Vec<T> {
+        self.cells
+    }
+
+    /// The cell in which `at` lies, and where the next one begins.
+    #[inline]
+    pub(crate) fn cell(&mut self, at: u64) -> (&mut T, u64) {
+        let mut place = at / self.width;
+        while place >= self.most {
+            self.fold();
+            place = at / self.width;
+        }
+        let place = place as usize;
+        if place >= self.cells.len() {
+            self.cells.resize_with(place + 1, T::default);
+        }
+        let end = (place as u64 + 1).saturating_mul(self.width);
+        (&mut self.cells[place], end)
+    }
+
+    fn fold(&mut self) {
+        let mut cells = std::mem::take(&mut self.cells).into_iter();
+        while let Some(mut cell) = cells.next() {
+            if let Some(next) = cells.next() {
+                cell.add(next);
+            }
+            self.cells.push(cell);
+        }
+        self.width = self.width.saturating_mul(2);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    impl Fold for Vec<u64> {
+        fn add(&mut self, next: Self) {
+            self.extend(next);
+        }
+    }
+
+    proptest! {
+        /// However it grew, each cell holds what lies in it.
+        #[test]
+        fn cells_hold_what_lies_in_them(
+            places in prop::collection::vec(0_u64..100_000, 1..200),
+            width in 1_u64..50,
+            most in 2_usize..40,
+        ) {
+            let mut folding: Folding<Vec<u64>> = Folding::new(width, most);
+            for &at in &places {
+                let (cell, end) = folding.cell(at);
+                cell.push(at);
+                prop_assert!(at < end);
+            }
+            let width = folding.width();
+            let cells = folding.into_cells();
+            prop_assert!(cells.len() <= most);
+            let found: usize = cells.iter().map(Vec::len).sum();
+            prop_assert_eq!(found, places.len());
+            for (place, cell) in cells.iter().enumerate() {
+                prop_assert!(cell.iter().all(|at| at / width == place as u64));
+            }
+            let greatest = places.iter().max().copied().unwrap_or(0);
+            prop_assert_eq!(cells.len() as u64, greatest / width + 1);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What of a recording is replayed: all, or stretches of time that lie evenly in it.
+
+use taillab_model::{Monotonic, Nanos};
+
+use super::observed::UNCOUNTED;
+use crate::folding::{Fold, Folding};
+use crate::matched::Matched;
+use crate::parts::Part;
+use crate::timeline::{Stretches, Timeline};
+
+/// At most this many requests are replayed, about.
+pub const MAX_REPLAYED: usize = 1_000_000;
+
+/// Blocks of time for the intervals, where the whole recording is there.
+const BLOCKS: usize = 32;
+
+/// Blocks of time at most, where it comes in parts.
+const MOST_BLOCKS: usize = 64;
+
+/// Requests of a block of those.
+const OF_BLOCK: usize = MAX_REPLAYED / MOST_BLOCKS;
+
+/// The first part of a stretch brings the queue into its state, where there is a gap before it.
+const LEAD_IN: f64 = 1.0 / 16.0;
+
+/// Requests that are replayed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    /// Their places in the order of T1, each with its block of time or [`UNCOUNTED`].
+    pub(super) chosen: Vec<(u32, u8)>,
+    pub(super) blocks: usize,
+    /// Requests of the measurement: these and others.
+    pub(super) measured: u64,
+}
+
+impl Sample {
+    /// Of a whole recording.
+    pub(super) fn of(matched: &Matched, measure_from: Monotonic) -> Self {
+        let measured = |place: usize| matched.is_measured(place, measure_from);
+        let n = matched.requests.len();
+        let Some(first) = (0..n).find(|&place| measured(place)) else {
+            return Self::default();
+        };
+        let count = matched.measured_places(measure_from).count();
+        let t1_ns = |place: usize| matched.requests.t1(place).nanos_since_boot();
+        let begin_ns = t1_ns(first);
+        let length = t1_ns(n - 1) + 1 - begin_ns.min(t1_ns(n - 1));
+        let block_ns = (length as f64 / BLOCKS as f64).max(1.0);
+        let part = MAX_REPLAYED as f64 / count as f64;
+        let all = part >= 1.0;
+        let mut chosen = Vec::with_capacity(n.min(MAX_REPLAYED * 11 / 10));
+        for place in if all { 0 } else { first }..n {
+            let into = t1_ns(place).saturating_sub(begin_ns) as f64 / block_ns;
+            let block = (into as usize).min(BLOCKS - 1);
+            let within = into - block as f64;
+            if !all && within >= part {
+                continue;
+            }
+            let lead_in = !all && within < part * LEAD_IN;
+            let counted = measured(place) && !lead_in;
+            let block = if counted { block as u8 } else { UNCOUNTED };
+            chosen.push((place as u32, block));
+        }
+        Self {
+            chosen,
+            blocks: BLOCKS,
+            measured: count as u64,
+        }
+    }
+}
+
+/// The beginnings of equal stretches of time of a recording that comes in parts.
+pub(crate) struct Beginnings {
+    measure_from: Monotonic,
+    from: Option<Monotonic>,
+    cells: Folding<Beginning>,
+    measured: u64,
+}
+
+/// The first requests of a stretch of time, with their lines.
+#[derive(Default)]
+struct Beginning {
+    requests: Matched,
+    lines: Stretches,
+}
+
+impl Fold for Beginning {
+    /// What follows is let go once there are enough.
+    fn add(&mut self, next: Self) {
+        let spare = OF_BLOCK.saturating_sub(self.requests.requests.len());
+        let more = next.requests.requests.len().min(spare);
+        if more > 0 {
+            for place in 0..more {
+                self.requests.push_from(&next.requests, place);
+            }
+            let lines = next.lines.finish();
+            self.lines.add(&lines, lines.from(), lines.to());
+        }
+    }
+}
+
+impl Beginnings {
+    /// Of what is due from `measure_from` on.
+    pub(crate) fn new(measure_from: Monotonic) -> Self {
+        Self {
+            measure_from,
+            from: None,
+            cells: Folding::new(1, MOST_BLOCKS),
+            measured: 0,
+        }
+    }
+
+    /// Keeps of the next part what may be replayed.
+    pub(crate) fn add(&mut self, part: &Part) {
+        let matched = &part.matched;
+        let n = matched.requests.len();
+        let mut places = matched.measured_places(self.measure_from);
+        let Some(first) = places.next() else {
+            return;
+        };
+        self.measured += 1 + places.count() as u64;
+        let t1 = |place: usize| matched.requests.t1(place);
+        let from = match self.from {
+            Some(from) => from,
+            None => {
+                let length = t1(n - 1).saturating_since(t1(first)).get();
+                self.cells = Folding::new(length / MOST_BLOCKS as u64 + 1, MOST_BLOCKS);
+                *self.from.insert(t1(first))
+            }
+        };
+        let mut place = first;
+        while place < n {
+            let (cell, end) = self.cells.cell(t1(place).saturating_since(from).get());
+            let end = matched.requests.first_from(from + Nanos::new(end)).max(place + 1);
+            let spare = OF_BLOCK.saturating_sub(cell.requests.requests.len());
+            let last = end.min(place + spare);
+            if place < last {
+                cell.keep(part, place, last);
+            }
+            place = end;
+        }
+    }
+
+    /// What is replayed: requests and lines, and which of the requests count.
+    pub(crate) fn finish(self) -> (Matched, Timeline, Sample) {
+        let (mut requests, mut lines) = (Matched::default(), Stretches::default());
+        let mut sample = Sample {
+            blocks: self.cells.cells().len(),
+            measured: self.measured,
+            ..Sample::default()
+        };
+        let mut follows = false;
+        for (block, cell) in self.cells.into_cells().into_iter().enumerate() {
+            let n = cell.requests.requests.len();
+            // where the one before was let go on, the queue is in its state already
+            let lead_in = if follows { 0.0 } else { n as f64 * LEAD_IN } as usize;
+            follows = n < OF_BLOCK;
+            for place in 0..n {
+                let counted = place >= lead_in
+                    && cell.requests.is_measured(place, self.measure_from);
+                let block = if counted { block as u8 } else { UNCOUNTED };
+                sample.chosen.push((requests.requests.len() as u32, block));
+                requests.push_from(&cell.requests, place);
+            }
+            let own = cell.lines.finish();
+            lines.add(&own, own.from(), own.to());
+        }
+        (requests, lines.finish(), sample)
+    }
+}
+
+impl Beginning {
+    /// Keeps the requests from one place up to another, which follow those that are here.
+    fn keep(&mut self, part: &Part, first: usize, end: usize) {
+        let (matched, known) = (&part.matched, part.timeline.to());
+        let mut done = matched.requests.t6(first);
+        for place in first..end {
+            done = done.max(matched.requests.t6(place));
+            self.requests.push_from(matched, place);
+        }
+        let goes_on = end == matched.requests.len();
+        let upto = if goes_on { done.max(part.upto) } else { done };
+        let upto = (upto.min(known) + Nanos::from_millis(1)).min(known);
+        self.lines.add(&part.timeline, matched.requests.t1(first), upto);
+    }
+}
