@@ -188,9 +188,12 @@ impl<'c> Explainer<'c> {
             (self.clusters).add(requests.t1(place), requests.sojourn(place));
         }
         let slowest = places().map(|place| requests.sojourn(place));
-        self.follower.trace_from(self.collected.may_be_slowest(slowest));
+        self.follower
+            .trace_from(self.collected.may_be_slowest(slowest));
         let from = self.span.map_or(upto, |(from, _)| from);
-        let composition = self.composition.get_or_insert_with(|| Composition::new(from));
+        let composition = self
+            .composition
+            .get_or_insert_with(|| Composition::new(from));
         let collected = &mut self.collected;
         self.follower
             .follow(matched, timeline, upto, |entry, labels| {

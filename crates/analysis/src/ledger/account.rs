@@ -45,7 +45,8 @@ fn pass_on(held: &mut [(Label, u64)], received: u64, total: u64) -> u64 {
 }
 
 impl Sweep {
-    /// Draws up the account and gives it to `sink`, if the request is measured.
+    /// Draws up the account and gives it to `sink`, if the request is measured. Nothing is
+    /// known of it here afterwards.
     pub(super) fn account(&mut self, id: OpenId, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
         let mut open = std::mem::take(&mut self.opens[id as usize]);
         let mut parts = std::mem::take(&mut self.parts);
@@ -84,7 +85,8 @@ impl Sweep {
             sink(&entry, &self.labels);
         }
         (self.parts, self.excess, self.split) = (parts, excess, others.split);
-        self.opens[id as usize] = open;
+        // the list is used again
+        self.opens[id as usize].stack = open.stack;
     }
 
     fn with_worker(&mut self, open: &mut Open, w: usize, parts: &mut Vec<(Label, u64)>) -> Others {

@@ -32,6 +32,8 @@ pub enum Who {
 #[derive(Clone, Debug)]
 pub struct Labels {
     met: Vec<(Cause, Who)>,
+    /// Those without a culprit, by cause, where they were met.
+    plain: [Option<Label>; Cause::ALL.len()],
     by_cause: Vec<IdMap<Label, u64>>,
     threads: IdMap<(String, Tid)>,
     /// Those that run softirqs for their CPU.
@@ -53,6 +55,7 @@ impl Labels {
         let softirq_threads = threads.filter(|thread| thread.comm.starts_with("ksoftirqd"));
         Self {
             met: Vec::new(),
+            plain: [None; Cause::ALL.len()],
             by_cause: vec![IdMap::default(); Cause::ALL.len()],
             threads: context.threads.iter().map(thread).collect(),
             softirq_threads: softirq_threads.map(|thread| thread.tid).collect(),
@@ -62,12 +65,20 @@ impl Labels {
 
     /// The number of this cause with this culprit.
     pub fn label(&mut self, cause: Cause, who: Who) -> Label {
+        let plain = who == Who::Nobody;
+        if let Some(label) = self.plain[cause as usize].filter(|_| plain) {
+            return label;
+        }
         let met = &mut self.met;
         let numbers = &mut self.by_cause[cause as usize];
-        *numbers.entry(pack(who)).or_insert_with(|| {
+        let label = *numbers.entry(pack(who)).or_insert_with(|| {
             met.push((cause, who));
             (met.len() - 1) as Label
-        })
+        });
+        if plain {
+            self.plain[cause as usize] = Some(label);
+        }
+        label
     }
 
     /// How many there are; labels are the numbers below.

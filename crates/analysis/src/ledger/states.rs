@@ -1,7 +1,5 @@
 //! What workers with requests do, from state to state.
 
-use std::cmp::Reverse;
-
 use taillab_model::explanation::Cause;
 
 use super::calibrate::is_timer;
@@ -79,7 +77,7 @@ impl Sweep {
         let worker = &self.workers[w];
         if worker.until_ns < u64::MAX {
             let turn = Turn::Worker(w as u32, worker.turn);
-            self.turns.push(Reverse((worker.until_ns.max(at_ns), turn)));
+            self.due(worker.until_ns.max(at_ns), turn);
         }
     }
 

@@ -101,6 +101,41 @@ pub(super) enum Turn {
     Begun(OpenId),
 }
 
+/// A turn at its time, as one number that orders like the pair of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Due(u128);
+
+/// Where the kind of a turn begins in its half of a [`Due`].
+const KIND: u32 = 62;
+
+impl Due {
+    pub(super) fn new(at_ns: u64, turn: Turn) -> Self {
+        let of = |kind: u64, id: OpenId| kind << KIND | u64::from(id);
+        let turn = match turn {
+            Turn::Worker(w, number) => u64::from(w) << 32 | u64::from(number),
+            Turn::Answered(id) => of(1, id),
+            Turn::Queued(id) => of(2, id),
+            Turn::Begun(id) => of(3, id),
+        };
+        Self(u128::from(at_ns) << 64 | u128::from(turn))
+    }
+
+    const fn at_ns(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    const fn turn(self) -> Turn {
+        let turn = self.0 as u64;
+        let id = turn as OpenId;
+        match turn >> KIND {
+            0 => Turn::Worker((turn >> 32) as u32, id),
+            1 => Turn::Answered(id),
+            2 => Turn::Queued(id),
+            _ => Turn::Begun(id),
+        }
+    }
+}
+
 /// Whose requests are served in order of arrival, ideally.
 #[derive(Clone, Copy, Debug)]
 enum Queue {
@@ -148,7 +183,7 @@ pub(super) struct Sweep {
     pub(super) by_tid: IdMap<usize>,
     pub(super) opens: Vec<Open>,
     free_opens: Vec<OpenId>,
-    pub(super) turns: BinaryHeap<Reverse<(u64, Turn)>>,
+    pub(super) turns: BinaryHeap<Reverse<Due>>,
     /// Time of receive softirqs that counts as work: ρ for each packet that came in.
     pub(super) tokens_ns: u64,
     /// When each ideal worker is done, and whose turn it is.
@@ -231,13 +266,19 @@ impl Sweep {
         }
     }
 
+    /// A turn comes.
+    pub(super) fn due(&mut self, at_ns: u64, turn: Turn) {
+        self.turns.push(Reverse(Due::new(at_ns, turn)));
+    }
+
     /// Handles what happens before `until_ns`.
     pub(super) fn until(&mut self, until_ns: u64, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
-        while let Some(&Reverse((at_ns, turn))) = self.turns.peek()
-            && at_ns < until_ns
+        while let Some(&Reverse(due)) = self.turns.peek()
+            && due.at_ns() < until_ns
         {
             self.turns.pop();
-            match turn {
+            let at_ns = due.at_ns();
+            match due.turn() {
                 Turn::Worker(w, number) => {
                     let worker = &self.workers[w as usize];
                     if worker.turn == number && worker.outstanding > 0 {
@@ -319,7 +360,7 @@ impl Sweep {
                 (self.opens.len() - 1) as OpenId
             }
         };
-        self.turns.push(Reverse((queued_ns, Turn::Queued(id))));
+        self.due(queued_ns, Turn::Queued(id));
     }
 
     /// How much longer a request waited than in one queue for all workers.
@@ -337,8 +378,7 @@ impl Sweep {
     fn queued(&mut self, id: OpenId, at_ns: u64) {
         let Some(w) = self.opens[id as usize].worker else {
             self.receive(None, id, at_ns);
-            self.turns
-                .push(Reverse((self.opens[id as usize].t6_ns, Turn::Answered(id))));
+            self.due(self.opens[id as usize].t6_ns, Turn::Answered(id));
             return;
         };
         if self.workers[w].outstanding == 0 {
@@ -395,7 +435,7 @@ impl Sweep {
         open.queue = Some(queue);
         let place = open.place;
         self.order_of(queue).came(place, id);
-        self.turns.push(Reverse((begin_ns, Turn::Begun(id))));
+        self.due(begin_ns, Turn::Begun(id));
     }
 
     /// [T1, T2], on the CPU that received the packet, which is most likely `home`.
@@ -467,8 +507,7 @@ impl Sweep {
                 });
             }
         }
-        self.turns
-            .push(Reverse((t6_ns.max(at_ns), Turn::Answered(id))));
+        self.due(t6_ns.max(at_ns), Turn::Answered(id));
     }
 
     fn serve(&mut self, w: usize, id: OpenId, at_ns: u64) {
@@ -495,15 +534,15 @@ impl Sweep {
         if let Some(w) = self.opens[id as usize].worker {
             self.settle(w, at_ns);
         }
-        self.account(id, sink);
         let open = &self.opens[id as usize];
+        let (worker, queue, place) = (open.worker, open.queue, open.place);
         if open.traced.is_some() {
             self.traced.retain(|&other| other != id);
         }
-        let Some(w) = open.worker else {
+        self.account(id, sink);
+        let Some(w) = worker else {
             return;
         };
-        let (queue, place) = (open.queue, open.place);
         if let Some(queue) = queue
             && let Some((due, by)) = self.order_of(queue).left(place, w)
         {

@@ -131,7 +131,10 @@ impl Beginnings {
         let mut place = first;
         while place < n {
             let (cell, end) = self.cells.cell(t1(place).saturating_since(from).get());
-            let end = matched.requests.first_from(from + Nanos::new(end)).max(place + 1);
+            let end = matched
+                .requests
+                .first_from(from + Nanos::new(end))
+                .max(place + 1);
             let spare = OF_BLOCK.saturating_sub(cell.requests.requests.len());
             let last = end.min(place + spare);
             if place < last {
@@ -156,8 +159,8 @@ impl Beginnings {
             let lead_in = if follows { 0.0 } else { n as f64 * LEAD_IN } as usize;
             follows = n < OF_BLOCK;
             for place in 0..n {
-                let counted = place >= lead_in
-                    && cell.requests.is_measured(place, self.measure_from);
+                let counted =
+                    place >= lead_in && cell.requests.is_measured(place, self.measure_from);
                 let block = if counted { block as u8 } else { UNCOUNTED };
                 sample.chosen.push((requests.requests.len() as u32, block));
                 requests.push_from(&cell.requests, place);
@@ -181,6 +184,7 @@ impl Beginning {
         let goes_on = end == matched.requests.len();
         let upto = if goes_on { done.max(part.upto) } else { done };
         let upto = (upto.min(known) + Nanos::from_millis(1)).min(known);
-        self.lines.add(&part.timeline, matched.requests.t1(first), upto);
+        self.lines
+            .add(&part.timeline, matched.requests.t1(first), upto);
     }
 }

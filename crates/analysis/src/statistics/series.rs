@@ -226,7 +226,10 @@ mod tests {
             for ((q, factor), (p, exact)) in found.into_iter().zip(exact) {
                 assert_eq!(q, p);
                 let off = factor / exact;
-                assert!((0.85..1.18).contains(&off), "{n} {q}: {factor}, not {exact}");
+                assert!(
+                    (0.85..1.18).contains(&off),
+                    "{n} {q}: {factor}, not {exact}"
+                );
             }
         }
     }

@@ -11,7 +11,7 @@ use arrow_schema::{DataType, Field, Metadata, Schema, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding};
 use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use taillab_model::explanation::Cause;
 use taillab_model::{ClientTimes, Monotonic, Nanos, Operation};
@@ -147,7 +147,10 @@ fn writer<W: io::Write + Send>(
 ) -> Result<ArrowWriter<W>, ReportError> {
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
-        .set_max_row_group_row_count(Some(GROUP_ROWS));
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+        // what is known of each page would be held to the end, and grow with the rows
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true);
     for column in times {
         // neighbouring times differ little and hardly repeat: differences take a third
         // of the room that the default, a dictionary, takes

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
 
 use taillab_analysis::ideal::IdealRun;
 use taillab_analysis::ledger::Usual;
@@ -87,10 +88,8 @@ pub fn file(
         let rows = files.map(|files| Rows::new(from, files));
         let mut long = Long::begin(args, &context, from, &first, rows)?;
         drop(first);
-        while let Some(part) = reading.next_part() {
-            long.add(&part);
-        }
-        (Found::Long(Box::new(long)), reading.last)
+        let last = reading.beside(|part| long.add(&part));
+        (Found::Long(Box::new(long)), last)
     };
     if let Some(error) = reader.failure() {
         return Err(named(error));
@@ -211,6 +210,28 @@ impl<I: Iterator<Item = Event>> Reading<I> {
         }
         let parts = self.parts.take()?;
         Some(parts.finish(self.events.late()))
+    }
+
+    /// Reads the other parts in a thread of its own, each while the one before it is taken; when
+    /// the last event was.
+    fn beside(mut self, mut take: impl FnMut(Part)) -> Option<Monotonic>
+    where
+        I: Send,
+    {
+        let (found, parts) = sync_channel(0);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(move || {
+                while let Some(part) = self.next_part()
+                    && found.send(part).is_ok()
+                {}
+                self.last
+            });
+            parts.iter().for_each(&mut take);
+            match reader.join() {
+                Ok(last) => last,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
     }
 
     fn measured_from(&self, context: &RecordingContext, base: Monotonic) -> Monotonic {

@@ -217,7 +217,10 @@ impl Writer {
     fn begin(
         dir: &RunDir,
         name: &str,
-        write: impl FnOnce(&mut dyn Iterator<Item = RequestRow>, &mut BufWriter<File>) -> Result<(), ReportError>
+        write: impl FnOnce(
+            &mut dyn Iterator<Item = RequestRow>,
+            &mut BufWriter<File>,
+        ) -> Result<(), ReportError>
         + Send
         + 'static,
     ) -> Result<Self, Failure> {

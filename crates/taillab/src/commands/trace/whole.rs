@@ -1,8 +1,8 @@
 //! All windows of a live view together, in bounded memory.
 
-use taillab_model::{Histogram, Nanos};
 use taillab_model::explanation::{CauseShare, Share};
 use taillab_model::summary::Matching;
+use taillab_model::{Histogram, Nanos};
 use taillab_report::live::Moment;
 
 use crate::commands::explain::evaluate::Evaluated;
