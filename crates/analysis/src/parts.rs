@@ -18,7 +18,7 @@ use crate::matcher::{MatchOptions, Matcher};
 use crate::timeline::{Timeline, TimelineBuilder};
 
 /// Requests of a part, at least, unless somebody asks for another number.
-pub const REQUESTS: usize = 500_000;
+pub const REQUESTS: usize = 250_000;
 
 /// How long after a part's end events are read for it. TCP may say so much later that it sent
 /// again (its shortest time-out is 200 ms).

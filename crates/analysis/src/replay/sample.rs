@@ -17,8 +17,9 @@ const BLOCKS: usize = 32;
 /// Blocks of time at most, where it comes in parts.
 const MOST_BLOCKS: usize = 64;
 
-/// Requests of a block of those.
-const OF_BLOCK: usize = MAX_REPLAYED / MOST_BLOCKS;
+/// Requests of a block of those: between a quarter and a half of [`MAX_REPLAYED`] in all, since
+/// what may still be let go is held too.
+const OF_BLOCK: usize = MAX_REPLAYED / 2 / MOST_BLOCKS;
 
 /// The first part of a stretch brings the queue into its state, where there is a gap before it.
 const LEAD_IN: f64 = 1.0 / 16.0;
