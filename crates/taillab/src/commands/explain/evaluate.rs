@@ -73,7 +73,7 @@ pub fn file(
     let mut reader = RecordingReader::open_whole(file).map_err(|error| named(&error))?;
     let context = reader.context().clone();
     let base = reader.base();
-    let mut reading = Reading::of(&mut reader, &context)?;
+    let mut reading = Reading::of(&mut reader, &context, parts::REQUESTS)?;
     let Some(first) = reading.next_part() else {
         return Err(named(&"it cannot be read"));
     };
@@ -145,38 +145,22 @@ pub fn events(
     beside: Beside,
 ) -> Result<(Evaluated, Vec<Nanos>), Failure> {
     let base = (events.first()).map_or(Monotonic::from_nanos_since_boot(1), |event| event.at);
-    let options = MatchOptions::of(&context).or_exit(Exit::Failed)?;
-    let mut events = InOrder::new(events.into_iter(), options.disorder);
-    let mut parts = Parts::new(options, &context, usize::MAX);
-    let (mut first, mut last) = (None, None);
-    for event in events.by_ref() {
-        first = first.or(Some(event.at));
-        last = Some(event.at);
-        parts.observe(&event);
-    }
-    let from = measured_from(&context, base, first);
-    let Part {
+    let mut reading = Reading::of(events.into_iter(), &context, usize::MAX)?;
+    let Some(Part {
         matched, timeline, ..
-    } = parts.finish(events.late());
+    }) = reading.next_part()
+    else {
+        return Err(nothing(&Matched::default(), &context));
+    };
+    let from = reading.measured_from(&context, base);
     let (analysed, _) = whole(&matched, &timeline, &context, from, 0, args)?;
     let read = Read {
-        duration: last.unwrap_or(from).saturating_since(from),
+        duration: reading.last.unwrap_or(from).saturating_since(from),
         context: &context,
     };
     let sojourns = matched.measured_places(from);
     let sojourns = sojourns.map(|place| matched.requests.sojourn(place));
     Ok((conclude(analysed, read, beside), sojourns.collect()))
-}
-
-/// Where the measurement begins.
-fn measured_from(
-    context: &RecordingContext,
-    base: Monotonic,
-    first: Option<Monotonic>,
-) -> Monotonic {
-    let begins = context.measure_from_ns;
-    let begins = begins.map_or(base, Monotonic::from_nanos_since_boot);
-    begins.max(first.unwrap_or(base))
 }
 
 /// The parts of a recording, one after the other.
@@ -189,11 +173,12 @@ struct Reading<I> {
 }
 
 impl<I: Iterator<Item = Event>> Reading<I> {
-    fn of(events: I, context: &RecordingContext) -> Result<Self, Failure> {
+    /// In parts of at least so many requests.
+    fn of(events: I, context: &RecordingContext, requests: usize) -> Result<Self, Failure> {
         let options = MatchOptions::of(context).or_exit(Exit::Failed)?;
         Ok(Self {
             events: InOrder::new(events, options.disorder),
-            parts: Some(Parts::new(options, context, parts::REQUESTS)),
+            parts: Some(Parts::new(options, context, requests)),
             first: None,
             last: None,
         })
@@ -234,8 +219,11 @@ impl<I: Iterator<Item = Event>> Reading<I> {
         })
     }
 
+    /// Where the measurement begins.
     fn measured_from(&self, context: &RecordingContext, base: Monotonic) -> Monotonic {
-        measured_from(context, base, self.first)
+        let begins = context.measure_from_ns;
+        let begins = begins.map_or(base, Monotonic::from_nanos_since_boot);
+        begins.max(self.first.unwrap_or(base))
     }
 }
 
