@@ -7,8 +7,9 @@
 //!
 //! - **a canary** (a thread that only looks at the clock) missed at least half of the same
 //!   time, and most of what it missed was this;
-//! - **steal**: the hypervisor itself says that it took this CPU; the longest silences since
-//!   its last word are taken, as far as the time stolen reaches;
+//! - **steal**: the hypervisor itself says that it took this CPU, and one silence since its
+//!   last word is about as long. It counts in ticks and does not say when: what it took in
+//!   many small parts is nowhere, rather than in whatever else was silent for long;
 //! - **another CPU** fell silent and spoke again at the same two moments, give or take a
 //!   tenth of the silence;
 //! - **the timer**: the silence ended with a tick of the local timer, and by the rhythm of
@@ -215,7 +216,8 @@ fn overlaps(stalls: &[Stall], from: Monotonic, to: Monotonic) -> bool {
         .any(|stall| stall.from < to && stall.to > from)
 }
 
-/// The longest silences since the hypervisor's last word, as far as its word reaches.
+/// The longest silences since the hypervisor's last word, as far as each is about what is
+/// left of the time stolen.
 fn by_steal(steal: &Stolen, silences: &[Silence], stalls: &mut Vec<Stall>) {
     let from = steal.from.unwrap_or(steal.to);
     let mut left = steal.lasted.get();
@@ -235,6 +237,10 @@ fn by_steal(steal: &Stolen, silences: &[Silence], stalls: &mut Vec<Stall>) {
         // less than half of it stolen: another one is meant
         if left * 2 < silence.length() || left == 0 {
             continue;
+        }
+        // stolen in many parts: nobody knows which
+        if silence.length() * 2 < left {
+            break;
         }
         let taken = left.min(silence.length());
         left -= taken;
@@ -316,10 +322,12 @@ mod tests {
     }
 
     #[test]
-    fn stolen_time_is_that_of_the_longest_silences() {
+    fn stolen_time_is_that_of_silences_about_as_long() {
         let own = [silence(1_000, 1_200), silence(2_000, 5_000)];
         let stall = found(&own, &[], &[], Some((0, 9_000, 2_500)));
         assert_eq!(stall, [(2_500, 5_000, StallEvidence::Steal)]);
+        // what was stolen in parts is not put into what happens to be silent for long
+        assert!(found(&own, &[], &[], Some((0, 9_000, 20_000))).is_empty());
         // it is not spread over many short ones that it does not half fill
         assert!(found(&own, &[], &[], Some((0, 9_000, 50))).is_empty());
     }
