@@ -38,7 +38,7 @@ pub use client::{AnyClient, AnyProtocol, Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
     CpuUse, Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, Outcome, PingPong,
-    Progress, Record, StopReason, Waiting, open_loop, ping_pong,
+    Progress, Record, StopReason, Wait, Waiting, open_loop, ping_pong,
 };
 pub use error::LoadError;
 pub use fleet::{ClosedFleet, Fleet, FleetProgress, FleetRun, OpenFleet};

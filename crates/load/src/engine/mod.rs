@@ -12,6 +12,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 mod waiting;
+mod waits;
 
 use taillab_model::Nanos;
 
@@ -24,6 +25,7 @@ pub use progress::Progress;
 pub use record::{Entry, Outcome, Record};
 pub use session::{LoadRun, StopReason};
 pub use waiting::Waiting;
+pub use waits::Wait;
 
 /// What the caller does while the generator waits.
 pub trait Hooks {

@@ -7,6 +7,7 @@ use taillab_model::{Monotonic, Nanos};
 
 use super::cpu::CpuUse;
 use super::waiting::{Naps, Waiting};
+use super::waits::{Wait, Waits};
 use super::{HOOK_GUARD, Hooks, Outcome, Progress, Record};
 use crate::client::{Client, Received};
 use crate::clock::{now, thread_cpu_time};
@@ -43,6 +44,9 @@ pub struct LoadRun {
     pub stopped: Option<StopReason>,
     /// What the client cost.
     pub cpu: CpuUse,
+    /// When sends were late: for how long another thread had the CPU meanwhile, in order of
+    /// time; nothing where the kernel does not count that.
+    pub waits: Vec<Wait>,
 }
 
 /// State at the first send of the measurement.
@@ -68,6 +72,7 @@ pub(super) struct Session<'a, C> {
     measure_from: usize,
     timeout: Nanos,
     naps: Naps,
+    waits: Waits,
     departures: bool,
     answered: usize,
     refused: bool,
@@ -100,6 +105,7 @@ impl<'a, C: Client> Session<'a, C> {
             stop,
             progress,
             naps: Naps::new(waiting),
+            waits: Waits::new(),
             answered: 0,
             refused: false,
             last_answer: now(),
@@ -128,7 +134,9 @@ impl<'a, C: Client> Session<'a, C> {
         }
         self.next = k + 1;
         self.progress.set_sent(self.next);
-        let late = at.saturating_since(self.record.due(k));
+        let due = self.record.due(k);
+        self.waits.sends(due, at);
+        let late = at.saturating_since(due);
         self.progress.count_lateness(late);
         sent.is_ok()
     }
@@ -277,6 +285,7 @@ impl<'a, C: Client> Session<'a, C> {
             errors,
             stopped,
             cpu: self.measured_cpu,
+            waits: self.waits.noted,
         }
     }
 

@@ -1,8 +1,10 @@
 //! What a thread that could not look at the clock tells about the machine.
 //!
-//! A thread that has a CPU to itself, and was not there long after it should have been, did
-//! not have that CPU: the hypervisor had it, or another task. The ledger takes such a stall
-//! for evidence only where the server's CPU stood still at the same time.
+//! A thread that was not there long after it should have been did not have its CPU: the
+//! hypervisor had it, or another task. What another task took is left out, for the kernel says
+//! how long a thread waited for its CPU (`/proc/PID/schedstat`, in the kernel's
+//! `Documentation/scheduler/sched-stats.rst`). The ledger takes a stall for evidence only where
+//! the server's CPU stood still at the same time.
 //!
 //! The generator of `run` is such a thread, since it only looks at the clock between sends.
 //! For `trace` there is a [`Canary`].
@@ -18,7 +20,7 @@ use std::time::Duration;
 
 use taillab_host::clock::now;
 use taillab_host::{CpuSet, Roots, cpus};
-use taillab_load::FleetRun;
+use taillab_load::{FleetRun, Wait};
 use taillab_model::{Event, EventKind, Monotonic, Nanos};
 
 /// Many times what the longest batch of answers takes to read, or a thread to be woken.
@@ -34,7 +36,7 @@ pub fn stalls(load: &FleetRun, cpus: &CpuSet) -> Vec<Event> {
         .flat_map(|(run, cpu)| {
             let sends = run.record.iter().map(|entry| entry.times);
             let sends = sends.map(|times| (times.intended, times.sent));
-            late(sends).map(move |(at, lasted)| stalled(cpu, at, lasted))
+            without_waits(late(sends), &run.waits).map(move |(at, lasted)| stalled(cpu, at, lasted))
         })
         .collect()
 }
@@ -50,9 +52,7 @@ fn stalled(cpu: u32, at: Monotonic, lasted: Nanos) -> Event {
 /// A thread that sleeps and looks at the clock, on a CPU of its own choice beside the
 /// server's, until it is dropped.
 ///
-/// What it missed while another task had its CPU is left out: the kernel says how long a
-/// thread waited for its CPU (`/proc/PID/schedstat`, proc_pid_schedstat in the kernel's
-/// `Documentation/scheduler/sched-stats.rst`). It sees a stall that lasts longer than
+/// It sees a stall that lasts longer than
 /// [`PERIOD`], and of the virtual CPUs only its own.
 pub struct Canary {
     stop: Arc<AtomicBool>,
@@ -144,6 +144,20 @@ fn late(
     })
 }
 
+/// These stalls, less the time in which another task had the CPU: it waited for that last.
+fn without_waits(
+    late: impl Iterator<Item = (Monotonic, Nanos)>,
+    waits: &[Wait],
+) -> impl Iterator<Item = (Monotonic, Nanos)> {
+    late.filter_map(|(at, lasted)| {
+        let place = waits.binary_search_by_key(&at, |wait| wait.at);
+        let waited = place.map_or(Nanos::ZERO, |place| waits[place].lasted);
+        let free = at.nanos_since_boot().saturating_sub(waited.get());
+        let lasted = lasted.saturating_sub(waited);
+        (lasted >= STALL).then_some((Monotonic::from_nanos_since_boot(free), lasted))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +177,20 @@ mod tests {
         let sends = sends.map(|(due, sent)| (at(due), at(sent)));
         let stalls: Vec<_> = late(sends.into_iter()).collect();
         assert_eq!(stalls, [(at(900), Nanos::from_micros(600))]);
+    }
+
+    #[test]
+    fn what_another_task_took_from_the_generator_is_no_stall() {
+        let at = |us: u64| Monotonic::from_nanos_since_boot(us * 1_000);
+        let late = [(900, 600), (5_000, 2_000), (9_000, 400)];
+        let late = late.map(|(us, lasted)| (at(us), Nanos::from_micros(lasted)));
+        let wait = |us, lasted| Wait {
+            at: at(us),
+            lasted: Nanos::from_micros(lasted),
+        };
+        let waits = [wait(900, 500), wait(5_000, 300), wait(7_000, 99)];
+        let left: Vec<_> = without_waits(late.into_iter(), &waits).collect();
+        assert_eq!(left, [(at(4_700), Nanos::from_micros(1_700)), late[2]]);
     }
 
     #[test]
