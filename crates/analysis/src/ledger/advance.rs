@@ -15,6 +15,10 @@ const NET_RX: u8 = 3;
 /// holds it back. Coming out of the deepest power state takes a fraction of it.
 const HELD_BACK_NS: u64 = 2_000_000;
 
+/// The same where its group's quota is known to have held it back about then: others may have
+/// the CPU for most of such a time.
+const THROTTLED_NS: u64 = 500_000;
+
 impl Sweep {
     /// Brings CPU `k` to `upto_ns`.
     pub(super) fn advance(&mut self, k: usize, upto_ns: u64) {
@@ -69,6 +73,8 @@ impl Sweep {
     fn happened(&mut self, k: usize, segment: &Segment, from_ns: u64, to_ns: u64) {
         let length = to_ns - from_ns;
         let active = self.cpus[k].active > 0;
+        // whatever the CPU does takes nothing from a worker that may not run
+        let held_back = self.cpus[k].holds_back(from_ns);
         match segment.top {
             _ if self.receives(k, segment) => {
                 let work = length.min(self.tokens_ns);
@@ -76,10 +82,17 @@ impl Sweep {
                 if active {
                     self.cpus[k].received_ns += work;
                     self.note(k, Raw::Received, work);
-                    self.delay(k, self.fixed.received, length - work, false);
+                    let label = match held_back {
+                        true => self.fixed.throttled,
+                        false => self.fixed.received,
+                    };
+                    self.delay(k, label, length - work, false);
                 }
             }
             _ if !active => {}
+            Top::Softirq { .. } | Top::Interrupt(_) if held_back => {
+                self.delay(k, self.fixed.throttled, length, false);
+            }
             Top::Softirq { vector } => {
                 let label = self.labels.label(Cause::Softirq, Who::Softirq(vector));
                 self.delay(k, label, length, false);
@@ -101,8 +114,7 @@ impl Sweep {
             }
             Top::Idle { .. } | Top::Nothing => match self.cpus[k].worker {
                 Some(w) => self.worked(k, w, length, to_ns),
-                // it takes nothing from a worker that may not run
-                None if self.cpus[k].holds_back(from_ns) => {
+                None if held_back => {
                     self.delay(k, self.fixed.throttled, length, false);
                 }
                 None => {
@@ -130,9 +142,14 @@ impl Sweep {
     }
 
     /// A worker begins to wait for CPU `k`, until `until_ns`: if the CPU idles for long
-    /// meanwhile, the worker may not run, whoever else does.
+    /// meanwhile, the worker may not run, whoever else does. A power state that it was in before
+    /// is none of that: it is left late.
     pub(super) fn look_ahead(&mut self, k: usize, at_ns: u64, until_ns: u64) {
-        if until_ns.saturating_sub(at_ns) <= HELD_BACK_NS {
+        let enough_ns = match self.throttled(at_ns, until_ns) {
+            true => THROTTLED_NS,
+            false => HELD_BACK_NS,
+        };
+        if until_ns.saturating_sub(at_ns) <= enough_ns {
             return;
         }
         let cpu = &mut self.cpus[k];
@@ -145,26 +162,34 @@ impl Sweep {
         while let Some(segment) = next
             && segment.from.nanos_since_boot() < until_ns
         {
-            if segment.thread == 0 && matches!(segment.top, Top::Nothing | Top::Idle { .. }) {
+            let before = segment.from.nanos_since_boot() < at_ns;
+            let idle = match segment.top {
+                Top::Idle { .. } => !before,
+                top => top == Top::Nothing,
+            };
+            if segment.thread == 0 && idle {
                 let to_ns = segment.to.nanos_since_boot().min(until_ns);
                 let from_ns = segment.from.nanos_since_boot().max(at_ns);
                 idle_ns += to_ns.saturating_sub(from_ns);
             }
             next = cursor.next(line);
         }
-        if idle_ns > HELD_BACK_NS {
+        if idle_ns > enough_ns {
             cpu.held_back_until_ns = cpu.held_back_until_ns.max(until_ns);
         }
     }
 
-    /// Why a worker waits for a CPU that idles.
-    fn idle_label(&mut self, k: usize, segment: &Segment, from_ns: u64, to_ns: u64) -> Label {
-        let cpu = &self.cpus[k];
+    /// The server's group was held back about then, by its own account.
+    fn throttled(&self, from_ns: u64, to_ns: u64) -> bool {
         let windows = self.timeline.throttled();
         let next = windows.partition_point(|window| window.to.nanos_since_boot() <= from_ns);
-        let throttled = windows
-            .get(next)
-            .is_some_and(|window| window.from.nanos_since_boot() < to_ns);
+        (windows.get(next)).is_some_and(|window| window.from.nanos_since_boot() < to_ns)
+    }
+
+    /// Why a worker waits for a CPU that idles.
+    fn idle_label(&mut self, k: usize, segment: &Segment, from_ns: u64, to_ns: u64) -> Label {
+        let throttled = self.throttled(from_ns, to_ns);
+        let cpu = &self.cpus[k];
         if cpu.preempted > 0 || throttled || cpu.holds_back(from_ns) {
             return self.fixed.throttled;
         }

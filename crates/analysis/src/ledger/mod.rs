@@ -19,7 +19,9 @@
 //! the cause and the culprit: another thread (`background`), an interrupt, a softirq, a
 //! service that takes longer than it may (`slow_service`), idle though somebody waits
 //! (`idle_exit`, `wakeup`, `throttled`), a lock, a stall, a blind window. A worker that sleeps in
-//! the middle of a request adds pieces of its own (`blocked_*`). One that sleeps where it waits
+//! the middle of a request adds pieces of its own (`blocked_*`). From one that may not run
+//! (its CPU idled for long while it waited) nothing takes the CPU: all that time is
+//! `throttled`. One that sleeps where it waits
 //! for requests, though it has one, is about to be woken, or nobody saw that it was: it is
 //! held up by what its CPU does. For the request itself, the
 //! tape between its T2 and its T6 is what held it up directly; the rest of T2 to T6 is work:

@@ -32,6 +32,11 @@ pub(crate) enum What {
     HeldBack,
     /// The worker may not run; another thread does for a third of the time.
     HeldBackBeside,
+    /// The same, but another thread does for four fifths of the time; whether the group's
+    /// account tells of it.
+    HeldBackInACrowd(bool),
+    /// The worker may not run; a quarter of the time goes to softirqs.
+    HeldBackInSoftirqs,
     /// The CPU stands still; whether a canary sees it.
     Stall(bool),
 }
@@ -316,7 +321,30 @@ impl Cpu<'_> {
                 self.work(length - length / 3);
                 self.switch(before, false, None);
             }
-            What::HeldBack | What::HeldBackBeside => {}
+            What::HeldBackInACrowd(told) if before == self.worker() => {
+                self.switch(BURST, true, None);
+                self.work(length - length / 5);
+                self.switch(0, false, None);
+                self.work(length / 5);
+                if told {
+                    self.emit(EventKind::Throttled { lasted });
+                }
+                self.switch(before, false, None);
+            }
+            What::HeldBackInSoftirqs if before == self.worker() => {
+                self.switch(0, true, None);
+                for _ in 0..10 {
+                    self.work(length * 3 / 40);
+                    self.now += length / 40;
+                    let lasted = Nanos::new(length / 40);
+                    self.emit(EventKind::Softirq { vector: 1, lasted });
+                }
+                self.switch(before, false, None);
+            }
+            What::HeldBack
+            | What::HeldBackBeside
+            | What::HeldBackInACrowd(_)
+            | What::HeldBackInSoftirqs => {}
             What::Stall(canary) => {
                 self.now += length;
                 if canary {

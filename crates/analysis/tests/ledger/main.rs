@@ -251,6 +251,21 @@ fn an_idle_cpu_that_leaves_the_worker_waiting_holds_it_back() {
     assert_charged(&plan(What::HeldBack), Cause::Throttled, None);
     // who runs meanwhile takes nothing from it
     assert_charged(&plan(What::HeldBackBeside), Cause::Throttled, None);
+    assert_charged(&plan(What::HeldBackInSoftirqs), Cause::Throttled, None);
+}
+
+#[test]
+fn others_on_the_cpu_take_nothing_from_a_worker_that_its_quota_holds_back() {
+    let plan = |told| Plan {
+        gaps: vec![20_000.0],
+        disturbances: vec![(What::HeldBackInACrowd(told), 50_000_000, 5_000_000)],
+        ..Plan::default()
+    };
+    assert_charged(&plan(true), Cause::Throttled, None);
+    // without the group's word an idle millisecond may have other reasons
+    let charged = explained(&plan(false), &plan(false).run().events).charged;
+    let of = |cause| charged.causes.get(&cause).copied().unwrap_or(0);
+    assert!(of(Cause::Background) > of(Cause::Throttled), "{charged:?}");
 }
 
 #[test]
