@@ -1,6 +1,8 @@
 //! The kernel's own account of a thread's time.
 
 use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 
 use taillab_model::Nanos;
@@ -9,6 +11,8 @@ use crate::clock;
 
 /// Time for which a thread was awake: it was on a CPU, or could have been.
 pub(super) struct ThreadAccount {
+    /// Its time on a CPU, stolen time included; `None` where the kernel does not allow it.
+    on_cpu: Option<File>,
     /// `None` where the kernel does not count how long threads wait for a CPU: such waits
     /// then look like sleep.
     schedstat: Option<File>,
@@ -18,13 +22,16 @@ impl ThreadAccount {
     /// That of the calling thread, which alone may ask it.
     pub(super) fn new() -> Self {
         Self {
+            on_cpu: task_clock().ok(),
             schedstat: File::open("/proc/thread-self/schedstat").ok(),
         }
     }
 
     /// How long the thread has been awake so far.
     pub(super) fn awake(&self) -> Nanos {
-        clock::thread_cpu_time() + self.waited().unwrap_or(Nanos::ZERO)
+        let on_cpu = self.on_cpu.as_ref().and_then(count);
+        let on_cpu = on_cpu.unwrap_or_else(clock::thread_cpu_time);
+        on_cpu + self.waited().unwrap_or(Nanos::ZERO)
     }
 
     /// Does `work`, and says how long the thread slept in it.
@@ -47,6 +54,45 @@ impl ThreadAccount {
         let number = text.split_ascii_whitespace().nth(1)?;
         number.parse().ok().map(Nanos::new)
     }
+}
+
+/// The event that counts the calling thread's time on a CPU by the clock on the wall
+/// (perf_event_open(2)). Its CPU time leaves out what a hypervisor stole meanwhile, which would
+/// then look like sleep.
+fn task_clock() -> io::Result<File> {
+    const SOFTWARE: u64 = 1;
+    const TASK_CLOCK: u64 = 1;
+    const THIS_THREAD: libc::c_long = 0;
+    const NONE: libc::c_long = -1;
+    const CLOSE_ON_EXEC: libc::c_long = 8;
+    // type and size, config; no samples, no flags (PERF_ATTR_SIZE_VER0)
+    let mut attributes = [0_u64; 8];
+    attributes[0] = SOFTWARE | (size_of_val(&attributes) as u64) << 32;
+    attributes[1] = TASK_CLOCK;
+    // SAFETY: the kernel reads the attributes, of the size that they name, until the call
+    // returns.
+    let descriptor = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            attributes.as_ptr(),
+            THIS_THREAD,
+            NONE,
+            NONE,
+            CLOSE_ON_EXEC,
+        )
+    };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else has.
+    Ok(unsafe { File::from_raw_fd(descriptor as i32) })
+}
+
+/// What such an event has counted.
+fn count(mut event: &File) -> Option<Nanos> {
+    let mut nanoseconds = [0; 8];
+    event.read_exact(&mut nanoseconds).ok()?;
+    Some(Nanos::new(u64::from_ne_bytes(nanoseconds)))
 }
 
 #[cfg(test)]
