@@ -1,13 +1,15 @@
 //! Truth against ledger: what was injected, and what it was charged to.
 //!
 //! The truth says when the server was held back. What that cost each request follows from
-//! its T1 and T6 alone, so this shares nothing with the ledger that it judges:
+//! its T1, T2 and T6 alone, so this shares nothing with the ledger that it judges:
 //!
 //! - **Held back** ([`delays`]): a worker serves its requests one after the other. Request i
-//!   keeps it from max(T1_i, T6_{i−1}) to T6_i, of which o_i lies in injected intervals.
-//!   Without them it would have ended at C_i = max(T1_i, C_{i−1}) + (T6_i − max(T1_i,
-//!   T6_{i−1}) − o_i) (Lindley 1952), so T6_i − C_i is the delay, the inherited part of it
-//!   included.
+//!   is there from T2_i on; of T1_i to T2_i, r_i lies in injected intervals. It keeps its
+//!   worker from max(T2_i, T6_{i−1}) to T6_i, of which o_i does. The rest is its demand d_i,
+//!   at most t: more is another disturbance. On a server that nothing else disturbs it ends
+//!   at E_i = max(T2_i, E_{i−1}) + d_i + o_i with the injection and at C_i = max(T2_i − r_i,
+//!   C_{i−1}) + d_i without (Lindley 1952), so E_i − C_i is the delay, the inherited part of
+//!   it included. Of what two disturbances delay only together it claims nothing.
 //! - **Order** ([`overtaken`]): whoever serves, the k-th response leaves when it leaves. In
 //!   the order of arrival it would have been the k-th request's: T6_i − T6_(k).
 //! - **Imbalance** ([`imbalanced`]): the same demands through one queue for all workers.
@@ -22,6 +24,8 @@ use taillab_model::{Monotonic, Nanos, Tid};
 pub struct Span {
     /// T1.
     pub t1: Monotonic,
+    /// T2; T1 where that was not seen.
+    pub t2: Monotonic,
     /// T6.
     pub t6: Monotonic,
     /// The thread that served it; 0 where that is not known.
@@ -84,41 +88,43 @@ impl Row {
 
 /// The delay of each request by each of the truth's sources; places as in `spans`.
 ///
-/// `spans` is in any order. Intervals that name a CPU hold back every request, intervals
-/// that name a thread those that it serves.
-pub fn delays(spans: &[Span], truth: &Truth) -> Vec<Vec<Nanos>> {
+/// `spans` is in any order. Intervals that name a CPU hold back every request, on its way to
+/// its worker too; intervals that name a thread hold back those that it serves. `usual` is t:
+/// a demand beyond it is not the injection's.
+pub fn delays(spans: &[Span], truth: &Truth, usual: Nanos) -> Vec<Vec<Nanos>> {
     (0..truth.sources.len())
-        .map(|source| delays_by(spans, truth, source))
+        .map(|source| delays_by(spans, truth, source, usual))
         .collect()
 }
 
-fn delays_by(spans: &[Span], truth: &Truth, source: usize) -> Vec<Nanos> {
-    let intervals = |worker: Option<Tid>| {
-        let mut of: Vec<(u64, u64)> = truth
-            .intervals
-            .iter()
-            .filter(|interval| usize::from(interval.source) == source)
-            .filter(|interval| match (interval.held, worker) {
-                (Some(held), Some(worker)) => held == worker || worker == 0,
-                _ => true,
-            })
+fn delays_by(spans: &[Span], truth: &Truth, source: usize, usual: Nanos) -> Vec<Nanos> {
+    let intervals = |holds: &dyn Fn(Option<Tid>) -> bool| {
+        let of = (truth.intervals.iter())
+            .filter(|interval| usize::from(interval.source) == source && holds(interval.held));
+        let mut of: Vec<(u64, u64)> = of
             .map(|interval| (ns(interval.from_ns), ns(interval.to_ns)))
             .collect();
         of.sort_unstable();
         Busy::of(&of)
     };
+    let on_the_way = intervals(&|held| held.is_none());
     let mut delays = vec![Nanos::ZERO; spans.len()];
     for places in by_worker(spans) {
-        let worker = places.first().map(|place| spans[*place].worker);
-        let held = intervals(worker);
-        let (mut ended, mut would_have) = (0, 0);
+        let worker = places.first().map_or(0, |place| spans[*place].worker);
+        let in_service = intervals(&|held| held.is_none_or(|held| held == worker || worker == 0));
+        let (mut ended, mut with, mut without) = (0, 0, 0);
         for place in places {
-            let (t1, t6) = (ns(spans[place].t1), ns(spans[place].t6));
-            let begun = t1.max(ended).min(t6);
-            let demand = t6 - begun - held.within(begun, t6);
-            would_have = t1.max(would_have) + demand;
+            let span = &spans[place];
+            let t6 = ns(span.t6);
+            let t2 = ns(span.t2).min(t6);
+            let way = on_the_way.within(ns(span.t1).min(t2), t2);
+            let begun = t2.max(ended).min(t6);
+            let held = in_service.within(begun, t6);
+            let demand = (t6 - begun - held).min(usual.get());
+            with = t2.max(with) + demand + held;
+            without = (t2 - way).max(without) + demand;
             ended = t6;
-            delays[place] = Nanos::new(t6.saturating_sub(would_have));
+            delays[place] = Nanos::new(with.saturating_sub(without));
         }
     }
     delays
@@ -364,6 +370,7 @@ fn is_meant(truth: &Option<Culprit>, named: &Option<Culprit>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use taillab_model::truth::TruthInterval;
 
     use super::*;
@@ -372,9 +379,13 @@ mod tests {
         Monotonic::from_nanos_since_boot(1_000_000 + ns)
     }
 
+    /// Longer than any demand here.
+    const LONG: Nanos = Nanos::new(1_000);
+
     fn span(t1: u64, t6: u64, worker: Tid) -> Span {
         Span {
             t1: at(t1),
+            t2: at(t1),
             t6: at(t6),
             worker,
         }
@@ -418,7 +429,7 @@ mod tests {
             unrecorded: 0,
         };
         // undisturbed: 10, 25, 55
-        assert_eq!(raw(&delays(&spans, &truth)[0]), [30, 25, 5, 0]);
+        assert_eq!(raw(&delays(&spans, &truth, LONG)[0]), [30, 25, 5, 0]);
     }
 
     #[test]
@@ -429,7 +440,65 @@ mod tests {
             intervals: vec![held(0, 2, 12, Some(2))],
             unrecorded: 0,
         };
-        assert_eq!(raw(&delays(&spans, &truth)[0]), [0, 10, 10]);
+        assert_eq!(raw(&delays(&spans, &truth, LONG)[0]), [0, 10, 10]);
+    }
+
+    #[test]
+    fn the_way_to_the_worker_is_no_delay_where_only_a_thread_is_held_back() {
+        let queued = |t2, span| Span { t2: at(t2), ..span };
+        let truth = |held_back| Truth {
+            sources: vec![source(Cause::Background, None)],
+            intervals: vec![held(0, 5, 35, held_back)],
+            unrecorded: 0,
+        };
+        // the second was 15 on its way, while the first was held back
+        let spans = [span(0, 40, 1), queued(30, span(15, 50, 1))];
+        let delays_by = |held_back| raw(&delays(&spans, &truth(held_back), LONG)[0]);
+        assert_eq!(delays_by(Some(1)), [30, 10]);
+        // whoever has the CPU holds up its packets as well
+        assert_eq!(delays_by(None), [30, 25]);
+    }
+
+    #[test]
+    fn what_another_disturbance_made_is_not_claimed() {
+        // service 10; the first took 100 more for another reason, then 30 for this one
+        let spans = [span(0, 140, 1), span(15, 150, 1), span(16, 160, 1)];
+        let truth = Truth {
+            sources: vec![source(Cause::Background, None)],
+            intervals: vec![held(0, 105, 135, None)],
+            unrecorded: 0,
+        };
+        // alone: 40, 50, 60 instead of 10, 25, 35
+        let alone = delays(&spans, &truth, Nanos::new(10));
+        assert_eq!(raw(&alone[0]), [30, 25, 25]);
+    }
+
+    proptest! {
+        /// More in the same times is no less delay, and a server that only the injection
+        /// disturbs is delayed by all that it lost.
+        #[test]
+        fn alone_an_injection_costs_what_it_took(
+            gaps in prop::collection::vec(0_u64..40, 1..60),
+            losses in prop::collection::vec(0_u64..60, 60),
+        ) {
+            let (mut spans, mut intervals, mut expected) = (vec![], vec![], vec![]);
+            let (mut came, mut free, mut ideal) = (0_u64, 0_u64, 0_u64);
+            for (gap, loss) in gaps.iter().zip(&losses) {
+                came += gap;
+                let begin = came.max(free);
+                free = begin + 10 + loss;
+                ideal = came.max(ideal) + 10;
+                intervals.push(held(0, begin, begin + loss, Some(1)));
+                spans.push(span(came, free, 1));
+                expected.push(free - ideal);
+            }
+            let truth = Truth {
+                sources: vec![source(Cause::BlockedIo, None)],
+                intervals,
+                unrecorded: 0,
+            };
+            prop_assert_eq!(raw(&delays(&spans, &truth, Nanos::new(10))[0]), expected);
+        }
     }
 
     #[test]

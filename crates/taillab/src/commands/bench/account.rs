@@ -18,6 +18,9 @@ use super::kind::{Base, Oracle, Promise, Setup};
 pub struct Account {
     /// Of each thing that was injected.
     pub rows: Vec<Row>,
+    /// The same of what it cost together with whatever else disturbed the server; empty
+    /// where the two are not told apart.
+    pub rows_together: Vec<Row>,
     /// Requests that were explained.
     pub requests: u64,
     /// Their excess over the ideal by cause, the largest first.
@@ -113,8 +116,10 @@ pub fn account(
         );
     });
     sojourns.sort_unstable();
+    let (rows, rows_together) = rows(setup, matched, truth, options.service_time, &charges);
     let mut account = Account {
-        rows: rows(setup, matched, truth, &charges),
+        rows,
+        rows_together,
         requests: sojourns.len() as u64,
         excess: Vec::new(),
         excess_above_p99: Vec::new(),
@@ -140,16 +145,19 @@ fn rows(
     setup: &Setup,
     matched: &Matched,
     truth: &Truth,
+    service_time: Nanos,
     charges: &[Option<Vec<Charge>>],
-) -> Vec<Row> {
+) -> (Vec<Row>, Vec<Row>) {
     let several = matches!(
         setup.server(),
         Base::Threads | Base::Assigned | Base::Pooled
     );
     let spans: Vec<Span> = (0..matched.requests.len())
-        .map(|place| Span {
-            t1: matched.requests.t1(place),
-            t6: matched.requests.t6(place),
+        .map(|place| (place, matched.requests.stamps(place)))
+        .map(|(place, stamps)| Span {
+            t1: stamps.t1,
+            t2: stamps.middle[0].unwrap_or(stamps.t1),
+            t6: stamps.t6,
             // the one worker has served those of which that was not seen, too
             worker: if several { matched.workers[place] } else { 0 },
         })
@@ -162,13 +170,20 @@ fn rows(
         };
         confusion(&[source], &[delays], charges)
     };
-    match setup.oracle {
+    let rows = match setup.oracle {
         Oracle::Nothing => Vec::new(),
-        Oracle::HeldBack => confusion(&truth.sources, &delays(&spans, truth), charges),
+        Oracle::HeldBack => {
+            let held_back = |usual| {
+                let delays = delays(&spans, truth, usual);
+                confusion(&truth.sources, &delays, charges)
+            };
+            return (held_back(service_time), held_back(Nanos::MAX));
+        }
         Oracle::Loss => confusion(&truth.sources, &[lost(&spans, truth)], charges),
         Oracle::Order => of_structure(overtaken(&spans)),
         Oracle::Imbalance => of_structure(imbalanced(&spans)),
-    }
+    };
+    (rows, Vec::new())
 }
 
 fn by_cause<'a>(charges: impl Iterator<Item = &'a Vec<Charge>>) -> Vec<(Cause, Nanos)> {

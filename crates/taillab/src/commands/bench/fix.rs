@@ -212,6 +212,7 @@ mod tests {
     fn account(us: u64) -> Account {
         Account {
             rows: Vec::new(),
+            rows_together: Vec::new(),
             requests: 10,
             excess: Vec::new(),
             excess_above_p99: Vec::new(),

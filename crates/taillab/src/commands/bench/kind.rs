@@ -354,7 +354,7 @@ impl Base {
                     _ => "epoll-per-worker",
                 }),
                 ("server.workers", number(4)),
-                ("server.service", "wait:exponential:1ms".into()),
+                ("server.service", "wait:deterministic:1ms".into()),
                 ("client.connections", number(64)),
                 ("client.reserve", number(192)),
             ],

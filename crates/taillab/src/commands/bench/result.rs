@@ -77,6 +77,10 @@ pub struct Measured {
     pub sojourn_p999_ns: Nanos,
     /// Events that were lost by the probe.
     pub lost_events: u64,
+    /// Measurements until the machine spoiled none.
+    pub passes: u32,
+    /// Why this one is spoiled all the same; `None` if it is not.
+    pub spoiled: Option<String>,
     /// What was injected.
     pub injected: Vec<Injected>,
     /// Excess over the ideal, of all requests.
@@ -114,6 +118,11 @@ pub struct Injected {
     pub charged_shares: BTreeMap<&'static str, f64>,
     /// Where the ledger saw no excess.
     pub unseen_share: f64,
+    /// By how much together with whatever else disturbed the server: what would not be
+    /// without it; `None` where the two are not told apart.
+    pub together_delay_ns: Option<Nanos>,
+    /// Of that, charged to the right cause and culprit.
+    pub together_right_share: Option<f64>,
     /// It is too small to be judged.
     pub negligible: bool,
 }
@@ -151,8 +160,10 @@ impl Measured {
             .enumerate()
             .map(|(number, row)| {
                 let few = row.injected.get() as f64 <= LEAST_SHARE * largest.get() as f64;
+                let together = account.rows_together.get(number);
                 Injected::new(
                     row,
+                    together,
                     occurrences.get(number).copied().unwrap_or(row.requests),
                     few,
                 )
@@ -165,6 +176,8 @@ impl Measured {
             sojourn_p99_ns: account.sojourn(0.99),
             sojourn_p999_ns: account.sojourn(0.999),
             lost_events,
+            passes: 1,
+            spoiled: None,
             excess_ns: account.total_excess(),
             excess_shares: (account.excess.iter())
                 .map(|(cause, _)| (cause.key(), Account::share(&account.excess, *cause)))
@@ -234,7 +247,7 @@ impl Measured {
 }
 
 impl Injected {
-    fn new(row: &Row, occurrences: u64, negligible: bool) -> Self {
+    fn new(row: &Row, together: Option<&Row>, occurrences: u64, negligible: bool) -> Self {
         Self {
             injected: row.source.injected.clone(),
             occurrences,
@@ -247,6 +260,8 @@ impl Injected {
                 .map(|(cause, _)| (cause.key(), row.share_of(*cause)))
                 .collect(),
             unseen_share: row.unseen_share(),
+            together_delay_ns: together.map(|row| row.injected),
+            together_right_share: together.map(Row::right_share),
             negligible,
         }
     }
@@ -277,6 +292,7 @@ mod tests {
                 0 => Vec::new(),
                 right => vec![row(Cause::Background, 1000, right), row(Cause::Irq, 15, 0)],
             },
+            rows_together: vec![row(Cause::Background, 2000, 1000)],
             requests: 3,
             excess_above_p99: excess.clone(),
             excess,

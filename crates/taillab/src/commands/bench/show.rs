@@ -74,6 +74,13 @@ fn one(out: &mut String, kind: &KindResult) {
         measured.sojourn_p999_ns,
     );
     paragraph(out, "", &figures);
+    if let Some(why) = &measured.spoiled {
+        let tried = match measured.passes {
+            1 => String::new(),
+            passes => format!(" (the last of {passes} passes)"),
+        };
+        paragraph(out, "", &format!("SPOILED by the machine: {why}{tried}"));
+    }
     for injected in &measured.injected {
         source(out, injected);
     }
@@ -109,6 +116,14 @@ fn source(out: &mut String, injected: &Injected) {
         list(&injected.charged_shares, Some(injected.unseen_share))
     );
     paragraph(out, "  ", &charged);
+    if let (Some(delay), Some(right)) = (injected.together_delay_ns, injected.together_right_share)
+    {
+        let with_others = format!(
+            "with all else that disturbed the server late by {delay}, {:.1} % of it right",
+            100.0 * right
+        );
+        paragraph(out, "  ", &with_others);
+    }
 }
 
 /// Predicted beside measured.
@@ -234,6 +249,8 @@ mod tests {
             right_share: 0.5,
             charged_shares: charged.iter().map(|(c, share)| (c.key(), *share)).collect(),
             unseen_share,
+            together_delay_ns: Some(Nanos::from_millis(5)),
+            together_right_share: Some(0.4),
             negligible: false,
         };
         KindResult {
@@ -246,6 +263,8 @@ mod tests {
                 sojourn_p99_ns: Nanos::from_micros(900),
                 sojourn_p999_ns: Nanos::from_millis(2),
                 lost_events: 0,
+                passes: 3,
+                spoiled: Some("the hypervisor held the server's CPU up for long".to_owned()),
                 injected: vec![injected],
                 excess_ns: Nanos::from_millis(9),
                 excess_shares: BTreeMap::new(),
