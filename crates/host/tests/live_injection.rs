@@ -184,7 +184,7 @@ fn a_hog_spins_until_it_is_stopped() {
         return;
     }
     let (server, _) = two_cpus();
-    let hog: Disturber = rt_hog(server).unwrap();
+    let hog: Disturber = rt_hog(server, &[]).unwrap();
     let began = Instant::now();
     std::thread::sleep(Duration::from_millis(2500));
     let truth = hog.stop();

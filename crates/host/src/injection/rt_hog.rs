@@ -1,12 +1,14 @@
 //! Real-time threads that use up what the kernel grants them.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 use taillab_model::truth::{Truth, TruthInterval, TruthSource};
 
-use super::disturber::Disturber;
+use super::disturber::{Disturber, earlier};
 use super::{InjectionError, system};
 use crate::clock::now;
 
@@ -21,32 +23,49 @@ const SERVER: i32 = 10;
 /// second: `kernel.sched_rt_runtime_us`).
 const HELD_BACK: Nanos = Nanos::from_millis(10);
 
+/// How often the hog asks how long the server has been on a CPU.
+const ASK: Nanos = Nanos::from_millis(1);
+
 const REMEDY: &str = "it needs root or CAP_SYS_NICE, and real-time time in this control group \
      (cpu.rt_runtime_us)";
 
-/// A thread on `cpu` that spins under SCHED_FIFO below the server's priority, so that it
-/// takes nothing from the server but the time that real-time threads have together.
+/// A thread on `cpu` that spins under SCHED_FIFO below the priority of the server, whose
+/// threads these are, so that it takes nothing from the server but the time that real-time
+/// threads have together.
+///
+/// Once they may run again the server goes first, and serves what has come meanwhile. So of a
+/// gap in the hog the server's own time is left out, by the kernel's account, at its end.
 ///
 /// # Errors
 /// [`InjectionError`] without the privilege.
-pub fn rt_hog(cpu: u32) -> Result<Disturber, InjectionError> {
+pub fn rt_hog(cpu: u32, server: &[u32]) -> Result<Disturber, InjectionError> {
+    // one that has ended meanwhile runs no more
+    let accounts: Vec<File> = (server.iter())
+        .filter_map(|thread| File::open(format!("/proc/{thread}/schedstat")).ok())
+        .collect();
     Disturber::start(
         NAME,
         cpu,
         || set_fifo(0, HOG).map_err(system("spin under SCHED_FIFO", REMEDY)),
-        |(), running| {
+        move |(), running| {
             let mut intervals = Vec::with_capacity(1024);
-            let mut last = now();
+            let (mut last, mut asked, mut served) = (now(), now(), on_cpu(&accounts));
             while !running.is_over() {
                 let at = now();
-                if at.saturating_since(last) > HELD_BACK && intervals.len() < 1024 {
-                    intervals.push(TruthInterval {
-                        source: 0,
-                        cpu: Some(running.cpu()),
-                        held: None,
-                        from_ns: last,
-                        to_ns: at,
-                    });
+                let gap = at.saturating_since(last);
+                if gap > HELD_BACK || at.saturating_since(asked) > ASK {
+                    let before = std::mem::replace(&mut served, on_cpu(&accounts));
+                    let to_ns = earlier(at, served.saturating_sub(before));
+                    if to_ns.saturating_since(last) > HELD_BACK && intervals.len() < 1024 {
+                        intervals.push(TruthInterval {
+                            source: 0,
+                            cpu: Some(running.cpu()),
+                            held: None,
+                            from_ns: last,
+                            to_ns,
+                        });
+                    }
+                    asked = at;
                 }
                 last = at;
             }
@@ -61,6 +80,19 @@ pub fn rt_hog(cpu: u32) -> Result<Disturber, InjectionError> {
             }
         },
     )
+}
+
+/// How long these threads have been on a CPU in all: the first number
+/// (`/proc/PID/schedstat`, Documentation/scheduler/sched-stats.rst).
+fn on_cpu(accounts: &[File]) -> Nanos {
+    let one = |account: &File| {
+        let mut text = [0; 64];
+        let length = account.read_at(&mut text, 0).ok()?;
+        let text = std::str::from_utf8(&text[..length]).ok()?;
+        let number = text.split_ascii_whitespace().next()?;
+        number.parse().ok().map(Nanos::new)
+    };
+    accounts.iter().filter_map(one).sum()
 }
 
 /// Gives threads SCHED_FIFO, as somebody would who wants to keep others from a server. It

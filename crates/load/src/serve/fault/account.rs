@@ -45,6 +45,17 @@ impl ThreadAccount {
             .saturating_sub(self.awake().saturating_sub(before))
     }
 
+    /// Does `work`, and says how long that took without waits for a CPU.
+    pub(super) fn unhindered_in(&self, work: impl FnOnce()) -> Nanos {
+        let waited = || self.waited().unwrap_or(Nanos::ZERO);
+        let before = waited();
+        let from = clock::now();
+        work();
+        let to = clock::now();
+        let waited = waited().saturating_sub(before);
+        to.saturating_since(from).saturating_sub(waited)
+    }
+
     /// How long it could have been on a CPU and was on none: the second number
     /// (`/proc/PID/schedstat`, Documentation/scheduler/sched-stats.rst).
     fn waited(&self) -> Option<Nanos> {

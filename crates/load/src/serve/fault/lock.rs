@@ -13,6 +13,7 @@ use taillab_model::explanation::Culprit;
 use taillab_model::{Monotonic, Nanos, Tid};
 
 use super::super::responder::Stop;
+use super::account::ThreadAccount;
 use super::record::Recorder;
 use crate::clock;
 
@@ -35,13 +36,13 @@ impl ServerLock {
         }
     }
 
-    /// Takes the lock and gives it back; waits, and says so, while somebody has it.
+    /// Takes the lock and gives it back; sleeps, and says so, while somebody has it.
     #[inline]
-    pub(super) fn pass(&self, recorder: &Recorder) {
+    pub(super) fn pass(&self, recorder: &Recorder, account: &ThreadAccount) {
         if matches!(self.lock.try_lock(), Err(TryLockError::WouldBlock)) {
-            let from = clock::now();
-            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
-            recorder.keep(from, clock::now());
+            recorder.asleep_in(account, || {
+                drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            });
         }
     }
 }

@@ -230,13 +230,13 @@ impl WorkerFaults {
         self.served += 1;
         for (kind, own) in self.faults.kinds.iter().zip(&mut self.own) {
             match kind {
-                Kind::Lock(lock) => lock.pass(&own.recorder),
+                Kind::Lock(lock) => lock.pass(&own.recorder, &own.account),
                 Kind::Slow { every, lasts } if self.served.is_multiple_of(*every) => {
                     burn(*lasts, &own.recorder);
                 }
                 Kind::Fresh { every, .. } if self.served.is_multiple_of(*every) => {
                     if let Some(pages) = &mut own.pages {
-                        own.recorder.around(|| pages.touch());
+                        own.recorder.awake_in(&own.account, || pages.touch());
                     }
                 }
                 Kind::Major { every, file } | Kind::Io { every, file }

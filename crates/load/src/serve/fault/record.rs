@@ -40,12 +40,11 @@ impl Recorder {
         }
     }
 
-    /// Does `work` and keeps when that was.
-    #[inline]
-    pub(super) fn around(&self, work: impl FnOnce()) {
+    /// Does `work` and keeps how long that took without waits for a CPU, from its beginning.
+    pub(super) fn awake_in(&self, account: &ThreadAccount, work: impl FnOnce()) {
         let from = clock::now();
-        work();
-        self.keep(from, clock::now());
+        let took = account.unhindered_in(work);
+        self.keep(from, from + took);
     }
 
     /// Does `work` and keeps as much of it as the thread slept, put at its beginning: where
@@ -87,7 +86,7 @@ mod tests {
     fn what_finds_no_room_is_counted() {
         let recorder = Recorder::new(7);
         for _ in 0..ROOM + 3 {
-            recorder.around(|| ());
+            recorder.keep(clock::now(), clock::now());
         }
         let mut intervals = Vec::new();
         assert_eq!(recorder.take_into(2, &mut intervals), 3);

@@ -73,8 +73,9 @@ impl Disturbers {
                 Running::Loss(PacketLoss::start(rig.testbed(), one_in).map_err(host)?)
             }
             Disturbance::RtHog => {
-                make_real_time(&rig.server().threads()).map_err(host)?;
-                Running::Thread(rt_hog(server).map_err(host)?)
+                let threads = rig.server().threads();
+                make_real_time(&threads).map_err(host)?;
+                Running::Thread(rt_hog(server, &threads).map_err(host)?)
             }
             Disturbance::RealTime => {
                 make_real_time(&rig.server().threads()).map_err(host)?;
