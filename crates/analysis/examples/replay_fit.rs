@@ -17,10 +17,7 @@ fn main() {
     for path in std::env::args().skip(1) {
         let recording = Recording::read(File::open(&path).unwrap()).unwrap();
         let context = recording.context.clone();
-        let options = MatchOptions {
-            sequential: true,
-            ..MatchOptions::default()
-        };
+        let options = MatchOptions::of(&context).unwrap();
         let timeline = Timeline::build(recording.into_events(), &context);
         let recording = Recording::read(File::open(&path).unwrap()).unwrap();
         let matched = match_events(recording.into_events(), &options);

@@ -339,7 +339,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         keeps: "",
         command: None,
         cost: "a change of the server; contention on the queue",
-        needs: Needs::SeveralCpus,
+        needs: Needs::SeveralWorkers,
         effects: &[Effect::SharedQueue, Effect::InOrder],
     },
     Mitigation {

@@ -21,7 +21,7 @@ use taillab_model::{Distribution, Nanos, RecordingContext, Tid};
 use self::bootstrap::Bootstrap;
 use self::mitigation::{MITIGATIONS, Mitigation, Needs};
 use crate::replay::{
-    BlockHistogram, Change, FIT_QUANTILES, Fitted, Observed, Order, UNCOUNTED, fit, replay,
+    BlockHistogram, Change, FIT_QUANTILES, Fitted, Observed, Order, Source, UNCOUNTED, fit, replay,
 };
 use crate::statistics::{CCDF_POINTS, ccdf};
 
@@ -37,6 +37,9 @@ const MIN_CULPRIT_SHARE: f64 = 0.05;
 
 /// Culprits with a forecast of their own.
 const MAX_CULPRITS: usize = 3;
+
+/// A mitigation that reaches less than this of a cause is no answer to it.
+const MAIN_PART: f64 = 0.5;
 
 /// Forecasts whose curves are drawn.
 const CURVES: usize = 3;
@@ -324,7 +327,10 @@ impl<'a> Forecaster<'a> {
         if !touches && rest == unchanged {
             return None;
         }
-        let removes = mitigation.treats.iter().copied();
+        let treated = mitigation.treats.iter().copied();
+        let removes: Vec<Cause> = treated
+            .filter(|cause| self.is_present(*cause) && self.reaches(&change, *cause))
+            .collect();
         let cost = if mitigation.keeps.is_empty() {
             mitigation.cost.to_owned()
         } else {
@@ -335,12 +341,48 @@ impl<'a> Forecaster<'a> {
                 change: mitigation.key.to_owned(),
                 description: mitigation.description.to_owned(),
                 command: mitigation.command.map(|text| command(text, self.pid())),
-                removes: removes.filter(|cause| self.is_present(*cause)).collect(),
+                removes,
                 cost: Some(cost),
                 points: Vec::new(),
             },
             change,
         })
+    }
+
+    /// Whether a change reaches who makes most of a cause, and not only others of the same
+    /// cause: the devices' interrupts moved elsewhere do nothing about the CPU's own timer.
+    fn reaches(&self, change: &Change, cause: Cause) -> bool {
+        let observed = self.observed;
+        let sources = observed.sources.iter().zip(observed.by_source());
+        let (mut reached, mut all) = (0.0, 0.0);
+        for ((source, (time, _)), limit) in sources.zip(&change.limits) {
+            if source.cause != cause || time == 0 {
+                continue;
+            }
+            let weight = self.weight(source, time);
+            all += weight;
+            if *limit != u32::MAX {
+                reached += weight;
+            }
+        }
+        // what takes no server away is treated as a whole
+        all == 0.0 || reached >= MAIN_PART * all
+    }
+
+    /// What a source that took servers away for `time_ns` matters: its part of the excess
+    /// above p99, or its time where the ledger names nobody.
+    fn weight(&self, source: &Source, time_ns: u64) -> f64 {
+        let causes = self.evidence.causes.iter();
+        let mut named = causes
+            .filter(|share| share.cause == source.cause && share.culprit.is_some())
+            .peekable();
+        if named.peek().is_none() {
+            return time_ns as f64;
+        }
+        named
+            .filter(|share| same(&share.culprit, &source.culprit))
+            .map(|share| share.excess_share_above_p99.value)
+            .sum()
     }
 
     /// The server's process, where it is one.

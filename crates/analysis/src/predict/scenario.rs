@@ -98,7 +98,10 @@ pub(crate) fn apply(change: &mut Change, observed: &Observed, effect: &Effect) {
                 source.cause == Cause::IdleExit
             });
         }
-        Effect::Unblock(cause) => change.unblock(cause),
+        Effect::Unblock(cause) => {
+            change.unblock(cause);
+            limit(change, observed, 0, |source| source.cause == cause);
+        }
         Effect::Source(cause) => limit(change, observed, 0, |source| source.cause == cause),
         Effect::SharedQueue => change.discipline.sharing = Sharing::Shared,
         Effect::InOrder => {

@@ -41,6 +41,7 @@ fn observed(jobs: &[Job], away: &[Vec<Away>]) -> Observed {
         requests.exit_stack_ns.push(0);
         requests.awake.push(false);
         requests.hidden.push(false);
+        requests.first_ns.push(before);
         requests.compute_ns.push(before);
         requests.reply_ns.push(0);
         requests.exit_wake_ns.push(0);
@@ -64,6 +65,32 @@ fn observed(jobs: &[Job], away: &[Vec<Away>]) -> Observed {
         own: false,
     };
     observed.sources = vec![source(Cause::Background), source(Cause::Softirq)];
+    observed
+}
+
+/// The same jobs for `workers` workers that share the CPUs.
+fn pool(jobs: &[Job], away: &[Vec<Away>], workers: u32) -> Observed {
+    Observed {
+        servers_are_workers: false,
+        workers: (1..=workers).collect(),
+        ..observed(jobs, away)
+    }
+}
+
+/// What was work of its worker before the response is sleep; there is no other work.
+fn asleep(observed: &Observed) -> Observed {
+    let mut observed = observed.clone();
+    let requests = &mut observed.requests;
+    requests.server.fill(0);
+    requests.blocked_ns = std::mem::take(&mut requests.before_ns);
+    requests.blocked_cause.fill(Cause::BlockedOther as u8);
+    for column in [
+        &mut requests.before_ns,
+        &mut requests.first_ns,
+        &mut requests.after_ns,
+    ] {
+        *column = vec![0; requests.blocked_ns.len()];
+    }
     observed
 }
 
@@ -167,6 +194,34 @@ proptest! {
         prop_assert_eq!(departures(&observed, &change), reference(&observed, &change));
     }
 
+    /// Workers on one CPU that never sleep in a request, first come, first served: one queue.
+    #[test]
+    fn workers_that_share_a_cpu_are_one_queue(
+        (jobs, away, limits) in (jobs(3), away(1), [0_u32..50, 0_u32..50]),
+    ) {
+        let mut pool = pool(&jobs, &away, 3);
+        pool.requests.server.fill(0);
+        let mut assigned = change(&pool, Sharing::Assigned, Order::Arrival);
+        assigned.limits = limits.to_vec();
+        let expected = reference(&pool, &assigned);
+        prop_assert_eq!(departures(&pool, &assigned), expected);
+    }
+
+    /// Workers that only sleep, so that their CPU is always free: each is a server.
+    #[test]
+    fn workers_that_sleep_in_their_requests_are_servers(jobs in jobs(3)) {
+        let pool = asleep(&pool(&jobs, &[Vec::new()], 3));
+        let jobs: Vec<Job> = jobs.into_iter().map(|(gap, work, _, s)| (gap, work, 0, s)).collect();
+        let servers = observed(&jobs, &[Vec::new(), Vec::new(), Vec::new()]);
+        for sharing in [Sharing::Assigned, Sharing::Shared] {
+            let expected = reference(&servers, &change(&servers, sharing, Order::Arrival));
+            for order in [Order::Arrival, Order::ByWorker, Order::AsMeasured] {
+                let change = change(&pool, sharing, order);
+                prop_assert_eq!(&departures(&pool, &change), &expected);
+            }
+        }
+    }
+
     /// A server that is never away gets the same work done in any order: it is done with
     /// everything at the same time.
     #[test]
@@ -242,6 +297,33 @@ fn a_worker_asleep_in_a_request_leaves_a_shared_cpu_and_holds_its_own_next_one()
     observed.servers_are_workers = true;
     let change = super::agreement::change(&observed, Sharing::Assigned, Order::Arrival);
     assert_eq!(departures(&observed, &change), [110, 120, 130]);
+}
+
+#[test]
+fn a_worker_that_is_back_from_its_sleep_waits_for_its_cpu() {
+    // three workers on one CPU; the first's request sleeps from 4 to 14 and needs 6 more,
+    // the second's is there from 5 to 25, the third's comes at 16
+    let jobs = [(0, 10, 2, 0), (5, 20, 0, 1), (11, 3, 0, 2)];
+    let mut observed = pool(&jobs, &[Vec::new()], 3);
+    observed.requests.server.fill(0);
+    observed.requests.blocked_ns[0] = 10;
+    observed.requests.blocked_cause[0] = Cause::BlockedLock as u8;
+    observed.requests.first_ns[0] = 4;
+    let at = |order| {
+        let change = change(&observed, Sharing::Assigned, order);
+        departures(&observed, &change)
+    };
+    assert_eq!(at(Order::ByWorker), [31, 25, 36]);
+    // the third was finished first: it goes first, and takes the CPU where it may
+    let mut third_first = observed.clone();
+    third_first.requests.rank = vec![1, 2, 0];
+    let at = |order| {
+        let change = change(&third_first, Sharing::Assigned, order);
+        departures(&third_first, &change)
+    };
+    assert_eq!(at(Order::AsMeasured), [34, 25, 28]);
+    // the first takes it at 14 from the second, which had 11 left; the third at 16 from it
+    assert_eq!(at(Order::AsMeasuredPreemptive), [23, 36, 19]);
 }
 
 #[test]

@@ -123,6 +123,7 @@ impl Observed {
         requests.exit_stack_ns = vec![0; n];
         requests.awake = vec![false; n];
         requests.hidden = vec![false; n];
+        requests.first_ns = vec![0; n];
         requests.compute_ns = vec![0; n];
         requests.reply_ns = vec![0; n];
         requests.exit_wake_ns = vec![0; n];

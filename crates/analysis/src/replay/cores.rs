@@ -138,12 +138,12 @@ impl<'a> States<'a> {
     }
 
     /// What the thread does from `at_ns` on, which never decreases.
-    fn at(&mut self, at_ns: u64) -> Option<WorkerState> {
+    fn at(&mut self, at_ns: u64) -> Option<WorkerSpan> {
         let begun = |span: &WorkerSpan| span.from.nanos_since_boot() <= at_ns;
         while let Some(span) = self.spans.next_if(begun) {
             self.current = Some(span);
         }
-        self.current.map(|span| span.state)
+        self.current
     }
 }
 
@@ -171,10 +171,19 @@ impl CoreSegments<'_> {
     fn leaves(&mut self, tid: Tid, at_ns: u64) -> Leaves {
         let states = self.states.get_mut(&tid).and_then(Option::as_mut);
         match states.and_then(|states| states.at(at_ns)) {
-            Some(WorkerState::Asleep(sleep)) => Leaves::Sleeps(blocked(sleep)),
-            // woken in the same nanosecond
-            Some(WorkerState::Woken { .. }) => Leaves::Sleeps(Cause::BlockedOther),
-            _ => Leaves::Preempted,
+            Some(span) => match span.state {
+                WorkerState::Asleep(sleep) => Leaves::Sleeps {
+                    cause: blocked(sleep),
+                    until_ns: span.to.nanos_since_boot(),
+                },
+                // woken in the same nanosecond
+                WorkerState::Woken { .. } => Leaves::Sleeps {
+                    cause: Cause::BlockedOther,
+                    until_ns: at_ns,
+                },
+                _ => Leaves::Preempted,
+            },
+            None => Leaves::Preempted,
         }
     }
 

@@ -23,26 +23,27 @@ pub(crate) struct Fitted {
 
 /// The candidates for this server, the simplest first.
 fn candidates(observed: &Observed) -> Vec<Discipline> {
-    let servers = observed.absences.len();
+    let shares = observed.workers_share_servers();
     let of = |sharing, order| Discipline { sharing, order };
     let mut orders = vec![Order::Arrival];
-    if observed.workers_share_servers() {
+    if shares {
         orders.push(Order::ByWorker);
     }
-    if !observed.workers_share_servers() && observed.answers_in_batches() {
+    if !shares && observed.answers_in_batches() {
         orders.push(Order::Batches);
     }
     orders.extend([Order::AsMeasured, Order::AsMeasuredPreemptive]);
     let assigned = orders.into_iter().map(|order| of(Sharing::Assigned, order));
-    if servers <= 1 {
+    if observed.workers.len() <= 1 {
         return assigned.collect();
     }
     let mut all = Vec::new();
     if !observed.connections_are_bound {
-        all.extend([
-            of(Sharing::Shared, Order::Arrival),
-            of(Sharing::Shared, Order::AsMeasured),
-        ]);
+        all.push(of(Sharing::Shared, Order::Arrival));
+        if shares {
+            all.push(of(Sharing::Shared, Order::ByWorker));
+        }
+        all.push(of(Sharing::Shared, Order::AsMeasured));
     }
     all.extend(assigned);
     all
@@ -135,7 +136,7 @@ fn describe(observed: &Observed, discipline: Discipline) -> String {
     };
     let queue = match discipline.sharing {
         Sharing::Shared => ", one queue for all",
-        Sharing::Assigned if servers > 1 => ", a queue for each",
+        Sharing::Assigned if observed.workers.len() > 1 => ", a queue for each worker",
         Sharing::Assigned => "",
     };
     let order = match discipline.order {

@@ -12,6 +12,7 @@ use taillab_model::explanation::Cause;
 
 use super::absences::{Absences, Cursor};
 use super::observed::{NONE, Observed, Requests};
+use super::pool::Pool;
 
 /// Which of the requests that wait is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -89,23 +90,21 @@ impl Change {
 
 /// Replays all requests; `done` gets each with the time of its response, in no order.
 pub(crate) fn replay(observed: &Observed, change: &Change, done: impl FnMut(usize, u64)) {
+    if observed.workers_share_servers() {
+        return Pool::new(observed, change, done).run();
+    }
     let mut queue = Queue {
         requests: &observed.requests,
         observed,
         change,
         keeps_awake: observed.sources.iter().map(|s| s.keeps_awake()).collect(),
-        worker_free: vec![0; observed.workers.len()],
-        busy: vec![Busy::default(); observed.workers.len()],
-        activations: 0,
-        releases: observed.workers_share_servers(),
-        shares: observed.workers_share_servers(),
         done,
     };
     let all = Servers::new(&observed.absences, change.fewer_servers);
     match (change.discipline.sharing, change.discipline.order) {
-        (Sharing::Assigned, Order::Arrival) => queue.assigned_in_order(all),
+        (Sharing::Assigned, Order::Arrival | Order::ByWorker) => queue.assigned_in_order(all),
         (Sharing::Assigned, Order::Batches) => queue.batches(all),
-        (Sharing::Assigned, Order::AsMeasured | Order::ByWorker) => queue.assigned::<false>(all),
+        (Sharing::Assigned, Order::AsMeasured) => queue.assigned::<false>(all),
         (Sharing::Assigned, Order::AsMeasuredPreemptive) => queue.assigned::<true>(all),
         (Sharing::Shared, _) => queue.shared(all),
     }
@@ -120,9 +119,6 @@ struct Server<'a> {
     free_ns: u64,
     /// What waits for it, by rank; with the work that is left of it.
     waiting: BinaryHeap<Reverse<(u32, u32, u32)>>,
-    /// What waits for its own worker, which sleeps in the middle of another request: by the
-    /// time when that is done.
-    held: BinaryHeap<Reverse<(u64, u32, u32)>>,
     /// What it is serving, where that can be interrupted.
     running: Option<Running>,
 }
@@ -149,22 +145,10 @@ impl<'a> Servers<'a> {
             cursor: Cursor::default(),
             free_ns: 0,
             waiting: BinaryHeap::new(),
-            held: BinaryHeap::new(),
             running: None,
         };
         Self(absences[..number].iter().map(server).collect())
     }
-}
-
-/// What a worker has to do.
-#[derive(Clone, Copy, Debug, Default)]
-struct Busy {
-    /// Its turn among the workers.
-    turn: u32,
-    /// Requests that wait for it.
-    waiting: u32,
-    /// When it is done with those that do not.
-    until_ns: u64,
 }
 
 struct Queue<'a, F> {
@@ -172,76 +156,26 @@ struct Queue<'a, F> {
     observed: &'a Observed,
     change: &'a Change,
     keeps_awake: Vec<bool>,
-    /// When each worker is done with the request in whose middle it sleeps.
-    worker_free: Vec<u64>,
-    /// Since when each worker has been busy, for [`Order::ByWorker`].
-    busy: Vec<Busy>,
-    /// How often a worker became busy.
-    activations: u32,
-    /// A worker that sleeps in the middle of a request leaves its CPU to others.
-    releases: bool,
-    /// Workers share CPUs.
-    shares: bool,
     done: F,
 }
 
 impl<F: FnMut(usize, u64)> Queue<'_, F> {
-    /// The wake-up that request `i` has to wait for when it finds its server idle.
-    fn wake_ns(&self, i: usize, server: &mut Server<'_>) -> u64 {
-        let arrival = self.requests.arrival_ns[i];
-        if self.change.no_wake {
-            return 0;
-        }
-        let measured = self.requests.wake_ns[i];
-        if measured != NONE {
-            let exit = self.requests.exit_wake_ns[i];
-            let exit = if self.change.no_exit { exit } else { 0 };
-            return u64::from(measured.saturating_sub(exit));
-        }
-        let sample = &self.observed.wakes_ns;
-        if sample.is_empty() {
-            return 0;
-        }
-        let limits = &self.change.limits;
-        // it has not had the time to go to sleep
-        let linger = self.observed.linger_ns.max(1);
-        let mut since = server.cursor;
-        let absences = server.absences;
-        if absences.finish(&mut since, limits, server.free_ns, linger) > arrival {
-            return 0;
-        }
-        let cursor = &mut server.cursor;
-        let awake = &self.keeps_awake;
-        if server.absences.is_awake_at(cursor, limits, awake, arrival) {
-            return 0;
-        }
-        // the same draw for the same request in every replay
-        u64::from(sample[place_of(i, sample.len())])
-    }
-
     /// Begins request `i` at its arrival on an idle server, or when a busy one is free.
     fn begin(&self, i: usize, server: &mut Server<'_>) -> (u64, u64) {
         let arrival = self.requests.arrival_ns[i];
         let before = u64::from(self.before_ns(i));
         if server.free_ns >= arrival {
-            (server.free_ns.max(self.ready_ns(i)), before)
+            (server.free_ns, before)
         } else {
             let wake = self.wake_ns(i, server);
             (arrival, before + wake)
         }
     }
 
-    /// When the worker of request `i` can serve it on a CPU that others keep busy: at once,
-    /// or when the CPU has been told to wake it, where that takes time meanwhile.
-    fn ready_ns(&self, i: usize) -> u64 {
-        let (arrival, wake) = (self.requests.arrival_ns[i], self.requests.wake_ns[i]);
-        let worker = usize::from(self.requests.worker[i]);
-        let sleeps = || self.busy.get(worker).is_some_and(|w| w.until_ns < arrival);
-        if wake == NONE || self.change.no_wake || !self.shares || !sleeps() {
-            arrival
-        } else {
-            arrival + u64::from(wake)
-        }
+    fn wake_ns(&self, i: usize, server: &mut Server<'_>) -> u64 {
+        let at = (server.absences, &mut server.cursor);
+        let (observed, change) = (self.observed, self.change);
+        wake_ns(observed, change, &self.keeps_awake, i, at, server.free_ns)
     }
 
     fn before_ns(&self, i: usize) -> u32 {
@@ -259,13 +193,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
     }
 
     fn blocked_ns(&self, i: usize) -> u64 {
-        let blocked = self.requests.blocked_ns[i];
-        let cause = u32::from(self.requests.blocked_cause[i]);
-        if blocked == 0 || self.change.unblocked >> cause & 1 == 1 {
-            0
-        } else {
-            u64::from(blocked)
-        }
+        self.requests.blocked_ns(i, self.change)
     }
 
     /// Request `i` has had its work at `at_ns`; it leaves, and the server goes on.
@@ -276,14 +204,6 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         // what the kernel sends late keeps no worker busy
         if blocked > 0 && self.requests.blocked_cause[i] == Cause::StackTx as u8 {
             free = at_ns;
-        } else if blocked > 0 && self.releases {
-            free = at_ns;
-            if let Some(worker) = self
-                .worker_free
-                .get_mut(usize::from(self.requests.worker[i]))
-            {
-                *worker = departure;
-            }
         }
         (self.done)(i, departure);
         let after = u64::from(self.requests.after_ns[i]);
@@ -295,10 +215,6 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
                 .absences
                 .finish(&mut server.cursor, limits, free, after)
         };
-        let free = server.free_ns.max(self.held_until(i));
-        if let Some(busy) = self.busy.get_mut(usize::from(self.requests.worker[i])) {
-            busy.until_ns = free;
-        }
     }
 
     /// Serves request `i` without interruption.
@@ -311,47 +227,12 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
     }
 
     fn assigned_in_order(&mut self, mut servers: Servers<'_>) {
-        // a worker that waits for another request of its own cannot be passed by this path
-        if self.releases && self.requests.blocked_ns.iter().any(|ns| *ns > 0) {
-            return self.assigned::<false>(servers);
-        }
         for i in 0..self.requests.len() {
             let place = self.server(i, &servers);
             let server = &mut servers.0[place];
             let (start, work) = self.begin(i, server);
             self.serve(i, start, work, server);
         }
-    }
-
-    fn rank(&self, i: usize) -> u32 {
-        match self.change.discipline.order {
-            Order::Arrival => i as u32,
-            Order::ByWorker => {
-                let busy = self.busy.get(usize::from(self.requests.worker[i]));
-                busy.map_or(i as u32, |busy| busy.turn)
-            }
-            Order::Batches | Order::AsMeasured | Order::AsMeasuredPreemptive => {
-                self.requests.rank[i]
-            }
-        }
-    }
-
-    /// Request `i` has come to its worker, which is now busy if it was not.
-    fn arrived(&mut self, i: usize) {
-        let arrival = self.requests.arrival_ns[i];
-        if let Some(busy) = self.busy.get_mut(usize::from(self.requests.worker[i])) {
-            if busy.waiting == 0 && busy.until_ns < arrival {
-                self.activations += 1;
-                busy.turn = self.activations;
-            }
-            busy.waiting += 1;
-        }
-    }
-
-    /// When the worker of request `i` has done with a request in whose middle it sleeps.
-    fn held_until(&self, i: usize) -> u64 {
-        let worker = usize::from(self.requests.worker[i]);
-        self.worker_free.get(worker).copied().unwrap_or(0)
     }
 
     fn assigned<const PREEMPT: bool>(&mut self, mut servers: Servers<'_>) {
@@ -361,22 +242,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
             let server = &mut servers.0[place];
             self.advance::<PREEMPT>(server, arrival);
             // at the same instant what waits may come first
-            let idle = server.running.is_none() && server.waiting.is_empty();
-            let idle = idle && server.free_ns <= arrival;
-            let held = self.held_until(i);
-            let held = if idle {
-                held
-            } else {
-                held.max(self.ready_ns(i))
-            };
-            self.arrived(i);
-            let rank = self.rank(i);
-            if held > arrival {
-                server
-                    .held
-                    .push(Reverse((held, i as u32, self.before_ns(i))));
-                continue;
-            }
+            let rank = self.requests.rank[i];
             if let Some(running) = server
                 .running
                 .filter(|running| PREEMPT && rank < running.rank)
@@ -412,9 +278,6 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         work: u64,
         server: &mut Server<'_>,
     ) {
-        if let Some(busy) = self.busy.get_mut(usize::from(self.requests.worker[i])) {
-            busy.waiting = busy.waiting.saturating_sub(1);
-        }
         if !PREEMPT {
             return self.serve(i, start, work, server);
         }
@@ -423,7 +286,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         let until_ns = server.absences.finish(&mut cursor, limits, start, work);
         server.running = Some(Running {
             i,
-            rank: self.rank(i),
+            rank: self.requests.rank[i],
             since_ns: start,
             left_ns: u32::try_from(work).unwrap_or(u32::MAX),
             until_ns,
@@ -446,35 +309,14 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
                     .finish(&mut server.cursor, limits, since, left);
                 self.complete(running.i, at, server);
             }
-            let mut free = server.free_ns;
-            if server.waiting.is_empty() {
-                // idle until the first that its own worker holds back
-                match server.held.peek() {
-                    Some(Reverse((until, ..))) => free = free.max(*until),
-                    None => return,
-                }
-            }
             // at `now_ns` itself a new arrival may be the one to serve
+            let free = server.free_ns;
             if free >= now_ns {
                 return;
             }
-            while let Some(Reverse((until, i, left))) = server.held.peek().copied() {
-                if until > free {
-                    break;
-                }
-                server.held.pop();
-                server
-                    .waiting
-                    .push(Reverse((self.rank(i as usize), i, left)));
-            }
             let Some(Reverse((_, i, left))) = server.waiting.pop() else {
-                continue;
+                return;
             };
-            let held = self.held_until(i as usize);
-            if held > free {
-                server.held.push(Reverse((held, i, left)));
-                continue;
-            }
             self.start::<PREEMPT>(i as usize, free, u64::from(left), server);
         }
     }
@@ -538,6 +380,13 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         }
     }
 
+    fn rank(&self, i: usize) -> u32 {
+        match self.change.discipline.order {
+            Order::Arrival | Order::ByWorker => i as u32,
+            _ => self.requests.rank[i],
+        }
+    }
+
     fn shared(&mut self, mut servers: Servers<'_>) {
         let mut waiting: BinaryHeap<Reverse<(u32, u32)>> = BinaryHeap::new();
         for i in 0..self.requests.len() {
@@ -582,6 +431,44 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
             }
         }
     }
+}
+
+/// The wake-up that request `i` has to wait for when it finds its server idle since `free_ns`.
+pub(super) fn wake_ns(
+    observed: &Observed,
+    change: &Change,
+    keeps_awake: &[bool],
+    i: usize,
+    (absences, cursor): (&Absences, &mut Cursor),
+    free_ns: u64,
+) -> u64 {
+    let requests = &observed.requests;
+    let arrival = requests.arrival_ns[i];
+    if change.no_wake {
+        return 0;
+    }
+    let measured = requests.wake_ns[i];
+    if measured != NONE {
+        let exit = requests.exit_wake_ns[i];
+        let exit = if change.no_exit { exit } else { 0 };
+        return u64::from(measured.saturating_sub(exit));
+    }
+    let sample = &observed.wakes_ns;
+    if sample.is_empty() {
+        return 0;
+    }
+    let limits = &change.limits;
+    // it has not had the time to go to sleep
+    let linger = observed.linger_ns.max(1);
+    let mut since = *cursor;
+    if absences.finish(&mut since, limits, free_ns, linger) > arrival {
+        return 0;
+    }
+    if absences.is_awake_at(cursor, limits, keeps_awake, arrival) {
+        return 0;
+    }
+    // the same draw for the same request in every replay
+    u64::from(sample[place_of(i, sample.len())])
 }
 
 /// A place in a table of `length` for request `i`, evenly (SplitMix64's mix, Steele, Lea and

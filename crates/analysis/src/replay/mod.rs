@@ -14,6 +14,7 @@ mod fit;
 mod histogram;
 mod kernel;
 mod observed;
+mod pool;
 mod residence;
 mod sample;
 mod sweep;

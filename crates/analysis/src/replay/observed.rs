@@ -4,6 +4,7 @@ use taillab_model::Tid;
 use taillab_model::explanation::{Cause, Culprit};
 
 use super::absences::Absences;
+use super::kernel::Change;
 
 /// No such index.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -44,6 +45,8 @@ pub(crate) struct Requests {
     pub(crate) awake: Vec<bool>,
     /// The probe was blind while it was served: `blocked_ns` is that, or has that in it.
     pub(crate) hidden: Vec<bool>,
+    /// Of `before_ns`, the work until it slept for the first time; only where it did.
+    pub(crate) first_ns: Vec<u32>,
     /// Of `before_ns`, the work that its worker does for all requests that it reads before
     /// it answers the first of them.
     pub(crate) compute_ns: Vec<u32>,
@@ -63,6 +66,17 @@ impl Requests {
     /// How many.
     pub(crate) fn len(&self) -> usize {
         self.arrival_ns.len()
+    }
+
+    /// For how long its worker sleeps in its middle, with what `change` leaves of that.
+    pub(crate) fn blocked_ns(&self, i: usize, change: &Change) -> u64 {
+        let blocked = self.blocked_ns[i];
+        let cause = u32::from(self.blocked_cause[i]);
+        if blocked == 0 || change.unblocked >> cause & 1 == 1 {
+            0
+        } else {
+            u64::from(blocked)
+        }
     }
 
     /// When it was finished: T6.
@@ -114,7 +128,10 @@ pub(crate) struct Source {
 impl Source {
     /// The CPU does something for as long as this lasts, and need not be woken.
     pub(crate) fn keeps_awake(&self) -> bool {
-        matches!(self.cause, Cause::Background | Cause::Hypervisor)
+        matches!(
+            self.cause,
+            Cause::Background | Cause::Hypervisor | Cause::Unobserved
+        )
     }
 }
 

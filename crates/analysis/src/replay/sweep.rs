@@ -1,7 +1,7 @@
 //! The pass over the CPUs' stretches that gives requests their work and servers their
 //! absences.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use taillab_model::explanation::Cause;
 use taillab_model::{RecordingContext, Tid};
@@ -46,13 +46,14 @@ pub(super) fn sweep(
             .collect(),
         workers: vec![Worker::default(); observed.workers.len()],
         idle: vec![VecDeque::new(); cpus.len()],
+        waiting: vec![BTreeSet::new(); cpus.len()],
         own: HashMap::new(),
         sleeps: HashMap::new(),
         shared: !observed.servers_are_workers && observed.workers.len() > cpus.len(),
         labels: Labels::new(context),
         residence: None,
         shallow: Vec::new(),
-        unobserved: Vec::new(),
+        causes: Vec::new(),
         cause_of: |id| timeline.source(id).0,
         observed,
     };
@@ -60,6 +61,14 @@ pub(super) fn sweep(
         let worker = sweep.observed.requests.worker[i as usize];
         if let Some(worker) = sweep.workers.get_mut(usize::from(worker)) {
             worker.queue.push(i);
+        }
+    }
+    // before it has been seen on a CPU, a worker could run from its first request on
+    for w in 0..sweep.workers.len() {
+        let first = sweep.workers[w].queue.first().copied();
+        if let Some(i) = first {
+            let arrival = sweep.observed.requests.arrival_ns[i as usize];
+            sweep.waits(w, 0, arrival);
         }
     }
     let servers = if sweep.observed.servers_are_workers {
@@ -161,8 +170,10 @@ struct Worker {
     on_core_ns: u64,
     /// Of that, before the next request was there.
     early_ns: u64,
-    /// It sleeps in the middle of a request: since when, why.
-    blocked: Option<(u64, Cause)>,
+    /// It sleeps in the middle of a request: since when, until when, why.
+    blocked: Option<(u64, u64, Cause)>,
+    /// It is off its CPU and could run, from then on: the CPU's place, the time.
+    waits: Option<(usize, u64)>,
 }
 
 impl Default for Worker {
@@ -175,6 +186,7 @@ impl Default for Worker {
             on_core_ns: 0,
             early_ns: 0,
             blocked: None,
+            waits: None,
         }
     }
 }
@@ -190,8 +202,8 @@ impl Worker {
 struct Sweep<'a, F> {
     /// The cause of a source of the timeline.
     cause_of: F,
-    /// Whether it is [`Cause::Unobserved`], by source.
-    unobserved: Vec<bool>,
+    /// The same, of those that have been asked for.
+    causes: Vec<Cause>,
     observed: &'a mut Observed,
     origin: u64,
     read_ns: &'a [u64],
@@ -201,6 +213,8 @@ struct Sweep<'a, F> {
     of_tid: HashMap<Tid, u16>,
     /// The last idle stretches of each CPU.
     idle: Vec<VecDeque<Idle>>,
+    /// The workers that are off each CPU, by when they could run on it again.
+    waiting: Vec<BTreeSet<(u64, usize)>>,
     /// The server's threads beside its requests.
     own: HashMap<Tid, SourceId>,
     /// Sleeping in the middle of requests.
@@ -224,34 +238,71 @@ impl<F: Fn(SourceId) -> Cause> Sweep<'_, F> {
                 }
                 recent.push_back(Idle { from, to, deep });
             }
-            Occupant::Other(source) if self.is_unobserved(source) => self.unobserved(from, to),
-            Occupant::Other(source) => self.absent(cpu, from, to, source, None),
+            Occupant::Other(source) => match self.cause(source) {
+                Cause::Unobserved if !self.shared || self.waiting.len() > 1 => {
+                    self.unobserved(from, to);
+                }
+                Cause::Background | Cause::Unobserved => self.thread(cpu, from, to, source),
+                _ => self.absent(cpu, from, to, source, None),
+            },
             Occupant::Server { tid, leaves } => match self.of_tid.get(&tid).copied() {
                 Some(worker) => self.on_core(usize::from(worker), cpu, (from, to), tid, leaves),
                 None => {
                     let source = self.own(tid);
-                    self.absent(cpu, from, to, source, None);
+                    self.thread(cpu, from, to, source);
                 }
             },
         }
     }
 
-    fn is_unobserved(&mut self, source: SourceId) -> bool {
+    fn cause(&mut self, source: SourceId) -> Cause {
         let place = usize::from(source.0);
-        while self.unobserved.len() <= place {
-            let next = SourceId(self.unobserved.len() as u16);
-            let cause = (self.cause_of)(next);
-            self.unobserved.push(cause == Cause::Unobserved);
+        while self.causes.len() <= place {
+            let next = SourceId(self.causes.len() as u16);
+            self.causes.push((self.cause_of)(next));
         }
-        self.unobserved[place]
+        self.causes[place]
+    }
+
+    /// Another thread is on a CPU. It takes that away only while a worker could run there: it
+    /// may fill the time in which no worker does, and makes room at once when one is woken.
+    fn thread(&mut self, cpu: usize, from: u64, to: u64, source: SourceId) {
+        if self.waiting.len() > 1 {
+            // the worker that it keeps waiting may be one that comes from another CPU
+            return self.absent(cpu, from, to, source, None);
+        }
+        let since = self.waiting[cpu]
+            .first()
+            .map_or(u64::MAX, |(since, _)| *since);
+        if since < to {
+            self.absent(cpu, from.max(since), to, source, None);
+        }
+    }
+
+    /// Worker `w` has left `cpu`, and could run there again from `since` on.
+    fn waits(&mut self, w: usize, cpu: usize, since: u64) {
+        if self.waiting.len() > 1 {
+            return;
+        }
+        self.runs(w);
+        self.workers[w].waits = Some((cpu, since));
+        self.waiting[cpu].insert((since, w));
+    }
+
+    /// Worker `w` is on a CPU.
+    fn runs(&mut self, w: usize) {
+        if let Some((cpu, since)) = self.workers[w].waits.take() {
+            self.waiting[cpu].remove(&(since, w));
+        }
     }
 
     /// Nobody knows who was on the CPU: nobody, a worker, or another thread. It is no
     /// absence; only where a worker had a request to serve did it take that request so much
-    /// longer.
+    /// longer. (Of workers that share one CPU it holds up all that could run, as a thread does.)
     fn unobserved(&mut self, from: u64, to: u64) {
         let requests = &mut self.observed.requests;
-        for worker in &mut self.workers {
+        // one that sleeps in a request is away for as long as it sleeps
+        for worker in self.workers.iter().filter(|w| w.blocked.is_none()) {
             let previous = worker.next.checked_sub(1).map(|last| worker.queue[last]);
             let mut free = previous.map_or(0, |last| requests.finish_ns(last as usize));
             for &i in &worker.queue[worker.next..] {
@@ -331,6 +382,7 @@ impl<F: Fn(SourceId) -> Cause> Sweep<'_, F> {
         tid: Tid,
         leaves: Leaves,
     ) {
+        self.runs(w);
         if self.residence.is_some() {
             // a worker that shares another's CPU takes it away
             let source = self.own(tid);
@@ -377,14 +429,19 @@ impl<F: Fn(SourceId) -> Cause> Sweep<'_, F> {
             }
             let worker = &mut self.workers[w];
             let blocked = worker.blocked.take();
-            if let (Some((since, cause)), false) = (blocked, self.shared) {
+            if let (Some((since, _, cause)), false) = (blocked, self.shared) {
                 // others on its CPU meanwhile do not hold it up: it is away as a whole
                 let source = self.asleep(cause);
                 let server = if self.residence.is_some() { w } else { cpu };
                 self.observed.absences[server].push(since, from, source);
-            } else if let Some((since, cause)) = blocked {
+            } else if let Some((since, until, cause)) = blocked {
+                // that it then waits for its CPU follows from what others do there
+                let (shallow, deep) = idle_ns(&self.idle[cpu], until, from);
+                let slept = short(until.saturating_sub(since) + shallow + deep);
                 let requests = &mut self.observed.requests;
-                let slept = short(from.saturating_sub(since));
+                if requests.blocked_ns[i] == 0 {
+                    requests.first_ns[i] = short(self.workers[w].on_core_ns);
+                }
                 requests.blocked_ns[i] = requests.blocked_ns[i].saturating_add(slept);
                 requests.blocked_cause[i] = cause as u8;
             }
@@ -404,19 +461,25 @@ impl<F: Fn(SourceId) -> Cause> Sweep<'_, F> {
         if next.is_none() && !worker.slept {
             worker.on_core_ns += to - from;
         }
-        let Leaves::Sleeps(cause) = leaves else {
-            return;
+        let (cause, until) = match leaves {
+            Leaves::Stays | Leaves::Preempted => return self.waits(w, cpu, to),
+            Leaves::Sleeps { cause, until_ns } => {
+                (cause, until_ns.saturating_sub(self.origin).max(to))
+            }
         };
         let begun = worker.began || !worker.slept;
         if begun && next.is_some_and(|i| self.read_ns[i] <= to) {
-            worker.blocked = Some((to, cause));
-            return;
+            worker.blocked = Some((to, until, cause));
+            return self.waits(w, cpu, until);
         }
         if !worker.slept && worker.next > 0 {
             let last = worker.queue[worker.next - 1] as usize;
             self.observed.requests.after_ns[last] = short(worker.on_core_ns);
         }
         worker.sleep(true);
+        // woken or not yet said to be: what it sleeps for is there
+        let wanted = next.map_or(until, |i| self.observed.requests.arrival_ns[i].max(to));
+        self.waits(w, cpu, until.min(wanted));
     }
 
     /// The request that came first among those that worker `w` reads before it answers
@@ -444,7 +507,7 @@ impl<F: Fn(SourceId) -> Cause> Sweep<'_, F> {
         } else if worker.began {
             requests.before_ns[i] = short(worker.on_core_ns);
         }
-        if let Some((since, _)) = worker.blocked {
+        if let Some((since, ..)) = worker.blocked {
             // the kernel sent it later, by itself: the worker had long done with it
             let late = requests.finish_ns(i).saturating_sub(since);
             requests.blocked_ns[i] = requests.blocked_ns[i].saturating_add(short(late));

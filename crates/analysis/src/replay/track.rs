@@ -15,9 +15,13 @@ pub enum Leaves {
     Stays,
     /// It is switched out and could go on.
     Preempted,
-    /// It goes to sleep. The cause is the one that this sleep is if it falls into the
-    /// middle of a request.
-    Sleeps(Cause),
+    /// It goes to sleep.
+    Sleeps {
+        /// What this sleep is if it falls into the middle of a request.
+        cause: Cause,
+        /// When it is woken, as far as that is known: from then on it could run.
+        until_ns: u64,
+    },
 }
 
 /// Who is on a CPU, the innermost: a handler, not the thread below it.

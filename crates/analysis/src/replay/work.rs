@@ -62,6 +62,7 @@ pub(super) fn settle(
                 let after = requests.after_ns[last].max(linger).min(total);
                 requests.after_ns[last] = after;
                 requests.before_ns[i] = total - after;
+                requests.first_ns[i] = requests.first_ns[i].saturating_sub(after);
             }
         }
     }

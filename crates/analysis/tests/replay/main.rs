@@ -7,7 +7,7 @@ use simulator::Server;
 use taillab_analysis::predict::{Evidence, Predicted, predict};
 use taillab_analysis::replay::Observed;
 use taillab_analysis::statistics::distribution_of;
-use taillab_model::explanation::Prediction;
+use taillab_model::explanation::{Cause, Prediction};
 use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext};
 
 fn sojourn(matched: &taillab_analysis::Matched) -> Distribution {
@@ -86,6 +86,41 @@ fn several_workers_on_one_cpu_are_replayed_in_their_own_order() {
     assert!(fit.model.starts_with("4 workers on 1 CPU"), "{}", fit.model);
 }
 
+/// A thread that only runs while no worker wants the CPU takes nothing away from it.
+#[test]
+fn a_thread_that_fills_idle_time_holds_nobody_up() {
+    for (workers, blocked_one_in) in [(1, 0), (1, 3), (4, 3)] {
+        let server = Server {
+            workers,
+            gap_ns: 400.0,
+            filled: true,
+            blocked_one_in,
+            blocked_ns: 300,
+            background_every_ns: 0,
+            ..Server::default()
+        };
+        let fit = predicted(&server).model_fit.unwrap();
+        assert!(fit.largest_error < 0.01, "{workers} workers: {fit:?}");
+    }
+}
+
+/// Sleeping in requests, waiting for the CPU afterwards, and another thread that takes it.
+#[test]
+fn workers_that_sleep_in_requests_and_share_a_cpu_are_replayed() {
+    for (workers, gap_ns, blocked_ns) in [(2, 400.0, 600), (4, 200.0, 800), (8, 130.0, 1_000)] {
+        let server = Server {
+            workers,
+            gap_ns,
+            blocked_one_in: 2,
+            blocked_ns,
+            ..Server::default()
+        };
+        let fit = predicted(&server).model_fit.unwrap();
+        assert!(fit.points.len() >= 2, "{fit:?}");
+        assert!(fit.largest_error < 0.01, "{workers} workers: {fit:?}");
+    }
+}
+
 #[test]
 fn without_background_it_is_as_it_then_is() {
     for workers in [1, 3] {
@@ -100,6 +135,21 @@ fn without_background_it_is_as_it_then_is() {
         holds(&server, "without background", &without);
         holds(&server, "rt-priority", &without);
     }
+}
+
+/// A mitigation answers a cause only where it reaches who makes most of it.
+#[test]
+fn mitigations_are_chosen_by_culprit() {
+    let server = Server {
+        kernel_one_in: 4,
+        ..Server::default()
+    };
+    let predicted = predicted(&server);
+    let removes = |change| find(&predicted, change).removes.clone();
+    assert_eq!(removes("others-idle"), [Cause::Background]);
+    assert_eq!(removes("rt-priority"), [Cause::Background]);
+    // a quarter of it
+    assert_eq!(removes("housekeeping"), []);
 }
 
 #[test]
@@ -117,6 +167,7 @@ fn without_locks_it_is_as_it_then_is() {
             ..server.clone()
         };
         holds(&server, "without blocked_lock", &without);
+        holds(&server, "finer-locks", &without);
     }
 }
 

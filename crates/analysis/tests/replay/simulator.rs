@@ -33,6 +33,11 @@ pub(crate) struct Server {
     /// Another thread every so often, for so long; 0: none.
     pub(crate) background_every_ns: u64,
     pub(crate) background_ns: u64,
+    /// Each so many-th of them is a thread of the kernel and not a program; 0: none.
+    pub(crate) kernel_one_in: u64,
+    /// Another thread of lower priority fills the time in which no worker wants the CPU, which
+    /// then is never idle.
+    pub(crate) filled: bool,
     /// One request in so many sleeps for so long in its middle; 0: none.
     pub(crate) blocked_one_in: usize,
     pub(crate) blocked_ns: u64,
@@ -52,6 +57,8 @@ impl Default for Server {
             softirq_here: true,
             background_every_ns: 50_000,
             background_ns: 4_000,
+            kernel_one_in: 0,
+            filled: false,
             blocked_one_in: 0,
             blocked_ns: 0,
             seed: 1,
@@ -67,6 +74,7 @@ pub(crate) struct Track {
 
 pub(crate) const SOFTIRQ: SourceId = SourceId(0);
 pub(crate) const BACKGROUND: SourceId = SourceId(1);
+pub(crate) const KERNEL: SourceId = SourceId(2);
 
 impl CoreTimeline for Track {
     fn cpus(&self, _: &[Tid]) -> Vec<u16> {
@@ -78,7 +86,7 @@ impl CoreTimeline for Track {
     }
 
     fn sources(&self) -> usize {
-        2
+        3
     }
 
     fn source(&self, id: SourceId) -> (Cause, Option<Culprit>) {
@@ -92,7 +100,7 @@ impl CoreTimeline for Track {
             _ => (
                 Cause::Background,
                 Some(Culprit::Thread {
-                    name: "dpkg".to_owned(),
+                    name: if id == KERNEL { "kworker/u8:1" } else { "dpkg" }.to_owned(),
                     pid: Some(77),
                     tid: None,
                 }),
@@ -202,7 +210,7 @@ impl Server {
         let mut on_core: Option<usize> = None;
         let mut waking = 0_u64;
         let (mut next, mut left) = (0, jobs.len());
-        let mut background = 0_u64;
+        let (mut background, mut by) = (0_u64, BACKGROUND);
         let mut now = 0_u64;
         while left > 0 {
             while next < jobs.len() && jobs[next].t1 <= now {
@@ -211,6 +219,9 @@ impl Server {
             }
             if self.background_every_ns > 0 && now % self.background_every_ns == 777 {
                 background += self.background_ns;
+                let burst = now / self.background_every_ns;
+                let kernel = self.kernel_one_in > 0 && burst.is_multiple_of(self.kernel_one_in);
+                by = if kernel { KERNEL } else { BACKGROUND };
             }
             for (w, worker) in workers.iter_mut().enumerate() {
                 if worker.blocked_until.is_some_and(|until| until <= now) {
@@ -238,7 +249,7 @@ impl Server {
                 Occupant::Other(SOFTIRQ)
             } else if background > 0 {
                 background -= 1;
-                Occupant::Other(BACKGROUND)
+                Occupant::Other(by)
             } else if waking > 0 {
                 waking -= 1;
                 Occupant::Idle { deep: false }
@@ -262,6 +273,8 @@ impl Server {
                     tid: tid(w),
                     leaves: Leaves::Stays,
                 }
+            } else if self.filled {
+                Occupant::Other(BACKGROUND)
             } else {
                 Occupant::Idle { deep: false }
             };
@@ -274,7 +287,9 @@ impl Server {
                     if jobs[i].blocked > 0 && worker.before == half && !worker.has_slept_inside {
                         worker.has_slept_inside = true;
                         worker.blocked_until = Some(now + jobs[i].blocked);
-                        track.left(tid(w), Leaves::Sleeps(Cause::BlockedLock));
+                        let until_ns = now + jobs[i].blocked;
+                        let cause = Cause::BlockedLock;
+                        track.left(tid(w), Leaves::Sleeps { cause, until_ns });
                         on_core = None;
                     } else if worker.before == 0 {
                         jobs[i].t6 = now;
@@ -292,7 +307,7 @@ impl Server {
                     workers[w].asleep = false;
                     let idle =
                         on_core.is_none() && runnable.is_empty() && background == 0 && waking == 0;
-                    if idle {
+                    if idle && !self.filled {
                         waking = jobs[i].wake;
                     }
                     runnable.push_back(w);
@@ -303,7 +318,9 @@ impl Server {
                 let done = worker.serving.is_none() && worker.after == 0;
                 if done && worker.queue.is_empty() {
                     worker.asleep = true;
-                    track.left(tid(w), Leaves::Sleeps(Cause::BlockedOther));
+                    let cause = Cause::BlockedOther;
+                    let until_ns = u64::MAX;
+                    track.left(tid(w), Leaves::Sleeps { cause, until_ns });
                     on_core = None;
                 }
             }

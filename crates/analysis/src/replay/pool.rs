@@ -1,0 +1,464 @@
+//! Workers that share CPUs, replayed: each request goes to a worker, and a CPU goes from one
+//! worker to the next.
+//!
+//! A worker that sleeps in the middle of a request leaves its CPU to the others, and its own
+//! next requests wait for it. How long a worker that could run waits for its CPU is not
+//! taken from the measurement: it follows from what the others do.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use taillab_model::explanation::Cause;
+
+use super::absences::{Absences, Cursor};
+use super::kernel::{Change, Order, Sharing, wake_ns};
+use super::observed::{NONE, Observed, Requests};
+
+/// What a worker is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It has no request.
+    Between,
+    /// The work until it sleeps, or until its response.
+    First(usize),
+    /// The work from its sleep until its response.
+    Rest(usize),
+    /// The work after its response.
+    After(usize),
+}
+
+/// Where a worker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Without work.
+    Asleep,
+    /// With work, and not able to run yet: it sleeps in a request, or is being woken.
+    Held,
+    /// Waiting for its CPU.
+    Runnable,
+    Running,
+}
+
+#[derive(Debug)]
+struct Worker {
+    /// Requests that wait for it, by the order in which they are served.
+    waiting: BinaryHeap<Reverse<(u32, u32)>>,
+    phase: Phase,
+    state: State,
+    /// Work that is left of the phase.
+    left_ns: u64,
+    cpu: usize,
+    /// When it became runnable after it had slept, as a place among all workers.
+    turn: u32,
+    /// Its place in the order in which workers take its CPU, where it waits for that.
+    key: u32,
+}
+
+/// What a CPU is doing.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    worker: usize,
+    since_ns: u64,
+    /// Where the absences stand when it is done.
+    then: Cursor,
+}
+
+struct Cpu<'a> {
+    absences: &'a Absences,
+    cursor: Cursor,
+    running: Option<Running>,
+    /// Which of its times of running this is: what was to happen in an earlier one does not.
+    time: u32,
+    /// The workers that wait for it, by who goes first; some entries are out of date.
+    runnable: BinaryHeap<Reverse<(u32, u32)>>,
+    /// When it was last done with all.
+    free_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A CPU is done with what it runs, where that is still the same time of running.
+    Done { cpu: u32, time: u32 },
+    /// A worker can run.
+    Ready { worker: u32 },
+}
+
+pub(super) struct Pool<'a, F> {
+    requests: &'a Requests,
+    observed: &'a Observed,
+    change: &'a Change,
+    keeps_awake: Vec<bool>,
+    workers: Vec<Worker>,
+    cpus: Vec<Cpu<'a>>,
+    /// Requests that wait for any worker.
+    common: BinaryHeap<Reverse<(u32, u32)>>,
+    /// Workers without work, the last to become so on top; only where any takes any request.
+    idle: Vec<usize>,
+    events: BinaryHeap<Reverse<(u64, Event)>>,
+    turns: u32,
+    done: F,
+}
+
+impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
+    pub(super) fn new(observed: &'a Observed, change: &'a Change, done: F) -> Self {
+        let cpus = observed.absences.len();
+        let cpus = cpus.saturating_sub(change.fewer_servers).max(1);
+        let worker = |_| Worker {
+            waiting: BinaryHeap::new(),
+            phase: Phase::Between,
+            state: State::Asleep,
+            left_ns: 0,
+            cpu: 0,
+            turn: 0,
+            key: 0,
+        };
+        let cpu = |absences| Cpu {
+            absences,
+            cursor: Cursor::default(),
+            running: None,
+            time: 0,
+            runnable: BinaryHeap::new(),
+            free_ns: 0,
+        };
+        Self {
+            requests: &observed.requests,
+            observed,
+            change,
+            keeps_awake: observed.sources.iter().map(|s| s.keeps_awake()).collect(),
+            workers: (0..observed.workers.len()).map(worker).collect(),
+            cpus: observed.absences[..cpus].iter().map(cpu).collect(),
+            common: BinaryHeap::new(),
+            idle: (0..observed.workers.len()).rev().collect(),
+            events: BinaryHeap::new(),
+            turns: 0,
+            done,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        for i in 0..self.requests.len() {
+            let arrival = self.requests.arrival_ns[i];
+            self.until(arrival);
+            self.arrive(i, arrival);
+        }
+        self.until(u64::MAX);
+    }
+
+    /// Lets happen what happens until `now_ns`.
+    fn until(&mut self, now_ns: u64) {
+        while let Some(Reverse((at, event))) = self.events.peek().copied() {
+            if at > now_ns {
+                return;
+            }
+            self.events.pop();
+            match event {
+                Event::Done { cpu, time } => {
+                    let cpu = cpu as usize;
+                    if self.cpus[cpu].time == time {
+                        self.finished(cpu, at);
+                    }
+                }
+                Event::Ready { worker } => self.runnable(worker as usize, at),
+            }
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.change.discipline.sharing == Sharing::Shared
+    }
+
+    /// The order among requests.
+    fn rank(&self, i: usize) -> u32 {
+        match self.change.discipline.order {
+            Order::Arrival | Order::ByWorker | Order::Batches => i as u32,
+            Order::AsMeasured | Order::AsMeasuredPreemptive => self.requests.rank[i],
+        }
+    }
+
+    /// The order among workers that could run: the first takes the CPU.
+    fn key(&self, w: usize) -> u32 {
+        let worker = &self.workers[w];
+        if self.change.discipline.order == Order::ByWorker {
+            return worker.turn;
+        }
+        match worker.phase {
+            Phase::First(i) | Phase::Rest(i) | Phase::After(i) => self.rank(i),
+            Phase::Between => {
+                let queue = if self.is_shared() {
+                    &self.common
+                } else {
+                    &worker.waiting
+                };
+                queue.peek().map_or(u32::MAX, |first| first.0.0)
+            }
+        }
+    }
+
+    fn arrive(&mut self, i: usize, now_ns: u64) {
+        let entry = Reverse((self.rank(i), i as u32));
+        let own = usize::from(self.requests.worker[i]);
+        if self.is_shared() {
+            self.common.push(entry);
+            // its own worker, if that is idle; else the one that became idle last
+            let asleep = |w: &usize| self.workers[*w].state == State::Asleep;
+            let chosen = (own < self.workers.len()).then_some(own).filter(asleep);
+            while let Some(last) = self.idle.last()
+                && !asleep(last)
+            {
+                self.idle.pop();
+            }
+            if let Some(w) = chosen.or_else(|| self.idle.pop()) {
+                self.wake(w, i, now_ns);
+            }
+            return;
+        }
+        let w = if own < self.workers.len() {
+            own
+        } else {
+            i % self.workers.len()
+        };
+        self.workers[w].waiting.push(entry);
+        match self.workers[w].state {
+            State::Asleep => self.wake(w, i, now_ns),
+            State::Runnable => self.queue_up(w),
+            State::Held | State::Running => {}
+        }
+    }
+
+    /// Request `i` gives worker `w` something to do.
+    fn wake(&mut self, w: usize, i: usize, now_ns: u64) {
+        let place = self.place(i);
+        let measured = self.requests.wake_ns[i];
+        self.workers[w].cpu = place;
+        let cpu = &mut self.cpus[place];
+        if cpu.running.is_none() {
+            let wake = wake_ns(
+                self.observed,
+                self.change,
+                &self.keeps_awake,
+                i,
+                (cpu.absences, &mut cpu.cursor),
+                cpu.free_ns,
+            );
+            self.workers[w].left_ns = wake;
+            self.runnable(w, now_ns);
+        } else if measured == NONE || measured == 0 || self.change.no_wake {
+            self.runnable(w, now_ns);
+        } else {
+            self.workers[w].state = State::Held;
+            let ready = now_ns + u64::from(measured);
+            let worker = w as u32;
+            self.events.push(Reverse((ready, Event::Ready { worker })));
+        }
+    }
+
+    /// The CPU for request `i`: that of the measurement, or, where any may serve it, an idle one.
+    fn place(&self, i: usize) -> usize {
+        let own = usize::from(self.requests.server[i]) % self.cpus.len();
+        let idle = |cpu: &Cpu<'_>| cpu.running.is_none();
+        if !self.is_shared() || idle(&self.cpus[own]) {
+            return own;
+        }
+        self.cpus.iter().position(idle).unwrap_or(own)
+    }
+
+    /// Worker `w` could run from now on.
+    fn runnable(&mut self, w: usize, now_ns: u64) {
+        self.turns += 1;
+        let turn = self.turns;
+        let worker = &mut self.workers[w];
+        (worker.state, worker.turn) = (State::Runnable, turn);
+        let place = worker.cpu;
+        self.queue_up(w);
+        let Some(running) = self.cpus[place].running else {
+            return self.dispatch(place, now_ns);
+        };
+        let preempts = self.change.discipline.order == Order::AsMeasuredPreemptive;
+        if preempts && self.key(w) < self.key(running.worker) {
+            self.stop(place, now_ns);
+            self.queue_up(running.worker);
+            self.dispatch(place, now_ns);
+        }
+    }
+
+    fn queue_up(&mut self, w: usize) {
+        let key = self.key(w);
+        let worker = &mut self.workers[w];
+        worker.key = key;
+        self.cpus[worker.cpu]
+            .runnable
+            .push(Reverse((key, w as u32)));
+    }
+
+    /// Takes the CPU from who runs there.
+    fn stop(&mut self, place: usize, now_ns: u64) {
+        let cpu = &mut self.cpus[place];
+        let Some(running) = cpu.running.take() else {
+            return;
+        };
+        cpu.time += 1;
+        let limits = &self.change.limits;
+        let did = cpu
+            .absences
+            .available(cpu.cursor, limits, running.since_ns, now_ns);
+        let worker = &mut self.workers[running.worker];
+        worker.left_ns = worker.left_ns.saturating_sub(did);
+        worker.state = State::Runnable;
+    }
+
+    /// Gives an idle CPU to the worker that is first, if any.
+    fn dispatch(&mut self, place: usize, now_ns: u64) {
+        self.cpus[place].free_ns = now_ns;
+        while let Some(Reverse((key, w))) = self.cpus[place].runnable.pop() {
+            let w = w as usize;
+            let worker = &self.workers[w];
+            let is_runnable = worker.state == State::Runnable && worker.cpu == place;
+            if is_runnable && worker.key == key && self.proceed(w, now_ns) {
+                return;
+            }
+        }
+    }
+
+    /// Worker `w` goes on on its idle CPU; `false` where it has nothing to do.
+    fn proceed(&mut self, w: usize, now_ns: u64) -> bool {
+        if self.workers[w].phase == Phase::Between {
+            let queue = if self.is_shared() {
+                &mut self.common
+            } else {
+                &mut self.workers[w].waiting
+            };
+            let Some(Reverse((_, i))) = queue.pop() else {
+                // another one took it
+                self.workers[w].left_ns = 0;
+                self.falls_asleep(w);
+                return false;
+            };
+            let i = i as usize;
+            let first = self.first_ns(i);
+            let worker = &mut self.workers[w];
+            worker.phase = Phase::First(i);
+            // behind the wake-up
+            worker.left_ns += first;
+        }
+        let worker = &mut self.workers[w];
+        worker.state = State::Running;
+        let left = worker.left_ns;
+        let place = worker.cpu;
+        let cpu = &mut self.cpus[place];
+        let mut then = cpu.cursor;
+        let limits = &self.change.limits;
+        let until = cpu.absences.finish(&mut then, limits, now_ns, left);
+        cpu.time += 1;
+        cpu.running = Some(Running {
+            worker: w,
+            since_ns: now_ns,
+            then,
+        });
+        let (cpu, time) = (place as u32, cpu.time);
+        let done = Event::Done { cpu, time };
+        self.events.push(Reverse((until, done)));
+        true
+    }
+
+    fn falls_asleep(&mut self, w: usize) {
+        self.workers[w].state = State::Asleep;
+        if self.is_shared() {
+            self.idle.push(w);
+        }
+    }
+
+    /// What the worker on a CPU was at is done.
+    fn finished(&mut self, place: usize, now_ns: u64) {
+        let cpu = &mut self.cpus[place];
+        let Some(running) = cpu.running.take() else {
+            return;
+        };
+        cpu.cursor = running.then;
+        let w = running.worker;
+        self.workers[w].left_ns = 0;
+        match self.workers[w].phase {
+            Phase::First(i) => {
+                let blocked = self.blocked_ns(i);
+                if blocked == 0 {
+                    self.respond(w, i, now_ns, now_ns);
+                } else if self.is_sent_late(i) {
+                    self.respond(w, i, now_ns + blocked, now_ns);
+                } else {
+                    let rest = self.before_ns(i) - self.first_ns(i);
+                    let worker = &mut self.workers[w];
+                    (worker.phase, worker.left_ns) = (Phase::Rest(i), rest);
+                    worker.state = State::Held;
+                    let ready = Event::Ready { worker: w as u32 };
+                    self.events.push(Reverse((now_ns + blocked, ready)));
+                    self.dispatch(place, now_ns);
+                }
+            }
+            Phase::Rest(i) => self.respond(w, i, now_ns, now_ns),
+            Phase::After(_) | Phase::Between => self.next(w, now_ns),
+        }
+    }
+
+    /// Worker `w` has answered request `i`.
+    fn respond(&mut self, w: usize, i: usize, departure_ns: u64, now_ns: u64) {
+        (self.done)(i, departure_ns);
+        let worker = &mut self.workers[w];
+        worker.phase = Phase::After(i);
+        worker.left_ns = u64::from(self.requests.after_ns[i]);
+        if worker.left_ns == 0 {
+            self.next(w, now_ns);
+        } else {
+            self.proceed(w, now_ns);
+        }
+    }
+
+    /// Worker `w` looks for another request.
+    fn next(&mut self, w: usize, now_ns: u64) {
+        let place = self.workers[w].cpu;
+        self.workers[w].phase = Phase::Between;
+        let queue = if self.is_shared() {
+            &self.common
+        } else {
+            &self.workers[w].waiting
+        };
+        match queue.peek().copied() {
+            None => self.falls_asleep(w),
+            Some(Reverse((_, i))) => {
+                self.workers[w].state = State::Runnable;
+                if !self.is_shared() {
+                    // it has been moved where it served that one
+                    self.workers[w].cpu = self.place(i as usize);
+                }
+                // by workers it still has its turn, and goes on
+                self.queue_up(w);
+                let home = self.workers[w].cpu;
+                if home != place && self.cpus[home].running.is_none() {
+                    self.dispatch(home, now_ns);
+                }
+            }
+        }
+        self.dispatch(place, now_ns);
+    }
+
+    fn before_ns(&self, i: usize) -> u64 {
+        u64::from(self.requests.before_ns[i].min(self.change.work_limit_ns))
+    }
+
+    /// Of that, the work until it sleeps.
+    fn first_ns(&self, i: usize) -> u64 {
+        let all = self.before_ns(i);
+        if self.blocked_ns(i) == 0 || self.is_sent_late(i) {
+            all
+        } else {
+            all.min(u64::from(self.requests.first_ns[i]))
+        }
+    }
+
+    fn blocked_ns(&self, i: usize) -> u64 {
+        self.requests.blocked_ns(i, self.change)
+    }
+
+    /// The kernel sends it late, which keeps no worker busy.
+    fn is_sent_late(&self, i: usize) -> bool {
+        self.requests.blocked_cause[i] == Cause::StackTx as u8
+    }
+}
