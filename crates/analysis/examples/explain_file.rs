@@ -59,6 +59,7 @@ fn main() {
         workers: NonZeroU32::new(context.workers.unwrap_or(1)).unwrap(),
         measure_from,
         slowest: 5,
+        is_repeated: false,
     };
     let begin = Instant::now();
     let mut wrong = 0_u64;

@@ -37,6 +37,9 @@ pub struct ExplainOptions {
     pub measure_from: Monotonic,
     /// How many of the slowest requests are taken apart.
     pub slowest: usize,
+    /// The measurement is one of many alike, whose spread says how sure a percentile is:
+    /// within it requests count as if they were independent.
+    pub is_repeated: bool,
 }
 
 /// What was found.
@@ -86,7 +89,10 @@ pub fn explain_each(
     }
     let mut sorted = series.clone();
     sorted.sort_unstable();
-    let factors = inflation_at_quantiles(&series, &sorted);
+    let mut factors = inflation_at_quantiles(&series, &sorted);
+    if options.is_repeated {
+        factors.iter_mut().for_each(|(_, factor)| *factor = 1.0);
+    }
     drop(series);
     let sojourn = Sojourn {
         distribution: correlated(&sorted, &factors),

@@ -151,6 +151,7 @@ impl<'c> Account<'c> {
             workers,
             measure_from,
             slowest,
+            is_repeated: false,
         };
         Self {
             arrivals: Arrivals::new(service_time, workers, measure_from),

@@ -35,6 +35,7 @@ fn options(plan: &Plan) -> ExplainOptions {
         workers: NonZeroU32::new(plan.gaps.len() as u32).expect("a plan has a CPU"),
         measure_from: Monotonic::from_nanos_since_boot(0),
         slowest: 20,
+        is_repeated: false,
     }
 }
 

@@ -7,7 +7,7 @@ use taillab_analysis::confusion::{
 };
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{ExplainOptions, Matched, explain_each};
-use taillab_model::explanation::{Cause, ModelFit, PredictedPoint, Prediction};
+use taillab_model::explanation::{Cause, Culprit, ModelFit, PredictedPoint, Prediction};
 use taillab_model::truth::{Truth, TruthSource};
 use taillab_model::{Nanos, RecordingContext};
 
@@ -33,6 +33,8 @@ pub struct Account {
     pub model_fit: Option<ModelFit>,
     /// What they would be without a cause.
     pub predictions: Vec<Prediction>,
+    /// Who was injected, by cause.
+    pub injected: Vec<(Cause, Culprit)>,
 }
 
 impl Account {
@@ -59,9 +61,20 @@ impl Account {
                 .map(Cow::Borrowed)
         };
         match promise {
-            Promise::Without(cause) => named(&|it| {
-                it.removes == [*cause] && it.change == format!("without {}", cause.key())
-            }),
+            // others may do the same as what was injected, and stay: the forecast is that of
+            // the culprit, where there is one
+            Promise::Without(cause) => self
+                .injected
+                .iter()
+                .filter(|(of, _)| of == cause)
+                .find_map(|(_, culprit)| {
+                    let change = format!("without {culprit}");
+                    named(&|it| it.removes == [*cause] && it.change == change)
+                })
+                .or_else(|| {
+                    let change = format!("without {}", cause.key());
+                    named(&|it| it.removes == [*cause] && it.change == change)
+                }),
             Promise::Mitigation(key) => named(&|it| it.change == *key),
             Promise::Same => Some(Cow::Owned(Prediction {
                 change: "the same again".to_owned(),
@@ -126,6 +139,7 @@ pub fn account(
         sojourns,
         model_fit: explained.model_fit,
         predictions: explained.predictions,
+        injected: injected(truth),
     };
     let p99 = account.sojourn(0.99);
     let requests = &matched.requests;
@@ -139,6 +153,27 @@ pub fn account(
             .filter_map(|(_, charges)| charges.as_ref()),
     );
     account
+}
+
+/// The culprits of what was injected, as forecasts may name them: the thread itself, or all of
+/// its name and process.
+fn injected(truth: &Truth) -> Vec<(Cause, Culprit)> {
+    let mut injected = Vec::new();
+    for source in &truth.sources {
+        let Some(culprit) = &source.culprit else {
+            continue;
+        };
+        injected.push((source.cause, culprit.clone()));
+        if let Culprit::Thread { name, pid, .. } = culprit {
+            let all = Culprit::Thread {
+                name: name.clone(),
+                pid: *pid,
+                tid: None,
+            };
+            injected.push((source.cause, all));
+        }
+    }
+    injected
 }
 
 fn rows(

@@ -219,6 +219,7 @@ mod tests {
             sojourns: vec![Nanos::from_micros(us); 10],
             model_fit: None,
             predictions: Vec::new(),
+            injected: Vec::new(),
         }
     }
 

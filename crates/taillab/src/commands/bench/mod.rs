@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::num::NonZeroU32;
+use std::path::Path;
 
 use clap::ValueEnum;
 use taillab_analysis::timeline::Timeline;
@@ -24,7 +25,7 @@ use taillab_model::truth::Truth;
 use taillab_model::{Monotonic, Nanos, Recording};
 
 use self::account::{Account, account};
-use self::fix::Pairs;
+use self::fix::{FixCheck, Pairs};
 use self::kind::{Asked, Base, Setup};
 use self::result::{BenchResult, KindResult, Measured};
 use crate::cli::{BenchArgs, BenchCommand, CauseKind, CausesArgs};
@@ -174,11 +175,12 @@ impl<'a> Bench<'a> {
                     folder.display()
                 )));
             };
-            let (_, measured) = explained(&setup, kept.recording, &kept.truth)?;
+            let (with, measured) = explained(&setup, kept.recording, &kept.truth)?;
+            let fix = kept_pairs(&setup, &folder.join(kind.name()), with)?;
             return Ok(KindResult {
                 kind: kind.name(),
                 not_run: None,
-                measured: Some(measured),
+                measured: Some(measured.with_fix(fix)),
             });
         }
         if let Some(why) = impossible(kind) {
@@ -221,7 +223,7 @@ impl<'a> Bench<'a> {
                 ..self.asked.clone()
             };
             let again = |setup, what| {
-                let place = format!("{name}/pair-{}-{what}", pair + 1);
+                let place = format!("{name}/{}", pair_name(pair + 1, what));
                 Ok::<_, Stop>(self.once(setup, calibrated, &asked, &place)?.0)
             };
             let without = match pair {
@@ -354,6 +356,7 @@ fn explained(
         workers,
         measure_from: Monotonic::from_nanos_since_boot(context.measure_from_ns.unwrap_or(0)),
         slowest: 0,
+        is_repeated: true,
     };
     let account = account(setup, &matched, &timeline, &context, &options, truth);
     let measured = Measured::new(&account, service_time, lost_events, &occurrences(truth));
@@ -365,6 +368,43 @@ fn explained(
             ..measured
         },
     ))
+}
+
+/// The pairs of an earlier fix-check that were kept in `folder`, explained again.
+fn kept_pairs(
+    setup: &Setup,
+    folder: &Path,
+    mut with: Account,
+) -> Result<Option<FixCheck>, Failure> {
+    let Some(fix) = setup.fix() else {
+        return Ok(None);
+    };
+    let again = |setup: &Setup, pair: u32, what: &str| {
+        let Some(kept) = kept::read(&folder.join(pair_name(pair, what)))? else {
+            return Ok(None);
+        };
+        let (account, _) = explained(setup, kept.recording, &kept.truth)?;
+        Ok::<_, Failure>(Some(account))
+    };
+    let mut pairs = Pairs::default();
+    for pair in 1.. {
+        let Some(without) = again(&fix.setup, pair, "without")? else {
+            break;
+        };
+        // the first measurement with it is that of the kind
+        if let Some(found) = again(setup, pair, "with")? {
+            with = found;
+        } else if pair > 1 {
+            break;
+        }
+        pairs.add(&with, &without, with.forecast(&fix.promise).as_deref());
+    }
+    Ok(pairs.check(fix.done))
+}
+
+/// The directory of one measurement of a pair.
+fn pair_name(pair: u32, what: &str) -> String {
+    format!("pair-{pair}-{what}")
 }
 
 /// How often each source struck.

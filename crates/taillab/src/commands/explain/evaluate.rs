@@ -352,6 +352,7 @@ fn whole(
         workers: options.workers,
         measure_from: from,
         slowest: args.slowest.unwrap_or(SLOWEST),
+        is_repeated: false,
     };
     let disturbances = timeline.has_disturbances();
     let explained = match disturbances {

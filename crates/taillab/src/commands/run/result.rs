@@ -85,6 +85,7 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
             workers: options.workers,
             measure_from,
             slowest: SLOWEST,
+            is_repeated: false,
         };
         explain(&matched, &timeline, &recording, &options)
     });
