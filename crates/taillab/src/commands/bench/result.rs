@@ -298,6 +298,7 @@ mod tests {
             excess,
             sojourns: [1, 2, 3].map(Nanos::from_micros).to_vec(),
             model_fit: None,
+            injected: Vec::new(),
             predictions: Vec::new(),
         }
     }
