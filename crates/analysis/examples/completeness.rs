@@ -1,5 +1,5 @@
 //! How much of each recording the matcher tells apart, and the events around the first
-//! requests that lack a stamp.
+//! requests that lack a stamp or a certain response.
 //!
 //! `cargo run --release -p taillab-analysis --example completeness -- [--sequential] [--show N] FILE…`
 #![allow(clippy::unwrap_used, reason = "an example fails by panicking")]
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::time::Instant;
 
 use taillab_analysis::{MatchOptions, Matched, match_events};
-use taillab_model::{Monotonic, Nanos, Recording};
+use taillab_model::{EventKind, Monotonic, Nanos, Recording};
 
 /// Warm-up that does not count, since the first event.
 const WARM_UP: Nanos = Nanos::from_millis(300);
@@ -50,6 +50,35 @@ fn main() {
         let workers: std::collections::BTreeSet<_> = matched.workers.iter().collect();
         println!("  workers {}", workers.len());
         show_incomplete(&matched, first + WARM_UP, show, &read);
+        show_unmatched(&matched, first + WARM_UP, show, &read);
+    }
+}
+
+/// What happened on the connections of requests without a certain response.
+fn show_unmatched(matched: &Matched, from: Monotonic, show: usize, read: &impl Fn() -> Recording) {
+    const AROUND: Nanos = Nanos::from_millis(30);
+    let unmatched = matched.unmatched.iter().filter(|r| r.t1 >= from);
+    for request in unmatched.take(show) {
+        println!(
+            "  unmatched {:?}, ambiguous {}",
+            request.key, request.ambiguous
+        );
+        for event in read().into_events() {
+            let near = event.at + AROUND >= request.t1 && event.at <= request.t1 + AROUND;
+            let since = event.at.nanos_since_boot() as i64 - request.t1.nanos_since_boot() as i64;
+            match event.kind {
+                EventKind::SegmentIn { key, .. }
+                | EventKind::SegmentQueued { key }
+                | EventKind::SegmentRead { key, .. }
+                | EventKind::SegmentWritten { key, .. }
+                | EventKind::SegmentOut { key, .. }
+                    if key.client() == request.key.client() && near =>
+                {
+                    println!("    {since:>9} cpu {} {:?}", event.cpu, event.kind);
+                }
+                _ => {}
+            }
+        }
     }
 }
 

@@ -95,15 +95,21 @@ impl Parts {
             return None;
         }
         self.since_look = 0;
-        self.cut(event.at)
+        self.cut(event.at, self.requests)
     }
 
-    /// Cuts, if enough is settled.
-    fn cut(&mut self, now: Monotonic) -> Option<Part> {
+    /// Cuts as far as everything is settled `now`, the time of the last event, however few
+    /// requests that gives; `None` if it gives none.
+    pub fn cut_now(&mut self, now: Monotonic) -> Option<Part> {
+        self.cut(now, 1)
+    }
+
+    /// Cuts, if so many requests are settled.
+    fn cut(&mut self, now: Monotonic, least: usize) -> Option<Part> {
         let settled = self.matcher.settled()?;
         let past = now.nanos_since_boot().saturating_sub(MARGIN.get());
         let upto = settled.min(Monotonic::from_nanos_since_boot(past));
-        if upto <= self.from || self.matcher.found_before(upto) < self.requests {
+        if upto <= self.from || self.matcher.found_before(upto) < least {
             return None;
         }
         let matched = self.matcher.take_settled(upto);

@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::HashMap;
 
-use common::connections::{Connections, Style, Traffic, Truth};
+use common::connections::{Connections, Style, Traffic, Truth, Writes};
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -14,8 +14,14 @@ use taillab_model::{Event, EventKind, Monotonic, Nanos};
 
 fn worlds() -> impl Strategy<Value = Connections> {
     let style = prop_oneof![Just(Style::One), Just(Style::Together), Just(Style::Each)];
-    (any::<u64>(), 1..6_usize, 1..80_usize, style, 0.0..0.2_f64).prop_map(
-        |(seed, connections, requests, style, resent)| Connections {
+    let writes = prop_oneof![
+        Just(Writes::OfThread),
+        Just(Writes::Known),
+        Just(Writes::Held)
+    ];
+    let size = (1..6_usize, 1..80_usize);
+    (any::<u64>(), size, style, writes, 0.0..0.2_f64).prop_map(
+        |(seed, (connections, requests), style, writes, resent)| Connections {
             seed,
             connections,
             requests,
@@ -23,6 +29,7 @@ fn worlds() -> impl Strategy<Value = Connections> {
             in_flight: 1,
             bytes: 0,
             head_and_body: false,
+            writes,
             resent,
             swapped: 0.0,
         },
@@ -134,7 +141,7 @@ proptest! {
     fn wraps_are_no_obstacle(seed: u64, sequential: bool, in_flight in 1..3_usize) {
         let traffic = Connections {
             seed, connections: 2, requests: 400, style: Style::One, in_flight, bytes: 0,
-            head_and_body: false, resent: 0.02, swapped: 0.0,
+            head_and_body: false, writes: Writes::Known, resent: 0.02, swapped: 0.0,
         }.run();
         check_all(&matched(&traffic.events, sequential), &traffic)?;
     }
@@ -258,7 +265,9 @@ proptest! {
     ) {
         let traffic = Connections { in_flight, bytes: 40, resent: 0.0, ..world }.run();
         let events = keep(&traffic, world.seed, |kind, chance| {
-            chance < share && !matches!(kind, EventKind::WriteCalled { .. })
+            let is_write =
+                matches!(kind, EventKind::WriteCalled { .. } | EventKind::SegmentWritten { .. });
+            chance < share && !is_write
         });
         check(&matched(&events, true), &traffic)?;
     }

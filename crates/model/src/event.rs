@@ -29,7 +29,7 @@ pub enum EventKind {
         /// What the call returned, in bytes (for a multi-message call: messages).
         returned: u32,
     },
-    /// T5: the server's thread called a write.
+    /// T5: the server's thread called a write; of a stream where which one is not known.
     WriteCalled {
         /// The writing thread.
         tid: Tid,
@@ -64,6 +64,13 @@ pub enum EventKind {
         key: RequestKey,
         /// The lowest ten bits of the number of bytes that the call returned.
         bytes_mod_1024: u16,
+    },
+    /// T5 of a stream: the server's thread called a write to a connection.
+    SegmentWritten {
+        /// The writing thread.
+        tid: Tid,
+        /// Whose, and the end of what the server had read by then.
+        key: RequestKey,
     },
     /// T6 of a stream: the driver took a segment of a response.
     SegmentOut {

@@ -36,7 +36,7 @@ pub use writer::RecordingWriter;
 
 /// The version that [`Recording::write`] and [`RecordingWriter`] write; all versions up to
 /// it are read.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// A run of events in memory of the recorder's choice, given back when it is dropped.
 pub type Chunk = Box<dyn AsRef<[PackedEvent]> + Send + Sync>;

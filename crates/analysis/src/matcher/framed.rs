@@ -18,7 +18,7 @@
 use taillab_model::{Event, EventKind, Monotonic, RequestKey, Tid};
 
 use super::framing::{Direction, Framing, Lost, Message, Parser};
-use super::stream::{Connection, Leaving, Settled};
+use super::stream::{Connection, Leaving, Position, Settled, Write};
 use super::threads::{Read, Sent};
 use super::{MatchOptions, Matcher, Slot};
 
@@ -38,10 +38,11 @@ pub(super) struct Framer {
     next_out: Option<u32>,
     /// The next response is the first that is followed: a hole before it may be another's.
     fresh: bool,
-    /// Whose write the response that has begun came from: T5 and the thread.
-    begun: Option<(Option<Monotonic>, Tid)>,
-    /// The last write that led to a packet.
-    last_write: Option<Monotonic>,
+    /// The write that the response that has begun came from.
+    begun: Option<Write>,
+    /// The writes that led to the last packet, and the last one that led to any.
+    writes: Vec<Write>,
+    last_write: Option<Write>,
     last_packet: Option<Monotonic>,
 }
 
@@ -55,6 +56,7 @@ impl Framer {
             next_out: synced.then_some(0),
             fresh: false,
             begun: None,
+            writes: Vec::new(),
             last_write: None,
             last_packet: None,
         }))
@@ -107,7 +109,7 @@ pub(super) struct Extent {
 
 /// Notes of a request that its response begins to leave: the read that returned it, and who
 /// wrote.
-type Begun<'a> = &'a mut dyn FnMut(Slot, Option<Read>, Tid);
+type Begun<'a> = &'a mut dyn FnMut(Slot, Option<Read>, Option<Tid>);
 
 /// What a packet of a response is to its connection.
 enum Part {
@@ -222,7 +224,7 @@ impl Connection {
             Some((extent, Part::New { leave_out, hole })) => {
                 self.read = self.read.max(position);
                 let sent = sent();
-                framer.last_write = sent.write.or(framer.last_write);
+                self.give_writes(&mut framer.writes, segment, sent);
                 let recorded = payload.get(leave_out as usize..).unwrap_or_default();
                 let new = (hole, recorded, extent.bytes - leave_out);
                 let elsewhere = std::mem::take(&mut framer.fresh) && hole > 0;
@@ -236,11 +238,12 @@ impl Connection {
                     if !framer.turns {
                         self.doubted(segment.at, settled);
                     }
+                    self.take_back_writes(&mut framer.writes);
                     self.framer = Some(framer);
-                    let tid = segment.tid;
-                    self.departed(segment, sent, |slot, read| begun(slot, read, tid));
+                    self.departed(segment, sent, begun);
                     return true;
                 }
+                framer.last_write = framer.writes.last().copied().or(framer.last_write);
                 true
             }
         };
@@ -269,9 +272,10 @@ impl Connection {
         while at < hole + bytes {
             let seen = at >= hole;
             if framer.responses.is_at_start() {
-                framer.begun = seen.then_some((framer.last_write, segment.tid));
-                if let Some(request) = self.first_request() {
+                framer.begun = None;
+                if let Some((request, end)) = self.first_request() {
                     framer.responses.expect(request);
+                    framer.begun = framer.write_of(end, at == 0).filter(|_| seen);
                 }
             }
             let until = if seen { hole + bytes } else { hole };
@@ -304,7 +308,7 @@ impl Connection {
         settled: &mut Vec<Settled>,
         begun: Begun<'_>,
     ) -> Result<(), Lost> {
-        let (t5, worker) = framer.begun.take().unwrap_or((None, 0));
+        let write = framer.begun.take();
         while let Some((slot, read, request)) = self.take_request() {
             let mismatch = request.tag != response.tag;
             if request.silent || mismatch && request.quiet {
@@ -321,8 +325,8 @@ impl Connection {
             }
             match slot {
                 Some(slot) => {
-                    begun(slot, read, if t5.is_some() { worker } else { 0 });
-                    settled.push(Settled::Answered(slot, t5, t6));
+                    begun(slot, read, write.map(|write| write.tid));
+                    settled.push(Settled::Answered(slot, write.map(|write| write.at), t6));
                 }
                 None => settled.push(Settled::Unfinished(t6)),
             }
@@ -334,6 +338,16 @@ impl Connection {
 }
 
 impl Framer {
+    /// The write that a response came from, whose request ends there: the only one since that
+    /// was read or, where the packet begins with the response, the first one.
+    fn write_of(&self, request_end: Position, is_first: bool) -> Option<Write> {
+        let mut own = self.writes.iter().filter(|w| w.upto >= request_end);
+        match (own.next(), own.next()) {
+            (Some(_), Some(_)) if !is_first => None,
+            (first, _) => first.copied().or(self.last_write),
+        }
+    }
+
     /// Where a packet of the server stands in what was seen of its stream.
     fn place(&self, extent: Extent) -> Part {
         let ahead = self
@@ -452,13 +466,12 @@ impl Matcher {
             return false;
         };
         let thread = self.threads.entry(segment.tid).or_default();
-        let sent = || thread.packet_out(segment.at);
+        let is_own = connection.is_writer(segment.tid);
+        let sent = || thread.packet_out_if(is_own, segment.at);
         let (held, blind) = (&mut self.held, &self.blind);
-        let mut begun = |slot: Slot, read: Option<Read>, writer: Tid| {
+        let mut begun = |slot: Slot, read: Option<Read>, writer: Option<Tid>| {
             if let Some(request) = held.get_mut(slot) {
-                request.was_read(read, blind);
-                let reader = read.map_or(0, |read| read.tid);
-                request.worker = if writer == 0 { reader } else { writer };
+                request.begun(read, writer, blind);
             }
         };
         let content = (packet.payload.as_slice(), packet.extent);

@@ -56,8 +56,13 @@ impl Held {
         }
     }
 
-    /// T3 and T4, now that its response begins to leave.
-    pub(super) fn was_read(&mut self, read: Option<Read>, blind: &[BlindWindow]) {
+    /// T3, T4 and who served it, now that its response begins to leave.
+    pub(super) fn begun(&mut self, read: Option<Read>, writer: Option<Tid>, blind: &[BlindWindow]) {
+        self.was_read(read, blind);
+        self.worker = writer.or(read.map(|read| read.tid)).unwrap_or(0);
+    }
+
+    fn was_read(&mut self, read: Option<Read>, blind: &[BlindWindow]) {
         let [t2, t3, t4, _] = &mut self.middle;
         *t3 = read.and_then(|read| read.could_serve_from(self.t1, *t2, blind));
         *t4 = read.map(|read| read.at);

@@ -25,7 +25,8 @@
 //! Datagrams of a protocol without ids are matched by their order: see `datagrams.rs`.
 //!
 //! Streams (TCP) say more: T2 and T4 name the connection and the position in it, and so
-//! does T6; see `stream.rs`. T5 and T3 come from the thread as above.
+//! do T5, where the kernel lets the probe see it, and T6; see `stream.rs`. T3, and else T5,
+//! come from the thread as above.
 //!
 //! **Reading in one thread, writing in another.** T4 is the reader's, found by the
 //! connection, T5 and T6 are the writer's; T3 is when the reader could read. The worker
@@ -235,6 +236,10 @@ impl Matcher {
                 let thread = self.reader(tid, on_core);
                 let read = thread.stream_read(tid, at, on_core, Some(bytes_mod_1024));
                 self.segment_read(tid, key, read);
+            }
+            EventKind::SegmentWritten { tid, key } => {
+                self.running(cpu, tid, at);
+                self.segment_written(at, tid, key);
             }
             EventKind::SegmentOut {
                 tid,
@@ -516,10 +521,8 @@ impl Matcher {
                 let Sent { read, write, .. } = thread.answered_datagram(queued, sent, ahead);
                 if let Some(request) = self.held.get_mut(slot) {
                     request.t6 = at;
-                    request.was_read(read, &self.blind);
+                    request.begun(read, write.map(|_| tid), &self.blind);
                     request.middle[3] = write;
-                    let worker = write.map(|_| tid).or(read.map(|read| read.tid));
-                    request.worker = worker.unwrap_or(0);
                     request.responder = tid;
                     request.fate = Fate::Answered;
                     thread.answered_up_to = thread.answered_up_to.max(Some(request.t1));

@@ -14,6 +14,7 @@
 //! first T1 stays; what fills a hole there is new.
 
 mod batch;
+mod writes;
 
 use std::collections::VecDeque;
 
@@ -24,9 +25,11 @@ use super::framed::Framer;
 use super::framing::{Framing, Message};
 use super::threads::{Read, Sent};
 use super::{MatchOptions, Slot};
+pub(super) use writes::Write;
+use writes::Writes;
 
 /// A position in a client's stream; its low 16 bits are those of the sequence number.
-type Position = u64;
+pub(super) type Position = u64;
 
 /// Low enough never to be reached from above, high enough never to wrap below zero.
 const FIRST_LAP: Position = 1 << 32;
@@ -88,7 +91,7 @@ struct Departure {
     segment: Leaving,
     /// T5, where a write of the thread came before it.
     write: Option<Monotonic>,
-    /// Writes of the thread since its read.
+    /// How many writes led to it: of the connection, or of the thread since its read.
     writes: u32,
 }
 
@@ -121,9 +124,7 @@ pub(super) struct Connection {
     /// In order of their ends.
     segments: VecDeque<Segment>,
     departures: Vec<Departure>,
-    /// Writes that the thread has called since the first of them, and that led to no packet
-    /// of another connection.
-    wrote_again: u32,
+    writes: Writes,
     /// Who has read last.
     reader: Option<Tid>,
     /// Nothing lies before `done` that was neither seen nor read.
@@ -160,7 +161,7 @@ impl Connection {
             read: start,
             segments: VecDeque::new(),
             departures: Vec::new(),
-            wrote_again: 0,
+            writes: Writes::default(),
             reader: None,
             from_its_beginning: false,
             doubt: Some(Doubt::since(at)),
@@ -243,10 +244,12 @@ impl Connection {
         }
     }
 
-    /// The oldest request that has not been answered.
-    pub(super) fn first_request(&self) -> Option<Message> {
+    /// The oldest request that has not been answered: what it says, and where it ends.
+    pub(super) fn first_request(&self) -> Option<(Message, Position)> {
         let mut requests = self.segments.iter().filter(|s| s.request.is_some());
-        requests.next().map(|segment| segment.message)
+        requests
+            .next()
+            .map(|segment| (segment.message, segment.end))
     }
 
     /// Its messages are told apart by their content.
@@ -410,7 +413,7 @@ impl Connection {
             return Role::Unknown;
         };
         match self.departures.last() {
-            Some(_) if segment.resent => Role::Again,
+            _ if segment.resent => Role::Again,
             Some(last) if last.segment.more => Role::Continues(last.segment.tid),
             Some(_) if segment.at.saturating_since(first.at) > options.stale_after => Role::Unknown,
             _ => Role::Begins,
@@ -418,17 +421,19 @@ impl Connection {
     }
 
     /// T6: notes a segment of the response, with what led to it. For the first one of a
-    /// batch, calls `begun` with each of its requests and the read that returned it.
+    /// batch, calls `begun` with each of its requests, the read that returned it, and who wrote.
     pub(super) fn departed(
         &mut self,
         segment: Leaving,
         sent: Sent,
-        mut begun: impl FnMut(Slot, Option<Read>),
+        mut begun: impl FnMut(Slot, Option<Read>, Option<Tid>),
     ) {
+        let (write, writes) = self.led_to(segment, sent);
         if self.departures.is_empty() {
+            let writer = write.map(|write| write.tid);
             for segment in self.batch() {
                 if let Some(slot) = segment.request {
-                    begun(slot, segment.read.or(sent.read));
+                    begun(slot, segment.read.or(sent.read), writer);
                 }
             }
         }
@@ -437,19 +442,9 @@ impl Connection {
         }
         self.departures.push(Departure {
             segment,
-            write: sent.write,
-            writes: sent.writes,
+            write: write.map(|write| write.at),
+            writes,
         });
-    }
-
-    /// A write was called by a thread that has answered here and not read since.
-    pub(super) fn wrote_again(&mut self) {
-        self.wrote_again += u32::from(!self.departures.is_empty());
-    }
-
-    /// One of these writes was for another connection.
-    pub(super) const fn wrote_elsewhere(&mut self) {
-        self.wrote_again = self.wrote_again.saturating_sub(1);
     }
 
     /// The client pipelines, or something was not seen.
@@ -512,6 +507,7 @@ impl Connection {
             .filter_map(|segment| segment.request);
         settled.extend(requests.map(Settled::Unanswered));
         self.departures.clear();
+        self.writes.end_batch(position);
         self.next = position;
         self.read = position;
         self.done = position;

@@ -61,6 +61,13 @@ impl Matcher {
         }
     }
 
+    pub(super) fn segment_written(&mut self, at: Monotonic, tid: Tid, key: RequestKey) {
+        self.thread(tid).stream_written();
+        if let Some(connection) = self.streams.by_client.get_mut(&key.client()) {
+            connection.was_written(at, tid, key.id);
+        }
+    }
+
     pub(super) fn segment_out(&mut self, key: RequestKey, segment: Leaving) {
         let Leaving { at, tid, .. } = segment;
         let thread = self.threads.entry(tid).or_default();
@@ -70,18 +77,21 @@ impl Matcher {
             return;
         };
         let mut wrote_elsewhere = None;
+        // a write may leave in the context of another thread, which has not sent it
+        let is_own = connection.is_writer(tid);
         let role = connection.leaving(key.id, segment, &self.options, &mut self.streams.settled);
         let sent = match role {
             Role::Again => None,
             Role::Unknown => {
-                thread.packet_out(at);
+                thread.packet_out_if(is_own, at);
                 self.found.without_request.push(at);
                 None
             }
             Role::Begins => {
+                let sent = thread.packet_out_if(is_own, at);
                 let before = thread.answered_client.replace(key.client());
                 wrote_elsewhere = before.filter(|&before| before != key.client());
-                Some(thread.packet_out(at))
+                Some(sent)
             }
             Role::Continues(before) => {
                 if before == tid {
@@ -92,11 +102,9 @@ impl Matcher {
         };
         if let Some(sent) = sent {
             let (held, blind) = (&mut self.held, &self.blind);
-            let writer = sent.write.map(|_| tid);
-            connection.departed(segment, sent, |slot, read| {
+            connection.departed(segment, sent, |slot, read, writer| {
                 if let Some(request) = held.get_mut(slot) {
-                    request.was_read(read, blind);
-                    request.worker = writer.or(read.map(|read| read.tid)).unwrap_or(0);
+                    request.begun(read, writer, blind);
                 }
             });
         }

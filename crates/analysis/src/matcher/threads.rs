@@ -216,10 +216,16 @@ impl Thread {
         self.free = read.free;
     }
 
+    /// A write of which the connection is not known.
     pub(super) fn write_called(&mut self, at: Monotonic) {
         self.write = Some(at);
         self.last_write = Some(at);
         self.writes += 1;
+        self.stream_written();
+    }
+
+    /// A write of a connection that is known: the connection keeps it.
+    pub(super) fn stream_written(&mut self) {
         self.wrote = true;
         self.waited = false;
         self.free = None;
@@ -232,6 +238,14 @@ impl Thread {
             read: self.read.take(),
             write: self.write.take(),
             writes: std::mem::take(&mut self.writes),
+        }
+    }
+
+    /// The same, unless another thread has written what left.
+    pub(super) fn packet_out_if(&mut self, is_own: bool, at: Monotonic) -> Sent {
+        match is_own {
+            true => self.packet_out(at),
+            false => Sent::default(),
         }
     }
 

@@ -90,7 +90,8 @@ impl TimelineBuilder {
             | EventKind::Payload { .. } => {}
             EventKind::ReadReturned { tid, .. }
             | EventKind::WriteCalled { tid }
-            | EventKind::SegmentRead { tid, .. } => {
+            | EventKind::SegmentRead { tid, .. }
+            | EventKind::SegmentWritten { tid, .. } => {
                 self.worker(tid, cpu);
                 self.called(cpu, tid, at);
             }

@@ -59,6 +59,8 @@ pub fn busy_service_time(
         requests += of_worker.len() as u64;
         add_services(matched, timeline, line, of_worker, &mut on_core_ns);
     }
+    let t6 = |&(_, place): &(u32, u32)| matched.requests.t6(place as usize);
+    let last = served.iter().map(t6).max();
     let mut busy_ns = 0;
     for line in timeline.cpus() {
         let workers_ns = on_core_ns[usize::from(line.cpu())];
@@ -66,7 +68,9 @@ pub fn busy_service_time(
             continue;
         }
         let received = line.segments_from(measure_from).filter(|segment| {
-            segment.top == Top::Softirq { vector: NET_RX } && segment.from >= measure_from
+            segment.top == Top::Softirq { vector: NET_RX }
+                && segment.from >= measure_from
+                && Some(segment.from) <= last
         });
         let received_ns: u64 = received.map(|segment| segment.length().get()).sum();
         busy_ns += workers_ns + received_ns.min(2 * workers_ns);

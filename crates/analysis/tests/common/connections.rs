@@ -22,6 +22,17 @@ pub(crate) enum Style {
     Later,
 }
 
+/// What is seen of a write, and when its segments leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writes {
+    /// Its thread; they leave at once.
+    OfThread,
+    /// Its connection; they leave at once.
+    Known,
+    /// Its connection; they leave when all of the response is written, in whatever context.
+    Held,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connections {
     pub(crate) seed: u64,
@@ -34,6 +45,7 @@ pub(crate) struct Connections {
     pub(crate) bytes: u32,
     /// Whether responses take several writes.
     pub(crate) head_and_body: bool,
+    pub(crate) writes: Writes,
     /// Chance that a segment is sent twice, either way.
     pub(crate) resent: f64,
     /// Chance that two segments swap their places.
@@ -273,13 +285,29 @@ impl World {
     fn answer(&mut self, n: usize, tid: Tid, key: RequestKey, requests: &[usize]) {
         let writes = 1 + usize::from(self.model.head_and_body && self.chance(0.5));
         let mut t5 = None;
-        for _ in 0..writes {
+        for last in (0..writes).rev().map(|left| left == 0) {
             // pipelined requests come in while others are served
             if self.clients[n].under_way < self.model.in_flight && self.chance(0.3) {
                 self.send(n);
             }
-            let write = self.emit(0, EventKind::WriteCalled { tid });
+            let write = self.emit(
+                0,
+                match self.model.writes {
+                    Writes::OfThread => EventKind::WriteCalled { tid },
+                    Writes::Known | Writes::Held => EventKind::SegmentWritten { tid, key },
+                },
+            );
             t5.get_or_insert(write);
+            let held = self.model.writes == Writes::Held;
+            if held && !last {
+                continue;
+            }
+            // who is current when the client's acknowledgement lets it go
+            let tid = if held {
+                self.rng.random_range(0..1_003)
+            } else {
+                tid
+            };
             let segments = self.rng.random_range(1..=3);
             for left in (0..segments).rev() {
                 let out = |resent| EventKind::SegmentOut {

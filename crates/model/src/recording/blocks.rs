@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use memchr::memmem;
 
 use super::format::{
-    BLOCK_HEADER_BYTES, BlockHeader, FIXED_HEADER_BYTES, FileHeader, Footer, Holds, MAGIC, MARK,
-    TRAILER_BYTES, checksum, footer_at, trailer, unpack,
+    BLOCK_HEADER_BYTES, BlockHeader, FIRST_VERSION, FIXED_HEADER_BYTES, FileHeader, Footer, Holds,
+    MAGIC, MARK, TRAILER_BYTES, checksum, footer_at, trailer, unpack,
 };
 use super::{RecordingContext, RecordingError, VERSION, old};
 
@@ -66,7 +66,7 @@ pub(super) fn open<R: Read>(input: R) -> Result<Opened<R>, RecordingError> {
             let whole = io::Cursor::new(window.bytes).chain(window.input);
             return Ok(Opened::Old(old::read(whole)?));
         }
-        VERSION => {}
+        FIRST_VERSION..=VERSION => {}
         found => return Err(RecordingError::UnsupportedVersion { found }),
     }
     let mut blocks = Blocks {

@@ -67,7 +67,11 @@ impl Guesses {
         let mut guess = self.last[usize::from(kind & KIND_MASK)];
         match kind {
             kind::ENQUEUED => guess.first = self.last[usize::from(kind::PACKET_IN)].first,
-            kind::PACKET_OUT | kind::SEGMENT_QUEUED | kind::SEGMENT_READ | kind::SEGMENT_OUT => {
+            kind::PACKET_OUT
+            | kind::SEGMENT_QUEUED
+            | kind::SEGMENT_READ
+            | kind::SEGMENT_WRITTEN
+            | kind::SEGMENT_OUT => {
                 let next = self.next_key[usize::from(kind)];
                 if next < self.came_in {
                     guess.second = self.keys[next % KEYS];
@@ -86,7 +90,11 @@ impl Guesses {
                 self.keys[self.came_in % KEYS] = fields.second;
                 self.came_in += 1;
             }
-            kind::PACKET_OUT | kind::SEGMENT_QUEUED | kind::SEGMENT_READ | kind::SEGMENT_OUT => {
+            kind::PACKET_OUT
+            | kind::SEGMENT_QUEUED
+            | kind::SEGMENT_READ
+            | kind::SEGMENT_WRITTEN
+            | kind::SEGMENT_OUT => {
                 let next = &mut self.next_key[usize::from(kind)];
                 if *next < self.came_in && self.keys[*next % KEYS] == fields.second {
                     *next += 1;

@@ -1,4 +1,4 @@
-//! A recording as a file, version 3.
+//! A recording as a file, versions 3 and 4; version 3 lacks events of kind 26.
 //!
 //! A header, then blocks, then a footer, which is a block too, and a trailer. All numbers
 //! are little-endian; checksums are CRC-32 (IEEE 802.3); times count from the base, in
@@ -49,6 +49,8 @@ use super::columns::{MAX_EVENT_BYTES, PREFIX_BYTES};
 use super::{LostEvents, RecordingContext};
 
 pub(super) const MAGIC: [u8; 8] = *b"taillabE";
+/// The first version of this kind.
+pub(super) const FIRST_VERSION: u32 = 3;
 pub(super) const FIXED_HEADER_BYTES: usize = 32;
 
 pub(super) const MARK: [u8; 4] = *b"\xb1TLB";

@@ -38,7 +38,8 @@ pub(super) mod kind {
     pub(crate) const PAYLOAD: u8 = 24;
     /// Made by the reader of a damaged file.
     pub(crate) const UNREADABLE: u8 = 25;
-    pub(crate) const LAST: u8 = UNREADABLE;
+    pub(crate) const SEGMENT_WRITTEN: u8 = 26;
+    pub(crate) const LAST: u8 = SEGMENT_WRITTEN;
 }
 
 /// Bits of a thread id: the kernel's `PID_MAX_LIMIT` is 2^22.
@@ -90,6 +91,7 @@ const ARCHITECTURE: u32 = 1 << 31;
 /// | 20 | `Retransmitted` | address | 0 | port << 16 |
 /// | 21, 22, 23 | `Stolen`, `Stalled`, `Throttled` | | 0 | lasted |
 /// | 24 | `Payload` | response << 7 \| length | bytes 0 to 3 | bytes 4 to 7 |
+/// | 26 | `SegmentWritten` | address | thread | port << 16 \| end |
 ///
 /// Lengths are nanoseconds in 32 bits; a longer one is cut to 4.29 s.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -167,6 +169,7 @@ impl PackedEvent {
                 key,
                 bytes_mod_1024: (a >> TID_BITS) as u16,
             },
+            kind::SEGMENT_WRITTEN => EventKind::SegmentWritten { tid: a, key },
             kind::SEGMENT_OUT => EventKind::SegmentOut {
                 tid: a & TID_MASK,
                 key,
@@ -270,6 +273,7 @@ fn pack(kind: EventKind) -> (u8, u8, u32, u32) {
             let a = u32::from(bytes_mod_1024) << TID_BITS | tid & TID_MASK;
             of_key(kind::SEGMENT_READ, a, key)
         }
+        EventKind::SegmentWritten { tid, key } => of_key(kind::SEGMENT_WRITTEN, tid, key),
         EventKind::SegmentOut {
             tid,
             key,

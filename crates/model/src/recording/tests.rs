@@ -91,6 +91,7 @@ fn kinds() -> impl Strategy<Value = EventKind> {
         }),
         any::<(u32, u32)>().prop_map(|(tid, returned)| EventKind::ReadReturned { tid, returned }),
         any::<u32>().prop_map(|tid| EventKind::WriteCalled { tid }),
+        (any::<u32>(), key()).prop_map(|(tid, key)| EventKind::SegmentWritten { tid, key }),
         (any::<u32>(), key()).prop_map(|(tid, key)| EventKind::PacketOut { tid, key }),
         (0_u32..1 << 22, any::<u32>(), sleeps()).prop_map(|(prev, next, (preempted, asleep))| {
             EventKind::Switched {

@@ -38,6 +38,7 @@ enum kind {
 	FREQUENCY = 19,
 	RETRANSMITTED = 20,
 	PAYLOAD = 24,
+	SEGMENT_WRITTEN = 26,
 };
 
 #define MAX_CPUS 1024
@@ -106,7 +107,8 @@ struct ring {
 	u64 idle_since;
 	u64 idle_state;
 	u64 queued; /* the TCP socket that was stamped just now; or 0 */
-	u64 unused[6];
+	u64 write; /* socket << 32 | where the last write to a stream ends */
+	u64 unused[5];
 	u64 tail; /* events ever consumed; written by user space only */
 	u64 unused2[15];
 };

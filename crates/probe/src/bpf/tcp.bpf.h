@@ -337,18 +337,28 @@ int BPF_PROG(stream_read_returned, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-static __always_inline int emit_stream_write(const struct sock *sk)
+/* `left` is how many bytes the call has yet to write */
+static __always_inline int emit_segment_written(const struct sock *sk, u64 left)
 {
+	u16 client = client_of(sk);
 	struct ring *ring;
+	u64 write;
 	u32 cpu;
 
-	if (!client_of(sk))
+	if (!client)
 		return 0;
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
-	if (ring)
-		emit(cpu, ring, bpf_ktime_get_ns(), WRITE_CALLED, 0,
-		     (u32)bpf_get_current_pid_tgid(), 0);
+	if (!ring)
+		return 0;
+	/* one call comes by for each packet that it fills, and always ends at the same place */
+	/* of the socket as of packets, see packet_id */
+	write = ((u64)sk - (u64)&config) >> 6 << 32 | (u32)(TCP_NUMBER(sk, write_seq) + left);
+	if (ring->write == write)
+		return 0;
+	ring->write = write;
+	emit(cpu, ring, bpf_ktime_get_ns(), SEGMENT_WRITTEN, client_hash(sk),
+	     (u32)bpf_get_current_pid_tgid(), stream_key(client, TCP_NUMBER(sk, copied_seq)));
 	return 0;
 }
 
@@ -357,26 +367,23 @@ static __always_inline int emit_stream_write(const struct sock *sk)
  * included. It costs nothing in the server's other system calls.
  */
 SEC("fentry/tcp_sendmsg")
-int BPF_PROG(write_to_tcp, struct sock *sk)
+int BPF_PROG(write_to_tcp, struct sock *sk, void *msg, u64 size)
 {
-	return emit_stream_write(sk);
+	return emit_segment_written(sk, size);
 }
 
 /* what sendfile and splice call before Linux 6.5 */
 SEC("fentry/tcp_sendpage")
-int BPF_PROG(page_to_tcp, struct sock *sk)
+int BPF_PROG(page_to_tcp, struct sock *sk, void *page, int offset, u64 size)
 {
-	return emit_stream_write(sk);
+	return emit_segment_written(sk, size);
 }
 
 /* T5 where fentry is not allowed, since Linux 6.16: as soon as the socket is locked */
 SEC("tp_btf/tcp_sendmsg_locked")
 int BPF_PROG(stream_write_begun, const struct sock *sk, const struct msghdr *msg)
 {
-	/* for each skb that it fills: of these the first */
-	if (msg->msg_iter.iov_offset)
-		return 0;
-	return emit_stream_write(sk);
+	return emit_segment_written(sk, msg->msg_iter.count);
 }
 
 /* T5 where neither is allowed: a write, of whatever file; the last one before T6 counts */

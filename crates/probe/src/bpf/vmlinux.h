@@ -168,7 +168,7 @@ struct tcp_sock {
 };
 
 struct iov_iter {
-	unsigned long iov_offset;
+	unsigned long count;
 };
 
 struct msghdr {

@@ -236,8 +236,7 @@ static TCP: [Stamp; 8] = [
             lesser(
                 "tp_btf/tcp_sendmsg_locked",
                 &["stream_write_begun"],
-                "stamped when the socket is locked, about 0.2 µs after the system call began, \
-                 and anew where a call writes several buffers",
+                "stamped when the socket is locked, about 0.2 µs after the system call began",
             ),
             lesser(
                 "fentry/tcp_sendmsg, tcp_sendpage",

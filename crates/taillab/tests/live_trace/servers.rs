@@ -204,6 +204,48 @@ fn a_thread_for_each_connection_and_a_python_server() {
     keeps_its_promises(&output, &dir);
 }
 
+/// Python's own server writes head and body apart: Nagle's algorithm holds the body back, which
+/// then leaves when the client acknowledges what came before, in the context of the client.
+#[test]
+fn what_nagles_algorithm_holds_back_has_its_write() {
+    if !live("what_nagles_algorithm_holds_back_has_its_write") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let script = place.path().join("server.py");
+    let text = format!(
+        "import http.server\n\
+         class H(http.server.BaseHTTPRequestHandler):\n    \
+             protocol_version = 'HTTP/1.1'\n    \
+             def do_GET(self):\n        \
+                 self.send_response(200)\n        \
+                 self.send_header('Content-Length', '5')\n        \
+                 self.end_headers()\n        \
+                 self.wfile.write(b'hello')\n    \
+             def log_message(self, *arguments): pass\n\
+         class S(http.server.ThreadingHTTPServer):\n    \
+             request_queue_size = 1024\n\
+         S(('127.0.0.1', {port}), H).serve_forever()\n"
+    );
+    fs::write(&script, text).unwrap();
+    let server = Running::program(&format!("python3 {}", script.display()))
+        .listening(&format!("127.0.0.1:{port}"));
+    let _clients = load(&format!("http://127.0.0.1:{port}/"), 300);
+    let dir = place.path().join("trace");
+    let output = trace(&["-p", &server.pid().to_string(), "-d", "2s"], &dir);
+    let result = keeps_its_promises(&output, &dir);
+    let hooks = result["matching"]["hooks"].as_array().unwrap();
+    let by_connection = |hook: &Value| {
+        let name = hook["hook"].as_str().unwrap_or_default();
+        hook["stamp"] == "T5" && name.contains("tcp_sendmsg")
+    };
+    // else its write is not told from others
+    if hooks.iter().any(by_connection) {
+        assert!(complete_share(&result) > MOSTLY, "{}", result["matching"]);
+    }
+}
+
 #[test]
 fn a_server_that_we_start_is_traced_and_ended() {
     if !live("a_server_that_we_start_is_traced_and_ended") {

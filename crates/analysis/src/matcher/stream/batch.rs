@@ -69,8 +69,8 @@ impl Connection {
         }
         settled.extend(self.parts().map(Settled::Part));
         self.departures.clear();
-        self.wrote_again = 0;
         let read = self.read;
+        self.writes.end_batch(read);
         let ended = self.segments.partition_point(|segment| segment.end <= read);
         self.segments.drain(..ended);
         self.done = self.done.max(read);
@@ -170,8 +170,8 @@ impl Connection {
                 _ => writes.push((departure.write, departure.segment.at)),
             }
         }
-        let all_in_one = writes.len() == 1 && first.writes == 1 && self.wrote_again == 0;
-        (all_in_one || writes.len() == requests).then_some(writes)
+        let all_in_one = writes.len() == 1 && first.writes == 1 && self.writes.further() == 0;
+        (all_in_one || writes.len() == requests && self.are_of_each(&writes)).then_some(writes)
     }
 
     /// All that was read was seen to come in.

@@ -73,7 +73,7 @@ pub fn file(
     let mut reader = RecordingReader::open_whole(file).map_err(|error| named(&error))?;
     let context = reader.context().clone();
     let base = reader.base();
-    let mut reading = Reading::of(&mut reader, &context, parts::REQUESTS)?;
+    let mut reading = Reading::of(&mut reader, &context)?;
     let Some(first) = reading.next_part() else {
         return Err(named(&"it cannot be read"));
     };
@@ -137,26 +137,19 @@ enum Found<'c> {
     Long(Box<Long<'c>>),
 }
 
-/// Analyses events that are here, in order of time; also the sojourns of the measured requests.
-pub fn events(
-    events: Vec<Event>,
-    context: RecordingContext,
+/// Analyses a part of events that go on coming; also the sojourns of the measured requests.
+pub(super) fn window(
+    part: &Part,
+    from: Monotonic,
+    context: &RecordingContext,
     args: &AnalysisArgs,
     beside: Beside,
 ) -> Result<(Evaluated, Vec<Nanos>), Failure> {
-    let base = (events.first()).map_or(Monotonic::from_nanos_since_boot(1), |event| event.at);
-    let mut reading = Reading::of(events.into_iter(), &context, usize::MAX)?;
-    let Some(Part {
-        matched, timeline, ..
-    }) = reading.next_part()
-    else {
-        return Err(nothing(&Matched::default(), &context));
-    };
-    let from = reading.measured_from(&context, base);
-    let (analysed, _) = whole(&matched, &timeline, &context, from, 0, args)?;
+    let matched = &part.matched;
+    let (analysed, _) = whole(matched, &part.timeline, context, from, 0, args)?;
     let read = Read {
-        duration: reading.last.unwrap_or(from).saturating_since(from),
-        context: &context,
+        duration: part.upto.saturating_since(from),
+        context,
     };
     let sojourns = matched.measured_places(from);
     let sojourns = sojourns.map(|place| matched.requests.sojourn(place));
@@ -173,12 +166,11 @@ struct Reading<I> {
 }
 
 impl<I: Iterator<Item = Event>> Reading<I> {
-    /// In parts of at least so many requests.
-    fn of(events: I, context: &RecordingContext, requests: usize) -> Result<Self, Failure> {
+    fn of(events: I, context: &RecordingContext) -> Result<Self, Failure> {
         let options = MatchOptions::of(context).or_exit(Exit::Failed)?;
         Ok(Self {
             events: InOrder::new(events, options.disorder),
-            parts: Some(Parts::new(options, context, requests)),
+            parts: Some(Parts::new(options, context, parts::REQUESTS)),
             first: None,
             last: None,
         })

@@ -4,6 +4,7 @@ pub mod evaluate;
 pub mod outputs;
 pub mod rows;
 pub mod service_time;
+pub mod windows;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -18,7 +18,8 @@ use self::tty::Tty;
 pub use self::tty::ensure_there;
 use super::whole::Whole;
 use crate::cli::{AnalysisArgs, TraceArgs};
-use crate::commands::explain::evaluate::{self, Beside, Evaluated};
+use crate::commands::explain::evaluate::{Beside, Evaluated};
+use crate::commands::explain::windows::Windows;
 use crate::commands::sim::outputs::style;
 use crate::exit::Failure;
 
@@ -26,8 +27,8 @@ use crate::exit::Failure;
 const HISTORY: usize = 240;
 /// Windows that wait to be drawn; a screen that falls behind leaves seconds out.
 const WAITING: usize = 2;
-/// At the start of a window some requests came in before it.
-const SETTLE: Nanos = Nanos::from_millis(20);
+/// At the start some requests came in before.
+const SETTLE: Nanos = Nanos::from_millis(100);
 
 /// The events of one second.
 pub struct Window {
@@ -59,6 +60,8 @@ pub struct Screen<'a> {
     windows: Option<Receiver<Window>>,
     skipped: u64,
     failure: Option<Failure>,
+    /// `None` before the first window, and after one that was left out.
+    analysed: Option<Windows>,
     whole: Whole,
     p99: VecDeque<Option<Nanos>>,
     shown: live::Screen,
@@ -88,6 +91,7 @@ impl<'a> Screen<'a> {
             windows: None,
             skipped: 0,
             failure: None,
+            analysed: None,
             whole: Whole::default(),
             p99: VecDeque::new(),
             shown: live::Screen {
@@ -159,18 +163,30 @@ impl<'a> Screen<'a> {
 
     fn take(&mut self, window: Window) {
         let Window { events, skipped } = window;
-        self.skipped = skipped;
+        if std::mem::replace(&mut self.skipped, skipped) != skipped {
+            self.analysed = None;
+        }
         self.name(&events);
-        let mut context = self.context.clone();
-        let from = events.first().map(|first| first.at + SETTLE);
-        context.measure_from_ns = from.map(|from| from.nanos_since_boot());
+        let Some(first) = events.first() else {
+            return;
+        };
+        let going_on = match self.analysed.take() {
+            Some(windows) => Ok(windows),
+            None => Windows::new(&self.context, first.at + SETTLE),
+        };
         let beside = Beside {
             command: "trace",
             ..Beside::default()
         };
-        let analysed = evaluate::events(events, context, &self.analysis, beside);
+        let analysed = going_on.and_then(|mut windows| {
+            let next = windows.next(&events, &self.context, &self.analysis, beside);
+            self.analysed = Some(windows);
+            next.transpose()
+        });
         let (last, failure) = match analysed {
-            Ok((evaluated, sojourns)) => (self.moment(&evaluated, sojourns), None),
+            Ok(Some((evaluated, sojourns))) => (self.moment(&evaluated, sojourns), None),
+            // what was shown last stays, until more is settled
+            Ok(None) => return,
             Err(failure) => (self.whole.nothing(), Some(failure)),
         };
         self.failure = failure;
