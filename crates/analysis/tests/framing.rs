@@ -212,6 +212,21 @@ fn none_wrong(matched: &Matched, truth: &[Truth]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// This one looks for sixteen requests in a row as if it waited for each response.
+#[test]
+fn a_client_that_was_seen_to_pipeline_takes_no_turns() {
+    let seed = 16_262_841_021_199_981_728;
+    let exchanges = exchanges(Framing::Resp, seed, 60);
+    let world = Connection {
+        in_flight: 2,
+        whole: true,
+        recorded: 100,
+        ..connection(seed)
+    };
+    let (events, truth) = world.run(&exchanges);
+    none_wrong(&matched(&events, Framing::Resp), &truth).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 200,

@@ -8,10 +8,6 @@ use super::label::{Label, Labels, Who};
 use super::sweep::{Open, OpenId, Sweep};
 use super::trace::{self, Meaning, Piece};
 
-/// TCP may say that it sent again so long after it was needed: its shortest time-out
-/// (`TCP_RTO_MIN`) and a little.
-const SENT_AGAIN_LATE_NS: u64 = 250_000_000;
-
 /// Label, length, inherited.
 pub(super) type Split = Vec<(Label, u64, bool)>;
 
@@ -285,8 +281,8 @@ impl Sweep {
         trace::pieces(&open.stack, &raw, &meaning, total_ns)
     }
 
-    /// TCP sent to this client again while the request was here, or soon after: waiting
-    /// that nothing else explains was for that.
+    /// Something was sent again on this connection while the request was here: waiting that
+    /// nothing else explains was for that.
     fn sent_again(&mut self, open: &Open, parts: &mut Vec<(Label, u64)>, pieces: &mut [Piece]) {
         if self.retransmitted.is_empty() {
             return;
@@ -296,8 +292,7 @@ impl Sweep {
             return;
         };
         let first = times.partition_point(|&at| at < open.t1_ns);
-        let until_ns = open.t6_ns + SENT_AGAIN_LATE_NS;
-        if times.get(first).is_none_or(|&at| at > until_ns) {
+        if times.get(first).is_none_or(|&at| at > open.t6_ns) {
             return;
         }
         let unknown = [self.fixed.unexplained, self.fixed.wakeup];

@@ -13,7 +13,8 @@
 //!   that was seen waits, is read alone, and is answered before the next one comes. Of a
 //!   client that pipelines, two requests or two responses soon follow each other; after
 //!   [`TURNS`] turns in a row these, and all that follow, are certain. A contradiction before
-//!   that makes them ambiguous.
+//!   that makes them ambiguous, and so does content that was seen to be pipelined before: what
+//!   such a client sends in one packet looks like one request.
 
 use taillab_model::{Monotonic, Nanos};
 

@@ -34,6 +34,8 @@ pub(super) struct Framer {
     pub(super) synced: bool,
     /// They are not, but client and server take turns: the next turn begins a message.
     pub(super) turns: bool,
+    /// The client was seen not to wait for a response before its next request.
+    pub(super) pipelines: bool,
     /// The place of the server's next byte in its stream; `None` where nothing of it was seen.
     next_out: Option<u32>,
     /// The next response is the first that is followed: a hole before it may be another's.
@@ -53,6 +55,7 @@ impl Framer {
             responses: Parser::new(framing, Direction::Responses)?,
             synced,
             turns: false,
+            pipelines: false,
             next_out: synced.then_some(0),
             fresh: false,
             begun: None,
@@ -160,6 +163,9 @@ impl Connection {
         let was_synced = framer.synced;
         // else there is a hole
         framer.synced &= follows && framer.request_ends(payload, bytes, &mut ends).is_ok();
+        let begins_another = ends.last().is_some_and(|(end, _)| *end < bytes);
+        framer.pipelines |= ends.len() > 1 || begins_another;
+        framer.pipelines |= was_synced && self.requests() > 0;
         let synced = framer.synced;
         self.framer = Some(framer);
         if was_synced && !synced {

@@ -7,6 +7,7 @@ use taillab_model::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, Recor
 
 use super::codes::{pack_state, pack_top, unpack_state};
 use super::column::Column;
+use super::resent::Streams;
 use super::stalls::{self, Silence, Stolen};
 use super::{CpuLine, Seen, Sleep, ThrottleWindow, Timeline, Top, WorkerLine, WorkerState, ns};
 use crate::matched::BlindWindow;
@@ -27,6 +28,7 @@ pub struct TimelineBuilder {
     throttled: Vec<ThrottleWindow>,
     last_throttled: Option<Monotonic>,
     retransmissions: Vec<(Monotonic, u32)>,
+    streams: Streams,
 }
 
 struct Cpu {
@@ -67,6 +69,7 @@ impl TimelineBuilder {
             throttled: Vec::new(),
             last_throttled: None,
             retransmissions: Vec::new(),
+            streams: Streams::default(),
         };
         for thread in context.threads.iter().filter(|thread| thread.server) {
             builder.worker(thread.tid, 0);
@@ -84,7 +87,6 @@ impl TimelineBuilder {
         match kind {
             EventKind::PacketIn { .. }
             | EventKind::Enqueued { .. }
-            | EventKind::SegmentIn { .. }
             | EventKind::SegmentQueued { .. }
             | EventKind::Frequency { .. }
             | EventKind::Payload { .. } => {}
@@ -154,6 +156,11 @@ impl TimelineBuilder {
                 self.waited_for_lock(cpu, tid, at, waited);
             }
             EventKind::Unreadable { lasted } => self.unreadable(cpu, before(at, lasted), at),
+            EventKind::SegmentIn { key, bytes, .. } => {
+                if self.streams.again(key, bytes) {
+                    self.retransmissions.push((at, key.client()));
+                }
+            }
             EventKind::Retransmitted { key } => self.retransmissions.push((at, key.client())),
             EventKind::Stolen { lasted } => {
                 self.seen.stalls = true;

@@ -30,6 +30,7 @@ mod builder;
 mod busy;
 mod codes;
 mod column;
+mod resent;
 mod sleep;
 pub mod stalls;
 mod stretches;
@@ -249,8 +250,8 @@ impl Timeline {
         &self.throttled
     }
 
-    /// When TCP sent again, in order of time, and to which client
-    /// ([`taillab_model::RequestKey::client`]).
+    /// When a connection's client or the server sent something again, in order of time, and
+    /// which client's ([`taillab_model::RequestKey::client`]).
     pub fn retransmissions(&self) -> &[(Monotonic, u32)] {
         &self.retransmissions
     }

@@ -133,6 +133,9 @@ impl Connection {
         let Some((doubt, (slot, (t5, t6)))) = self.doubt.as_mut().zip(request) else {
             return;
         };
+        if self.framer.as_ref().is_some_and(|framer| framer.pipelines) {
+            doubt.contradicted();
+        }
         if doubt.turn(
             Turn {
                 slot,

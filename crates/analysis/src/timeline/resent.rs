@@ -1,0 +1,70 @@
+//! What clients send again, since it was lost behind the driver or its acknowledgement was.
+
+use taillab_model::RequestKey;
+
+use crate::matcher::IdMap;
+
+/// How far each client's stream has come in.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    ends: IdMap<u16>,
+}
+
+impl Streams {
+    /// Whether a segment that comes in has been there before. `key` names its end, as
+    /// [`taillab_model::EventKind::SegmentIn`]; a connection begins with one of no bytes.
+    pub(super) fn again(&mut self, key: RequestKey, bytes: u32) -> bool {
+        let Some(end) = self.ends.get_mut(&key.client()) else {
+            self.ends.insert(key.client(), key.id);
+            return false;
+        };
+        let in_order = key.id.wrapping_sub(bytes as u16) == *end;
+        let behind = bytes > 0 && !in_order && (key.id.wrapping_sub(*end) as i16) <= 0;
+        // a long segment may go further than 16 bits can tell
+        let again = behind && bytes < 1 << 15;
+        if !again {
+            *end = key.id;
+        }
+        again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn again(segments: &[(u16, u32)]) -> Vec<bool> {
+        let mut streams = Streams::default();
+        let key = |id| RequestKey {
+            address: 1,
+            port: 2,
+            id,
+        };
+        let segments = segments.iter();
+        segments
+            .map(|&(end, bytes)| streams.again(key(end), bytes))
+            .collect()
+    }
+
+    #[test]
+    fn what_ends_where_something_has_ended_is_sent_again() {
+        let segments = [(65_500, 0), (65_530, 30), (24, 30), (24, 30), (54, 30)];
+        assert_eq!(again(&segments), [false, false, false, true, false]);
+        // an older one, and behind a hole
+        let segments = [(100, 0), (300, 100), (200, 100), (400, 100)];
+        assert_eq!(again(&segments), [false, false, true, false]);
+    }
+
+    #[test]
+    fn the_first_packet_seen_and_another_connection_are_new() {
+        assert_eq!(again(&[(500, 100), (600, 100)]), [false, false]);
+        let segments = [(500, 0), (600, 100), (500, 0), (600, 100)];
+        assert_eq!(again(&segments), [false; 4]);
+    }
+
+    #[test]
+    fn long_segments_in_order_are_new() {
+        let segments = [(0, 0), (50_000, 50_000), (34_464, 50_000), (34_464, 65_536)];
+        assert_eq!(again(&segments), [false; 4]);
+    }
+}

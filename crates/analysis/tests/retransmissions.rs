@@ -1,0 +1,128 @@
+//! Requests that their clients had to send again.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use taillab_analysis::timeline::Timeline;
+use taillab_analysis::{ExplainOptions, MatchOptions, explain_each, match_events};
+use taillab_model::explanation::Cause;
+use taillab_model::{
+    Asleep, Event, EventKind, Monotonic, Nanos, RecordingContext, RequestKey, ThreadName,
+};
+
+const SERVER: u32 = 9;
+const SERVICE: u64 = 20_000;
+const REQUEST: u16 = 100;
+const TIMEOUT: u64 = 200_000_000;
+
+/// A connection whose requests come 1 ms after each other; the `lost` one is dropped behind the
+/// driver and comes in again after `TIMEOUT`.
+fn events(lost: u16) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut now = 1_000_000;
+    let mut add = |at: u64, kind| {
+        let at = Monotonic::from_nanos_since_boot(at);
+        events.push(Event { at, cpu: 0, kind });
+    };
+    let key = |id| RequestKey {
+        address: 1,
+        port: 40_000,
+        id,
+    };
+    let opened = EventKind::SegmentIn {
+        key: key(0),
+        bytes: 0,
+        push: false,
+    };
+    add(now, opened);
+    let switched = |prev, next| EventKind::Switched {
+        prev,
+        next,
+        preempted: false,
+        asleep: (prev == SERVER).then_some(Asleep {
+            call: Some(0),
+            uninterruptible: false,
+        }),
+    };
+    for i in 1..=40 {
+        now += 1_000_000;
+        let key = key(i * REQUEST);
+        let came = EventKind::SegmentIn {
+            key,
+            bytes: REQUEST.into(),
+            push: true,
+        };
+        add(now, came);
+        if i == lost {
+            now += TIMEOUT;
+            add(now, came);
+        }
+        add(now + 2_000, EventKind::SegmentQueued { key });
+        let tid = SERVER;
+        add(now + 2_500, EventKind::Woken { tid, by: 0 });
+        add(now + 4_000, switched(0, tid));
+        let read = EventKind::SegmentRead {
+            tid,
+            key,
+            bytes_mod_1024: REQUEST,
+        };
+        add(now + 5_000, read);
+        now += SERVICE;
+        add(now, EventKind::SegmentWritten { tid, key });
+        let out = EventKind::SegmentOut {
+            tid,
+            key,
+            more: false,
+            resent: false,
+        };
+        add(now + 1_000, out);
+        add(now + 2_000, switched(tid, 0));
+    }
+    events
+}
+
+/// The excess of all requests, by cause.
+fn excess(events: &[Event]) -> BTreeMap<Cause, u64> {
+    let context = RecordingContext {
+        threads: vec![ThreadName {
+            tid: SERVER,
+            pid: SERVER,
+            comm: "server".to_owned(),
+            server: true,
+        }],
+        ..RecordingContext::default()
+    };
+    let matched = match_events(events.iter().copied(), &MatchOptions::default());
+    assert_eq!(matched.requests.len(), 40);
+    let timeline = Timeline::build(events.iter().copied(), &context);
+    let options = ExplainOptions {
+        service_time: Nanos::new(SERVICE),
+        workers: NonZeroU32::MIN,
+        measure_from: Monotonic::from_nanos_since_boot(0),
+        slowest: 20,
+        is_repeated: false,
+    };
+    let mut charged = BTreeMap::new();
+    explain_each(&matched, &timeline, &context, &options, |entry, labels| {
+        for &(label, ns) in entry.excess {
+            *charged.entry(labels.cause(label)).or_default() += ns;
+        }
+    });
+    charged
+}
+
+#[test]
+fn the_wait_for_a_request_that_comes_in_again_is_for_its_retransmission() {
+    let charged = excess(&events(20));
+    let all: u64 = charged.values().sum();
+    let again = charged.get(&Cause::Retransmit).copied().unwrap_or(0);
+    assert!(all >= TIMEOUT, "{charged:?}");
+    assert!(again as f64 >= 0.99 * all as f64, "{charged:?}");
+}
+
+#[test]
+fn without_one_nothing_is() {
+    let charged = excess(&events(0));
+    assert_eq!(charged.get(&Cause::Retransmit), None, "{charged:?}");
+}
