@@ -1,5 +1,8 @@
 //! The clocks of the generator.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
 use rustix::time::{ClockId, clock_gettime};
 use taillab_model::{Monotonic, Nanos};
 
@@ -21,6 +24,17 @@ pub(crate) fn realtime_ns() -> u64 {
 /// CPU time that the calling thread has used; a system call.
 pub fn thread_cpu_time() -> Nanos {
     Nanos::new(read(ClockId::ThreadCPUTime))
+}
+
+/// For how long in all a thread could have run while others had its CPU; `account` is its
+/// `/proc/PID/task/TID/schedstat`, of which this is the second number (the kernel's
+/// `Documentation/scheduler/sched-stats.rst`). `None` where it cannot be read.
+pub fn waited_for_cpu(account: &File) -> Option<Nanos> {
+    let mut text = [0; 64];
+    let length = account.read_at(&mut text, 0).ok()?;
+    let text = std::str::from_utf8(&text[..length]).ok()?;
+    let number = text.split_ascii_whitespace().nth(1)?;
+    number.parse().ok().map(Nanos::new)
 }
 
 #[inline]

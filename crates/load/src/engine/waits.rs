@@ -1,9 +1,10 @@
 //! When another thread had the generator's CPU, by the kernel's own account.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use taillab_model::{Monotonic, Nanos};
+
+use crate::clock::waited_for_cpu;
 
 /// A send that is later than this, though nothing was sent before it, makes the thread ask.
 const LATE: Nanos = Nanos::from_micros(200);
@@ -32,7 +33,7 @@ impl Waits {
     pub(super) fn new() -> Self {
         let account = File::open("/proc/thread-self/schedstat").ok();
         Self {
-            so_far: account.as_ref().and_then(waited),
+            so_far: account.as_ref().and_then(waited_for_cpu),
             account,
             last_sent: Monotonic::from_nanos_since_boot(0),
             noted: Vec::new(),
@@ -50,7 +51,7 @@ impl Waits {
 
     #[cold]
     fn ask(&mut self, at: Monotonic) {
-        let Some(so_far) = self.account.as_ref().and_then(waited) else {
+        let Some(so_far) = self.account.as_ref().and_then(waited_for_cpu) else {
             return;
         };
         if let Some(before) = self.so_far.replace(so_far) {
@@ -58,16 +59,6 @@ impl Waits {
             self.noted.push(Wait { at, lasted });
         }
     }
-}
-
-/// How long the thread has waited for its CPU in all: the second number
-/// (`/proc/PID/schedstat`, Documentation/scheduler/sched-stats.rst).
-fn waited(account: &File) -> Option<Nanos> {
-    let mut text = [0; 64];
-    let length = account.read_at(&mut text, 0).ok()?;
-    let text = std::str::from_utf8(&text[..length]).ok()?;
-    let number = text.split_ascii_whitespace().nth(1)?;
-    number.parse().ok().map(Nanos::new)
 }
 
 #[cfg(test)]

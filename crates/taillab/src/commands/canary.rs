@@ -11,7 +11,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,6 +19,7 @@ use std::time::Duration;
 
 use taillab_host::clock::now;
 use taillab_host::{CpuSet, Roots, cpus};
+use taillab_load::clock::waited_for_cpu;
 use taillab_load::{FleetRun, Wait};
 use taillab_model::{Event, EventKind, Monotonic, Nanos};
 
@@ -121,14 +121,6 @@ fn look(cpu: u32, waits: &File, stop: &AtomicBool, out: &Sender<Event>) {
             }
         }
     }
-}
-
-/// How long the thread has waited for its CPU in all: the second number.
-fn waited_for_cpu(file: &File) -> Option<Nanos> {
-    let mut text = [0; 64];
-    let read = file.read_at(&mut text, 0).ok()?;
-    let text = std::str::from_utf8(&text[..read]).ok()?;
-    text.split(' ').nth(1)?.parse().ok().map(Nanos::new)
 }
 
 /// When, and for how long, the thread of these (due, done) did nothing that was due.

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::FromRawFd;
-use std::os::unix::fs::FileExt;
 
 use taillab_model::Nanos;
 
@@ -56,14 +55,9 @@ impl ThreadAccount {
         to.saturating_since(from).saturating_sub(waited)
     }
 
-    /// How long it could have been on a CPU and was on none: the second number
-    /// (`/proc/PID/schedstat`, Documentation/scheduler/sched-stats.rst).
+    /// How long it could have been on a CPU and was on none.
     fn waited(&self) -> Option<Nanos> {
-        let mut text = [0; 64];
-        let length = self.schedstat.as_ref()?.read_at(&mut text, 0).ok()?;
-        let text = std::str::from_utf8(&text[..length]).ok()?;
-        let number = text.split_ascii_whitespace().nth(1)?;
-        number.parse().ok().map(Nanos::new)
+        clock::waited_for_cpu(self.schedstat.as_ref()?)
     }
 }
 
