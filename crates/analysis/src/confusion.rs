@@ -59,6 +59,9 @@ pub struct Row {
     pub culprit: Nanos,
     /// What of it the ledger saw no excess for.
     pub unseen: Nanos,
+    /// All that was charged to the right cause and the right culprit, of whatever request: more
+    /// than the delay where the same culprit also does so without us.
+    pub in_all: Nanos,
 }
 
 impl Row {
@@ -262,9 +265,6 @@ pub fn confusion(
             for (place, charges) in charges.iter().enumerate() {
                 let injected = delays[number][place].get();
                 let Some(charges) = charges else { continue };
-                if injected == 0 {
-                    continue;
-                }
                 let explained = |cause: Cause| -> u64 {
                     let others = sources.iter().zip(delays).enumerate();
                     others
@@ -286,6 +286,7 @@ struct Tally {
     charged: [u64; Cause::ALL.len()],
     culprit: u64,
     unseen: u64,
+    in_all: u64,
 }
 
 impl Tally {
@@ -296,8 +297,6 @@ impl Tally {
         charges: &[Charge],
         explained: impl Fn(Cause) -> u64,
     ) {
-        self.requests += 1;
-        self.injected += injected;
         let mut excess = [0_u64; Cause::ALL.len()];
         let mut of_culprit = 0;
         for charge in charges {
@@ -306,6 +305,12 @@ impl Tally {
                 of_culprit += charge.excess_ns;
             }
         }
+        self.in_all += of_culprit;
+        if injected == 0 {
+            return;
+        }
+        self.requests += 1;
+        self.injected += injected;
         let right = injected.min(excess[source.cause as usize]);
         self.charged[source.cause as usize] += right;
         self.culprit += injected.min(of_culprit);
@@ -339,6 +344,7 @@ impl Tally {
             charged,
             culprit: Nanos::new(self.culprit),
             unseen: Nanos::new(self.unseen),
+            in_all: Nanos::new(self.in_all),
         }
     }
 }

@@ -89,6 +89,7 @@ fn excess(events: &[Event]) -> BTreeMap<Cause, u64> {
             tid: SERVER,
             pid: SERVER,
             comm: "server".to_owned(),
+            real_time: None,
             server: true,
         }],
         ..RecordingContext::default()

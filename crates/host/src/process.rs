@@ -92,6 +92,8 @@ pub(crate) struct Stat {
     pub(crate) start_time_ticks: u64,
     /// The CPU it last ran on.
     pub(crate) cpu: u32,
+    /// How it is scheduled (`SCHED_OTHER` and so on, sched(7)).
+    pub(crate) policy: u32,
 }
 
 impl Stat {
@@ -114,7 +116,14 @@ impl Stat {
             stime_ticks: number(15)?,
             start_time_ticks: number(22)?,
             cpu: u32::try_from(number(39)?).ok()?,
+            policy: u32::try_from(number(41)?).ok()?,
         })
+    }
+
+    /// It goes before ordinary threads.
+    pub(crate) fn is_real_time(&self) -> bool {
+        let policies = [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE];
+        policies.contains(&self.policy.cast_signed())
     }
 
     /// It has ended and only its exit status is left.

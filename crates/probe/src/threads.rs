@@ -60,6 +60,7 @@ impl Place {
             pid,
             comm: comm.into_owned(),
             server,
+            real_time: None,
         })
     }
 }

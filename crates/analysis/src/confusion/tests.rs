@@ -182,7 +182,7 @@ fn each_nanosecond_of_a_delay_goes_to_one_place() {
         name: "NET_RX".to_owned(),
     };
     let sources = [source(Cause::Softirq, Some(net))];
-    let delays = [[100, 50, 70, 9].map(Nanos::new).to_vec()];
+    let delays = [[100, 50, 70, 9, 0].map(Nanos::new).to_vec()];
     let charges = [
         // more than was injected: only that counts, of the right culprit
         Some(vec![charge(Cause::Softirq, Some("NET_RX"), 120)]),
@@ -197,9 +197,12 @@ fn each_nanosecond_of_a_delay_goes_to_one_place() {
             charge(Cause::Unexplained, None, 100),
         ]),
         None,
+        // not delayed by what was injected
+        Some(vec![charge(Cause::Softirq, Some("NET_RX"), 7)]),
     ];
     let rows = confusion(&sources, &delays, &charges);
     let row = &rows[0];
+    assert_eq!(row.in_all, Nanos::new(127));
     assert_eq!((row.requests, row.injected), (3, Nanos::new(220)));
     assert_eq!(row.culprit, Nanos::new(100));
     assert_eq!(row.unseen, Nanos::new(10));

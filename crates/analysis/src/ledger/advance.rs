@@ -145,6 +145,9 @@ impl Sweep {
     /// meanwhile, the worker may not run, whoever else does. A power state that it was in before
     /// is none of that: it is left late.
     pub(super) fn look_ahead(&mut self, k: usize, at_ns: u64, until_ns: u64) {
+        if !self.may_be_held_back() {
+            return;
+        }
         let enough_ns = match self.throttled(at_ns, until_ns) {
             true => THROTTLED_NS,
             false => HELD_BACK_NS,
@@ -179,6 +182,12 @@ impl Sweep {
         }
     }
 
+    /// A quota or the limit of real-time threads can hold the server back: where neither can, a
+    /// worker that waits beside an idle CPU was woken slowly.
+    fn may_be_held_back(&self) -> bool {
+        self.real_time || self.timeline.seen().throttling
+    }
+
     /// The server's group was held back about then, by its own account.
     fn throttled(&self, from_ns: u64, to_ns: u64) -> bool {
         let windows = self.timeline.throttled();
@@ -190,7 +199,8 @@ impl Sweep {
     fn idle_label(&mut self, k: usize, segment: &Segment, from_ns: u64, to_ns: u64) -> Label {
         let throttled = self.throttled(from_ns, to_ns);
         let cpu = &self.cpus[k];
-        if cpu.preempted > 0 || throttled || cpu.holds_back(from_ns) {
+        let preempted = cpu.preempted > 0 && self.may_be_held_back();
+        if preempted || throttled || cpu.holds_back(from_ns) {
             return self.fixed.throttled;
         }
         match segment.top {

@@ -173,6 +173,8 @@ pub(super) struct Sweep {
     pub(super) options: LedgerOptions,
     pub(super) usual: Usual,
     pub(super) labels: Labels,
+    /// The kernel may hold a thread of the server back for its policy's sake.
+    pub(super) real_time: bool,
     pub(super) fixed: Fixed,
     pub(super) cpus: Vec<CpuState>,
     pub(super) workers: Vec<WorkerTrack>,
@@ -203,6 +205,13 @@ pub(super) struct Sweep {
     pub(super) split: Split,
 }
 
+/// A thread of the server is under a real-time policy, or nobody knows of any.
+fn may_be_real_time(context: &RecordingContext) -> bool {
+    let servers = context.threads.iter().filter(|thread| thread.server);
+    let mut known = servers.filter_map(|thread| thread.real_time).peekable();
+    known.peek().is_none() || known.any(|real_time| real_time)
+}
+
 impl Sweep {
     pub(super) fn new(context: &RecordingContext, options: &LedgerOptions, usual: Usual) -> Self {
         let mut labels = Labels::new(context);
@@ -226,6 +235,7 @@ impl Sweep {
             options: options.clone(),
             usual,
             labels,
+            real_time: may_be_real_time(context),
             fixed,
             cpus: Vec::new(),
             workers: Vec::new(),

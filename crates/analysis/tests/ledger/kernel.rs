@@ -66,6 +66,8 @@ pub(crate) struct Plan {
     pub(crate) idle_exit: u64,
     /// The worker takes the latest request first.
     pub(crate) lifo: bool,
+    /// The server's threads go before ordinary ones.
+    pub(crate) real_time: bool,
 }
 
 impl Default for Plan {
@@ -79,6 +81,7 @@ impl Default for Plan {
             trouble: None,
             idle_exit: 0,
             lifo: false,
+            real_time: false,
         }
     }
 }
@@ -124,6 +127,7 @@ impl Plan {
             pid: tid,
             comm: comm.to_owned(),
             server,
+            real_time: server.then_some(self.real_time),
         };
         let mut threads = vec![name(BURST, "burst", false), name(HOLDER, "holder", true)];
         for cpu in 0..self.gaps.len() {

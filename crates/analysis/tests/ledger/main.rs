@@ -247,12 +247,24 @@ fn an_idle_cpu_that_leaves_the_worker_waiting_holds_it_back() {
     let plan = |what| Plan {
         gaps: vec![20_000.0],
         disturbances: vec![(what, 50_000_000, 5_000_000)],
+        real_time: true,
         ..Plan::default()
     };
     assert_charged(&plan(What::HeldBack), Cause::Throttled, None);
     // who runs meanwhile takes nothing from it
     assert_charged(&plan(What::HeldBackBeside), Cause::Throttled, None);
     assert_charged(&plan(What::HeldBackInSoftirqs), Cause::Throttled, None);
+}
+
+#[test]
+fn nobody_is_held_back_without_a_quota_or_real_time_scheduling() {
+    let plan = Plan {
+        gaps: vec![20_000.0],
+        disturbances: vec![(What::HeldBack, 50_000_000, 5_000_000)],
+        ..Plan::default()
+    };
+    // it was woken, and nobody else had the CPU: a wake-up that took long
+    assert_charged(&plan, Cause::Wakeup, None);
 }
 
 #[test]

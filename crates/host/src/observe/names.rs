@@ -5,7 +5,7 @@ use std::fs;
 
 use taillab_model::{InterruptName, RecordingContext, ThreadName, Tid};
 
-use crate::process::{numbers_in, threads};
+use crate::process::{Stat, numbers_in, threads};
 use crate::roots::{Roots, read_optional};
 
 /// Names what a recording knows by number: the `seen` threads, those of the server's
@@ -62,6 +62,7 @@ fn of_server(roots: &Roots, processes: &[u32]) -> Vec<ThreadName> {
             pid,
             comm: comm(roots, pid, tid).unwrap_or_default(),
             server: true,
+            real_time: real_time(roots, pid, tid),
         })
     };
     processes.iter().copied().flat_map(one).collect()
@@ -82,6 +83,7 @@ fn of_threads(
             }
             Some(there) => {
                 there.server |= thread.server;
+                there.real_time = thread.real_time.or(there.real_time);
                 if there.pid == 0 {
                     there.pid = thread.pid;
                 }
@@ -105,6 +107,7 @@ fn of_threads(
             pid: process_of(roots, tid),
             comm: String::new(),
             server: false,
+            real_time: None,
         });
         thread.comm = comm;
     }
@@ -116,6 +119,12 @@ fn comm(roots: &Roots, pid: u32, tid: Tid) -> Option<String> {
     let process = roots.proc.join(pid.to_string());
     read_optional(&process.join("task").join(tid.to_string()).join("comm"))
         .or_else(|| read_optional(&process.join("comm")))
+}
+
+/// Whether a thread goes before ordinary ones; `None` when it has ended.
+fn real_time(roots: &Roots, pid: u32, tid: Tid) -> Option<bool> {
+    let thread = roots.proc.join(format!("{pid}/task/{tid}/stat"));
+    Some(Stat::read(&thread)?.is_real_time())
 }
 
 /// The process of a thread, 0 where unknown.
@@ -153,9 +162,13 @@ mod tests {
 
     #[test]
     fn threads_are_named_once_and_the_known_name_stays() {
+        // from the state (3) to the policy (41)
+        let stat = |policy: u32| format!("7 (x) S {}{policy} 0\n", "0 ".repeat(37));
         let (_folder, roots) = tree(&[
             ("proc/7/task/7/comm", "nginx\n"),
             ("proc/7/task/8/comm", "pool\n"),
+            ("proc/7/task/7/stat", &stat(0)),
+            ("proc/7/task/8/stat", &stat(1)),
             ("proc/9/comm", "later\n"),
             ("proc/9/status", "Name:\tlater\nTgid:\t5\n"),
         ]);
@@ -166,20 +179,21 @@ mod tests {
             pid: 0,
             comm: comm.into(),
             server: false,
+            real_time: None,
         };
         let known = [seen(8, "kept"), seen(3, "dead")];
         let all = of_threads(&roots, known.into_iter().chain(server), [0, 9, 10, 3]);
         let shown: Vec<_> = all
             .iter()
-            .map(|t| (t.tid, t.pid, t.comm.as_str(), t.server))
+            .map(|t| (t.tid, t.pid, t.comm.as_str(), t.server, t.real_time))
             .collect();
         assert_eq!(
             shown,
             [
-                (3, 0, "dead", false),
-                (7, 7, "nginx", true),
-                (8, 7, "kept", true),
-                (9, 5, "later", false)
+                (3, 0, "dead", false, None),
+                (7, 7, "nginx", true, Some(false)),
+                (8, 7, "kept", true, Some(true)),
+                (9, 5, "later", false, None)
             ]
         );
     }

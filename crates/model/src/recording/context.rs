@@ -62,6 +62,10 @@ pub struct ThreadName {
     pub comm: String,
     /// It is one of the server's.
     pub server: bool,
+    /// It goes before ordinary threads: SCHED_FIFO, SCHED_RR or SCHED_DEADLINE; `None` where
+    /// that is not known.
+    #[serde(default)]
+    pub real_time: Option<bool>,
 }
 
 /// What an interrupt's number means.

@@ -25,6 +25,7 @@ pub(super) fn whole_context() -> RecordingContext {
         pid: 7,
         comm: format!("worker {tid}"),
         server: true,
+        real_time: None,
     };
     RecordingContext {
         threads: (1..50).map(thread).collect(),

@@ -360,7 +360,7 @@ fn explained(
     };
     let account = account(setup, &matched, &timeline, &context, &options, truth);
     let measured = Measured::new(&account, service_time, lost_events, &occurrences(truth));
-    let spoiled = spoiled::spoiled(&timeline, truth, options.measure_from);
+    let spoiled = spoiled::spoiled(&timeline, &matched, truth, options.measure_from);
     Ok((
         account,
         Measured {

@@ -15,6 +15,9 @@ use super::fix::{Came, FixCheck, NEAR};
 const SCHEMA_VERSION: u32 = 1;
 /// Of the injected delay, so much must be charged to the right cause and culprit.
 pub const RIGHT: f64 = 0.90;
+/// To a culprit that only we brought at most so much may be charged, of what would not be without
+/// it.
+pub const TOO_MUCH: f64 = 1.10;
 /// Of the excess of an undisturbed run, at most so much may be charged to any one cause that
 /// was not there.
 pub const WRONG: f64 = 0.05;
@@ -123,6 +126,8 @@ pub struct Injected {
     pub together_delay_ns: Option<Nanos>,
     /// Of that, charged to the right cause and culprit.
     pub together_right_share: Option<f64>,
+    /// All that is charged to the right cause and culprit, of whatever request.
+    pub charged_ns: Nanos,
     /// It is too small to be judged.
     pub negligible: bool,
 }
@@ -222,6 +227,17 @@ impl Measured {
                     100.0 * RIGHT
                 ));
             }
+            let most = injected
+                .together_delay_ns
+                .map(|all| TOO_MUCH * all.as_secs_f64());
+            if injected.is_ours_alone()
+                && most.is_some_and(|s| injected.charged_ns.as_secs_f64() > s)
+            {
+                shortfalls.push(format!(
+                    "{} are charged to {}, more than would not be without it",
+                    injected.charged_ns, injected.injected
+                ));
+            }
         }
         if self.injected.is_empty() {
             for cause in IMPOSSIBLE {
@@ -247,6 +263,12 @@ impl Measured {
 }
 
 impl Injected {
+    /// Nobody else does the like on this machine: the culprit is a thread that we brought, or
+    /// the server cannot suffer from it otherwise.
+    fn is_ours_alone(&self) -> bool {
+        matches!(self.culprit, Some(Culprit::Thread { .. })) || IMPOSSIBLE.contains(&self.cause)
+    }
+
     fn new(row: &Row, together: Option<&Row>, occurrences: u64, negligible: bool) -> Self {
         Self {
             injected: row.source.injected.clone(),
@@ -262,6 +284,7 @@ impl Injected {
             unseen_share: row.unseen_share(),
             together_delay_ns: together.map(|row| row.injected),
             together_right_share: together.map(Row::right_share),
+            charged_ns: row.in_all,
             negligible,
         }
     }
@@ -286,6 +309,7 @@ mod tests {
             charged: vec![(cause, Nanos::new(culprit))],
             culprit: Nanos::new(culprit),
             unseen: Nanos::ZERO,
+            in_all: Nanos::new(culprit),
         };
         Account {
             rows: match right {
@@ -317,6 +341,22 @@ mod tests {
             "{:?}",
             bad.shortfalls
         );
+    }
+
+    #[test]
+    fn too_much_is_charged_where_it_is_more_than_would_be_without_it() {
+        let shortfalls = |cause, charged_ns: u64| {
+            let mut account = account(900, vec![(Cause::Background, Nanos::new(1000))]);
+            for row in account.rows.iter_mut().chain(&mut account.rows_together) {
+                row.source.cause = cause;
+                row.in_all = Nanos::new(charged_ns);
+            }
+            Measured::new(&account, Nanos::new(7), 0, &[4, 1]).shortfalls
+        };
+        assert!(shortfalls(Cause::BlockedLock, 2_200).is_empty());
+        assert_eq!(shortfalls(Cause::BlockedLock, 2_201).len(), 1);
+        // others do that as well
+        assert!(shortfalls(Cause::Background, 9_000).is_empty());
     }
 
     #[test]

@@ -119,8 +119,10 @@ fn source(out: &mut String, injected: &Injected) {
     if let (Some(delay), Some(right)) = (injected.together_delay_ns, injected.together_right_share)
     {
         let with_others = format!(
-            "with all else that disturbed the server late by {delay}, {:.1} % of it right",
-            100.0 * right
+            "with all else that disturbed the server late by {delay}, {:.1} % of it right; \
+             charged to it in all: {}",
+            100.0 * right,
+            injected.charged_ns
         );
         paragraph(out, "  ", &with_others);
     }
@@ -251,6 +253,7 @@ mod tests {
             unseen_share,
             together_delay_ns: Some(Nanos::from_millis(5)),
             together_right_share: Some(0.4),
+            charged_ns: Nanos::from_millis(5),
             negligible: false,
         };
         KindResult {

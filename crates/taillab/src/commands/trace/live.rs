@@ -212,6 +212,7 @@ impl<'a> Screen<'a> {
             pid: 0,
             comm: String::new(),
             server: false,
+            real_time: None,
         }));
         observe::name(&mut self.context, self.roots, seen, self.processes);
         // those that are gone stay numbers
