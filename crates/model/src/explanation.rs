@@ -281,12 +281,17 @@ pub struct ModelFit {
     pub largest_error: f64,
     /// The points, p50 … p99.9, as far as the sample supports them.
     pub points: Vec<FitPoint>,
-    /// The fit is good enough for forecasts ([`MAX_FIT_ERROR`]).
+    /// The largest error that forecasts can bear ([`max_fit_error`]).
+    pub largest_borne: f64,
+    /// The fit is good enough for forecasts.
     pub good: bool,
 }
 
-/// A replay that misses a percentile by more than this supports no forecast.
-pub const MAX_FIT_ERROR: f64 = 0.15;
+/// A replay that misses a percentile by more than this supports no forecast: 5 % for one worker,
+/// whose queue is known to the last detail, 15 % for several, among which the scheduler chooses.
+pub const fn max_fit_error(workers: usize) -> f64 {
+    if workers <= 1 { 0.05 } else { 0.15 }
+}
 
 /// One percentile, measured and replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

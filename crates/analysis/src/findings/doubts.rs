@@ -1,6 +1,6 @@
 //! What the evidence does not decide, and what to measure next.
 
-use taillab_model::explanation::{Cause, Finding, MAX_FIT_ERROR};
+use taillab_model::explanation::{Cause, Finding};
 
 use super::{Count, Evidence, Whole};
 use crate::words::Percentile;
@@ -70,7 +70,7 @@ pub(super) fn poor_fit(evidence: &Evidence<'_>) -> Option<Finding> {
         worst.replayed_ns,
         worst.measured_ns,
         Whole(worst.error.abs()),
-        Whole(MAX_FIT_ERROR)
+        Whole(fit.largest_borne)
     );
     let advice = if evidence.disturbances {
         "Something delays requests that the replay does not know: see the causes and the \

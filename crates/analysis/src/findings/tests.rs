@@ -254,6 +254,7 @@ fn a_poor_fit_says_where_it_fails() {
             point(0.5, 100, 101, 0.01),
             point(0.99, 100_000, 58_000, -0.42),
         ],
+        largest_borne: 0.05,
         good: false,
     };
     let case = |fit: &ModelFit| Case {
@@ -264,7 +265,7 @@ fn a_poor_fit_says_where_it_fails() {
         case(&fit).texts(),
         [
             "No forecasts: the replayed queue (1 worker, first come first served (by T2)) gives \
-          p99 58.0 µs where 100 µs was measured, 42 % off. More than 15 % is not good enough."
+          p99 58.0 µs where 100 µs was measured, 42 % off. More than 5 % is not good enough."
         ]
     );
     fit.good = true;

@@ -37,6 +37,8 @@ pub enum Effect {
     SharedQueue,
     /// Requests are served in the order in which they came.
     InOrder,
+    /// No packet of a request is lost on its way.
+    NoLoss,
     /// One CPU of the server less.
     CpuLess,
 }
@@ -360,7 +362,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
         command: None,
         cost: "memory",
         needs: Needs::Nothing,
-        effects: &[],
+        effects: &[Effect::NoLoss],
     },
 ];
 
@@ -415,6 +417,7 @@ mod tests {
                     Effect::Wakeup => Cause::Wakeup,
                     Effect::IdleExit => Cause::IdleExit,
                     Effect::Unblock(cause) | Effect::Source(cause) => *cause,
+                    Effect::NoLoss => Cause::Retransmit,
                     Effect::SharedQueue => Cause::Imbalance,
                     Effect::InOrder => Cause::Order,
                     Effect::CpuLess => continue,

@@ -3,7 +3,7 @@
 //! A forecast is the measured quantile times the ratio of two replays, without and with.
 //! Its interval comes from blocks of time ([`bootstrap`]), widened by the
 //! error with which the replay reproduces that quantile. Where the queue as it was is not
-//! reproduced within [`MAX_FIT_ERROR`](taillab_model::explanation::MAX_FIT_ERROR), there is
+//! reproduced within [`max_fit_error`](taillab_model::explanation::max_fit_error), there is
 //! no forecast.
 
 mod bootstrap;
@@ -103,7 +103,7 @@ pub fn predict(observed: &Observed, evidence: &Evidence<'_>) -> Predicted {
             "no forecasts: the replayed queue misses a percentile by {:.0} %, more than the \
              {:.0} % that a forecast can bear",
             100.0 * fitted.fit.largest_error,
-            100.0 * taillab_model::explanation::MAX_FIT_ERROR,
+            100.0 * fitted.fit.largest_borne,
         ));
     }
     predicted.model_fit = Some(fitted.fit);
@@ -538,15 +538,13 @@ fn noun(cause: Cause) -> &'static str {
         Cause::BlockedIo => "sleeping on storage",
         Cause::BlockedOther => "sleeping in the middle of requests",
         Cause::Throttled => "throttling",
+        Cause::Retransmit => "requests lost on their way and sent again",
         Cause::SlowService => "request that takes longer than t on the CPU",
         Cause::Hypervisor => "stalls by the hypervisor",
         Cause::Unobserved => "time in which the probe was blind",
-        Cause::StackRx
-        | Cause::Queue
-        | Cause::Service
-        | Cause::StackTx
-        | Cause::Retransmit
-        | Cause::Unexplained => "such cause",
+        Cause::StackRx | Cause::Queue | Cause::Service | Cause::StackTx | Cause::Unexplained => {
+            "such cause"
+        }
     }
 }
 

@@ -53,12 +53,13 @@ pub(crate) fn without(
         Cause::SlowService => {
             change.work_limit_ns = u32::try_from(service_time.get()).unwrap_or(u32::MAX);
         }
-        Cause::StackRx
-        | Cause::Queue
-        | Cause::Service
-        | Cause::StackTx
-        | Cause::Retransmit
-        | Cause::Unexplained => return false,
+        Cause::Retransmit => {
+            change.no_loss = observed.loses();
+            return change.no_loss;
+        }
+        Cause::StackRx | Cause::Queue | Cause::Service | Cause::StackTx | Cause::Unexplained => {
+            return false;
+        }
     }
     true
 }
@@ -116,6 +117,7 @@ pub(crate) fn apply(change: &mut Change, observed: &Observed, effect: &Effect) {
                 Order::Arrival | Order::ByWorker | Order::Batches => {}
             }
         }
+        Effect::NoLoss => change.no_loss = observed.loses(),
         Effect::CpuLess => change.fewer_servers = 1,
     }
 }

@@ -19,7 +19,7 @@ type Job = (u64, u32, u32, u16);
 /// (gap before it, length, source)
 type Away = (u64, u64, u16);
 
-fn observed(jobs: &[Job], away: &[Vec<Away>]) -> Observed {
+pub(super) fn observed(jobs: &[Job], away: &[Vec<Away>]) -> Observed {
     let mut observed = Observed {
         blocks: 1,
         servers_are_workers: true,
@@ -32,6 +32,7 @@ fn observed(jobs: &[Job], away: &[Vec<Away>]) -> Observed {
         at += gap;
         requests.arrival_ns.push(at);
         requests.stack_ns.push(0);
+        requests.lost_ns.push(0);
         requests.measured_ns.push(0);
         requests.before_ns.push(before);
         requests.after_ns.push(after);
@@ -94,7 +95,7 @@ fn asleep(observed: &Observed) -> Observed {
     observed
 }
 
-fn departures(observed: &Observed, change: &Change) -> Vec<u64> {
+pub(super) fn departures(observed: &Observed, change: &Change) -> Vec<u64> {
     let mut departures = vec![u64::MAX; observed.requests.len()];
     replay(observed, change, |i, at| {
         assert_eq!(departures[i], u64::MAX, "request {i} left twice");
@@ -103,7 +104,7 @@ fn departures(observed: &Observed, change: &Change) -> Vec<u64> {
     departures
 }
 
-fn change(observed: &Observed, sharing: Sharing, order: Order) -> Change {
+pub(super) fn change(observed: &Observed, sharing: Sharing, order: Order) -> Change {
     Change::none(observed, Discipline { sharing, order })
 }
 

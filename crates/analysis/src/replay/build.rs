@@ -19,6 +19,7 @@ use std::collections::HashMap;
 
 use taillab_model::{Monotonic, RecordingContext, Stamps, Tid};
 
+use super::loss::Resent;
 use super::observed::{NONE, Observed, Requests};
 use super::sample::Sample;
 use super::sweep::{Beside, sweep};
@@ -55,7 +56,7 @@ impl Observed {
             measured_requests: sample.measured,
             ..Self::default()
         };
-        let beside = observed.columns(matched, chosen);
+        let beside = observed.columns(matched, chosen, &Resent::of(timeline));
         let cpus = timeline.cpus(&observed.workers);
         observed.servers_are_workers = cpus.len() > 1 && observed.workers.len() <= cpus.len();
         observed.connections_are_bound = bound(&observed.requests, &beside.clients);
@@ -64,7 +65,7 @@ impl Observed {
     }
 
     /// The columns that the stamps alone give, in the order of arrival.
-    fn columns(&mut self, matched: &Matched, chosen: &[(u32, u8)]) -> Beside {
+    fn columns(&mut self, matched: &Matched, chosen: &[(u32, u8)], resent: &Resent) -> Beside {
         let of = |place: u32| matched.requests.stamps(place as usize);
         let usual = usual_stack_ns(chosen.iter().map(|(place, _)| of(*place)));
         let origin = chosen.first().map_or(0, |(place, _)| ns(of(*place).t1));
@@ -87,7 +88,12 @@ impl Observed {
             let stamps = of(place);
             let t1 = ns(stamps.t1).saturating_sub(origin);
             requests.arrival_ns.push(arrival);
-            requests.stack_ns.push(arrival.saturating_sub(t1));
+            let stack = arrival.saturating_sub(t1);
+            let client = matched.keys[place as usize].client();
+            let lost = resent.within(client, origin + t1, origin + arrival);
+            let late = if lost { stack.saturating_sub(usual) } else { 0 };
+            requests.stack_ns.push(stack);
+            requests.lost_ns.push(late);
             let sojourn = stamps.t6.saturating_since(stamps.t1).get();
             requests.measured_ns.push(sojourn);
             requests.block.push(block);
@@ -103,7 +109,7 @@ impl Observed {
                 })
             };
             requests.worker.push(worker);
-            beside.clients.push(matched.keys[place as usize].client());
+            beside.clients.push(client);
             let read = stamps.middle[2].map_or(u64::MAX, |at| ns(at).saturating_sub(origin));
             beside.read_ns.push(read);
         }

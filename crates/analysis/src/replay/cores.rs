@@ -120,6 +120,11 @@ impl CoreTimeline for Cores<'_> {
         let culprit = sources.labels.culprit_of_group(label);
         (sources.labels.cause(label), culprit)
     }
+
+    fn retransmissions(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let all = self.timeline.retransmissions().iter();
+        all.map(|(at, client)| (at.nanos_since_boot(), *client))
+    }
 }
 
 /// The spans of one thread, read forwards.

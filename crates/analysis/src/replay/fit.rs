@@ -1,7 +1,7 @@
 //! Which queue it is: the candidates, and how well each reproduces the measurement.
 
 use taillab_model::Nanos;
-use taillab_model::explanation::{Cause, FitPoint, MAX_FIT_ERROR, ModelFit};
+use taillab_model::explanation::{Cause, FitPoint, ModelFit, max_fit_error};
 
 use super::kernel::{Change, Discipline, Order, Sharing, replay};
 use super::observed::{Observed, UNCOUNTED};
@@ -57,6 +57,7 @@ pub(crate) fn fit(observed: &Observed, quantiles: &[f64]) -> Option<Fitted> {
         .collect();
     let measured = at_quantiles(counted, quantiles)?;
     let mut best: Option<Fitted> = None;
+    let largest_borne = max_fit_error(observed.workers.len());
     for discipline in candidates(observed) {
         let change = Change::none(observed, discipline);
         let mut sojourns = Vec::with_capacity(observed.requests.len());
@@ -88,7 +89,8 @@ pub(crate) fn fit(observed: &Observed, quantiles: &[f64]) -> Option<Fitted> {
                     model: describe(observed, discipline),
                     largest_error,
                     points,
-                    good: largest_error <= MAX_FIT_ERROR,
+                    largest_borne,
+                    good: largest_error <= largest_borne,
                 },
                 replayed: sojourns.into_iter().map(Nanos::new).collect(),
             });
@@ -169,6 +171,32 @@ impl Observed {
     /// T6 − T1 of a request whose response leaves at `at_ns`.
     pub(crate) fn sojourn_ns(&self, i: usize, at_ns: u64) -> u64 {
         let requests = &self.requests;
-        at_ns.saturating_sub(requests.arrival_ns[i]) + requests.stack_ns[i]
+        (at_ns + requests.stack_ns[i]).saturating_sub(requests.arrival_ns[i])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::observed;
+    use super::*;
+
+    /// Requests that took a tenth longer than their work, by so many workers.
+    fn off_by_a_tenth(workers: usize) -> ModelFit {
+        let jobs: Vec<_> = (0..100)
+            .map(|i| (1_000, 100, 0, i % workers as u16))
+            .collect();
+        let mut observed = observed(&jobs, &vec![vec![]; workers]);
+        observed.requests.measured_ns.fill(110);
+        fit(&observed, &[0.5, 0.9]).unwrap().fit
+    }
+
+    #[test]
+    fn one_worker_must_be_reproduced_more_exactly_than_several() {
+        let (one, two) = (off_by_a_tenth(1), off_by_a_tenth(2));
+        assert!(
+            (one.largest_error - 1.0 / 11.0).abs() < 1e-9 && one.largest_error == two.largest_error
+        );
+        assert_eq!((one.good, one.largest_borne), (false, 0.05));
+        assert_eq!((two.good, two.largest_borne), (true, 0.15));
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct Change {
     /// Workers do not sleep for this cause in the middle of a request: a bit for each place
     /// in [`Cause::ALL`].
     pub(crate) unblocked: u32,
+    /// Nothing is lost on its way, and has to be sent again.
+    pub(crate) no_loss: bool,
     /// Servers that are taken out of service; the others take over their requests.
     pub(crate) fewer_servers: usize,
 }
@@ -76,6 +78,7 @@ impl Change {
             no_exit: false,
             work_limit_ns: u32::MAX,
             unblocked: 0,
+            no_loss: false,
             fewer_servers: 0,
         }
     }
@@ -89,7 +92,15 @@ impl Change {
 }
 
 /// Replays all requests; `done` gets each with the time of its response, in no order.
-pub(crate) fn replay(observed: &Observed, change: &Change, done: impl FnMut(usize, u64)) {
+pub(crate) fn replay(observed: &Observed, change: &Change, mut done: impl FnMut(usize, u64)) {
+    if change.no_loss && observed.loses() {
+        let (earlier, order) = observed.without_loss();
+        return queue(&earlier, change, |i, at| done(order[i] as usize, at));
+    }
+    queue(observed, change, done);
+}
+
+fn queue(observed: &Observed, change: &Change, done: impl FnMut(usize, u64)) {
     if observed.workers_share_servers() {
         return Pool::new(observed, change, done).run();
     }

@@ -13,6 +13,7 @@ mod cores;
 mod fit;
 mod histogram;
 mod kernel;
+mod loss;
 mod observed;
 mod pool;
 mod residence;

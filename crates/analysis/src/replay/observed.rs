@@ -24,6 +24,8 @@ pub(crate) struct Requests {
     pub(crate) arrival_ns: Vec<u64>,
     /// T2 − T1, kept as measured.
     pub(crate) stack_ns: Vec<u64>,
+    /// Of that, what it took to send again what was lost on its connection.
+    pub(crate) lost_ns: Vec<u64>,
     /// T6 − T1 as measured.
     pub(crate) measured_ns: Vec<u64>,
     /// Own work until T6.
@@ -161,6 +163,7 @@ impl Observed {
         };
         let mut away = self.by_source().into_iter().zip(&self.sources);
         (cause == Cause::Wakeup && !self.wakes_ns.is_empty())
+            || (cause == Cause::Retransmit && self.loses())
             || away.any(|((time, _), source)| time > 0 && source.cause == cause)
             || blocked.any(slept)
     }

@@ -67,4 +67,9 @@ pub trait CoreTimeline {
 
     /// What a source is.
     fn source(&self, id: SourceId) -> (Cause, Option<Culprit>);
+
+    /// When something was sent again, since boot, and on which client's connection.
+    fn retransmissions(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        std::iter::empty()
+    }
 }

@@ -406,6 +406,7 @@ fn fit(result: &ServerResult) -> ModelFit {
                 })
             })
             .collect(),
+        largest_borne: 0.05,
         good: true,
     }
 }

@@ -13,6 +13,7 @@ use taillab_model::{Nanos, RecordingContext};
 
 use super::fix::QUANTILES;
 use super::kind::{Base, Oracle, Promise, Setup};
+use super::spoiled::{Stalls, injected_cost};
 
 /// What became of a run.
 pub struct Account {
@@ -35,6 +36,10 @@ pub struct Account {
     pub predictions: Vec<Prediction>,
     /// Who was injected, by cause.
     pub injected: Vec<(Cause, Culprit)>,
+    /// What the machine did to it.
+    pub stalls: Stalls,
+    /// What was injected cost, for comparison.
+    pub injected_cost: f64,
 }
 
 impl Account {
@@ -140,6 +145,8 @@ pub fn account(
         model_fit: explained.model_fit,
         predictions: explained.predictions,
         injected: injected(truth),
+        stalls: Stalls::of(timeline, matched, options.measure_from),
+        injected_cost: injected_cost(truth, options.measure_from),
     };
     let p99 = account.sojourn(0.99);
     let requests = &matched.requests;

@@ -30,6 +30,8 @@ pub struct FixCheck {
     pub pairs: u32,
     /// Pairs for which there was a forecast; the others' queue was not reproduced.
     pub predicted_pairs: u32,
+    /// Further pairs, that the machine spoilt and that count for nothing here.
+    pub spoiled_pairs: u32,
     /// p50, p99 and p99.9, as far as there were forecasts for them.
     pub points: Vec<FixPoint>,
 }
@@ -47,6 +49,15 @@ pub struct FixPoint {
     pub measured: Middle,
     /// predicted ÷ measured − 1, of the medians.
     pub error: f64,
+    /// The same of each pair by itself: the median, …
+    pub pair_error: f64,
+    /// … the lower end of its interval …
+    pub pair_error_lo: f64,
+    /// … and the upper end.
+    pub pair_error_hi: f64,
+    /// What the cause does: the median over the pairs of how far with and without are apart,
+    /// as `control_error`.
+    pub effect: f64,
     /// The median of how far two measurements without the cause, one after the other, are
     /// apart: |one ÷ other − 1|, the larger on top.
     pub control_error: f64,
@@ -73,10 +84,13 @@ pub struct Middle {
 pub enum Came {
     /// It is within [`NEAR`] of what was measured.
     Near,
-    /// It is farther away, but both scatter so much that they cannot be told apart.
+    /// It is farther away, but the pairs differ so much that it may be that near.
     NotToldApart,
     /// It did not come true.
     Missed,
+    /// With and without the cause are no farther apart than two measurements without it: that
+    /// nothing changes would have been as good a forecast.
+    ProvesNothing,
 }
 
 /// What was predicted of one percentile, with its interval.
@@ -90,6 +104,7 @@ struct Predicted {
 #[derive(Clone, Debug, Default)]
 pub struct Pairs {
     points: [Series; QUANTILES.len()],
+    spoiled: u32,
     /// The forecast's name.
     change: Option<String>,
 }
@@ -103,8 +118,14 @@ struct Series {
 }
 
 impl Pairs {
-    /// Adds a pair; `forecast` is that of the measurement with the cause.
+    /// Adds a pair, or counts it where the machine spoilt one of its measurements; `forecast`
+    /// is that of the measurement with the cause.
     pub fn add(&mut self, with: &Account, without: &Account, forecast: Option<&Prediction>) {
+        let mut both = [with, without].into_iter();
+        if both.any(|account| account.stalls.spoil(with.injected_cost).is_some()) {
+            self.spoiled += 1;
+            return;
+        }
         if let Some(forecast) = forecast {
             self.change.get_or_insert_with(|| forecast.change.clone());
         }
@@ -119,50 +140,71 @@ impl Pairs {
         }
     }
 
-    /// What follows; `None` with too few pairs that have a forecast.
-    pub fn check(&self, done: &'static str) -> Option<FixCheck> {
-        let points: Vec<FixPoint> = QUANTILES
-            .into_iter()
-            .zip(&self.points)
-            .filter_map(|(q, series)| series.point(q))
-            .collect();
+    /// Pairs that count.
+    pub fn len(&self) -> u32 {
+        self.points[0].with.len() as u32
+    }
+
+    /// Pairs that do not.
+    pub fn spoiled(&self) -> u32 {
+        self.spoiled
+    }
+
+    /// What follows; no points with too few pairs that have a forecast.
+    pub fn check(&self, done: &'static str) -> FixCheck {
+        let points = QUANTILES.into_iter().zip(&self.points);
         let predicted = |series: &Series| series.predicted.iter().flatten().count();
-        (!points.is_empty()).then(|| FixCheck {
+        FixCheck {
             change: self.change.clone().unwrap_or_default(),
             done,
-            pairs: self.points[0].with.len() as u32,
+            pairs: self.len(),
             predicted_pairs: self.points.iter().map(predicted).max().unwrap_or(0) as u32,
-            points,
-        })
+            spoiled_pairs: self.spoiled,
+            points: points.filter_map(|(q, series)| series.point(q)).collect(),
+        }
     }
 }
 
 impl Series {
     fn point(&self, q: f64) -> Option<FixPoint> {
+        let of_pairs = || self.predicted.iter().zip(&self.without);
         let predicted: Vec<Nanos> = self.predicted.iter().flatten().map(|p| p.value).collect();
+        let errors: Vec<f64> = of_pairs()
+            .filter_map(|(predicted, without)| Some(ratio(predicted.as_ref()?.value, *without)))
+            .collect();
         let (with, predicted, measured) = (
             Middle::of(&self.with)?,
             Middle::of(&predicted)?,
             Middle::of(&self.without)?,
         );
         let error = ratio(predicted.median_ns, measured.median_ns) - 1.0;
+        let of_pair = median(&errors)?;
+        let [pair_error, pair_error_lo, pair_error_hi] =
+            [of_pair.value, of_pair.lo, of_pair.hi].map(|it| it - 1.0);
+        let effect = middle_distance(self.with.iter().zip(&self.without));
+        let control_error = middle_distance(self.without.iter().zip(self.without.iter().skip(1)));
         let holds = |(predicted, measured): &(&Option<Predicted>, &Nanos)| {
             predicted
                 .and_then(|predicted| predicted.interval)
                 .is_some_and(|(lo, hi)| (lo..=hi).contains(measured))
         };
-        let within_interval = self.predicted.iter().zip(&self.without).filter(holds);
         Some(FixPoint {
             q,
             with,
             predicted,
             measured,
             error,
-            control_error: control_error(&self.without),
-            within_interval: within_interval.count() as u32,
-            verdict: if error.abs() <= NEAR {
+            pair_error,
+            pair_error_lo,
+            pair_error_hi,
+            effect,
+            control_error,
+            within_interval: of_pairs().filter(holds).count() as u32,
+            verdict: if effect <= control_error {
+                Came::ProvesNothing
+            } else if error.abs() <= NEAR {
                 Came::Near
-            } else if predicted.overlaps(&measured) {
+            } else if pair_error_lo <= NEAR && pair_error_hi >= -NEAR {
                 Came::NotToldApart
             } else {
                 Came::Missed
@@ -182,21 +224,16 @@ impl Middle {
             hi_ns: ns(hi),
         })
     }
-
-    fn overlaps(&self, other: &Self) -> bool {
-        self.lo_ns <= other.hi_ns && other.lo_ns <= self.hi_ns
-    }
 }
 
 fn ratio(a: Nanos, b: Nanos) -> f64 {
     a.get() as f64 / (b.get() as f64).max(1.0)
 }
 
-/// The median distance of measurements of the same thing that follow one another.
-fn control_error(measured: &[Nanos]) -> f64 {
-    let mut distances: Vec<f64> = measured
-        .windows(2)
-        .map(|two| ratio(two[0].max(two[1]), two[0].min(two[1])) - 1.0)
+/// The median of how far two are apart: |one ÷ other − 1|, the larger on top.
+fn middle_distance<'a>(twos: impl Iterator<Item = (&'a Nanos, &'a Nanos)>) -> f64 {
+    let mut distances: Vec<f64> = twos
+        .map(|(one, other)| ratio(*one.max(other), *one.min(other)) - 1.0)
         .collect();
     distances.sort_by(f64::total_cmp);
     distances.get(distances.len() / 2).copied().unwrap_or(0.0)
@@ -206,6 +243,7 @@ fn control_error(measured: &[Nanos]) -> f64 {
 mod tests {
     use taillab_model::explanation::PredictedPoint;
 
+    use super::super::spoiled::Stalls;
     use super::*;
 
     /// An account whose sojourns are all of this length.
@@ -220,6 +258,8 @@ mod tests {
             model_fit: None,
             predictions: Vec::new(),
             injected: Vec::new(),
+            stalls: Stalls::default(),
+            injected_cost: 0.0,
         }
     }
 
@@ -247,7 +287,7 @@ mod tests {
             let forecast = forecast(predicted, (predicted - 10, predicted + 10));
             all.add(&account(1_000), &account(measured), Some(&forecast));
         }
-        let check = all.check("ended it").unwrap();
+        let check = all.check("ended it");
         assert_eq!(check.change, "without background");
         // there was no forecast of the other quantiles
         assert_eq!(check.points.len(), 1);
@@ -288,11 +328,15 @@ mod tests {
             let forecast = (pair > 0).then(|| forecast(100, (50, 150)));
             pairs.add(&account(1_000), &account(100), forecast.as_ref());
         }
-        let check = pairs.check("ended it").unwrap();
+        let check = pairs.check("ended it");
         assert_eq!((check.pairs, check.predicted_pairs), (7, 6));
         assert_eq!(check.points[0].within_interval, 6);
         let mut few = Pairs::default();
         few.add(&account(1), &account(1), Some(&forecast(100, (50, 150))));
-        assert_eq!(few.check("ended it"), None);
+        let few = few.check("ended it");
+        assert_eq!(
+            (few.pairs, few.predicted_pairs, few.points.len()),
+            (1, 1, 0)
+        );
     }
 }

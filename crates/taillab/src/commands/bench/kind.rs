@@ -79,6 +79,8 @@ pub struct Setup {
     /// What is done beside it.
     pub disturbances: Vec<Disturbance>,
     server: Base,
+    /// A service of this length in place of the server's own.
+    service: Option<&'static str>,
 }
 
 /// The servers that are measured; each has its own capacity.
@@ -105,6 +107,20 @@ const fn schedule(every_ms: u64, lasts_us: u64) -> Schedule {
 
 const BURSTS: Disturbance = Disturbance::Background(schedule(40, 2_000));
 const SLOW: &str = "slow:1000,500us";
+
+/// What is injected to see a forecast come true: so much that it makes p99.9, whatever else
+/// the machine does.
+const LONG_BURSTS: Disturbance = Disturbance::Background(schedule(120, 8_000));
+
+/// A group that is there, and has no quota.
+const NEVER: Schedule = schedule(3_600_000, 1_000);
+
+/// The service of that server: queues of it reach far into the tail by themselves, so that
+/// there p99.9 follows from the arrivals, and not from the machine's few worst moments.
+const LONG_SERVICE: &str = "spin:deterministic:300us";
+
+/// Its load.
+const LONG_SERVICE_UTILIZATION: f64 = 0.55;
 
 impl Setup {
     /// What is done for a kind.
@@ -220,13 +236,51 @@ impl Setup {
             faults: faults.to_vec(),
             disturbances,
             server,
+            service: None,
+        }
+    }
+
+    /// What is done for a kind where it is then removed again: more of the same, to a server
+    /// whose own tail is steady, and which other programs do not disturb where the kind lets it
+    /// be real-time. `order` and `imbalance` are as they are, for they are large.
+    pub fn to_be_fixed(kind: CauseKind) -> Self {
+        let usual = Self::of(kind);
+        let (faults, disturbances): (&[&'static str], Vec<_>) = match kind {
+            CauseKind::Order | CauseKind::Imbalance => return usual,
+            CauseKind::Control | CauseKind::Idle => (&[], vec![]),
+            CauseKind::Background => (&[], vec![LONG_BURSTS]),
+            CauseKind::Softirq => (&[], vec![Disturbance::Flood(schedule(120, 8_000))]),
+            CauseKind::Irq => (&[], vec![Disturbance::Timers(schedule(120, 8_000))]),
+            CauseKind::Lock => (&["lock:120ms,8ms"], vec![]),
+            CauseKind::Fault => (&["major-fault:100,60"], vec![]),
+            CauseKind::MinorFault => (&["fault:100,4096"], vec![]),
+            CauseKind::Io => (&["io:100,20"], vec![]),
+            CauseKind::Slow => (&["slow:100,5ms"], vec![]),
+            CauseKind::Quota => (&[], vec![Disturbance::Quota(schedule(150, 12_000))]),
+            CauseKind::RtThrottle => (&[], vec![Disturbance::RtHog]),
+            CauseKind::Loss => (&[], vec![Disturbance::Loss(300)]),
+            // the bursts alone are ended, so that they must make most of it
+            CauseKind::Two => (&["slow:200,2ms"], vec![LONG_BURSTS]),
+        };
+        let alone = match kind {
+            CauseKind::Background | CauseKind::Quota | CauseKind::RtThrottle | CauseKind::Two => {
+                None
+            }
+            _ => Some(Disturbance::RealTime),
+        };
+        Self {
+            faults: faults.to_vec(),
+            disturbances: alone.into_iter().chain(disturbances).collect(),
+            service: Some(LONG_SERVICE),
+            ..usual
         }
     }
 
     /// Something beside the server holds it back.
     pub fn disturbs(&self) -> bool {
         let mut disturbances = self.disturbances.iter();
-        disturbances.any(|disturbance| *disturbance != Disturbance::RealTime)
+        self.oracle != Oracle::Nothing
+            && disturbances.any(|disturbance| *disturbance != Disturbance::RealTime)
     }
 
     /// Which server is disturbed.
@@ -265,6 +319,22 @@ impl Setup {
                 Promise::Mitigation("shared-queue"),
                 "let all workers take from one queue",
             ),
+            CauseKind::Quota => fix(
+                Self {
+                    disturbances: vec![Disturbance::Quota(NEVER)],
+                    ..self.clone()
+                },
+                Promise::Without(Cause::Throttled),
+                "let the server's group have all of the CPU",
+            ),
+            CauseKind::RtThrottle => fix(
+                Self {
+                    disturbances: vec![Disturbance::RealTime],
+                    ..self.clone()
+                },
+                Promise::Without(Cause::Throttled),
+                "ended the other real-time thread",
+            ),
             CauseKind::Two => fix(
                 Self {
                     disturbances: Vec::new(),
@@ -274,7 +344,12 @@ impl Setup {
                 "ended the bursts alone",
             ),
             _ => fix(
-                self.undisturbed(),
+                Self {
+                    disturbances: (self.disturbances.iter().copied())
+                        .filter(|it| *it == Disturbance::RealTime)
+                        .collect(),
+                    ..self.undisturbed()
+                },
                 Promise::Without(self.cause?),
                 "ended what was injected",
             ),
@@ -291,6 +366,15 @@ impl Setup {
         }
     }
 
+    /// Requests are only overtaken, or wait beside an idle worker, where there are several.
+    fn utilization(&self, asked: f64) -> f64 {
+        match self.server {
+            _ if self.service.is_some() => asked.max(LONG_SERVICE_UTILIZATION),
+            Base::Datagrams | Base::Streams => asked,
+            Base::Threads | Base::Assigned | Base::Pooled => asked.max(0.6),
+        }
+    }
+
     /// The experiment, in the words of `taillab run`.
     ///
     /// # Errors
@@ -304,7 +388,7 @@ impl Setup {
             ("workload.warmup", text("500ms")),
             (
                 "workload.utilization",
-                self.server.utilization(asked.utilization).into(),
+                self.utilization(asked.utilization).into(),
             ),
             ("workload.seed", toml::Value::Integer(asked.seed)),
             // a lost or throttled request is late, not lost
@@ -313,6 +397,9 @@ impl Setup {
             ("calibration.block", text("150ms")),
         ];
         settings.extend(self.server.settings());
+        if let Some(service) = self.service {
+            settings.push(("server.service", service.into()));
+        }
         if !self.faults.is_empty() {
             let mut args = Vec::new();
             for fault in &self.faults {
@@ -326,14 +413,6 @@ impl Setup {
 }
 
 impl Base {
-    /// Requests are only overtaken, or wait beside an idle worker, where there are several.
-    fn utilization(self, asked: f64) -> f64 {
-        match self {
-            Self::Datagrams | Self::Streams => asked,
-            Self::Threads | Self::Assigned | Self::Pooled => asked.max(0.6),
-        }
-    }
-
     fn settings(self) -> Vec<Override> {
         let architecture = |name: &str| ("server.architecture", name.into());
         let number = toml::Value::Integer;
@@ -392,8 +471,8 @@ mod tests {
             client_cpu: 1,
             seed: 3,
         };
-        for kind in CauseKind::value_variants() {
-            let setup = Setup::of(*kind);
+        let kinds = CauseKind::value_variants().iter();
+        for setup in kinds.flat_map(|kind| [Setup::of(*kind), Setup::to_be_fixed(*kind)]) {
             let experiment = setup.experiment(&asked).unwrap();
             assert_eq!(experiment.workload.duration, asked.duration);
             assert_eq!(experiment.server.args.is_empty(), setup.faults.is_empty());

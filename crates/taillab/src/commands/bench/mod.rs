@@ -19,6 +19,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{ExplainOptions, MatchOptions, match_events};
+use taillab_host::keep_awake::KeepAwake;
 use taillab_host::{Interrupt, JournalFolder, Roots};
 use taillab_load::StopReason;
 use taillab_model::truth::Truth;
@@ -37,6 +38,9 @@ use crate::progress::Progress;
 
 /// The median of fewer pairs has no interval.
 const MIN_PAIRS: u32 = 6;
+
+/// So many pairs that the machine spoilt are measured again.
+const MORE_PAIRS: u32 = 2;
 
 /// Runs the benchmark asked for.
 pub fn run(args: BenchArgs) -> Result<Exit, Failure> {
@@ -162,7 +166,10 @@ impl<'a> Bench<'a> {
         kind: CauseKind,
         capacities: &mut BTreeMap<Base, Calibrated>,
     ) -> Result<KindResult, Failure> {
-        let setup = Setup::of(kind);
+        let setup = match self.args.fix_check {
+            true => Setup::to_be_fixed(kind),
+            false => Setup::of(kind),
+        };
         let not_run = |why: String| KindResult {
             kind: kind.name(),
             not_run: Some(why),
@@ -211,12 +218,19 @@ impl<'a> Bench<'a> {
 
     fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Measured, Stop> {
         let name = setup.kind.name();
+        let _awake = match self.args.fix_check {
+            true => Some(KeepAwake::hold().map_err(|error| Stop::NotHere(error.to_string()))?),
+            false => None,
+        };
         let (mut with, measured) = self.unspoiled(setup, calibrated, &name)?;
         let Some(fix) = setup.fix().filter(|_| self.args.fix_check) else {
             return Ok(measured);
         };
         let mut pairs = Pairs::default();
-        for pair in 0..self.args.pairs {
+        for pair in 0..self.args.pairs + MORE_PAIRS {
+            if pairs.len() == self.args.pairs {
+                break;
+            }
             // each pair has arrivals of its own, and both of it the same
             let asked = Asked {
                 seed: self.asked.seed + i64::from(pair),
@@ -240,7 +254,7 @@ impl<'a> Bench<'a> {
             };
             pairs.add(&with, &without, with.forecast(&fix.promise).as_deref());
         }
-        Ok(measured.with_fix(pairs.check(fix.done)))
+        Ok(measured.with_fix(Some(pairs.check(fix.done))))
     }
 
     /// One measurement that the machine did not spoil, or the last of several that it did.
@@ -360,7 +374,7 @@ fn explained(
     };
     let account = account(setup, &matched, &timeline, &context, &options, truth);
     let measured = Measured::new(&account, service_time, lost_events, &occurrences(truth));
-    let spoiled = spoiled::spoiled(&timeline, &matched, truth, options.measure_from);
+    let spoiled = account.stalls.spoil(account.injected_cost);
     Ok((
         account,
         Measured {
@@ -399,7 +413,8 @@ fn kept_pairs(
         }
         pairs.add(&with, &without, with.forecast(&fix.promise).as_deref());
     }
-    Ok(pairs.check(fix.done))
+    let any = pairs.len() + pairs.spoiled() > 0;
+    Ok(any.then(|| pairs.check(fix.done)))
 }
 
 /// The directory of one measurement of a pair.

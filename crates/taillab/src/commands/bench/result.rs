@@ -197,10 +197,12 @@ impl Measured {
         measured
     }
 
-    /// Adds what became of the forecast; one that is missed falls short. What the noise
-    /// does not decide is neither: its verdict says so.
+    /// Adds what became of the forecast, and judges that alone: it is another injection than
+    /// the one whose charges are judged. One that is missed falls short. What the noise does
+    /// not decide, or what proves nothing, is neither: its verdict says so.
     pub fn with_fix(mut self, fix: Option<FixCheck>) -> Self {
         if let Some(fix) = &fix {
+            self.shortfalls.clear();
             let missed = (fix.points.iter()).filter(|point| point.verdict == Came::Missed);
             self.shortfalls.extend(missed.map(|point| {
                 format!(
@@ -388,12 +390,17 @@ mod tests {
             done: "the injection stops",
             pairs: 6,
             predicted_pairs: 6,
+            spoiled_pairs: 1,
             points: vec![FixPoint {
                 q: 0.99,
                 with: middle(9),
                 predicted: middle(3),
                 measured: middle(4),
                 error: -0.25,
+                pair_error: -0.24,
+                pair_error_lo: -0.3,
+                pair_error_hi: -0.22,
+                effect: 1.25,
                 control_error: 0.1,
                 within_interval: 2,
                 verdict: Came::Missed,

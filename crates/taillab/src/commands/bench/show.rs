@@ -128,32 +128,69 @@ fn source(out: &mut String, injected: &Injected) {
     }
 }
 
-/// Predicted beside measured.
+/// Predicted beside measured: a table, one row for each percentile, and what follows.
 fn forecasts(out: &mut String, fix: &FixCheck) {
-    let what = format!(
-        "forecast `{}`, then {}; {} pairs, a forecast in {}",
-        fix.change, fix.done, fix.pairs, fix.predicted_pairs
-    );
+    let pairs = |count: u32| match count {
+        1 => "1 pair".to_owned(),
+        count => format!("{count} pairs"),
+    };
+    let mut what = format!("then {}: {}", fix.done, pairs(fix.pairs));
+    if fix.spoiled_pairs > 0 {
+        let spoiled = pairs(fix.spoiled_pairs);
+        let _ = write!(what, "; {spoiled} more that the machine spoilt left out");
+    }
+    if fix.predicted_pairs < fix.pairs {
+        let _ = write!(what, "; a forecast in {} of them", fix.predicted_pairs);
+    }
     paragraph(out, "", &what);
-    let middle = |it: &Middle| format!("{} ({} to {})", it.median_ns, it.lo_ns, it.hi_ns);
-    for point in &fix.points {
-        let figures = format!(
-            "p{}: {} with it; {} predicted, {} measured: {:+.0} %, {}; two such measurements \
-             differ by {:.0} %; in {} pairs within the forecast's interval",
-            100.0 * point.q,
-            point.with.median_ns,
-            middle(&point.predicted),
-            middle(&point.measured),
-            100.0 * point.error,
-            match point.verdict {
-                Came::Near => "came true",
-                Came::NotToldApart => "not told apart",
-                Came::Missed => "MISSED",
-            },
-            100.0 * point.control_error,
-            point.within_interval,
+    if fix.points.is_empty() {
+        return paragraph(
+            out,
+            "! ",
+            "too few pairs with a forecast to say anything of it",
         );
-        paragraph(out, "  ", &figures);
+    }
+    let short = |it: &Middle| format!("{} to {}", it.lo_ns, it.hi_ns);
+    let _ = writeln!(out, "  forecast `{}`", fix.change);
+    let _ = writeln!(
+        out,
+        "  {:<6}{:>9}  {:>9} {:<22}  {:>9}  {:>7}",
+        "", "with it", "predicted", "", "measured", "error"
+    );
+    for point in &fix.points {
+        let _ = writeln!(
+            out,
+            "  {:<6}{:>9}  {:>9} {:<22}  {:>9}  {:>7}",
+            format!("p{}", 100.0 * point.q),
+            point.with.median_ns.to_string(),
+            point.predicted.median_ns.to_string(),
+            format!("({})", short(&point.predicted)),
+            point.measured.median_ns.to_string(),
+            format!("{:+.0} %", 100.0 * point.error),
+        );
+    }
+    for point in &fix.points {
+        let verdict = match point.verdict {
+            Came::Near => "came true".to_owned(),
+            Came::NotToldApart => "not told apart".to_owned(),
+            Came::Missed => "MISSED".to_owned(),
+            Came::ProvesNothing => "proves nothing".to_owned(),
+        };
+        let why = format!(
+            "p{}: {verdict}; each pair by itself {:+.0} % ({:+.0} to {:+.0}); the cause changes it \
+             by {:.0} %, two measurements without it differ by {:.0} %; measured {}, in {} of {} \
+             within its forecast's own interval",
+            100.0 * point.q,
+            100.0 * point.pair_error,
+            100.0 * point.pair_error_lo,
+            100.0 * point.pair_error_hi,
+            100.0 * point.effect,
+            100.0 * point.control_error,
+            short(&point.measured),
+            point.within_interval,
+            fix.predicted_pairs,
+        );
+        paragraph(out, "  ", &why);
     }
 }
 
@@ -236,6 +273,7 @@ fn matrix(kinds: &[KindResult]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fix::FixPoint;
     use super::super::result::Measured;
     use super::*;
     use taillab_model::Nanos;
@@ -306,9 +344,70 @@ mod tests {
         assert_eq!(matrix(&[]), "");
     }
 
+    fn fix(points: Vec<FixPoint>) -> FixCheck {
+        FixCheck {
+            change: "without blocked_lock".to_owned(),
+            done: "ended what was injected",
+            pairs: 6,
+            predicted_pairs: 5,
+            spoiled_pairs: 1,
+            points,
+        }
+    }
+
+    fn point(q: f64, verdict: Came) -> FixPoint {
+        let middle = |us| Middle {
+            median_ns: Nanos::from_micros(us),
+            lo_ns: Nanos::from_micros(us - 100),
+            hi_ns: Nanos::from_micros(us + 100),
+        };
+        FixPoint {
+            q,
+            with: middle(10_400),
+            predicted: middle(5_740),
+            measured: middle(6_950),
+            error: -0.174,
+            pair_error: -0.14,
+            pair_error_lo: -0.54,
+            pair_error_hi: 0.22,
+            effect: 0.62,
+            control_error: 0.46,
+            within_interval: 3,
+            verdict,
+        }
+    }
+
+    #[test]
+    fn a_forecast_stands_in_one_line_beside_what_came_of_it() {
+        let mut out = String::new();
+        forecasts(&mut out, &fix(vec![point(0.999, Came::Missed)]));
+        assert_eq!(
+            out,
+            "  then ended what was injected: 6 pairs; 1 pair more that the machine spoilt left\n  \
+             out; a forecast in 5 of them\n  \
+             forecast `without blocked_lock`\n          \
+             with it  predicted                          measured    error\n  \
+             p99.9   10.4 ms    5.74 ms (5.64 ms to 5.84 ms)     6.95 ms    -17 %\n    \
+             p99.9: MISSED; each pair by itself -14 % (-54 to +22); the cause changes it by\n    \
+             62 %, two measurements without it differ by 46 %; measured 6.85 ms to 7.05\n    \
+             ms, in 3 of 5 within its forecast's own interval\n"
+        );
+        out.clear();
+        forecasts(&mut out, &fix(Vec::new()));
+        assert!(
+            out.ends_with("too few pairs with a forecast to say anything of it\n"),
+            "{out}"
+        );
+    }
+
     #[test]
     fn nothing_is_wider_than_a_terminal() {
         let charged: Vec<(Cause, f64)> = Cause::ALL.iter().map(|cause| (*cause, 0.02)).collect();
+        let verdicts = [Came::Near, Came::NotToldApart, Came::ProvesNothing];
+        let points = [0.5, 0.99, 0.999].into_iter().zip(verdicts);
+        let points = points.map(|(q, verdict)| point(q, verdict)).collect();
+        let mut fixed = kind("lock", Cause::BlockedLock, &[], 1.0);
+        fixed.measured = fixed.measured.map(|it| it.with_fix(Some(fix(points))));
         let kinds = vec![
             kind(
                 "a-kind-with-a-long-name-and-schedule",
@@ -316,6 +415,7 @@ mod tests {
                 &charged[..9],
                 0.1,
             ),
+            fixed,
             KindResult {
                 kind: "idle".to_owned(),
                 not_run: Some("this machine has none of what it takes, ".repeat(5)),

@@ -19,46 +19,61 @@ const TOGETHER: Nanos = Nanos::from_micros(100);
 /// power state, or back onto a CPU of the host, is a matter of some 10 µs.
 const AWAKE: Nanos = Nanos::from_micros(200);
 
-/// Why a measurement says little about what was injected: proven stalls of the server's CPUs,
-/// and wake-ups of them that took far too long, cost more than a tenth of what the injection
-/// did. Requests come all the time and each waits for the end of a disturbance, so one costs as
-/// the square of its length.
-pub fn spoiled(
-    timeline: &Timeline,
-    matched: &Matched,
-    truth: &Truth,
-    measure_from: Monotonic,
-) -> Option<String> {
-    let stalls: Vec<Nanos> = (timeline.cpus().iter())
-        .flat_map(|line| line.stalls())
-        .filter(|stall| stall.from >= measure_from)
-        .map(|stall| stall.to.saturating_since(stall.from))
-        .chain(slept_on(timeline, matched, measure_from))
-        .collect();
+/// Proven stalls of the server's CPUs, and wake-ups of them that took far too long.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stalls {
+    count: usize,
+    all: Nanos,
+    cost: f64,
+}
+
+impl Stalls {
+    /// Those of a measurement.
+    pub fn of(timeline: &Timeline, matched: &Matched, measure_from: Monotonic) -> Self {
+        let lengths: Vec<Nanos> = (timeline.cpus().iter())
+            .flat_map(|line| line.stalls())
+            .filter(|stall| stall.from >= measure_from)
+            .map(|stall| stall.to.saturating_since(stall.from))
+            .chain(slept_on(timeline, matched, measure_from))
+            .collect();
+        Self {
+            count: lengths.len(),
+            all: lengths.iter().copied().sum(),
+            cost: cost(lengths.into_iter()),
+        }
+    }
+
+    /// Why a measurement says little about what was injected at a cost of `injected`: the
+    /// stalls cost more than a tenth of that.
+    pub fn spoil(&self, injected: f64) -> Option<String> {
+        let Self { count, all, cost } = self;
+        (injected > 0.0 && *cost > MOST * injected).then(|| {
+            format!(
+                "the hypervisor held the server's CPU up, or did not wake it, {count} times, for \
+                 {all} in all, which cost more than a tenth of what was injected"
+            )
+        })
+    }
+}
+
+/// What was injected costs, in the unit of [`cost`].
+pub fn injected_cost(truth: &Truth, measure_from: Monotonic) -> f64 {
     let mut injected: Vec<(Monotonic, Monotonic)> = (truth.intervals.iter())
         .filter(|interval| interval.from_ns >= measure_from)
         .map(|interval| (interval.from_ns, interval.to_ns))
         .collect();
     injected.sort_unstable();
-    let lengths = injected
-        .chunk_by(|before, after| after.0.saturating_since(before.1) < TOGETHER)
-        .map(|burst| {
-            let parts = burst.iter().map(|(from, to)| to.saturating_since(*from));
-            parts.sum::<Nanos>()
-        });
-    let cost = |lengths: &mut dyn Iterator<Item = Nanos>| -> f64 {
-        lengths.map(|length| length.as_secs_f64().powi(2)).sum()
-    };
-    let by_injection = cost(&mut { lengths });
-    let by_stalls = cost(&mut stalls.iter().copied());
-    (by_injection > 0.0 && by_stalls > MOST * by_injection).then(|| {
-        let all: Nanos = stalls.iter().copied().sum();
-        format!(
-            "the hypervisor held the server's CPU up, or did not wake it, {} times, for {all} in \
-             all, which cost more than a tenth of what was injected",
-            stalls.len()
-        )
-    })
+    let bursts = injected.chunk_by(|before, after| after.0.saturating_since(before.1) < TOGETHER);
+    cost(bursts.map(|burst| {
+        let parts = burst.iter().map(|(from, to)| to.saturating_since(*from));
+        parts.sum::<Nanos>()
+    }))
+}
+
+/// Requests come all the time and each waits for the end of a disturbance, so one costs as the
+/// square of its length.
+fn cost(lengths: impl Iterator<Item = Nanos>) -> f64 {
+    lengths.map(|length| length.as_secs_f64().powi(2)).sum()
 }
 
 /// For how long a CPU idled on though a packet had come for the server, or a thread of it had
@@ -157,7 +172,7 @@ mod tests {
             }],
             unrecorded: 0,
         };
-        spoiled(&timeline, &matched, &truth, at(0))
+        Stalls::of(&timeline, &matched, at(0)).spoil(injected_cost(&truth, at(0)))
     }
 
     #[test]
