@@ -309,7 +309,12 @@ impl<'a> Forecaster<'a> {
     fn mitigation(&self, mitigation: &Mitigation) -> Option<Plan> {
         let mut change = self.unchanged();
         for effect in mitigation.effects {
-            scenario::apply(&mut change, self.observed, effect);
+            scenario::apply(
+                &mut change,
+                self.observed,
+                effect,
+                self.evidence.service_time,
+            );
         }
         // sources that are there and stay: a limit alone changes nothing
         let touched = change.limits.iter().zip(self.observed.by_source());
@@ -534,8 +539,8 @@ fn noun(cause: Cause) -> &'static str {
         Cause::IdleExit => "power states to come out of",
         Cause::Wakeup => "wake-ups of sleeping workers",
         Cause::BlockedLock => "sleeping on locks",
-        Cause::BlockedFault => "sleeping in page faults",
-        Cause::BlockedIo => "sleeping on storage",
+        Cause::BlockedFault => "page faults that sleep, nor their work",
+        Cause::BlockedIo => "waiting for storage, nor the work of it",
         Cause::BlockedOther => "sleeping in the middle of requests",
         Cause::Throttled => "throttling",
         Cause::Retransmit => "requests lost on their way and sent again",

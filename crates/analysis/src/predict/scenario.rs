@@ -40,10 +40,7 @@ pub(crate) fn without(
         | Cause::BlockedFault
         | Cause::BlockedIo
         | Cause::BlockedOther
-        | Cause::Unobserved => {
-            change.unblock(cause);
-            limit(change, observed, 0, |source| source.cause == cause);
-        }
+        | Cause::Unobserved => unblock(change, observed, cause, service_time),
         Cause::Order if change.discipline.order == Order::Batches => return false,
         Cause::Order => change.discipline.order = Order::Arrival,
         Cause::Imbalance => {
@@ -51,7 +48,7 @@ pub(crate) fn without(
             change.discipline.order = Order::Arrival;
         }
         Cause::SlowService => {
-            change.work_limit_ns = u32::try_from(service_time.get()).unwrap_or(u32::MAX);
+            change.work_limit_ns = short(service_time);
         }
         Cause::Retransmit => {
             change.no_loss = observed.loses();
@@ -64,8 +61,28 @@ pub(crate) fn without(
     true
 }
 
+/// Workers do not sleep for a cause. One that does not wait for the disk does not do the work
+/// of asking it either, which the kernel does in its name: such requests have t at most.
+fn unblock(change: &mut Change, observed: &Observed, cause: Cause, service_time: Nanos) {
+    change.unblock(cause);
+    if matches!(cause, Cause::BlockedFault | Cause::BlockedIo) {
+        change.ease(cause, short(service_time));
+    }
+    limit(change, observed, 0, |source| source.cause == cause);
+}
+
+/// As the replay holds lengths.
+fn short(time: Nanos) -> u32 {
+    u32::try_from(time.get()).unwrap_or(u32::MAX)
+}
+
 /// Does what a mitigation does.
-pub(crate) fn apply(change: &mut Change, observed: &Observed, effect: &Effect) {
+pub(crate) fn apply(
+    change: &mut Change,
+    observed: &Observed,
+    effect: &Effect,
+    service_time: Nanos,
+) {
     match *effect {
         Effect::Threads { class, at_most_ns } => limit(change, observed, at_most_ns, |source| {
             let other = matches!(&source.culprit, Some(Culprit::Thread { name, .. })
@@ -99,10 +116,7 @@ pub(crate) fn apply(change: &mut Change, observed: &Observed, effect: &Effect) {
                 source.cause == Cause::IdleExit
             });
         }
-        Effect::Unblock(cause) => {
-            change.unblock(cause);
-            limit(change, observed, 0, |source| source.cause == cause);
-        }
+        Effect::Unblock(cause) => unblock(change, observed, cause, service_time),
         Effect::Source(cause) => limit(change, observed, 0, |source| source.cause == cause),
         Effect::SharedQueue => change.discipline.sharing = Sharing::Shared,
         Effect::InOrder => {

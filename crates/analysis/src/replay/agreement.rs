@@ -38,6 +38,7 @@ pub(super) fn observed(jobs: &[Job], away: &[Vec<Away>]) -> Observed {
         requests.after_ns.push(after);
         requests.blocked_ns.push(0);
         requests.blocked_cause.push(0);
+        requests.slept.push(0);
         requests.wake_ns.push(NONE);
         requests.exit_stack_ns.push(0);
         requests.awake.push(false);

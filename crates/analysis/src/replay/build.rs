@@ -125,6 +125,7 @@ impl Observed {
         requests.after_ns = vec![NONE; n];
         requests.blocked_ns = vec![0; n];
         requests.blocked_cause = vec![0; n];
+        requests.slept = vec![0; n];
         requests.wake_ns = vec![NONE; n];
         requests.exit_stack_ns = vec![0; n];
         requests.awake = vec![false; n];

@@ -59,6 +59,11 @@ pub(crate) struct Change {
     pub(crate) no_exit: bool,
     /// The work of a request until its response is at most this.
     pub(crate) work_limit_ns: u32,
+    /// The same of those whose worker slept in them for one of these causes, a bit for each
+    /// place in [`Cause::ALL`]: what made it sleep is not done at all.
+    pub(crate) eased: u32,
+    /// The most work that is left of them.
+    pub(crate) eased_limit_ns: u32,
     /// Workers do not sleep for this cause in the middle of a request: a bit for each place
     /// in [`Cause::ALL`].
     pub(crate) unblocked: u32,
@@ -77,6 +82,8 @@ impl Change {
             no_wake: false,
             no_exit: false,
             work_limit_ns: u32::MAX,
+            eased: 0,
+            eased_limit_ns: u32::MAX,
             unblocked: 0,
             no_loss: false,
             fewer_servers: 0,
@@ -87,6 +94,14 @@ impl Change {
     pub(crate) fn unblock(&mut self, cause: Cause) {
         if let Some(place) = Cause::ALL.iter().position(|known| *known == cause) {
             self.unblocked |= 1 << place;
+        }
+    }
+
+    /// Requests in which workers slept for `cause` have the work of others, at most so much.
+    pub(crate) fn ease(&mut self, cause: Cause, at_most_ns: u32) {
+        if let Some(place) = Cause::ALL.iter().position(|known| *known == cause) {
+            self.eased |= 1 << place;
+            self.eased_limit_ns = at_most_ns;
         }
     }
 }
@@ -190,7 +205,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
     }
 
     fn before_ns(&self, i: usize) -> u32 {
-        self.requests.before_ns[i].min(self.change.work_limit_ns)
+        self.requests.before_ns[i].min(self.requests.work_limit_ns(i, self.change))
     }
 
     /// The server that serves request `i` in an assigned queue.
@@ -365,9 +380,9 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
     /// Serves a batch from `now_ns` on, and empties it.
     fn batch(&mut self, batch: &mut Vec<u32>, now_ns: u64, server: &mut Server<'_>) {
         let limits = &self.change.limits;
-        let work_limit = self.change.work_limit_ns;
         let compute = |i: &u32| {
             let i = *i as usize;
+            let work_limit = self.requests.work_limit_ns(i, self.change);
             let reply = self.requests.reply_ns[i].min(work_limit);
             u64::from(self.requests.compute_ns[i].min(work_limit - reply))
         };
@@ -379,6 +394,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         for (place, i) in batch.drain(..).enumerate() {
             let i = i as usize;
             let limits = &self.change.limits;
+            let work_limit = self.requests.work_limit_ns(i, self.change);
             let reply = u64::from(self.requests.reply_ns[i].min(work_limit));
             let at = absences.finish(&mut server.cursor, limits, server.free_ns, reply);
             if place == last {

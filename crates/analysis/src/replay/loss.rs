@@ -84,6 +84,7 @@ impl Requests {
             after_ns: pick(&self.after_ns, order),
             blocked_ns: pick(&self.blocked_ns, order),
             blocked_cause: pick(&self.blocked_cause, order),
+            slept: pick(&self.slept, order),
             wake_ns: pick(&self.wake_ns, order),
             exit_stack_ns: pick(&self.exit_stack_ns, order),
             exit_wake_ns: pick(&self.exit_wake_ns, order),

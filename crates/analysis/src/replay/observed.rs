@@ -36,6 +36,8 @@ pub(crate) struct Requests {
     pub(crate) blocked_ns: Vec<u32>,
     /// Why, where `blocked_ns` is not 0: a place in [`Cause::ALL`].
     pub(crate) blocked_cause: Vec<u8>,
+    /// Why its worker slept in its middle: a bit for each place in [`Cause::ALL`].
+    pub(crate) slept: Vec<u32>,
     /// Time of an idle CPU from its arrival until its worker was there; [`NONE`] where it
     /// did not find an idle CPU.
     pub(crate) wake_ns: Vec<u32>,
@@ -78,6 +80,15 @@ impl Requests {
             0
         } else {
             u64::from(blocked)
+        }
+    }
+
+    /// The most work that `change` leaves it until its response.
+    pub(crate) fn work_limit_ns(&self, i: usize, change: &Change) -> u32 {
+        if self.slept[i] & change.eased == 0 {
+            change.work_limit_ns
+        } else {
+            change.work_limit_ns.min(change.eased_limit_ns)
         }
     }
 
@@ -214,5 +225,25 @@ impl Observed {
             *times += 1;
         }
         sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::{change, departures, observed};
+    use super::super::kernel::{Order, Sharing};
+    use super::*;
+
+    #[test]
+    fn only_requests_that_slept_for_it_lose_the_work_of_it() {
+        let mut observed = observed(&[(0, 400, 0, 0), (1_000, 400, 0, 0)], &[vec![]]);
+        observed.requests.slept[0] = 1 << Cause::BlockedIo as u32;
+        let eased = |cause| {
+            let mut change = change(&observed, Sharing::Assigned, Order::Arrival);
+            change.ease(cause, 100);
+            departures(&observed, &change)
+        };
+        assert_eq!(eased(Cause::BlockedIo), [100, 1_400]);
+        assert_eq!(eased(Cause::BlockedFault), [400, 1_400]);
     }
 }

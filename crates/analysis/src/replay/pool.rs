@@ -440,7 +440,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
     }
 
     fn before_ns(&self, i: usize) -> u64 {
-        u64::from(self.requests.before_ns[i].min(self.change.work_limit_ns))
+        u64::from(self.requests.before_ns[i].min(self.requests.work_limit_ns(i, self.change)))
     }
 
     /// Of that, the work until it sleeps.

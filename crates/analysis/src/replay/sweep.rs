@@ -429,6 +429,9 @@ impl<F: Fn(SourceId) -> Cause> Sweep<'_, F> {
             }
             let worker = &mut self.workers[w];
             let blocked = worker.blocked.take();
+            if let Some((.., cause)) = blocked {
+                self.observed.requests.slept[i] |= 1 << cause as u32;
+            }
             if let (Some((since, _, cause)), false) = (blocked, self.shared) {
                 // others on its CPU meanwhile do not hold it up: it is away as a whole
                 let source = self.asleep(cause);

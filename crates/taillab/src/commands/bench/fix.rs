@@ -145,6 +145,12 @@ impl Pairs {
         self.points[0].with.len() as u32
     }
 
+    /// Those of them with a forecast.
+    pub fn predicted(&self) -> u32 {
+        let predicted = |series: &Series| series.predicted.iter().flatten().count() as u32;
+        self.points.iter().map(predicted).max().unwrap_or(0)
+    }
+
     /// Pairs that do not.
     pub fn spoiled(&self) -> u32 {
         self.spoiled
@@ -153,12 +159,11 @@ impl Pairs {
     /// What follows; no points with too few pairs that have a forecast.
     pub fn check(&self, done: &'static str) -> FixCheck {
         let points = QUANTILES.into_iter().zip(&self.points);
-        let predicted = |series: &Series| series.predicted.iter().flatten().count();
         FixCheck {
             change: self.change.clone().unwrap_or_default(),
             done,
             pairs: self.len(),
-            predicted_pairs: self.points.iter().map(predicted).max().unwrap_or(0) as u32,
+            predicted_pairs: self.predicted(),
             spoiled_pairs: self.spoiled,
             points: points.filter_map(|(q, series)| series.point(q)).collect(),
         }

@@ -39,7 +39,7 @@ use crate::progress::Progress;
 /// The median of fewer pairs has no interval.
 const MIN_PAIRS: u32 = 6;
 
-/// So many pairs that the machine spoilt are measured again.
+/// So many pairs that the machine spoilt, or that gave no forecast, are measured again.
 const MORE_PAIRS: u32 = 2;
 
 /// Runs the benchmark asked for.
@@ -228,7 +228,7 @@ impl<'a> Bench<'a> {
         };
         let mut pairs = Pairs::default();
         for pair in 0..self.args.pairs + MORE_PAIRS {
-            if pairs.len() == self.args.pairs {
+            if pairs.predicted() >= self.args.pairs {
                 break;
             }
             // each pair has arrivals of its own, and both of it the same

@@ -297,6 +297,7 @@ mod tests {
     use taillab_model::truth::TruthSource;
 
     use super::super::fix::{FixPoint, Middle};
+    use super::super::spoiled::Stalls;
     use super::*;
 
     fn account(right: u64, excess: Vec<(Cause, Nanos)>) -> Account {
@@ -326,6 +327,8 @@ mod tests {
             model_fit: None,
             injected: Vec::new(),
             predictions: Vec::new(),
+            stalls: Stalls::default(),
+            injected_cost: 0.0,
         }
     }
 

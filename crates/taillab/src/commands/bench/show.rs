@@ -383,14 +383,14 @@ mod tests {
         forecasts(&mut out, &fix(vec![point(0.999, Came::Missed)]));
         assert_eq!(
             out,
-            "  then ended what was injected: 6 pairs; 1 pair more that the machine spoilt left\n  \
-             out; a forecast in 5 of them\n  \
+            "  then ended what was injected: 6 pairs; 1 pair more that the machine spoilt\n  \
+             left out; a forecast in 5 of them\n  \
              forecast `without blocked_lock`\n          \
              with it  predicted                          measured    error\n  \
-             p99.9   10.4 ms    5.74 ms (5.64 ms to 5.84 ms)     6.95 ms    -17 %\n    \
-             p99.9: MISSED; each pair by itself -14 % (-54 to +22); the cause changes it by\n    \
-             62 %, two measurements without it differ by 46 %; measured 6.85 ms to 7.05\n    \
-             ms, in 3 of 5 within its forecast's own interval\n"
+             p99.9   10.4 ms    5.74 ms (5.64 ms to 5.84 ms)      6.95 ms    -17 %\n    \
+             p99.9: MISSED; each pair by itself -14 % (-54 to +22); the cause changes it\n    \
+             by 62 %, two measurements without it differ by 46 %; measured 6.85 ms to\n    \
+             7.05 ms, in 3 of 5 within its forecast's own interval\n"
         );
         out.clear();
         forecasts(&mut out, &fix(Vec::new()));
