@@ -218,10 +218,8 @@ impl<'a> Bench<'a> {
 
     fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Measured, Stop> {
         let name = setup.kind.name();
-        let _awake = match self.args.fix_check {
-            true => Some(KeepAwake::hold().map_err(|error| Stop::NotHere(error.to_string()))?),
-            false => None,
-        };
+        // what an idle CPU takes to wake would mix with all that makes the server sleep
+        let _awake = KeepAwake::hold().map_err(|error| Stop::NotHere(error.to_string()))?;
         let (mut with, measured) = self.unspoiled(setup, calibrated, &name)?;
         let Some(fix) = setup.fix().filter(|_| self.args.fix_check) else {
             return Ok(measured);
