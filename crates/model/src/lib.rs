@@ -21,7 +21,8 @@ pub use event::{Asleep, Event, EventKind, Interrupt, PacketId, RequestKey, Tid, 
 pub use histogram::{HISTOGRAM_ERROR, Histogram};
 pub use recording::{
     Chunk, CpuStream, Damage, EventOrder, EventSink, Events, Gap, InterruptName, LostEvents,
-    PackedEvent, Recording, RecordingContext, RecordingError, RecordingReader, RecordingWriter,
+    PackedEvent, Recorded, RecordedEvent, Recording, RecordingContext, RecordingError,
+    RecordingReader, RecordingWriter,
     ThreadName, VERSION as RECORDING_VERSION,
 };
 pub use request::{ClientTimes, Operation, Request, Stage, Stamps, WireTimes};

@@ -29,8 +29,8 @@ mod writer;
 
 pub use context::{InterruptName, RecordingContext, ThreadName};
 pub use damage::{Damage, Gap, RecordingError};
-pub use packed::PackedEvent;
-pub use reader::RecordingReader;
+pub use packed::{PackedEvent, RecordedEvent};
+pub use reader::{Recorded, RecordingReader};
 pub use sink::{EventOrder, EventSink};
 pub use writer::RecordingWriter;
 
@@ -240,6 +240,13 @@ impl CpuStream {
 /// The events of a [`Recording`] in order of time: see [`Recording::into_events`].
 pub struct Events(Merged<Cursor<Chunk, std::vec::IntoIter<Chunk>>>);
 
+impl Events {
+    #[inline]
+    fn next_recorded(&mut self) -> Option<RecordedEvent> {
+        self.0.next_recorded()
+    }
+}
+
 impl Iterator for Events {
     type Item = Event;
 
@@ -277,6 +284,13 @@ impl<S: Stream> Merged<S> {
             merge: Merge::new(streams),
         }
     }
+
+    #[inline]
+    fn next_recorded(&mut self) -> Option<RecordedEvent> {
+        let (event, index) = self.merge.next_before(u64::MAX)?;
+        self.remaining -= 1;
+        Some(RecordedEvent::new(event, self.base, self.cpus[index]))
+    }
 }
 
 impl<S: Stream> Iterator for Merged<S> {
@@ -284,9 +298,7 @@ impl<S: Stream> Iterator for Merged<S> {
 
     #[inline]
     fn next(&mut self) -> Option<Event> {
-        let (event, index) = self.merge.next_before(u64::MAX)?;
-        self.remaining -= 1;
-        Some(event.on_cpu(self.base, self.cpus[index]))
+        self.next_recorded().map(Event::from)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

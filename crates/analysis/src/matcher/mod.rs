@@ -63,7 +63,7 @@ use held::{Fate, Held, HeldRequests};
 pub(crate) use id_map::{IdMap, packed};
 use open::{Answer, OpenRequests};
 pub use options::MatchOptions;
-pub use order::InOrder;
+pub use order::{InOrder, Timed};
 use settled::is_decided;
 use stream::Leaving;
 use streams::Streams;

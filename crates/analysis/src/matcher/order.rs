@@ -2,7 +2,27 @@
 
 use std::collections::VecDeque;
 
-use taillab_model::{Event, Monotonic, Nanos};
+use taillab_model::{Event, Monotonic, Nanos, RecordedEvent};
+
+/// Something that happened at an instant.
+pub trait Timed {
+    /// When.
+    fn at(&self) -> Monotonic;
+}
+
+impl Timed for Event {
+    #[inline]
+    fn at(&self) -> Monotonic {
+        self.at
+    }
+}
+
+impl Timed for RecordedEvent {
+    #[inline]
+    fn at(&self) -> Monotonic {
+        self.at()
+    }
+}
 
 /// An iterator that gives the events of another one in order of time, where none
 /// stands further than `slack` from its place.
@@ -10,25 +30,25 @@ use taillab_model::{Event, Monotonic, Nanos};
 /// A probe takes an event's time before it writes the event, so an interrupt in
 /// between makes two events of one CPU swap, and a merge of the CPUs' streams keeps
 /// that. Events of the same time keep their order.
-pub struct InOrder<I> {
+pub struct InOrder<I: Iterator> {
     source: I,
     /// Sorted by time.
-    held: VecDeque<Event>,
+    held: VecDeque<I::Item>,
     slack: Nanos,
-    newest: Option<Monotonic>,
-    given: Option<Monotonic>,
+    newest: Monotonic,
+    given: Monotonic,
     late: u64,
 }
 
-impl<I: Iterator<Item = Event>> InOrder<I> {
+impl<I: Iterator<Item: Timed>> InOrder<I> {
     /// Puts `source` in order, holding back the events of the last `slack`.
     pub fn new(source: I, slack: Nanos) -> Self {
         Self {
             source,
             held: VecDeque::new(),
             slack,
-            newest: None,
-            given: None,
+            newest: Monotonic::from_nanos_since_boot(0),
+            given: Monotonic::from_nanos_since_boot(0),
             late: 0,
         }
     }
@@ -39,37 +59,33 @@ impl<I: Iterator<Item = Event>> InOrder<I> {
     }
 
     /// Inserts from the back: a stream in order costs one comparison an event.
-    fn hold(&mut self, event: Event) {
-        self.newest = self.newest.max(Some(event.at));
-        let mut place = self.held.len();
-        while place > 0 && self.held[place - 1].at > event.at {
-            place -= 1;
-        }
-        if place == self.held.len() {
+    fn hold(&mut self, event: I::Item) {
+        let at = event.at();
+        self.newest = self.newest.max(at);
+        if self.held.back().is_none_or(|last| last.at() <= at) {
             self.held.push_back(event);
-        } else {
-            self.held.insert(place, event);
+            return;
         }
+        let place = self.held.iter().rposition(|other| other.at() <= at);
+        self.held.insert(place.map_or(0, |before| before + 1), event);
     }
 
-    fn give(&mut self) -> Option<Event> {
+    fn give(&mut self) -> Option<I::Item> {
         let event = self.held.pop_front()?;
-        if self.given > Some(event.at) {
-            self.late += 1;
-        } else {
-            self.given = Some(event.at);
-        }
+        self.late += u64::from(event.at() < self.given);
+        self.given = self.given.max(event.at());
         Some(event)
     }
 }
 
-impl<I: Iterator<Item = Event>> Iterator for InOrder<I> {
-    type Item = Event;
+impl<I: Iterator<Item: Timed>> Iterator for InOrder<I> {
+    type Item = I::Item;
 
-    fn next(&mut self) -> Option<Event> {
+    #[inline]
+    fn next(&mut self) -> Option<I::Item> {
         loop {
-            if let (Some(first), Some(newest)) = (self.held.front(), self.newest)
-                && newest.saturating_since(first.at) > self.slack
+            if let Some(first) = self.held.front()
+                && self.newest.saturating_since(first.at()) > self.slack
             {
                 return self.give();
             }

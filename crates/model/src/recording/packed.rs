@@ -139,6 +139,7 @@ impl PackedEvent {
     }
 
     /// What happened.
+    #[inline]
     pub const fn kind(self) -> EventKind {
         let (a, b) = (self.values as u32, (self.values >> 32) as u32);
         let extra = (self.head >> TIME_BITS) as u8;
@@ -230,11 +231,57 @@ impl PackedEvent {
     }
 
     /// The whole event, on the CPU of its stream.
+    #[inline]
     pub fn on_cpu(self, base: Monotonic, cpu: u16) -> Event {
-        Event {
-            at: base + self.since_base(),
+        Event::from(RecordedEvent::new(self, base, cpu))
+    }
+
+    /// As [`Event::is_of_reader`].
+    #[inline]
+    const fn is_of_reader(self) -> bool {
+        (self.head >> KIND_SHIFT) as u8 == kind::UNREADABLE
+    }
+}
+
+/// An [`Event`] as it was recorded: whole words, which are cheaper to move and to hold back than
+/// what they mean. Where it is looked at, it becomes that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedEvent {
+    at: Monotonic,
+    what: PackedEvent,
+    cpu: u16,
+}
+
+impl RecordedEvent {
+    #[inline]
+    pub(super) fn new(what: PackedEvent, base: Monotonic, cpu: u16) -> Self {
+        Self {
+            at: base + what.since_base(),
+            what,
             cpu,
-            kind: self.kind(),
+        }
+    }
+
+    /// When it happened.
+    #[inline]
+    pub const fn at(&self) -> Monotonic {
+        self.at
+    }
+
+    /// As [`Event::is_of_reader`].
+    #[inline]
+    pub(super) const fn is_of_reader(&self) -> bool {
+        self.what.is_of_reader()
+    }
+}
+
+impl From<RecordedEvent> for Event {
+    #[inline]
+    fn from(recorded: RecordedEvent) -> Self {
+        Self {
+            at: recorded.at,
+            cpu: recorded.cpu,
+            kind: recorded.what.kind(),
         }
     }
 }

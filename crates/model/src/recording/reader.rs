@@ -9,8 +9,8 @@ use super::columns::decode;
 use super::format::{BlockHeader, Footer, unpack};
 use super::merge::{Merge, Stream};
 use super::{
-    Chunk, CpuStream, Damage, Events, Gap, LostEvents, PackedEvent, Recording, RecordingContext,
-    RecordingError,
+    Chunk, CpuStream, Damage, Events, Gap, LostEvents, PackedEvent, RecordedEvent, Recording,
+    RecordingContext, RecordingError,
 };
 use crate::{Event, EventKind, Monotonic, Nanos};
 
@@ -207,14 +207,17 @@ impl<R: Read + Seek> RecordingReader<R> {
     }
 }
 
-impl<R: Read> Iterator for RecordingReader<R> {
-    type Item = Event;
+impl<R: Read> RecordingReader<R> {
+    /// The events in order of time, as they were recorded.
+    pub fn recorded(&mut self) -> Recorded<'_, R> {
+        Recorded(self)
+    }
 
     #[inline]
-    fn next(&mut self) -> Option<Event> {
+    fn next_recorded(&mut self) -> Option<RecordedEvent> {
         loop {
             match &mut self.source {
-                Source::Old(events) => return events.next(),
+                Source::Old(events) => return events.next_recorded(),
                 Source::Blocks {
                     merge,
                     settled,
@@ -223,7 +226,7 @@ impl<R: Read> Iterator for RecordingReader<R> {
                 } => {
                     if let Some((event, cpu)) = merge.next_before(*settled) {
                         // the index comes from a CPU's number
-                        let event = event.on_cpu(self.base, cpu as u16);
+                        let event = RecordedEvent::new(event, self.base, cpu as u16);
                         self.read += u64::from(!event.is_of_reader());
                         return Some(event);
                     }
@@ -234,6 +237,28 @@ impl<R: Read> Iterator for RecordingReader<R> {
             }
             self.read_block();
         }
+    }
+}
+
+impl<R: Read> Iterator for RecordingReader<R> {
+    type Item = Event;
+
+    #[inline]
+    fn next(&mut self) -> Option<Event> {
+        self.next_recorded().map(Event::from)
+    }
+}
+
+/// See [`RecordingReader::recorded`].
+#[derive(Debug)]
+pub struct Recorded<'r, R>(&'r mut RecordingReader<R>);
+
+impl<R: Read> Iterator for Recorded<'_, R> {
+    type Item = RecordedEvent;
+
+    #[inline]
+    fn next(&mut self) -> Option<RecordedEvent> {
+        self.0.next_recorded()
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::sync_channel;
 use taillab_analysis::ideal::IdealRun;
 use taillab_analysis::ledger::Usual;
 use taillab_analysis::long::Account;
-use taillab_analysis::matcher::{InOrder, MatchOptions};
+use taillab_analysis::matcher::{InOrder, MatchOptions, Timed};
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::trace_verdict::{TraceFacts, judge_trace};
 use taillab_analysis::{
@@ -73,7 +73,7 @@ pub fn file(
     let mut reader = RecordingReader::open_whole(file).map_err(|error| named(&error))?;
     let context = reader.context().clone();
     let base = reader.base();
-    let mut reading = Reading::of(&mut reader, &context)?;
+    let mut reading = Reading::of(reader.recorded(), &context)?;
     let Some(first) = reading.next_part() else {
         return Err(named(&"it cannot be read"));
     };
@@ -157,7 +157,7 @@ pub(super) fn window(
 }
 
 /// The parts of a recording, one after the other.
-struct Reading<I> {
+struct Reading<I: Iterator> {
     events: InOrder<I>,
     /// `None` after the last part.
     parts: Option<Parts>,
@@ -165,7 +165,7 @@ struct Reading<I> {
     last: Option<Monotonic>,
 }
 
-impl<I: Iterator<Item = Event>> Reading<I> {
+impl<I: Iterator<Item: Timed + Into<Event> + Send>> Reading<I> {
     fn of(events: I, context: &RecordingContext) -> Result<Self, Failure> {
         let options = MatchOptions::of(context).or_exit(Exit::Failed)?;
         Ok(Self {
@@ -179,6 +179,7 @@ impl<I: Iterator<Item = Event>> Reading<I> {
     fn next_part(&mut self) -> Option<Part> {
         let parts = self.parts.as_mut()?;
         for event in self.events.by_ref() {
+            let event: Event = event.into();
             self.first = self.first.or(Some(event.at));
             self.last = Some(event.at);
             if let Some(part) = parts.observe(&event) {
