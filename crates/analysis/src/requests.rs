@@ -80,6 +80,7 @@ impl Requests {
     }
 
     /// The server's stamps of the request at `place`.
+    #[inline]
     pub fn stamps(&self, place: usize) -> Stamps {
         let t1 = self.came_in[place];
         let offsets = self.offsets_ns[place];
@@ -134,17 +135,23 @@ impl Requests {
     /// Adds one behind the others.
     pub fn push(&mut self, request: Request) {
         let place = self.len();
-        let stamps = request.server;
+        self.push_stamps(request.server);
+        if request.client.is_some() || request.operation.is_some() {
+            self.set_client(place, request.client, request.operation);
+        }
+    }
+
+    /// Adds one of which the client's side is not known.
+    pub(crate) fn push_stamps(&mut self, stamps: Stamps) {
+        let place = self.len() as u32;
         self.came_in.push(stamps.t1);
         self.offsets_ns.push(offsets(&stamps).unwrap_or_else(|| {
-            self.unusual.insert(place as u32, stamps);
+            self.unusual.insert(place, stamps);
             [NONE; 5]
         }));
         if !self.operations.is_empty() {
-            self.clients.push(request.client);
-            self.operations.push(request.operation);
-        } else if request.client.is_some() || request.operation.is_some() {
-            self.set_client(place, request.client, request.operation);
+            self.clients.push(None);
+            self.operations.push(None);
         }
     }
 

@@ -22,8 +22,7 @@ pub use histogram::{HISTOGRAM_ERROR, Histogram};
 pub use recording::{
     Chunk, CpuStream, Damage, EventOrder, EventSink, Events, Gap, InterruptName, LostEvents,
     PackedEvent, Recorded, RecordedEvent, Recording, RecordingContext, RecordingError,
-    RecordingReader, RecordingWriter,
-    ThreadName, VERSION as RECORDING_VERSION,
+    RecordingReader, RecordingWriter, ThreadName, VERSION as RECORDING_VERSION,
 };
 pub use request::{ClientTimes, Operation, Request, Stage, Stamps, WireTimes};
 pub use time::{Monotonic, Nanos, ParseNanosError};

@@ -8,6 +8,36 @@ use taillab_model::RequestKey;
 
 pub(crate) type IdMap<V, K = u32> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
+/// Values by id, and what was asked for last: often that is asked for again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastFound<V> {
+    values: IdMap<V>,
+    last: Option<(u32, V)>,
+}
+
+impl<V: Copy> LastFound<V> {
+    #[inline]
+    pub(crate) fn get(&mut self, id: u32) -> Option<V> {
+        match self.last {
+            Some((last, value)) if last == id => Some(value),
+            _ => {
+                let value = *self.values.get(&id)?;
+                self.last = Some((id, value));
+                Some(value)
+            }
+        }
+    }
+
+    pub(crate) fn contains(&self, id: u32) -> bool {
+        self.values.contains_key(&id)
+    }
+
+    /// Adds a value of an id that has none.
+    pub(crate) fn insert(&mut self, id: u32, value: V) {
+        self.values.insert(id, value);
+    }
+}
+
 /// A key as one number.
 pub(crate) const fn packed(key: RequestKey) -> u64 {
     (key.address as u64) << 32 | (key.port as u64) << 16 | key.id as u64

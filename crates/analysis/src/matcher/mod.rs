@@ -53,14 +53,14 @@ mod stream;
 mod streams;
 mod threads;
 
-use taillab_model::{Event, EventKind, Monotonic, PacketId, Request, RequestKey, Tid};
+use taillab_model::{Event, EventKind, Monotonic, PacketId, RequestKey, Tid};
 
 use crate::matched::{BlindWindow, DatagramIds, Matched, Unmatched};
 use datagrams::{Evidence, InHand};
 use framed::Packet;
 pub use framing::{Framing, ParseFramingError};
 use held::{Fate, Held, HeldRequests};
-pub(crate) use id_map::{IdMap, packed};
+pub(crate) use id_map::{IdMap, LastFound, packed};
 use open::{Answer, OpenRequests};
 pub use options::MatchOptions;
 pub use order::{InOrder, Timed};
@@ -202,8 +202,8 @@ impl Matcher {
         if self.options.framing != Framing::OneInTurn && self.collect(event) {
             return;
         }
-        let Event { at, cpu, kind } = *event;
-        match kind {
+        let (at, cpu) = (event.at, event.cpu);
+        match event.kind {
             EventKind::PacketIn { packet, key } => self.packet_in(at, packet, key),
             EventKind::Enqueued { packet } => self.enqueued(at, packet),
             EventKind::ReadReturned { tid, .. } => {
@@ -538,11 +538,7 @@ impl Matched {
     fn add(&mut self, request: &Held) {
         match request.fate {
             Fate::Answered | Fate::Finished => {
-                self.requests.push(Request {
-                    server: request.stamps(),
-                    client: None,
-                    operation: None,
-                });
+                self.requests.push_stamps(request.stamps());
                 self.keys.push(request.key);
                 self.workers.push(request.worker);
             }

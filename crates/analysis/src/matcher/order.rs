@@ -67,7 +67,8 @@ impl<I: Iterator<Item: Timed>> InOrder<I> {
             return;
         }
         let place = self.held.iter().rposition(|other| other.at() <= at);
-        self.held.insert(place.map_or(0, |before| before + 1), event);
+        self.held
+            .insert(place.map_or(0, |before| before + 1), event);
     }
 
     fn give(&mut self) -> Option<I::Item> {

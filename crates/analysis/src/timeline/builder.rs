@@ -11,16 +11,18 @@ use super::resent::Streams;
 use super::stalls::{self, Silence, Stolen};
 use super::{CpuLine, Seen, Sleep, ThrottleWindow, Timeline, Top, WorkerLine, WorkerState, ns};
 use crate::matched::BlindWindow;
-use crate::matcher::IdMap;
+use crate::matcher::{IdMap, LastFound};
 
 /// Silences of a CPU that are remembered at least over the parts of a recording.
 const MANY_SILENCES: usize = 4_096;
 
 /// Makes a [`Timeline`] of events that come one at a time, in order of time.
 pub struct TimelineBuilder {
-    cpus: BTreeMap<u16, Cpu>,
+    /// By number.
+    cpus: Vec<Option<Box<Cpu>>>,
     workers: Vec<Worker>,
-    places: IdMap<usize>,
+    /// Where the line of a thread stands.
+    places: LastFound<usize>,
     span: Option<(Monotonic, Monotonic)>,
     seen: Seen,
     canary: Vec<(u16, Monotonic, Monotonic)>,
@@ -37,6 +39,8 @@ struct Cpu {
     codes: IdMap<u64, u64>,
     /// Who is current, where any switch was seen.
     current: Option<Tid>,
+    /// The code of that thread with nothing on top of it.
+    current_code: Option<u64>,
     /// The last event that proves it.
     proven_ns: u64,
     /// The last event of any kind.
@@ -59,9 +63,9 @@ impl TimelineBuilder {
     /// Knows the server's threads that `context` names; others it recognises by what they do.
     pub fn new(context: &RecordingContext) -> Self {
         let mut builder = Self {
-            cpus: BTreeMap::new(),
+            cpus: Vec::new(),
             workers: Vec::new(),
-            places: IdMap::default(),
+            places: LastFound::default(),
             span: None,
             seen: Seen::default(),
             canary: Vec::new(),
@@ -79,12 +83,12 @@ impl TimelineBuilder {
 
     /// Takes the next event.
     pub fn observe(&mut self, event: &Event) {
-        let Event { at, cpu, kind } = *event;
+        let (at, cpu) = (event.at, event.cpu);
         let first = self.span.map_or(at, |(from, _)| from.min(at));
         let last = self.span.map_or(at, |(_, to)| to.max(at));
         self.span = Some((first, last));
-        self.note_activity(cpu, at, kind);
-        match kind {
+        self.note_activity(event);
+        match event.kind {
             EventKind::PacketIn { .. }
             | EventKind::Enqueued { .. }
             | EventKind::SegmentQueued { .. }
@@ -191,12 +195,21 @@ impl TimelineBuilder {
     }
 
     fn cpu(&mut self, cpu: u16) -> &mut Cpu {
-        self.cpus.entry(cpu).or_insert_with(Cpu::new)
+        let place = usize::from(cpu);
+        if place >= self.cpus.len() {
+            self.cpus.resize_with(place + 1, || None);
+        }
+        self.cpus[place].get_or_insert_with(|| Box::new(Cpu::new()))
+    }
+
+    fn known_cpu(&mut self, cpu: u16) -> Option<&mut Cpu> {
+        self.cpus.get_mut(usize::from(cpu))?.as_deref_mut()
     }
 
     /// Anything recorded on a CPU shows that it did not stand still then.
-    fn note_activity(&mut self, cpu: u16, at: Monotonic, kind: EventKind) {
-        let (lasted, timer) = match kind {
+    #[inline]
+    fn note_activity(&mut self, event: &Event) {
+        let (lasted, timer) = match event.kind {
             EventKind::Interrupt { interrupt, lasted } => {
                 (lasted, interrupt == Interrupt::LocalTimer)
             }
@@ -209,28 +222,29 @@ impl TimelineBuilder {
             | EventKind::IdleLeft { .. } => return,
             _ => (Nanos::ZERO, false),
         };
-        if let Some(line) = self.cpus.get_mut(&cpu) {
-            line.active(before(at, lasted), at, timer);
+        if let Some(line) = self.known_cpu(event.cpu) {
+            line.active(before(event.at, lasted), event.at, timer);
         }
     }
 
     fn worker(&mut self, tid: Tid, cpu: u16) -> &mut Worker {
-        let workers = &mut self.workers;
-        let place = *self.places.entry(tid).or_insert_with(|| {
-            workers.push(Worker {
+        let place = self.places.get(tid).unwrap_or_else(|| {
+            self.workers.push(Worker {
                 tid,
                 states: Column::default(),
                 faults: Column::default(),
                 cpu,
                 state: WorkerState::Unknown,
             });
-            workers.len() - 1
+            let place = self.workers.len() - 1;
+            self.places.insert(tid, place);
+            place
         });
-        &mut workers[place]
+        &mut self.workers[place]
     }
 
     fn known(&mut self, tid: Tid) -> Option<&mut Worker> {
-        Some(&mut self.workers[*self.places.get(&tid)?])
+        Some(&mut self.workers[self.places.get(tid)?])
     }
 
     fn switched(
@@ -246,7 +260,7 @@ impl TimelineBuilder {
             self.seen.sleeps = true;
             self.worker(prev, cpu);
         }
-        let line = self.cpus.entry(cpu).or_insert_with(Cpu::new);
+        let line = self.cpu(cpu);
         let missed = line.current.filter(|&current| current != prev);
         if missed.is_some() {
             line.was_blind(cpu, at);
@@ -280,7 +294,7 @@ impl TimelineBuilder {
 
     /// A system call, a fault or a lock proves that its thread is current.
     fn called(&mut self, cpu: u16, tid: Tid, at: Monotonic) {
-        let Some(line) = self.cpus.get_mut(&cpu) else {
+        let Some(line) = self.known_cpu(cpu) else {
             return;
         };
         let Some(current) = line.current else {
@@ -324,7 +338,7 @@ impl TimelineBuilder {
 
     /// What happened there between the two is not known, nor what became of its threads.
     fn unreadable(&mut self, cpu: u16, from: Monotonic, at: Monotonic) {
-        let Some(line) = self.cpus.get_mut(&cpu) else {
+        let Some(line) = self.known_cpu(cpu) else {
             return;
         };
         line.blind_between(cpu, from, at);
@@ -349,10 +363,11 @@ impl TimelineBuilder {
         let end_ns = self.span.map_or(0, |(_, to)| ns(to));
         let mut silences: BTreeMap<u16, Vec<Silence>> = BTreeMap::new();
         let mut cpus = Vec::with_capacity(self.cpus.len());
-        for (&cpu, line) in &mut self.cpus {
-            if line.changes.last_ns().is_none() {
+        for (cpu, line) in self.cpus.iter_mut().enumerate() {
+            let Some(line) = line.as_mut().filter(|l| l.changes.last_ns().is_some()) else {
                 continue;
-            }
+            };
+            let cpu = cpu as u16;
             silences.insert(cpu, line.silences.clone());
             cpus.push(CpuLine {
                 cpu,
@@ -411,6 +426,7 @@ impl Cpu {
             meanings: Vec::new(),
             codes: IdMap::default(),
             current: None,
+            current_code: None,
             proven_ns: 0,
             active_ns: 0,
             silences: Vec::new(),
@@ -446,6 +462,7 @@ impl Cpu {
         self.current = Some(thread);
         self.proven_ns = ns(at);
         let code = self.code(thread, Top::Nothing);
+        self.current_code = Some(code);
         self.changes.push(ns(at), code);
     }
 
@@ -463,7 +480,10 @@ impl Cpu {
             };
             (thread, if free { what } else { top })
         });
-        let code = self.code(self.current.unwrap_or(0), Top::Nothing);
+        let code = match self.current_code {
+            Some(code) => code,
+            None => self.code(0, Top::Nothing),
+        };
         self.changes.push(to_ns, code);
     }
 

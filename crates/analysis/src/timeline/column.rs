@@ -8,8 +8,6 @@
 //! The newest changes stay unpacked, because what is learnt later (an interrupt is recorded
 //! at its end, a blind window when it is contradicted) is written back into them.
 
-use std::collections::VecDeque;
-
 /// Unpacked changes that are kept at least; what is learnt later reaches back no further.
 const TAIL: usize = 4_096;
 
@@ -40,14 +38,14 @@ pub(super) struct Column {
     /// What the first packed change counts from.
     base_ns: u64,
     last_packed_ns: u64,
-    tail: VecDeque<Change>,
+    tail: Vec<Change>,
 }
 
 impl Column {
     /// Adds a change at `at_ns`, or at the last change's time if that is later. One that
     /// changes nothing is left out, and one at the same time replaces the last.
     pub(super) fn push(&mut self, at_ns: u64, code: u64) {
-        if let Some(last) = self.tail.back_mut() {
+        if let Some(last) = self.tail.last_mut() {
             if last.code == code {
                 return;
             }
@@ -57,7 +55,7 @@ impl Column {
                 return;
             }
         }
-        self.tail.push_back(Change { at_ns, code });
+        self.tail.push(Change { at_ns, code });
         if self.tail.len() >= 2 * TAIL {
             self.pack(TAIL);
         }
@@ -66,7 +64,7 @@ impl Column {
     /// Adds a change that counts for itself, also when it repeats the last one.
     pub(super) fn push_event(&mut self, at_ns: u64, code: u64) {
         let at_ns = self.last_ns().map_or(at_ns, |last| last.max(at_ns));
-        self.tail.push_back(Change { at_ns, code });
+        self.tail.push(Change { at_ns, code });
         if self.tail.len() >= 2 * TAIL {
             self.pack(TAIL);
         }
@@ -76,13 +74,13 @@ impl Column {
     fn join_last(&mut self) {
         let n = self.tail.len();
         if n >= 2 && self.tail[n - 1].code == self.tail[n - 2].code {
-            self.tail.pop_back();
+            self.tail.pop();
         }
     }
 
     /// The time of the last change.
     pub(super) fn last_ns(&self) -> Option<u64> {
-        self.tail.back().map(|last| last.at_ns)
+        self.tail.last().map(|last| last.at_ns)
     }
 
     /// Lets `rewrite` change what stands between `from_ns` and `to_ns` (not after the last
@@ -93,11 +91,17 @@ impl Column {
         to_ns: u64,
         mut rewrite: impl FnMut(u64) -> u64,
     ) {
-        let Some(first) = self.tail.front() else {
+        let (Some(first), Some(last)) = (self.tail.first(), self.tail.last()) else {
             return;
         };
         let from_ns = from_ns.max(first.at_ns);
         if from_ns >= to_ns {
+            return;
+        }
+        if from_ns >= last.at_ns {
+            let code = last.code;
+            self.push(from_ns, rewrite(code));
+            self.push(to_ns, code);
             return;
         }
         let end = self.boundary(to_ns);
@@ -136,10 +140,8 @@ impl Column {
     }
 
     fn pack(&mut self, keep: usize) {
-        while self.tail.len() > keep {
-            let Some(change) = self.tail.pop_front() else {
-                break;
-            };
+        let changes = self.tail.len().saturating_sub(keep);
+        for change in self.tail.drain(..changes) {
             if self.packed_changes.is_multiple_of(MARK_EVERY) {
                 self.marks.push(Mark {
                     at_ns: change.at_ns,
@@ -158,7 +160,7 @@ impl Column {
     pub(super) fn finish(&mut self) {
         self.pack(0);
         self.packed.shrink_to_fit();
-        self.tail = VecDeque::new();
+        self.tail = Vec::new();
     }
 
     /// All changes so far, as a finished column. What stays here begins with a change at or
@@ -273,7 +275,27 @@ impl Iterator for Changes<'_> {
     }
 }
 
-fn write(bytes: &mut Vec<u8>, mut value: u64) {
+/// Codes take one byte; the lengths of times follow no pattern, so there is no branch on them as
+/// far as four bytes.
+#[inline]
+fn write(bytes: &mut Vec<u8>, value: u64) {
+    if value < 0x80 {
+        return bytes.push(value as u8);
+    } else if value >= 1 << 28 {
+        return write_long(bytes, value);
+    }
+    let groups = value & 0x7f
+        | (value & 0x7f << 7) << 1
+        | (value & 0x7f << 14) << 2
+        | (value & 0x7f << 21) << 3;
+    let more = (value | 1).ilog2() / 7;
+    let marks = 0x80_8080 & ((1 << (8 * more)) - 1);
+    bytes.extend_from_slice(&((groups | marks) as u32).to_le_bytes());
+    bytes.truncate(bytes.len() - 3 + more as usize);
+}
+
+#[cold]
+fn write_long(bytes: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);
         value >>= 7;
@@ -281,8 +303,24 @@ fn write(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push(value as u8);
 }
 
+/// A number of up to four bytes without a branch on its length, as in [`write`].
 #[inline]
 fn read(bytes: &mut &[u8]) -> u64 {
+    let word = bytes
+        .first_chunk()
+        .map_or(u32::MAX, |word| u32::from_le_bytes(*word));
+    let ends = !word & 0x8080_8080;
+    if ends == 0 {
+        return read_long(bytes);
+    }
+    *bytes = &bytes[ends.trailing_zeros() as usize / 8 + 1..];
+    let groups = word & (ends ^ (ends - 1)) & 0x7f7f_7f7f;
+    let pairs = (groups & 0x7f00_7f00) >> 1 | groups & 0x7f_007f;
+    u64::from((pairs & 0x3fff_0000) >> 2 | pairs & 0x3fff)
+}
+
+#[cold]
+fn read_long(bytes: &mut &[u8]) -> u64 {
     let mut value = 0;
     let mut shift = 0;
     while let Some((&byte, rest)) = bytes.split_first() {
