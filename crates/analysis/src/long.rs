@@ -91,26 +91,41 @@ impl Arrivals {
     }
 }
 
-impl Requests {
-    /// Gives each series of this part to `take`.
-    fn series(&self, matched: &Matched, mut take: impl FnMut(usize, &[Nanos])) {
-        let requests = &matched.requests;
-        let places = || self.places.iter().map(|place| *place as usize);
-        let measured: Vec<Nanos> = places().map(|place| requests.sojourn(place)).collect();
-        take(MEASURED, &measured);
-        take(IDEAL, &self.ideal);
-        let pairs = measured.iter().zip(&self.ideal);
-        let excess: Vec<Nanos> = pairs.map(|(m, i)| m.saturating_sub(*i)).collect();
-        take(EXCESS, &excess);
-        drop((measured, excess));
-        let mut stages: [Vec<Nanos>; 5] = Default::default();
-        for of_request in places().filter_map(|place| requests.stamps(place).stages()) {
-            for (series, stage) in stages.iter_mut().zip(of_request) {
-                series.push(stage);
+/// Requests whose lengths are made before they are summed.
+const BATCH: usize = 4_096;
+
+/// What is summed over the measured requests, each by itself.
+#[derive(Default)]
+struct Sums {
+    series: [Series; SERIES],
+    stages: StageCells,
+    /// Requests that were faster than their ideal.
+    faster: u64,
+}
+
+impl Sums {
+    fn add(&mut self, matched: &Matched, requests: &Requests) {
+        let mut lengths: [Vec<Nanos>; SERIES] = Default::default();
+        let ideals = requests.ideal.chunks(BATCH);
+        for (places, ideals) in requests.places.chunks(BATCH).zip(ideals) {
+            for (&place, &ideal) in places.iter().zip(ideals) {
+                let stamps = matched.requests.stamps(place as usize);
+                let sojourn = stamps.t6.saturating_since(stamps.t1);
+                self.faster += u64::from(sojourn < ideal);
+                lengths[MEASURED].push(sojourn);
+                lengths[EXCESS].push(sojourn.saturating_sub(ideal));
+                if let Some(stages) = stamps.stages() {
+                    self.stages.add(sojourn, stages);
+                    for (of_stage, length) in lengths[STAGES..].iter_mut().zip(stages) {
+                        of_stage.push(length);
+                    }
+                }
             }
-        }
-        for (which, stage) in stages.iter().enumerate() {
-            take(STAGES + which, stage);
+            lengths[IDEAL].extend_from_slice(ideals);
+            for (series, lengths) in self.series.iter_mut().zip(&mut lengths) {
+                series.extend(lengths);
+                lengths.clear();
+            }
         }
     }
 }
@@ -124,9 +139,7 @@ pub struct Account<'c> {
     events: u64,
     late_events: u64,
     counts: MatchCounts,
-    faster: u64,
-    series: [Series; SERIES],
-    stages: StageCells,
+    sums: Sums,
     explainer: Explainer<'c>,
     beginnings: Beginnings,
 }
@@ -159,9 +172,7 @@ impl<'c> Account<'c> {
             events: 0,
             late_events: 0,
             counts: MatchCounts::default(),
-            faster: 0,
-            series: Default::default(),
-            stages: StageCells::default(),
+            sums: Sums::default(),
             explainer: Explainer::new(context, explain, usual),
             beginnings: Beginnings::new(measure_from),
             options,
@@ -179,17 +190,7 @@ impl<'c> Account<'c> {
         let from = self.options.measure_from;
         self.counts.add(matched, from, (part.from, part.upto));
         let requests = self.arrivals.take(matched);
-        let sojourn = |place: &u32| matched.requests.sojourn(*place as usize);
-        let pairs = requests.places.iter().zip(&requests.ideal);
-        let faster = pairs.filter(|(place, ideal)| sojourn(place) < **ideal);
-        self.faster += faster.count() as u64;
-        let series = &mut self.series;
-        requests.series(matched, |which, lengths| series[which].extend(lengths));
-        for place in requests.places.iter().map(|place| *place as usize) {
-            if let Some(stages) = matched.requests.stamps(place).stages() {
-                self.stages.add(matched.requests.sojourn(place), stages);
-            }
-        }
+        self.sums.add(matched, &requests);
         self.beginnings.add(part);
         self.explainer.add(matched, &part.timeline, part.upto, each);
         requests.ideal
@@ -215,7 +216,12 @@ impl<'c> Account<'c> {
                 events: self.events,
             });
         }
-        let n = self.series[MEASURED].histogram().count();
+        let Sums {
+            series,
+            stages,
+            faster,
+        } = self.sums;
+        let n = series[MEASURED].histogram().count();
         if n == 0 {
             return Err(AnalysisError::NothingMatched {
                 arrivals: self.all_arrivals as usize,
@@ -223,7 +229,7 @@ impl<'c> Account<'c> {
         }
         let mut matching = self.counts.finish();
         matching.lost_events = lost_events;
-        let (options, series) = (self.options, &self.series);
+        let options = self.options;
         let factors = series.each_ref().map(Series::factors);
         let of = |which: usize| series[which].distribution(&factors[which]);
         let measured = of(MEASURED);
@@ -267,12 +273,12 @@ impl<'c> Account<'c> {
                 t4_t5: of(STAGES + 3),
                 t5_t6: of(STAGES + 4),
             },
-            stages_at: self.stages.finish(sojourns),
+            stages_at: stages.finish(sojourns),
             matching,
             measured_ccdf: curve_of(sojourns),
             ideal_ccdf: curve_of(series[IDEAL].histogram()),
             evidence: verdict::Evidence {
-                faster_than_ideal: self.faster as f64 / n as f64,
+                faster_than_ideal: faster as f64 / n as f64,
                 unsupported,
                 late_events: self.late_events,
                 unexplained: 0,

@@ -48,15 +48,25 @@ impl Histogram {
     /// Counts a length.
     #[inline]
     pub fn record(&mut self, length: Nanos) {
-        let cell = cell(length.get(), HISTOGRAM_BITS);
-        if cell >= self.counts.len() {
-            self.counts.resize(cell + 1, 0);
+        self.record_all(&[length]);
+    }
+
+    /// Counts lengths.
+    #[inline]
+    pub fn record_all(&mut self, lengths: &[Nanos]) {
+        let (mut least, mut greatest, mut sum_ns) = (self.least, self.greatest, self.sum_ns);
+        for &length in lengths {
+            let cell = cell(length.get(), HISTOGRAM_BITS);
+            if cell >= self.counts.len() {
+                self.counts.resize(cell + 1, 0);
+            }
+            self.counts[cell] += 1;
+            sum_ns += u128::from(length.get());
+            least = least.min(length);
+            greatest = greatest.max(length);
         }
-        self.counts[cell] += 1;
-        self.count += 1;
-        self.sum_ns += u128::from(length.get());
-        self.least = self.least.min(length);
-        self.greatest = self.greatest.max(length);
+        self.count += lengths.len() as u64;
+        (self.least, self.greatest, self.sum_ns) = (least, greatest, sum_ns);
     }
 
     /// How many were counted.

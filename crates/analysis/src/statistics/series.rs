@@ -95,8 +95,8 @@ impl Series {
             let at = self.histogram.count();
             let (bins, end) = self.cells.cell(at);
             let (now, later) = observations.split_at(observations.len().min((end - at) as usize));
+            self.histogram.record_all(now);
             for &length in now {
-                self.histogram.record(length);
                 bins.count(cell(length.get(), BITS));
             }
             observations = later;
