@@ -40,6 +40,10 @@ const MAX_CULPRITS: usize = 60;
 
 const CAUSES: usize = Cause::ALL.len();
 
+/// Accounts that are added at once: waiting for memory one after the other is what adding them
+/// costs, and many wait no longer than one.
+const BATCH: usize = 1_024;
+
 /// Which band begins p99.
 const ABOVE_P99: usize = 2;
 
@@ -53,6 +57,15 @@ struct CellSums {
     sojourn_ns: u64,
     ideal_ns: u64,
     gain_ns: u64,
+}
+
+impl CellSums {
+    fn add(&mut self, new: Self) {
+        self.requests += new.requests;
+        self.sojourn_ns += new.sojourn_ns;
+        self.ideal_ns += new.ideal_ns;
+        self.gain_ns += new.gain_ns;
+    }
 }
 
 /// Excess by the cell of the sojourn and the group, in a block of time.
@@ -87,6 +100,10 @@ pub struct Composition {
     of_causes: [u64; CAUSES],
     cells: Vec<CellSums>,
     blocks: Folding<BlockSums>,
+    /// What is still to be added: when the request came in since `from`, and its cell.
+    new_requests: Vec<(u64, usize, CellSums)>,
+    /// The same of the excess: when, its key, how much.
+    new_excess: Vec<(u64, u64, u64)>,
     /// Of one request: groups with their excess.
     of_request: Vec<(u32, u64)>,
 }
@@ -103,6 +120,8 @@ impl Composition {
             of_causes: [0; CAUSES],
             cells: Vec::new(),
             blocks: Folding::new(1_000, BLOCKS),
+            new_requests: Vec::new(),
+            new_excess: Vec::new(),
             of_request: Vec::new(),
         }
     }
@@ -110,14 +129,14 @@ impl Composition {
     /// Takes the account of a request that came in at `t1`.
     pub fn add(&mut self, t1: Monotonic, entry: &Entry<'_>, labels: &Labels) {
         let cell = cell(entry.sojourn_ns, BITS);
-        if cell >= self.cells.len() {
-            self.cells.resize(cell + 1, CellSums::default());
-        }
-        let sums = &mut self.cells[cell];
-        sums.requests += 1;
-        sums.sojourn_ns += entry.sojourn_ns;
-        sums.ideal_ns += entry.ideal_ns;
-        sums.gain_ns += entry.gain_ns;
+        let sums = CellSums {
+            requests: 1,
+            sojourn_ns: entry.sojourn_ns,
+            ideal_ns: entry.ideal_ns,
+            gain_ns: entry.gain_ns,
+        };
+        let at_ns = t1.saturating_since(self.from).get();
+        self.new_requests.push((at_ns, cell, sums));
         self.of_request.clear();
         for &(label, ns) in entry.excess {
             let group = self.group(label, labels);
@@ -126,16 +145,33 @@ impl Composition {
                 None => self.of_request.push((group, ns)),
             }
         }
-        let (block, _) = self.blocks.cell(t1.saturating_since(self.from).get());
         let mut causes = 0_u32;
         for &(group, ns) in &self.of_request {
-            *block.0.entry(key(cell, group)).or_default() += ns;
+            self.new_excess.push((at_ns, key(cell, group), ns));
             self.of_groups[group as usize] += 1;
             causes |= 1 << self.groups[group as usize].0 as u32;
         }
         while causes != 0 {
             self.of_causes[causes.trailing_zeros() as usize] += 1;
             causes &= causes - 1;
+        }
+        if self.new_requests.len() == BATCH {
+            self.add_new();
+        }
+    }
+
+    fn add_new(&mut self) {
+        for (at_ns, cell, new) in self.new_requests.drain(..) {
+            // it has a block, also without an excess
+            self.blocks.cell(at_ns);
+            if cell >= self.cells.len() {
+                self.cells.resize(cell + 1, CellSums::default());
+            }
+            self.cells[cell].add(new);
+        }
+        for (at_ns, key, ns) in self.new_excess.drain(..) {
+            let (block, _) = self.blocks.cell(at_ns);
+            *block.0.entry(key).or_default() += ns;
         }
     }
 
@@ -168,7 +204,8 @@ impl Composition {
     }
 
     /// Everything, when no more accounts come.
-    pub fn finish(self) -> Composed {
+    pub fn finish(mut self) -> Composed {
+        self.add_new();
         let thresholds = self.thresholds();
         let band_of = |cell: usize| thresholds.iter().rposition(|&from| cell >= from);
         let blocks = self.blocks.cells().len();
