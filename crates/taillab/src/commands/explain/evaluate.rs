@@ -1,8 +1,10 @@
 //! From a recording to its summary and its curves; its rows go to their files meanwhile.
 
 use std::fs::File;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
+use std::thread::available_parallelism;
 
 use taillab_analysis::ideal::IdealRun;
 use taillab_analysis::ledger::Usual;
@@ -190,12 +192,18 @@ impl<I: Iterator<Item: Timed + Into<Event> + Send>> Reading<I> {
         Some(parts.finish(self.events.late()))
     }
 
-    /// Reads the other parts in a thread of its own, each while the one before it is taken; when
-    /// the last event was.
+    /// Reads the other parts, each while the one before it is taken where there is a CPU for it;
+    /// when the last event was.
     fn beside(mut self, mut take: impl FnMut(Part)) -> Option<Monotonic>
     where
         I: Send,
     {
+        if available_parallelism().is_ok_and(|cpus| cpus == NonZeroUsize::MIN) {
+            while let Some(part) = self.next_part() {
+                take(part);
+            }
+            return self.last;
+        }
         let (found, parts) = sync_channel(0);
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
