@@ -44,7 +44,9 @@ impl Sweep {
     /// Draws up the account and gives it to `sink`, if the request is measured. Nothing is
     /// known of it here afterwards.
     pub(super) fn account(&mut self, id: OpenId, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
-        let mut open = std::mem::take(&mut self.opens[id as usize]);
+        // it is not looked at elsewhere meanwhile
+        let mut opens = std::mem::take(&mut self.opens);
+        let open = &mut opens[id as usize];
         let mut parts = std::mem::take(&mut self.parts);
         let mut excess = std::mem::take(&mut self.excess);
         parts.clear();
@@ -52,17 +54,17 @@ impl Sweep {
             add(&mut parts, label, ns);
         }
         let others = match open.worker {
-            Some(w) => self.with_worker(&mut open, w, &mut parts),
-            None => self.without_worker(&open, &mut parts),
+            Some(w) => self.with_worker(open, w, &mut parts),
+            None => self.without_worker(open, &mut parts),
         };
-        let mut pieces = self.in_order(&open, &others);
-        self.sent_again(&open, &mut parts, &mut pieces);
+        let mut pieces = self.in_order(open, &others);
+        self.sent_again(open, &mut parts, &mut pieces);
 
         let sojourn_ns = open.t6_ns - open.t1_ns;
         let t = self.options.service_time.get();
         let ideal_ns = open.wait_ns + t;
         let received = (self.fixed.received, others.received);
-        take_ideal(&parts, received, ideal_ns, &self.labels, &mut excess);
+        take_ideal(&parts, received, ideal_ns, self.fixed.work, &mut excess);
         if let Some(known) = open.known.filter(|known| known.measured) {
             let entry = Entry {
                 place: open.place,
@@ -81,11 +83,10 @@ impl Sweep {
             sink(&entry, &self.labels);
         }
         (self.parts, self.excess, self.split) = (parts, excess, others.split);
-        // the list is used again
-        self.opens[id as usize].stack = open.stack;
+        self.opens = opens;
     }
 
-    fn with_worker(&mut self, open: &mut Open, w: usize, parts: &mut Vec<(Label, u64)>) -> Others {
+    fn with_worker(&mut self, open: &Open, w: usize, parts: &mut Vec<(Label, u64)>) -> Others {
         let (tape, all_received) = self.workers[w].position(&self.cpus);
         let total = open.t6_ns - open.queued_ns;
         let delays = (tape - open.tape).min(total);
@@ -143,7 +144,7 @@ impl Sweep {
         // what held it up: directly, by inheritance, and by order
         let mut held = std::mem::take(&mut self.held);
         held.clear();
-        let slow = self.labels.label(Cause::SlowService, own);
+        let slow = self.slow_service(w);
         let mut given = 0;
         {
             let (worker, cpus) = (&self.workers[w], &self.cpus);
@@ -172,7 +173,7 @@ impl Sweep {
         }
         if self.workers.len() > 1 {
             let left = open.longer_ns - imbalance;
-            self.gone_elsewhere(open, own, left, &mut held);
+            self.gone_elsewhere(open, w, left, &mut held);
         }
         others.received -= pass_on(&mut held, received, total);
         for &(label, ns) in &held {
@@ -212,17 +213,18 @@ impl Sweep {
     fn gone_elsewhere(
         &mut self,
         open: &Open,
-        worker: Who,
+        w: usize,
         longer_ns: u64,
         held: &mut Vec<(Label, u64)>,
     ) {
-        let slow = self.labels.label(Cause::SlowService, worker);
+        let slow = self.slow_service(w);
         let Some(part) = held.iter_mut().find(|part| part.0 == slow) else {
             return;
         };
         // its own stays what it is
         let moved = part.1.saturating_sub(open.over_ns).min(longer_ns);
         part.1 -= moved;
+        let worker = Who::Worker(self.workers[w].tid);
         let imbalance = self.labels.label(Cause::Imbalance, worker);
         add(held, imbalance, moved);
     }

@@ -1,7 +1,7 @@
 //! Brings a CPU or a worker up to the present: what was work, and what goes onto the tape.
 
-use taillab_model::Interrupt;
 use taillab_model::explanation::Cause;
+use taillab_model::{Interrupt, Tid};
 
 use super::calibrate::is_timer;
 use super::label::{Label, Who};
@@ -21,29 +21,37 @@ const THROTTLED_NS: u64 = 500_000;
 
 impl Sweep {
     /// Brings CPU `k` to `upto_ns`.
+    #[inline]
     pub(super) fn advance(&mut self, k: usize, upto_ns: u64) {
+        let cpu = &self.cpus[k];
+        let ends = |segment: &Segment| segment.to.nanos_since_boot() <= upto_ns;
+        if cpu.upto_ns < upto_ns || cpu.segment.as_ref().is_some_and(ends) {
+            self.go_on(k, upto_ns);
+        }
+    }
+
+    fn go_on(&mut self, k: usize, upto_ns: u64) {
         while self.cpus[k].upto_ns < upto_ns {
-            let cpu = &self.cpus[k];
+            let cpu = &mut self.cpus[k];
             let from_ns = cpu.upto_ns;
-            let segment = match cpu.segment {
-                Some(segment) if segment.to.nanos_since_boot() > from_ns => segment,
-                _ => {
-                    if !self.next_segment(k) {
-                        // the line has ended, or not begun
-                        self.cpus[k].upto_ns = upto_ns;
-                        return;
-                    }
-                    continue;
+            let live = |segment: &&Segment| segment.to.nanos_since_boot() > from_ns;
+            let Some(segment) = cpu.segment.as_ref().filter(live) else {
+                if !self.next_segment(k) {
+                    // the line has ended, or not begun
+                    self.cpus[k].upto_ns = upto_ns;
+                    return;
                 }
+                continue;
             };
             let begin_ns = segment.from.nanos_since_boot();
             if begin_ns > from_ns {
-                self.cpus[k].upto_ns = begin_ns.min(upto_ns);
+                cpu.upto_ns = begin_ns.min(upto_ns);
                 continue;
             }
             let to_ns = segment.to.nanos_since_boot().min(upto_ns);
-            self.cpus[k].upto_ns = to_ns;
-            self.happened(k, &segment, from_ns, to_ns);
+            cpu.upto_ns = to_ns;
+            let (thread, top) = (segment.thread, segment.top);
+            self.happened(k, thread, top, from_ns, to_ns);
         }
         // the segment that is now: the one in which `upto_ns` lies
         if let Some(segment) = self.cpus[k].segment
@@ -66,17 +74,17 @@ impl Sweep {
     /// Which worker the current thread of CPU `k` is.
     pub(super) fn know_worker(&mut self, k: usize) {
         let thread = self.cpus[k].segment.map_or(0, |segment| segment.thread);
-        self.cpus[k].worker = self.by_tid.get(&thread).copied();
+        self.cpus[k].worker = (thread != 0).then(|| self.by_tid.get(thread)).flatten();
     }
 
     /// A part of a segment is over.
-    fn happened(&mut self, k: usize, segment: &Segment, from_ns: u64, to_ns: u64) {
+    fn happened(&mut self, k: usize, thread: Tid, top: Top, from_ns: u64, to_ns: u64) {
         let length = to_ns - from_ns;
         let active = self.cpus[k].active > 0;
         // whatever the CPU does takes nothing from a worker that may not run
         let held_back = self.cpus[k].holds_back(from_ns);
-        match segment.top {
-            _ if self.receives(k, segment) => {
+        match top {
+            _ if self.receives(k, top) => {
                 let work = length.min(self.tokens_ns);
                 self.tokens_ns -= work;
                 if active {
@@ -104,9 +112,9 @@ impl Sweep {
             Top::KernelLock => self.delay(k, self.fixed.kernel_lock, length, false),
             Top::Blind => self.delay(k, self.fixed.unobserved, length, false),
             Top::Stall => self.delay(k, self.fixed.hypervisor, length, false),
-            Top::Idle { .. } | Top::Nothing if segment.thread == 0 => {
+            Top::Idle { .. } | Top::Nothing if thread == 0 => {
                 if self.cpus[k].waiting > 0 {
-                    let label = self.idle_label(k, segment, from_ns, to_ns);
+                    let label = self.idle_label(k, top, from_ns, to_ns);
                     self.delay(k, label, length, false);
                 } else if self.cpus[k].unwoken > 0 {
                     self.delay(k, self.fixed.wakeup, length, false);
@@ -118,7 +126,7 @@ impl Sweep {
                     self.delay(k, self.fixed.throttled, length, false);
                 }
                 None => {
-                    let who = Who::Thread(segment.thread);
+                    let who = Who::Thread(thread);
                     let label = self.labels.label(Cause::Background, who);
                     self.delay(k, label, length, true);
                 }
@@ -127,15 +135,14 @@ impl Sweep {
     }
 
     /// It is the receive softirq, or the interrupt that raised it.
-    fn receives(&mut self, k: usize, segment: &Segment) -> bool {
+    fn receives(&self, k: usize, top: Top) -> bool {
         let softirq = Top::Softirq { vector: NET_RX };
-        match segment.top {
+        match top {
             Top::Softirq { vector } => vector == NET_RX,
             Top::Interrupt(interrupt) if self.tokens_ns > 0 && raises_receive(interrupt) => {
-                let cpu = &mut self.cpus[k];
+                let cpu = &self.cpus[k];
                 let line = cpu.line.map(|place| &self.timeline.cpus()[place]);
-                let next = line.and_then(|line| cpu.cursor.peek(line));
-                next.is_some_and(|next| next.top == softirq)
+                line.and_then(|line| cpu.cursor.next_top(line)) == Some(softirq)
             }
             _ => false,
         }
@@ -196,14 +203,14 @@ impl Sweep {
     }
 
     /// Why a worker waits for a CPU that idles.
-    fn idle_label(&mut self, k: usize, segment: &Segment, from_ns: u64, to_ns: u64) -> Label {
+    fn idle_label(&mut self, k: usize, top: Top, from_ns: u64, to_ns: u64) -> Label {
         let throttled = self.throttled(from_ns, to_ns);
         let cpu = &self.cpus[k];
         let preempted = cpu.preempted > 0 && self.may_be_held_back();
         if preempted || throttled || cpu.holds_back(from_ns) {
             return self.fixed.throttled;
         }
-        match segment.top {
+        match top {
             Top::Idle { state } => self.labels.label(Cause::IdleExit, Who::Idle(state)),
             _ => self.fixed.wakeup,
         }
@@ -249,7 +256,7 @@ impl Sweep {
         worker.fault_ns -= fault;
         over -= fault;
         self.delay(k, self.fixed.fault, fault, false);
-        let label = self.labels.label(Cause::SlowService, Who::Worker(tid));
+        let label = self.slow_service(w);
         self.delay(k, label, over, true);
     }
 
@@ -281,10 +288,14 @@ impl Sweep {
     }
 
     /// Tells the traced requests on this CPU.
+    #[inline]
     fn note(&mut self, k: usize, what: Raw, length: u64) {
-        if self.traced.is_empty() || length == 0 {
-            return;
+        if !self.traced.is_empty() && length > 0 {
+            self.note_traced(k, what, length);
         }
+    }
+
+    fn note_traced(&mut self, k: usize, what: Raw, length: u64) {
         let serving = self.cpus[k].worker.and_then(|w| self.workers[w].serving);
         for &id in &self.traced {
             let open = &mut self.opens[id as usize];

@@ -1,12 +1,6 @@
 //! From what a request was spent on to what of it is excess.
 
-use taillab_model::explanation::Cause;
-
-use super::label::{Label, Labels};
-
-/// The causes that are work in the ideal queue as well, in the order in which the ideal
-/// sojourn is taken off them.
-const WORK: [Cause; 4] = [Cause::Service, Cause::StackTx, Cause::Queue, Cause::StackRx];
+use super::label::Label;
 
 /// Adds a length to a label's.
 pub(super) fn add(parts: &mut Vec<(Label, u64)>, label: Label, ns: u64) {
@@ -20,33 +14,34 @@ pub(super) fn add(parts: &mut Vec<(Label, u64)>, label: Label, ns: u64) {
 }
 
 /// Takes the ideal sojourn off `parts`, which sum to the sojourn: see the module `ledger`,
-/// "Excess". Of `received` (receive softirqs within ρ, its label and length) the ideal may
-/// be taken too. What is left in `excess` sums to max(0, sojourn − ideal).
+/// "Excess". `work` is what the ideal queue has as well, in the order in which it is taken off;
+/// of `received` (receive softirqs within ρ, its label and length) it may be taken too. What is
+/// left in `excess` sums to max(0, sojourn − ideal).
 pub(super) fn take_ideal(
     parts: &[(Label, u64)],
     received: (Label, u64),
     ideal_ns: u64,
-    labels: &Labels,
+    work: [Label; 4],
     excess: &mut Vec<(Label, u64)>,
 ) {
     excess.clear();
-    excess.extend_from_slice(parts);
+    let of = |label: Label| parts.iter().find(|part| part.0 == label);
     let mut ideal = ideal_ns;
-    for cause in WORK {
-        for part in excess.iter_mut() {
-            if labels.cause(part.0) == cause {
-                let taken = part.1.min(ideal);
-                part.1 -= taken;
-                ideal -= taken;
-            }
+    let mut take = |label: Label, most: u64| {
+        let taken = of(label).map_or(0, |part| part.1.min(most).min(ideal));
+        ideal -= taken;
+        (label, taken)
+    };
+    let [first, second, third, fourth] = work.map(|label| take(label, u64::MAX));
+    let of_received = take(received.0, received.1);
+    for &(label, ns) in parts {
+        let taken = [first, second, third, fourth, of_received];
+        let taken = taken.iter().find(|taken| taken.0 == label);
+        let rest = ns - taken.map_or(0, |taken| taken.1);
+        if rest > 0 {
+            excess.push((label, rest));
         }
     }
-    if let Some(part) = excess.iter_mut().find(|part| part.0 == received.0) {
-        let taken = part.1.min(received.1).min(ideal);
-        part.1 -= taken;
-        ideal -= taken;
-    }
-    excess.retain(|part| part.1 > 0);
     if ideal > 0 {
         shrink(excess, ideal);
     }
@@ -72,10 +67,9 @@ fn shrink(parts: &mut Vec<(Label, u64)>, off: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Who;
-    use super::*;
     use proptest::prelude::*;
-    use taillab_model::RecordingContext;
+
+    use super::*;
 
     proptest! {
         #[test]
@@ -84,15 +78,14 @@ mod tests {
             ideal in 0_u64..10_000_000,
             received in 0_u64..1_000_000,
         ) {
-            let mut labels = Labels::new(&RecordingContext::default());
             let mut parts = Vec::new();
-            for (cause, &ns) in Cause::ALL.iter().zip(&lengths) {
-                add(&mut parts, labels.label(*cause, Who::Nobody), ns);
+            for (label, &ns) in lengths.iter().enumerate() {
+                add(&mut parts, label as Label, ns);
             }
-            let softirq = labels.label(Cause::Softirq, Who::Nobody);
+            let softirq = 20;
             let sojourn: u64 = lengths.iter().sum();
             let mut excess = Vec::new();
-            take_ideal(&parts, (softirq, received), ideal, &labels, &mut excess);
+            take_ideal(&parts, (softirq, received), ideal, [3, 1, 0, 2], &mut excess);
             let sum: u64 = excess.iter().map(|part| part.1).sum();
             prop_assert_eq!(sum, sojourn.saturating_sub(ideal));
             for (label, ns) in &excess {
@@ -104,13 +97,11 @@ mod tests {
 
     #[test]
     fn a_disturbance_keeps_its_length_where_work_covers_the_ideal() {
-        let mut labels = Labels::new(&RecordingContext::default());
-        let service = labels.label(Cause::Service, Who::Nobody);
-        let stack = labels.label(Cause::StackRx, Who::Nobody);
-        let thread = labels.label(Cause::Background, Who::Thread(7));
+        let [service, stack, queue, sending, thread] = [0, 1, 2, 3, 4];
         let parts = [(stack, 9), (thread, 1_000), (service, 8)];
         let mut excess = Vec::new();
-        take_ideal(&parts, (u32::MAX, 0), 12, &labels, &mut excess);
+        let work = [service, sending, queue, stack];
+        take_ideal(&parts, (u32::MAX, 0), 12, work, &mut excess);
         assert_eq!(excess, [(stack, 5), (thread, 1_000)]);
     }
 }

@@ -101,6 +101,7 @@ mod states;
 mod sweep;
 mod tape;
 mod trace;
+mod turns;
 mod worker;
 
 use std::num::NonZeroU32;

@@ -20,6 +20,10 @@ pub(super) struct InOrder {
 impl InOrder {
     /// A request is queued; places count in order of arrival.
     pub(super) fn came(&mut self, place: usize, open: OpenId) {
+        if self.waiting.back().is_none_or(|&(last, _)| last < place) {
+            self.waiting.push_back((place, Some(open)));
+            return;
+        }
         let after = self.waiting.partition_point(|&(other, _)| other < place);
         self.waiting.insert(after, (place, Some(open)));
     }
@@ -27,6 +31,14 @@ impl InOrder {
     /// Worker `w` has answered the request at `place`. The request whose turn it was to
     /// leave, if that is still there, and the worker that overtook it.
     pub(super) fn left(&mut self, place: usize, w: usize) -> Option<(OpenId, usize)> {
+        if self
+            .waiting
+            .front()
+            .is_some_and(|&(first, _)| first == place)
+        {
+            self.waiting.pop_front();
+            return None;
+        }
         let found = self.waiting.partition_point(|&(other, _)| other < place);
         if let Some(entry) = self.waiting.get_mut(found)
             && entry.0 == place

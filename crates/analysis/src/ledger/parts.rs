@@ -49,7 +49,7 @@ impl Sweep {
         }
         let mut last = 0;
         for &tid in &matched.workers {
-            if tid == last || tid == 0 || self.by_tid.contains_key(&tid) {
+            if tid == last || tid == 0 || self.by_tid.contains(tid) {
                 continue;
             }
             last = tid;

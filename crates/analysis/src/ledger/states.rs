@@ -4,7 +4,8 @@ use taillab_model::explanation::Cause;
 
 use super::calibrate::is_timer;
 use super::label::{Label, Who};
-use super::sweep::{OpenId, Sweep, Turn};
+use super::sweep::{OpenId, Sweep};
+use super::turns::Turn;
 use crate::timeline::{Sleep, WorkerState};
 
 impl Sweep {
@@ -77,7 +78,7 @@ impl Sweep {
         let worker = &self.workers[w];
         if worker.until_ns < u64::MAX {
             let turn = Turn::Worker(w as u32, worker.turn);
-            self.due(worker.until_ns.max(at_ns), turn);
+            self.turns.push(worker.until_ns.max(at_ns), turn);
         }
     }
 
@@ -124,6 +125,14 @@ impl Sweep {
             _ => return self.fixed.unobserved,
         };
         self.labels.label(cause, who)
+    }
+
+    /// The label of services of worker `w` that take too long.
+    pub(super) fn slow_service(&mut self, w: usize) -> Label {
+        let (worker, labels) = (&mut self.workers[w], &mut self.labels);
+        let by = Who::Worker(worker.tid);
+        let label = || labels.label(Cause::SlowService, by);
+        *worker.slow_service.get_or_insert_with(label)
     }
 
     /// Brings the counts of active and waiting workers of its CPU up to date.

@@ -1,11 +1,8 @@
 //! The pass over a recording in order of time.
 //!
 //! What happens to requests (they come in, are queued, begun and answered) and to workers
-//! that have requests comes from a heap of turns. CPUs need no turns: one is brought up to
+//! that have requests comes from turns in order of time. CPUs need no turns: one is brought up to
 //! the present ([`Sweep::advance`]) whenever anything on it is asked or changed.
-
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 use taillab_model::explanation::Cause;
 use taillab_model::{Monotonic, Nanos, RecordingContext, RequestKey, Stamps, Tid};
@@ -18,10 +15,11 @@ use super::label::{Label, Labels, Who};
 use super::order::{InOrder, Late};
 use super::received::{self, Pieces, Receiving};
 use super::trace::Raw;
+use super::turns::{Turn, Turns};
 use super::worker::WorkerTrack;
 use super::{Entry, Ledger, LedgerOptions};
 use crate::matched::{Arrival, Matched};
-use crate::matcher::IdMap;
+use crate::matcher::{IdMap, LastFound};
 use crate::timeline::{Sleep, Timeline, WorkerState};
 
 /// Place of an open request in [`Sweep::opens`].
@@ -80,6 +78,16 @@ impl Open {
         self.known.map_or([None; 4], |known| known.stamps.middle)
     }
 
+    /// Back to what holds for a request that comes in; its memory is kept for that.
+    fn forget(&mut self) {
+        self.known = None;
+        self.late = None;
+        (self.used_ns, self.over_ns) = (0, 0);
+        (self.busy_cpu, self.queue, self.overtaken_by) = (None, None, None);
+        self.stack.clear();
+        self.traced = None;
+    }
+
     /// T4.
     pub(super) fn t4_ns(&self) -> Option<u64> {
         self.middle()[2].map(Monotonic::nanos_since_boot)
@@ -88,51 +96,6 @@ impl Open {
     /// T5.
     pub(super) fn t5_ns(&self) -> Option<u64> {
         self.middle()[3].map(Monotonic::nanos_since_boot)
-    }
-}
-
-/// The later a kind stands here, the later it is handled among those of the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Turn {
-    /// A worker's state ends: its index and its turn's number.
-    Worker(u32, u32),
-    Answered(OpenId),
-    Queued(OpenId),
-    Begun(OpenId),
-}
-
-/// A turn at its time, as one number that orders like the pair of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Due(u128);
-
-/// Where the kind of a turn begins in its half of a [`Due`].
-const KIND: u32 = 62;
-
-impl Due {
-    pub(super) fn new(at_ns: u64, turn: Turn) -> Self {
-        let of = |kind: u64, id: OpenId| kind << KIND | u64::from(id);
-        let turn = match turn {
-            Turn::Worker(w, number) => u64::from(w) << 32 | u64::from(number),
-            Turn::Answered(id) => of(1, id),
-            Turn::Queued(id) => of(2, id),
-            Turn::Begun(id) => of(3, id),
-        };
-        Self(u128::from(at_ns) << 64 | u128::from(turn))
-    }
-
-    const fn at_ns(self) -> u64 {
-        (self.0 >> 64) as u64
-    }
-
-    const fn turn(self) -> Turn {
-        let turn = self.0 as u64;
-        let id = turn as OpenId;
-        match turn >> KIND {
-            0 => Turn::Worker((turn >> 32) as u32, id),
-            1 => Turn::Answered(id),
-            2 => Turn::Queued(id),
-            _ => Turn::Begun(id),
-        }
     }
 }
 
@@ -153,6 +116,9 @@ pub(super) struct Begun {
 
 /// Labels that are needed at every step.
 pub(super) struct Fixed {
+    /// What is work in the ideal queue as well, in the order in which the ideal sojourn is taken
+    /// off it.
+    pub(super) work: [Label; 4],
     pub(super) service: Label,
     pub(super) stack_tx: Label,
     pub(super) queue: Label,
@@ -182,10 +148,10 @@ pub(super) struct Sweep {
     pub(super) requests_before: usize,
     /// What came before is settled.
     pub(super) upto_ns: u64,
-    pub(super) by_tid: IdMap<usize>,
+    pub(super) by_tid: LastFound<usize>,
     pub(super) opens: Vec<Open>,
     free_opens: Vec<OpenId>,
-    pub(super) turns: BinaryHeap<Reverse<Due>>,
+    pub(super) turns: Turns,
     /// Time of receive softirqs that counts as work: ρ for each packet that came in.
     pub(super) tokens_ns: u64,
     /// When each ideal worker is done, and whose turn it is.
@@ -216,10 +182,14 @@ impl Sweep {
     pub(super) fn new(context: &RecordingContext, options: &LedgerOptions, usual: Usual) -> Self {
         let mut labels = Labels::new(context);
         let mut plain = |cause| labels.label(cause, Who::Nobody);
+        let work = [Cause::Service, Cause::StackTx, Cause::Queue, Cause::StackRx];
+        let work = work.map(&mut plain);
+        let [service, stack_tx, queue, _] = work;
         let fixed = Fixed {
-            service: plain(Cause::Service),
-            stack_tx: plain(Cause::StackTx),
-            queue: plain(Cause::Queue),
+            work,
+            service,
+            stack_tx,
+            queue,
             unexplained: plain(Cause::Unexplained),
             unobserved: plain(Cause::Unobserved),
             wakeup: plain(Cause::Wakeup),
@@ -241,10 +211,10 @@ impl Sweep {
             workers: Vec::new(),
             requests_before: 0,
             upto_ns: 0,
-            by_tid: IdMap::default(),
+            by_tid: LastFound::default(),
             opens: Vec::new(),
             free_opens: Vec::new(),
-            turns: BinaryHeap::new(),
+            turns: Turns::default(),
             tokens_ns: 0,
             ideal_free_ns: vec![0; options.workers.get() as usize],
             ideal_next: 0,
@@ -276,19 +246,10 @@ impl Sweep {
         }
     }
 
-    /// A turn comes.
-    pub(super) fn due(&mut self, at_ns: u64, turn: Turn) {
-        self.turns.push(Reverse(Due::new(at_ns, turn)));
-    }
-
     /// Handles what happens before `until_ns`.
     pub(super) fn until(&mut self, until_ns: u64, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
-        while let Some(&Reverse(due)) = self.turns.peek()
-            && due.at_ns() < until_ns
-        {
-            self.turns.pop();
-            let at_ns = due.at_ns();
-            match due.turn() {
+        while let Some((at_ns, turn)) = self.turns.pop_before(until_ns) {
+            match turn {
                 Turn::Worker(w, number) => {
                     let worker = &self.workers[w as usize];
                     if worker.turn == number && worker.outstanding > 0 {
@@ -299,6 +260,7 @@ impl Sweep {
                 Turn::Begun(open) => self.begun(open, at_ns),
                 Turn::Answered(open) => {
                     self.answered(open, at_ns, sink);
+                    self.opens[open as usize].forget();
                     self.free_opens.push(open);
                 }
             }
@@ -320,7 +282,7 @@ impl Sweep {
             return;
         };
         let tid = matched.workers[place];
-        let worker = self.by_tid.get(&tid).copied();
+        let worker = self.by_tid.get(tid);
         let mut own_wait_ns = wait_ns;
         if let Some(w) = worker {
             let free = &mut self.workers[w].ideal_free_ns;
@@ -335,42 +297,24 @@ impl Sweep {
         let queued = t2.unwrap_or_else(|| usual.min(t3.or(t4).unwrap_or(usual)));
         let queued_ns = queued.nanos_since_boot().clamp(t1_ns, t6_ns);
         let sojourn = Nanos::new(t6_ns - t1_ns);
-        let free = self.free_opens.pop();
-        let mut stack = match free {
-            Some(id) => std::mem::take(&mut self.opens[id as usize].stack),
-            None => Pieces::new(),
-        };
-        stack.clear();
-        let open = Open {
-            stack,
-            place: self.requests_before + place,
-            known: Some(Known {
-                stamps,
-                key: matched.keys[place],
-                measured: matched.is_measured(place, self.options.measure_from),
-            }),
-            tid,
-            worker,
-            t1_ns,
-            queued_ns,
-            t6_ns,
-            wait_ns,
-            own_wait_ns,
-            longer_ns,
-            traced: (sojourn >= self.options.trace_from).then(Vec::new),
-            ..Open::default()
-        };
-        let id = match free {
-            Some(id) => {
-                self.opens[id as usize] = open;
-                id
-            }
-            None => {
-                self.opens.push(open);
-                (self.opens.len() - 1) as OpenId
-            }
-        };
-        self.due(queued_ns, Turn::Queued(id));
+        let id = self.free_opens.pop().unwrap_or_else(|| {
+            self.opens.push(Open::default());
+            (self.opens.len() - 1) as OpenId
+        });
+        let open = &mut self.opens[id as usize];
+        open.place = self.requests_before + place;
+        open.known = Some(Known {
+            stamps,
+            key: matched.keys[place],
+            measured: matched.is_measured(place, self.options.measure_from),
+        });
+        open.tid = tid;
+        open.worker = worker;
+        (open.t1_ns, open.queued_ns, open.t6_ns) = (t1_ns, queued_ns, t6_ns);
+        (open.wait_ns, open.own_wait_ns) = (wait_ns, own_wait_ns);
+        open.longer_ns = longer_ns;
+        open.traced = (sojourn >= self.options.trace_from).then(Vec::new);
+        self.turns.push(queued_ns, Turn::Queued(id));
     }
 
     /// How much longer a request waited than in one queue for all workers.
@@ -388,7 +332,8 @@ impl Sweep {
     fn queued(&mut self, id: OpenId, at_ns: u64) {
         let Some(w) = self.opens[id as usize].worker else {
             self.receive(None, id, at_ns);
-            self.due(self.opens[id as usize].t6_ns, Turn::Answered(id));
+            self.turns
+                .push(self.opens[id as usize].t6_ns, Turn::Answered(id));
             return;
         };
         if self.workers[w].outstanding == 0 {
@@ -445,7 +390,7 @@ impl Sweep {
         open.queue = Some(queue);
         let place = open.place;
         self.order_of(queue).came(place, id);
-        self.due(begin_ns, Turn::Begun(id));
+        self.turns.push(begin_ns, Turn::Begun(id));
     }
 
     /// [T1, T2], on the CPU that received the packet, which is most likely `home`.
@@ -463,7 +408,7 @@ impl Sweep {
             }
         }
         let by_tid = &self.by_tid;
-        let is_server = |tid| by_tid.contains_key(&tid);
+        let is_server = |tid| by_tid.contains(tid);
         let mut receiving = Receiving {
             labels: &mut self.labels,
             usual_ns: 2 * self.usual.stack_ns,
@@ -517,7 +462,7 @@ impl Sweep {
                 });
             }
         }
-        self.due(t6_ns.max(at_ns), Turn::Answered(id));
+        self.turns.push(t6_ns.max(at_ns), Turn::Answered(id));
     }
 
     fn serve(&mut self, w: usize, id: OpenId, at_ns: u64) {

@@ -38,6 +38,8 @@ pub(super) struct WorkerTrack {
     pub(super) home: Option<usize>,
     /// The label while it is not attached.
     pub(super) own: Label,
+    /// The label of its services that take too long, once there was a request.
+    pub(super) slow_service: Option<Label>,
     pub(super) own_upto_ns: u64,
     /// Its position, without what the CPU it is attached to has added.
     pub(super) base: u64,
@@ -90,6 +92,7 @@ impl WorkerTrack {
             attach_received: 0,
             home: None,
             own: unknown,
+            slow_service: None,
             own_upto_ns: 0,
             base: 0,
             base_received: 0,

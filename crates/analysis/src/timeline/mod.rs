@@ -380,45 +380,89 @@ impl SegmentCursor {
     /// The next segment of the line that this cursor is of.
     #[inline]
     pub(crate) fn next(&mut self, line: &CpuLine) -> Option<Segment> {
-        self.peeked.take().or_else(|| self.advance(line))
+        match self.peeked {
+            Some(_) => self.peeked.take(),
+            None => self.advance(line),
+        }
     }
 
+    /// What runs on top in the next segment of the line that this cursor is of.
     #[inline]
+    pub(crate) fn next_top(&self, line: &CpuLine) -> Option<Top> {
+        if let Some(segment) = &self.peeked {
+            return Some(segment.top);
+        }
+        let current = self.current?;
+        let stall = self.stall(line, current.at_ns, self.end_ns(line));
+        Some(
+            match stall.filter(|stall| ns(stall.from) <= current.at_ns) {
+                Some(_) => Top::Stall,
+                None => line.meanings[current.code as usize].1,
+            },
+        )
+    }
+
+    /// Where the current change ends.
+    #[inline]
+    fn end_ns(&self, line: &CpuLine) -> u64 {
+        self.following.map_or(line.end_ns, |next| next.at_ns)
+    }
+
+    /// The next stall, if it cuts what is between the two.
+    #[inline]
+    fn stall<'l>(&self, line: &'l CpuLine, from_ns: u64, to_ns: u64) -> Option<&'l Stall> {
+        let stall = line.stalls.get(self.next_stall)?;
+        (ns(stall.from) < to_ns && ns(stall.to) > from_ns).then_some(stall)
+    }
+
+    // so that a segment need not be moved where it is used
+    #[inline(always)]
     fn advance(&mut self, line: &CpuLine) -> Option<Segment> {
         let current = self.current?;
-        let end_ns = self.following.map_or(line.end_ns, |next| next.at_ns);
+        let end_ns = self.end_ns(line);
         let (thread, top) = line.meanings[current.code as usize];
-        let segment = |from_ns, to_ns, top| Segment {
-            from: at(from_ns),
+        let (to_ns, top) = match self.stall(line, current.at_ns, end_ns) {
+            Some(stall) => self.cut((current, top), end_ns, stall, line),
+            None => {
+                self.go_on(line);
+                (end_ns.max(current.at_ns), top)
+            }
+        };
+        Some(Segment {
+            from: at(current.at_ns),
             to: at(to_ns),
             thread,
             top,
+        })
+    }
+
+    /// What is before a stall inside the current change, or the stall: its end, and what it is.
+    #[cold]
+    fn cut(
+        &mut self,
+        (current, top): (Change, Top),
+        end_ns: u64,
+        stall: &Stall,
+        line: &CpuLine,
+    ) -> (u64, Top) {
+        let (from, to) = (ns(stall.from), ns(stall.to));
+        let (upto, top) = if from > current.at_ns {
+            (from, top)
+        } else {
+            (to.min(end_ns), Top::Stall)
         };
-        // a stall inside cuts it
-        if let Some(stall) = line.stalls.get(self.next_stall) {
-            let (from, to) = (ns(stall.from), ns(stall.to));
-            if from < end_ns && to > current.at_ns {
-                let (upto, top) = if from > current.at_ns {
-                    (from, top)
-                } else {
-                    (to.min(end_ns), Top::Stall)
-                };
-                if to <= end_ns && upto == to {
-                    self.next_stall += 1;
-                }
-                if upto < end_ns {
-                    self.current = Some(Change {
-                        at_ns: upto,
-                        code: current.code,
-                    });
-                } else {
-                    self.go_on(line);
-                }
-                return Some(segment(current.at_ns, upto, top));
-            }
+        if to <= end_ns && upto == to {
+            self.next_stall += 1;
         }
-        self.go_on(line);
-        Some(segment(current.at_ns, end_ns.max(current.at_ns), top))
+        if upto < end_ns {
+            self.current = Some(Change {
+                at_ns: upto,
+                code: current.code,
+            });
+        } else {
+            self.go_on(line);
+        }
+        (upto, top)
     }
 
     #[inline]
