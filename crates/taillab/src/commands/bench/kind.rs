@@ -175,7 +175,7 @@ impl Setup {
                 CauseKind::Fault => (
                     Some(Cause::BlockedFault),
                     Oracle::HeldBack,
-                    &["major-fault:500,2"],
+                    &["major-fault:500,8"],
                     vec![],
                     Base::Datagrams,
                 ),
@@ -371,7 +371,8 @@ impl Setup {
         match self.server {
             _ if self.service.is_some() => asked.max(LONG_SERVICE_UTILIZATION),
             Base::Datagrams | Base::Streams => asked,
-            Base::Threads | Base::Assigned | Base::Pooled => asked.max(0.6),
+            Base::Threads => asked.max(0.7),
+            Base::Assigned | Base::Pooled => asked.max(0.6),
         }
     }
 

@@ -193,6 +193,11 @@ impl<'a> Bench<'a> {
         if let Some(why) = impossible(kind) {
             return Ok(not_run(why));
         }
+        // what an idle CPU takes to wake would mix with all that makes the server sleep
+        let _awake = match KeepAwake::hold() {
+            Ok(awake) => awake,
+            Err(error) => return Ok(not_run(error.to_string())),
+        };
         let calibrated = match capacities.get(&setup.server()) {
             Some(known) => known.clone(),
             None => {
@@ -218,8 +223,6 @@ impl<'a> Bench<'a> {
 
     fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Measured, Stop> {
         let name = setup.kind.name();
-        // what an idle CPU takes to wake would mix with all that makes the server sleep
-        let _awake = KeepAwake::hold().map_err(|error| Stop::NotHere(error.to_string()))?;
         let (mut with, measured) = self.unspoiled(setup, calibrated, &name)?;
         let Some(fix) = setup.fix().filter(|_| self.args.fix_check) else {
             return Ok(measured);
