@@ -292,9 +292,14 @@ impl Sweep {
         let stamps = matched.requests.stamps(place);
         let t6_ns = stamps.t6.nanos_since_boot().max(t1_ns);
         let longer_ns = self.longer_ns(worker, t1_ns, t6_ns);
-        let usual = stamps.t1 + Nanos::new(self.usual.stack_ns);
         let [t2, t3, t4, _] = stamps.middle;
-        let queued = t2.unwrap_or_else(|| usual.min(t3.or(t4).unwrap_or(usual)));
+        let queued = t2.unwrap_or_else(|| {
+            let read = t3.or(t4);
+            let client = matched.keys[place].client();
+            let came = read.and_then(|read| self.came_again(client, stamps.t1, read));
+            let usual = came.unwrap_or(stamps.t1) + Nanos::new(self.usual.stack_ns);
+            usual.min(read.unwrap_or(usual))
+        });
         let queued_ns = queued.nanos_since_boot().clamp(t1_ns, t6_ns);
         let sojourn = Nanos::new(t6_ns - t1_ns);
         let id = self.free_opens.pop().unwrap_or_else(|| {
@@ -315,6 +320,14 @@ impl Sweep {
         open.longer_ns = longer_ns;
         open.traced = (sojourn >= self.options.trace_from).then(Vec::new);
         self.turns.push(queued_ns, Turn::Queued(id));
+    }
+
+    /// When something came on this connection between the two that had been sent again.
+    fn came_again(&self, client: u32, from: Monotonic, to: Monotonic) -> Option<Monotonic> {
+        let times = self.retransmitted.get(&client)?;
+        let end = times.partition_point(|&at| at < to.nanos_since_boot());
+        let last = *times[..end].last()?;
+        (last > from.nanos_since_boot()).then(|| Monotonic::from_nanos_since_boot(last))
     }
 
     /// How much longer a request waited than in one queue for all workers.

@@ -72,7 +72,10 @@ impl Observed {
         let mut order: Vec<(u64, u32, u8)> = chosen
             .iter()
             .map(|&(place, block)| {
-                let arrival = arrival_ns(&of(place), usual);
+                let client = matched.keys[place as usize].client();
+                let arrival = arrival_ns(&of(place), usual, |from_ns, to_ns| {
+                    resent.last_within(client, from_ns, to_ns)
+                });
                 self.without_arrival += u64::from(of(place).middle[0].is_none());
                 (arrival.saturating_sub(origin), place, block)
             })
@@ -157,12 +160,17 @@ pub(super) fn median<T: Copy + Ord>(values: &mut [T]) -> Option<T> {
     (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
 }
 
-/// T2, or where it would have been: never after a later stamp.
-fn arrival_ns(stamps: &Stamps, usual_stack_ns: u64) -> u64 {
+/// T2, or where it would have been, after it was sent again if it was: never after a later stamp.
+fn arrival_ns(
+    stamps: &Stamps,
+    usual_stack_ns: u64,
+    sent_again: impl FnOnce(u64, u64) -> Option<u64>,
+) -> u64 {
     let t1 = ns(stamps.t1);
     let latest = stamps.middle[1..].iter().flatten().chain([&stamps.t6]);
     let latest = latest.map(|at| ns(*at)).min().unwrap_or(t1).max(t1);
-    let t2 = stamps.middle[0].map_or(t1 + usual_stack_ns, ns);
+    let came = || sent_again(t1, latest).unwrap_or(t1);
+    let t2 = stamps.middle[0].map_or_else(|| came() + usual_stack_ns, ns);
     t2.clamp(t1, latest)
 }
 

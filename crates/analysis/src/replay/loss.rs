@@ -21,12 +21,16 @@ impl Resent {
         Self(times)
     }
 
+    /// When something last was, from `from_ns` until `to_ns` (since boot).
+    pub(super) fn last_within(&self, client: u32, from_ns: u64, to_ns: u64) -> Option<u64> {
+        let times = self.0.get(&client)?;
+        let end = times.partition_point(|&at| at <= to_ns);
+        times[..end].last().copied().filter(|at| *at >= from_ns)
+    }
+
     /// Something was, from `from_ns` until `to_ns` (since boot).
     pub(super) fn within(&self, client: u32, from_ns: u64, to_ns: u64) -> bool {
-        self.0.get(&client).is_some_and(|times| {
-            let first = times.partition_point(|&at| at < from_ns);
-            times.get(first).is_some_and(|&at| at <= to_ns)
-        })
+        self.last_within(client, from_ns, to_ns).is_some()
     }
 }
 
@@ -115,6 +119,7 @@ mod tests {
         assert!(resent.within(7, 10, 10) && resent.within(7, 11, 30) && resent.within(7, 5, 99));
         assert!(!resent.within(7, 11, 29) && !resent.within(7, 31, 99));
         assert!(!resent.within(8, 0, 99));
+        assert_eq!(resent.last_within(7, 5, 99), Some(30));
     }
 
     #[test]
