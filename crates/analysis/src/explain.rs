@@ -425,7 +425,7 @@ fn limits(seen: Seen) -> Vec<String> {
         ),
         (
             seen.stalls,
-            "Neither a canary nor stolen time was recorded: a stall of the hypervisor is found only where two CPUs or the timer show it, and stands under `slow_service` or `unexplained` otherwise.",
+            "No canary noticed a stall and no time was stolen, or nobody looked: a stall of the hypervisor is found only where two CPUs, an interrupt between them or the timer show it, and stands under `slow_service` or `unexplained` otherwise.",
         ),
     ];
     let missing = missing.iter().filter(|(there, _)| !there);

@@ -57,10 +57,8 @@ fn who(segment: &Segment, labels: &Labels) -> Option<Culprit> {
         Top::Softirq { vector } => Who::Softirq(vector),
         Top::Interrupt(interrupt) => Who::Interrupt(interrupt),
         Top::Idle { state } => Who::Idle(state),
-        Top::Nothing | Top::KernelLock | Top::Blind | Top::Stall if segment.thread == 0 => {
-            return None;
-        }
-        Top::Nothing | Top::KernelLock | Top::Blind | Top::Stall => Who::Thread(segment.thread),
+        _ if segment.thread == 0 => return None,
+        _ => Who::Thread(segment.thread),
     };
     labels.named(who)
 }

@@ -137,6 +137,12 @@ pub enum EventKind {
         /// It wanted to write.
         write: bool,
     },
+    /// A thread of the server has handled its last page fault until now, and had to wait for
+    /// what it touched to be read from storage.
+    MajorFault {
+        /// Who.
+        tid: Tid,
+    },
     /// A thread of the server has waited for a lock of the kernel until now.
     LockTaken {
         /// Who.

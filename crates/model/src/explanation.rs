@@ -36,7 +36,7 @@ pub enum Cause {
     Wakeup,
     /// The worker slept on a lock, or spun on one of the kernel's.
     BlockedLock,
-    /// The worker slept in a page fault.
+    /// The worker slept in a page fault, or handled one that had to wait for storage.
     BlockedFault,
     /// The worker slept on storage or on another file.
     BlockedIo,

@@ -20,6 +20,8 @@ mod hooks;
 #[cfg(feature = "bpf")]
 mod object;
 #[cfg(feature = "bpf")]
+mod perf_event;
+#[cfg(feature = "bpf")]
 mod probe;
 #[cfg(feature = "bpf")]
 mod ring;

@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::path::Path;
 
 use libbpf_rs::btf::{Btf, types::Func};
@@ -20,6 +20,7 @@ use taillab_model::Monotonic;
 
 use crate::cgroup::{self, Cgroup};
 use crate::hooks::{self, Choice, Failure, Refusal, Stamp};
+use crate::perf_event;
 use crate::{Disturbances, ProbeError, ProbeSpec, ServerProcesses};
 
 /// The compiled programs; libbpf reads the ELF structures where they lie.
@@ -333,14 +334,23 @@ fn configure(
 
 /// Attaches all programs that are loaded; dropping the links detaches them.
 pub(crate) fn attach(object: &Object) -> Result<Vec<Link>, libbpf_rs::Error> {
-    object
-        .progs_mut()
-        .filter(|program| program.autoload())
-        .map(|program| match program.prog_type() {
-            ProgramType::CgroupSockAddr => program.attach_cgroup(cgroup::root()?.as_raw_fd()),
-            _ => program.attach(),
-        })
-        .collect()
+    let mut links = Vec::new();
+    for program in object.progs_mut().filter(|program| program.autoload()) {
+        match program.prog_type() {
+            ProgramType::CgroupSockAddr => {
+                links.push(program.attach_cgroup(cgroup::root()?.as_raw_fd())?);
+            }
+            ProgramType::PerfEvent => {
+                for event in perf_event::major_faults(libbpf_rs::num_possible_cpus()?)? {
+                    links.push(program.attach_perf_event(event.as_raw_fd())?);
+                    // the link closes it
+                    let _ = event.into_raw_fd();
+                }
+            }
+            _ => links.push(program.attach()?),
+        }
+    }
+    Ok(links)
 }
 
 impl Refusal {

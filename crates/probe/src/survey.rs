@@ -188,6 +188,9 @@ fn remedy(hook: &str, refusal: &Refusal) -> String {
                 .into()
         }
         (Answer::Forbidden, "cgroup", _) => "give taillab CAP_NET_ADMIN too".into(),
+        (Answer::Absent, "perf", _) => {
+            "boot a kernel built with CONFIG_PERF_EVENTS=y, as distributions' are".into()
+        }
         (Answer::Absent, "tp_btf", _) => {
             "boot a kernel built with CONFIG_TRACEPOINTS=y, as distributions' are".into()
         }

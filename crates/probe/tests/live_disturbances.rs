@@ -11,41 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 use taillab_model::{Event, EventKind, Interrupt, Nanos, Tid};
 use taillab_probe::{Disturbances, Probe, ProbeSpec, ServerProcesses};
+use testbed::recorded::{events_of, own_tid};
 use testbed::{Testbed, live};
-
-/// What is recorded while `cause` runs, and the names of the threads seen.
-fn events_of(
-    spec: &ProbeSpec,
-    disturbances: Disturbances,
-    cause: impl FnOnce(),
-) -> (Vec<Event>, Vec<taillab_model::ThreadName>) {
-    let spec = ProbeSpec {
-        disturbances,
-        ring_bytes_per_cpu: 16 << 20,
-        ..spec.clone()
-    };
-    let mut probe = Probe::load(&spec).expect("this kernel lets the probe load");
-    let missing: Vec<_> = probe
-        .hooks()
-        .into_iter()
-        .filter(|hook| hook.hook == "none" && !hook.stamp.starts_with('T'))
-        .collect();
-    assert!(missing.is_empty(), "{missing:?}");
-    probe.attach().expect("the hooks are there");
-    cause();
-    probe.detach();
-    let threads = probe.threads();
-    let recording = probe.finish().expect("the counters can be read");
-    assert_eq!(recording.lost.ring_full, 0);
-    (recording.into_events().collect(), threads)
-}
-
-fn own_tid() -> Tid {
-    gettid().as_raw_nonzero().get() as Tid
-}
 
 fn count(events: &[Event], of: impl Fn(&EventKind) -> bool) -> usize {
     events.iter().filter(|event| of(&event.kind)).count()

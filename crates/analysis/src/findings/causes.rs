@@ -151,7 +151,7 @@ fn phrase(cause: Cause, culprits: &[String]) -> String {
         Cause::IdleExit => by("CPUs that come out of an idle state"),
         Cause::Wakeup => "waking workers up".to_owned(),
         Cause::BlockedLock => by("workers that wait for a lock"),
-        Cause::BlockedFault => "workers that sleep in page faults".to_owned(),
+        Cause::BlockedFault => "page faults that wait for storage".to_owned(),
         Cause::BlockedIo => by("workers that wait for storage"),
         Cause::BlockedOther => by("workers that sleep in the middle of a request"),
         Cause::Throttled => "the server being held back by a quota".to_owned(),

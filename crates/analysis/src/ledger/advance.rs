@@ -110,6 +110,7 @@ impl Sweep {
                 self.delay(k, label, length, false);
             }
             Top::KernelLock => self.delay(k, self.fixed.kernel_lock, length, false),
+            Top::MajorFault => self.delay(k, self.fixed.fault, length, false),
             Top::Blind => self.delay(k, self.fixed.unobserved, length, false),
             Top::Stall => self.delay(k, self.fixed.hypervisor, length, false),
             Top::Idle { .. } | Top::Nothing if thread == 0 => {

@@ -283,6 +283,7 @@ impl Matcher {
             | EventKind::Softirq { .. }
             | EventKind::IdleLeft { .. }
             | EventKind::PageFault { .. }
+            | EventKind::MajorFault { .. }
             | EventKind::LockTaken { .. }
             | EventKind::Frequency { .. }
             | EventKind::Retransmitted { .. }

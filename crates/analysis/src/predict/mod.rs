@@ -539,7 +539,7 @@ fn noun(cause: Cause) -> &'static str {
         Cause::IdleExit => "power states to come out of",
         Cause::Wakeup => "wake-ups of sleeping workers",
         Cause::BlockedLock => "sleeping on locks",
-        Cause::BlockedFault => "page faults that sleep, nor their work",
+        Cause::BlockedFault => "page faults that wait for storage, nor their work",
         Cause::BlockedIo => "waiting for storage, nor the work of it",
         Cause::BlockedOther => "sleeping in the middle of requests",
         Cause::Throttled => "throttling",

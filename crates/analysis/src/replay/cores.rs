@@ -238,7 +238,7 @@ impl Iterator for CoreSegments<'_> {
         let thread = segment.thread;
         let is_server = thread != 0 && self.is_server(thread);
         let who = match segment.top {
-            Top::Nothing | Top::KernelLock if is_server => {
+            Top::Nothing | Top::KernelLock | Top::MajorFault if is_server => {
                 let leaves = if next_thread == Some(thread) {
                     Leaves::Stays
                 } else {
@@ -251,7 +251,11 @@ impl Iterator for CoreSegments<'_> {
                         leaves,
                     }
                 } else {
-                    self.cores.id(Cause::BlockedLock, Who::Nobody)
+                    let cause = match segment.top {
+                        Top::MajorFault => Cause::BlockedFault,
+                        _ => Cause::BlockedLock,
+                    };
+                    self.cores.id(cause, Who::Nobody)
                 }
             }
             Top::Nothing | Top::Idle { .. } if thread == 0 => {
@@ -262,7 +266,9 @@ impl Iterator for CoreSegments<'_> {
                     Occupant::Idle { deep }
                 }
             }
-            Top::Nothing | Top::KernelLock => self.cores.id(Cause::Background, Who::Thread(thread)),
+            Top::Nothing | Top::KernelLock | Top::MajorFault => {
+                self.cores.id(Cause::Background, Who::Thread(thread))
+            }
             Top::Idle { state } => Occupant::Idle { deep: state > 0 },
             Top::Softirq { vector } => self.cores.id(Cause::Softirq, Who::Softirq(vector)),
             Top::Interrupt(interrupt) => self.cores.id(Cause::Irq, Who::Interrupt(interrupt)),

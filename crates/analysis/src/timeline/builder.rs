@@ -8,7 +8,8 @@ use taillab_model::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, Recor
 use super::codes::{pack_state, pack_top, unpack_state};
 use super::column::Column;
 use super::resent::Streams;
-use super::stalls::{self, Silence, Stolen};
+use super::stalls::{self, Silence, Stall, StallEvidence, Stolen};
+use super::unheard::{Inbound, PacketName};
 use super::{CpuLine, Seen, Sleep, ThrottleWindow, Timeline, Top, WorkerLine, WorkerState, ns};
 use crate::matched::BlindWindow;
 use crate::matcher::{IdMap, LastFound};
@@ -31,6 +32,9 @@ pub struct TimelineBuilder {
     last_throttled: Option<Monotonic>,
     retransmissions: Vec<(Monotonic, u32)>,
     streams: Streams,
+    inbound: Inbound,
+    /// Of which CPUs.
+    unheard: Vec<(u16, Stall)>,
 }
 
 struct Cpu {
@@ -46,6 +50,8 @@ struct Cpu {
     /// The last event of any kind.
     active_ns: u64,
     silences: Vec<Silence>,
+    /// The last time in which nothing was recorded here, whoever was current.
+    quiet: Option<(Monotonic, Monotonic)>,
     blind: Vec<BlindWindow>,
     last_stolen: Option<Monotonic>,
 }
@@ -54,6 +60,8 @@ struct Worker {
     tid: Tid,
     states: Column,
     faults: Column,
+    /// Its last page fault.
+    fault_ns: Option<u64>,
     /// Where it was last, or will be next.
     cpu: u16,
     state: WorkerState,
@@ -74,6 +82,8 @@ impl TimelineBuilder {
             last_throttled: None,
             retransmissions: Vec::new(),
             streams: Streams::default(),
+            inbound: Inbound::default(),
+            unheard: Vec::new(),
         };
         for thread in context.threads.iter().filter(|thread| thread.server) {
             builder.worker(thread.tid, 0);
@@ -89,11 +99,12 @@ impl TimelineBuilder {
         self.span = Some((first, last));
         self.note_activity(event);
         match event.kind {
-            EventKind::PacketIn { .. }
-            | EventKind::Enqueued { .. }
-            | EventKind::SegmentQueued { .. }
-            | EventKind::Frequency { .. }
-            | EventKind::Payload { .. } => {}
+            EventKind::PacketIn { packet, .. } => {
+                self.inbound.came(at, cpu, PacketName::of_buffer(packet));
+            }
+            EventKind::Enqueued { packet } => self.arrived(cpu, PacketName::of_buffer(packet)),
+            EventKind::SegmentQueued { key } => self.arrived(cpu, PacketName::of_segment(key)),
+            EventKind::Frequency { .. } | EventKind::Payload { .. } => {}
             EventKind::ReadReturned { tid, .. }
             | EventKind::WriteCalled { tid }
             | EventKind::SegmentRead { tid, .. }
@@ -145,13 +156,25 @@ impl TimelineBuilder {
             }
             EventKind::IdleLeft { state, lasted } => {
                 self.seen.idle = true;
+                // a power state is left late by itself; 0 only polls
+                if state > 0 {
+                    let from = before(at, lasted);
+                    self.unheard
+                        .retain(|(of, stall)| *of != cpu || stall.to <= from);
+                }
                 self.cpu(cpu).ran(at, lasted, Top::Idle { state });
             }
             EventKind::PageFault { tid, write } => {
                 self.seen.faults = true;
                 let worker = self.worker(tid, cpu);
                 worker.faults.push_event(ns(at), write.into());
+                worker.fault_ns = Some(ns(at));
                 self.called(cpu, tid, at);
+            }
+            EventKind::MajorFault { tid } => {
+                self.worker(tid, cpu);
+                self.called(cpu, tid, at);
+                self.waited_for_page(tid, at);
             }
             EventKind::LockTaken { tid, waited, .. } => {
                 self.seen.locks = true;
@@ -161,6 +184,7 @@ impl TimelineBuilder {
             }
             EventKind::Unreadable { lasted } => self.unreadable(cpu, before(at, lasted), at),
             EventKind::SegmentIn { key, bytes, .. } => {
+                self.inbound.came(at, cpu, PacketName::of_segment(key));
                 if self.streams.again(key, bytes) {
                     self.retransmissions.push((at, key.client()));
                 }
@@ -227,12 +251,26 @@ impl TimelineBuilder {
         }
     }
 
+    /// A packet is at its socket. The first one after a silence of the CPU may show that
+    /// interrupts had to wait for that to end.
+    #[inline]
+    fn arrived(&mut self, cpu: u16, packet: PacketName) {
+        let quiet = self.known_cpu(cpu).and_then(|line| line.quiet.take());
+        if let Some((from, to)) = quiet
+            && let Some(from) = self.inbound.unheard(packet, cpu, (from, to))
+        {
+            let evidence = StallEvidence::LateInterrupt;
+            self.unheard.push((cpu, Stall { from, to, evidence }));
+        }
+    }
+
     fn worker(&mut self, tid: Tid, cpu: u16) -> &mut Worker {
         let place = self.places.get(tid).unwrap_or_else(|| {
             self.workers.push(Worker {
                 tid,
                 states: Column::default(),
                 faults: Column::default(),
+                fault_ns: None,
                 cpu,
                 state: WorkerState::Unknown,
             });
@@ -336,6 +374,25 @@ impl TimelineBuilder {
         }
     }
 
+    /// The thread has waited for storage since its last fault, asleep or on its CPU; that the CPU
+    /// stood still meanwhile is a part of it.
+    fn waited_for_page(&mut self, tid: Tid, at: Monotonic) {
+        let Some(from_ns) = self.known(tid).and_then(|worker| worker.fault_ns.take()) else {
+            return;
+        };
+        for line in self.cpus.iter_mut().flatten() {
+            let mut was_there = false;
+            line.relabel(from_ns, ns(at), |(thread, top)| {
+                was_there |= thread == tid;
+                let waits = thread == tid && top == Top::Nothing;
+                (thread, if waits { Top::MajorFault } else { top })
+            });
+            if was_there {
+                while (line.silences.pop_if(|silence| ns(silence.from) >= from_ns)).is_some() {}
+            }
+        }
+    }
+
     /// What happened there between the two is not known, nor what became of its threads.
     fn unreadable(&mut self, cpu: u16, from: Monotonic, at: Monotonic) {
         let Some(line) = self.known_cpu(cpu) else {
@@ -383,7 +440,7 @@ impl TimelineBuilder {
             line.silences.drain(..ended.min(spare));
             line.blind.retain(|window| window.to >= keep_from);
         }
-        for (cpu, found) in stalls::find(&silences, &self.canary, &self.stolen) {
+        for (cpu, found) in stalls::find(&silences, &self.canary, &self.stolen, &self.unheard) {
             if let Ok(place) = cpus.binary_search_by_key(&cpu, |line| line.cpu) {
                 cpus[place].stalls = found;
             }
@@ -413,6 +470,7 @@ impl TimelineBuilder {
         };
         self.canary.retain(|(.., to)| *to >= keep_from);
         self.stolen.retain(|stolen| stolen.to >= keep_from);
+        self.unheard.retain(|(_, stall)| stall.to >= keep_from);
         self.throttled.retain(|window| window.to >= keep_from);
         self.retransmissions.retain(|(at, _)| *at >= keep_from);
         part
@@ -430,6 +488,7 @@ impl Cpu {
             proven_ns: 0,
             active_ns: 0,
             silences: Vec::new(),
+            quiet: None,
             blind: Vec::new(),
             last_stolen: None,
         }
@@ -442,15 +501,21 @@ impl Cpu {
     fn active(&mut self, from: Monotonic, at: Monotonic, timer: bool) {
         let was_active = self.active_ns;
         self.active_ns = was_active.max(ns(at));
+        if was_active > 0 && ns(from).saturating_sub(was_active) >= stalls::MIN_SILENCE.get() {
+            self.quiet = Some((super::at(was_active), from));
+        }
         if was_active == 0 || self.current.is_none_or(|current| current == 0) {
             return;
+        }
+        if timer && let Some(last) = self.silences.last_mut() {
+            last.ticked(from);
         }
         let mut note = |from_ns: u64, to_ns: u64| {
             if to_ns.saturating_sub(from_ns) >= stalls::MIN_SILENCE.get() {
                 self.silences.push(Silence {
                     from: super::at(from_ns),
                     to: super::at(to_ns),
-                    timer,
+                    tick: timer.then_some(from),
                 });
             }
         };
@@ -476,7 +541,10 @@ impl Cpu {
         self.relabel(from_ns, to_ns, |(thread, top)| {
             let free = match what {
                 Top::Idle { .. } => thread == 0 && top == Top::Nothing,
-                _ => matches!(top, Top::Nothing | Top::Idle { .. } | Top::KernelLock),
+                _ => matches!(
+                    top,
+                    Top::Nothing | Top::Idle { .. } | Top::KernelLock | Top::MajorFault
+                ),
             };
             (thread, if free { what } else { top })
         });
@@ -501,7 +569,7 @@ impl Cpu {
         self.blind.push(BlindWindow { cpu, from, to });
     }
 
-    fn relabel(&mut self, from_ns: u64, to_ns: u64, f: impl Fn((Tid, Top)) -> (Tid, Top)) {
+    fn relabel(&mut self, from_ns: u64, to_ns: u64, mut f: impl FnMut((Tid, Top)) -> (Tid, Top)) {
         let (meanings, codes) = (&mut self.meanings, &mut self.codes);
         self.changes.rewrite(from_ns, to_ns, |code| {
             let before = meanings[code as usize];

@@ -10,6 +10,7 @@ pub(super) const fn pack_top(top: Top) -> u32 {
         Top::Blind => 1,
         Top::Stall => 2,
         Top::KernelLock => 3,
+        Top::MajorFault => 4,
         Top::Idle { state } => 1 << 28 | state as u32,
         Top::Softirq { vector } => 2 << 28 | vector as u32,
         Top::Interrupt(interrupt) => match interrupt {
@@ -129,6 +130,7 @@ mod tests {
             Top::Blind,
             Top::Stall,
             Top::KernelLock,
+            Top::MajorFault,
             Top::Idle { state: 3 },
             Top::Softirq { vector: 3 },
             Top::Interrupt(Interrupt::LocalTimer),

@@ -17,6 +17,8 @@
 //!   length. What is inside came earlier and stays; what is left of the length is theirs.
 //! - `LockTaken` also comes at its end. The thread may have slept meanwhile or spun: both
 //!   become the lock's.
+//! - `MajorFault` ends what `PageFault` began: all of it is the fault's, also where the thread
+//!   did not sleep (the disk was fast, or the whole CPU stood still while it was asked).
 //! - A **blind window** reaches from the last event that proves who was current to the event
 //!   that contradicts it: interrupts seen inside it stay, everything else in it is
 //!   [`Top::Blind`].
@@ -34,6 +36,7 @@ mod resent;
 mod sleep;
 pub mod stalls;
 mod stretches;
+mod unheard;
 
 use std::sync::Arc;
 
@@ -68,6 +71,8 @@ pub enum Top {
     Interrupt(Interrupt),
     /// The current thread waited for a lock of the kernel, without sleeping.
     KernelLock,
+    /// The current thread had what it touched read from storage, without sleeping.
+    MajorFault,
     /// The probe was blind: who was current is not certain.
     Blind,
     /// The CPU stood still, by the evidence of its [`Stall`].

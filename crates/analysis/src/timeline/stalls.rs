@@ -12,9 +12,14 @@
 //!   many small parts is nowhere, rather than in whatever else was silent for long;
 //! - **another CPU** fell silent and spoke again at the same two moments, give or take a
 //!   tenth of the silence;
-//! - **the timer**: the silence ended with a tick of the local timer, and by the rhythm of
-//!   the ticks before, that tick was due in the middle of it. A thread that computes does
-//!   not hold up a tick.
+//! - **the timer**: the silence ended with a tick of the local timer (or with other interrupts
+//!   that had waited too, and then a tick), and by the rhythm of the ticks before, that tick
+//!   was due in the middle of it. A thread that computes does not hold up a tick.
+//!
+//! - **another CPU's interrupt**: a packet that another CPU had taken in came to its socket only
+//!   when the silence ended, and that other CPU had taken in a later one long since (see
+//!   [`super::unheard`]). This needs no current thread: an idle CPU must hear as well, but for
+//!   one in a power state, which takes its time to leave that.
 //!
 //! Without evidence the time stays what it was: the thread's own.
 
@@ -47,6 +52,8 @@ pub enum StallEvidence {
     OtherCpu,
     /// A tick of the local timer came late.
     LateTick,
+    /// Another CPU's interrupt came late.
+    LateInterrupt,
 }
 
 impl StallEvidence {
@@ -57,6 +64,7 @@ impl StallEvidence {
             Self::Steal => "the hypervisor counts it as stolen",
             Self::OtherCpu => "another CPU stood still at the same time",
             Self::LateTick => "a tick of the local timer came late",
+            Self::LateInterrupt => "an interrupt of another CPU came late",
         }
     }
 }
@@ -66,9 +74,13 @@ impl StallEvidence {
 pub(super) struct Silence {
     pub(super) from: Monotonic,
     pub(super) to: Monotonic,
-    /// The local timer ended it.
-    pub(super) timer: bool,
+    /// When the local timer ticked that ended it, or came right after what did.
+    pub(super) tick: Option<Monotonic>,
 }
+
+/// Interrupts that have all waited come within this time: those of a higher vector than the
+/// timer's come before it, and their softirqs.
+const RIGHT_AFTER: Nanos = Nanos::from_micros(50);
 
 /// Time stolen from a CPU since its last such event.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +92,13 @@ pub(super) struct Stolen {
 }
 
 impl Silence {
+    /// The local timer ticks: it ended this silence if it comes right after.
+    pub(super) fn ticked(&mut self, at: Monotonic) {
+        if self.tick.is_none() && self.to <= at && at.saturating_since(self.to) <= RIGHT_AFTER {
+            self.tick = Some(at);
+        }
+    }
+
     const fn length(&self) -> u64 {
         self.to.saturating_since(self.from).get()
     }
@@ -95,6 +114,7 @@ pub(super) fn find(
     silences: &BTreeMap<u16, Vec<Silence>>,
     canary: &[(u16, Monotonic, Monotonic)],
     stolen: &[Stolen],
+    unheard: &[(u16, Stall)],
 ) -> BTreeMap<u16, Vec<Stall>> {
     let mut found: BTreeMap<u16, Vec<Stall>> = BTreeMap::new();
     let mut missed: Vec<(Monotonic, Monotonic)> = canary.iter().map(|&(_, a, b)| (a, b)).collect();
@@ -118,6 +138,13 @@ pub(super) fn find(
             }
         }
         late_ticks(own, stalls);
+    }
+    for &(cpu, stall) in unheard {
+        if let Some(stalls) = found.get_mut(&cpu)
+            && !overlaps(stalls, stall.from, stall.to)
+        {
+            stalls.push(stall);
+        }
     }
     for steal in stolen {
         let Some(own) = silences.get(&steal.cpu) else {
@@ -174,12 +201,13 @@ const TICKS_NS: [u64; 4] = [10_000_000, 4_000_000, 3_333_333, 1_000_000];
 /// frequent place in the period; it counts only when at least eight ticks are within
 /// 2 % of it, and these are more than half.
 fn late_ticks(silences: &[Silence], stalls: &mut Vec<Stall>) {
-    let ticks = || silences.iter().filter(|silence| silence.timer);
+    let ticks = || {
+        let ended = silences.iter();
+        ended.filter_map(|silence| Some((silence, silence.tick?.nanos_since_boot())))
+    };
     for period_ns in TICKS_NS {
         let near = period_ns / 50;
-        let places: Vec<u64> = ticks()
-            .map(|tick| tick.to.nanos_since_boot() % period_ns)
-            .collect();
+        let places: Vec<u64> = ticks().map(|(_, tick_ns)| tick_ns % period_ns).collect();
         let mut sorted = places.clone();
         sorted.sort_unstable();
         let agree = |place: u64| {
@@ -193,15 +221,20 @@ fn late_ticks(silences: &[Silence], stalls: &mut Vec<Stall>) {
         if on_beat < 8 || 2 * on_beat <= places.len() {
             continue;
         }
-        for tick in ticks() {
-            let late = (tick.to.nanos_since_boot() % period_ns + period_ns - beat) % period_ns;
-            let due = Monotonic::from_nanos_since_boot(tick.to.nanos_since_boot() - late);
-            let half = Nanos::new(tick.length() / 2);
-            let proven = late > 2 * near && due > tick.from && Nanos::new(late) >= half;
-            if proven && !overlaps(stalls, tick.from, tick.to) {
+        for (silence, tick_ns) in ticks() {
+            // the first beat in the silence: in a long one none of several was heard
+            let late_ns = (tick_ns % period_ns + period_ns - beat) % period_ns;
+            let heard_ns = silence.from.nanos_since_boot();
+            let missed = tick_ns.saturating_sub(late_ns + heard_ns + 1) / period_ns;
+            let due_ns = tick_ns.saturating_sub(late_ns + missed * period_ns);
+            let due = Monotonic::from_nanos_since_boot(due_ns);
+            let late_ns = tick_ns - due_ns;
+            let proven =
+                late_ns > 2 * near && due > silence.from && 2 * late_ns >= silence.length();
+            if proven && due < silence.to && !overlaps(stalls, silence.from, silence.to) {
                 stalls.push(Stall {
                     from: due,
-                    to: tick.to,
+                    to: silence.to,
                     evidence: StallEvidence::LateTick,
                 });
             }
@@ -265,7 +298,7 @@ mod tests {
         Silence {
             from: at(from),
             to: at(to),
-            timer: false,
+            tick: None,
         }
     }
 
@@ -283,7 +316,7 @@ mod tests {
             to: at(to),
             lasted: Nanos::from_micros(lasted),
         });
-        let stalls = find(&silences, &canary, stolen.as_slice());
+        let stalls = find(&silences, &canary, stolen.as_slice(), &[]);
         let us = |at: Monotonic| at.nanos_since_boot() / 1_000;
         stalls[&0]
             .iter()
@@ -336,12 +369,12 @@ mod tests {
     fn a_late_tick_shows_a_stall() {
         let mut own: Vec<Silence> = (1..20)
             .map(|i| Silence {
-                timer: true,
+                tick: Some(at(i * 8_000 + 20)),
                 ..silence(i * 8_000 - 300, i * 8_000 + 20)
             })
             .collect();
         own.push(Silence {
-            timer: true,
+            tick: Some(at(171_000)),
             ..silence(167_900, 171_000)
         });
         let stall = found(&own, &[], &[], None);
@@ -349,5 +382,29 @@ mod tests {
         let (from, to, evidence) = stall[0];
         assert_eq!((to, evidence), (171_000, StallEvidence::LateTick));
         assert!((168_000..168_100).contains(&from), "{from}");
+    }
+
+    #[test]
+    fn a_tick_after_other_interrupts_is_late_too_and_the_first_that_was_missed_counts() {
+        let mut own: Vec<Silence> = (1..20)
+            .map(|i| Silence {
+                tick: Some(at(i * 8_000 + 20)),
+                ..silence(i * 8_000 - 300, i * 8_000 + 20)
+            })
+            .collect();
+        // two beats of 4 ms lie in it, and another interrupt came 30 µs before the tick
+        let mut long = silence(167_000, 173_500);
+        long.ticked(at(173_400));
+        assert_eq!(long.tick, None, "before its end");
+        long.ticked(at(173_530));
+        long.ticked(at(173_540));
+        assert_eq!(long.tick, Some(at(173_530)));
+        let mut computes = silence(180_500, 181_500);
+        computes.ticked(at(184_000));
+        own.extend([long, computes]);
+        let stall = found(&own, &[], &[], None);
+        assert_eq!(stall.len(), 1, "{stall:?}");
+        assert_eq!((stall[0].1, stall[0].2), (173_500, StallEvidence::LateTick));
+        assert!((168_000..168_100).contains(&stall[0].0), "{stall:?}");
     }
 }

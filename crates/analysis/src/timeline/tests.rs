@@ -1,6 +1,6 @@
 use super::*;
 use proptest::prelude::*;
-use taillab_model::{Asleep, EventKind};
+use taillab_model::{Asleep, EventKind, PacketId, RequestKey};
 
 const SERVER: Tid = 9;
 
@@ -231,6 +231,95 @@ fn waiting_for_a_lock_of_the_kernel_is_spinning_or_sleeping() {
     assert!(line(&timeline).contains(&(150, 200, SERVER, Top::KernelLock)));
     let asleep = WorkerState::Asleep(Sleep::Lock { call: None });
     assert!(states(&timeline).contains(&(300, asleep)));
+}
+
+#[test]
+fn an_idle_cpu_that_does_not_hear_another_one_stands_still_but_not_in_a_power_state() {
+    let came = |us: u64, cpu, number| {
+        let packet = PacketId(number);
+        let key = RequestKey {
+            address: 1,
+            port: 1,
+            id: 1,
+        };
+        event(us * 1_000, cpu, EventKind::PacketIn { packet, key })
+    };
+    let arrived = |us: u64, number| {
+        let packet = PacketId(number);
+        event(us * 1_000, 0, EventKind::Enqueued { packet })
+    };
+    let softirq = |us: u64| {
+        let lasted = Nanos::new(2_000);
+        event(us * 1_000, 0, EventKind::Softirq { vector: 3, lasted })
+    };
+    let left = |state| {
+        let lasted = Nanos::new(1_880_000);
+        event(2_010_000, 0, EventKind::IdleLeft { state, lasted })
+    };
+    let timeline = |idle: Option<Event>| {
+        let mut events = vec![
+            switch(100_000, SERVER, 0, Some(Some(232))),
+            softirq(120),
+            came(200, 1, 7),
+            came(700, 1, 8),
+            arrived(2_000, 7),
+            arrived(2_001, 8),
+            softirq(2_003),
+            switch(2_020_000, 0, SERVER, None),
+        ];
+        events.extend(idle);
+        events.sort_by_key(|event| event.at);
+        line(&build(events))
+    };
+    let stall = |line: &[(u64, u64, Tid, Top)]| {
+        let stall = line.iter().find(|segment| segment.3 == Top::Stall);
+        stall.map(|&(from, to, ..)| (from / 1_000, to / 1_000))
+    };
+    assert_eq!(stall(&timeline(None)), Some((700, 2_000)));
+    assert_eq!(stall(&timeline(Some(left(0)))), Some((700, 2_000)));
+    assert_eq!(stall(&timeline(Some(left(1)))), None);
+}
+
+#[test]
+fn all_of_a_page_fault_that_waits_for_storage_is_the_faults() {
+    let fault = EventKind::PageFault {
+        tid: SERVER,
+        write: false,
+    };
+    let mut events = vec![
+        switch(1_000, 0, 5, None),
+        read(2_000),
+        event(3_000, 0, fault),
+        // the disk is asked, and for long nothing happens
+        switch(1_000_000, SERVER, 0, Some(None)),
+        switch(1_100_000, 0, SERVER, None),
+        event(1_103_000, 0, EventKind::MajorFault { tid: SERVER }),
+        event(1_104_000, 0, fault),
+        read(1_110_000),
+        switch(2_000_000, SERVER, 0, None),
+        event(
+            1_001_000,
+            7,
+            EventKind::Stalled {
+                lasted: Nanos::new(990_000),
+            },
+        ),
+    ];
+    events.sort_by_key(|event| event.at);
+    let timeline = build(events);
+    let line = line(&timeline);
+    assert!(
+        line.contains(&(3_000, 1_000_000, SERVER, Top::MajorFault)),
+        "{line:?}"
+    );
+    assert!(line.contains(&(1_100_000, 1_103_000, SERVER, Top::MajorFault)));
+    // the one that only mapped a page is the thread's own work
+    assert!(
+        line.contains(&(1_103_000, 2_000_000, SERVER, Top::Nothing)),
+        "{line:?}"
+    );
+    let asleep = WorkerState::Asleep(Sleep::Fault);
+    assert!(states(&timeline).contains(&(1_000_000, asleep)));
 }
 
 #[test]

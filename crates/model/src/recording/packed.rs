@@ -39,7 +39,8 @@ pub(super) mod kind {
     /// Made by the reader of a damaged file.
     pub(crate) const UNREADABLE: u8 = 25;
     pub(crate) const SEGMENT_WRITTEN: u8 = 26;
-    pub(crate) const LAST: u8 = SEGMENT_WRITTEN;
+    pub(crate) const MAJOR_FAULT: u8 = 27;
+    pub(crate) const LAST: u8 = MAJOR_FAULT;
 }
 
 /// Bits of a thread id: the kernel's `PID_MAX_LIMIT` is 2^22.
@@ -92,6 +93,7 @@ const ARCHITECTURE: u32 = 1 << 31;
 /// | 21, 22, 23 | `Stolen`, `Stalled`, `Throttled` | | 0 | lasted |
 /// | 24 | `Payload` | response << 7 \| length | bytes 0 to 3 | bytes 4 to 7 |
 /// | 26 | `SegmentWritten` | address | thread | port << 16 \| end |
+/// | 27 | `MajorFault` | | thread | 0 |
 ///
 /// Lengths are nanoseconds in 32 bits; a longer one is cut to 4.29 s.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -198,6 +200,7 @@ impl PackedEvent {
                 tid: a,
                 write: extra != 0,
             },
+            kind::MAJOR_FAULT => EventKind::MajorFault { tid: a },
             kind::LOCK_TAKEN => EventKind::LockTaken {
                 tid: a,
                 flags: extra,
@@ -341,6 +344,7 @@ fn pack(kind: EventKind) -> (u8, u8, u32, u32) {
         EventKind::Softirq { vector, lasted } => (kind::SOFTIRQ, vector, 0, length(lasted)),
         EventKind::IdleLeft { state, lasted } => (kind::IDLE_LEFT, state, 0, length(lasted)),
         EventKind::PageFault { tid, write } => (kind::PAGE_FAULT, write.into(), tid, 0),
+        EventKind::MajorFault { tid } => (kind::MAJOR_FAULT, 0, tid, 0),
         EventKind::LockTaken { tid, flags, waited } => {
             (kind::LOCK_TAKEN, flags, tid, length(waited))
         }

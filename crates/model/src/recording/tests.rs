@@ -50,6 +50,7 @@ fn disturbances() -> impl Strategy<Value = EventKind> {
         (any::<u8>(), lasted()).prop_map(|(vector, lasted)| EventKind::Softirq { vector, lasted }),
         (any::<u8>(), lasted()).prop_map(|(state, lasted)| EventKind::IdleLeft { state, lasted }),
         any::<(u32, bool)>().prop_map(|(tid, write)| EventKind::PageFault { tid, write }),
+        any::<u32>().prop_map(|tid| EventKind::MajorFault { tid }),
         (any::<(u32, u8)>(), lasted()).prop_map(|((tid, flags), waited)| EventKind::LockTaken {
             tid,
             flags,

@@ -39,6 +39,7 @@ enum kind {
 	RETRANSMITTED = 20,
 	PAYLOAD = 24,
 	SEGMENT_WRITTEN = 26,
+	MAJOR_FAULT = 27,
 };
 
 #define MAX_CPUS 1024

@@ -275,6 +275,17 @@ int BPF_PROG(page_fault_in_call, unsigned long address, struct pt_regs *regs,
 	return (s64)address < 0 ? 0 : emit_fault(error_code);
 }
 
+/*
+ * A thread has handled a page fault that had to wait for storage. The kernel counts it for perf
+ * when all of it is done, on the thread's CPU.
+ */
+SEC("perf_event")
+int major_fault(void *event)
+{
+	emit_for_server(MAJOR_FAULT, 0);
+	return 0;
+}
+
 /* a thread waits for a lock; it may do so for one while it waits for another */
 struct wait {
 	u64 lock;

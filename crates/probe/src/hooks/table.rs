@@ -345,21 +345,28 @@ static IDLE: [Stamp; 1] = [optional(
     "power states are not seen: the time to leave one counts as waking up",
 )];
 
-static FAULT: [Stamp; 1] = [optional(
-    "fault",
-    &[
-        exact(
-            "tp_btf/page_fault_user",
-            &["page_fault", "page_fault_in_call"],
-        ),
-        lesser(
-            "tp_btf/page_fault_user alone",
-            &["page_fault"],
-            "page faults within system calls are not seen",
-        ),
-    ],
-    "page faults are not seen: their time counts as the thread's own",
-)];
+static FAULT: [Stamp; 2] = [
+    optional(
+        "fault",
+        &[
+            exact(
+                "tp_btf/page_fault_user",
+                &["page_fault", "page_fault_in_call"],
+            ),
+            lesser(
+                "tp_btf/page_fault_user alone",
+                &["page_fault"],
+                "page faults within system calls are not seen",
+            ),
+        ],
+        "page faults are not seen: their time counts as the thread's own",
+    ),
+    optional(
+        "major fault",
+        &[exact("perf/page-faults-maj", &["major_fault"])],
+        "how long page faults wait for storage is seen only where the thread sleeps",
+    ),
+];
 
 static LOCK: [Stamp; 1] = [optional(
     "lock",

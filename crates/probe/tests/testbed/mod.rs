@@ -8,6 +8,7 @@
 pub(crate) mod datagrams;
 pub(crate) mod echo;
 pub(crate) mod pipeline;
+pub(crate) mod recorded;
 pub(crate) mod streams;
 pub(crate) mod tap;
 

@@ -101,11 +101,16 @@ impl DiskFile {
     /// is not part of it.
     pub(super) fn strike(&self, recorder: &Recorder, account: &ThreadAccount) {
         let first = self.next.fetch_add(self.at_once, Relaxed);
-        recorder.asleep_in(account, || {
+        let wait = || {
             for number in first..first + self.at_once {
                 self.wait_for(number.wrapping_mul(STRIDE) % PAGES);
             }
-        });
+        };
+        // all of a page fault is the page's; of a read, what is not sleep is the caller's work
+        match self.map {
+            Some(_) => recorder.unhindered_in(account, wait),
+            None => recorder.asleep_in(account, wait),
+        }
         if self.map.is_some() && (first + self.at_once) % PAGES < self.at_once {
             // pages that stay make shorter faults, which the truth shows
             let _ = self.evict();

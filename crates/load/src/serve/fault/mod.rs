@@ -236,7 +236,7 @@ impl WorkerFaults {
                 }
                 Kind::Fresh { every, .. } if self.served.is_multiple_of(*every) => {
                     if let Some(pages) = &mut own.pages {
-                        own.recorder.awake_in(&own.account, || pages.touch());
+                        own.recorder.unhindered_in(&own.account, || pages.touch());
                     }
                 }
                 Kind::Major { every, file } | Kind::Io { every, file }

@@ -41,7 +41,7 @@ impl Recorder {
     }
 
     /// Does `work` and keeps how long that took without waits for a CPU, from its beginning.
-    pub(super) fn awake_in(&self, account: &ThreadAccount, work: impl FnOnce()) {
+    pub(super) fn unhindered_in(&self, account: &ThreadAccount, work: impl FnOnce()) {
         let from = clock::now();
         let took = account.unhindered_in(work);
         self.keep(from, from + took);

@@ -1,0 +1,122 @@
+//! Interrupts of other CPUs that a CPU did not hear.
+//!
+//! A packet that one CPU takes from the driver and another one brings to the socket crosses with
+//! an interrupt. Where the second CPU is silent from then on, it is not known at once which of
+//! them stood still: the first may not have sent the interrupt yet. A later packet on the first
+//! shows that it went on. From then on it was the second.
+
+use taillab_model::{Monotonic, Nanos, PacketId, RequestKey};
+
+use super::stalls::MIN_SILENCE;
+
+/// Packets that are remembered.
+const RECENT: usize = 256;
+
+/// One softirq takes several packets before it sends the interrupt; a later packet is of
+/// another one.
+const OF_ONE_SOFTIRQ: Nanos = MIN_SILENCE;
+
+/// A packet: by its buffer, or by its place in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PacketName(u64);
+
+impl PacketName {
+    pub(super) fn of_buffer(packet: PacketId) -> Self {
+        Self(packet.0.into())
+    }
+
+    pub(super) fn of_segment(key: RequestKey) -> Self {
+        Self(1 << 63 | u64::from(key.client()) << 16 | u64::from(key.id))
+    }
+}
+
+/// The last packets that came in.
+#[derive(Debug, Default)]
+pub(super) struct Inbound {
+    recent: Vec<(Monotonic, u16, PacketName)>,
+    /// The oldest of them.
+    next: usize,
+}
+
+impl Inbound {
+    pub(super) fn came(&mut self, at: Monotonic, cpu: u16, packet: PacketName) {
+        if self.recent.len() < RECENT {
+            self.recent.push((at, cpu, packet));
+            return;
+        }
+        self.recent[self.next] = (at, cpu, packet);
+        self.next = (self.next + 1) % RECENT;
+    }
+
+    /// The packet is at its socket, and is the first one there on `cpu` after this silence: from
+    /// when on it is certain that the CPU did not hear.
+    pub(super) fn unheard(
+        &self,
+        packet: PacketName,
+        cpu: u16,
+        (from, to): (Monotonic, Monotonic),
+    ) -> Option<Monotonic> {
+        let (newer, older) = self.recent.split_at(self.next);
+        let mut packets = older.iter().chain(newer);
+        let (came, source, _) = *packets.find(|(.., name)| *name == packet)?;
+        let crossed = source != cpu && from <= came && came < to;
+        let (went_on, ..) = *packets
+            .filter(|_| crossed)
+            .find(|(at, by, _)| *by == source && *at >= came + OF_ONE_SOFTIRQ)?;
+        (to.saturating_since(went_on) >= MIN_SILENCE).then_some(went_on)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(us * 1_000)
+    }
+
+    fn packet(number: u32) -> PacketName {
+        PacketName::of_buffer(PacketId(number))
+    }
+
+    #[test]
+    fn a_later_packet_shows_that_the_first_cpu_went_on() {
+        let mut inbound = Inbound::default();
+        for number in 0..1_000 {
+            inbound.came(at(u64::from(number) * 10), 1, packet(number));
+        }
+        for (number, us) in [
+            (2_000, 20_000),
+            (2_001, 20_050),
+            (2_002, 20_400),
+            (2_003, 24_000),
+        ] {
+            inbound.came(at(us), 1, packet(number));
+        }
+        let unheard = |number, to| inbound.unheard(packet(number), 0, (at(19_000), at(to)));
+        // the second may be of the same softirq
+        assert_eq!(unheard(2_000, 25_000), Some(at(20_400)));
+        assert_eq!(unheard(2_002, 25_000), Some(at(24_000)));
+        // nobody came later, or hardly so; it came after the silence; it is not known
+        assert_eq!(unheard(2_003, 25_000), None);
+        assert_eq!(unheard(2_002, 24_010), None);
+        assert_eq!(unheard(2_000, 19_500), None);
+        assert_eq!(unheard(5, 25_000), None);
+        // no interrupt was needed
+        assert_eq!(
+            inbound.unheard(packet(2_000), 1, (at(19_000), at(25_000))),
+            None
+        );
+    }
+
+    #[test]
+    fn another_cpus_packets_show_nothing() {
+        let mut inbound = Inbound::default();
+        inbound.came(at(100), 1, packet(1));
+        inbound.came(at(400), 2, packet(2));
+        let silence = (at(50), at(900));
+        assert_eq!(inbound.unheard(packet(1), 0, silence), None);
+        inbound.came(at(500), 1, packet(3));
+        assert_eq!(inbound.unheard(packet(1), 0, silence), Some(at(500)));
+    }
+}

@@ -1,0 +1,91 @@
+//! Page faults that wait for a disk, which the guests of `scripts/vm.sh` do not have.
+//!
+//! Needs root, a kernel with BTF, and the build directory on a disk. `TAILLAB_SKIP_LIVE=1` declines.
+
+mod testbed;
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use rustix::fs::{Advice, fadvise};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use taillab_model::EventKind;
+use taillab_probe::Disturbances;
+use testbed::recorded::{events_of, own_tid};
+use testbed::{Testbed, live};
+
+const PAGE: usize = 4_096;
+const PAGES: usize = 64;
+
+/// Faults of the calling thread that waited for storage, as the kernel counts them.
+fn counted() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: the kernel fills the whole structure, or says that it did not.
+    let usage = unsafe {
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()), 0);
+        usage.assume_init()
+    };
+    usage.ru_majflt as u64
+}
+
+/// Reads one byte of each page of a file that is not in memory.
+fn read_from_disk(path: &Path) {
+    let file = File::open(path).expect("it was written");
+    file.sync_all().expect("there is room");
+    fadvise(&file, 0, None, Advice::DontNeed).expect("it is a file");
+    // SAFETY: a new mapping at an address of the kernel's choice of a file that nobody cuts;
+    // it is read within its length and unmapped whole, with no reference to it left.
+    unsafe {
+        let flags = MapFlags::PRIVATE;
+        let length = PAGES * PAGE;
+        let at = mmap(
+            std::ptr::null_mut(),
+            length,
+            ProtFlags::READ,
+            flags,
+            &file,
+            0,
+        )
+        .expect("there is memory");
+        for page in 0..PAGES {
+            at.cast::<u8>().add(page * PAGE).read_volatile();
+        }
+        munmap(at, length).expect("it is mapped");
+    }
+}
+
+#[test]
+fn a_fault_that_waits_for_a_disk_has_an_end() {
+    let Some(_alone) = live("a_fault_that_waits_for_a_disk_has_an_end") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
+    fs::write(&path, vec![7; PAGES * PAGE]).expect("there is room");
+    let me = own_tid();
+    let mut truth = 0;
+    let (mut events, _) = events_of(&testbed.spec, Disturbances::FAULT, || {
+        let before = counted();
+        for _ in 0..5 {
+            read_from_disk(&path);
+        }
+        truth = counted() - before;
+    });
+    fs::remove_file(&path).expect("it was written");
+    assert!(truth >= 5, "is {} on a disk?", path.display());
+    events.sort_by_key(|event| event.at);
+    let mut begun = false;
+    let mut ended = 0;
+    for event in &events {
+        match event.kind {
+            EventKind::PageFault { tid, .. } if tid == me => begun = true,
+            EventKind::MajorFault { tid } if tid == me => {
+                assert!(begun, "an end without a beginning: {event:?}");
+                begun = false;
+                ended += 1;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(ended, truth);
+}
