@@ -6,11 +6,12 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use taillab_host::injection::{
-    CpuGroup, Disturber, PacketFlood, PacketLoss, Quota, Schedule, TimerStorm, rt_hog,
+    Appetite, CpuGroup, Disturber, PacketFlood, PacketLoss, Quota, Schedule, TimerStorm, rt_hog,
 };
 use taillab_host::{CpuSet, JournalFolder, Placement, Roots, Testbed, TestbedSpec, cpus};
 use taillab_model::Nanos;
@@ -184,7 +185,7 @@ fn a_hog_spins_until_it_is_stopped() {
         return;
     }
     let (server, _) = two_cpus();
-    let hog: Disturber = rt_hog(server, &[]).unwrap();
+    let hog: Disturber = rt_hog(server, &[], Appetite::All).unwrap();
     let began = Instant::now();
     std::thread::sleep(Duration::from_millis(2500));
     let truth = hog.stop();
@@ -202,4 +203,33 @@ fn a_hog_spins_until_it_is_stopped() {
     );
     assert!(limit >= 0 || truth.intervals.is_empty());
     assert!(held < 0.5, "{held}");
+}
+
+#[test]
+fn a_hog_with_pauses_sleeps_a_quarter_of_its_time() {
+    if !live("a_hog_with_pauses_sleeps_a_quarter_of_its_time") {
+        return;
+    }
+    let (server, _) = two_cpus();
+    let began = Instant::now();
+    let hog: Disturber = rt_hog(server, &[], Appetite::WithPauses).unwrap();
+    let account = thread_named("tl-rt-hog").join("schedstat");
+    std::thread::sleep(Duration::from_millis(500));
+    let text = std::fs::read_to_string(account).unwrap();
+    let all = began.elapsed();
+    hog.stop();
+    let on_cpu = text.split(' ').next().unwrap().parse().unwrap();
+    let share = Duration::from_nanos(on_cpu).as_secs_f64() / all.as_secs_f64();
+    assert!((0.2..0.85).contains(&share), "{share}");
+}
+
+/// The folder of this program's thread of that name.
+fn thread_named(name: &str) -> PathBuf {
+    let mut threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let found = threads.find_map(|thread| {
+        let path = thread.unwrap().path();
+        let comm = std::fs::read_to_string(path.join("comm")).ok()?;
+        (comm.trim() == name).then_some(path)
+    });
+    found.expect("it runs")
 }

@@ -345,16 +345,6 @@ pub const MITIGATIONS: &[Mitigation] = &[
         effects: &[Effect::SharedQueue, Effect::InOrder],
     },
     Mitigation {
-        key: "fifo-workers",
-        description: "workers in the order of their wake-ups (SCHED_FIFO among themselves)",
-        treats: &[Cause::Order],
-        keeps: "",
-        command: Some("chrt -a -f -p 50 PID"),
-        cost: "a slow request is not interrupted for others",
-        needs: Needs::SeveralWorkers,
-        effects: &[Effect::InOrder],
-    },
-    Mitigation {
         key: "tcp-loss",
         description: "no lost segments: larger receive queues, paced senders",
         treats: &[Cause::Retransmit],

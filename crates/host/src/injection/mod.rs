@@ -36,7 +36,7 @@ pub use self::disturber::Disturber;
 pub use self::flood::PacketFlood;
 pub use self::loss::PacketLoss;
 pub use self::quota::{CpuGroup, CpuGroupError, Quota};
-pub use self::rt_hog::{make_real_time, rt_hog};
+pub use self::rt_hog::{Appetite, make_real_time, rt_hog};
 pub use self::timers::TimerStorm;
 
 /// When to disturb: every so often, for so long. The instants are moved by up to a quarter

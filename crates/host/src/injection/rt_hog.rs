@@ -8,7 +8,7 @@ use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 use taillab_model::truth::{Truth, TruthInterval, TruthSource};
 
-use super::disturber::{Disturber, earlier};
+use super::disturber::{Disturber, earlier, sleep_until};
 use super::{InjectionError, system};
 use crate::clock::now;
 
@@ -23,11 +23,25 @@ const SERVER: i32 = 10;
 /// second: `kernel.sched_rt_runtime_us`).
 const HELD_BACK: Nanos = Nanos::from_millis(10);
 
+/// One that pauses spins for so long and then sleeps for so long. A server that takes up to four
+/// fifths of the CPU and such a hog leave more than a twentieth, so nobody is held back.
+const SPIN: Nanos = Nanos::from_millis(3);
+const PAUSE: Nanos = Nanos::from_millis(1);
+
 /// How often the hog asks how long the server has been on a CPU.
 const ASK: Nanos = Nanos::from_millis(1);
 
 const REMEDY: &str = "it needs root or CAP_SYS_NICE, and real-time time in this control group \
      (cpu.rt_runtime_us)";
+
+/// How much of the time that real-time threads have together the hog takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appetite {
+    /// All of it.
+    All,
+    /// It sleeps a quarter of its time: there is always some left.
+    WithPauses,
+}
 
 /// A thread on `cpu` that spins under SCHED_FIFO below the priority of the server, whose
 /// threads these are, so that it takes nothing from the server but the time that real-time
@@ -38,7 +52,7 @@ const REMEDY: &str = "it needs root or CAP_SYS_NICE, and real-time time in this 
 ///
 /// # Errors
 /// [`InjectionError`] without the privilege.
-pub fn rt_hog(cpu: u32, server: &[u32]) -> Result<Disturber, InjectionError> {
+pub fn rt_hog(cpu: u32, server: &[u32], appetite: Appetite) -> Result<Disturber, InjectionError> {
     // one that has ended meanwhile runs no more
     let accounts: Vec<File> = (server.iter())
         .filter_map(|thread| File::open(format!("/proc/{thread}/schedstat")).ok())
@@ -50,8 +64,14 @@ pub fn rt_hog(cpu: u32, server: &[u32]) -> Result<Disturber, InjectionError> {
         move |(), running| {
             let mut intervals = Vec::with_capacity(1024);
             let (mut last, mut asked, mut served) = (now(), now(), on_cpu(&accounts));
+            let mut spins_from = last;
             while !running.is_over() {
                 let at = now();
+                if appetite == Appetite::WithPauses && at.saturating_since(spins_from) > SPIN {
+                    sleep_until(at + PAUSE);
+                    (last, spins_from) = (now(), now());
+                    continue;
+                }
                 let gap = at.saturating_since(last);
                 if gap > HELD_BACK || at.saturating_since(asked) > ASK {
                     let before = std::mem::replace(&mut served, on_cpu(&accounts));

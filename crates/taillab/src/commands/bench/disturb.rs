@@ -1,8 +1,8 @@
 //! The disturbers beside the server, as long as a measurement lasts.
 
 use taillab_host::injection::{
-    CpuGroup, Disturber, PacketFlood, PacketLoss, Quota, TimerStorm, background, make_real_time,
-    rt_hog,
+    Appetite, CpuGroup, Disturber, PacketFlood, PacketLoss, Quota, TimerStorm, background,
+    make_real_time, rt_hog,
 };
 use taillab_host::{Journal, JournalFolder};
 use taillab_model::truth::Truth;
@@ -72,10 +72,14 @@ impl Disturbers {
             Disturbance::Loss(one_in) => {
                 Running::Loss(PacketLoss::start(rig.testbed(), one_in).map_err(host)?)
             }
-            Disturbance::RtHog => {
+            Disturbance::RtHog | Disturbance::RtHogWithPauses => {
+                let appetite = match disturbance {
+                    Disturbance::RtHog => Appetite::All,
+                    _ => Appetite::WithPauses,
+                };
                 let threads = rig.server().threads();
                 make_real_time(&threads).map_err(host)?;
-                Running::Thread(rt_hog(server, &threads).map_err(host)?)
+                Running::Thread(rt_hog(server, &threads, appetite).map_err(host)?)
             }
             Disturbance::RealTime => {
                 make_real_time(&rig.server().threads()).map_err(host)?;

@@ -37,6 +37,8 @@ pub enum Disturbance {
     Quota(Schedule),
     /// Of real-time throttling.
     RtHog,
+    /// None, though another real-time thread is there.
+    RtHogWithPauses,
     /// None: the server's threads go before all ordinary ones.
     RealTime,
     /// One request in so many is lost.
@@ -242,11 +244,17 @@ impl Setup {
 
     /// What is done for a kind where it is then removed again: more of the same, to a server
     /// whose own tail is steady, and which other programs do not disturb where the kind lets it
-    /// be real-time. `order` and `imbalance` are as they are, for they are large.
+    /// be real-time. `order` and `imbalance` are large as they are.
     pub fn to_be_fixed(kind: CauseKind) -> Self {
         let usual = Self::of(kind);
         let (faults, disturbances): (&[&'static str], Vec<_>) = match kind {
-            CauseKind::Order | CauseKind::Imbalance => return usual,
+            CauseKind::Imbalance => return usual,
+            CauseKind::Order => {
+                return Self {
+                    service: Some(LONG_SERVICE),
+                    ..usual
+                };
+            }
             CauseKind::Control | CauseKind::Idle => (&[], vec![]),
             CauseKind::Background => (&[], vec![LONG_BURSTS]),
             CauseKind::Softirq => (&[], vec![Disturbance::Flood(schedule(120, 8_000))]),
@@ -308,7 +316,7 @@ impl Setup {
                     disturbances: vec![Disturbance::RealTime],
                     ..self.clone()
                 },
-                Promise::Mitigation("fifo-workers"),
+                Promise::Mitigation("rt-priority"),
                 "put the workers under SCHED_FIFO",
             ),
             CauseKind::Imbalance => fix(
@@ -327,13 +335,14 @@ impl Setup {
                 Promise::Without(Cause::Throttled),
                 "let the server's group have all of the CPU",
             ),
+            // without it altogether each request would cost less as well
             CauseKind::RtThrottle => fix(
                 Self {
-                    disturbances: vec![Disturbance::RealTime],
+                    disturbances: vec![Disturbance::RtHogWithPauses],
                     ..self.clone()
                 },
                 Promise::Without(Cause::Throttled),
-                "ended the other real-time thread",
+                "let the other real-time thread leave some time over",
             ),
             CauseKind::Two => fix(
                 Self {
