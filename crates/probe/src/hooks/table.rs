@@ -362,7 +362,7 @@ static FAULT: [Stamp; 2] = [
         "page faults are not seen: their time counts as the thread's own",
     ),
     optional(
-        "major fault",
+        "major_fault",
         &[exact("perf/page-faults-maj", &["major_fault"])],
         "how long page faults wait for storage is seen only where the thread sleeps",
     ),
