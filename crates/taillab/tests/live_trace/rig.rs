@@ -94,6 +94,9 @@ pub fn trace(words: &[&str], dir: &Path) -> Output {
         .unwrap()
 }
 
+/// Requests that come in while another program has the server's CPU for 25 ms.
+const HELD_UP_ONCE: u64 = 50;
+
 /// The result on stdout, which obeys the schema.
 pub fn result(output: &Output) -> Value {
     let value: Value = serde_json::from_slice(&output.stdout)
@@ -115,8 +118,11 @@ pub fn keeps_its_promises(output: &Output, dir: &Path) -> Value {
     let count = |name: &str| matching[name].as_u64().unwrap();
     assert!(count("matched") > 100, "{matching}");
     assert_eq!(count("lost_events"), 0, "{matching}");
-    let share = count("matched") as f64 / count("responses") as f64;
-    assert!(share >= 0.999, "{matching}");
+    // what waits when the machine holds the server up for once stays ambiguous, and is told
+    let unmatched = count("responses") - count("matched");
+    let few = (count("responses") / 1_000).max(HELD_UP_ONCE);
+    assert!(unmatched <= few, "{matching}");
+    assert!(unmatched <= count("ambiguous"), "{matching}");
     assert_eq!(result["command"], "trace");
     assert_eq!(result["partial"], false);
     assert!(result["service_time_ns"].as_u64().unwrap() > 0);
