@@ -33,8 +33,6 @@ pub struct TimelineBuilder {
     retransmissions: Vec<(Monotonic, u32)>,
     streams: Streams,
     inbound: Inbound,
-    /// Of which CPUs.
-    unheard: Vec<(u16, Stall)>,
 }
 
 struct Cpu {
@@ -52,6 +50,8 @@ struct Cpu {
     silences: Vec<Silence>,
     /// The last time in which nothing was recorded here, whoever was current.
     quiet: Option<(Monotonic, Monotonic)>,
+    /// Where it did not hear other CPUs.
+    unheard: Vec<Stall>,
     blind: Vec<BlindWindow>,
     last_stolen: Option<Monotonic>,
 }
@@ -83,7 +83,6 @@ impl TimelineBuilder {
             retransmissions: Vec::new(),
             streams: Streams::default(),
             inbound: Inbound::default(),
-            unheard: Vec::new(),
         };
         for thread in context.threads.iter().filter(|thread| thread.server) {
             builder.worker(thread.tid, 0);
@@ -148,19 +147,19 @@ impl TimelineBuilder {
             }
             EventKind::Interrupt { interrupt, lasted } => {
                 self.seen.interrupts = true;
+                self.cpu(cpu).heard(before(at, lasted));
                 self.cpu(cpu).ran(at, lasted, Top::Interrupt(interrupt));
             }
             EventKind::Softirq { vector, lasted } => {
                 self.seen.softirqs = true;
+                self.cpu(cpu).heard(before(at, lasted));
                 self.cpu(cpu).ran(at, lasted, Top::Softirq { vector });
             }
             EventKind::IdleLeft { state, lasted } => {
                 self.seen.idle = true;
                 // a power state is left late by itself; 0 only polls
                 if state > 0 {
-                    let from = before(at, lasted);
-                    self.unheard
-                        .retain(|(of, stall)| *of != cpu || stall.to <= from);
+                    self.cpu(cpu).heard(before(at, lasted));
                 }
                 self.cpu(cpu).ran(at, lasted, Top::Idle { state });
             }
@@ -255,12 +254,13 @@ impl TimelineBuilder {
     /// interrupts had to wait for that to end.
     #[inline]
     fn arrived(&mut self, cpu: u16, packet: PacketName) {
-        let quiet = self.known_cpu(cpu).and_then(|line| line.quiet.take());
-        if let Some((from, to)) = quiet
+        let line = self.cpus.get_mut(usize::from(cpu));
+        if let Some(line) = line.and_then(Option::as_mut)
+            && let Some((from, to)) = line.quiet.take()
             && let Some(from) = self.inbound.unheard(packet, cpu, (from, to))
         {
             let evidence = StallEvidence::LateInterrupt;
-            self.unheard.push((cpu, Stall { from, to, evidence }));
+            line.unheard.push(Stall { from, to, evidence });
         }
     }
 
@@ -419,6 +419,7 @@ impl TimelineBuilder {
     pub fn part(&mut self, keep_from: Monotonic) -> Timeline {
         let end_ns = self.span.map_or(0, |(_, to)| ns(to));
         let mut silences: BTreeMap<u16, Vec<Silence>> = BTreeMap::new();
+        let mut unheard: Vec<(u16, Stall)> = Vec::new();
         let mut cpus = Vec::with_capacity(self.cpus.len());
         for (cpu, line) in self.cpus.iter_mut().enumerate() {
             let Some(line) = line.as_mut().filter(|l| l.changes.last_ns().is_some()) else {
@@ -426,6 +427,8 @@ impl TimelineBuilder {
             };
             let cpu = cpu as u16;
             silences.insert(cpu, line.silences.clone());
+            unheard.extend(line.unheard.iter().map(|stall| (cpu, *stall)));
+            line.unheard.retain(|stall| stall.to >= keep_from);
             cpus.push(CpuLine {
                 cpu,
                 changes: line.changes.part(ns(keep_from)),
@@ -440,7 +443,7 @@ impl TimelineBuilder {
             line.silences.drain(..ended.min(spare));
             line.blind.retain(|window| window.to >= keep_from);
         }
-        for (cpu, found) in stalls::find(&silences, &self.canary, &self.stolen, &self.unheard) {
+        for (cpu, found) in stalls::find(&silences, &self.canary, &self.stolen, &unheard) {
             if let Ok(place) = cpus.binary_search_by_key(&cpu, |line| line.cpu) {
                 cpus[place].stalls = found;
             }
@@ -470,7 +473,6 @@ impl TimelineBuilder {
         };
         self.canary.retain(|(.., to)| *to >= keep_from);
         self.stolen.retain(|stolen| stolen.to >= keep_from);
-        self.unheard.retain(|(_, stall)| stall.to >= keep_from);
         self.throttled.retain(|window| window.to >= keep_from);
         self.retransmissions.retain(|(at, _)| *at >= keep_from);
         part
@@ -489,6 +491,7 @@ impl Cpu {
             active_ns: 0,
             silences: Vec::new(),
             quiet: None,
+            unheard: Vec::new(),
             blind: Vec::new(),
             last_stolen: None,
         }
@@ -521,6 +524,19 @@ impl Cpu {
         };
         note(was_active, ns(from));
         note(was_active.max(ns(from)), ns(at));
+    }
+
+    /// From then on it did something that ended later: it did not stand still.
+    #[inline]
+    fn heard(&mut self, from: Monotonic) {
+        if let Some(last) = self.unheard.last_mut()
+            && last.to > from
+        {
+            last.to = from;
+            if from.saturating_since(last.from) < stalls::MIN_SILENCE {
+                self.unheard.pop();
+            }
+        }
     }
 
     fn is_current(&mut self, at: Monotonic, thread: Tid) {

@@ -278,6 +278,10 @@ fn an_idle_cpu_that_does_not_hear_another_one_stands_still_but_not_in_a_power_st
     assert_eq!(stall(&timeline(None)), Some((700, 2_000)));
     assert_eq!(stall(&timeline(Some(left(0)))), Some((700, 2_000)));
     assert_eq!(stall(&timeline(Some(left(1)))), None);
+    // the packets came while it was in another softirq, which it says when that ends
+    let lasted = Nanos::new(1_900_000);
+    let flood = event(2_005_000, 0, EventKind::Softirq { vector: 3, lasted });
+    assert_eq!(stall(&timeline(Some(flood))), None);
 }
 
 #[test]
