@@ -147,20 +147,14 @@ impl TimelineBuilder {
             }
             EventKind::Interrupt { interrupt, lasted } => {
                 self.seen.interrupts = true;
-                self.cpu(cpu).heard(before(at, lasted));
                 self.cpu(cpu).ran(at, lasted, Top::Interrupt(interrupt));
             }
             EventKind::Softirq { vector, lasted } => {
                 self.seen.softirqs = true;
-                self.cpu(cpu).heard(before(at, lasted));
                 self.cpu(cpu).ran(at, lasted, Top::Softirq { vector });
             }
             EventKind::IdleLeft { state, lasted } => {
                 self.seen.idle = true;
-                // a power state is left late by itself; 0 only polls
-                if state > 0 {
-                    self.cpu(cpu).heard(before(at, lasted));
-                }
                 self.cpu(cpu).ran(at, lasted, Top::Idle { state });
             }
             EventKind::PageFault { tid, write } => {
@@ -389,6 +383,7 @@ impl TimelineBuilder {
             });
             if was_there {
                 while (line.silences.pop_if(|silence| ns(silence.from) >= from_ns)).is_some() {}
+                while (line.unheard.pop_if(|stall| ns(stall.from) >= from_ns)).is_some() {}
             }
         }
     }
@@ -549,7 +544,12 @@ impl Cpu {
 
     /// Something ran until now, for so long, on top of whoever is current.
     fn ran(&mut self, at: Monotonic, lasted: Nanos, what: Top) {
-        let (from_ns, to_ns) = (ns(before(at, lasted)), ns(at));
+        let from = before(at, lasted);
+        let (from_ns, to_ns) = (ns(from), ns(at));
+        // a power state is left late by itself; 0 only polls
+        if what != (Top::Idle { state: 0 }) {
+            self.heard(from);
+        }
         if self.changes.last_ns().is_none() {
             let code = self.code(0, Top::Nothing);
             self.changes.push(from_ns, code);
