@@ -143,6 +143,15 @@ pub enum EventKind {
         /// Who.
         tid: Tid,
     },
+    /// A thread of the server has waited for storage until now, in a read or a write.
+    StorageWaited {
+        /// Who.
+        tid: Tid,
+        /// In which system call (x86-64 number below 1,023).
+        call: u16,
+        /// Since it first asked for something.
+        waited: Nanos,
+    },
     /// A thread of the server has waited for a lock of the kernel until now.
     LockTaken {
         /// Who.

@@ -14,13 +14,14 @@ use thiserror::Error;
 pub struct Disturbances(u16);
 
 /// The names, in the order in which a set is written.
-const NAMES: [(Disturbances, &str); 9] = [
+const NAMES: [(Disturbances, &str); 10] = [
     (Disturbances::SCHED, "sched"),
     (Disturbances::WAKE, "wake"),
     (Disturbances::IRQ, "irq"),
     (Disturbances::SOFTIRQ, "softirq"),
     (Disturbances::IDLE, "idle"),
     (Disturbances::FAULT, "fault"),
+    (Disturbances::STORAGE, "storage"),
     (Disturbances::LOCK, "lock"),
     (Disturbances::FREQUENCY, "frequency"),
     (Disturbances::RETRANSMIT, "retransmit"),
@@ -47,8 +48,10 @@ impl Disturbances {
     pub const FREQUENCY: Self = Self(1 << 7);
     /// Segments that the server's TCP sends again.
     pub const RETRANSMIT: Self = Self(1 << 8);
+    /// Waits of the server's threads for storage, in reads and writes.
+    pub const STORAGE: Self = Self(1 << 9);
     /// Everything.
-    pub const ALL: Self = Self((1 << 9) - 1);
+    pub const ALL: Self = Self((1 << 10) - 1);
 
     /// Whether all of these are in it.
     #[must_use]
@@ -81,7 +84,7 @@ impl BitOr for Disturbances {
 #[derive(Debug, PartialEq, Eq, Error)]
 #[error(
     "'{0}' is no kind of disturbance: give all, none or a list with commas of sched, wake, irq, \
-     softirq, idle, fault, lock, frequency, retransmit"
+     softirq, idle, fault, storage, lock, frequency, retransmit"
 )]
 pub struct UnknownDisturbance(String);
 
@@ -135,7 +138,7 @@ mod tests {
         assert_eq!(spaced, Disturbances::SCHED | Disturbances::IRQ);
         assert_eq!(
             Disturbances::ALL.without(Disturbances::LOCK).to_string(),
-            "sched,wake,irq,softirq,idle,fault,frequency,retransmit"
+            "sched,wake,irq,softirq,idle,fault,storage,frequency,retransmit"
         );
     }
 

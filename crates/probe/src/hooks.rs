@@ -152,9 +152,11 @@ pub(crate) fn loses_nothing(program: &str) -> bool {
             | "segment_queued_upon"
             | "to_wake_stream_reader"
             | "to_wake_stream_reader_upon"
-            // a lock that an interrupt waits for is no wait of the thread
+            // what an interrupt waits or asks for is no wait of the thread
             | "lock_wanted"
             | "lock_taken"
+            | "storage_asked"
+            | "direct_io_ended"
     )
 }
 

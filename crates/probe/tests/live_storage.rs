@@ -1,4 +1,4 @@
-//! Page faults that wait for a disk, which the guests of `scripts/vm.sh` do not have.
+//! Page faults, reads and writes that wait for a disk, which the guests of `scripts/vm.sh` do not have.
 //!
 //! Needs root, a kernel with BTF, and the build directory on a disk. `TAILLAB_SKIP_LIVE=1` declines.
 
@@ -6,8 +6,10 @@ mod testbed;
 
 use std::fs::{self, File};
 use std::path::Path;
+use std::time::Instant;
 
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, Mode, OFlags, fadvise, open};
+use rustix::io::{pread, pwrite};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use taillab_model::EventKind;
 use taillab_probe::Disturbances;
@@ -88,4 +90,74 @@ fn a_fault_that_waits_for_a_disk_has_an_end() {
         }
     }
     assert_eq!(ended, truth);
+}
+
+/// System calls of x86-64.
+const PREAD64: u16 = 17;
+const PWRITE64: u16 = 18;
+
+/// Memory for transfers past the page cache, which must begin at a page.
+struct Pages(Vec<u8>);
+
+impl Pages {
+    fn one() -> Self {
+        Self(vec![7; 2 * PAGE])
+    }
+
+    fn page(&mut self) -> &mut [u8] {
+        let first = self.0.as_ptr().align_offset(PAGE);
+        &mut self.0[first..first + PAGE]
+    }
+}
+
+#[test]
+fn reads_and_writes_that_wait_for_a_disk_say_for_how_long() {
+    let Some(_alone) = live("reads_and_writes_that_wait_for_a_disk_say_for_how_long") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("blocks");
+    fs::write(&path, vec![7; PAGES * PAGE]).expect("there is room");
+    let direct = OFlags::RDWR | OFlags::DIRECT;
+    let direct = open(&path, direct, Mode::empty()).expect("a file system on a disk allows it");
+    let cached = File::open(&path).expect("it was written");
+    let mut pages = Pages::one();
+    let me = own_tid();
+    let at = |place: usize| (place * PAGE) as u64;
+    let mut took_ns = 0;
+    let (events, _) = events_of(&testbed.spec, Disturbances::STORAGE, || {
+        let from = Instant::now();
+        for place in 0..10 {
+            pread(&direct, pages.page(), at(place)).expect("it is there");
+        }
+        for place in 0..5 {
+            pwrite(&direct, pages.page(), at(place)).expect("it is there");
+        }
+        // one page is read, then it is in memory
+        cached.sync_all().expect("there is room");
+        fadvise(&cached, 0, None, Advice::Random).expect("it is a file");
+        fadvise(&cached, 0, None, Advice::DontNeed).expect("it is a file");
+        for _ in 0..20 {
+            pread(&cached, pages.page(), at(20)).expect("it is there");
+        }
+        took_ns = from.elapsed().as_nanos() as u64;
+    });
+    fs::remove_file(&path).expect("it was written");
+    let waits = |of: u16| {
+        let waited = events.iter().filter_map(move |event| match event.kind {
+            EventKind::StorageWaited { tid, call, waited } if tid == me && call == of => {
+                Some(waited.get())
+            }
+            _ => None,
+        });
+        waited.collect::<Vec<_>>()
+    };
+    let (reads, writes) = (waits(PREAD64), waits(PWRITE64));
+    assert_eq!((reads.len(), writes.len()), (10 + 1, 5), "{events:?}");
+    let all: u64 = reads.iter().chain(&writes).sum();
+    assert!(all < took_ns, "{all} of {took_ns}");
+    assert!(
+        !reads.contains(&0) && !writes.contains(&0),
+        "{reads:?} {writes:?}"
+    );
 }

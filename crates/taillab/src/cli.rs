@@ -395,7 +395,7 @@ pub struct Settings {
     )]
     ring_bytes: Option<u32>,
     /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle,
-    /// fault, lock, frequency, retransmit [default: all]
+    /// fault, storage, lock, frequency, retransmit [default: all]
     #[arg(
         long,
         value_name = "LIST",

@@ -110,7 +110,11 @@ impl Sweep {
                 self.delay(k, label, length, false);
             }
             Top::KernelLock => self.delay(k, self.fixed.kernel_lock, length, false),
-            Top::MajorFault => self.delay(k, self.fixed.fault, length, false),
+            Top::Storage { call: None } => self.delay(k, self.fixed.fault, length, false),
+            Top::Storage { call: Some(call) } => {
+                let label = self.labels.label(Cause::BlockedIo, Who::Call(call));
+                self.delay(k, label, length, false);
+            }
             Top::Blind => self.delay(k, self.fixed.unobserved, length, false),
             Top::Stall => self.delay(k, self.fixed.hypervisor, length, false),
             Top::Idle { .. } | Top::Nothing if thread == 0 => {

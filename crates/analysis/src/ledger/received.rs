@@ -75,7 +75,7 @@ impl Receiving<'_> {
                 }
                 Top::Blind => self.push(pieces, Cause::Unobserved, Who::Nobody, length),
                 Top::Stall => self.push(pieces, Cause::Hypervisor, Who::Nobody, length),
-                Top::Idle { .. } | Top::Nothing | Top::KernelLock | Top::MajorFault => {
+                Top::Idle { .. } | Top::Nothing | Top::KernelLock | Top::Storage { .. } => {
                     let other = segment.thread != 0 && segment.thread != softirq_thread;
                     if deferred && other && !(self.is_server)(segment.thread) {
                         let who = Who::Thread(segment.thread);

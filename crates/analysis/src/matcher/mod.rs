@@ -284,6 +284,7 @@ impl Matcher {
             | EventKind::IdleLeft { .. }
             | EventKind::PageFault { .. }
             | EventKind::MajorFault { .. }
+            | EventKind::StorageWaited { .. }
             | EventKind::LockTaken { .. }
             | EventKind::Frequency { .. }
             | EventKind::Retransmitted { .. }

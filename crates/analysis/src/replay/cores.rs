@@ -238,7 +238,7 @@ impl Iterator for CoreSegments<'_> {
         let thread = segment.thread;
         let is_server = thread != 0 && self.is_server(thread);
         let who = match segment.top {
-            Top::Nothing | Top::KernelLock | Top::MajorFault if is_server => {
+            Top::Nothing | Top::KernelLock | Top::Storage { .. } if is_server => {
                 let leaves = if next_thread == Some(thread) {
                     Leaves::Stays
                 } else {
@@ -252,7 +252,8 @@ impl Iterator for CoreSegments<'_> {
                     }
                 } else {
                     let cause = match segment.top {
-                        Top::MajorFault => Cause::BlockedFault,
+                        Top::Storage { call: None } => Cause::BlockedFault,
+                        Top::Storage { call: Some(_) } => Cause::BlockedIo,
                         _ => Cause::BlockedLock,
                     };
                     self.cores.id(cause, Who::Nobody)
@@ -266,7 +267,7 @@ impl Iterator for CoreSegments<'_> {
                     Occupant::Idle { deep }
                 }
             }
-            Top::Nothing | Top::KernelLock | Top::MajorFault => {
+            Top::Nothing | Top::KernelLock | Top::Storage { .. } => {
                 self.cores.id(Cause::Background, Who::Thread(thread))
             }
             Top::Idle { state } => Occupant::Idle { deep: state > 0 },

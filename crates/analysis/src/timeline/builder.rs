@@ -167,7 +167,15 @@ impl TimelineBuilder {
             EventKind::MajorFault { tid } => {
                 self.worker(tid, cpu);
                 self.called(cpu, tid, at);
-                self.waited_for_page(tid, at);
+                let from_ns = self.worker(tid, cpu).fault_ns.take();
+                if let Some(from_ns) = from_ns {
+                    self.waited_for_storage(tid, from_ns, at, None);
+                }
+            }
+            EventKind::StorageWaited { tid, call, waited } => {
+                self.worker(tid, cpu);
+                self.called(cpu, tid, at);
+                self.waited_for_storage(tid, ns(before(at, waited)), at, Some(call));
             }
             EventKind::LockTaken { tid, waited, .. } => {
                 self.seen.locks = true;
@@ -368,22 +376,18 @@ impl TimelineBuilder {
         }
     }
 
-    /// The thread has waited for storage since its last fault, asleep or on its CPU; that the CPU
-    /// stood still meanwhile is a part of it.
-    fn waited_for_page(&mut self, tid: Tid, at: Monotonic) {
-        let Some(from_ns) = self.known(tid).and_then(|worker| worker.fault_ns.take()) else {
-            return;
-        };
+    /// The thread has waited for storage until now, asleep or on its CPU, in a system call or in
+    /// a page fault; that the CPU stood still meanwhile is a part of it.
+    fn waited_for_storage(&mut self, tid: Tid, from_ns: u64, at: Monotonic, call: Option<u16>) {
         for line in self.cpus.iter_mut().flatten() {
             let mut was_there = false;
             line.relabel(from_ns, ns(at), |(thread, top)| {
                 was_there |= thread == tid;
                 let waits = thread == tid && top == Top::Nothing;
-                (thread, if waits { Top::MajorFault } else { top })
+                (thread, if waits { Top::Storage { call } } else { top })
             });
             if was_there {
-                while (line.silences.pop_if(|silence| ns(silence.from) >= from_ns)).is_some() {}
-                while (line.unheard.pop_if(|stall| ns(stall.from) >= from_ns)).is_some() {}
+                line.was_not_silent(from_ns);
             }
         }
     }
@@ -534,6 +538,21 @@ impl Cpu {
         }
     }
 
+    /// What was taken for silence since then was none.
+    fn was_not_silent(&mut self, from_ns: u64) {
+        let from = super::at(from_ns);
+        while let Some(mut last) = self.silences.pop_if(|silence| silence.to > from) {
+            if last.from < from && from.saturating_since(last.from) >= stalls::MIN_SILENCE {
+                (last.to, last.tick) = (from, None);
+                self.silences.push(last);
+                break;
+            }
+        }
+        while self.unheard.last().is_some_and(|stall| stall.to > from) {
+            self.heard(from);
+        }
+    }
+
     fn is_current(&mut self, at: Monotonic, thread: Tid) {
         self.current = Some(thread);
         self.proven_ns = ns(at);
@@ -559,7 +578,7 @@ impl Cpu {
                 Top::Idle { .. } => thread == 0 && top == Top::Nothing,
                 _ => matches!(
                     top,
-                    Top::Nothing | Top::Idle { .. } | Top::KernelLock | Top::MajorFault
+                    Top::Nothing | Top::Idle { .. } | Top::KernelLock | Top::Storage { .. }
                 ),
             };
             (thread, if free { what } else { top })

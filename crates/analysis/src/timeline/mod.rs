@@ -19,6 +19,7 @@
 //!   become the lock's.
 //! - `MajorFault` ends what `PageFault` began: all of it is the fault's, also where the thread
 //!   did not sleep (the disk was fast, or the whole CPU stood still while it was asked).
+//!   `StorageWaited` says the same of a read or a write.
 //! - A **blind window** reaches from the last event that proves who was current to the event
 //!   that contradicts it: interrupts seen inside it stay, everything else in it is
 //!   [`Top::Blind`].
@@ -71,8 +72,11 @@ pub enum Top {
     Interrupt(Interrupt),
     /// The current thread waited for a lock of the kernel, without sleeping.
     KernelLock,
-    /// The current thread had what it touched read from storage, without sleeping.
-    MajorFault,
+    /// The current thread waited for storage, without sleeping.
+    Storage {
+        /// In which system call; `None` in a page fault.
+        call: Option<u16>,
+    },
     /// The probe was blind: who was current is not certain.
     Blind,
     /// The CPU stood still, by the evidence of its [`Stall`].

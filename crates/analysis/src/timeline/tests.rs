@@ -286,6 +286,7 @@ fn an_idle_cpu_that_does_not_hear_another_one_stands_still_but_not_in_a_power_st
 
 #[test]
 fn all_of_a_page_fault_that_waits_for_storage_is_the_faults() {
+    const FAULT: Top = Top::Storage { call: None };
     let fault = EventKind::PageFault {
         tid: SERVER,
         write: false,
@@ -323,10 +324,10 @@ fn all_of_a_page_fault_that_waits_for_storage_is_the_faults() {
     let timeline = build(events);
     let line = line(&timeline);
     assert!(
-        line.contains(&(3_000, 1_000_000, SERVER, Top::MajorFault)),
+        line.contains(&(3_000, 1_000_000, SERVER, FAULT)),
         "{line:?}"
     );
-    assert!(line.contains(&(1_100_000, 1_103_000, SERVER, Top::MajorFault)));
+    assert!(line.contains(&(1_100_000, 1_103_000, SERVER, FAULT)));
     // the one that only mapped a page is the thread's own work
     assert!(
         line.contains(&(1_103_000, 2_000_000, SERVER, Top::Nothing)),
@@ -334,6 +335,65 @@ fn all_of_a_page_fault_that_waits_for_storage_is_the_faults() {
     );
     let asleep = WorkerState::Asleep(Sleep::Fault);
     assert!(states(&timeline).contains(&(1_000_000, asleep)));
+}
+
+#[test]
+fn what_a_read_waits_for_is_the_storages_though_the_cpu_stood_still() {
+    const READ: Top = Top::Storage { call: Some(17) };
+    let waited = |at, waited| {
+        let kind = EventKind::StorageWaited {
+            tid: SERVER,
+            call: 17,
+            waited: Nanos::new(waited),
+        };
+        event(at, 0, kind)
+    };
+    let canary = |at, lasted| {
+        let lasted = Nanos::new(lasted);
+        event(at, 7, EventKind::Stalled { lasted })
+    };
+    let timeline = |ended: Option<Event>| {
+        let mut events = vec![
+            switch(1_000, 0, 5, None),
+            read(2_000),
+            // it computes, then asks, and sleeps for the rest
+            switch(2_000_000, SERVER, 0, Some(Some(17))),
+            switch(2_500_000, 0, SERVER, None),
+            canary(900_000, 880_000),
+            canary(1_999_000, 990_000),
+            read(2_600_000),
+            switch(3_000_000, SERVER, 0, None),
+        ];
+        events.extend(ended);
+        events.sort_by_key(|event| event.at);
+        build(events)
+    };
+    let known = timeline(Some(waited(2_550_000, 1_550_000)));
+    let line_of = line(&known);
+    assert!(
+        line_of.contains(&(1_000_000, 2_000_000, SERVER, READ)),
+        "{line_of:?}"
+    );
+    assert!(
+        line_of.contains(&(2_500_000, 2_550_000, SERVER, READ)),
+        "{line_of:?}"
+    );
+    assert!(
+        line_of.contains(&(2_550_000, 3_000_000, SERVER, Top::Nothing)),
+        "{line_of:?}"
+    );
+    // what came before is judged as ever
+    assert!(
+        line_of.contains(&(20_000, 900_000, SERVER, Top::Stall)),
+        "{line_of:?}"
+    );
+    let asleep = WorkerState::Asleep(Sleep::Io { call: Some(17) });
+    assert!(states(&known).contains(&(2_000_000, asleep)));
+    let unknown = line(&timeline(None));
+    assert!(
+        unknown.iter().all(|segment| segment.3 != READ),
+        "{unknown:?}"
+    );
 }
 
 #[test]
@@ -382,6 +442,11 @@ fn any_events() -> impl Strategy<Value = Vec<Event>> {
         (1..4_u32, 0..900_u64).prop_map(|(tid, waited)| EventKind::LockTaken {
             tid,
             flags: 1,
+            waited: Nanos::new(waited),
+        }),
+        (1..4_u32, 0..900_000_u64).prop_map(|(tid, waited)| EventKind::StorageWaited {
+            tid,
+            call: 17,
             waited: Nanos::new(waited),
         }),
         (1..4_u32).prop_map(|tid| EventKind::Woken { tid, by: 0 }),

@@ -58,11 +58,12 @@ impl Inbound {
     ) -> Option<Monotonic> {
         let (newer, older) = self.recent.split_at(self.next);
         let mut packets = older.iter().chain(newer);
-        let (came, source, _) = *packets.find(|(.., name)| *name == packet)?;
+        // buffers are used again: the last one of this name is meant
+        let mut latest_first = packets.clone().rev();
+        let (came, source, _) = *latest_first.find(|(.., name)| *name == packet)?;
         let crossed = source != cpu && from <= came && came < to;
         let (went_on, ..) = *packets
-            .filter(|_| crossed)
-            .find(|(at, by, _)| *by == source && *at >= came + OF_ONE_SOFTIRQ)?;
+            .find(|(at, by, _)| crossed && *by == source && *at >= came + OF_ONE_SOFTIRQ)?;
         (to.saturating_since(went_on) >= MIN_SILENCE).then_some(went_on)
     }
 }
@@ -107,6 +108,16 @@ mod tests {
             inbound.unheard(packet(2_000), 1, (at(19_000), at(25_000))),
             None
         );
+    }
+
+    #[test]
+    fn a_buffer_that_is_used_again_is_another_packet() {
+        let mut inbound = Inbound::default();
+        for (us, number) in [(100, 1), (1_100, 1), (1_300, 2)] {
+            inbound.came(at(us), 1, packet(number));
+        }
+        let silence = (at(1_000), at(2_000));
+        assert_eq!(inbound.unheard(packet(1), 0, silence), Some(at(1_300)));
     }
 
     #[test]

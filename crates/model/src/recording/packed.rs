@@ -40,7 +40,8 @@ pub(super) mod kind {
     pub(crate) const UNREADABLE: u8 = 25;
     pub(crate) const SEGMENT_WRITTEN: u8 = 26;
     pub(crate) const MAJOR_FAULT: u8 = 27;
-    pub(crate) const LAST: u8 = MAJOR_FAULT;
+    pub(crate) const STORAGE_WAITED: u8 = 28;
+    pub(crate) const LAST: u8 = STORAGE_WAITED;
 }
 
 /// Bits of a thread id: the kernel's `PID_MAX_LIMIT` is 2^22.
@@ -94,6 +95,7 @@ const ARCHITECTURE: u32 = 1 << 31;
 /// | 24 | `Payload` | response << 7 \| length | bytes 0 to 3 | bytes 4 to 7 |
 /// | 26 | `SegmentWritten` | address | thread | port << 16 \| end |
 /// | 27 | `MajorFault` | | thread | 0 |
+/// | 28 | `StorageWaited` | | call << 22 \| thread | waited |
 ///
 /// Lengths are nanoseconds in 32 bits; a longer one is cut to 4.29 s.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -201,6 +203,11 @@ impl PackedEvent {
                 write: extra != 0,
             },
             kind::MAJOR_FAULT => EventKind::MajorFault { tid: a },
+            kind::STORAGE_WAITED => EventKind::StorageWaited {
+                tid: a & TID_MASK,
+                call: (a >> TID_BITS) as u16,
+                waited: lasted,
+            },
             kind::LOCK_TAKEN => EventKind::LockTaken {
                 tid: a,
                 flags: extra,
@@ -345,6 +352,10 @@ fn pack(kind: EventKind) -> (u8, u8, u32, u32) {
         EventKind::IdleLeft { state, lasted } => (kind::IDLE_LEFT, state, 0, length(lasted)),
         EventKind::PageFault { tid, write } => (kind::PAGE_FAULT, write.into(), tid, 0),
         EventKind::MajorFault { tid } => (kind::MAJOR_FAULT, 0, tid, 0),
+        EventKind::StorageWaited { tid, call, waited } => {
+            let a = u32::from(call) << TID_BITS | tid & TID_MASK;
+            (kind::STORAGE_WAITED, 0, a, length(waited))
+        }
         EventKind::LockTaken { tid, flags, waited } => {
             (kind::LOCK_TAKEN, flags, tid, length(waited))
         }

@@ -51,6 +51,8 @@ fn disturbances() -> impl Strategy<Value = EventKind> {
         (any::<u8>(), lasted()).prop_map(|(state, lasted)| EventKind::IdleLeft { state, lasted }),
         any::<(u32, bool)>().prop_map(|(tid, write)| EventKind::PageFault { tid, write }),
         any::<u32>().prop_map(|tid| EventKind::MajorFault { tid }),
+        (0_u32..1 << 22, 0_u16..1_023, lasted())
+            .prop_map(|(tid, call, waited)| EventKind::StorageWaited { tid, call, waited }),
         (any::<(u32, u8)>(), lasted()).prop_map(|((tid, flags), waited)| EventKind::LockTaken {
             tid,
             flags,

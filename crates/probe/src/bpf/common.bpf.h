@@ -40,6 +40,7 @@ enum kind {
 	PAYLOAD = 24,
 	SEGMENT_WRITTEN = 26,
 	MAJOR_FAULT = 27,
+	STORAGE_WAITED = 28,
 };
 
 #define MAX_CPUS 1024

@@ -48,6 +48,12 @@ static __always_inline void note_thread(const struct task_struct *task, u32 tid)
 	thread->tid = tid;
 }
 
+/* the number of the system call that a thread is in; NO_CALL or more: in none */
+static __always_inline u64 call_of(struct task_struct *task)
+{
+	return ((struct pt_regs *)bpf_task_pt_regs(task))->orig_ax;
+}
+
 /* a CPU of the server changes threads: for T3 and for what delays a request */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struct *next,
@@ -55,7 +61,6 @@ int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struc
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	u32 prev_pid, next_pid, call;
-	struct pt_regs *regs;
 	struct ring *ring;
 	u64 now, nr;
 	u8 extra = 0;
@@ -79,8 +84,7 @@ int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struc
 		return 0;
 	}
 	if (config.sleeps && prev_pid && in_server(prev)) {
-		regs = (struct pt_regs *)bpf_task_pt_regs(prev);
-		nr = regs->orig_ax;
+		nr = call_of(prev);
 		call = nr < NO_CALL ? nr : NO_CALL;
 		prev_pid |= call << TID_BITS;
 		extra = SLEEP_KNOWN | (prev_state & TASK_UNINTERRUPTIBLE ? UNINTERRUPTIBLE : 0);
@@ -286,6 +290,104 @@ int major_fault(void *event)
 	return 0;
 }
 
+/*
+ * A thread has asked for something from storage, in a system call. What it gets is only known to
+ * be of the same call where its number is the same, and no read or write has ended since.
+ */
+struct ask {
+	u64 since;
+	u64 calls_ended;
+	u64 call;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, u32);
+	__type(value, struct ask);
+	__uint(max_entries, 4096);
+} asks SEC(".maps");
+
+#define NR_IO_URING_ENTER 426
+
+/* what is asked in a softirq or an interrupt is not the thread's that it runs on top of */
+static __always_inline bool on_top(const struct ring *ring)
+{
+	return ring->softirq_since || ring->interrupt_since || ring->vector_since;
+}
+
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(storage_asked, void *bio)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct ask *before, ask = {};
+	struct ring *ring;
+	u32 tid;
+
+	if (!in_server(task))
+		return 0;
+	ring = this_ring(bpf_get_smp_processor_id());
+	if (!ring || on_top(ring))
+		return 0;
+	ask.call = call_of(task);
+	/* a page fault has an end of its own, and a ring does not wait for what it asks */
+	if (ask.call >= NO_CALL || ask.call == NR_IO_URING_ENTER)
+		return 0;
+	ask.calls_ended = task->ioac.syscr + task->ioac.syscw;
+	tid = task->pid;
+	before = bpf_map_lookup_elem(&asks, &tid);
+	/* one wait can ask for several things */
+	if (before && before->call == ask.call && before->calls_ended == ask.calls_ended)
+		return 0;
+	ask.since = bpf_ktime_get_ns();
+	bpf_map_update_elem(&asks, &tid, &ask, BPF_ANY);
+	return 0;
+}
+
+/* the thread has what it asked for: its wait is over */
+static __always_inline int emit_storage_waited(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct ring *ring;
+	struct ask *ask;
+	u32 cpu, tid;
+	u64 now;
+
+	if (!in_server(task))
+		return 0;
+	tid = task->pid;
+	ask = bpf_map_lookup_elem(&asks, &tid);
+	if (!ask)
+		return 0;
+	cpu = bpf_get_smp_processor_id();
+	ring = this_ring(cpu);
+	if (!ring || on_top(ring))
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (ask->call == call_of(task) &&
+	    ask->calls_ended == task->ioac.syscr + task->ioac.syscw)
+		emit(cpu, ring, now, STORAGE_WAITED, 0, (u32)ask->call << TID_BITS | tid,
+		     length_of(ask->since, now));
+	bpf_map_delete_elem(&asks, &tid);
+	return 0;
+}
+
+/* from the page cache: the pages are there, and up to date */
+SEC("tp_btf/mm_filemap_get_pages")
+int BPF_PROG(pages_read, void *mapping)
+{
+	return emit_storage_waited();
+}
+
+/* past the page cache */
+SEC("tp_btf/iomap_dio_complete")
+int BPF_PROG(direct_io_ended, struct kiocb *iocb)
+{
+	/* somebody who does not wait */
+	if (iocb->ki_complete)
+		return 0;
+	return emit_storage_waited();
+}
+
 /* a thread waits for a lock; it may do so for one while it waits for another */
 struct wait {
 	u64 lock;
@@ -317,7 +419,7 @@ int BPF_PROG(lock_wanted, void *lock, unsigned int flags)
 		return 0;
 	/* what runs on top of the thread is not its wait */
 	ring = this_ring(bpf_get_smp_processor_id());
-	if (!ring || ring->softirq_since || ring->interrupt_since || ring->vector_since)
+	if (!ring || on_top(ring))
 		return 0;
 	wait.lock = (u64)lock;
 	wait.tid = task->pid;

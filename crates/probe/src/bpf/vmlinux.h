@@ -198,12 +198,22 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 };
 
+struct task_io_accounting {
+	u64 syscr;
+	u64 syscw;
+};
+
 struct task_struct {
+	struct task_io_accounting ioac;
 	int pid;
 	int tgid;
 	char comm[16];
 	struct css_set *cgroups;
 	struct nsproxy *nsproxy;
+};
+
+struct kiocb {
+	void (*ki_complete)(struct kiocb *iocb, long ret);
 };
 
 struct io_kiocb {

@@ -13,13 +13,14 @@ pub(crate) fn stamps(transport: Transport, disturbances: Disturbances) -> Vec<&'
         Transport::Udp => (&UDP, &[]),
         Transport::Tcp => (&TCP, &RETRANSMIT),
     };
-    let wanted: [(Disturbances, &'static [Stamp]); 9] = [
+    let wanted: [(Disturbances, &'static [Stamp]); 10] = [
         (Disturbances::SCHED, &MIGRATION),
         (Disturbances::WAKE, &WAKE),
         (Disturbances::IRQ, &IRQ),
         (Disturbances::SOFTIRQ, &SOFTIRQ),
         (Disturbances::IDLE, &IDLE),
         (Disturbances::FAULT, &FAULT),
+        (Disturbances::STORAGE, &STORAGE),
         (Disturbances::LOCK, &LOCK),
         (Disturbances::FREQUENCY, &FREQUENCY),
         (Disturbances::RETRANSMIT, retransmit),
@@ -367,6 +368,22 @@ static FAULT: [Stamp; 2] = [
         "how long page faults wait for storage is seen only where the thread sleeps",
     ),
 ];
+
+static STORAGE: [Stamp; 1] = [optional(
+    "storage",
+    &[
+        exact(
+            "tp_btf/block_bio_queue",
+            &["storage_asked", "pages_read", "direct_io_ended"],
+        ),
+        lesser(
+            "tp_btf/block_bio_queue without mm_filemap_get_pages",
+            &["storage_asked", "direct_io_ended"],
+            "reads through the page cache wait for storage only where the thread sleeps",
+        ),
+    ],
+    "how long reads and writes wait for storage is seen only where the thread sleeps",
+)];
 
 static LOCK: [Stamp; 1] = [optional(
     "lock",

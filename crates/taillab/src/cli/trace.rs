@@ -77,7 +77,7 @@ pub struct TraceArgs {
     #[arg(short, long, value_name = "TIME", value_parser = positive, help_heading = "Recording")]
     pub duration: Option<Nanos>,
     /// What to record beside the stamps: all, none, or some of sched, wake, irq, softirq, idle,
-    /// fault, lock, frequency, retransmit
+    /// fault, storage, lock, frequency, retransmit
     #[arg(
         long,
         value_name = "LIST",

@@ -15,7 +15,6 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use super::account::ThreadAccount;
 use super::pages::PAGE;
 use super::record::Recorder;
-use crate::clock;
 
 /// Pages of the file: enough for minutes of faults before it begins anew.
 const PAGES: usize = 8192;
@@ -103,15 +102,8 @@ impl DiskFile {
     pub(super) fn strike(&self, recorder: &Recorder, account: &ThreadAccount) {
         let first = self.next.fetch_add(self.at_once, Relaxed);
         let pages = (first..first + self.at_once).map(|n| n.wrapping_mul(STRIDE) % PAGES);
-        if self.map.is_some() {
-            // all of a page fault is the page's
-            recorder.unhindered_in(account, || pages.for_each(|page| self.wait_for(page)));
-        } else {
-            // of a read, what is not sleep is the caller's work; not each need sleep
-            let from = clock::now();
-            let asleep = pages.map(|page| account.asleep_in(|| self.wait_for(page)));
-            recorder.keep(from, from + asleep.sum());
-        }
+        // that the CPU stands still while the disk is asked is a part of it
+        recorder.unhindered_in(account, || pages.for_each(|page| self.wait_for(page)));
         if self.map.is_some() && (first + self.at_once) % PAGES < self.at_once {
             // pages that stay make shorter faults, which the truth shows
             let _ = self.evict();
