@@ -9,7 +9,7 @@ use super::codes::{pack_state, pack_top, unpack_state};
 use super::column::Column;
 use super::resent::Streams;
 use super::stalls::{self, Silence, Stall, StallEvidence, Stolen};
-use super::unheard::{Inbound, PacketName};
+use super::unheard::{Inbound, PacketName, Quiet};
 use super::{CpuLine, Seen, Sleep, ThrottleWindow, Timeline, Top, WorkerLine, WorkerState, ns};
 use crate::matched::BlindWindow;
 use crate::matcher::{IdMap, LastFound};
@@ -49,7 +49,7 @@ struct Cpu {
     active_ns: u64,
     silences: Vec<Silence>,
     /// The last time in which nothing was recorded here, whoever was current.
-    quiet: Option<(Monotonic, Monotonic)>,
+    quiet: Option<Quiet>,
     /// Where it did not hear other CPUs.
     unheard: Vec<Stall>,
     blind: Vec<BlindWindow>,
@@ -147,6 +147,11 @@ impl TimelineBuilder {
             }
             EventKind::Interrupt { interrupt, lasted } => {
                 self.seen.interrupts = true;
+                if interrupt == Interrupt::CallFunction
+                    && let Some(quiet) = &mut self.cpu(cpu).quiet
+                {
+                    quiet.interrupted = true;
+                }
                 self.cpu(cpu).ran(at, lasted, Top::Interrupt(interrupt));
             }
             EventKind::Softirq { vector, lasted } => {
@@ -258,10 +263,11 @@ impl TimelineBuilder {
     fn arrived(&mut self, cpu: u16, packet: PacketName) {
         let line = self.cpus.get_mut(usize::from(cpu));
         if let Some(line) = line.and_then(Option::as_mut)
-            && let Some((from, to)) = line.quiet.take()
-            && let Some(from) = self.inbound.unheard(packet, cpu, (from, to))
+            && let Some(quiet) = line.quiet.take()
+            && let Some(from) = self.inbound.unheard(packet, cpu, &quiet)
         {
             let evidence = StallEvidence::LateInterrupt;
+            let to = quiet.to;
             line.unheard.push(Stall { from, to, evidence });
         }
     }
@@ -504,7 +510,11 @@ impl Cpu {
         let was_active = self.active_ns;
         self.active_ns = was_active.max(ns(at));
         if was_active > 0 && ns(from).saturating_sub(was_active) >= stalls::MIN_SILENCE.get() {
-            self.quiet = Some((super::at(was_active), from));
+            self.quiet = Some(Quiet {
+                from: super::at(was_active),
+                to: from,
+                interrupted: self.current == Some(0),
+            });
         }
         if was_active == 0 || self.current.is_none_or(|current| current == 0) {
             return;

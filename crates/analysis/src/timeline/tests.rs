@@ -282,6 +282,38 @@ fn an_idle_cpu_that_does_not_hear_another_one_stands_still_but_not_in_a_power_st
     let lasted = Nanos::new(1_900_000);
     let flood = event(2_005_000, 0, EventKind::Softirq { vector: 3, lasted });
     assert_eq!(stall(&timeline(Some(flood))), None);
+    // a thread may compute, unless the interrupt had to wait
+    let busy = switch(150_000, 0, SERVER, None);
+    assert_eq!(stall(&timeline(Some(busy))), None);
+}
+
+#[test]
+fn an_interrupt_that_waited_ends_a_stall_and_not_a_computation() {
+    let key = RequestKey {
+        address: 1,
+        port: 1,
+        id: 1,
+    };
+    let came = |us: u64, number| {
+        let packet = PacketId(number);
+        event(us * 1_000, 1, EventKind::PacketIn { packet, key })
+    };
+    let stands_still = |interrupt: Interrupt| {
+        let lasted = Nanos::new(3_000);
+        let packet = PacketId(7);
+        let timeline = build(vec![
+            switch(100_000, 0, SERVER, None),
+            read(110_000),
+            came(200, 7),
+            came(700, 8),
+            event(2_003_000, 0, EventKind::Interrupt { interrupt, lasted }),
+            event(2_010_000, 0, EventKind::Enqueued { packet }),
+            switch(2_020_000, SERVER, 0, Some(Some(232))),
+        ]);
+        line(&timeline).contains(&(700_000, 2_000_000, SERVER, Top::Stall))
+    };
+    assert!(stands_still(Interrupt::CallFunction));
+    assert!(!stands_still(Interrupt::LocalTimer));
 }
 
 #[test]

@@ -4,6 +4,10 @@
 //! an interrupt. Where the second CPU is silent from then on, it is not known at once which of
 //! them stood still: the first may not have sent the interrupt yet. A later packet on the first
 //! shows that it went on. From then on it was the second.
+//!
+//! A thread that computes is silent as well, and packets wait for it where the softirq has been
+//! left to `ksoftirqd`: then none of them brings an interrupt. So one must have ended the silence.
+//! An idle CPU that polls is woken without.
 
 use taillab_model::{Monotonic, Nanos, PacketId, RequestKey};
 
@@ -30,6 +34,15 @@ impl PacketName {
     }
 }
 
+/// A time in which nothing was recorded on a CPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quiet {
+    pub(super) from: Monotonic,
+    pub(super) to: Monotonic,
+    /// Another CPU's interrupt came right after, or none was needed.
+    pub(super) interrupted: bool,
+}
+
 /// The last packets that came in.
 #[derive(Debug, Default)]
 pub(super) struct Inbound {
@@ -50,21 +63,20 @@ impl Inbound {
 
     /// The packet is at its socket, and is the first one there on `cpu` after this silence: from
     /// when on it is certain that the CPU did not hear.
-    pub(super) fn unheard(
-        &self,
-        packet: PacketName,
-        cpu: u16,
-        (from, to): (Monotonic, Monotonic),
-    ) -> Option<Monotonic> {
+    pub(super) fn unheard(&self, packet: PacketName, cpu: u16, quiet: &Quiet) -> Option<Monotonic> {
+        let Quiet { from, to, .. } = *quiet;
         let (newer, older) = self.recent.split_at(self.next);
         let mut packets = older.iter().chain(newer);
         // buffers are used again: the last one of this name is meant
         let mut latest_first = packets.clone().rev();
         let (came, source, _) = *latest_first.find(|(.., name)| *name == packet)?;
-        let crossed = source != cpu && from <= came && came < to;
+        // the interrupt may be on its way when the silence begins
+        let near = from <= came + OF_ONE_SOFTIRQ && came < to;
+        let crossed = source != cpu && near && quiet.interrupted;
         let (went_on, ..) = *packets
             .find(|(at, by, _)| crossed && *by == source && *at >= came + OF_ONE_SOFTIRQ)?;
-        (to.saturating_since(went_on) >= MIN_SILENCE).then_some(went_on)
+        let from = went_on.max(from);
+        (to.saturating_since(from) >= MIN_SILENCE).then_some(from)
     }
 }
 
@@ -78,6 +90,14 @@ mod tests {
 
     fn packet(number: u32) -> PacketName {
         PacketName::of_buffer(PacketId(number))
+    }
+
+    fn quiet(from: u64, to: u64) -> Quiet {
+        Quiet {
+            from: at(from),
+            to: at(to),
+            interrupted: true,
+        }
     }
 
     #[test]
@@ -94,7 +114,7 @@ mod tests {
         ] {
             inbound.came(at(us), 1, packet(number));
         }
-        let unheard = |number, to| inbound.unheard(packet(number), 0, (at(19_000), at(to)));
+        let unheard = |number, to| inbound.unheard(packet(number), 0, &quiet(19_000, to));
         // the second may be of the same softirq
         assert_eq!(unheard(2_000, 25_000), Some(at(20_400)));
         assert_eq!(unheard(2_002, 25_000), Some(at(24_000)));
@@ -105,7 +125,7 @@ mod tests {
         assert_eq!(unheard(5, 25_000), None);
         // no interrupt was needed
         assert_eq!(
-            inbound.unheard(packet(2_000), 1, (at(19_000), at(25_000))),
+            inbound.unheard(packet(2_000), 1, &quiet(19_000, 25_000)),
             None
         );
     }
@@ -116,8 +136,8 @@ mod tests {
         for (us, number) in [(100, 1), (1_100, 1), (1_300, 2)] {
             inbound.came(at(us), 1, packet(number));
         }
-        let silence = (at(1_000), at(2_000));
-        assert_eq!(inbound.unheard(packet(1), 0, silence), Some(at(1_300)));
+        let silence = quiet(1_000, 2_000);
+        assert_eq!(inbound.unheard(packet(1), 0, &silence), Some(at(1_300)));
     }
 
     #[test]
@@ -125,9 +145,28 @@ mod tests {
         let mut inbound = Inbound::default();
         inbound.came(at(100), 1, packet(1));
         inbound.came(at(400), 2, packet(2));
-        let silence = (at(50), at(900));
-        assert_eq!(inbound.unheard(packet(1), 0, silence), None);
+        let silence = quiet(50, 900);
+        assert_eq!(inbound.unheard(packet(1), 0, &silence), None);
         inbound.came(at(500), 1, packet(3));
-        assert_eq!(inbound.unheard(packet(1), 0, silence), Some(at(500)));
+        assert_eq!(inbound.unheard(packet(1), 0, &silence), Some(at(500)));
+    }
+
+    #[test]
+    fn the_interrupt_may_be_on_its_way_when_the_silence_begins_and_must_end_it() {
+        let mut inbound = Inbound::default();
+        for (us, number) in [(960, 1), (1_200, 2), (1_400, 3)] {
+            inbound.came(at(us), 1, packet(number));
+        }
+        let silence = quiet(1_000, 2_000);
+        assert_eq!(inbound.unheard(packet(1), 0, &silence), Some(at(1_200)));
+        let from_1_100 = quiet(1_100, 2_000);
+        assert_eq!(inbound.unheard(packet(1), 0, &from_1_100), None);
+        // packets that wait for a thread that computes bring no interrupt
+        let interrupted = false;
+        let computed = Quiet {
+            interrupted,
+            ..silence
+        };
+        assert_eq!(inbound.unheard(packet(2), 0, &computed), None);
     }
 }
