@@ -343,14 +343,20 @@ impl Sweep {
         let work = timer.map_or(0, |_| length.min(worker.budget_ns));
         worker.budget_ns -= work;
         let length = length - work;
+        let home = worker.home.filter(|_| timer.is_some());
         if let Some(open) = timer {
             worker.served_ns += work;
             self.opens[open as usize].used_ns += work;
             self.opens[open as usize].over_ns += length;
         }
-        if length > 0 {
-            worker.held_up(label, length);
-            self.count(label, length, true);
+        // a CPU that stands still does not hear its timer
+        let stalled = home.map_or(0, |k| self.stalled(k, upto_ns - length, upto_ns));
+        let delays = [(label, length - stalled), (self.fixed.hypervisor, stalled)];
+        for (label, length) in delays {
+            if length > 0 {
+                self.workers[w].held_up(label, length);
+                self.count(label, length, true);
+            }
         }
         for &id in &self.traced {
             let open = &mut self.opens[id as usize];
@@ -359,11 +365,27 @@ impl Sweep {
                     let own = timer == Some(id);
                     list.push((if own { Raw::Own } else { Raw::Others }, work));
                 }
-                if length > 0 {
-                    list.push((Raw::Delay(label), length));
-                }
+                let delays = delays.iter().filter(|(_, length)| *length > 0);
+                list.extend(delays.map(|(label, length)| (Raw::Delay(*label), *length)));
             }
         }
+    }
+
+    /// For how long CPU `k` stood still between the two.
+    fn stalled(&self, k: usize, from_ns: u64, to_ns: u64) -> u64 {
+        let Some(place) = self.cpus[k].line else {
+            return 0;
+        };
+        let stalls = self.timeline.cpus()[place].stalls();
+        let first = stalls.partition_point(|stall| stall.to.nanos_since_boot() <= from_ns);
+        let within = stalls[first..].iter();
+        let within = within.take_while(|stall| stall.from.nanos_since_boot() < to_ns);
+        let lengths = within.map(|stall| {
+            let from_ns = stall.from.nanos_since_boot().max(from_ns);
+            let to_ns = stall.to.nanos_since_boot().min(to_ns);
+            to_ns - from_ns
+        });
+        lengths.sum()
     }
 }
 

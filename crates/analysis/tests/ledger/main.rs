@@ -319,6 +319,39 @@ fn a_stall_is_the_hypervisors_only_with_evidence() {
 }
 
 #[test]
+fn a_timer_that_a_cpu_hears_late_since_it_stood_still_is_no_slow_service() {
+    let asleep = 300_000;
+    let plan = |disturbances| Plan {
+        gaps: vec![500_000.0],
+        requests: 5_000,
+        disturbances,
+        trouble: Some((
+            1,
+            Trouble::Sleep {
+                call: Some(230),
+                uninterruptible: false,
+                length: asleep,
+            },
+        )),
+        ..Plan::default()
+    };
+    let stalls = plan(vec![(What::Stall(false), 60_000_000, 5_000_000)]);
+    let (disturbed, calm) = (stalls.run(), plan(Vec::new()).run());
+    let pairs = disturbed.truth.iter().zip(&calm.truth);
+    let cost: u64 = pairs
+        .map(|(with, without)| with.t6.saturating_sub(without.t6))
+        .sum();
+    let with_sleep = Plan {
+        service: stalls.service + asleep,
+        ..stalls
+    };
+    let charged = explained(&with_sleep, &disturbed.events).charged;
+    let of = |cause| charged.causes.get(&cause).copied().unwrap_or(0) as f64 / cost as f64;
+    assert!(of(Cause::Hypervisor) > 0.7, "{cost} {:?}", charged.causes);
+    assert!(of(Cause::SlowService) < 0.2, "{cost} {:?}", charged.causes);
+}
+
+#[test]
 fn a_deep_power_state_costs_its_exit() {
     let plan = Plan {
         gaps: vec![400_000.0],
