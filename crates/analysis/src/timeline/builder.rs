@@ -10,6 +10,7 @@ use super::column::Column;
 use super::resent::Streams;
 use super::stalls::{self, Silence, Stall, StallEvidence, Stolen};
 use super::unheard::{Inbound, PacketName, Quiet};
+use super::unwatched::Unwatched;
 use super::{CpuLine, Seen, Sleep, ThrottleWindow, Timeline, Top, WorkerLine, WorkerState, ns};
 use crate::matched::BlindWindow;
 use crate::matcher::{IdMap, LastFound};
@@ -33,6 +34,7 @@ pub struct TimelineBuilder {
     retransmissions: Vec<(Monotonic, u32)>,
     streams: Streams,
     inbound: Inbound,
+    unwatched: Unwatched,
 }
 
 struct Cpu {
@@ -83,6 +85,7 @@ impl TimelineBuilder {
             retransmissions: Vec::new(),
             streams: Streams::default(),
             inbound: Inbound::default(),
+            unwatched: Unwatched::default(),
         };
         for thread in context.threads.iter().filter(|thread| thread.server) {
             builder.worker(thread.tid, 0);
@@ -306,11 +309,12 @@ impl TimelineBuilder {
             self.seen.sleeps = true;
             self.worker(prev, cpu);
         }
-        let line = self.cpu(cpu);
-        let missed = line.current.filter(|&current| current != prev);
-        if missed.is_some() {
-            line.was_blind(cpu, at);
+        let missed = self.cpu(cpu).current.filter(|&current| current != prev);
+        match missed {
+            Some(current) => self.was_blind(cpu, current, at),
+            None => self.unwatched.left(prev),
         }
+        let line = self.cpu(cpu);
         let proven_ns = line.proven_ns;
         line.is_current(at, next);
         if let Some(missed) = missed
@@ -350,8 +354,8 @@ impl TimelineBuilder {
         if current == tid {
             line.proven_ns = ns(at);
         } else {
-            line.was_blind(cpu, at);
-            line.is_current(at, tid);
+            self.was_blind(cpu, current, at);
+            self.cpu(cpu).is_current(at, tid);
             if let Some(missed) = self.known(current)
                 && missed.state == (WorkerState::OnCore { cpu })
             {
@@ -363,6 +367,19 @@ impl TimelineBuilder {
         {
             worker.cpu = cpu;
             worker.set(at, WorkerState::OnCore { cpu });
+        }
+    }
+
+    /// A switch from this thread was missed since the last event that proves that it was current.
+    fn was_blind(&mut self, cpu: u16, current: Tid, at: Monotonic) {
+        let of_server = self.places.contains(current);
+        let unwatched = !of_server && self.unwatched.missed(current);
+        let line = self.cpu(cpu);
+        let from = super::at(line.proven_ns.min(ns(at)));
+        if unwatched {
+            line.blind.push(BlindWindow { cpu, from, to: at });
+        } else {
+            line.blind_between(cpu, from, at);
         }
     }
 
@@ -600,18 +617,12 @@ impl Cpu {
         self.changes.push(to_ns, code);
     }
 
-    /// A switch was missed since the last event that proves who was current.
-    fn was_blind(&mut self, cpu: u16, at: Monotonic) {
-        let from_ns = self.proven_ns.min(ns(at));
-        self.blind_between(cpu, super::at(from_ns), at);
-    }
-
     fn blind_between(&mut self, cpu: u16, from: Monotonic, to: Monotonic) {
+        self.blind.push(BlindWindow { cpu, from, to });
         self.relabel(ns(from), ns(to), |(thread, top)| match top {
             Top::Softirq { .. } | Top::Interrupt(_) => (thread, top),
             _ => (thread, Top::Blind),
         });
-        self.blind.push(BlindWindow { cpu, from, to });
     }
 
     fn relabel(&mut self, from_ns: u64, to_ns: u64, mut f: impl FnMut((Tid, Top)) -> (Tid, Top)) {

@@ -22,7 +22,8 @@
 //!   `StorageWaited` says the same of a read or a write.
 //! - A **blind window** reaches from the last event that proves who was current to the event
 //!   that contradicts it: interrupts seen inside it stay, everything else in it is
-//!   [`Top::Blind`].
+//!   [`Top::Blind`], unless whoever was current is a thread that is never seen to leave (see
+//!   `unwatched`).
 //! - A **stall** is a stretch of a CPU in which a thread was current and nothing at all was
 //!   recorded, with evidence that the whole CPU stood still: see [`stalls`].
 //!
@@ -38,6 +39,7 @@ mod sleep;
 pub mod stalls;
 mod stretches;
 mod unheard;
+mod unwatched;
 
 use std::sync::Arc;
 

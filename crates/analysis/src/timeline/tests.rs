@@ -144,6 +144,47 @@ fn a_contradiction_makes_a_blind_window_since_the_last_proof() {
 }
 
 #[test]
+fn a_thread_that_is_never_seen_to_leave_had_the_cpu_until_another_one_shows_itself() {
+    const INIT: Tid = 75;
+    let comes = |at| [preempt(at, SERVER, INIT), read(at + 50)];
+    let timeline = |more: Vec<Event>| {
+        let mut events = vec![switch(50, 0, SERVER, None)];
+        events.extend([100, 200, 300, 400].into_iter().flat_map(comes));
+        events.extend(more);
+        events.sort_by_key(|event| event.at);
+        build(events)
+    };
+    let of_init = |timeline: &Timeline| -> Vec<(u64, u64, Top)> {
+        let line = line(timeline).into_iter();
+        line.filter(|segment| segment.2 == INIT)
+            .map(|(from, to, _, top)| (from, to, top))
+            .collect()
+    };
+    let unwatched = timeline(vec![]);
+    assert_eq!(
+        of_init(&unwatched),
+        [
+            (100, 150, Top::Blind),
+            (200, 250, Top::Blind),
+            // what is said three times is so
+            (300, 350, Top::Nothing),
+            (400, 450, Top::Nothing),
+        ]
+    );
+    // nor is anything seen that runs on top of it
+    assert_eq!(unwatched.cpu(0).unwrap().blind().len(), 4);
+    let preempted = WorkerState::Preempted { cpu: 0 };
+    assert!(states(&unwatched).ends_with(&[(400, preempted), (450, ON)]));
+    // once it was seen: then the others were lost
+    let seen = timeline(vec![
+        preempt(260, SERVER, INIT),
+        switch(270, INIT, SERVER, None),
+    ]);
+    let found = of_init(&seen);
+    assert_eq!(found[3..], [(300, 350, Top::Blind), (400, 450, Top::Blind)]);
+}
+
+#[test]
 fn what_cannot_be_read_of_a_damaged_file_is_blind() {
     let lasted = Nanos::new(100);
     let timeline = build(vec![

@@ -1,0 +1,49 @@
+//! Threads that a kernel lets nobody watch.
+//!
+//! A hardened kernel runs no tracing program while a thread of init is current. Such a thread is
+//! seen to come onto a CPU and never to leave: what shows is another thread that is current there
+//! some time later. Lost events look the same, but not each time. So a thread of which that was
+//! said again and again, and never anything else, had the CPU until the other one showed itself.
+
+use taillab_model::Tid;
+
+use crate::matcher::IdMap;
+
+/// As often must it have gone unseen.
+const OFTEN: u32 = 3;
+
+/// How threads were seen to leave CPUs.
+#[derive(Debug, Default)]
+pub(super) struct Unwatched {
+    threads: IdMap<Missed>,
+}
+
+/// A thread of which a switch was missed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missed {
+    times: u32,
+    /// It was seen to leave since.
+    seen: bool,
+}
+
+impl Unwatched {
+    /// The thread left a CPU, and nobody saw it; whether nobody ever does.
+    pub(super) fn missed(&mut self, thread: Tid) -> bool {
+        if thread == 0 {
+            return false;
+        }
+        let missed = self.threads.entry(thread).or_default();
+        missed.times = missed.times.saturating_add(1);
+        missed.times >= OFTEN && !missed.seen
+    }
+
+    /// The thread was seen to leave a CPU.
+    #[inline]
+    pub(super) fn left(&mut self, thread: Tid) {
+        if !self.threads.is_empty()
+            && let Some(missed) = self.threads.get_mut(&thread)
+        {
+            missed.seen = true;
+        }
+    }
+}
