@@ -33,6 +33,8 @@ pub(super) fn observed(jobs: &[Job], away: &[Vec<Away>]) -> Observed {
         requests.arrival_ns.push(at);
         requests.stack_ns.push(0);
         requests.lost_ns.push(0);
+        requests.held_ns.push(0);
+        requests.held_by.push(0);
         requests.measured_ns.push(0);
         requests.before_ns.push(before);
         requests.after_ns.push(after);

@@ -97,6 +97,8 @@ impl Observed {
             let late = if lost { stack.saturating_sub(usual) } else { 0 };
             requests.stack_ns.push(stack);
             requests.lost_ns.push(late);
+            requests.held_ns.push(0);
+            requests.held_by.push(0);
             let sojourn = stamps.t6.saturating_since(stamps.t1).get();
             requests.measured_ns.push(sojourn);
             requests.block.push(block);

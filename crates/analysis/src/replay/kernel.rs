@@ -108,8 +108,7 @@ impl Change {
 
 /// Replays all requests; `done` gets each with the time of its response, in no order.
 pub(crate) fn replay(observed: &Observed, change: &Change, mut done: impl FnMut(usize, u64)) {
-    if change.no_loss && observed.loses() {
-        let (earlier, order) = observed.without_loss();
+    if let Some((earlier, order)) = observed.earlier(change) {
         return queue(&earlier, change, |i, at| done(order[i] as usize, at));
     }
     queue(observed, change, done);

@@ -1,10 +1,12 @@
-//! Requests that were lost on their way to the socket and came again.
+//! Requests that came late to the socket: they were lost on their way and came again, or the CPU
+//! that receives was away.
 //!
-//! Without the loss they would have been at the socket when others are: after the usual time
-//! from T1 to T2. They then stand elsewhere among the arrivals.
+//! Without that they would have been at the socket when others are. They then stand elsewhere
+//! among the arrivals.
 
 use std::collections::HashMap;
 
+use super::kernel::Change;
 use super::observed::{NONE, Observed, Requests};
 use super::track::CoreTimeline;
 
@@ -40,21 +42,25 @@ impl Observed {
         self.requests.lost_ns.iter().any(|&late| late > 0)
     }
 
-    /// The queue as it would be if nothing had been lost, and which request of this one each
-    /// of its requests is.
-    pub(super) fn without_loss(&self) -> (Self, Vec<u32>) {
+    /// The queue as it is where `change` lets requests come earlier, and which request of this
+    /// one each of its requests is; `None` where it does not.
+    pub(super) fn earlier(&self, change: &Change) -> Option<(Self, Vec<u32>)> {
         let of = &self.requests;
-        let arrival = |i: u32| of.arrival_ns[i as usize] - of.lost_ns[i as usize];
+        let late = |i: u32| of.late_ns(i as usize, change);
+        if (0..of.len() as u32).all(|i| late(i) == 0) {
+            return None;
+        }
+        let arrival = |i: u32| of.arrival_ns[i as usize] - late(i);
         let mut order: Vec<u32> = (0..of.len() as u32).collect();
         order.sort_by_key(|&i| arrival(i));
         let mut requests = of.in_order(&order);
         for (place, &i) in order.iter().enumerate() {
-            let late = of.lost_ns[i as usize];
+            let late = late(i);
             if late > 0 {
                 requests.arrival_ns[place] -= late;
                 requests.stack_ns[place] -= late;
                 requests.measured_ns[place] = requests.measured_ns[place].saturating_sub(late);
-                requests.lost_ns[place] = 0;
+                (requests.lost_ns[place], requests.held_ns[place]) = (0, 0);
                 // whom it would have found there is not known from when it really came
                 requests.wake_ns[place] = NONE;
                 requests.exit_wake_ns[place] = 0;
@@ -69,7 +75,7 @@ impl Observed {
             requests,
             ..self.clone()
         };
-        (earlier, order)
+        Some((earlier, order))
     }
 }
 
@@ -83,6 +89,8 @@ impl Requests {
             arrival_ns: pick(&self.arrival_ns, order),
             stack_ns: pick(&self.stack_ns, order),
             lost_ns: pick(&self.lost_ns, order),
+            held_ns: pick(&self.held_ns, order),
+            held_by: pick(&self.held_by, order),
             measured_ns: pick(&self.measured_ns, order),
             before_ns: pick(&self.before_ns, order),
             after_ns: pick(&self.after_ns, order),
@@ -140,6 +148,25 @@ mod tests {
         change.no_loss = true;
         assert_eq!(departures(&observed, &change), [50, 150, 200]);
         assert_eq!(sojourns(departures(&observed, &change)), [55, 55, 85]);
+    }
+
+    #[test]
+    fn a_request_that_the_cpu_held_up_comes_earlier_where_its_absence_is_shorter() {
+        // the CPU was away from 100 to 500: what came at 200 was at the socket at 510
+        let away = vec![(100, 400, 0)];
+        let jobs = [(0, 50, 0, 0), (510, 50, 0, 0), (90, 50, 0, 0)];
+        let mut observed = observed(&jobs, &[away]);
+        observed.requests.stack_ns = vec![5, 310, 5];
+        observed.requests.held_ns[1] = 300;
+        let mut change = change(&observed, Sharing::Assigned, Order::Arrival);
+        assert_eq!(departures(&observed, &change), [50, 560, 650]);
+        change.limits[0] = 0;
+        assert_eq!(departures(&observed, &change), [50, 260, 650]);
+        let done = departures(&observed, &change);
+        // it keeps the usual time on its way
+        assert_eq!(observed.sojourn_ns(1, done[1]), 60);
+        change.limits[0] = 200;
+        assert_eq!(departures(&observed, &change), [50, 460, 650]);
     }
 
     proptest! {

@@ -3,7 +3,8 @@
 //!
 //! Replayed unchanged it must give the measured distribution back ([`fit`](self)): only
 //! then does a replay with something taken out say what that something costs. What comes
-//! before the queue, T1 to T2, is kept as it was measured.
+//! before the queue, T1 to T2, is kept as it was measured, but for what was lost there and for
+//! what had to wait until the CPU was back.
 
 mod absences;
 #[cfg(test)]

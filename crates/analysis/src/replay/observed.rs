@@ -26,6 +26,10 @@ pub(crate) struct Requests {
     pub(crate) stack_ns: Vec<u64>,
     /// Of that, what it took to send again what was lost on its connection.
     pub(crate) lost_ns: Vec<u64>,
+    /// Of `stack_ns`, what it waited for the end of one absence of the CPU that receives.
+    pub(crate) held_ns: Vec<u32>,
+    /// The source of that absence.
+    pub(crate) held_by: Vec<u16>,
     /// T6 − T1 as measured.
     pub(crate) measured_ns: Vec<u64>,
     /// Own work until T6.
@@ -81,6 +85,20 @@ impl Requests {
         } else {
             u64::from(blocked)
         }
+    }
+
+    /// How much earlier `change` brings it to the socket.
+    #[inline]
+    pub(crate) fn late_ns(&self, i: usize, change: &Change) -> u64 {
+        if change.no_loss && self.lost_ns[i] > 0 {
+            return self.lost_ns[i];
+        }
+        let held = self.held_ns[i];
+        if held == 0 {
+            return 0;
+        }
+        let limit = change.limits[usize::from(self.held_by[i])];
+        u64::from(held.saturating_sub(limit))
     }
 
     /// The most work that `change` leaves it until its response.

@@ -13,6 +13,13 @@ use super::track::{CoreTimeline, Leaves, Occupant, SourceId};
 use super::work::settle;
 use crate::ledger::{Labels, Who};
 
+/// A shorter absence holds up hardly a packet.
+const HOLDS_NS: u64 = 100_000;
+
+/// What waits for a CPU to receive is done so long after it is back: a softirq of the kernel takes
+/// 2 ms at most before it lets others run (`net.core.netdev_budget_usecs`).
+const BACKLOG_NS: u64 = 2_000_000;
+
 /// Idle stretches of a CPU that are remembered: a wake-up spans a few.
 const MAX_IDLE: usize = 64;
 
@@ -238,13 +245,16 @@ impl<F: Fn(SourceId) -> Cause> Sweep<'_, F> {
                 }
                 recent.push_back(Idle { from, to, deep });
             }
-            Occupant::Other(source) => match self.cause(source) {
-                Cause::Unobserved if !self.shared || self.waiting.len() > 1 => {
-                    self.unobserved(from, to);
+            Occupant::Other(source) => {
+                self.hold(from, to, source);
+                match self.cause(source) {
+                    Cause::Unobserved if !self.shared || self.waiting.len() > 1 => {
+                        self.unobserved(from, to);
+                    }
+                    Cause::Background | Cause::Unobserved => self.thread(cpu, from, to, source),
+                    _ => self.absent(cpu, from, to, source, None),
                 }
-                Cause::Background | Cause::Unobserved => self.thread(cpu, from, to, source),
-                _ => self.absent(cpu, from, to, source, None),
-            },
+            }
             Occupant::Server { tid, leaves } => match self.of_tid.get(&tid).copied() {
                 Some(worker) => self.on_core(usize::from(worker), cpu, (from, to), tid, leaves),
                 None => {
@@ -252,6 +262,28 @@ impl<F: Fn(SourceId) -> Cause> Sweep<'_, F> {
                     self.thread(cpu, from, to, source);
                 }
             },
+        }
+    }
+
+    /// Packets that had come and were not at the socket when a CPU was back waited for that. Those
+    /// of other CPUs are there within the usual time, and lose that at most.
+    fn hold(&mut self, from: u64, to: u64, source: SourceId) {
+        if to - from < HOLDS_NS {
+            return;
+        }
+        let requests = &mut self.observed.requests;
+        let first = requests.arrival_ns.partition_point(|at| *at < to);
+        for i in first..requests.len() {
+            let arrival = requests.arrival_ns[i];
+            if arrival - to > BACKLOG_NS {
+                break;
+            }
+            let t1 = arrival.saturating_sub(requests.stack_ns[i]);
+            let held = short(to.saturating_sub(t1.max(from)));
+            if held > requests.held_ns[i] && requests.lost_ns[i] == 0 {
+                requests.held_ns[i] = held;
+                requests.held_by[i] = source.0;
+            }
         }
     }
 
