@@ -33,6 +33,7 @@ pub mod parts;
 pub mod predict;
 pub mod replay;
 pub mod requests;
+mod resent;
 pub mod slowest;
 pub mod stages;
 mod stamp_warning;

@@ -286,15 +286,9 @@ impl Sweep {
     /// Something was sent again on this connection while the request was here: waiting that
     /// nothing else explains was for that.
     fn sent_again(&mut self, open: &Open, parts: &mut Vec<(Label, u64)>, pieces: &mut [Piece]) {
-        if self.retransmitted.is_empty() {
-            return;
-        }
         let client = open.known.map(|known| known.key.client());
-        let Some(times) = client.and_then(|client| self.retransmitted.get(&client)) else {
-            return;
-        };
-        let first = times.partition_point(|&at| at < open.t1_ns);
-        if times.get(first).is_none_or(|&at| at > open.t6_ns) {
+        let again = |client| self.resent.within(client, open.t1_ns, open.t6_ns);
+        if !client.is_some_and(again) {
             return;
         }
         let unknown = [self.fixed.unexplained, self.fixed.wakeup];

@@ -73,11 +73,9 @@ impl Sweep {
                 self.enter_state(w, upto_ns);
             }
         }
-        self.retransmitted.clear();
-        for &(at, client) in timeline.retransmissions() {
-            let times = self.retransmitted.entry(client).or_default();
-            times.push(at.nanos_since_boot());
-        }
+        let again = timeline.retransmissions().iter();
+        let again = again.map(|(at, client)| (at.nanos_since_boot(), *client));
+        self.resent = again.collect();
     }
 
     /// Nothing before `upto_ns`, or little, will be read of this part any more.

@@ -19,7 +19,8 @@ use super::turns::{Turn, Turns};
 use super::worker::WorkerTrack;
 use super::{Entry, Ledger, LedgerOptions};
 use crate::matched::{Arrival, Matched};
-use crate::matcher::{IdMap, LastFound};
+use crate::matcher::LastFound;
+use crate::resent::Resent;
 use crate::timeline::{Sleep, Timeline, WorkerState};
 
 /// Place of an open request in [`Sweep::opens`].
@@ -164,7 +165,7 @@ pub(super) struct Sweep {
     pub(super) traced: Vec<OpenId>,
     pub(super) episodes: Vec<u64>,
     pub(super) held_up_ns: Vec<u64>,
-    pub(super) retransmitted: IdMap<Vec<u64>>,
+    pub(super) resent: Resent,
     pub(super) parts: Vec<(Label, u64)>,
     pub(super) excess: Vec<(Label, u64)>,
     pub(super) held: Vec<(Label, u64)>,
@@ -224,7 +225,7 @@ impl Sweep {
             traced: Vec::new(),
             episodes: Vec::new(),
             held_up_ns: Vec::new(),
-            retransmitted: IdMap::default(),
+            resent: Resent::default(),
             parts: Vec::new(),
             excess: Vec::new(),
             held: Vec::new(),
@@ -296,7 +297,11 @@ impl Sweep {
         let queued = t2.unwrap_or_else(|| {
             let read = t3.or(t4);
             let client = matched.keys[place].client();
-            let came = read.and_then(|read| self.came_again(client, stamps.t1, read));
+            let came = read.and_then(|read| {
+                let read_ns = read.nanos_since_boot();
+                let came_ns = self.resent.last_within(client, t1_ns, read_ns);
+                came_ns.map(Monotonic::from_nanos_since_boot)
+            });
             let usual = came.unwrap_or(stamps.t1) + Nanos::new(self.usual.stack_ns);
             usual.min(read.unwrap_or(usual))
         });
@@ -320,14 +325,6 @@ impl Sweep {
         open.longer_ns = longer_ns;
         open.traced = (sojourn >= self.options.trace_from).then(Vec::new);
         self.turns.push(queued_ns, Turn::Queued(id));
-    }
-
-    /// When something came on this connection between the two that had been sent again.
-    fn came_again(&self, client: u32, from: Monotonic, to: Monotonic) -> Option<Monotonic> {
-        let times = self.retransmitted.get(&client)?;
-        let end = times.partition_point(|&at| at < to.nanos_since_boot());
-        let last = *times[..end].last()?;
-        (last > from.nanos_since_boot()).then(|| Monotonic::from_nanos_since_boot(last))
     }
 
     /// How much longer a request waited than in one queue for all workers.

@@ -19,12 +19,12 @@ use std::collections::HashMap;
 
 use taillab_model::{Monotonic, RecordingContext, Stamps, Tid};
 
-use super::loss::Resent;
 use super::observed::{NONE, Observed, Requests};
 use super::sample::Sample;
 use super::sweep::{Beside, sweep};
 use super::track::CoreTimeline;
 use crate::matched::Matched;
+use crate::resent::Resent;
 
 impl Observed {
     /// The queue that `matched` shows. Only requests of the measurement count, those before
@@ -56,7 +56,8 @@ impl Observed {
             measured_requests: sample.measured,
             ..Self::default()
         };
-        let beside = observed.columns(matched, chosen, &Resent::of(timeline));
+        let resent: Resent = timeline.retransmissions().collect();
+        let beside = observed.columns(matched, chosen, &resent);
         let cpus = timeline.cpus(&observed.workers);
         observed.servers_are_workers = cpus.len() > 1 && observed.workers.len() <= cpus.len();
         observed.connections_are_bound = bound(&observed.requests, &beside.clients);

@@ -4,37 +4,8 @@
 //! Without that they would have been at the socket when others are. They then stand elsewhere
 //! among the arrivals.
 
-use std::collections::HashMap;
-
 use super::kernel::Change;
 use super::observed::{NONE, Observed, Requests};
-use super::track::CoreTimeline;
-
-/// When something was sent again on each client's connection, in order.
-#[derive(Debug, Default)]
-pub(super) struct Resent(HashMap<u32, Vec<u64>>);
-
-impl Resent {
-    pub(super) fn of(timeline: &impl CoreTimeline) -> Self {
-        let mut times: HashMap<u32, Vec<u64>> = HashMap::new();
-        for (at, client) in timeline.retransmissions() {
-            times.entry(client).or_default().push(at);
-        }
-        Self(times)
-    }
-
-    /// When something last was, from `from_ns` until `to_ns` (since boot).
-    pub(super) fn last_within(&self, client: u32, from_ns: u64, to_ns: u64) -> Option<u64> {
-        let times = self.0.get(&client)?;
-        let end = times.partition_point(|&at| at <= to_ns);
-        times[..end].last().copied().filter(|at| *at >= from_ns)
-    }
-
-    /// Something was, from `from_ns` until `to_ns` (since boot).
-    pub(super) fn within(&self, client: u32, from_ns: u64, to_ns: u64) -> bool {
-        self.last_within(client, from_ns, to_ns).is_some()
-    }
-}
 
 impl Observed {
     /// Requests came late because they, or others before them on their connection, were lost.
@@ -119,16 +90,6 @@ mod tests {
 
     use super::super::agreement::{change, departures, observed};
     use super::super::kernel::{Order, Sharing};
-    use super::*;
-
-    #[test]
-    fn only_what_is_sent_again_meanwhile_and_on_that_connection_counts() {
-        let resent = Resent(HashMap::from([(7, vec![10, 30])]));
-        assert!(resent.within(7, 10, 10) && resent.within(7, 11, 30) && resent.within(7, 5, 99));
-        assert!(!resent.within(7, 11, 29) && !resent.within(7, 31, 99));
-        assert!(!resent.within(8, 0, 99));
-        assert_eq!(resent.last_within(7, 5, 99), Some(30));
-    }
 
     #[test]
     fn a_lost_request_is_served_in_its_turn_and_those_that_it_met_are_sooner_done() {
