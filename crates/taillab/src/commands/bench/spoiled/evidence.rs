@@ -1,0 +1,98 @@
+//! What the machine did to a server, and how that is known.
+//!
+//! Beside the stalls that the timeline proves, a server under a known load shows more than any
+//! other would: idle CPUs that do not wake ([`idle`]), silences in which nothing can have been done
+//! ([`silence`]), and a [`generator`] that stands still.
+
+use taillab_analysis::Matched;
+use taillab_analysis::timeline::Timeline;
+use taillab_model::truth::Truth;
+use taillab_model::{Event, Monotonic, Nanos, RecordingContext, Tid};
+
+use super::silence::Known;
+use super::{generator, idle, silence};
+
+/// From when to when.
+pub type Stretch = (Monotonic, Monotonic);
+
+/// One hold-up of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldUp {
+    /// When.
+    pub at: Stretch,
+    /// The one thread that was held up; `None`: its CPU was.
+    pub thread: Option<Tid>,
+    /// How it is known.
+    pub sort: Sort,
+}
+
+/// How a hold-up is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sort {
+    /// The timeline proves that the CPU stood still.
+    Stall,
+    /// An idle CPU did not wake, or not for a timer.
+    Asleep,
+    /// A CPU was silent, and no explanation can know why.
+    Silence,
+    /// Nobody took what a thread sent.
+    Blocked,
+}
+
+impl HoldUp {
+    const fn of_cpu(at: Stretch, sort: Sort) -> Self {
+        Self {
+            at,
+            thread: None,
+            sort,
+        }
+    }
+}
+
+/// All that the machine did.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    /// To the server.
+    pub hold_ups: Vec<HoldUp>,
+    /// When the generator stood still.
+    pub silent: Vec<Stretch>,
+}
+
+impl Evidence {
+    /// That of a measurement, whose requests take `usual` each.
+    pub fn of(
+        events: impl IntoIterator<Item = Event>,
+        timeline: &Timeline,
+        matched: &Matched,
+        context: &RecordingContext,
+        truth: &Truth,
+        usual: Nanos,
+    ) -> Self {
+        let stalls = timeline.cpus().iter().flat_map(|line| line.stalls());
+        let stalls: Vec<Stretch> = stalls.map(|stall| (stall.from, stall.to)).collect();
+        let injected = truth.intervals.iter().map(|it| (it.from_ns, it.to_ns));
+        let known = Known::of(injected.clone().chain(stalls.iter().copied()));
+        let requests = &matched.requests;
+        let mut came: Vec<Monotonic> = (0..requests.len())
+            .map(|place| requests.t1(place))
+            .collect();
+        came.sort_unstable();
+        let silent = generator::silences(&came, &Known::of(injected));
+        let stalls = stalls.into_iter().map(|at| HoldUp::of_cpu(at, Sort::Stall));
+        let asleep = (idle::slept_on(timeline, &came).into_iter())
+            .chain(idle::late_timers(timeline))
+            .map(|at| HoldUp::of_cpu(at, Sort::Asleep));
+        let silences = (silence::silences(events, context, truth, usual).into_iter())
+            .filter_map(|(at, least)| known.longest_outside(at, least))
+            .map(|at| HoldUp::of_cpu(at, Sort::Silence));
+        let blocked = generator::blocked(timeline, &silent);
+        Self {
+            hold_ups: stalls
+                .chain(asleep)
+                .chain(silences)
+                .chain(blocked)
+                .collect(),
+            silent,
+        }
+    }
+}
