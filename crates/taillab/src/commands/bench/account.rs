@@ -151,8 +151,8 @@ pub fn account(
             evidence,
             &spans,
             [&injection.alone, &injection.together],
+            options,
             matched.measured_places(options.measure_from).collect(),
-            options.measure_from,
         ),
     };
     let p99 = account.sojourn(0.99);

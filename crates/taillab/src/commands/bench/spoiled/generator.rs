@@ -2,9 +2,12 @@
 //! is a burst that was not asked for, and a server that cannot get rid of its responses, since
 //! nobody takes them from its socket.
 
+use std::num::NonZeroU32;
+
 use taillab_analysis::confusion::Span;
 use taillab_analysis::timeline::{Sleep, Timeline, WorkerState, call_name};
 use taillab_model::{Monotonic, Nanos};
+use taillab_queueing::ideal;
 
 use super::evidence::{HoldUp, Sort, Stretch};
 use super::idle::TIMER;
@@ -58,10 +61,15 @@ pub fn blocked(timeline: &Timeline, silent: &[Stretch]) -> Vec<HoldUp> {
     held
 }
 
-/// The requests that came at once after the generator had stood still, as long as fewer have come
-/// since than should have (by more than twice what chance explains), and those that waited
-/// behind them.
-pub fn in_bursts(silent: &[Stretch], spans: &[Span]) -> Vec<usize> {
+/// How long the requests must wait that came at once after the generator had stood still, as long
+/// as fewer have come since than should have (by more than twice what chance explains), and those
+/// that waited behind them: even with `workers` that take `usual` for each and never rest.
+pub fn bursts(
+    silent: &[Stretch],
+    spans: &[Span],
+    usual: Nanos,
+    workers: NonZeroU32,
+) -> Vec<(usize, Nanos)> {
     let mut places: Vec<usize> = (0..spans.len()).collect();
     places.sort_by_key(|place| spans[*place].t1);
     let came = |nth: usize| spans[places[nth]].t1;
@@ -80,6 +88,14 @@ pub fn in_bursts(silent: &[Stretch], spans: &[Span]) -> Vec<usize> {
             burst[places[nth]] = true;
         }
     }
+    let arrivals: Vec<Nanos> = (0..spans.len())
+        .map(|nth| came(nth).saturating_since(came(0)))
+        .collect();
+    let sojourns = ideal::sojourns(&arrivals, usual, workers);
+    let mut waits = vec![Nanos::ZERO; spans.len()];
+    for (place, sojourn) in places.iter().zip(sojourns) {
+        waits[*place] = sojourn.saturating_sub(usual);
+    }
     places.sort_by_key(|place| (spans[*place].worker, spans[*place].t6));
     for two in places.windows(2) {
         let [before, after] = [two[0], two[1]];
@@ -87,7 +103,9 @@ pub fn in_bursts(silent: &[Stretch], spans: &[Span]) -> Vec<usize> {
             spans[before].worker == spans[after].worker && spans[after].t1 < spans[before].t6;
         burst[after] |= waited && burst[before];
     }
-    (0..spans.len()).filter(|place| burst[*place]).collect()
+    (waits.into_iter().enumerate())
+        .filter(|(place, _)| burst[*place])
+        .collect()
 }
 
 #[cfg(test)]
@@ -143,12 +161,15 @@ mod tests {
                 }
             })
             .collect();
-        let burst = in_bursts(&silent, &spans);
+        let t = Nanos::from_micros(50);
+        let burst = bursts(&silent, &spans, t, NonZeroU32::MIN);
         // 31 come at once; the k-th after them waits where 100 k < 50 (30 + k)
-        assert_eq!(came[*burst.first().unwrap()], at(503_000));
-        assert_eq!(came[*burst.last().unwrap()], at(505_900));
         assert_eq!(burst.len(), 31 + 29);
-        assert!(in_bursts(&[], &spans).is_empty());
+        let waits = |nth: usize| (came[burst[nth].0], burst[nth].1);
+        assert_eq!(waits(0), (at(503_000), Nanos::ZERO));
+        assert_eq!(waits(30), (at(503_000), Nanos::from_micros(30 * 50)));
+        assert_eq!(waits(59), (at(505_900), t));
+        assert!(bursts(&[], &spans, t, NonZeroU32::MIN).is_empty());
     }
 
     #[test]

@@ -2,14 +2,14 @@
 //!
 //! The machine is one more disturber, and its hold-ups ([`evidence`]) are turned into delays of
 //! requests as what was injected is ([`delays`]). A burst after the generator stood still is not
-//! what was asked for either: a request of it, or one that waits behind it, is the machine's
-//! altogether.
+//! what was asked for either: what its requests must wait for each other is the machine's too.
 
 mod evidence;
 mod generator;
 mod idle;
 mod silence;
 
+use taillab_analysis::ExplainOptions;
 use taillab_analysis::confusion::{Span, delays};
 use taillab_model::explanation::Cause;
 use taillab_model::truth::{Truth, TruthInterval, TruthSource};
@@ -18,7 +18,7 @@ use taillab_model::{Monotonic, Nanos};
 pub use evidence::Evidence;
 use evidence::{HoldUp, Sort, Stretch};
 
-use self::generator::in_bursts;
+use self::generator::bursts;
 use super::result::LEAST_SHARE;
 
 /// A measurement is repeated at most so often.
@@ -53,26 +53,40 @@ pub struct Machine {
 
 impl Machine {
     /// Of a measurement of the requests at `places`. `injected` are the delays of all by each
-    /// source, alone and with all else.
+    /// source, alone and (empty where that is the same) with all else.
     pub fn of(
         evidence: &Evidence,
         spans: &[Span],
         injected: [&[Vec<Nanos>]; 2],
+        options: &ExplainOptions,
         mut places: Vec<usize>,
-        measure_from: Monotonic,
     ) -> Self {
+        let ExplainOptions {
+            service_time: usual,
+            workers,
+            measure_from,
+            ..
+        } = *options;
         let by = |of: &dyn Fn(&HoldUp) -> bool| {
             cost(evidence.hold_ups.iter().filter(|it| of(it)), spans)
         };
-        let mut machine = by(&|_| true);
+        let held_up = by(&|_| true);
         let unknown = by(&|hold_up| hold_up.sort == Sort::Silence);
         let sojourn = |place: usize| spans[place].t6.saturating_since(spans[place].t1);
-        for place in in_bursts(&evidence.silent, spans) {
-            machine[place] = sojourn(place);
+        let mut machine = held_up.clone();
+        for (place, wait) in bursts(&evidence.silent, spans, usual, workers) {
+            machine[place] += wait;
         }
+        // who was overtaken in a burst, or waited beside an idle worker, is as clear as ever
+        let [alone, together] = injected;
+        let matters = if together.is_empty() {
+            &held_up
+        } else {
+            &machine
+        };
         let sum = |delays: &[Nanos], of: &[usize]| of.iter().map(|it| delays[*it]).sum::<Nanos>();
         let shared = |delays: &Vec<Nanos>| {
-            let both = |place: &usize| delays[*place].min(machine[*place]);
+            let both = |place: &usize| delays[*place].min(matters[*place]);
             share(places.iter().map(both).sum(), sum(delays, &places))
         };
         let judged = |sources: &[Vec<Nanos>]| {
@@ -92,8 +106,8 @@ impl Machine {
             silences,
             silent,
             cost: sum(&machine, &places),
-            injected: injected[0].iter().map(|of| sum(of, &places)).sum(),
-            shared: judged(injected[0]).max(judged(injected[1])),
+            injected: alone.iter().map(|of| sum(of, &places)).sum(),
+            shared: judged(alone).max(judged(together)),
             unknown: 0.0,
         };
         places.sort_by_key(|place| sojourn(*place));
@@ -175,6 +189,8 @@ fn cost<'a>(hold_ups: impl Iterator<Item = &'a HoldUp>, spans: &[Span]) -> Vec<N
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
 
     fn at(us: u64) -> Monotonic {
@@ -229,7 +245,14 @@ mod tests {
             silent: vec![stretch(silent)],
         };
         let places = (0..spans.len()).collect();
-        Machine::of(&evidence, &spans, [&delays, &[]], places, at(0))
+        let options = ExplainOptions {
+            service_time: Nanos::from_micros(20),
+            workers: NonZeroU32::MIN,
+            measure_from: at(0),
+            slowest: 0,
+            is_repeated: true,
+        };
+        Machine::of(&evidence, &spans, [&delays, &delays], &options, places)
     }
 
     #[test]
