@@ -96,3 +96,87 @@ impl Evidence {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use taillab_analysis::{MatchOptions, match_events};
+    use taillab_model::explanation::Cause;
+    use taillab_model::truth::{TruthInterval, TruthSource};
+    use taillab_model::{EventKind, ThreadName};
+
+    use super::*;
+
+    const WORKER: Tid = 7;
+
+    fn at(us: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(1_000 * us)
+    }
+
+    /// A worker that is woken at 5 ms, runs at 6 ms and is silent for 2 ms then; what was injected
+    /// held it for a while of that, from 6 ms on.
+    fn hold_ups(injected_us: u64) -> Vec<(Stretch, Sort)> {
+        let event = |us, cpu, kind| Event {
+            at: at(us),
+            cpu,
+            kind,
+        };
+        let switched = |us, prev, next| {
+            let kind = EventKind::Switched {
+                prev,
+                next,
+                preempted: false,
+                asleep: None,
+            };
+            event(us, 0, kind)
+        };
+        let events = [
+            switched(100, 0, WORKER),
+            switched(150, WORKER, 0),
+            event(5_000, 1, EventKind::Woken { tid: WORKER, by: 0 }),
+            switched(6_000, 0, WORKER),
+            switched(8_000, WORKER, 0),
+        ];
+        let context = RecordingContext {
+            server_cpus: vec![0],
+            threads: vec![ThreadName {
+                tid: WORKER,
+                pid: WORKER,
+                comm: "worker-0".to_owned(),
+                server: true,
+                real_time: None,
+            }],
+            ..RecordingContext::default()
+        };
+        let truth = Truth {
+            sources: vec![TruthSource {
+                injected: "slow".to_owned(),
+                cause: Cause::SlowService,
+                culprit: None,
+            }],
+            intervals: vec![TruthInterval {
+                source: 0,
+                cpu: None,
+                held: Some(WORKER),
+                from_ns: at(6_000),
+                to_ns: at(6_000 + injected_us),
+            }],
+            unrecorded: 0,
+        };
+        let timeline = Timeline::build(events, &context);
+        let matched = match_events(events, &MatchOptions::default());
+        let usual = Nanos::from_micros(20);
+        let found = Evidence::of(events, &timeline, &matched, &context, &truth, usual);
+        assert_eq!(found.silent, []);
+        (found.hold_ups.into_iter())
+            .map(|hold_up| (hold_up.at, hold_up.sort))
+            .collect()
+    }
+
+    #[test]
+    fn what_was_injected_is_no_hold_up_and_the_rest_is() {
+        let woken_late = ((at(5_000), at(6_000)), Sort::Asleep);
+        let rest = ((at(6_500), at(8_000)), Sort::Silence);
+        assert_eq!(hold_ups(500), [woken_late, rest]);
+        assert_eq!(hold_ups(2_000), [woken_late]);
+    }
+}

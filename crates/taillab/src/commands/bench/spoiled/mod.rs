@@ -140,7 +140,7 @@ impl Machine {
             ..
         } = self;
         Some(format!(
-            "the hypervisor held the server's CPU up, or did not wake it, {hold_ups} times, for \
+            "the machine held the server's CPU up, or did not wake it, {hold_ups} times, for \
              {held} in all, and the generator {silences} times, for {silent}: {why}"
         ))
     }
