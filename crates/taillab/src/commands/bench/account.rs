@@ -13,7 +13,7 @@ use taillab_model::{Nanos, RecordingContext};
 
 use super::fix::QUANTILES;
 use super::kind::{Base, Oracle, Promise, Setup};
-use super::spoiled::{Stalls, injected_cost};
+use super::spoiled::{Evidence, Machine};
 
 /// What became of a run.
 pub struct Account {
@@ -37,9 +37,7 @@ pub struct Account {
     /// Who was injected, by cause.
     pub injected: Vec<(Cause, Culprit)>,
     /// What the machine did to it.
-    pub stalls: Stalls,
-    /// What was injected cost, for comparison.
-    pub injected_cost: f64,
+    pub machine: Machine,
 }
 
 impl Account {
@@ -116,6 +114,7 @@ pub fn account(
     context: &RecordingContext,
     options: &ExplainOptions,
     truth: &Truth,
+    evidence: &Evidence,
 ) -> Account {
     let mut charges: Vec<Option<Vec<Charge>>> = vec![None; matched.requests.len()];
     let mut sojourns = Vec::new();
@@ -134,7 +133,10 @@ pub fn account(
         );
     });
     sojourns.sort_unstable();
-    let (rows, rows_together) = rows(setup, matched, truth, options.service_time, &charges);
+    let spans = spans(setup, matched);
+    let injection = Injection::of(setup, &spans, truth, options.service_time);
+    let [rows, rows_together] = [&injection.alone, &injection.together]
+        .map(|delays| confusion(&injection.sources[..delays.len()], delays, &charges));
     let mut account = Account {
         rows,
         rows_together,
@@ -145,8 +147,13 @@ pub fn account(
         model_fit: explained.model_fit,
         predictions: explained.predictions,
         injected: injected(truth),
-        stalls: Stalls::of(timeline, matched, options.measure_from),
-        injected_cost: injected_cost(truth, options.measure_from),
+        machine: Machine::of(
+            evidence,
+            &spans,
+            [&injection.alone, &injection.together],
+            options,
+            matched.measured_places(options.measure_from).collect(),
+        ),
     };
     let p99 = account.sojourn(0.99);
     let requests = &matched.requests;
@@ -183,18 +190,12 @@ fn injected(truth: &Truth) -> Vec<(Cause, Culprit)> {
     injected
 }
 
-fn rows(
-    setup: &Setup,
-    matched: &Matched,
-    truth: &Truth,
-    service_time: Nanos,
-    charges: &[Option<Vec<Charge>>],
-) -> (Vec<Row>, Vec<Row>) {
+fn spans(setup: &Setup, matched: &Matched) -> Vec<Span> {
     let several = matches!(
         setup.server(),
         Base::Threads | Base::Assigned | Base::Pooled
     );
-    let spans: Vec<Span> = (0..matched.requests.len())
+    (0..matched.requests.len())
         .map(|place| (place, matched.requests.stamps(place)))
         .map(|(place, stamps)| Span {
             t1: stamps.t1,
@@ -203,29 +204,45 @@ fn rows(
             // the one worker has served those of which that was not seen, too
             worker: if several { matched.workers[place] } else { 0 },
         })
-        .collect();
-    let of_structure = |delays| {
-        let source = TruthSource {
-            injected: setup.kind.name(),
-            cause: setup.cause.unwrap_or(Cause::Unexplained),
-            culprit: None,
-        };
-        confusion(&[source], &[delays], charges)
-    };
-    let rows = match setup.oracle {
-        Oracle::Nothing => Vec::new(),
-        Oracle::HeldBack => {
-            let held_back = |usual| {
-                let delays = delays(&spans, truth, usual);
-                confusion(&truth.sources, &delays, charges)
+        .collect()
+}
+
+/// What each source cost each request.
+struct Injection {
+    sources: Vec<TruthSource>,
+    /// By itself.
+    alone: Vec<Vec<Nanos>>,
+    /// Together with whatever else disturbed the server; empty where the two are not told apart.
+    together: Vec<Vec<Nanos>>,
+}
+
+impl Injection {
+    fn of(setup: &Setup, spans: &[Span], truth: &Truth, usual: Nanos) -> Self {
+        let of_structure = |delays| {
+            let source = TruthSource {
+                injected: setup.kind.name(),
+                cause: setup.cause.unwrap_or(Cause::Unexplained),
+                culprit: None,
             };
-            return (held_back(service_time), held_back(Nanos::MAX));
+            (vec![source], vec![delays])
+        };
+        let (sources, alone) = match setup.oracle {
+            Oracle::Nothing => (Vec::new(), Vec::new()),
+            Oracle::HeldBack => (truth.sources.clone(), delays(spans, truth, usual)),
+            Oracle::Loss => (truth.sources.clone(), vec![lost(spans, truth)]),
+            Oracle::Order => of_structure(overtaken(spans)),
+            Oracle::Imbalance => of_structure(imbalanced(spans)),
+        };
+        let together = match setup.oracle {
+            Oracle::HeldBack => delays(spans, truth, Nanos::MAX),
+            _ => Vec::new(),
+        };
+        Self {
+            sources,
+            alone,
+            together,
         }
-        Oracle::Loss => confusion(&truth.sources, &[lost(&spans, truth)], charges),
-        Oracle::Order => of_structure(overtaken(&spans)),
-        Oracle::Imbalance => of_structure(imbalanced(&spans)),
-    };
-    (rows, Vec::new())
+    }
 }
 
 fn by_cause<'a>(charges: impl Iterator<Item = &'a Vec<Charge>>) -> Vec<(Cause, Nanos)> {

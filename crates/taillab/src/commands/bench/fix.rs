@@ -122,7 +122,7 @@ impl Pairs {
     /// is that of the measurement with the cause.
     pub fn add(&mut self, with: &Account, without: &Account, forecast: Option<&Prediction>) {
         let mut both = [with, without].into_iter();
-        if both.any(|account| account.stalls.spoil(with.injected_cost).is_some()) {
+        if both.any(|account| account.machine.outweighs(&with.machine)) {
             self.spoiled += 1;
             return;
         }
@@ -248,7 +248,7 @@ fn middle_distance<'a>(twos: impl Iterator<Item = (&'a Nanos, &'a Nanos)>) -> f6
 mod tests {
     use taillab_model::explanation::PredictedPoint;
 
-    use super::super::spoiled::Stalls;
+    use super::super::spoiled::Machine;
     use super::*;
 
     /// An account whose sojourns are all of this length.
@@ -263,8 +263,7 @@ mod tests {
             model_fit: None,
             predictions: Vec::new(),
             injected: Vec::new(),
-            stalls: Stalls::default(),
-            injected_cost: 0.0,
+            machine: Machine::default(),
         }
     }
 

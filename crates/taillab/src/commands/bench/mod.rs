@@ -29,6 +29,7 @@ use self::account::{Account, account};
 use self::fix::{FixCheck, Pairs};
 use self::kind::{Asked, Base, Setup};
 use self::result::{BenchResult, KindResult, Measured};
+use self::spoiled::Evidence;
 use crate::cli::{BenchArgs, BenchCommand, CauseKind, CausesArgs};
 use crate::commands::run::calibrate::Calibrated;
 use crate::commands::run::rundir::RunDir;
@@ -365,7 +366,15 @@ fn explained(
     let lost_events = recording.lost.total();
     let timeline = Timeline::build(recording.events(), &context);
     let options = MatchOptions::of(&context).or_exit(Exit::Failed)?;
-    let matched = match_events(recording.into_events(), &options);
+    let matched = match_events(recording.events(), &options);
+    let evidence = Evidence::of(
+        recording.events(),
+        &timeline,
+        &matched,
+        &context,
+        truth,
+        service_time,
+    );
     let options = ExplainOptions {
         service_time,
         workers,
@@ -373,9 +382,11 @@ fn explained(
         slowest: 0,
         is_repeated: true,
     };
-    let account = account(setup, &matched, &timeline, &context, &options, truth);
+    let account = account(
+        setup, &matched, &timeline, &context, &options, truth, &evidence,
+    );
     let measured = Measured::new(&account, service_time, lost_events, &occurrences(truth));
-    let spoiled = account.stalls.spoil(account.injected_cost);
+    let spoiled = account.machine.spoilt();
     Ok((
         account,
         Measured {

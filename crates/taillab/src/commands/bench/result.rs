@@ -25,7 +25,7 @@ pub const WRONG: f64 = 0.05;
 pub const UNEXPLAINED: f64 = 0.10;
 /// A source that delayed the requests by less than this in all, and by less than 2 % of what
 /// the main one did, is no test of anything (arming timers, say).
-const LEAST_SHARE: f64 = 0.02;
+pub const LEAST_SHARE: f64 = 0.02;
 
 /// What one worker on one datagram socket cannot suffer from, unless somebody injects it.
 const IMPOSSIBLE: [Cause; 7] = [
@@ -297,7 +297,7 @@ mod tests {
     use taillab_model::truth::TruthSource;
 
     use super::super::fix::{FixPoint, Middle};
-    use super::super::spoiled::Stalls;
+    use super::super::spoiled::Machine;
     use super::*;
 
     fn account(right: u64, excess: Vec<(Cause, Nanos)>) -> Account {
@@ -327,8 +327,7 @@ mod tests {
             model_fit: None,
             injected: Vec::new(),
             predictions: Vec::new(),
-            stalls: Stalls::default(),
-            injected_cost: 0.0,
+            machine: Machine::default(),
         }
     }
 

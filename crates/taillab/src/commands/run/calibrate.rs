@@ -36,6 +36,10 @@ const RATE_LIMIT_PER_S: f64 = 400_000.0;
 /// page fault.
 pub const EVENTS_PER_REQUEST: f64 = 14.0;
 
+/// A block without any answer is repeated so often at most: a virtual machine that stood still
+/// all the while is no reason to give up.
+const BLOCK_ATTEMPTS: u32 = 3;
+
 /// What calibration found.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
@@ -140,7 +144,7 @@ impl Plan<'_> {
                 let probed = (pair % 2 == 1) != second;
                 let place = u64::from(2 * pair + u32::from(second));
                 let (block, saturation) =
-                    self.block(client, probed.then_some(&mut *probe), place)?;
+                    until_answered(|| self.block(client, probed.then_some(&mut *probe), place))?;
                 if saturation.stopped.is_some() || saturation.responses == 0 {
                     return Ok(Found::Cut(saturation.stopped));
                 }
@@ -187,6 +191,20 @@ impl Plan<'_> {
         };
         Ok((block, saturation))
     }
+}
+
+/// Runs a block, and again as long as nobody answered it though nothing ended it.
+fn until_answered<B>(
+    mut block: impl FnMut() -> Result<(B, Saturation), Failure>,
+) -> Result<(B, Saturation), Failure> {
+    let mut found = block()?;
+    for _ in 1..BLOCK_ATTEMPTS {
+        if found.1.stopped.is_some() || found.1.responses > 0 {
+            break;
+        }
+        found = block()?;
+    }
+    Ok(found)
 }
 
 /// Why calibration ended before its time.
@@ -249,4 +267,63 @@ fn summarise(
             cpu_ns_per_request: median(&costs).map(|cost| cost.value),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(responses: u64, stopped: Option<StopReason>) -> Saturation {
+        Saturation {
+            responses,
+            elapsed: Nanos::from_millis(1),
+            times: Vec::new(),
+            errors: taillab_model::summary::LoadErrors::default(),
+            idle_share: 0.0,
+            stopped,
+        }
+    }
+
+    /// How often a block is run that goes so, and what the last one was.
+    fn run(blocks: &[(u64, Option<StopReason>)]) -> (usize, u64) {
+        let mut runs = 0;
+        let found = until_answered(|| {
+            let (responses, stopped) = blocks[runs];
+            runs += 1;
+            Ok((runs, answered(responses, stopped)))
+        });
+        let (last, saturation) = found.unwrap();
+        assert_eq!(last, runs);
+        (runs, saturation.responses)
+    }
+
+    #[test]
+    fn a_block_that_nobody_answered_is_repeated_a_few_times() {
+        assert_eq!(run(&[(9, None)]), (1, 9));
+        assert_eq!(run(&[(0, None), (0, None), (9, None)]), (3, 9));
+        assert_eq!(run(&[(0, None), (0, None), (0, None), (9, None)]), (3, 0));
+    }
+
+    #[test]
+    fn a_block_that_was_ended_is_not_repeated() {
+        assert_eq!(
+            run(&[(0, Some(StopReason::Interrupted)), (9, None)]),
+            (1, 0)
+        );
+        assert_eq!(
+            run(&[(0, None), (0, Some(StopReason::Hook)), (9, None)]),
+            (2, 0)
+        );
+    }
+
+    #[test]
+    fn what_fails_is_not_repeated() {
+        let mut runs = 0;
+        let failed = until_answered(|| -> Result<((), Saturation), Failure> {
+            runs += 1;
+            Err(Failure::new(Exit::Failed, "no"))
+        });
+        assert!(failed.is_err());
+        assert_eq!(runs, 1);
+    }
 }
