@@ -124,6 +124,9 @@ const LONG_SERVICE: &str = "spin:deterministic:300us";
 /// Its load.
 const LONG_SERVICE_UTILIZATION: f64 = 0.55;
 
+/// The same where requests must overtake each other often enough to make p99.9.
+const LONG_QUEUE_UTILIZATION: f64 = 0.75;
+
 impl Setup {
     /// What is done for a kind.
     pub fn of(kind: CauseKind) -> Self {
@@ -378,6 +381,7 @@ impl Setup {
     /// Requests are only overtaken, or wait beside an idle worker, where there are several.
     fn utilization(&self, asked: f64) -> f64 {
         match self.server {
+            Base::Threads if self.service.is_some() => asked.max(LONG_QUEUE_UTILIZATION),
             _ if self.service.is_some() => asked.max(LONG_SERVICE_UTILIZATION),
             Base::Datagrams | Base::Streams => asked,
             Base::Threads => asked.max(0.7),
