@@ -141,7 +141,7 @@ impl PackedEvent {
     }
 
     /// What happened.
-    #[inline]
+    #[inline(never)]
     pub const fn kind(self) -> EventKind {
         let (a, b) = (self.values as u32, (self.values >> 32) as u32);
         let extra = (self.head >> TIME_BITS) as u8;
