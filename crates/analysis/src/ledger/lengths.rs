@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use super::label::Label;
 
-/// A length for each label that was met, none of them zero, in the order of the first.
+/// A length for each label that was met, in the order in which they were.
 #[derive(Debug, Default)]
 pub(super) struct Lengths {
     list: Vec<(Label, u64)>,

@@ -47,7 +47,7 @@ pub struct InOrder<I: Iterator> {
 }
 
 /// Events that are read on from at a time.
-const READ_ON: usize = 512;
+const READ_ON: usize = 1_024;
 
 impl<I: Iterator<Item: Timed + Copy>> InOrder<I> {
     /// Puts `source` in order, holding back the events of the last `slack`.
@@ -70,7 +70,7 @@ impl<I: Iterator<Item: Timed + Copy>> InOrder<I> {
     }
 
     /// Makes some ready to be given, if there are any.
-    #[cold]
+    #[inline(never)]
     fn read_on(&mut self) {
         if let Some(last) = self.ready.checked_sub(1) {
             self.last_given = self.last_given.max(self.held[last].at());
