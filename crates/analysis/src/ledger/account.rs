@@ -3,8 +3,9 @@
 use taillab_model::explanation::Cause;
 
 use super::Entry;
-use super::excess::{add, take_ideal};
+use super::excess::{scaled, take_ideal};
 use super::label::{Label, Labels, Who};
+use super::lengths::Lengths;
 use super::sweep::{Open, OpenId, Sweep};
 use super::trace::{self, Meaning, Piece};
 
@@ -23,18 +24,18 @@ struct Others {
 
 /// Passes receive softirqs on to what made the request wait for them, in proportion: of
 /// `received` the same share as `held` has of the rest of `total`. How much that was.
-fn pass_on(held: &mut [(Label, u64)], received: u64, total: u64) -> u64 {
+fn pass_on(held: &mut Lengths, received: u64, total: u64) -> u64 {
     let sum: u64 = held.iter().map(|part| part.1).sum();
     let rest = total.saturating_sub(received);
     if sum == 0 || received == 0 || rest == 0 {
         return 0;
     }
-    let passed = (u128::from(received) * u128::from(sum.min(rest)) / u128::from(rest)) as u64;
+    let passed = scaled(received, sum.min(rest), rest);
     let (mut so_far, mut given) = (0, 0);
-    for part in held {
-        so_far += part.1;
-        let until = (u128::from(so_far) * u128::from(passed) / u128::from(sum)) as u64;
-        part.1 += until - given;
+    for length in held.lengths_mut() {
+        so_far += *length;
+        let until = scaled(so_far, passed, sum);
+        *length += until - given;
         given = until;
     }
     passed
@@ -51,7 +52,7 @@ impl Sweep {
         let mut excess = std::mem::take(&mut self.excess);
         parts.clear();
         for &(label, ns) in &open.stack {
-            add(&mut parts, label, ns);
+            parts.add(label, ns);
         }
         let others = match open.worker {
             Some(w) => self.with_worker(open, w, &mut parts),
@@ -86,7 +87,7 @@ impl Sweep {
         self.opens = opens;
     }
 
-    fn with_worker(&mut self, open: &Open, w: usize, parts: &mut Vec<(Label, u64)>) -> Others {
+    fn with_worker(&mut self, open: &Open, w: usize, parts: &mut Lengths) -> Others {
         let (tape, all_received) = self.workers[w].position(&self.cpus);
         let total = open.t6_ns - open.queued_ns;
         let delays = (tape - open.tape).min(total);
@@ -150,53 +151,49 @@ impl Sweep {
             let (worker, cpus) = (&self.workers[w], &self.cpus);
             let until = out_of_order.map_or(tape, |(_, since)| since);
             given += worker.visit(cpus, open.tape, until, &mut |label, ns, _| {
-                add(&mut held, label, ns);
+                held.add(label, ns);
             });
             if let Some((order, since)) = out_of_order {
                 given += worker.visit(cpus, since, tape, &mut |label, ns, own| {
                     let stays = own || label == slow;
-                    add(&mut held, if stays { label } else { order }, ns);
+                    held.add(if stays { label } else { order }, ns);
                 });
             }
         }
-        add(
-            &mut held,
-            self.fixed.unexplained,
-            delays.saturating_sub(given),
-        );
+        held.add(self.fixed.unexplained, delays.saturating_sub(given));
         for &(label, ns, _) in others
             .split
             .iter()
             .filter(|part| part.0 != self.fixed.queue)
         {
-            add(&mut held, label, ns);
+            held.add(label, ns);
         }
         if self.workers.len() > 1 {
             let left = open.longer_ns - imbalance;
             self.gone_elsewhere(open, w, left, &mut held);
         }
         others.received -= pass_on(&mut held, received, total);
-        for &(label, ns) in &held {
-            add(parts, label, ns);
+        for &(label, ns) in held.iter() {
+            parts.add(label, ns);
         }
         self.held = held;
-        add(parts, self.fixed.queue, queue);
-        add(parts, self.fixed.received, others.received);
-        add(parts, self.fixed.service, others.own_service);
-        add(parts, self.fixed.stack_tx, others.own_transmit);
+        parts.add(self.fixed.queue, queue);
+        parts.add(self.fixed.received, others.received);
+        parts.add(self.fixed.service, others.own_service);
+        parts.add(self.fixed.stack_tx, others.own_transmit);
         others
     }
 
     /// Who served it is not known: what the ideal has as well, and what was not observed.
-    fn without_worker(&mut self, open: &Open, parts: &mut Vec<(Label, u64)>) -> Others {
+    fn without_worker(&mut self, open: &Open, parts: &mut Lengths) -> Others {
         let mut left = open.t6_ns - open.queued_ns;
         let service = left.min(self.usual.service_ns);
         left -= service;
         let queue = left.min(open.wait_ns);
         left -= queue;
-        add(parts, self.fixed.service, service);
-        add(parts, self.fixed.queue, queue);
-        add(parts, self.fixed.unobserved, left);
+        parts.add(self.fixed.service, service);
+        parts.add(self.fixed.queue, queue);
+        parts.add(self.fixed.unobserved, left);
         let mut split = std::mem::take(&mut self.split);
         split.clear();
         split.push((self.fixed.unobserved, left, false));
@@ -210,23 +207,17 @@ impl Sweep {
 
     /// Of waiting for slow services before it, `longer_ns` would not be in one queue for all
     /// workers: that is imbalance.
-    fn gone_elsewhere(
-        &mut self,
-        open: &Open,
-        w: usize,
-        longer_ns: u64,
-        held: &mut Vec<(Label, u64)>,
-    ) {
+    fn gone_elsewhere(&mut self, open: &Open, w: usize, longer_ns: u64, held: &mut Lengths) {
         let slow = self.slow_service(w);
-        let Some(part) = held.iter_mut().find(|part| part.0 == slow) else {
+        let Some(length) = held.of(slow) else {
             return;
         };
         // its own stays what it is
-        let moved = part.1.saturating_sub(open.over_ns).min(longer_ns);
-        part.1 -= moved;
+        let moved = length.saturating_sub(open.over_ns).min(longer_ns);
+        *length -= moved;
         let worker = Who::Worker(self.workers[w].tid);
         let imbalance = self.labels.label(Cause::Imbalance, worker);
-        add(held, imbalance, moved);
+        held.add(imbalance, moved);
     }
 
     /// Inherits up to `wanted` from the end of the tape before T2; how much there was.
@@ -285,20 +276,15 @@ impl Sweep {
 
     /// Something was sent again on this connection while the request was here: waiting that
     /// nothing else explains was for that.
-    fn sent_again(&mut self, open: &Open, parts: &mut Vec<(Label, u64)>, pieces: &mut [Piece]) {
+    fn sent_again(&mut self, open: &Open, parts: &mut Lengths, pieces: &mut [Piece]) {
         let client = open.known.map(|known| known.key.client());
         let again = |client| self.resent.within(client, open.t1_ns, open.t6_ns);
         if !client.is_some_and(again) {
             return;
         }
         let unknown = [self.fixed.unexplained, self.fixed.wakeup];
-        let mut again = 0;
-        parts.retain(|part| {
-            let is = unknown.contains(&part.0);
-            again += if is { part.1 } else { 0 };
-            !is
-        });
-        add(parts, self.fixed.retransmit, again);
+        let again = parts.take(&unknown);
+        parts.add(self.fixed.retransmit, again);
         for piece in pieces.iter_mut().filter(|p| unknown.contains(&p.label)) {
             piece.label = self.fixed.retransmit;
         }

@@ -147,7 +147,8 @@ impl Sweep {
             Top::Interrupt(interrupt) if self.tokens_ns > 0 && raises_receive(interrupt) => {
                 let cpu = &self.cpus[k];
                 let line = cpu.line.map(|place| &self.timeline.cpus()[place]);
-                line.and_then(|line| cpu.cursor.next_top(line)) == Some(softirq)
+                let next = line.and_then(|line| cpu.cursor.peek(line));
+                next.is_some_and(|next| next.top == softirq)
             }
             _ => false,
         }

@@ -1,49 +1,42 @@
 //! From what a request was spent on to what of it is excess.
 
 use super::label::Label;
-
-/// Adds a length to a label's.
-pub(super) fn add(parts: &mut Vec<(Label, u64)>, label: Label, ns: u64) {
-    if ns == 0 {
-        return;
-    }
-    match parts.iter_mut().find(|part| part.0 == label) {
-        Some(part) => part.1 += ns,
-        None => parts.push((label, ns)),
-    }
-}
+use super::lengths::Lengths;
 
 /// Takes the ideal sojourn off `parts`, which sum to the sojourn: see the module `ledger`,
 /// "Excess". `work` is what the ideal queue has as well, in the order in which it is taken off;
 /// of `received` (receive softirqs within ρ, its label and length) it may be taken too. What is
 /// left in `excess` sums to max(0, sojourn − ideal).
 pub(super) fn take_ideal(
-    parts: &[(Label, u64)],
+    parts: &Lengths,
     received: (Label, u64),
     ideal_ns: u64,
     work: [Label; 4],
     excess: &mut Vec<(Label, u64)>,
 ) {
     excess.clear();
-    let of = |label: Label| parts.iter().find(|part| part.0 == label);
+    excess.extend_from_slice(parts);
     let mut ideal = ideal_ns;
-    let mut take = |label: Label, most: u64| {
-        let taken = of(label).map_or(0, |part| part.1.min(most).min(ideal));
-        ideal -= taken;
-        (label, taken)
-    };
-    let [first, second, third, fourth] = work.map(|label| take(label, u64::MAX));
-    let of_received = take(received.0, received.1);
-    for &(label, ns) in parts {
-        let taken = [first, second, third, fourth, of_received];
-        let taken = taken.iter().find(|taken| taken.0 == label);
-        let rest = ns - taken.map_or(0, |taken| taken.1);
-        if rest > 0 {
-            excess.push((label, rest));
+    let work = work.map(|label| (label, u64::MAX));
+    for (label, most) in work.into_iter().chain([received]) {
+        if let Some(place) = parts.place(label) {
+            let part = &mut excess[place].1;
+            let taken = most.min(*part).min(ideal);
+            *part -= taken;
+            ideal -= taken;
         }
     }
+    excess.retain(|part| part.1 > 0);
     if ideal > 0 {
         shrink(excess, ideal);
+    }
+}
+
+/// a · b ÷ c.
+pub(super) fn scaled(a: u64, b: u64, c: u64) -> u64 {
+    match a.checked_mul(b) {
+        Some(product) => product / c,
+        None => (u128::from(a) * u128::from(b) / u128::from(c)) as u64,
     }
 }
 
@@ -58,7 +51,7 @@ fn shrink(parts: &mut Vec<(Label, u64)>, off: u64) {
     let (mut sum, mut kept) = (0, 0);
     for part in parts.iter_mut() {
         sum += part.1;
-        let until = (u128::from(sum) * u128::from(total - off) / u128::from(total)) as u64;
+        let until = scaled(sum, total - off, total);
         part.1 = until - kept;
         kept = until;
     }
@@ -78,9 +71,9 @@ mod tests {
             ideal in 0_u64..10_000_000,
             received in 0_u64..1_000_000,
         ) {
-            let mut parts = Vec::new();
+            let mut parts = Lengths::default();
             for (label, &ns) in lengths.iter().enumerate() {
-                add(&mut parts, label as Label, ns);
+                parts.add(label as Label, ns);
             }
             let softirq = 20;
             let sojourn: u64 = lengths.iter().sum();
@@ -98,7 +91,10 @@ mod tests {
     #[test]
     fn a_disturbance_keeps_its_length_where_work_covers_the_ideal() {
         let [service, stack, queue, sending, thread] = [0, 1, 2, 3, 4];
-        let parts = [(stack, 9), (thread, 1_000), (service, 8)];
+        let mut parts = Lengths::default();
+        for (label, ns) in [(stack, 9), (thread, 1_000), (service, 8)] {
+            parts.add(label, ns);
+        }
         let mut excess = Vec::new();
         let work = [service, sending, queue, stack];
         take_ideal(&parts, (u32::MAX, 0), 12, work, &mut excess);

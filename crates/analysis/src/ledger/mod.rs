@@ -94,6 +94,7 @@ mod calibrate;
 mod cpu;
 mod excess;
 mod label;
+mod lengths;
 mod order;
 mod parts;
 mod received;

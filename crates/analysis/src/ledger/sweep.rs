@@ -12,6 +12,7 @@ use super::balance::OneQueue;
 use super::calibrate::Usual;
 use super::cpu::CpuState;
 use super::label::{Label, Labels, Who};
+use super::lengths::Lengths;
 use super::order::{InOrder, Late};
 use super::received::{self, Pieces, Receiving};
 use super::trace::Raw;
@@ -166,9 +167,9 @@ pub(super) struct Sweep {
     pub(super) episodes: Vec<u64>,
     pub(super) held_up_ns: Vec<u64>,
     pub(super) resent: Resent,
-    pub(super) parts: Vec<(Label, u64)>,
+    pub(super) parts: Lengths,
     pub(super) excess: Vec<(Label, u64)>,
-    pub(super) held: Vec<(Label, u64)>,
+    pub(super) held: Lengths,
     pub(super) split: Split,
 }
 
@@ -226,9 +227,9 @@ impl Sweep {
             episodes: Vec::new(),
             held_up_ns: Vec::new(),
             resent: Resent::default(),
-            parts: Vec::new(),
+            parts: Lengths::default(),
             excess: Vec::new(),
-            held: Vec::new(),
+            held: Lengths::default(),
             split: Split::new(),
         }
     }

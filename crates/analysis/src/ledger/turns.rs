@@ -23,6 +23,7 @@ struct Due(u128);
 const KIND: u32 = 62;
 
 impl Due {
+    #[inline]
     fn new(at_ns: u64, turn: Turn) -> Self {
         let of = |kind: u64, id: OpenId| kind << KIND | u64::from(id);
         let turn = match turn {
@@ -64,18 +65,19 @@ pub(super) struct Turns {
 
 impl Turns {
     /// A turn comes.
+    #[inline]
     pub(super) fn push(&mut self, at_ns: u64, turn: Turn) {
-        let due = Due::new(at_ns, turn);
+        self.push_due(Due::new(at_ns, turn));
+    }
+
+    fn push_due(&mut self, due: Due) {
         if self.later.peek().is_some_and(|Reverse(first)| *first < due) {
             self.later.push(Reverse(due));
             return;
         }
-        let mut place = self.soon.len();
-        self.soon.push(due);
-        while place > 0 && self.soon[place - 1] < due {
-            self.soon.swap(place - 1, place);
-            place -= 1;
-        }
+        let earlier = self.soon.iter().rev().take_while(|other| **other < due);
+        let place = self.soon.len() - earlier.count();
+        self.soon.insert(place, due);
         if self.soon.len() > SOON {
             self.later.push(Reverse(self.soon.remove(0)));
         }

@@ -1,7 +1,5 @@
 //! Restores the order of time in a stream that is nearly in order.
 
-use std::collections::VecDeque;
-
 use taillab_model::{Event, Monotonic, Nanos, RecordedEvent};
 
 /// Something that happened at an instant.
@@ -30,25 +28,38 @@ impl Timed for RecordedEvent {
 /// A probe takes an event's time before it writes the event, so an interrupt in
 /// between makes two events of one CPU swap, and a merge of the CPUs' streams keeps
 /// that. Events of the same time keep their order.
+///
+/// Events that come in order are read on from many at a time: what they have to wait for then
+/// changes nothing.
 pub struct InOrder<I: Iterator> {
     source: I,
     /// Sorted by time.
-    held: VecDeque<I::Item>,
+    held: Vec<I::Item>,
+    /// Of these, so many have been given, and so many may be.
+    given: usize,
+    ready: usize,
+    /// One that came too late to stand behind those that are held.
+    stray: Option<I::Item>,
     slack: Nanos,
-    newest: Monotonic,
-    given: Monotonic,
+    /// The latest that was given.
+    last_given: Monotonic,
     late: u64,
 }
 
-impl<I: Iterator<Item: Timed>> InOrder<I> {
+/// Events that are read on from at a time.
+const READ_ON: usize = 1_024;
+
+impl<I: Iterator<Item: Timed + Copy>> InOrder<I> {
     /// Puts `source` in order, holding back the events of the last `slack`.
     pub fn new(source: I, slack: Nanos) -> Self {
         Self {
             source,
-            held: VecDeque::new(),
+            held: Vec::new(),
+            given: 0,
+            ready: 0,
+            stray: None,
             slack,
-            newest: Monotonic::from_nanos_since_boot(0),
-            given: Monotonic::from_nanos_since_boot(0),
+            last_given: Monotonic::from_nanos_since_boot(0),
             late: 0,
         }
     }
@@ -58,42 +69,112 @@ impl<I: Iterator<Item: Timed>> InOrder<I> {
         self.late
     }
 
-    /// Inserts from the back: a stream in order costs one comparison an event.
-    fn hold(&mut self, event: I::Item) {
-        let at = event.at();
-        self.newest = self.newest.max(at);
-        if self.held.back().is_none_or(|last| last.at() <= at) {
-            self.held.push_back(event);
-            return;
+    /// Makes some ready to be given, if there are any.
+    #[inline(never)]
+    fn read_on(&mut self) {
+        if let Some(last) = self.ready.checked_sub(1) {
+            self.last_given = self.last_given.max(self.held[last].at());
         }
-        let place = self.held.iter().rposition(|other| other.at() <= at);
-        self.held
-            .insert(place.map_or(0, |before| before + 1), event);
+        self.held.drain(..self.given);
+        (self.given, self.ready) = (0, 0);
+        while self.ready == 0 {
+            if let Some(stray) = self.stray.take() {
+                self.insert(stray);
+            }
+            let enough = self.held.len() + READ_ON;
+            while self.stray.is_none() && self.held.len() < enough {
+                let Some(event) = self.source.next() else {
+                    self.ready = self.held.len();
+                    return;
+                };
+                match self.held.last() {
+                    Some(last) if event.at() < last.at() => self.stray = Some(event),
+                    _ => self.held.push(event),
+                }
+            }
+            // before the stray came, those that were older than this had gone
+            let newest = self.held.last().map(Timed::at);
+            let goes = |event: &I::Item| {
+                newest.is_some_and(|newest| newest.saturating_since(event.at()) > self.slack)
+            };
+            self.ready = self.held.partition_point(goes);
+        }
     }
 
-    fn give(&mut self) -> Option<I::Item> {
-        let event = self.held.pop_front()?;
-        self.late += u64::from(event.at() < self.given);
-        self.given = self.given.max(event.at());
-        Some(event)
+    fn insert(&mut self, stray: I::Item) {
+        self.late += u64::from(stray.at() < self.last_given);
+        let place = self.held.partition_point(|other| other.at() <= stray.at());
+        self.held.insert(place, stray);
     }
 }
 
-impl<I: Iterator<Item: Timed>> Iterator for InOrder<I> {
+impl<I: Iterator<Item: Timed + Copy>> Iterator for InOrder<I> {
     type Item = I::Item;
 
     #[inline]
     fn next(&mut self) -> Option<I::Item> {
-        loop {
-            if let Some(first) = self.held.front()
-                && self.newest.saturating_since(first.at()) > self.slack
-            {
-                return self.give();
+        if self.given == self.ready {
+            self.read_on();
+        }
+        let event = *self.held[..self.ready].get(self.given)?;
+        self.given += 1;
+        Some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Numbered(u64, usize);
+
+    impl Timed for Numbered {
+        fn at(&self) -> Monotonic {
+            Monotonic::from_nanos_since_boot(self.0)
+        }
+    }
+
+    /// The same, one event at a time.
+    fn plainly(source: &[Numbered], slack: u64) -> (Vec<Numbered>, u64) {
+        let mut held: VecDeque<Numbered> = VecDeque::new();
+        let (mut given, mut late, mut newest) = (Vec::new(), 0, 0);
+        let mut last_given = 0;
+        let mut give = |event: Numbered| {
+            late += u64::from(event.0 < last_given);
+            last_given = last_given.max(event.0);
+            given.push(event);
+        };
+        for event in source {
+            while let Some(first) = held.pop_front_if(|first| newest > first.0 + slack) {
+                give(first);
             }
-            match self.source.next() {
-                Some(event) => self.hold(event),
-                None => return self.give(),
-            }
+            newest = newest.max(event.0);
+            held.insert(held.partition_point(|other| other.0 <= event.0), *event);
+        }
+        held.into_iter().for_each(&mut give);
+        (given, late)
+    }
+
+    proptest! {
+        #[test]
+        fn reading_on_changes_nothing(
+            steps in prop::collection::vec((0_u64..20, prop::option::weighted(0.02, 0_u64..400)), 0..3_000),
+            slack in 0_u64..200,
+        ) {
+            let mut now = 1_000;
+            let events = steps.iter().enumerate().map(|(number, (gap, back))| {
+                now += gap;
+                Numbered(now - back.unwrap_or(0), number)
+            });
+            let events: Vec<Numbered> = events.collect();
+            let mut in_order = InOrder::new(events.iter().copied(), Nanos::new(slack));
+            let given: Vec<Numbered> = in_order.by_ref().collect();
+            prop_assert_eq!((given, in_order.late()), plainly(&events, slack));
         }
     }
 }

@@ -1,9 +1,9 @@
-//! A long series of changes, in about three bytes each.
+//! A long series of changes, in about four bytes each.
 //!
 //! A recording of ten million requests has a hundred million changes of who is on a CPU;
 //! as plain pairs of time and code they would fill a gigabyte. They are nearly always
-//! microseconds apart and of a few kinds, so both the distance to the last change and the
-//! code are written in groups of seven bits (LEB128, as in DWARF).
+//! microseconds apart and of a few kinds, so the distance to the last change and the code share
+//! a word; where they do not fit, five words.
 //!
 //! The newest changes stay unpacked, because what is learnt later (an interrupt is recorded
 //! at its end, a blind window when it is contradicted) is written back into them.
@@ -21,18 +21,18 @@ pub(super) struct Change {
     pub(super) code: u64,
 }
 
-/// Reading can begin at this byte, with the change at `at_ns`.
+/// Reading can begin at this word, with the change at `at_ns`.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at_ns: u64,
     before_ns: u64,
-    byte: usize,
+    word: usize,
 }
 
 /// Changes in order of time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Column {
-    packed: Vec<u8>,
+    packed: Vec<u32>,
     marks: Vec<Mark>,
     packed_changes: usize,
     /// What the first packed change counts from.
@@ -146,11 +146,11 @@ impl Column {
                 self.marks.push(Mark {
                     at_ns: change.at_ns,
                     before_ns: self.last_packed_ns,
-                    byte: self.packed.len(),
+                    word: self.packed.len(),
                 });
             }
-            write(&mut self.packed, change.at_ns - self.last_packed_ns);
-            write(&mut self.packed, change.code);
+            let since_ns = change.at_ns - self.last_packed_ns;
+            write(&mut self.packed, since_ns, change.code);
             self.last_packed_ns = change.at_ns;
             self.packed_changes += 1;
         }
@@ -171,13 +171,13 @@ impl Column {
             .partition_point(|mark| mark.at_ns <= keep_from_ns);
         let first = later.saturating_sub(1);
         let begin = self.marks.get(first).copied();
-        let (byte, base_ns) = begin.map_or((0, self.base_ns), |mark| (mark.byte, mark.before_ns));
+        let (word, base_ns) = begin.map_or((0, self.base_ns), |mark| (mark.word, mark.before_ns));
         let marks = self.marks[first.min(self.marks.len())..].iter();
         let kept = Self {
-            packed: self.packed[byte..].to_vec(),
+            packed: self.packed[word..].to_vec(),
             marks: marks
                 .map(|mark| Mark {
-                    byte: mark.byte - byte,
+                    word: mark.word - word,
                     ..*mark
                 })
                 .collect(),
@@ -202,7 +202,7 @@ impl Column {
     /// Where reading a finished column begins.
     pub(super) const fn start(&self) -> Reader {
         Reader {
-            byte: 0,
+            word: 0,
             at_ns: self.base_ns,
         }
     }
@@ -213,7 +213,7 @@ impl Column {
         let mark = self.marks.partition_point(|mark| mark.at_ns <= at_ns);
         let mut reader = match mark.checked_sub(1).map(|place| self.marks[place]) {
             Some(mark) => Reader {
-                byte: mark.byte,
+                word: mark.word,
                 at_ns: mark.before_ns,
             },
             None => self.start(),
@@ -229,7 +229,7 @@ impl Column {
 
     /// Memory of a finished column.
     pub(super) const fn bytes(&self) -> usize {
-        self.packed.len() + self.marks.len() * size_of::<Mark>()
+        size_of_val(self.packed.as_slice()) + size_of_val(self.marks.as_slice())
     }
 }
 
@@ -237,7 +237,7 @@ impl Column {
 /// the column, so that a reader can outlive one part of a recording and go on in the next.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reader {
-    byte: usize,
+    word: usize,
     at_ns: u64,
 }
 
@@ -245,17 +245,27 @@ impl Reader {
     /// The next change of the column that this reader is of.
     #[inline]
     pub(super) fn next(&mut self, column: &Column) -> Option<Change> {
-        let mut bytes = column.packed.get(self.byte..)?;
-        if bytes.is_empty() {
-            return None;
-        }
-        self.at_ns += read(&mut bytes);
-        let code = read(&mut bytes);
-        self.byte = column.packed.len() - bytes.len();
+        let word = u64::from(*column.packed.get(self.word)?);
+        let (since_ns, code) = if word == u64::from(LONG) {
+            self.long(&column.packed)?
+        } else {
+            self.word += 1;
+            (word >> CODE_BITS, word & CODE_MASK)
+        };
+        self.at_ns += since_ns;
         Some(Change {
             at_ns: self.at_ns,
             code,
         })
+    }
+
+    /// A change that takes more than a word.
+    #[cold]
+    fn long(&mut self, words: &[u32]) -> Option<(u64, u64)> {
+        let &[_, a, b, c, d] = words[self.word..].first_chunk()?;
+        self.word += 5;
+        let number = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+        Some((number(a, b), number(c, d)))
     }
 }
 
@@ -275,63 +285,26 @@ impl Iterator for Changes<'_> {
     }
 }
 
-/// Codes take one byte; the lengths of times follow no pattern, so there is no branch on them as
-/// far as four bytes.
+/// The lowest bits of a word are the code, those above the time since the last change: up to 4 ms.
+const CODE_BITS: u32 = 10;
+const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
+
+/// Stands before a time and a code that do not fit into a word.
+const LONG: u32 = u32::MAX;
+
 #[inline]
-fn write(bytes: &mut Vec<u8>, value: u64) {
-    if value < 0x80 {
-        return bytes.push(value as u8);
-    } else if value >= 1 << 28 {
-        return write_long(bytes, value);
+fn write(words: &mut Vec<u32>, since_ns: u64, code: u64) {
+    match u32::try_from(since_ns << CODE_BITS | code) {
+        Ok(word) if since_ns < 1 << 32 && code <= CODE_MASK && word != LONG => words.push(word),
+        _ => write_long(words, since_ns, code),
     }
-    let groups = value & 0x7f
-        | (value & 0x7f << 7) << 1
-        | (value & 0x7f << 14) << 2
-        | (value & 0x7f << 21) << 3;
-    let more = (value | 1).ilog2() / 7;
-    let marks = 0x80_8080 & ((1 << (8 * more)) - 1);
-    bytes.extend_from_slice(&((groups | marks) as u32).to_le_bytes());
-    bytes.truncate(bytes.len() - 3 + more as usize);
 }
 
 #[cold]
-fn write_long(bytes: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-}
-
-/// A number of up to four bytes without a branch on its length, as in [`write`].
-#[inline]
-fn read(bytes: &mut &[u8]) -> u64 {
-    let word = bytes
-        .first_chunk()
-        .map_or(u32::MAX, |word| u32::from_le_bytes(*word));
-    let ends = !word & 0x8080_8080;
-    if ends == 0 {
-        return read_long(bytes);
-    }
-    *bytes = &bytes[ends.trailing_zeros() as usize / 8 + 1..];
-    let groups = word & (ends ^ (ends - 1)) & 0x7f7f_7f7f;
-    let pairs = (groups & 0x7f00_7f00) >> 1 | groups & 0x7f_007f;
-    u64::from((pairs & 0x3fff_0000) >> 2 | pairs & 0x3fff)
-}
-
-#[cold]
-fn read_long(bytes: &mut &[u8]) -> u64 {
-    let mut value = 0;
-    let mut shift = 0;
-    while let Some((&byte, rest)) = bytes.split_first() {
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            break;
-        }
-        shift += 7;
-    }
-    value
+fn write_long(words: &mut Vec<u32>, since_ns: u64, code: u64) {
+    let halves = |number: u64| [number as u32, (number >> 32) as u32];
+    words.push(LONG);
+    words.extend(halves(since_ns).into_iter().chain(halves(code)));
 }
 
 #[cfg(test)]
@@ -365,6 +338,25 @@ mod tests {
         column.rewrite(30, 40, |_| 7);
         column.finish();
         assert_eq!(pairs(&column), [(10, 1), (20, 7), (40, 1)]);
+    }
+
+    #[test]
+    fn what_does_not_fit_into_a_word_takes_more() {
+        let mut column = Column::default();
+        let most = (1 << (u32::BITS - CODE_BITS)) - 1;
+        let lengths = [1, most - 1, most, most + 1, 1 << 33, 1 << 54, 7];
+        let codes = [0, CODE_MASK - 1, CODE_MASK, CODE_MASK + 1, 1 << 40];
+        let mut pushed = Vec::new();
+        let mut at = 0;
+        for length in lengths {
+            for code in codes {
+                at += length;
+                column.push(at, code);
+                pushed.push((at, code));
+            }
+        }
+        column.finish();
+        assert_eq!(pairs(&column), pushed);
     }
 
     proptest! {

@@ -28,7 +28,7 @@
 //!   recorded, with evidence that the whole CPU stood still: see [`stalls`].
 //!
 //! Times of a line are those of the events; nothing is estimated here but the beginning of a
-//! stall. A line takes about three bytes for a change.
+//! stall. A line takes about four bytes for a change.
 
 mod builder;
 mod busy;
@@ -344,7 +344,6 @@ impl CpuLine {
             following: reader.next(&self.changes),
             reader,
             next_stall: self.stalls.partition_point(|s| ns(s.to) <= at_ns),
-            peeked: None,
         }
     }
 
@@ -375,42 +374,44 @@ pub(crate) struct SegmentCursor {
     following: Option<Change>,
     reader: Reader,
     next_stall: usize,
-    peeked: Option<Segment>,
 }
 
 impl SegmentCursor {
     /// The next segment of the line that this cursor is of; it stays the next.
     #[inline]
-    pub(crate) fn peek(&mut self, line: &CpuLine) -> Option<Segment> {
-        if self.peeked.is_none() {
-            self.peeked = self.advance(line);
-        }
-        self.peeked
+    pub(crate) fn peek(&self, line: &CpuLine) -> Option<Segment> {
+        let current = self.current?;
+        let end_ns = self.end_ns(line);
+        let (thread, top) = line.meanings[current.code as usize];
+        let (to_ns, top) = match self.stall(line, current.at_ns, end_ns) {
+            Some(stall) => cut((current.at_ns, end_ns), top, stall),
+            None => (end_ns.max(current.at_ns), top),
+        };
+        Some(Segment {
+            from: at(current.at_ns),
+            to: at(to_ns),
+            thread,
+            top,
+        })
     }
 
     /// The next segment of the line that this cursor is of.
-    #[inline]
+    // so that a segment need not be moved where it is used
+    #[inline(always)]
     pub(crate) fn next(&mut self, line: &CpuLine) -> Option<Segment> {
-        match self.peeked {
-            Some(_) => self.peeked.take(),
-            None => self.advance(line),
+        let segment = self.peek(line)?;
+        let end_ns = self.end_ns(line);
+        if let Some(stall) = self.stall(line, ns(segment.from), end_ns) {
+            self.next_stall += usize::from(stall.to == segment.to);
         }
-    }
-
-    /// What runs on top in the next segment of the line that this cursor is of.
-    #[inline]
-    pub(crate) fn next_top(&self, line: &CpuLine) -> Option<Top> {
-        if let Some(segment) = &self.peeked {
-            return Some(segment.top);
+        match &mut self.current {
+            Some(current) if ns(segment.to) < end_ns => current.at_ns = ns(segment.to),
+            _ => {
+                self.current = self.following;
+                self.following = self.reader.next(&line.changes);
+            }
         }
-        let current = self.current?;
-        let stall = self.stall(line, current.at_ns, self.end_ns(line));
-        Some(
-            match stall.filter(|stall| ns(stall.from) <= current.at_ns) {
-                Some(_) => Top::Stall,
-                None => line.meanings[current.code as usize].1,
-            },
-        )
+        Some(segment)
     }
 
     /// Where the current change ends.
@@ -425,61 +426,15 @@ impl SegmentCursor {
         let stall = line.stalls.get(self.next_stall)?;
         (ns(stall.from) < to_ns && ns(stall.to) > from_ns).then_some(stall)
     }
+}
 
-    // so that a segment need not be moved where it is used
-    #[inline(always)]
-    fn advance(&mut self, line: &CpuLine) -> Option<Segment> {
-        let current = self.current?;
-        let end_ns = self.end_ns(line);
-        let (thread, top) = line.meanings[current.code as usize];
-        let (to_ns, top) = match self.stall(line, current.at_ns, end_ns) {
-            Some(stall) => self.cut((current, top), end_ns, stall, line),
-            None => {
-                self.go_on(line);
-                (end_ns.max(current.at_ns), top)
-            }
-        };
-        Some(Segment {
-            from: at(current.at_ns),
-            to: at(to_ns),
-            thread,
-            top,
-        })
-    }
-
-    /// What is before a stall inside the current change, or the stall: its end, and what it is.
-    #[cold]
-    fn cut(
-        &mut self,
-        (current, top): (Change, Top),
-        end_ns: u64,
-        stall: &Stall,
-        line: &CpuLine,
-    ) -> (u64, Top) {
-        let (from, to) = (ns(stall.from), ns(stall.to));
-        let (upto, top) = if from > current.at_ns {
-            (from, top)
-        } else {
-            (to.min(end_ns), Top::Stall)
-        };
-        if to <= end_ns && upto == to {
-            self.next_stall += 1;
-        }
-        if upto < end_ns {
-            self.current = Some(Change {
-                at_ns: upto,
-                code: current.code,
-            });
-        } else {
-            self.go_on(line);
-        }
-        (upto, top)
-    }
-
-    #[inline]
-    fn go_on(&mut self, line: &CpuLine) {
-        self.current = self.following;
-        self.following = self.reader.next(&line.changes);
+/// What is before a stall inside of a change, or the stall: its end, and what it is.
+#[cold]
+fn cut((from_ns, end_ns): (u64, u64), top: Top, stall: &Stall) -> (u64, Top) {
+    if ns(stall.from) > from_ns {
+        (ns(stall.from), top)
+    } else {
+        (ns(stall.to).min(end_ns), Top::Stall)
     }
 }
 
@@ -492,7 +447,7 @@ pub struct Segments<'a> {
 
 impl Segments<'_> {
     /// The next segment, which stays the next.
-    pub fn peek(&mut self) -> Option<Segment> {
+    pub fn peek(&self) -> Option<Segment> {
         self.cursor.peek(self.line)
     }
 }

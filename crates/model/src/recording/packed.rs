@@ -143,7 +143,9 @@ impl PackedEvent {
     }
 
     /// What happened.
-    #[inline]
+    // inlined, its parts would be written one by one and at once be copied as a whole, which waits
+    // for all of them
+    #[inline(never)]
     pub const fn kind(self) -> EventKind {
         let (a, b) = (self.values as u32, (self.values >> 32) as u32);
         let extra = (self.head >> TIME_BITS) as u8;

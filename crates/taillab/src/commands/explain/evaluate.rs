@@ -167,7 +167,7 @@ struct Reading<I: Iterator> {
     last: Option<Monotonic>,
 }
 
-impl<I: Iterator<Item: Timed + Into<Event> + Send>> Reading<I> {
+impl<I: Iterator<Item: Timed + Copy + Into<Event> + Send>> Reading<I> {
     fn of(events: I, context: &RecordingContext) -> Result<Self, Failure> {
         let options = MatchOptions::of(context).or_exit(Exit::Failed)?;
         Ok(Self {
