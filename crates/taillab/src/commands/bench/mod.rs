@@ -40,8 +40,9 @@ use crate::progress::Progress;
 /// The median of fewer pairs has no interval.
 const MIN_PAIRS: u32 = 6;
 
-/// So many pairs that the machine spoilt, or that gave no forecast, are measured again.
-const MORE_PAIRS: u32 = 2;
+/// Pairs that the machine spoilt, or that gave no forecast, are measured again, but no more than
+/// so many times as many as were asked for.
+const MOST_PAIRS: u32 = 2;
 
 /// Runs the benchmark asked for.
 pub fn run(args: BenchArgs) -> Result<Exit, Failure> {
@@ -229,7 +230,7 @@ impl<'a> Bench<'a> {
             return Ok(measured);
         };
         let mut pairs = Pairs::default();
-        for pair in 0..self.args.pairs + MORE_PAIRS {
+        for pair in 0..self.args.pairs * MOST_PAIRS {
             if pairs.predicted() >= self.args.pairs {
                 break;
             }
