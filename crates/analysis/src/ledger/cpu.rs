@@ -9,7 +9,7 @@ use super::tape::Tape;
 use crate::timeline::{CpuLine, Segment, SegmentCursor};
 
 /// Segments that are remembered, to look back from T2 to T1.
-const RECENT: usize = 32;
+const RECENT: usize = 128;
 
 pub(super) struct CpuState {
     /// Its number.

@@ -116,6 +116,9 @@ impl Receiving<'_> {
 fn too_long(segment: &Segment) -> (Cause, Who) {
     match segment.top {
         Top::Idle { state } => (Cause::IdleExit, Who::Idle(state)),
+        // a thread that waits for storage keeps no packet waiting, unless its CPU stands still
+        Top::Storage { call: None } => (Cause::BlockedFault, Who::Nobody),
+        Top::Storage { call: Some(call) } => (Cause::BlockedIo, Who::Call(call)),
         _ => (Cause::Unexplained, Who::Nobody),
     }
 }

@@ -575,6 +575,7 @@ impl Cpu {
                 break;
             }
         }
+        self.quiet.take_if(|quiet| quiet.to > from);
         while self.unheard.last().is_some_and(|stall| stall.to > from) {
             self.heard(from);
         }

@@ -45,6 +45,8 @@ pub(crate) enum What {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Trouble {
     Slow(u64),
+    /// It reads from a disk whose work is done on the time of the CPU, which stands still.
+    Read(u64),
     Sleep {
         call: Option<u16>,
         uninterruptible: bool,
@@ -415,6 +417,14 @@ impl Cpu<'_> {
     fn meet(&mut self, trouble: Trouble) {
         match trouble {
             Trouble::Slow(length) => self.work(length),
+            Trouble::Read(length) => {
+                self.now += length;
+                self.emit(EventKind::StorageWaited {
+                    tid: self.worker(),
+                    call: 17,
+                    waited: Nanos::new(length),
+                });
+            }
             Trouble::Sleep {
                 call,
                 uninterruptible,

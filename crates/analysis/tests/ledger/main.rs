@@ -243,6 +243,26 @@ fn a_sleep_in_the_middle_is_told_by_its_reason() {
 }
 
 #[test]
+fn a_read_on_the_time_of_its_cpu_is_the_disks_also_for_packets_that_it_keeps_waiting() {
+    let plan = Plan {
+        trouble: Some((300, Trouble::Read(1_000_000))),
+        ..Plan::default()
+    };
+    let traffic = plan.run();
+    let truth = injected(&plan, &traffic) as f64;
+    let charged = explained(&plan, &traffic.events).charged;
+    let pread = Culprit::SystemCall {
+        name: "pread64".to_owned(),
+    };
+    let of_disk = charged.culprits[&(Cause::BlockedIo, Some(pread))] as f64;
+    assert!(of_disk > 0.9 * truth, "{truth} {:?}", charged.causes);
+    // what comes all at once then waits for the packets before it
+    let of = |cause| charged.causes.get(&cause).copied().unwrap_or(0) as f64;
+    let unclear = of(Cause::Unexplained) + of(Cause::Hypervisor);
+    assert!(unclear < 0.01 * truth, "{truth} {:?}", charged.causes);
+}
+
+#[test]
 fn an_idle_cpu_that_leaves_the_worker_waiting_holds_it_back() {
     let plan = |what| Plan {
         gaps: vec![20_000.0],
