@@ -3,8 +3,7 @@
 use taillab_model::explanation::Cause;
 use taillab_model::{Interrupt, Tid};
 
-use super::calibrate::is_timer;
-use super::label::{Label, Who};
+use super::label::{Label, Who, of_storage};
 use super::sweep::Sweep;
 use super::trace::Raw;
 use crate::timeline::{Segment, Top};
@@ -110,9 +109,9 @@ impl Sweep {
                 self.delay(k, label, length, false);
             }
             Top::KernelLock => self.delay(k, self.fixed.kernel_lock, length, false),
-            Top::Storage { call: None } => self.delay(k, self.fixed.fault, length, false),
-            Top::Storage { call: Some(call) } => {
-                let label = self.labels.label(Cause::BlockedIo, Who::Call(call));
+            Top::Storage { call } => {
+                let (cause, who) = of_storage(call);
+                let label = self.labels.label(cause, who);
                 self.delay(k, label, length, false);
             }
             Top::Blind => self.delay(k, self.fixed.unobserved, length, false),
@@ -340,7 +339,7 @@ impl Sweep {
         }
         let label = worker.own;
         // a sleep on a timer is what the service consists of, as far as its time reaches
-        let timer = worker.serving.filter(|_| is_timer(worker.state));
+        let timer = worker.serving.filter(|_| worker.state.is_timer());
         let work = timer.map_or(0, |_| length.min(worker.budget_ns));
         worker.budget_ns -= work;
         let length = length - work;

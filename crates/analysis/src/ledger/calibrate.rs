@@ -3,7 +3,7 @@
 use taillab_model::Nanos;
 
 use crate::matched::Matched;
-use crate::timeline::{Sleep, Timeline, Top, WorkerState};
+use crate::timeline::{Timeline, Top};
 
 /// At most so many requests are looked at for a median.
 const SAMPLE: usize = 200_000;
@@ -90,16 +90,11 @@ fn receives_on_the_workers_cpus(timeline: &Timeline) -> bool {
 /// The workers sleep on a timer for at least every other request.
 fn sleeps_to_serve(matched: &Matched, timeline: &Timeline) -> bool {
     let sleeps = |worker: &crate::timeline::WorkerLine| {
-        let spans = worker.spans().filter(|span| is_timer(span.state));
+        let spans = worker.spans().filter(|span| span.state.is_timer());
         spans.count()
     };
     let sleeping: usize = timeline.workers().iter().map(sleeps).sum();
     sleeping * 2 >= matched.requests.len().max(1)
-}
-
-/// Asleep in `nanosleep` or `clock_nanosleep`.
-pub(super) const fn is_timer(state: WorkerState) -> bool {
-    matches!(state, WorkerState::Asleep(Sleep::Other { call: 35 | 230 }))
 }
 
 /// The median service with exactly one page fault less that without, where there are

@@ -28,6 +28,14 @@ pub enum Who {
     Idle(u8),
 }
 
+/// Waiting for storage: in a system call, or (`None`) in a page fault.
+pub(crate) fn of_storage(call: Option<u16>) -> (Cause, Who) {
+    match call {
+        Some(call) => (Cause::BlockedIo, Who::Call(call)),
+        None => (Cause::BlockedFault, Who::Nobody),
+    }
+}
+
 /// All causes with culprits that were met, and the names behind their numbers.
 #[derive(Clone, Debug)]
 pub struct Labels {

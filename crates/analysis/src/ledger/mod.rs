@@ -111,7 +111,7 @@ use taillab_model::explanation::Cause;
 use taillab_model::{Monotonic, Nanos, RecordingContext, RequestKey, Stamps, Tid};
 
 pub use calibrate::Usual;
-pub(crate) use label::GroupKey;
+pub(crate) use label::{GroupKey, of_storage};
 pub use label::{Label, Labels, Who};
 pub use parts::LOOK_BACK;
 pub use trace::Piece;

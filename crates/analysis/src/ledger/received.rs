@@ -4,7 +4,7 @@ use taillab_model::explanation::Cause;
 use taillab_model::{Interrupt, Tid};
 
 use super::cpu::CpuState;
-use super::label::{Label, Labels, Who};
+use super::label::{Label, Labels, Who, of_storage};
 use crate::timeline::{Segment, Top};
 
 const NET_RX: u8 = 3;
@@ -117,8 +117,7 @@ fn too_long(segment: &Segment) -> (Cause, Who) {
     match segment.top {
         Top::Idle { state } => (Cause::IdleExit, Who::Idle(state)),
         // a thread that waits for storage keeps no packet waiting, unless its CPU stands still
-        Top::Storage { call: None } => (Cause::BlockedFault, Who::Nobody),
-        Top::Storage { call: Some(call) } => (Cause::BlockedIo, Who::Call(call)),
+        Top::Storage { call } => of_storage(call),
         _ => (Cause::Unexplained, Who::Nobody),
     }
 }

@@ -2,7 +2,6 @@
 
 use taillab_model::explanation::Cause;
 
-use super::calibrate::is_timer;
 use super::label::{Label, Who};
 use super::sweep::{OpenId, Sweep};
 use super::turns::Turn;
@@ -112,7 +111,7 @@ impl Sweep {
                 }
                 Sleep::Fault => (Cause::BlockedFault, Who::Nobody),
                 Sleep::Io { call: number } => (Cause::BlockedIo, call(number)),
-                Sleep::Other { .. } if self.usual.virtual_workers && is_timer(worker.state) => {
+                Sleep::Other { .. } if self.usual.virtual_workers && worker.state.is_timer() => {
                     (Cause::SlowService, Who::Worker(worker.tid))
                 }
                 Sleep::Other { call: number } => (Cause::BlockedOther, Who::Call(number)),

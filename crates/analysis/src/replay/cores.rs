@@ -8,7 +8,7 @@ use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{RecordingContext, Tid};
 
 use super::track::{CoreTimeline, Leaves, Occupant, Segment, SourceId};
-use crate::ledger::{GroupKey, Label, Labels, Who};
+use crate::ledger::{GroupKey, Label, Labels, Who, of_storage};
 use crate::timeline::{self, Segments, Sleep, Timeline, Top, WorkerLine, WorkerSpan, WorkerState};
 
 /// Distinct threads that are kept apart; further ones are taken together.
@@ -252,8 +252,7 @@ impl Iterator for CoreSegments<'_> {
                     }
                 } else {
                     let cause = match segment.top {
-                        Top::Storage { call: None } => Cause::BlockedFault,
-                        Top::Storage { call: Some(_) } => Cause::BlockedIo,
+                        Top::Storage { call } => of_storage(call).0,
                         _ => Cause::BlockedLock,
                     };
                     self.cores.id(cause, Who::Nobody)

@@ -173,9 +173,8 @@ impl TimelineBuilder {
                 self.called(cpu, tid, at);
             }
             EventKind::MajorFault { tid } => {
-                self.worker(tid, cpu);
-                self.called(cpu, tid, at);
                 let from_ns = self.worker(tid, cpu).fault_ns.take();
+                self.called(cpu, tid, at);
                 if let Some(from_ns) = from_ns {
                     self.waited_for_storage(tid, from_ns, at, None);
                 }

@@ -143,6 +143,13 @@ pub enum WorkerState {
     Unknown,
 }
 
+impl WorkerState {
+    /// Asleep until a timer expires: in `nanosleep` or `clock_nanosleep`.
+    pub const fn is_timer(self) -> bool {
+        matches!(self, Self::Asleep(Sleep::Other { call: 35 | 230 }))
+    }
+}
+
 /// A time on a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnCore {

@@ -365,14 +365,18 @@ mod tests {
         assert!(found(&own, &[], &[], Some((0, 9_000, 50))).is_empty());
     }
 
+    /// Silences that a tick ends on its beat, every 8 ms.
+    fn rhythm() -> Vec<Silence> {
+        let ended = |i: u64| Silence {
+            tick: Some(at(i * 8_000 + 20)),
+            ..silence(i * 8_000 - 300, i * 8_000 + 20)
+        };
+        (1..20).map(ended).collect()
+    }
+
     #[test]
     fn a_late_tick_shows_a_stall() {
-        let mut own: Vec<Silence> = (1..20)
-            .map(|i| Silence {
-                tick: Some(at(i * 8_000 + 20)),
-                ..silence(i * 8_000 - 300, i * 8_000 + 20)
-            })
-            .collect();
+        let mut own = rhythm();
         own.push(Silence {
             tick: Some(at(171_000)),
             ..silence(167_900, 171_000)
@@ -386,12 +390,7 @@ mod tests {
 
     #[test]
     fn a_tick_after_other_interrupts_is_late_too_and_the_first_that_was_missed_counts() {
-        let mut own: Vec<Silence> = (1..20)
-            .map(|i| Silence {
-                tick: Some(at(i * 8_000 + 20)),
-                ..silence(i * 8_000 - 300, i * 8_000 + 20)
-            })
-            .collect();
+        let mut own = rhythm();
         // two beats of 4 ms lie in it, and another interrupt came 30 µs before the tick
         let mut long = silence(167_000, 173_500);
         long.ticked(at(173_400));

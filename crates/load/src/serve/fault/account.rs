@@ -40,8 +40,7 @@ impl ThreadAccount {
         let from = clock::now();
         work();
         let to = clock::now();
-        // whoever gave up no CPU did not sleep, even if the CPU stood still meanwhile: a
-        // hypervisor may do the disk's work on its time
+        // whoever gave up no CPU did not sleep, even if the CPU stood still meanwhile
         if switches.is_some() && switches == voluntary_switches() {
             return Nanos::ZERO;
         }

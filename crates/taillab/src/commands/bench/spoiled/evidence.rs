@@ -102,51 +102,21 @@ mod tests {
     use taillab_analysis::{MatchOptions, match_events};
     use taillab_model::explanation::Cause;
     use taillab_model::truth::{TruthInterval, TruthSource};
-    use taillab_model::{EventKind, ThreadName};
 
+    use super::super::samples::{WORKER, at, context, switched, woken};
     use super::*;
-
-    const WORKER: Tid = 7;
-
-    fn at(us: u64) -> Monotonic {
-        Monotonic::from_nanos_since_boot(1_000 * us)
-    }
 
     /// A worker that is woken at 5 ms, runs at 6 ms and is silent for 2 ms then; what was injected
     /// held it for a while of that, from 6 ms on.
     fn hold_ups(injected_us: u64) -> Vec<(Stretch, Sort)> {
-        let event = |us, cpu, kind| Event {
-            at: at(us),
-            cpu,
-            kind,
-        };
-        let switched = |us, prev, next| {
-            let kind = EventKind::Switched {
-                prev,
-                next,
-                preempted: false,
-                asleep: None,
-            };
-            event(us, 0, kind)
-        };
         let events = [
-            switched(100, 0, WORKER),
-            switched(150, WORKER, 0),
-            event(5_000, 1, EventKind::Woken { tid: WORKER, by: 0 }),
-            switched(6_000, 0, WORKER),
-            switched(8_000, WORKER, 0),
+            switched(100, 0, WORKER, None),
+            switched(150, WORKER, 0, None),
+            woken(5_000),
+            switched(6_000, 0, WORKER, None),
+            switched(8_000, WORKER, 0, None),
         ];
-        let context = RecordingContext {
-            server_cpus: vec![0],
-            threads: vec![ThreadName {
-                tid: WORKER,
-                pid: WORKER,
-                comm: "worker-0".to_owned(),
-                server: true,
-                real_time: None,
-            }],
-            ..RecordingContext::default()
-        };
+        let context = context(&[]);
         let truth = Truth {
             sources: vec![TruthSource {
                 injected: "slow".to_owned(),

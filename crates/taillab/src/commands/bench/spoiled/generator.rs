@@ -5,12 +5,11 @@
 use std::num::NonZeroU32;
 
 use taillab_analysis::confusion::Span;
-use taillab_analysis::timeline::{Sleep, Timeline, WorkerState, call_name};
+use taillab_analysis::timeline::{Sleep, Timeline, WorkerState};
 use taillab_model::{Monotonic, Nanos};
 use taillab_queueing::ideal;
 
 use super::evidence::{HoldUp, Sort, Stretch};
-use super::idle::TIMER;
 use super::silence::Known;
 
 /// Arrivals are a Poisson process: one gap in e¹⁵, three million, is so many times the mean.
@@ -38,14 +37,14 @@ pub fn silences(came: &[Monotonic], injected: &Known) -> Vec<Stretch> {
 pub fn blocked(timeline: &Timeline, silent: &[Stretch]) -> Vec<HoldUp> {
     let mut held = Vec::new();
     for line in timeline.workers() {
+        let sleeps = |state| matches!(state, WorkerState::Asleep(Sleep::Other { .. }));
         for span in line.spans() {
-            let WorkerState::Asleep(Sleep::Other { call }) = span.state else {
+            if !sleeps(span.state) || span.state.is_timer() {
                 continue;
-            };
+            }
             let first = silent.partition_point(|(_, to)| *to <= span.from);
             if let Some((from, to)) = silent.get(first)
                 && *from < span.to
-                && call_name(call) != TIMER
             {
                 let slept = span.to.min(*to).saturating_since(span.from.max(*from));
                 if slept > LEAST {
@@ -110,15 +109,8 @@ pub fn bursts(
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::{Asleep, Event, EventKind, RecordingContext, Tid};
-
+    use super::super::samples::{WORKER, at, context, switched};
     use super::*;
-
-    const WORKER: Tid = 7;
-
-    fn at(us: u64) -> Monotonic {
-        Monotonic::from_nanos_since_boot(1_000 * us)
-    }
 
     /// A request every 100 µs for a second, but none from 500 ms on for so long.
     fn came(gap_us: u64) -> Vec<Monotonic> {
@@ -174,45 +166,22 @@ mod tests {
 
     #[test]
     fn who_sleeps_in_a_send_meanwhile_is_blocked_by_it() {
-        let switched = |at_us, prev, next, call| Event {
-            at: at(at_us),
-            cpu: 0,
-            kind: EventKind::Switched {
-                prev,
-                next,
-                preempted: false,
-                asleep: (prev == WORKER).then_some(Asleep {
-                    call: Some(call),
-                    uninterruptible: false,
-                }),
-            },
-        };
+        const SENDTO: u16 = 44;
+        const EPOLL_WAIT: u16 = 232;
         let held = |call| {
             let events = [
-                switched(100, 0, WORKER, call),
-                switched(1_000, WORKER, 0, call),
-                switched(6_000, 0, WORKER, call),
-                switched(6_100, WORKER, 0, 232),
+                switched(100, 0, WORKER, None),
+                switched(1_000, WORKER, 0, Some(call)),
+                switched(6_000, 0, WORKER, None),
+                switched(6_100, WORKER, 0, Some(EPOLL_WAIT)),
             ];
-            let context = RecordingContext {
-                threads: vec![taillab_model::ThreadName {
-                    tid: WORKER,
-                    pid: WORKER,
-                    comm: "worker-0".to_owned(),
-                    server: true,
-                    real_time: None,
-                }],
-                ..RecordingContext::default()
-            };
-            let timeline = Timeline::build(events, &context);
+            let timeline = Timeline::build(events, &context(&[]));
             let silent = [(at(1_200), at(5_900))];
             blocked(&timeline, &silent)
                 .iter()
                 .map(|it| it.at)
                 .collect::<Vec<_>>()
         };
-        const SENDTO: u16 = 44;
-        const EPOLL_WAIT: u16 = 232;
         assert_eq!(held(SENDTO), [(at(1_000), at(6_000))]);
         assert!(held(EPOLL_WAIT).is_empty());
     }

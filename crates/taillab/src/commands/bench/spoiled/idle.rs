@@ -1,6 +1,6 @@
 //! Idle CPUs that did not wake though somebody wanted them to.
 
-use taillab_analysis::timeline::{CpuLine, Sleep, Timeline, Top, WorkerState, call_name};
+use taillab_analysis::timeline::{CpuLine, Timeline, Top, WorkerState};
 use taillab_model::{Monotonic, Nanos};
 
 use super::evidence::Stretch;
@@ -9,17 +9,11 @@ use super::evidence::Stretch;
 /// power state, or back onto a CPU of the host, is a matter of some 10 µs.
 const AWAKE: Nanos = Nanos::from_micros(200);
 
-/// The call in which a service of known length waits.
-pub const TIMER: &str = "clock_nanosleep";
-
 /// By how much waits took longer than all waits of this server should.
 pub fn late_timers(timeline: &Timeline) -> Vec<Stretch> {
     let waits: Vec<Stretch> = (timeline.workers().iter())
         .flat_map(|line| line.spans())
-        .filter(|span| match span.state {
-            WorkerState::Asleep(Sleep::Other { call }) => call_name(call) == TIMER,
-            _ => false,
-        })
+        .filter(|span| span.state.is_timer())
         .map(|span| (span.from, span.to))
         .collect();
     let mut lengths: Vec<Nanos> = (waits.iter())
@@ -68,45 +62,23 @@ pub fn slept_on(timeline: &Timeline, came: &[Monotonic]) -> Vec<Stretch> {
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::{Asleep, Event, EventKind, RecordingContext, Tid};
+    use taillab_model::{Event, RecordingContext};
 
+    use super::super::samples::{self, WORKER, at, woken};
     use super::*;
 
-    const WORKER: Tid = 7;
-    const NANOSLEEP: u16 = 230;
+    const CLOCK_NANOSLEEP: u16 = 230;
 
-    fn at(us: u64) -> Monotonic {
-        Monotonic::from_nanos_since_boot(1_000 * us)
-    }
-
-    fn switched(at_us: u64, prev: Tid, next: Tid) -> Event {
-        let kind = EventKind::Switched {
-            prev,
-            next,
-            preempted: false,
-            asleep: (prev == WORKER).then_some(Asleep {
-                call: Some(NANOSLEEP),
-                uninterruptible: false,
-            }),
-        };
-        Event {
-            at: at(at_us),
-            cpu: 0,
-            kind,
-        }
+    fn switched(at_us: u64, prev: u32, next: u32) -> Event {
+        samples::switched(at_us, prev, next, Some(CLOCK_NANOSLEEP))
     }
 
     /// A worker is woken at 5 ms and runs some time later, or a packet comes then.
     fn slept(later_us: u64, is_packet: bool) -> Vec<Stretch> {
-        let woken = Event {
-            at: at(5_000),
-            cpu: 1,
-            kind: EventKind::Woken { tid: WORKER, by: 0 },
-        };
         let mut events = vec![
             switched(100, 0, WORKER),
             switched(200, WORKER, 0),
-            woken,
+            woken(5_000),
             switched(5_000 + later_us, 0, WORKER),
             switched(9_000, WORKER, 0),
         ];

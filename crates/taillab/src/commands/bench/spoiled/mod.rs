@@ -7,6 +7,8 @@
 mod evidence;
 mod generator;
 mod idle;
+#[cfg(test)]
+mod samples;
 mod silence;
 
 use taillab_analysis::ExplainOptions;
@@ -191,11 +193,8 @@ fn cost<'a>(hold_ups: impl Iterator<Item = &'a HoldUp>, spans: &[Span]) -> Vec<N
 mod tests {
     use std::num::NonZeroU32;
 
+    use super::samples::at;
     use super::*;
-
-    fn at(us: u64) -> Monotonic {
-        Monotonic::from_nanos_since_boot(1_000 * us)
-    }
 
     /// A server that takes 20 µs for each of 1,000 requests, one every 100 µs, and was held up
     /// by an injection (from, length) and by the machine, both in µs.

@@ -110,33 +110,19 @@ pub fn silences(
 
 #[cfg(test)]
 mod tests {
+    use taillab_model::Interrupt;
     use taillab_model::explanation::Cause;
     use taillab_model::truth::TruthSource;
-    use taillab_model::{Interrupt, ThreadName};
 
+    use super::super::samples::{WORKER, at, context, switched};
     use super::*;
 
-    const WORKER: Tid = 7;
     const BACKGROUND: Tid = 8;
     const STRANGER: Tid = 9;
-
-    fn at(us: u64) -> Monotonic {
-        Monotonic::from_nanos_since_boot(1_000 * us)
-    }
 
     /// Silences of a CPU that `on` has from 1,000 µs on and leaves after so long, in µs. A
     /// request takes 20 µs.
     fn silent(on: Tid, lasts_us: u64, last: Option<EventKind>) -> Vec<(u64, u64)> {
-        let switched = |at_us, prev, next| Event {
-            at: at(at_us),
-            cpu: 0,
-            kind: EventKind::Switched {
-                prev,
-                next,
-                preempted: false,
-                asleep: None,
-            },
-        };
         let ends = 1_000 + lasts_us;
         let last = last.map(|kind| Event {
             at: at(ends),
@@ -144,25 +130,11 @@ mod tests {
             kind,
         });
         let events = [
-            switched(990, 0, on),
-            switched(1_000, on, on),
-            last.unwrap_or(switched(ends, on, 0)),
+            switched(990, 0, on, None),
+            switched(1_000, on, on, None),
+            last.unwrap_or(switched(ends, on, 0, None)),
         ];
-        let name = |tid, comm: &str, server| ThreadName {
-            tid,
-            pid: tid,
-            comm: comm.to_owned(),
-            server,
-            real_time: None,
-        };
-        let context = RecordingContext {
-            server_cpus: vec![0],
-            threads: vec![
-                name(WORKER, "worker-0", true),
-                name(STRANGER, "make", false),
-            ],
-            ..RecordingContext::default()
-        };
+        let context = context(&[(STRANGER, "make")]);
         let truth = Truth {
             sources: vec![TruthSource {
                 injected: "background".to_owned(),
