@@ -4,13 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use taillab_model::Nanos;
 
 use crate::cpus::CpuSet;
-use crate::process::numbers_in;
 use crate::roots::Roots;
 
 /// The accounts could not be read.
@@ -32,65 +29,32 @@ pub enum CpuTimeError {
     },
 }
 
-/// What one CPU did since boot, in clock ticks (proc_stat(5)).
+/// What one CPU did since boot, in clock ticks, in the order of proc_stat(5): user, nice,
+/// system, idle, iowait, irq, softirq, steal.
 ///
-/// On most kernels these are estimates by sampling at the tick, or exact times
-/// rounded to it (10 ms): compare over seconds. `user` holds guest time too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CpuTicks {
-    /// User mode.
-    pub user: u64,
-    /// User mode at low priority.
-    pub nice: u64,
-    /// Kernel mode.
-    pub system: u64,
-    /// Nothing to run.
-    pub idle: u64,
-    /// Nothing to run and a task waiting for a disk.
-    pub iowait: u64,
-    /// Hardware interrupts.
-    pub irq: u64,
-    /// Softirqs, network receive among them.
-    pub softirq: u64,
-    /// Wanted to run and the hypervisor ran something else.
-    pub steal: u64,
-}
+/// On most kernels these are estimates by sampling at the tick, or exact times rounded to
+/// it (10 ms): compare over seconds. `user` holds guest time too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct CpuTicks([u64; 8]);
 
 impl CpuTicks {
-    fn busy(&self) -> u64 {
-        self.user + self.nice + self.system + self.irq + self.softirq + self.steal
-    }
-
-    fn total(&self) -> u64 {
-        self.busy() + self.idle + self.iowait
+    fn parse<'a>(mut fields: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let mut ticks = [0; 8];
+        for tick in &mut ticks {
+            *tick = fields.next()?.parse().ok()?;
+        }
+        Some(Self(ticks))
     }
 
     /// Field by field; a counter that ran backwards (idle and iowait may) counts 0.
     fn since(&self, earlier: &Self) -> Self {
-        let minus = u64::saturating_sub;
-        Self {
-            user: minus(self.user, earlier.user),
-            nice: minus(self.nice, earlier.nice),
-            system: minus(self.system, earlier.system),
-            idle: minus(self.idle, earlier.idle),
-            iowait: minus(self.iowait, earlier.iowait),
-            irq: minus(self.irq, earlier.irq),
-            softirq: minus(self.softirq, earlier.softirq),
-            steal: minus(self.steal, earlier.steal),
-        }
+        Self(std::array::from_fn(|i| {
+            self.0[i].saturating_sub(earlier.0[i])
+        }))
     }
 
     fn plus(&self, other: &Self) -> Self {
-        Self {
-            user: self.user + other.user,
-            nice: self.nice + other.nice,
-            system: self.system + other.system,
-            idle: self.idle + other.idle,
-            iowait: self.iowait + other.iowait,
-            irq: self.irq + other.irq,
-            softirq: self.softirq + other.softirq,
-            steal: self.steal + other.steal,
-        }
+        Self(std::array::from_fn(|i| self.0[i] + other.0[i]))
     }
 }
 
@@ -125,14 +89,17 @@ impl CpuSample {
             .iter()
             .filter_map(|cpu| Some(self.ticks.get(&cpu)?.since(earlier.ticks.get(&cpu)?)))
             .fold(CpuTicks::default(), |sum, spent| sum.plus(&spent));
-        let share = |ticks: u64| ticks as f64 / spent.total() as f64;
-        (spent.total() > 0).then(|| CpuUsage {
-            busy_share: share(spent.busy()),
-            user_share: share(spent.user + spent.nice),
-            system_share: share(spent.system),
-            irq_share: share(spent.irq),
-            softirq_share: share(spent.softirq),
-            steal_share: share(spent.steal),
+        let CpuTicks([user, nice, system, idle, iowait, irq, softirq, steal]) = spent;
+        let busy = user + nice + system + irq + softirq + steal;
+        let total = busy + idle + iowait;
+        let share = |ticks: u64| ticks as f64 / total as f64;
+        (total > 0).then(|| CpuUsage {
+            busy_share: share(busy),
+            user_share: share(user + nice),
+            system_share: share(system),
+            irq_share: share(irq),
+            softirq_share: share(softirq),
+            steal_share: share(steal),
         })
     }
 }
@@ -143,20 +110,7 @@ fn parse_cpu(line: &str) -> Option<(u32, CpuTicks)> {
     let (true, Some(cpu)) = (line.as_bytes().get(3) != Some(&b' '), fields.next()) else {
         return None;
     };
-    let mut next = || fields.next()?.parse().ok();
-    Some((
-        cpu.parse().ok()?,
-        CpuTicks {
-            user: next()?,
-            nice: next()?,
-            system: next()?,
-            idle: next()?,
-            iowait: next()?,
-            irq: next()?,
-            softirq: next()?,
-            steal: next()?,
-        },
-    ))
+    Some((cpu.parse().ok()?, CpuTicks::parse(fields)?))
 }
 
 /// Shares of CPU time between two samples, each in 0..=1 of all the CPUs' time.
@@ -174,56 +128,6 @@ pub struct CpuUsage {
     pub softirq_share: f64,
     /// Taken by the hypervisor.
     pub steal_share: f64,
-}
-
-/// The run time of a process's threads at one instant.
-///
-/// Exact (scheduler's account, `/proc/PID/task/TID/schedstat`), but an ended
-/// thread's time is gone with it: meant for servers whose threads stay.
-#[derive(Clone, Debug)]
-pub struct ProcessSample {
-    run_time: BTreeMap<u32, Nanos>,
-    at: Instant,
-}
-
-impl ProcessSample {
-    /// Reads the account of all threads of `pid`; `None` when the process has ended
-    /// or the kernel keeps no such account (CONFIG_SCHED_INFO).
-    pub fn take(roots: &Roots, pid: u32) -> Option<Self> {
-        let tasks = roots.proc.join(pid.to_string()).join("task");
-        let run_time: BTreeMap<u32, Nanos> = numbers_in(&tasks)
-            .into_iter()
-            .filter_map(|tid| {
-                let text =
-                    fs::read_to_string(tasks.join(tid.to_string()).join("schedstat")).ok()?;
-                let run_ns = text.split_ascii_whitespace().next()?.parse().ok()?;
-                Some((tid, Nanos::new(run_ns)))
-            })
-            .collect();
-        (!run_time.is_empty()).then(|| Self {
-            run_time,
-            at: Instant::now(),
-        })
-    }
-
-    /// CPU time used from `earlier` to this sample, by threads alive in this one.
-    pub fn run_time_since(&self, earlier: &Self) -> Nanos {
-        let before = |tid| earlier.run_time.get(tid).copied().unwrap_or(Nanos::ZERO);
-        self.run_time
-            .iter()
-            .map(|(tid, now)| now.saturating_sub(before(tid)))
-            .sum()
-    }
-
-    /// The same in CPUs: 1 is one CPU all the time.
-    pub fn cpus_since(&self, earlier: &Self) -> f64 {
-        let wall_s = self.at.saturating_duration_since(earlier.at).as_secs_f64();
-        if wall_s > 0.0 {
-            self.run_time_since(earlier).as_secs_f64() / wall_s
-        } else {
-            0.0
-        }
-    }
 }
 
 #[cfg(test)]
@@ -300,36 +204,5 @@ mod tests {
                 .to_string()
                 .contains("cannot read")
         );
-        assert!(ProcessSample::take(&roots, 42).is_none());
-    }
-
-    #[test]
-    fn threads_add_up_and_new_ones_count_from_zero() {
-        let (_folder, roots) = roots_with(&[("42/task/42/schedstat", "1000 5 1\n")]);
-        let first = ProcessSample::take(&roots, 42).unwrap();
-        write(
-            &roots,
-            &[
-                ("42/task/42/schedstat", "4000 5 1\n"),
-                ("42/task/43/schedstat", "500 5 1\n"),
-            ],
-        );
-        let second = ProcessSample::take(&roots, 42).unwrap();
-        assert_eq!(second.run_time_since(&first), Nanos::new(3500));
-        assert!(second.cpus_since(&first) > 0.0);
-        assert_eq!(first.run_time_since(&second), Nanos::ZERO);
-    }
-
-    #[test]
-    fn this_process_is_seen_to_work() {
-        let roots = Roots::default();
-        let pid = std::process::id();
-        let first = ProcessSample::take(&roots, pid).unwrap();
-        let mut x = 0_u64;
-        for i in 0..20_000_000_u64 {
-            x = std::hint::black_box(x.wrapping_mul(31).wrapping_add(i));
-        }
-        let second = ProcessSample::take(&roots, pid).unwrap();
-        assert!(second.run_time_since(&first) > Nanos::ZERO);
     }
 }

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use taillab_model::doctor::FoundHazard;
 
 use crate::activity::{self, Activity};
 use crate::cgroup;
 use crate::cpus::{self, CpuSet, Placement};
-use crate::hazard::{self, Hazard};
 use crate::process::{Stat, numbers_in};
 use crate::roots::{Roots, read_optional};
 
@@ -27,6 +27,8 @@ pub struct CaptureSpec<'a> {
     pub taillab_version: String,
     /// The server.
     pub server: Option<ServerFacts>,
+    /// Client and server share the loopback interface.
+    pub loopback: bool,
     /// How long to watch who else is on the CPUs; zero leaves that out.
     pub observe: Duration,
 }
@@ -75,7 +77,7 @@ pub struct Environment {
     /// Who else was on the CPUs just before.
     pub activity: Option<Activity>,
     /// What may spoil the measurement, and the remedies.
-    pub hazards: Vec<Hazard>,
+    pub hazards: Vec<FoundHazard>,
 }
 
 /// The kernel.
@@ -188,8 +190,8 @@ pub struct ServerFacts {
 }
 
 impl Environment {
-    /// Reads it all; takes as long as [`CaptureSpec::observe`].
-    pub fn capture(spec: &CaptureSpec<'_>) -> Self {
+    /// Reads all but the hazards; takes as long as [`CaptureSpec::observe`].
+    pub(crate) fn read(spec: &CaptureSpec<'_>) -> Self {
         let Roots { proc, sys, etc } = spec.roots;
         let procs = |path: &str| read_optional(&proc.join(path));
         let watched: CpuSet = spec
@@ -198,7 +200,7 @@ impl Environment {
             .iter()
             .chain(spec.placement.client.iter())
             .collect();
-        let mut environment = Self {
+        Self {
             taillab_version: spec.taillab_version.clone(),
             command_line: spec.command_line.clone(),
             captured_unix_s: SystemTime::now()
@@ -240,9 +242,7 @@ impl Environment {
             activity: (!spec.observe.is_zero())
                 .then(|| activity::observe(spec.roots, &watched, spec.observe)),
             hazards: Vec::new(),
-        };
-        environment.hazards = hazard::of_machine(spec.roots, &environment);
-        environment
+        }
     }
 }
 
@@ -448,12 +448,13 @@ mod tests {
             server: CpuSet::single(0),
             client: CpuSet::single(1),
         };
-        Environment::capture(&CaptureSpec {
+        Environment::read(&CaptureSpec {
             roots: &Roots::below(folder.path()),
             placement: &placement,
             command_line: vec!["taillab".into(), "run".into()],
             taillab_version: "1.2.3".into(),
             server: None,
+            loopback: false,
             observe: Duration::ZERO,
         })
     }
@@ -472,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_read_and_hazards_found() {
+    fn facts_are_read() {
         let cpu = "sys/devices/system/cpu";
         let environment = capture(&[
             ("proc/sys/kernel/osrelease", "6.18.0\n"),
@@ -528,23 +529,13 @@ mod tests {
         assert_eq!(environment.network["ipv4.udp_mem"], "1 2 3");
         assert_eq!(environment.mitigations["meltdown"], "Not affected");
         assert_eq!(environment.power.idle_states, ["POLL", "C1"]);
-        let keys: Vec<&str> = environment.hazards.iter().map(|h| h.key.as_str()).collect();
-        let expected = [
-            "virtual_machine",
-            "irqbalance",
-            "frequency_governor",
-            "slow_clock",
-            "cpu_quota",
-            "shared_core",
-        ];
-        assert_eq!(keys, expected);
     }
 
     #[test]
     fn this_machine_tells_the_least_that_every_linux_does() {
         let allowed = cpus::allowed().unwrap();
         let cpu = CpuSet::single(allowed.first().unwrap());
-        let environment = Environment::capture(&CaptureSpec {
+        let environment = Environment::read(&CaptureSpec {
             roots: &Roots::default(),
             placement: &Placement {
                 server: cpu.clone(),
@@ -556,6 +547,7 @@ mod tests {
                 program: "no-such-server".into(),
                 version: crate::server::version(Path::new("no-such-server"), "-V"),
             }),
+            loopback: false,
             observe: Duration::from_millis(50),
         });
         assert!(environment.kernel.release.is_some());

@@ -87,7 +87,12 @@ impl HostError {
             | Self::ProgramTime(_)
             | Self::PrivateFolder(PrivateFolderError::Make(_)) => ErrorKind::Unsupported,
             Self::Command(CommandError::Empty) => ErrorKind::Usage,
-            Self::Target(e) => e.kind(),
+            Self::Target(
+                TargetError::NotPermitted { .. }
+                | TargetError::UnknownListener { .. }
+                | TargetError::PidNamespace,
+            ) => ErrorKind::Unsupported,
+            Self::Target(_) => ErrorKind::Usage,
             Self::Netns(e) => netns_kind(e),
             Self::Testbed(e) => match e {
                 TestbedError::Namespace(e) | TestbedError::Veth(VethError::Namespace(e)) => {

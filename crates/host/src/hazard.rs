@@ -1,143 +1,702 @@
-//! Conditions that can spoil a measurement.
+//! Conditions that can spoil a measurement: one list, for `run`, `trace` and `doctor`.
 
-use serde::{Deserialize, Serialize};
+use std::fs;
+
+use taillab_model::doctor::{FoundHazard, HazardGroup};
 
 use crate::cpus::{self, CpuSet};
-use crate::environment::Environment;
-use crate::roots::Roots;
+use crate::environment::{CaptureSpec, Environment};
+use crate::process::{Stat, numbers_in};
+use crate::roots::{Roots, read_optional};
 
-/// What may disturb the measurement, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hazard {
-    /// Its name for programs, snake_case; never changes once released.
-    pub key: String,
-    /// One sentence: the condition and its effect.
-    pub text: String,
-    /// What the user can do, where anything can be done.
-    pub remedy: Option<String>,
+/// With fewer CPUs, the rest of the machine has none of its own.
+const ENOUGH_CPUS: usize = 3;
+/// With less memory available, the kernel reclaims while requests wait.
+const ENOUGH_MEMORY_BYTES: u64 = 512 << 20;
+/// An idle CPU that needs longer to wake up shows in the tail, in µs.
+const DEEP_EXIT_US: u64 = 10;
+/// More CPU time than this taken by the hypervisor is a hazard.
+const STEAL_SHARE: f64 = 0.001;
+/// Clock sources that need a microsecond or more for each reading.
+const SLOW_CLOCKS: [&str; 4] = ["hpet", "acpi_pm", "jiffies", "refined-jiffies"];
+
+/// What the rules look at.
+struct Machine<'a> {
+    roots: &'a Roots,
+    environment: &'a Environment,
+    /// Client and server share the loopback interface.
+    loopback: bool,
+    /// CPUs that this process may use; `None` where the kernel does not say.
+    usable: Option<&'a CpuSet>,
 }
 
-impl Hazard {
-    /// A hazard with its remedy.
-    pub(crate) fn new(key: &str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            text: text.into(),
-            remedy: Some(remedy.into()),
-        }
+/// The commands that check a rule.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CheckedBy {
+    /// `run` and `trace`, which state it in their results, and `doctor`.
+    All,
+    /// `doctor` only: settings that most machines have, worth changing before a measurement.
+    Doctor,
+}
+
+/// A condition with its effect, and what a reader can do.
+type Finding = (String, String);
+
+/// A rule of the list.
+struct Rule {
+    /// Name for programs, snake_case; never changes once released.
+    key: &'static str,
+    group: HazardGroup,
+    checked_by: CheckedBy,
+    find: fn(&Machine<'_>) -> Option<Finding>,
+}
+
+const fn rule(
+    key: &'static str,
+    group: HazardGroup,
+    checked_by: CheckedBy,
+    find: fn(&Machine<'_>) -> Option<Finding>,
+) -> Rule {
+    Rule {
+        key,
+        group,
+        checked_by,
+        find,
     }
 }
 
-/// What of the machine's state can spoil a measurement there.
-pub(crate) fn of_machine(roots: &Roots, environment: &Environment) -> Vec<Hazard> {
-    let mut hazards = Vec::new();
-    if let Some(activity) = &environment.activity {
-        let busy = &activity.busy_processes;
-        if !busy.is_empty() {
-            let named: Vec<String> = busy
-                .iter()
-                .take(5)
-                .map(|p| format!("{} (pid {}) {:.0} %", p.name, p.pid, p.cpus * 100.0))
-                .collect();
-            hazards.push(Hazard::new(
-                "busy_processes",
-                format!(
-                    "other processes use the CPUs of the measurement: {}",
-                    named.join(", ")
-                ),
-                "stop them, or move them to other CPUs (taskset -p)",
-            ));
-        }
-        if activity
-            .usage
-            .is_some_and(|usage| usage.steal_share > 0.001)
-        {
-            hazards.push(Hazard::new(
-                    "steal",
-                    "the hypervisor takes CPU time away (steal): part of the tail is not this machine's",
-                    "use a machine or an instance type with dedicated CPUs",
-                ));
-        }
-    }
-    if environment.virtualization.hypervisor_flag == Some(true) {
-        hazards.push(Hazard::new(
-            "virtual_machine",
+fn finding(text: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    (text.into(), remedy.into())
+}
+
+/// All rules, in the order in which results state them.
+const RULES: [Rule; 20] = {
+    use CheckedBy::{All, Doctor};
+    use HazardGroup::{Hardware, Load, Setting};
+    [
+        rule("loopback_receive_on_sender", Setting, All, loopback),
+        rule("busy_processes", Load, All, busy_processes),
+        rule("steal", Hardware, All, steal),
+        rule("virtual_machine", Hardware, All, virtual_machine),
+        rule("irqbalance", Load, All, irqbalance),
+        rule("frequency_governor", Hardware, All, frequency_governor),
+        rule("slow_clock", Hardware, All, slow_clock),
+        rule("numa_balancing", Setting, All, numa_balancing),
+        rule("cpu_quota", Load, All, cpu_quota),
+        rule("transparent_hugepage", Setting, All, transparent_hugepage),
+        rule("shared_core", Hardware, All, shared_core),
+        rule("few_cpus", Load, Doctor, few_cpus),
+        rule("memory_pressure", Load, Doctor, memory_pressure),
+        rule("kdamond", Load, Doctor, damon),
+        rule("smt", Hardware, Doctor, smt),
+        rule("sleep_states", Hardware, Doctor, sleep_states),
+        rule("clock_not_tsc", Hardware, Doctor, clock_not_tsc),
+        rule("no_isolated_cpus", Setting, Doctor, not_isolated),
+        rule("rt_throttling", Setting, Doctor, real_time_throttling),
+        rule("timer_slack", Setting, Doctor, timer_slack),
+    ]
+};
+
+/// Reads the machine, and which of its conditions can spoil a measurement; takes as long as
+/// [`CaptureSpec::observe`].
+pub fn capture_environment(spec: &CaptureSpec<'_>) -> Environment {
+    let mut environment = Environment::read(spec);
+    environment.hazards = apply(
+        &Machine {
+            roots: spec.roots,
+            environment: &environment,
+            loopback: spec.loopback,
+            usable: None,
+        },
+        |by| by == CheckedBy::All,
+    );
+    environment
+}
+
+/// The hazards that `doctor` shows, by group.
+pub(crate) fn for_doctor(
+    roots: &Roots,
+    environment: &Environment,
+    usable: Option<&CpuSet>,
+) -> Vec<FoundHazard> {
+    let machine = Machine {
+        roots,
+        environment,
+        loopback: false,
+        usable,
+    };
+    let mut all = apply(&machine, |_| true);
+    all.sort_by_key(|hazard| hazard.group);
+    all
+}
+
+fn apply(machine: &Machine<'_>, wanted: impl Fn(CheckedBy) -> bool) -> Vec<FoundHazard> {
+    let rules = RULES.iter().filter(|rule| wanted(rule.checked_by));
+    rules
+        .filter_map(|rule| {
+            let (text, remedy) = (rule.find)(machine)?;
+            Some(FoundHazard {
+                group: rule.group,
+                key: rule.key.to_owned(),
+                text,
+                remedy: Some(remedy),
+            })
+        })
+        .collect()
+}
+
+fn loopback(machine: &Machine<'_>) -> Option<Finding> {
+    machine.loopback.then(|| {
+        finding(
+            "on loopback the receive work of every packet runs on the sender's core, inside its \
+             send call, so the server's stack receive time is charged to the load generator and \
+             the client's to the server",
+            "use the veth testbed (the default; needs root)",
+        )
+    })
+}
+
+fn busy_processes(machine: &Machine<'_>) -> Option<Finding> {
+    let busy = &machine.environment.activity.as_ref()?.busy_processes;
+    let named: Vec<String> = (busy.iter().take(5))
+        .map(|p| format!("{} (pid {}) {:.0} %", p.name, p.pid, p.cpus * 100.0))
+        .collect();
+    (!named.is_empty()).then(|| {
+        finding(
+            format!(
+                "other processes use the CPUs of the measurement: {}",
+                named.join(", ")
+            ),
+            "stop them, or move them to other CPUs (taskset -p)",
+        )
+    })
+}
+
+fn steal(machine: &Machine<'_>) -> Option<Finding> {
+    let usage = machine.environment.activity.as_ref()?.usage?;
+    (usage.steal_share > STEAL_SHARE).then(|| {
+        finding(
+            "the hypervisor takes CPU time away (steal): part of the tail is not this machine's",
+            "use a machine or an instance type with dedicated CPUs",
+        )
+    })
+}
+
+fn virtual_machine(machine: &Machine<'_>) -> Option<Finding> {
+    (machine.environment.virtualization.hypervisor_flag == Some(true)).then(|| {
+        finding(
             "this is a virtual machine: the hypervisor pauses its CPUs without a trace, and \
-                 steal may read 0 all the same; interprocessor interrupts are expensive",
+             steal may read 0 all the same; interprocessor interrupts are expensive",
             "measure on the real machine where the tail beyond p99.9 matters",
-        ));
-    }
-    if environment.irqbalance_running {
-        hazards.push(Hazard::new(
-            "irqbalance",
+        )
+    })
+}
+
+fn irqbalance(machine: &Machine<'_>) -> Option<Finding> {
+    machine.environment.irqbalance_running.then(|| {
+        finding(
             "irqbalance runs and may move interrupts to the CPUs of the measurement",
             "stop it for the time of the measurement (systemctl stop irqbalance)",
-        ));
-    }
-    if let Some(governor @ ("powersave" | "ondemand" | "conservative" | "schedutil")) =
-        environment.power.governor.as_deref()
-    {
-        hazards.push(Hazard::new(
-            "frequency_governor",
-            format!("the frequency governor is {governor}: service times depend on the load"),
-            "cpupower frequency-set -g performance",
-        ));
-    }
-    if let Some(clock @ ("hpet" | "acpi_pm" | "jiffies" | "refined-jiffies")) =
-        environment.scheduling.clocksource.as_deref()
-    {
-        hazards.push(Hazard::new(
-            "slow_clock",
+        )
+    })
+}
+
+fn frequency_governor(machine: &Machine<'_>) -> Option<Finding> {
+    let governor = machine.environment.power.governor.as_deref()?;
+    ["powersave", "ondemand", "conservative", "schedutil"]
+        .contains(&governor)
+        .then(|| {
+            finding(
+                format!("the frequency governor is {governor}: service times depend on the load"),
+                "cpupower frequency-set -g performance",
+            )
+        })
+}
+
+fn slow_clock(machine: &Machine<'_>) -> Option<Finding> {
+    let clock = machine.environment.scheduling.clocksource.as_deref()?;
+    SLOW_CLOCKS.contains(&clock).then(|| {
+        finding(
             format!("the clock source is {clock}: every time stamp costs a microsecond or more"),
             "boot with clocksource=tsc where the machine's TSC is stable",
-        ));
-    }
-    if environment
-        .scheduling
-        .numa_balancing
-        .is_some_and(|on| on != 0)
-        && environment.cpu.numa_nodes.is_some_and(|nodes| nodes > 1)
-    {
-        hazards.push(Hazard::new(
-            "numa_balancing",
+        )
+    })
+}
+
+fn numa_balancing(machine: &Machine<'_>) -> Option<Finding> {
+    let Environment {
+        scheduling, cpu, ..
+    } = machine.environment;
+    (scheduling.numa_balancing? != 0 && cpu.numa_nodes? > 1).then(|| {
+        finding(
             "automatic NUMA balancing is on: it takes page faults to see who uses which memory",
             "sysctl kernel.numa_balancing=0",
-        ));
-    }
-    if let Some(quota) = &environment.cpu_quota {
-        hazards.push(Hazard::new(
-            "cpu_quota",
-            format!(
-                "a control group limits CPU time ({quota}, in µs): who has used up its \
-                         share is stopped until the next period"
-            ),
-            "run outside the limited container or service, or lift its limit",
-        ));
-    }
-    if environment.memory.transparent_hugepage.as_deref() == Some("always") {
-        hazards.push(Hazard::new(
-            "transparent_hugepage",
+        )
+    })
+}
+
+fn cpu_quota(machine: &Machine<'_>) -> Option<Finding> {
+    let quota = machine.environment.cpu_quota.as_ref()?;
+    Some(finding(
+        format!(
+            "a control group limits CPU time ({quota}, in µs): its tasks are stopped until the \
+             next period once they have used up their share"
+        ),
+        "run outside the limited container or service, or lift its limit",
+    ))
+}
+
+fn transparent_hugepage(machine: &Machine<'_>) -> Option<Finding> {
+    (machine.environment.memory.transparent_hugepage.as_deref() == Some("always")).then(|| {
+        finding(
             "transparent huge pages are always on: a page fault may wait until the kernel has \
-                 put one together",
+             put one together",
             "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
-        ));
-    }
-    let near: CpuSet = environment
-        .cpu
-        .server
-        .iter()
-        .flat_map(|cpu| cpus::siblings(roots, cpu).iter().collect::<Vec<_>>())
+        )
+    })
+}
+
+fn shared_core(machine: &Machine<'_>) -> Option<Finding> {
+    let cpu = &machine.environment.cpu;
+    let near: CpuSet = (cpu.server.iter())
+        .flat_map(|cpu| {
+            cpus::siblings(machine.roots, cpu)
+                .iter()
+                .collect::<Vec<_>>()
+        })
         .collect();
-    let shared = near.intersection(&environment.cpu.client);
-    if !shared.is_empty() {
-        hazards.push(Hazard::new(
-            "shared_core",
+    let shared = near.intersection(&cpu.client);
+    (!shared.is_empty()).then(|| {
+        finding(
             format!(
                 "CPU {shared} of the load generator shares a core with the server's: the \
-                         spinning generator slows the server"
+                 spinning generator slows the server"
             ),
             "choose CPUs of different cores, or switch SMT off",
-        ));
+        )
+    })
+}
+
+fn few_cpus(machine: &Machine<'_>) -> Option<Finding> {
+    let usable = machine.usable.filter(|set| set.len() < ENOUGH_CPUS)?;
+    Some(finding(
+        format!(
+            "{} usable CPUs: server and generator take all, and everything else of the machine \
+             shares them",
+            usable.len()
+        ),
+        "use a machine with four CPUs or more",
+    ))
+}
+
+fn memory_pressure(machine: &Machine<'_>) -> Option<Finding> {
+    let path = machine.roots.proc.join("pressure/memory");
+    let pressure = read_optional(&path).and_then(|text| {
+        let (_, rest) = text.lines().next()?.split_once("avg10=")?;
+        rest.split(' ').next()?.parse::<f64>().ok()
+    });
+    let text = match (pressure, machine.environment.memory.available_bytes) {
+        (Some(share), _) if share >= 1.0 => {
+            format!("tasks waited for memory {share:.0} % of the last ten seconds")
+        }
+        (_, Some(bytes)) if bytes < ENOUGH_MEMORY_BYTES => format!(
+            "{} MiB of memory are left: the kernel reclaims while requests wait",
+            bytes >> 20
+        ),
+        _ => return None,
+    };
+    Some(finding(
+        text,
+        "stop what takes the memory (ps --sort=-rss -eo rss,pid,comm | head)",
+    ))
+}
+
+/// DAMON's thread samples page accesses, for up to milliseconds at a time.
+fn damon(machine: &Machine<'_>) -> Option<Finding> {
+    let Roots { proc, sys, .. } = machine.roots;
+    let thread = numbers_in(proc)
+        .into_iter()
+        .filter_map(|pid| Stat::read(&proc.join(pid.to_string()).join("stat")))
+        .find(|stat| stat.comm.starts_with("kdamond"))?;
+    let module = ["damon_reclaim", "damon_lru_sort", "damon_stat"]
+        .into_iter()
+        .find(|module| {
+            let path = format!("module/{module}/parameters/enabled");
+            read_optional(&sys.join(path)).as_deref() == Some("Y")
+        });
+    let number = thread
+        .comm
+        .rsplit_once('.')
+        .map_or("0", |(_, number)| number);
+    Some(finding(
+        format!(
+            "{} samples memory accesses (DAMON) and holds a CPU for up to milliseconds",
+            thread.comm
+        ),
+        match module {
+            Some(module) => format!("echo N | sudo tee /sys/module/{module}/parameters/enabled"),
+            None => {
+                format!("echo off | sudo tee /sys/kernel/mm/damon/admin/kdamonds/{number}/state")
+            }
+        },
+    ))
+}
+
+fn smt(machine: &Machine<'_>) -> Option<Finding> {
+    (machine.environment.cpu.smt_active == Some(true)).then(|| {
+        finding(
+            "cores run two threads (SMT): a CPU is slower while its sibling works",
+            "echo off | sudo tee /sys/devices/system/cpu/smt/control",
+        )
+    })
+}
+
+fn sleep_states(machine: &Machine<'_>) -> Option<Finding> {
+    let cpu = machine.environment.cpu.server.first().unwrap_or(0);
+    let folder = format!("devices/system/cpu/cpu{cpu}/cpuidle");
+    let states = fs::read_dir(machine.roots.sys.join(folder)).ok()?;
+    let (exit_us, name) = states
+        .filter_map(|entry| {
+            let state = entry.ok()?.path();
+            // switched off by hand
+            let off = read_optional(&state.join("disable")).is_some_and(|value| value != "0");
+            let exit_us: u64 = read_optional(&state.join("latency"))?.parse().ok()?;
+            (!off).then_some((exit_us, read_optional(&state.join("name"))?))
+        })
+        .max()
+        .filter(|(exit_us, _)| *exit_us >= DEEP_EXIT_US)?;
+    Some(finding(
+        format!("idle CPUs sleep as deep as {name}: waking up takes up to {exit_us} µs"),
+        "as root, in a shell kept open: exec 3>/dev/cpu_dma_latency; printf '\\0\\0\\0\\0' >&3",
+    ))
+}
+
+/// The processor has a time stamp counter and the kernel does not use it. Sources that cost a
+/// microsecond are [`slow_clock`]'s.
+fn clock_not_tsc(machine: &Machine<'_>) -> Option<Finding> {
+    let scheduling = &machine.environment.scheduling;
+    let current = scheduling.clocksource.as_deref()?;
+    let available = scheduling.clocksources_available.as_deref()?;
+    let has_tsc = available.split_ascii_whitespace().any(|c| c == "tsc");
+    (has_tsc && current != "tsc" && !SLOW_CLOCKS.contains(&current)).then(|| {
+        finding(
+            format!("the clock source is {current}: a time stamp costs more than with tsc"),
+            "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource",
+        )
+    })
+}
+
+fn not_isolated(machine: &Machine<'_>) -> Option<Finding> {
+    let usable = machine.usable.filter(|set| set.len() >= ENOUGH_CPUS)?;
+    let cpu = &machine.environment.cpu;
+    if cpu.isolated.is_some() {
+        return None;
     }
-    hazards
+    let measured: CpuSet = cpu.server.iter().chain(cpu.client.iter()).collect();
+    Some(finding(
+        format!("no CPU is isolated: other tasks may run on CPU {measured} too"),
+        format!(
+            "with systemd: for u in init.scope system.slice user.slice; do sudo systemctl \
+             set-property --runtime $u AllowedCPUs={}; done",
+            usable.difference(&measured)
+        ),
+    ))
+}
+
+/// `sched_rt_runtime_us`, and from Linux 6.12 on the fair server that replaces it.
+fn real_time_throttling(machine: &Machine<'_>) -> Option<Finding> {
+    let scheduling = &machine.environment.scheduling;
+    let runtime_us = scheduling.rt_runtime_us.filter(|&us| us >= 0)?;
+    let period_us = scheduling.rt_period_us?;
+    let stopped_us = (runtime_us < period_us).then(|| period_us - runtime_us)?;
+    let fair_server = machine.roots.sys.join("kernel/debug/sched/fair_server");
+    Some(finding(
+        format!(
+            "a server with SCHED_FIFO that never sleeps is stopped for {} ms of every {} ms",
+            stopped_us / 1000,
+            period_us / 1000
+        ),
+        if fair_server.exists() {
+            "sudo sysctl kernel.sched_rt_runtime_us=-1, and as root: for f in \
+             /sys/kernel/debug/sched/fair_server/cpu*/runtime; do echo 0 > $f; done"
+        } else {
+            "sudo sysctl kernel.sched_rt_runtime_us=-1"
+        },
+    ))
+}
+
+/// `PR_SET_TIMERSLACK`: 50 µs unless someone asked for less.
+fn timer_slack(machine: &Machine<'_>) -> Option<Finding> {
+    let slack = read_optional(&machine.roots.proc.join("self/timerslack_ns"))?;
+    let slack_ns: u64 = slack.parse().ok()?;
+    (slack_ns > 1000).then(|| {
+        finding(
+            format!(
+                "timers of ordinary threads may fire {} µs late, so a server that sleeps wakes \
+                 up late",
+                slack_ns / 1000
+            ),
+            "in the server: prctl(PR_SET_TIMERSLACK, 1)",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cpus::Placement;
+    use crate::roots::testing::tree;
+
+    fn captured(files: &[(&str, &str)], loopback: bool) -> (tempfile::TempDir, Roots, Environment) {
+        let (folder, roots) = tree(files);
+        let environment = capture_environment(&CaptureSpec {
+            roots: &roots,
+            placement: &Placement {
+                server: CpuSet::single(0),
+                client: CpuSet::single(1),
+            },
+            command_line: Vec::new(),
+            taillab_version: String::new(),
+            server: None,
+            loopback,
+            observe: Duration::ZERO,
+        });
+        (folder, roots, environment)
+    }
+
+    /// The hazards of a machine with these files and this many CPUs.
+    fn hazards(files: &[(&str, &str)], cpus: u32) -> Vec<FoundHazard> {
+        let (_folder, roots, environment) = captured(files, false);
+        for_doctor(&roots, &environment, Some(&(0..cpus).collect()))
+    }
+
+    /// The only hazard of a machine that is otherwise well.
+    fn only(files: &[(&str, &str)]) -> FoundHazard {
+        let mut all = vec![("sys/devices/system/cpu/isolated", "0-1\n")];
+        all.extend_from_slice(files);
+        let mut found = hazards(&all, 8);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.remove(0)
+    }
+
+    #[track_caller]
+    fn says(hazard: &FoundHazard, key: &str, text: &str, remedy: &str) {
+        assert_eq!(hazard.key, key);
+        assert!(hazard.text.contains(text), "{hazard:?}");
+        assert!(
+            hazard.remedy.as_ref().unwrap().contains(remedy),
+            "{hazard:?}"
+        );
+    }
+
+    #[test]
+    fn a_prepared_machine_has_none() {
+        let prepared = [
+            ("sys/devices/system/cpu/isolated", "0-1\n"),
+            ("sys/devices/system/cpu/smt/active", "0\n"),
+            ("proc/sys/kernel/sched_rt_runtime_us", "-1\n"),
+            ("proc/sys/kernel/sched_rt_period_us", "1000000\n"),
+            ("proc/self/timerslack_ns", "1\n"),
+            (
+                "proc/pressure/memory",
+                "some avg10=0.00 avg60=9.00 total=1\n",
+            ),
+            ("sys/devices/system/cpu/cpu0/cpuidle/state1/name", "C1\n"),
+            ("sys/devices/system/cpu/cpu0/cpuidle/state1/latency", "2\n"),
+            (
+                "sys/devices/system/clocksource/clocksource0/current_clocksource",
+                "tsc\n",
+            ),
+        ];
+        assert_eq!(hazards(&prepared, 8), []);
+    }
+
+    #[test]
+    fn too_few_cpus_and_no_isolated_ones() {
+        let few = hazards(&[], 2);
+        assert_eq!(few.len(), 1);
+        says(&few[0], "few_cpus", "2 usable CPUs", "four CPUs");
+        let all = hazards(&[], 4);
+        assert_eq!(all.len(), 1);
+        says(
+            &all[0],
+            "no_isolated_cpus",
+            "CPU 0-1 too",
+            "AllowedCPUs=2-3",
+        );
+    }
+
+    #[test]
+    fn memory_that_is_waited_for_or_nearly_gone() {
+        let waited = only(&[("proc/pressure/memory", "some avg10=12.30 avg60=0 total=1\n")]);
+        says(&waited, "memory_pressure", "12 %", "stop what");
+        let gone = only(&[("proc/meminfo", "MemAvailable: 102400 kB\n")]);
+        says(&gone, "memory_pressure", "100 MiB", "stop what");
+    }
+
+    #[test]
+    fn damon_is_switched_off_where_it_was_switched_on() {
+        let stat = "77 (kdamond.3) S 2 0 0 0 -1 0 0 0 0 0 0 1 0 0 0 20 0 1 0 5 \
+                    0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 0";
+        let by_hand = only(&[("proc/77/stat", stat)]);
+        says(&by_hand, "kdamond", "kdamond.3", "kdamonds/3/state");
+        let by_module = only(&[
+            ("proc/77/stat", stat),
+            ("sys/module/damon_reclaim/parameters/enabled", "Y\n"),
+        ]);
+        let remedy = "/sys/module/damon_reclaim/parameters/enabled";
+        says(&by_module, "kdamond", "DAMON", remedy);
+    }
+
+    #[test]
+    fn threads_that_share_a_core_and_states_that_are_deep() {
+        let smt = only(&[("sys/devices/system/cpu/smt/active", "1\n")]);
+        says(&smt, "smt", "sibling", "smt/control");
+        let folder = "sys/devices/system/cpu/cpu0/cpuidle";
+        let name = format!("{folder}/state3/name");
+        let latency = format!("{folder}/state3/latency");
+        let disable = format!("{folder}/state3/disable");
+        let mut deep = vec![(name.as_str(), "C6\n"), (latency.as_str(), "133\n")];
+        says(
+            &only(&deep),
+            "sleep_states",
+            "C6: waking up takes up to 133 µs",
+            "cpu_dma_latency",
+        );
+        deep.push((disable.as_str(), "1\n"));
+        deep.push(("sys/devices/system/cpu/isolated", "0-1\n"));
+        assert_eq!(hazards(&deep, 8), []);
+    }
+
+    #[test]
+    fn a_clock_that_is_not_the_best_one_there_is() {
+        let clock = "sys/devices/system/clocksource/clocksource0";
+        let current = format!("{clock}/current_clocksource");
+        let available = format!("{clock}/available_clocksource");
+        let all = (available.as_str(), "tsc kvm-clock hpet\n");
+        let slower = only(&[(current.as_str(), "kvm-clock\n"), all]);
+        says(&slower, "clock_not_tsc", "kvm-clock", "echo tsc");
+        let slow = only(&[(current.as_str(), "hpet\n"), all]);
+        says(&slow, "slow_clock", "hpet", "clocksource=tsc");
+        let arm = [
+            (current.as_str(), "arch_sys_counter\n"),
+            ("sys/devices/system/cpu/isolated", "0-1\n"),
+        ];
+        assert_eq!(hazards(&arm, 8), []);
+    }
+
+    #[test]
+    fn what_the_scheduler_does_by_default() {
+        let throttled = [
+            ("proc/sys/kernel/sched_rt_runtime_us", "950000\n"),
+            ("proc/sys/kernel/sched_rt_period_us", "1000000\n"),
+        ];
+        let old = only(&throttled);
+        says(
+            &old,
+            "rt_throttling",
+            "50 ms of every 1000 ms",
+            "sched_rt_runtime_us=-1",
+        );
+        let mut new = throttled.to_vec();
+        new.push((
+            "sys/kernel/debug/sched/fair_server/cpu0/runtime",
+            "50000000\n",
+        ));
+        says(&only(&new), "rt_throttling", "50 ms", "fair_server");
+        let slack = only(&[("proc/self/timerslack_ns", "50000\n")]);
+        says(&slack, "timer_slack", "50 µs late", "PR_SET_TIMERSLACK");
+    }
+
+    #[test]
+    fn hazards_of_a_run_are_here_too_each_with_its_remedy() {
+        for (files, key, remedy) in [
+            (
+                vec![("proc/cpuinfo", "flags\t: fpu hypervisor\n")],
+                "virtual_machine",
+                "real machine",
+            ),
+            (
+                vec![(
+                    "proc/9/stat",
+                    "9 (irqbalance) S 1 0 0 0 -1 0 0 0 0 0 0 1 0 0 0 20 0 1 0 5 \
+                     0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 0",
+                )],
+                "irqbalance",
+                "systemctl stop",
+            ),
+            (
+                vec![(
+                    "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+                    "powersave\n",
+                )],
+                "frequency_governor",
+                "performance",
+            ),
+            (
+                vec![(
+                    "sys/kernel/mm/transparent_hugepage/enabled",
+                    "[always] never\n",
+                )],
+                "transparent_hugepage",
+                "madvise",
+            ),
+            (
+                vec![
+                    ("proc/sys/kernel/numa_balancing", "1\n"),
+                    ("sys/devices/system/node/online", "0-1\n"),
+                ],
+                "numa_balancing",
+                "numa_balancing=0",
+            ),
+            (
+                vec![
+                    ("proc/self/cgroup", "0::/a\n"),
+                    ("sys/fs/cgroup/a/cpu.max", "5000 10000\n"),
+                ],
+                "cpu_quota",
+                "lift its limit",
+            ),
+        ] {
+            let hazard = only(&files);
+            says(&hazard, key, "", remedy);
+        }
+    }
+
+    #[test]
+    fn a_run_states_what_its_machine_and_its_testbed_do_to_it() {
+        let cpu = "sys/devices/system/cpu/cpu0";
+        let files = [
+            ("proc/self/cgroup", "0::/box\n"),
+            ("sys/fs/cgroup/box/cpu.max", "50000 100000\n"),
+            ("proc/cpuinfo", "flags\t\t: fpu hypervisor\n"),
+            ("proc/meminfo", "MemAvailable:  1024 kB\n"),
+            (
+                "proc/77/stat",
+                &format!("77 (irqbalance) S {}", "0 ".repeat(40)),
+            ),
+            (&format!("{cpu}/topology/thread_siblings_list"), "0-1\n"),
+            (&format!("{cpu}/cpufreq/scaling_governor"), "powersave\n"),
+            (
+                "sys/devices/system/clocksource/clocksource0/current_clocksource",
+                "hpet\n",
+            ),
+        ];
+        let (_folder, _, environment) = captured(&files, true);
+        let hazards = &environment.hazards;
+        assert!(hazards[0].text.contains("sender's core"), "{hazards:?}");
+        let keys: Vec<&str> = hazards.iter().map(|h| h.key.as_str()).collect();
+        let expected = [
+            "loopback_receive_on_sender",
+            "virtual_machine",
+            "irqbalance",
+            "frequency_governor",
+            "slow_clock",
+            "cpu_quota",
+            "shared_core",
+        ];
+        assert_eq!(keys, expected);
+    }
 }

@@ -32,11 +32,11 @@ pub mod testbed;
 mod user;
 pub mod veth;
 
-pub use cpu_time::{CpuSample, CpuUsage, ProcessSample};
+pub use cpu_time::{CpuSample, CpuUsage};
 pub use cpus::{CpuError, CpuSet, Placement};
 pub use environment::{CaptureSpec, Environment};
 pub use error::{ErrorKind, HostError};
-pub use hazard::Hazard;
+pub use hazard::capture_environment;
 pub use interrupt::Interrupt;
 pub use journal::{Journal, JournalFolder, Recovered};
 pub use netns::NetNamespace;

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde::{Deserialize, Serialize};
 
 use crate::cpus::{CpuSet, Placement};
-use crate::hazard::Hazard;
 use crate::netns::{NetNamespace, NetnsError};
 use crate::sysfs::{Sysfs, SysfsError};
 use crate::veth::{Veth, VethError};
@@ -202,18 +201,9 @@ impl Testbed {
         }
     }
 
-    /// What this kind of testbed does to the measurement.
-    pub fn hazards(&self) -> Vec<Hazard> {
-        match &self.0 {
-            Kind::Veth(_) => Vec::new(),
-            Kind::Loopback { .. } => vec![Hazard::new(
-                "loopback_receive_on_sender",
-                "on loopback the receive work of every packet runs on the sender's core, inside \
-                 its send call, so the server's stack receive time is charged to the load \
-                 generator and the client's to the server",
-                "use the veth testbed (the default; needs root)",
-            )],
-        }
+    /// Whether client and server share the loopback interface.
+    pub fn is_loopback(&self) -> bool {
+        matches!(self.0, Kind::Loopback { .. })
     }
 
     /// Removes the testbed now and says what could not be removed.

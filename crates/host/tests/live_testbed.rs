@@ -352,12 +352,11 @@ fn steering_to_a_cpu_that_is_not_there_fails_clearly_and_leaves_nothing() {
 }
 
 #[test]
-fn loopback_says_what_it_distorts() {
+fn loopback_makes_nothing() {
     let testbed = Testbed::loopback().unwrap();
     assert!(testbed.server_address().is_loopback());
     assert!(testbed.server_namespace().is_none());
     assert_eq!(testbed.server_device().ifindex, 1);
-    let hazards = testbed.hazards();
-    assert!(hazards[0].text.contains("sender's core"), "{hazards:?}");
+    assert!(testbed.is_loopback());
     testbed.remove().unwrap();
 }

@@ -4,8 +4,19 @@ use std::fs;
 
 use taillab_model::doctor::{Check, CheckState, Group};
 
-use super::{Limits, SUDO};
 use crate::roots::{Roots, read_optional};
+
+/// What a reader without privilege does first.
+pub(super) const SUDO: &str = "run it as root: sudo taillab …";
+
+/// What the process was given by who started it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Bytes it may lock; `None`: no limit.
+    pub(super) memlock: Option<u64>,
+    /// Files it may open, at most; `None`: no limit.
+    pub(super) files: Option<u64>,
+}
 
 /// What the process may do by its credentials (`capabilities(7)`).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,10 +8,9 @@ use std::thread;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use taillab_model::doctor::{Check, Group};
+use taillab_model::doctor::{Check, CheckState, Group};
 
-use super::privilege::Privileges;
-use super::{SUDO, tried};
+use super::privilege::{Privileges, SUDO};
 use crate::roots::{Roots, read_optional};
 
 pub(super) fn of_kernel(roots: &Roots, privileges: &Privileges) -> Vec<Check> {
@@ -218,6 +217,27 @@ fn answer(ret: libc::c_long) -> io::Result<()> {
     }
 }
 
+/// The outcome of a trial whose failure has a `remedy`; the main commands work without it.
+fn tried(
+    group: Group,
+    name: &str,
+    outcome: &io::Result<()>,
+    works: &str,
+    lost: &str,
+    remedy: impl FnOnce(Errno) -> String,
+) -> Check {
+    match outcome {
+        Ok(()) => Check::ok(group, name, works),
+        Err(error) => {
+            let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
+            let text = error.to_string();
+            let answer = text.split(" (os error").next().unwrap_or(&text);
+            let found = format!("refused ({answer}): {lost}");
+            Check::not_ok(group, name, CheckState::Warning, found, remedy(errno))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::tree;
@@ -258,5 +278,16 @@ mod tests {
         // other tests of this process open files too, but not hundreds
         assert!(after.0 < before.0 + 100, "{before:?} {after:?}");
         assert_eq!(after.1, before.1);
+    }
+
+    #[test]
+    fn a_refused_trial_names_the_kernels_answer_and_what_is_lost() {
+        let refused = Err(io::Error::from_raw_os_error(1));
+        let check = tried(Group::Kernel, "x", &refused, "", "no more x", |errno| {
+            format!("{errno:?}")
+        });
+        assert_eq!(check.found, "refused (Operation not permitted): no more x");
+        assert_eq!(check.state, CheckState::Warning);
+        assert!(check.remedy.is_some());
     }
 }

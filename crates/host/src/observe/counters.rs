@@ -2,7 +2,8 @@
 
 use taillab_model::{Event, EventKind, Monotonic, Nanos};
 
-use super::{StealSampler, ThrottleSampler};
+use super::steal::StealSampler;
+use super::throttle::ThrottleSampler;
 use crate::cpus::CpuSet;
 use crate::roots::Roots;
 

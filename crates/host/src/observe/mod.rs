@@ -8,9 +8,6 @@ mod program_time;
 mod steal;
 mod throttle;
 
-use self::steal::StealSampler;
-use self::throttle::ThrottleSampler;
-
 pub use self::counters::Counters;
 pub use self::names::name;
 pub use self::own_cost::OwnCost;

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::{Endpoint, Transport};
-use crate::error::ErrorKind;
+use super::sockets::{Endpoint, Transport};
 
 /// Why a server cannot be found or watched; each text is one line with its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +47,7 @@ pub enum TargetError {
         name: String,
     },
     /// It listens on Unix sockets alone.
-    #[error("process {pid} ({name}) listens only on Unix sockets ({}): what goes through them are no packets, so no arrival and no departure can be stamped; let it listen on a TCP or UDP port as well, or trace the proxy before it", .paths.join(", "))]
+    #[error("process {pid} ({name}) listens only on Unix sockets ({}): they carry no packets, so arrivals and departures cannot be stamped; let it listen on a TCP or UDP port as well, or trace the proxy in front of it", .paths.join(", "))]
     UnixOnly {
         /// The process.
         pid: u32,
@@ -126,18 +125,6 @@ pub enum TargetError {
         "taillab runs in a pid namespace of its own (a container), where the numbers of processes are not the kernel's: run it in the host's (docker run --pid=host), or on the host"
     )]
     PidNamespace,
-}
-
-impl TargetError {
-    /// What it means for the command's exit code.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::NotPermitted { .. } | Self::UnknownListener { .. } | Self::PidNamespace => {
-                ErrorKind::Unsupported
-            }
-            _ => ErrorKind::Usage,
-        }
-    }
 }
 
 /// `port 80 over TCP, port 53 over UDP`.

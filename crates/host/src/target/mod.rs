@@ -26,30 +26,13 @@ pub use self::cgroup::{Cgroup, cpu_groups};
 pub use self::command::{CommandError, StartedCommand};
 pub use self::error::TargetError;
 use self::error::Wanted;
-pub use self::sockets::Transport;
+pub use self::sockets::{Endpoint, Transport};
 use self::sockets::{
     Waiting, has_connected, held_by, holders, namespace_of, namespaces, unix_listeners, waiting,
 };
 
 /// The inode of the first pid namespace (`PROC_PID_INIT_INO` of the kernel).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
-
-/// A port on which a server waits for clients.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Endpoint {
-    /// The port.
-    pub port: u16,
-    /// What carries the requests.
-    pub transport: Transport,
-    /// The addresses, unspecified for all; IPv4 ones before IPv6 ones.
-    pub addresses: Vec<IpAddr>,
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "port {} over {}", self.port, self.transport)
-    }
-}
 
 /// Processes that may be a server, and where they listen.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -53,6 +53,23 @@ impl fmt::Display for Transport {
     }
 }
 
+/// A port on which a server waits for clients.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// The port.
+    pub port: u16,
+    /// What carries the requests.
+    pub transport: Transport,
+    /// The addresses, unspecified for all; IPv4 ones before IPv6 ones.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "port {} over {}", self.port, self.transport)
+    }
+}
+
 /// A socket that waits for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Waiting {

@@ -204,6 +204,7 @@ fn what_cannot_be_watched_is_refused_with_its_reason() {
         matches!(error, TargetError::UnknownListener { .. }),
         "{error}"
     );
+    let error = crate::HostError::from(error);
     assert_eq!(error.kind(), crate::ErrorKind::Unsupported);
     let error = Target::of_cgroup(&machine.roots, Path::new("/nobody")).unwrap_err();
     assert!(matches!(error, TargetError::NoCgroup { .. }));

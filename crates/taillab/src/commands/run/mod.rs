@@ -14,7 +14,7 @@ pub mod servers;
 use std::time::Duration;
 
 use taillab_host::environment::{CaptureSpec, Environment};
-use taillab_host::{Hazard, Interrupt, JournalFolder, Roots};
+use taillab_host::{Interrupt, JournalFolder, Roots, capture_environment};
 use taillab_load::StopReason;
 use taillab_model::summary::Hook;
 
@@ -56,17 +56,17 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
 
     let progress = Progress::new(say.quiet);
     let mut rig = Rig::start(&experiment, progress, interrupt)?;
-    let environment = Environment::capture(&CaptureSpec {
+    let environment = capture_environment(&CaptureSpec {
         roots: &roots,
         placement: rig.placement(),
         command_line: std::env::args().collect(),
         taillab_version: env!("CARGO_PKG_VERSION").to_owned(),
         server: Some(servers::facts(&experiment)),
+        loopback: rig.is_loopback(),
         observe: OBSERVE,
     });
     let session = take_measurements(&mut rig, &experiment, &environment, say);
     let server_failure = rig.server_failure();
-    let hazards = rig.hazards();
     // The machine is put back before anything is said about what went wrong.
     let torn_down = rig.take_down();
     let Session {
@@ -83,7 +83,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         hypervisor: hypervisor(&environment),
         warnings: virtual_workers(&calibrated.capacity, &environment)
             .into_iter()
-            .chain(warnings(hazards, &environment))
+            .chain(warnings(&environment))
             .collect(),
         calibrated,
     };
@@ -125,24 +125,14 @@ fn virtual_workers(capacity: &Capacity, environment: &Environment) -> Option<Str
 }
 
 /// Conditions of the testbed and of the machine that colour this kind of run.
-fn warnings(testbed: Vec<Hazard>, environment: &Environment) -> Vec<String> {
+fn warnings(environment: &Environment) -> impl Iterator<Item = String> {
     // The verdict says this one itself.
     const SAID: &str = "virtual_machine";
-    let machine = environment.hazards.iter().cloned();
-    testbed
-        .into_iter()
-        .chain(machine)
-        .filter(|hazard| hazard.key != SAID)
-        .map(in_words)
-        .collect()
-}
-
-/// A hazard as one line.
-fn in_words(hazard: Hazard) -> String {
-    match hazard.remedy {
+    let said = (environment.hazards.iter()).filter(|hazard| hazard.key != SAID);
+    said.map(|hazard| match &hazard.remedy {
         Some(remedy) => format!("{}; {remedy}", hazard.text),
-        None => hazard.text,
-    }
+        None => hazard.text.clone(),
+    })
 }
 
 /// What was measured.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use taillab_host::socket_buffers::{SocketBufferError, set_receive_buffers};
 use taillab_host::{
-    CpuSet, Hazard, Interrupt, Journal, JournalFolder, NetNamespace, Placement, PrivateFolder,
-    Roots, ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
+    CpuSet, Interrupt, Journal, JournalFolder, NetNamespace, Placement, PrivateFolder, Roots,
+    ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
 };
 use taillab_probe::{Devices, Probe, ProbeSpec, ServerProcesses};
 
@@ -210,9 +210,9 @@ impl Rig {
         &self.roots
     }
 
-    /// What about this testbed colours the result.
-    pub fn hazards(&self) -> Vec<Hazard> {
-        self.testbed.hazards()
+    /// Whether client and server share the loopback interface.
+    pub fn is_loopback(&self) -> bool {
+        self.testbed.is_loopback()
     }
 
     /// The server's death as a failure, if it died.

@@ -209,7 +209,7 @@ fn unnamed_file(folder: &std::path::Path) -> std::io::Result<File> {
 }
 
 fn capture_environment(roots: &Roots, watched: &CpuSet) -> Environment {
-    Environment::capture(&CaptureSpec {
+    taillab_host::capture_environment(&CaptureSpec {
         roots,
         placement: &Placement {
             server: watched.clone(),
@@ -218,7 +218,8 @@ fn capture_environment(roots: &Roots, watched: &CpuSet) -> Environment {
         command_line: std::env::args().collect(),
         taillab_version: env!("CARGO_PKG_VERSION").to_owned(),
         server: None,
-        // the server's own load would be found
+        loopback: false,
+        // watching would find the server's own load
         observe: Duration::ZERO,
     })
 }
