@@ -2,6 +2,7 @@
 //!
 //! Every other crate speaks in these types and this crate uses none of them.
 
+mod cause;
 mod distribution;
 pub mod doctor;
 mod event;

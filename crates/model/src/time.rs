@@ -198,6 +198,9 @@ impl Nanos {
 pub struct Monotonic(NonZeroU64);
 
 impl Monotonic {
+    /// The latest instant: nothing comes after it.
+    pub const MAX: Self = Self(NonZeroU64::MAX);
+
     /// The instant `n` nanoseconds after boot; 2⁶⁴ − 1 (in 584 years) is taken for 2⁶⁴ − 2.
     pub const fn from_nanos_since_boot(n: u64) -> Self {
         Self(NonZeroU64::MIN.saturating_add(n))

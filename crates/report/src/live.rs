@@ -2,7 +2,7 @@
 //!
 //! A pure function from what is known to lines; the caller owns the terminal.
 
-use taillab_model::explanation::{Cause, CauseShare};
+use taillab_model::explanation::{CauseShare, Origin};
 use taillab_model::summary::{Matching, Observer, ServerResult};
 use taillab_model::{Nanos, Stage};
 
@@ -266,8 +266,8 @@ impl Screen {
             let share = row.share.value.clamp(0.0, 1.0);
             const BAR: usize = 12;
             let filled = (share * BAR as f64).round() as usize;
-            let ink = match row.cause {
-                Cause::Unexplained | Cause::Unobserved => Ink::Quiet,
+            let ink = match row.cause.info().origin {
+                Origin::Unknown => Ink::Quiet,
                 _ => Ink::Measured,
             };
             let bar = style.paint(ink, &"█".repeat(filled));

@@ -51,7 +51,7 @@ fn finding(evidence: &Evidence<'_>, tail: &Tail, whole: &CauseShare, first: bool
         "of it comes from"
     };
     let culprits = culprits(evidence.causes, whole);
-    text += &format!("{share} {of} {}", phrase(whole.cause, &culprits));
+    text += &format!("{share} {of} {}", whole.cause.blame(&list(&culprits)));
     // each culprit has its own figures; without one they are the cause's
     if culprits.is_empty() {
         text += &episodes(whole);
@@ -79,7 +79,7 @@ fn finding(evidence: &Evidence<'_>, tail: &Tail, whole: &CauseShare, first: bool
         text,
         advice: command
             .map(|command| format!("Try: {command}"))
-            .or_else(|| advice(whole.cause).map(str::to_owned)),
+            .or_else(|| whole.cause.info().advice.map(str::to_owned)),
         cause: Some(whole.cause),
         inconclusive: false,
     }
@@ -122,49 +122,6 @@ fn episodes(whole: &CauseShare) -> String {
     text
 }
 
-/// What a cause is, with who does it.
-fn phrase(cause: Cause, culprits: &[String]) -> String {
-    let who = list(culprits);
-    let named = !who.is_empty();
-    let by = |text: &str| {
-        if named {
-            format!("{text} {who}")
-        } else {
-            text.to_owned()
-        }
-    };
-    match cause {
-        Cause::Background if named => format!("{who} running on the server's core"),
-        Cause::Background => "other threads running on the server's core".to_owned(),
-        Cause::Irq if named => format!("the interrupts {who} on the server's core"),
-        Cause::Irq => "interrupts on the server's core".to_owned(),
-        Cause::Softirq if named => {
-            format!("the softirqs {who} on the server's core, for other requests' packets")
-        }
-        Cause::Softirq => "softirqs on the server's core, for other requests' packets".to_owned(),
-        Cause::StackRx => "the network stack receiving".to_owned(),
-        Cause::StackTx => "the network stack sending".to_owned(),
-        Cause::Queue => "queueing that the ideal has as well".to_owned(),
-        Cause::Service => "the service itself".to_owned(),
-        Cause::Order => by("requests that came later and were served first"),
-        Cause::Imbalance => "waiting for a busy worker while another one was idle".to_owned(),
-        Cause::IdleExit => by("CPUs that come out of an idle state"),
-        Cause::Wakeup => "waking workers up".to_owned(),
-        Cause::BlockedLock => by("workers that wait for a lock"),
-        Cause::BlockedFault => "page faults that wait for storage".to_owned(),
-        Cause::BlockedIo => by("workers that wait for storage"),
-        Cause::BlockedOther => by("workers that sleep in the middle of a request"),
-        Cause::Throttled => "the server being held back by a quota".to_owned(),
-        Cause::SlowService => {
-            "requests that themselves take longer than t, undisturbed on the core".to_owned()
-        }
-        Cause::Retransmit => "segments that TCP had to send again".to_owned(),
-        Cause::Hypervisor => "the hypervisor, which took the server's CPU away".to_owned(),
-        Cause::Unobserved => "time in which the probe was blind".to_owned(),
-        Cause::Unexplained => "nothing that was recorded".to_owned(),
-    }
-}
-
 /// The mitigation with the lowest percentile that treats the cause, and is worth it.
 fn best(predictions: &[Prediction], cause: Cause, q: f64) -> Option<(&Prediction, Nanos)> {
     let mut best: Option<(&Prediction, Nanos)> = None;
@@ -183,27 +140,4 @@ fn best(predictions: &[Prediction], cause: Cause, q: f64) -> Option<(&Prediction
         }
     }
     best
-}
-
-/// What to do about a cause that no setting removes.
-fn advice(cause: Cause) -> Option<&'static str> {
-    Some(match cause {
-        Cause::Hypervisor => {
-            "No setting of this machine changes it: use a host with CPUs of your own, or one \
-             that is less shared."
-        }
-        Cause::SlowService => {
-            "Look at what these requests ask for: a profile of the server during the slowest \
-             requests (`taillab explain --slowest 50` shows when they were)."
-        }
-        Cause::Retransmit => "Look for lost packets: nstat TcpRetransSegs, ethtool -S.",
-        Cause::BlockedLock | Cause::BlockedOther | Cause::BlockedIo | Cause::BlockedFault => {
-            "Only a change of the server helps: the slowest requests (`taillab explain --slowest \
-             50`) show in which calls it sleeps."
-        }
-        Cause::StackRx | Cause::StackTx => {
-            "Look at where packets are received: the stage T1 to T2 against T5 to T6, and RPS."
-        }
-        _ => return None,
-    })
 }

@@ -229,7 +229,7 @@ impl<'a> Forecaster<'a> {
             let name = format!("without {}", cause.key());
             plans.push(plan(
                 name,
-                format!("no {}", noun(cause)),
+                format!("no {}", cause.info().absence),
                 vec![cause],
                 change,
             ));
@@ -526,31 +526,6 @@ fn command(text: &str, pid: Option<Tid>) -> String {
         (word, None) => word.to_owned(),
     });
     words.collect::<Vec<_>>().join(" ")
-}
-
-/// A cause in the middle of a sentence.
-fn noun(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Background => "other threads on the server's CPUs",
-        Cause::Irq => "interrupts on the server's CPUs",
-        Cause::Softirq => "softirqs on the server's CPUs",
-        Cause::Order => "overtaking among requests",
-        Cause::Imbalance => "imbalance: any worker takes any request",
-        Cause::IdleExit => "power states to come out of",
-        Cause::Wakeup => "wake-ups of sleeping workers",
-        Cause::BlockedLock => "sleeping on locks",
-        Cause::BlockedFault => "page faults that wait for storage, nor their work",
-        Cause::BlockedIo => "waiting for storage, nor the work of it",
-        Cause::BlockedOther => "sleeping in the middle of requests",
-        Cause::Throttled => "throttling",
-        Cause::Retransmit => "requests lost on their way and sent again",
-        Cause::SlowService => "request that takes longer than t on the CPU",
-        Cause::Hypervisor => "stalls by the hypervisor",
-        Cause::Unobserved => "time in which the probe was blind",
-        Cause::StackRx | Cause::Queue | Cause::Service | Cause::StackTx | Cause::Unexplained => {
-            "such cause"
-        }
-    }
 }
 
 #[cfg(test)]

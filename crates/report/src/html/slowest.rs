@@ -1,7 +1,7 @@
 //! The slowest requests, each with what the CPUs did and what it waited for.
 
 use taillab_model::Nanos;
-use taillab_model::explanation::{Activity, Cause, Culprit, SlowRequest, Stretch};
+use taillab_model::explanation::{Activity, Cause, Culprit, Origin, SlowRequest, Stretch};
 
 use super::markup::{Esc, Markup, put};
 use crate::explained;
@@ -130,14 +130,12 @@ fn chief_reason(request: &SlowRequest) -> String {
 }
 
 const fn why_class(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Service | Cause::Queue => "why-ideal",
-        Cause::StackRx | Cause::StackTx | Cause::Irq | Cause::Softirq | Cause::Retransmit => {
-            "ran-kernel"
-        }
-        Cause::Background | Cause::Throttled | Cause::Hypervisor => "ran-other",
-        Cause::Unexplained | Cause::Unobserved => "cause-unexplained",
-        _ => "why-server",
+    match cause.info().origin {
+        Origin::Ideal => "why-ideal",
+        Origin::Kernel => "ran-kernel",
+        Origin::Outside => "ran-other",
+        Origin::Unknown => "cause-unexplained",
+        Origin::Server => "why-server",
     }
 }
 
