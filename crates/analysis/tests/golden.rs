@@ -1,9 +1,9 @@
 //! Recorded streams of events (`golden/*.tlc`), each with what the matcher makes of it
 //! (`*.txt` beside it).
 //!
-//! A change here is either a defect or an improvement that a person has looked at. Then
-//! `TAILLAB_BLESS=1 cargo test -p taillab-analysis --test golden` writes the new text, and a
-//! text for each new capture.
+//! A change here is either a defect or an improvement that a person has looked at. A test that
+//! fails leaves the new files in a directory of the build and names the command that accepts
+//! them; a new capture gets its text the same way.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -23,8 +23,12 @@ fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden"))
 }
 
-fn blessed() -> bool {
-    std::env::var_os("TAILLAB_BLESS").is_some()
+/// Leaves a file to be looked at, and says how to accept it.
+fn propose(name: &str, contents: &[u8]) -> String {
+    let new = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&new, contents).unwrap();
+    let old = folder().join(name);
+    format!("to accept it: cp {} {}", new.display(), old.display())
 }
 
 /// Two threads on two CPUs, blind windows, and ids so few that some are in use twice.
@@ -119,12 +123,20 @@ fn describe(recording: Recording) -> String {
 }
 
 #[test]
-fn recorded_streams_give_what_they_gave_before() {
-    if blessed() {
-        let file = File::create(folder().join("simulated.tlc")).unwrap();
-        simulated().write(file).unwrap();
+fn the_simulated_capture_is_what_the_simulator_makes() {
+    let found = simulated();
+    let stored = Recording::read(File::open(folder().join("simulated.tlc")).unwrap()).unwrap();
+    if !found.events().eq(stored.events()) {
+        let mut file = Vec::new();
+        found.write(&mut file).unwrap();
+        panic!("other events; {}", propose("simulated.tlc", &file));
     }
+}
+
+#[test]
+fn recorded_streams_give_what_they_gave_before() {
     let mut captures = 0;
+    let mut changed = Vec::new();
     for entry in fs::read_dir(folder()).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "tlc") {
@@ -133,11 +145,13 @@ fn recorded_streams_give_what_they_gave_before() {
         captures += 1;
         let found = describe(Recording::read(File::open(&path).unwrap()).unwrap());
         let golden = path.with_extension("txt");
-        if blessed() {
-            fs::write(&golden, &found).unwrap();
-        }
         let expected = fs::read_to_string(&golden).unwrap_or_default();
-        assert_eq!(found, expected, "{}", path.display());
+        if found != expected {
+            let name = golden.file_name().unwrap().to_str().unwrap();
+            let accept = propose(name, found.as_bytes());
+            changed.push(format!("{name}:\n{expected}is now:\n{found}{accept}"));
+        }
     }
     assert!(captures > 0, "no capture in {}", folder().display());
+    assert!(changed.is_empty(), "{}", changed.join("\n\n"));
 }

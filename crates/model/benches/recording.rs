@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::io;
+use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use taillab_model::{
@@ -30,7 +31,7 @@ fn repeated(path: &str) -> Recording {
             let later = |event: &PackedEvent| {
                 PackedEvent::new(event.since_base() - from + length * i, event.kind())
             };
-            Box::new(events.iter().map(later).collect::<Vec<_>>()) as Chunk
+            Arc::new(events.iter().map(later).collect::<Vec<_>>()) as Chunk
         });
         CpuStream::new(stream.cpu(), chunks.collect())
     });

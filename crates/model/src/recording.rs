@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +22,6 @@ mod context;
 mod damage;
 mod format;
 mod merge;
-mod old;
 mod packed;
 mod reader;
 mod sink;
@@ -34,12 +34,11 @@ pub use reader::{Recorded, RecordingReader};
 pub use sink::{EventOrder, EventSink};
 pub use writer::RecordingWriter;
 
-/// The version that [`Recording::write`] and [`RecordingWriter`] write; all versions up to
-/// it are read.
-pub const VERSION: u32 = 4;
+/// The version of the file format; a file of another version is refused.
+pub const VERSION: u32 = 1;
 
-/// A run of events in memory of the recorder's choice, given back when it is dropped.
-pub type Chunk = Box<dyn AsRef<[PackedEvent]> + Send + Sync>;
+/// A run of events in memory of the recorder's choice, freed when nobody holds it any more.
+pub type Chunk = Arc<dyn AsRef<[PackedEvent]> + Send + Sync>;
 
 /// What one CPU recorded, in order of time.
 pub struct CpuStream {
@@ -131,23 +130,14 @@ impl Recording {
     /// keep their order.
     pub fn from_events(events: impl IntoIterator<Item = Event>, lost: LostEvents) -> Self {
         let events: Vec<Event> = events.into_iter().collect();
-        let mut by_cpu: BTreeMap<u16, Vec<PackedEvent>> = BTreeMap::new();
         let base = events.iter().map(|event| event.at).min();
-        let base = base.unwrap_or(Monotonic::from_nanos_since_boot(0));
-        for event in events {
-            let packed = PackedEvent::new(event.at.saturating_since(base), event.kind);
-            by_cpu.entry(event.cpu).or_default().push(packed);
-        }
-        let stream = |(cpu, mut events): (u16, Vec<PackedEvent>)| {
-            events.sort_by_key(|event| event.since_base());
-            CpuStream::new(cpu, vec![Box::new(events)])
-        };
-        Self {
-            base,
-            streams: by_cpu.into_iter().map(stream).collect(),
+        let mut recording = Self {
+            base: base.unwrap_or(Monotonic::from_nanos_since_boot(0)),
             lost,
-            context: RecordingContext::default(),
-        }
+            ..Self::default()
+        };
+        recording.insert(events);
+        recording
     }
 
     /// How many events there are.
@@ -176,7 +166,7 @@ impl Recording {
                 Some(stream) => stream.insert(events),
                 None => {
                     let index = self.streams.partition_point(|stream| stream.cpu < cpu);
-                    let stream = CpuStream::new(cpu, vec![Box::new(events)]);
+                    let stream = CpuStream::new(cpu, vec![Arc::new(events)]);
                     self.streams.insert(index, stream);
                 }
             }
@@ -185,26 +175,26 @@ impl Recording {
 
     /// The events of all CPUs in order of time.
     ///
-    /// Events at the same time come in the order of [`Recording::streams`], those of
-    /// one CPU in the order in which they stand there.
-    pub fn events(&self) -> impl Iterator<Item = Event> {
-        let of = |stream: &CpuStream| (stream.cpu, stream.len());
-        let totals = self.streams.iter().map(of).collect();
-        let cursors = self.streams.iter().map(|stream| {
-            let chunks = stream.chunks.iter();
-            Cursor::new(chunks)
-        });
-        Merged::new(self.base, totals, cursors.collect())
+    /// Events at the same time come in the order of [`Recording::streams`], those of one CPU in
+    /// the order of its stream.
+    pub fn events(&self) -> Events {
+        Events::new(
+            self.base,
+            self.streams
+                .iter()
+                .map(|stream| (stream.cpu, stream.chunks.clone())),
+        )
     }
 
-    /// As [`Recording::events`], giving the memory of each chunk back as soon as its last
-    /// event is out.
+    /// As [`Recording::events`], freeing the memory of each chunk as soon as its last event is
+    /// out.
     pub fn into_events(self) -> Events {
-        let of = |stream: &CpuStream| (stream.cpu, stream.len());
-        let totals = self.streams.iter().map(of).collect();
-        let streams = self.streams.into_iter();
-        let cursors = streams.map(|stream| Cursor::new(stream.chunks.into_iter()));
-        Events(Merged::new(self.base, totals, cursors.collect()))
+        Events::new(
+            self.base,
+            self.streams
+                .into_iter()
+                .map(|stream| (stream.cpu, stream.chunks)),
+        )
     }
 }
 
@@ -228,22 +218,37 @@ impl CpuStream {
                 }
                 new.push(event);
             }
-            *chunk = Box::new(new);
+            *chunk = Arc::new(new);
         }
         let rest: Vec<PackedEvent> = events.collect();
         if !rest.is_empty() {
-            self.chunks.push(Box::new(rest));
+            self.chunks.push(Arc::new(rest));
         }
     }
 }
 
 /// The events of a [`Recording`] in order of time: see [`Recording::into_events`].
-pub struct Events(Merged<Cursor<Chunk, std::vec::IntoIter<Chunk>>>);
+pub struct Events {
+    base: Monotonic,
+    /// Of each stream that is merged.
+    cpus: Vec<u16>,
+    merge: Merge<Cursor>,
+    remaining: u64,
+}
 
 impl Events {
-    #[inline]
-    fn next_recorded(&mut self) -> Option<RecordedEvent> {
-        self.0.next_recorded()
+    fn new(base: Monotonic, streams: impl Iterator<Item = (u16, Vec<Chunk>)>) -> Self {
+        let (cpus, chunks): (Vec<u16>, Vec<Vec<Chunk>>) = streams.unzip();
+        let lens = chunks
+            .iter()
+            .flatten()
+            .map(|chunk| (**chunk).as_ref().len() as u64);
+        Self {
+            base,
+            cpus,
+            remaining: lens.sum(),
+            merge: Merge::new(chunks.into_iter().map(Cursor::new).collect()),
+        }
     }
 }
 
@@ -252,53 +257,9 @@ impl Iterator for Events {
 
     #[inline]
     fn next(&mut self) -> Option<Event> {
-        self.0.next()
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.size_hint()
-    }
-}
-
-impl fmt::Debug for Events {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} events to come", self.0.remaining)
-    }
-}
-
-/// Streams in memory as one.
-struct Merged<S> {
-    base: Monotonic,
-    cpus: Vec<u16>,
-    merge: Merge<S>,
-    remaining: u64,
-}
-
-impl<S: Stream> Merged<S> {
-    /// Of streams with these CPUs and numbers of events.
-    fn new(base: Monotonic, totals: Vec<(u16, u64)>, streams: Vec<S>) -> Self {
-        Self {
-            base,
-            remaining: totals.iter().map(|&(_, events)| events).sum(),
-            cpus: totals.into_iter().map(|(cpu, _)| cpu).collect(),
-            merge: Merge::new(streams),
-        }
-    }
-
-    #[inline]
-    fn next_recorded(&mut self) -> Option<RecordedEvent> {
         let (event, index) = self.merge.next_before(u64::MAX)?;
         self.remaining -= 1;
-        Some(RecordedEvent::new(event, self.base, self.cpus[index]))
-    }
-}
-
-impl<S: Stream> Iterator for Merged<S> {
-    type Item = Event;
-
-    #[inline]
-    fn next(&mut self) -> Option<Event> {
-        self.next_recorded().map(Event::from)
+        Some(event.on_cpu(self.base, self.cpus[index]))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -309,34 +270,22 @@ impl<S: Stream> Iterator for Merged<S> {
     }
 }
 
-/// A chunk, owned or borrowed.
-trait Slice {
-    fn slice(&self) -> &[PackedEvent];
-}
-
-impl Slice for Chunk {
-    #[inline]
-    fn slice(&self) -> &[PackedEvent] {
-        (**self).as_ref()
-    }
-}
-
-impl Slice for &Chunk {
-    #[inline]
-    fn slice(&self) -> &[PackedEvent] {
-        (***self).as_ref()
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} events to come", self.remaining)
     }
 }
 
 /// A stream that is being read; holds only the chunks that are not read yet.
-struct Cursor<C, I> {
-    chunk: Option<C>,
-    rest: I,
+struct Cursor {
+    chunk: Option<Chunk>,
+    rest: std::vec::IntoIter<Chunk>,
     next: usize,
 }
 
-impl<C, I: Iterator<Item = C>> Cursor<C, I> {
-    fn new(mut rest: I) -> Self {
+impl Cursor {
+    fn new(chunks: Vec<Chunk>) -> Self {
+        let mut rest = chunks.into_iter();
         Self {
             chunk: rest.next(),
             rest,
@@ -345,13 +294,13 @@ impl<C, I: Iterator<Item = C>> Cursor<C, I> {
     }
 }
 
-impl<C: Slice, I: Iterator<Item = C>> Stream for Cursor<C, I> {
+impl Stream for Cursor {
     /// The next event; drops the chunks that are read to their end.
     #[inline]
     fn peek(&mut self) -> Option<PackedEvent> {
         loop {
             let chunk = self.chunk.as_ref()?;
-            if let Some(&event) = chunk.slice().get(self.next) {
+            if let Some(&event) = (**chunk).as_ref().get(self.next) {
                 return Some(event);
             }
             self.chunk = self.rest.next();

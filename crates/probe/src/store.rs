@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use taillab_model::{Chunk, CpuStream, PackedEvent};
@@ -87,7 +88,7 @@ impl Store {
         streams
             .filter(|(_, stream)| !stream.blocks.is_empty())
             .map(|(cpu, stream)| {
-                let chunk = |block| Box::new(block) as Chunk;
+                let chunk = |block| Arc::new(block) as Chunk;
                 // the probe refuses to load on more CPUs than 1024
                 CpuStream::new(cpu as u16, stream.blocks.into_iter().map(chunk).collect())
             })

@@ -5,10 +5,10 @@ use std::io::{self, Read};
 use memchr::memmem;
 
 use super::format::{
-    BLOCK_HEADER_BYTES, BlockHeader, FIRST_VERSION, FIXED_HEADER_BYTES, FileHeader, Footer, Holds,
-    MAGIC, MARK, TRAILER_BYTES, checksum, footer_at, trailer, unpack,
+    BLOCK_HEADER_BYTES, BlockHeader, FIXED_HEADER_BYTES, FileHeader, Footer, Holds, MAGIC, MARK,
+    TRAILER_BYTES, checksum, footer_at, trailer, u32_at, unpack,
 };
-use super::{RecordingContext, RecordingError, VERSION, old};
+use super::{RecordingContext, RecordingError, VERSION};
 
 /// Bytes read at a time.
 const READ_BYTES: u64 = 1 << 18;
@@ -36,49 +36,35 @@ pub(super) struct Blocks<R> {
     pub(super) wrong: Option<Wrong>,
 }
 
-/// A file that has been opened.
-pub(super) enum Opened<R> {
-    /// The whole of it, of version 1 or 2.
-    Old(super::Recording),
-    /// Its blocks, and what its header says.
-    Blocks(Blocks<R>, RecordingContext),
-}
-
-pub(super) fn open<R: Read>(input: R) -> Result<Opened<R>, RecordingError> {
+/// Opens a file: its blocks, and what its header says of the server.
+pub(super) fn open<R: Read>(input: R) -> Result<(Blocks<R>, RecordingContext), RecordingError> {
     let mut window = Window::new(input);
-    if !window.holds(MAGIC.len() + 4)? {
-        let is_one = window.bytes().starts_with(&MAGIC);
-        return Err(match is_one {
-            false => RecordingError::NotARecording,
-            true => RecordingError::Truncated {
-                read: 0,
-                expected: 0,
-            },
-        });
-    }
+    let version = MAGIC.len()..MAGIC.len() + 4;
+    let long_enough = window.holds(version.end)?;
     if !window.bytes().starts_with(&MAGIC) {
         return Err(RecordingError::NotARecording);
     }
-    let version = super::format::u32_at(window.bytes(), MAGIC.len());
-    match version {
-        1..=old::LAST_VERSION => {
-            // nothing was consumed
-            let whole = io::Cursor::new(window.bytes).chain(window.input);
-            return Ok(Opened::Old(old::read(whole)?));
-        }
-        FIRST_VERSION..=VERSION => {}
-        found => return Err(RecordingError::UnsupportedVersion { found }),
+    if !long_enough {
+        return Err(RecordingError::Truncated);
     }
-    let mut blocks = Blocks {
-        window,
-        base: None,
-        wrong: None,
-    };
+    let found = u32_at(window.bytes(), version.start);
+    if found != VERSION {
+        return Err(RecordingError::OtherVersion { found });
+    }
+    let mut blocks = Blocks::new(window);
     let context = blocks.read_header()?;
-    Ok(Opened::Blocks(blocks, context))
+    Ok((blocks, context))
 }
 
 impl<R: Read> Blocks<R> {
+    fn new(window: Window<R>) -> Self {
+        Self {
+            window,
+            base: None,
+            wrong: None,
+        }
+    }
+
     fn read_header(&mut self) -> io::Result<RecordingContext> {
         self.window.holds(FIXED_HEADER_BYTES)?;
         let fixed = self.window.bytes().first_chunk();
@@ -211,11 +197,7 @@ pub(super) fn footer_from_end(
         return Ok(None);
     }
     input.seek(io::SeekFrom::Start(at))?;
-    let mut blocks = Blocks {
-        window: Window::new(input),
-        base: None,
-        wrong: None,
-    };
+    let mut blocks = Blocks::new(Window::new(input));
     if !blocks.window.holds(BLOCK_HEADER_BYTES)? {
         return Ok(None);
     }

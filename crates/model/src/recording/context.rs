@@ -1,4 +1,4 @@
-//! What a recording says beside its events, so that it can be explained elsewhere.
+//! What a recording says besides its events, so that it can be explained elsewhere.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::{Nanos, Tid};
 
 /// The recorded server, its machine, and the names behind the numbers of the events.
 ///
-/// It may be incomplete: of a recording of format version 1 or 2 it is all default.
+/// Everything is optional: what the recorder did not know has its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecordingContext {

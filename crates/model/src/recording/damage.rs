@@ -17,39 +17,20 @@ pub enum RecordingError {
     /// It does not begin as a recording does.
     #[error("not a recorded stream of taillab (it does not begin with `taillabE`): check the path")]
     NotARecording,
-    /// It was written by a version unknown here.
+    /// It has another format version.
     #[error(
-        "the recorded stream has format version {found}, this taillab reads versions up to {VERSION}: \
+        "the recorded stream has format version {found}, this taillab reads version {VERSION}: \
          use the taillab that recorded it, or record again"
     )]
-    UnsupportedVersion {
+    OtherVersion {
         /// The file's version.
         found: u32,
     },
-    /// A file of version 1 or 2 ends too early.
+    /// It ends within its first bytes.
     #[error(
-        "the recorded stream is cut off: {read} of {expected} events could be read; \
-         copy it again, or record again"
+        "the recorded stream is cut off: no event could be read; copy it again, or record again"
     )]
-    Truncated {
-        /// Events before the end.
-        read: u64,
-        /// Events that the header promises (0 if the header itself is cut off).
-        expected: u64,
-    },
-    /// What a file of version 1 or 2 holds cannot be.
-    #[error(
-        "the recorded stream is damaged after {read} of {expected} events: {what}; \
-         copy it again, or record again"
-    )]
-    Damaged {
-        /// Events read before the damage was seen.
-        read: u64,
-        /// Events that the header promises.
-        expected: u64,
-        /// What is wrong.
-        what: &'static str,
-    },
+    Truncated,
     /// A part of it cannot be read; [`super::Recording::recover`] gives the rest.
     #[error("{0}")]
     Incomplete(Damage),

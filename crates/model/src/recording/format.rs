@@ -1,4 +1,4 @@
-//! A recording as a file, versions 3 and 4; version 3 lacks events of kind 26.
+//! A recording as a file.
 //!
 //! A header, then blocks, then a footer, which is a block too, and a trailer. All numbers
 //! are little-endian; checksums are CRC-32 (IEEE 802.3); times count from the base, in
@@ -46,11 +46,9 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use super::columns::{MAX_EVENT_BYTES, PREFIX_BYTES};
-use super::{LostEvents, RecordingContext};
+use super::{LostEvents, RecordingContext, VERSION};
 
 pub(super) const MAGIC: [u8; 8] = *b"taillabE";
-/// The first version of this kind.
-pub(super) const FIRST_VERSION: u32 = 3;
 pub(super) const FIXED_HEADER_BYTES: usize = 32;
 
 pub(super) const MARK: [u8; 4] = *b"\xb1TLB";
@@ -194,10 +192,10 @@ pub(super) struct FileHeader {
 }
 
 impl FileHeader {
-    pub(super) fn to_bytes(self, version: u32) -> [u8; FIXED_HEADER_BYTES] {
+    pub(super) fn to_bytes(self) -> [u8; FIXED_HEADER_BYTES] {
         let mut bytes = [0; FIXED_HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&version.to_le_bytes());
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.context_len.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.base.to_le_bytes());
         let sum = checksum(&bytes[..24]);

@@ -280,6 +280,18 @@ impl RecordedEvent {
         self.at
     }
 
+    /// The event without its CPU.
+    #[inline]
+    pub(super) const fn packed(&self) -> PackedEvent {
+        self.what
+    }
+
+    /// The CPU that it happened on.
+    #[inline]
+    pub(super) const fn cpu(&self) -> u16 {
+        self.cpu
+    }
+
     /// As [`Event::is_of_reader`].
     #[inline]
     pub(super) const fn is_of_reader(&self) -> bool {

@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read, Seek};
+use std::sync::Arc;
 
-use super::blocks::{self, Blocks, Item, Opened, Wrong};
+use super::blocks::{self, Blocks, Item, Wrong};
 use super::columns::decode;
 use super::format::{BlockHeader, Footer, unpack};
 use super::merge::{Merge, Stream};
 use super::{
-    Chunk, CpuStream, Damage, Events, Gap, LostEvents, PackedEvent, RecordedEvent, Recording,
-    RecordingContext, RecordingError,
+    CpuStream, Damage, Gap, LostEvents, PackedEvent, RecordedEvent, Recording, RecordingContext,
+    RecordingError,
 };
 use crate::{Event, EventKind, Monotonic, Nanos};
 
@@ -22,11 +23,15 @@ const MAX_UNPACKED_EVENTS: usize = 1 << 20;
 
 /// The events of a file in order of time, in bounded memory.
 ///
-/// Where the file is damaged it goes on behind the damage; when there are no more events,
-/// [`RecordingReader::damage`] says what is missing. A file of format version 1 or 2 is
-/// read into memory first.
+/// Where the file is damaged it continues after the damage; when there are no more events,
+/// [`RecordingReader::damage`] says what is missing.
 pub struct RecordingReader<R> {
-    source: Source<R>,
+    blocks: Blocks<R>,
+    merge: Merge<BlockQueue>,
+    /// No event before this time is still to come from the file.
+    settled: u64,
+    /// The footer, or the end of the file, has been read.
+    ended: bool,
     context: RecordingContext,
     lost: LostEvents,
     accounts: Accounts,
@@ -35,57 +40,32 @@ pub struct RecordingReader<R> {
     read: u64,
 }
 
-enum Source<R> {
-    Old(Box<Events>),
-    Blocks {
-        blocks: Blocks<R>,
-        merge: Merge<Queue>,
-        /// No event before this is still to come from the file.
-        settled: u64,
-        ended: bool,
-    },
-}
-
 impl<R: Read> RecordingReader<R> {
     /// Opens a file; `input` need not be buffered.
     ///
     /// # Errors
-    /// [`RecordingError`], but not for damage behind the first bytes.
+    /// [`RecordingError`], but not for damage after the first bytes.
     pub fn open(input: R) -> Result<Self, RecordingError> {
-        Ok(match blocks::open(input)? {
-            Opened::Old(recording) => Self {
-                context: RecordingContext::default(),
-                lost: recording.lost,
-                base: recording.base,
-                source: Source::Old(Box::new(recording.into_events())),
-                accounts: Accounts::default(),
-                failure: None,
-                read: 0,
-            },
-            Opened::Blocks(blocks, context) => {
-                let mut reader = Self {
-                    context,
-                    lost: LostEvents::default(),
-                    base: Monotonic::from_nanos_since_boot(blocks.base.unwrap_or(0)),
-                    source: Source::Blocks {
-                        blocks,
-                        merge: Merge::new(Vec::new()),
-                        settled: 0,
-                        ended: false,
-                    },
-                    accounts: Accounts::default(),
-                    failure: None,
-                    read: 0,
-                };
-                // the base, where the header is damaged
-                reader.read_block();
-                reader
-            }
-        })
+        let (blocks, context) = blocks::open(input)?;
+        let mut reader = Self {
+            base: Monotonic::from_nanos_since_boot(blocks.base.unwrap_or(0)),
+            blocks,
+            merge: Merge::new(Vec::new()),
+            settled: 0,
+            ended: false,
+            context,
+            lost: LostEvents::default(),
+            accounts: Accounts::default(),
+            failure: None,
+            read: 0,
+        };
+        // where the header is damaged, the first block has the base
+        reader.read_block();
+        Ok(reader)
     }
 
-    /// What is known beside the events: at the start what the recorder knew then, after the
-    /// last event everything.
+    /// What is known besides the events: at first what the recorder knew when it began, after
+    /// the last event everything.
     pub fn context(&self) -> &RecordingContext {
         &self.context
     }
@@ -105,10 +85,7 @@ impl<R: Read> RecordingReader<R> {
 
     /// What could not be read, after the last event.
     pub fn damage(&self) -> Option<Damage> {
-        match &self.source {
-            Source::Old(_) => None,
-            Source::Blocks { blocks, .. } => self.accounts.damage(blocks.wrong, self.read),
-        }
+        self.accounts.damage(self.blocks.wrong, self.read)
     }
 
     /// Why there are no more events, where reading the file failed.
@@ -116,74 +93,80 @@ impl<R: Read> RecordingReader<R> {
         self.failure.as_ref()
     }
 
-    /// Compressed and unpacked bytes that it holds of events that are not out.
+    /// Compressed and unpacked bytes of events that have not been given out.
     #[cfg(test)]
     pub(super) fn waiting_bytes(&self) -> usize {
-        match &self.source {
-            Source::Old(_) => 0,
-            Source::Blocks { merge, .. } => {
-                let queues = merge.streams().iter();
-                queues
-                    .map(|queue| queue.bytes + queue.events.len() * size_of::<PackedEvent>())
-                    .sum()
-            }
-        }
+        let held = |queue: &BlockQueue| queue.bytes + queue.events.len() * size_of::<PackedEvent>();
+        self.merge.streams().iter().map(held).sum()
     }
 
     /// Takes the next block, or notes that there is none.
     fn read_block(&mut self) {
-        let Source::Blocks {
-            blocks,
-            merge,
-            settled,
-            ended,
-        } = &mut self.source
-        else {
-            return;
-        };
-        let item = match blocks.next() {
-            Ok(item) => item,
-            Err(error) => {
-                self.failure = Some(error);
-                Item::CutOff
-            }
-        };
-        self.base = Monotonic::from_nanos_since_boot(blocks.base.unwrap_or(0));
+        let item = self.blocks.next().unwrap_or_else(|error| {
+            self.failure = Some(error);
+            Item::CutOff
+        });
+        self.base = Monotonic::from_nanos_since_boot(self.blocks.base.unwrap_or(0));
         match item {
-            Item::Events(header, payload) => {
-                if let Some(lost) = self.accounts.enter(&header, self.base, blocks) {
-                    let queues = merge.streams_mut();
-                    let index = usize::from(header.cpu);
-                    if queues.len() <= index {
-                        queues.resize_with(index + 1, Queue::default);
-                    }
-                    queues[index].push(header, payload, lost);
-                }
-                *settled = (*settled).max(header.settled);
-                merge.look_again();
-                let waiting: usize = merge.streams().iter().map(|queue| queue.bytes).sum();
-                if waiting > MAX_WAITING_BYTES {
-                    let lasts = merge.streams().iter().filter_map(Queue::first_last);
-                    *settled = (*settled).max(lasts.min().map_or(0, |last| last + 1));
-                }
-            }
+            Item::Events(header, payload) => self.take_block(header, payload),
             Item::Footer(footer) => {
-                self.accounts.close(&footer, self.base, blocks);
+                self.accounts.close(&footer, self.base, &mut self.blocks);
                 self.context = footer.context;
                 self.lost = footer.lost;
-                (*settled, *ended) = (u64::MAX, true);
+                (self.settled, self.ended) = (u64::MAX, true);
             }
             Item::CutOff => {
                 self.accounts.cut_off = true;
-                blocks.note("its end is missing");
-                (*settled, *ended) = (u64::MAX, true);
+                self.blocks.note("its end is missing");
+                (self.settled, self.ended) = (u64::MAX, true);
             }
         }
-        for queue in merge.streams_mut() {
+        for queue in self.merge.streams_mut() {
             for (header, what) in queue.unreadable.drain(..) {
-                blocks.note(what);
+                self.blocks.note(what);
                 self.accounts.forget(&header, self.base);
             }
+        }
+    }
+
+    fn take_block(&mut self, header: BlockHeader, payload: Vec<u8>) {
+        let lost = self.accounts.enter(&header, self.base, &mut self.blocks);
+        if let Some(lost) = lost {
+            let queues = self.merge.streams_mut();
+            let index = usize::from(header.cpu);
+            if queues.len() <= index {
+                queues.resize_with(index + 1, BlockQueue::default);
+            }
+            queues[index].push(header, payload, lost);
+        }
+        self.settled = self.settled.max(header.settled);
+        self.merge.look_again();
+        let queues = self.merge.streams();
+        let waiting: usize = queues.iter().map(|queue| queue.bytes).sum();
+        if waiting > MAX_WAITING_BYTES {
+            let lasts = queues.iter().filter_map(BlockQueue::first_last);
+            self.settled = self.settled.max(lasts.min().map_or(0, |last| last + 1));
+        }
+    }
+
+    /// The events in order of time, as they were recorded.
+    pub fn recorded(&mut self) -> Recorded<'_, R> {
+        Recorded(self)
+    }
+
+    #[inline]
+    fn next_recorded(&mut self) -> Option<RecordedEvent> {
+        loop {
+            if let Some((event, cpu)) = self.merge.next_before(self.settled) {
+                // the index comes from a CPU's number
+                let event = RecordedEvent::new(event, self.base, cpu as u16);
+                self.read += u64::from(!event.is_of_reader());
+                return Some(event);
+            }
+            if self.ended {
+                return None;
+            }
+            self.read_block();
         }
     }
 }
@@ -199,44 +182,11 @@ impl<R: Read + Seek> RecordingReader<R> {
         let footer = blocks::footer_from_end(&mut input, start)?;
         input.seek(io::SeekFrom::Start(start))?;
         let mut reader = Self::open(input)?;
-        if let (Some(footer), Source::Blocks { .. }) = (footer, &reader.source) {
+        if let Some(footer) = footer {
             reader.context = footer.context;
             reader.lost = footer.lost;
         }
         Ok(reader)
-    }
-}
-
-impl<R: Read> RecordingReader<R> {
-    /// The events in order of time, as they were recorded.
-    pub fn recorded(&mut self) -> Recorded<'_, R> {
-        Recorded(self)
-    }
-
-    #[inline]
-    fn next_recorded(&mut self) -> Option<RecordedEvent> {
-        loop {
-            match &mut self.source {
-                Source::Old(events) => return events.next_recorded(),
-                Source::Blocks {
-                    merge,
-                    settled,
-                    ended,
-                    ..
-                } => {
-                    if let Some((event, cpu)) = merge.next_before(*settled) {
-                        // the index comes from a CPU's number
-                        let event = RecordedEvent::new(event, self.base, cpu as u16);
-                        self.read += u64::from(!event.is_of_reader());
-                        return Some(event);
-                    }
-                    if *ended {
-                        return None;
-                    }
-                }
-            }
-            self.read_block();
-        }
     }
 }
 
@@ -278,7 +228,7 @@ struct Block {
 
 /// The blocks of one CPU that were read and whose events are not out.
 #[derive(Default)]
-struct Queue {
+struct BlockQueue {
     waiting: VecDeque<Block>,
     /// Their bytes.
     bytes: usize,
@@ -289,7 +239,7 @@ struct Queue {
     unreadable: Vec<(BlockHeader, &'static str)>,
 }
 
-impl Queue {
+impl BlockQueue {
     fn push(&mut self, header: BlockHeader, payload: Vec<u8>, lost: Option<u64>) {
         self.bytes += payload.len();
         self.waiting.push_back(Block {
@@ -353,7 +303,7 @@ impl Queue {
     }
 }
 
-impl Stream for Queue {
+impl Stream for BlockQueue {
     #[inline]
     fn peek(&mut self) -> Option<PackedEvent> {
         match self.events.get(self.next) {
@@ -505,71 +455,31 @@ impl Recording {
     /// # Errors
     /// [`RecordingError`], when nothing can be made of it.
     pub fn recover(input: impl Read) -> Result<(Self, Option<Damage>), RecordingError> {
-        let (mut blocks, context) = match blocks::open(input)? {
-            Opened::Old(recording) => return Ok((recording, None)),
-            Opened::Blocks(blocks, context) => (blocks, context),
-        };
-        let mut recording = Self {
-            context,
-            ..Self::default()
-        };
-        let mut accounts = Accounts::default();
-        let mut chunks: Vec<Vec<Chunk>> = Vec::new();
-        let mut unpacked = Vec::new();
-        let mut late = Vec::new();
-        let mut read = 0;
-        loop {
-            let item = blocks.next()?;
-            recording.base = Monotonic::from_nanos_since_boot(blocks.base.unwrap_or(0));
-            let base = recording.base;
-            match item {
-                Item::Events(header, payload) => {
-                    let index = usize::from(header.cpu);
-                    let last = accounts.of(header.cpu).last;
-                    if accounts.enter(&header, base, &mut blocks).is_none() {
-                        continue;
-                    }
-                    let mut events = Vec::new();
-                    if let Err(what) = read_events(&header, &payload, &mut unpacked, &mut events) {
-                        blocks.note(what);
-                        accounts.forget(&header, base);
-                        continue;
-                    }
-                    read += events.len() as u64;
-                    let in_time =
-                        |event: &PackedEvent| last.is_none_or(|t| t <= event.since_base().get());
-                    if events.first().is_some_and(|event| !in_time(event)) {
-                        let at = events.iter().position(in_time).unwrap_or(events.len());
-                        let overtaken = events.drain(..at);
-                        late.extend(overtaken.map(|event| event.on_cpu(base, header.cpu)));
-                    }
-                    if chunks.len() <= index {
-                        chunks.resize_with(index + 1, Vec::new);
-                    }
-                    chunks[index].push(Box::new(events));
-                }
-                Item::Footer(footer) => {
-                    accounts.close(&footer, base, &mut blocks);
-                    recording.context = footer.context;
-                    recording.lost = footer.lost;
-                    break;
-                }
-                Item::CutOff => {
-                    accounts.cut_off = true;
-                    blocks.note("its end is missing");
-                    break;
-                }
+        let mut reader = RecordingReader::open(input)?;
+        let mut by_cpu: Vec<Vec<PackedEvent>> = Vec::new();
+        for event in reader.recorded().filter(|event| !event.is_of_reader()) {
+            let index = usize::from(event.cpu());
+            if by_cpu.len() <= index {
+                by_cpu.resize_with(index + 1, Vec::new);
             }
+            by_cpu[index].push(event.packed());
         }
-        recording.lost.damaged += accounts.lost();
-        let streams = chunks.into_iter().enumerate();
-        recording.streams = streams
-            .filter(|(_, chunks)| !chunks.is_empty())
-            // the index comes from a CPU's number
-            .map(|(cpu, chunks)| CpuStream::new(cpu as u16, chunks))
-            .collect();
-        recording.insert(late);
-        let damage = accounts.damage(blocks.wrong, read);
+        if let Some(error) = reader.failure.take() {
+            return Err(error.into());
+        }
+        let (lost, damage) = (reader.lost(), reader.damage());
+        let streams = (0..).zip(by_cpu).filter(|(_, events)| !events.is_empty());
+        let stream = |(cpu, mut events): (u16, Vec<PackedEvent>)| {
+            // an event may come out late where a damaged file keeps others waiting
+            events.sort_by_key(|event| event.since_base());
+            CpuStream::new(cpu, vec![Arc::new(events)])
+        };
+        let recording = Self {
+            base: reader.base,
+            streams: streams.map(stream).collect(),
+            lost,
+            context: reader.context,
+        };
         Ok((recording, damage))
     }
 }

@@ -1,7 +1,6 @@
 mod damaged;
 mod files;
 mod golden;
-mod old_files;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -194,7 +193,7 @@ proptest! {
         let mut recording = Recording::from_events(old.clone(), LostEvents::default());
         for stream in &mut recording.streams {
             let all: Vec<PackedEvent> = stream.slices().flatten().copied().collect();
-            let chunks = all.chunks(chunk).map(|events| Box::new(events.to_vec()) as Chunk);
+            let chunks = all.chunks(chunk).map(|events| Arc::new(events.to_vec()) as Chunk);
             *stream = CpuStream::new(stream.cpu(), chunks.collect());
         }
         let base = recording.base;
@@ -281,7 +280,7 @@ fn chunks_are_given_back_while_reading() {
     let chunk = |first: u64| -> Chunk {
         let event = |n| PackedEvent::new(Nanos::new(n), EventKind::WriteCalled { tid: 7 });
         let events = (first..first + 10).map(event).collect();
-        Box::new(Counted(events, Arc::clone(&alive)))
+        Arc::new(Counted(events, Arc::clone(&alive)))
     };
     let stream = |cpu| CpuStream::new(cpu, (0..10).map(|i| chunk(1 + i * 10)).collect());
     let recording = Recording {
@@ -313,9 +312,9 @@ fn empty_streams_and_chunks_are_no_obstacle() {
             CpuStream::new(
                 1,
                 vec![
-                    Box::new(Vec::new()),
-                    Box::new(vec![event]),
-                    Box::new(Vec::new()),
+                    Arc::new(Vec::new()),
+                    Arc::new(vec![event]),
+                    Arc::new(Vec::new()),
                 ],
             ),
         ],

@@ -10,7 +10,7 @@ use super::format::{
     BLOCK_EVENTS, BLOCK_HEADER_BYTES, BlockHeader, FileHeader, Footer, Holds, StreamEnd, checksum,
     to_json, trailer,
 };
-use super::{CpuStream, EventSink, LostEvents, PackedEvent, Recording, RecordingContext, VERSION};
+use super::{CpuStream, EventSink, LostEvents, PackedEvent, Recording, RecordingContext};
 use crate::{Event, Monotonic, Nanos};
 
 /// The longest that a settled event waits for its block to fill.
@@ -89,7 +89,7 @@ impl<W: Write> RecordingWriter<W> {
             events: 0,
             bytes: 0,
         };
-        writer.write(&header.to_bytes(VERSION))?;
+        writer.write(&header.to_bytes())?;
         writer.write(&context)?;
         Ok(writer)
     }

@@ -113,7 +113,7 @@ proptest! {
         let cut = cut.index(file.bytes.len());
         match recover(&file.bytes[..cut]) {
             Err(RecordingError::NotARecording) => prop_assert!(cut < 8),
-            Err(RecordingError::Truncated { .. }) => prop_assert!((8..12).contains(&cut)),
+            Err(RecordingError::Truncated) => prop_assert!((8..12).contains(&cut)),
             Err(other) => prop_assert!(false, "{other:?}"),
             Ok((events, damage, _)) => {
                 prop_assert_eq!(events, sorted(file.outside(cut, usize::MAX)));
@@ -236,6 +236,15 @@ fn damage_is_described_with_what_is_left_and_what_to_do() {
 }
 
 #[test]
+fn a_file_that_ends_within_its_first_bytes_is_cut_off() {
+    let error = Recording::read(&File::new(&[1]).bytes[..10]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the recorded stream is cut off: no event could be read; copy it again, or record again"
+    );
+}
+
+#[test]
 fn a_recording_that_was_never_finished_is_read_as_cut_off() {
     let mut writer = RecordingWriter::new(Vec::new(), at(1), &context()).unwrap();
     for event in simple(5) {
@@ -283,11 +292,12 @@ fn another_version_or_kind_is_refused_by_name() {
     let mut file = File::new(&[1]).bytes;
     file[8] = 77;
     let error = Recording::read(file.as_slice()).unwrap_err();
-    assert!(matches!(
-        error,
-        RecordingError::UnsupportedVersion { found: 77 }
-    ));
-    assert!(error.to_string().contains("version 77"), "{error}");
+    assert!(matches!(error, RecordingError::OtherVersion { found: 77 }));
+    assert_eq!(
+        error.to_string(),
+        "the recorded stream has format version 77, this taillab reads version 1: use the \
+         taillab that recorded it, or record again"
+    );
     let error = Recording::read(&b"PAR1 and so on"[..]).unwrap_err();
     assert!(matches!(error, RecordingError::NotARecording));
 }
