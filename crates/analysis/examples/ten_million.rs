@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use kernel::{Plan, What};
 use taillab_analysis::ledger::Usual;
 use taillab_analysis::long::Account;
-use taillab_analysis::{AnalyseOptions, MatchOptions, Part, Parts, parts};
+use taillab_analysis::{AnalyseOptions, MatchOptions, Window, Windows, window};
 use taillab_model::{
     Event, EventSink, LostEvents, Monotonic, Nanos, RecordingContext, RecordingWriter,
 };
@@ -66,7 +66,7 @@ fn main() {
     };
     let (mut making, mut adding) = (Duration::ZERO, Duration::ZERO);
     let mut account = None;
-    let mut add = |part: Part, making: &mut Duration, since: &mut Instant| {
+    let mut add = |part: Window, making: &mut Duration, since: &mut Instant| {
         *making += since.elapsed();
         let begin = Instant::now();
         let account = account.get_or_insert_with(|| {
@@ -78,7 +78,7 @@ fn main() {
         adding += begin.elapsed();
         *since = Instant::now();
     };
-    let mut parts = Parts::new(MatchOptions::default(), &context, parts::REQUESTS);
+    let mut parts = Windows::new(MatchOptions::default(), &context, window::REQUESTS);
     let mut since = Instant::now();
     for event in events(&block, blocks) {
         if let Some(part) = parts.observe(&event) {

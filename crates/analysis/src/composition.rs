@@ -16,7 +16,7 @@ use taillab_model::explanation::{Band, BandPart, Cause, CauseShare, Culprit, Sha
 use taillab_model::histogram::cell;
 use taillab_model::{Monotonic, Nanos};
 
-use crate::folding::{Fold, Folding};
+use crate::coarsening::{Coarsen, Coarsening};
 use crate::ledger::{Entry, GroupKey, Label, Labels, Ledger};
 use crate::matcher::IdMap;
 
@@ -72,7 +72,7 @@ impl CellSums {
 #[derive(Clone, Debug, Default)]
 struct BlockSums(IdMap<u64, u64>);
 
-impl Fold for BlockSums {
+impl Coarsen for BlockSums {
     fn add(&mut self, next: Self) {
         for (key, ns) in next.0 {
             *self.0.entry(key).or_default() += ns;
@@ -99,7 +99,7 @@ pub struct Composition {
     of_groups: Vec<u64>,
     of_causes: [u64; CAUSES],
     cells: Vec<CellSums>,
-    blocks: Folding<BlockSums>,
+    blocks: Coarsening<BlockSums>,
     /// What is still to be added: when the request came in since `from`, and its cell.
     new_requests: Vec<(u64, usize, CellSums)>,
     /// The same of the excess: when, its key, how much.
@@ -119,7 +119,7 @@ impl Composition {
             of_groups: Vec::new(),
             of_causes: [0; CAUSES],
             cells: Vec::new(),
-            blocks: Folding::new(1_000, BLOCKS),
+            blocks: Coarsening::new(1_000, BLOCKS),
             new_requests: Vec::new(),
             new_excess: Vec::new(),
             of_request: Vec::new(),

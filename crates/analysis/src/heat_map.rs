@@ -4,7 +4,7 @@ use taillab_model::explanation::HeatMap;
 use taillab_model::histogram::{cell, cell_of};
 use taillab_model::{Monotonic, Nanos};
 
-use crate::folding::{Fold, Folding};
+use crate::coarsening::{Coarsen, Coarsening};
 
 /// Columns at most.
 const COLUMNS: usize = 160;
@@ -19,14 +19,14 @@ const BITS: u32 = 5;
 #[derive(Clone, Debug)]
 pub struct HeatCells {
     from: Option<Monotonic>,
-    columns: Folding<Column>,
+    columns: Coarsening<Column>,
 }
 
 /// Requests by the bins of their sojourns.
 #[derive(Clone, Debug, Default)]
 struct Column(Vec<u64>);
 
-impl Fold for Column {
+impl Coarsen for Column {
     fn add(&mut self, next: Self) {
         if self.0.len() < next.0.len() {
             self.0.resize(next.0.len(), 0);
@@ -41,7 +41,7 @@ impl Default for HeatCells {
     fn default() -> Self {
         Self {
             from: None,
-            columns: Folding::new(1_000, COLUMNS),
+            columns: Coarsening::new(1_000, COLUMNS),
         }
     }
 }

@@ -22,12 +22,12 @@ use crate::explain::{ExplainOptions, Explained, Explainer, Sojourn};
 use crate::fan_out::fan_out_of_counts;
 use crate::ledger::{Entry, Labels, Usual};
 use crate::matched::{MatchCounts, Matched};
-use crate::parts::Part;
 use crate::replay::{Beginnings, Cores, Observed};
 use crate::stages::StageCells;
 use crate::statistics::{Series, curve_of, requests_needed};
 use crate::summary::{AnalyseOptions, Analysis, AnalysisError};
 use crate::verdict;
+use crate::window::Window;
 
 /// The series of a recording.
 const MEASURED: usize = 0;
@@ -182,7 +182,7 @@ impl<'c> Account<'c> {
 
     /// Takes the next part, and gives the accounts of the requests that end in it to `each`. The
     /// ideal sojourns of its measured requests, in order of T1.
-    pub fn add(&mut self, part: &Part, each: impl FnMut(&Entry<'_>, &Labels)) -> Vec<Nanos> {
+    pub fn add(&mut self, part: &Window, each: impl FnMut(&Entry<'_>, &Labels)) -> Vec<Nanos> {
         let matched = &part.matched;
         self.all_arrivals += (matched.requests.len() + matched.unmatched.len()) as u64;
         self.events += matched.events;

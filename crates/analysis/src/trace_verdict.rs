@@ -6,7 +6,7 @@
 use std::fmt;
 
 use taillab_model::Nanos;
-use taillab_model::summary::{MIN_MATCHED_SHARE, ServiceTimeSource, TraceSummary};
+use taillab_model::summary::{MIN_MATCHED_SHARE, Report, ServiceTimeSource};
 
 use crate::judgement::{GeneralWarning, Judgement, general_warnings};
 use crate::stamp_warning::{StampWarning, stamp_warnings};
@@ -194,20 +194,16 @@ impl fmt::Display for TraceWarning {
 }
 
 /// Judges a trace by its own summary (whose verdict is not read).
-pub fn judge_trace(
-    summary: &TraceSummary,
-    evidence: &Evidence,
-    facts: &TraceFacts,
-) -> TraceJudgement {
+pub fn judge_trace(summary: &Report, evidence: &Evidence, facts: &TraceFacts) -> TraceJudgement {
     Judgement {
         invalid: reasons(summary, facts),
         warnings: warnings(summary, evidence, facts),
     }
 }
 
-fn reasons(summary: &TraceSummary, facts: &TraceFacts) -> Vec<TraceInvalid> {
+fn reasons(summary: &Report, facts: &TraceFacts) -> Vec<TraceInvalid> {
     let mut invalid = Vec::new();
-    let matching = &summary.result.matching;
+    let matching = &summary.server.matching;
     if matching.lost_events > 0 {
         invalid.push(TraceInvalid::LostEvents {
             lost: matching.lost_events,
@@ -221,16 +217,16 @@ fn reasons(summary: &TraceSummary, facts: &TraceFacts) -> Vec<TraceInvalid> {
             framed: facts.framed,
         });
     }
-    let utilization = summary.result.ideal.utilization;
+    let utilization = summary.server.ideal.utilization;
     if utilization >= 1.0 {
         invalid.push(TraceInvalid::Overload { utilization });
     }
     invalid
 }
 
-fn warnings(summary: &TraceSummary, evidence: &Evidence, facts: &TraceFacts) -> Vec<TraceWarning> {
+fn warnings(summary: &Report, evidence: &Evidence, facts: &TraceFacts) -> Vec<TraceWarning> {
     let mut warnings = Vec::new();
-    let result = &summary.result;
+    let result = &summary.server;
     let matching = &result.matching;
     if let Some(damage) = facts.damage.clone() {
         warnings.push(TraceWarning::Damaged { damage });

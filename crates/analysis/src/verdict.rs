@@ -5,7 +5,7 @@
 use std::fmt;
 
 use taillab_model::Nanos;
-use taillab_model::summary::{LoadErrors, MAX_ERROR_SHARE, MIN_MATCHED_SHARE, RunSummary};
+use taillab_model::summary::{LoadErrors, MAX_ERROR_SHARE, MIN_MATCHED_SHARE, Report};
 
 use crate::judgement::{GeneralWarning, Judgement, general_warnings};
 use crate::load::{LoadInvalid, reasons_against_client};
@@ -253,16 +253,16 @@ impl fmt::Display for Warning {
 }
 
 /// Judges a run by its own summary (whose verdict is not read).
-pub fn judge(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> RunJudgement {
+pub fn judge(summary: &Report, evidence: &Evidence, facts: &Facts) -> RunJudgement {
     Judgement {
         invalid: reasons(summary),
         warnings: warnings(summary, evidence, facts),
     }
 }
 
-fn reasons(summary: &RunSummary) -> Vec<Invalid> {
+fn reasons(summary: &Report) -> Vec<Invalid> {
     let mut invalid = Vec::new();
-    let matching = &summary.result.matching;
+    let matching = &summary.server.matching;
     if matching.lost_events > 0 {
         invalid.push(Invalid::LostEvents {
             lost: matching.lost_events,
@@ -282,8 +282,10 @@ fn reasons(summary: &RunSummary) -> Vec<Invalid> {
             responses: matching.client_responses,
         });
     }
-    let measured = &summary.result.measured.sojourn;
-    let load = &summary.load;
+    let measured = &summary.server.measured.sojourn;
+    let Some(load) = &summary.load else {
+        return invalid;
+    };
     let both = |q| Some((q, load.lateness.quantile(q)?, measured.quantile(q)?));
     if let Some((q, lateness, sojourn)) = [0.999, 0.99, 0.9, 0.5].into_iter().find_map(both)
         && lateness > sojourn
@@ -300,12 +302,12 @@ fn reasons(summary: &RunSummary) -> Vec<Invalid> {
             .into_iter()
             .map(Invalid::Load),
     );
-    let utilization = summary.result.ideal.utilization;
+    let utilization = summary.server.ideal.utilization;
     if utilization >= 1.0 {
         invalid.push(Invalid::Overload { utilization });
     }
     if let (Some(ideal), Some(measured)) = (
-        summary.result.ideal.sojourn.quantile(0.5),
+        summary.server.ideal.sojourn.quantile(0.5),
         measured.quantile(0.5),
     ) && ideal >= measured
     {
@@ -320,19 +322,22 @@ fn reasons(summary: &RunSummary) -> Vec<Invalid> {
     invalid
 }
 
-fn warnings(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Vec<Warning> {
+fn warnings(summary: &Report, evidence: &Evidence, facts: &Facts) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    let matching = &summary.result.matching;
-    let load = &summary.load;
+    let matching = &summary.server.matching;
+    let Some(load) = &summary.load else {
+        return warnings;
+    };
     if summary.partial {
         warnings.push(Warning::Partial);
     }
     // Workers that wait leave their CPUs idle, and t is not taken from their peak.
-    if !summary.result.ideal.virtual_workers
-        && summary.calibration.server_cpu_busy_share < MIN_BUSY_AT_PEAK
+    if !summary.server.ideal.virtual_workers
+        && let Some(calibration) = &summary.calibration
+        && calibration.server_cpu_busy_share < MIN_BUSY_AT_PEAK
     {
         warnings.push(Warning::NotServerLimited {
-            busy_share: summary.calibration.server_cpu_busy_share,
+            busy_share: calibration.server_cpu_busy_share,
         });
     }
     if evidence.faster_than_ideal > MAX_FASTER_THAN_IDEAL {
@@ -359,7 +364,7 @@ fn warnings(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Vec<War
     }
     let stamps = stamp_warnings(matching, evidence.late_events);
     warnings.extend(stamps.into_iter().map(Warning::Stamps));
-    if let Some(loss) = summary.result.overhead.throughput_loss
+    if let Some(loss) = summary.server.overhead.throughput_loss
         && loss > MAX_PROBE_COST
     {
         warnings.push(Warning::ProbeCost { loss });
@@ -372,7 +377,7 @@ fn warnings(summary: &RunSummary, evidence: &Evidence, facts: &Facts) -> Vec<War
     }
     let general = general_warnings(
         &evidence.unsupported,
-        summary.result.measured.sojourn.count,
+        summary.server.measured.sojourn.count,
         facts.hypervisor.as_ref(),
     );
     warnings.extend(general.into_iter().map(Warning::General));

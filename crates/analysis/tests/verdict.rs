@@ -13,7 +13,7 @@ use taillab_analysis::{
 };
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, LoadErrors,
-    LoadSummary, Overhead, RunSummary, SCHEMA_VERSION, ServerResult, ServiceTimeSource, Verdict,
+    LoadSummary, Overhead, Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource, Verdict,
 };
 use taillab_model::{Monotonic, Nanos};
 
@@ -44,20 +44,23 @@ fn analysis() -> Analysis {
 }
 
 /// A run with nothing to object to.
-fn good(analysis: &Analysis) -> RunSummary {
+fn good(analysis: &Analysis) -> Report {
     let spread = |from: u64, to: u64| {
         let series: Vec<Nanos> = (0..20_000_u64)
             .map(|i| Nanos::new(from + i.wrapping_mul(2_654_435_761) % (to - from)))
             .collect();
         distribution_of(&series)
     };
-    RunSummary {
+    Report {
         schema_version: SCHEMA_VERSION,
         command: "run".into(),
-        server: "memcached".into(),
+        target: "memcached".into(),
         started_unix_s: 0,
         partial: false,
-        load: LoadSummary {
+        duration_ns: Nanos::from_secs(40),
+        arrival_rate_per_s: 500.0,
+        observer: None,
+        load: Some(LoadSummary {
             target_rate_per_s: 500.0,
             target_utilization: Some(0.5),
             sent_rate_per_s: 500.0,
@@ -82,16 +85,16 @@ fn good(analysis: &Analysis) -> RunSummary {
                 busy_share: 0.2,
             },
             errors: LoadErrors::default(),
-        },
-        client_minus_server: spread(8_000, 90_000),
-        calibration: Calibration {
+        }),
+        client_minus_server: Some(spread(8_000, 90_000)),
+        calibration: Some(Calibration {
             peak_per_s: 1_100.0,
             peak_lo_per_s: 1_090.0,
             peak_hi_per_s: 1_110.0,
             server_cpu_busy_share: 0.99,
             blocks: 5,
-        },
-        result: ServerResult {
+        }),
+        server: ServerResult {
             service_time_ns: SERVICE,
             service_time_source: ServiceTimeSource::Calibrated,
             measured: analysis.measured.clone(),
@@ -154,7 +157,7 @@ fn without_traffic_or_responses_there_is_a_clear_error() {
 }
 
 /// The verdict on a good run that `spoil` has changed.
-fn verdict(spoil: impl FnOnce(&mut RunSummary)) -> (Vec<Invalid>, Vec<Warning>) {
+fn verdict(spoil: impl FnOnce(&mut Report)) -> (Vec<Invalid>, Vec<Warning>) {
     let analysis = analysis();
     let mut summary = good(&analysis);
     spoil(&mut summary);
@@ -169,6 +172,10 @@ fn verdict(spoil: impl FnOnce(&mut RunSummary)) -> (Vec<Invalid>, Vec<Warning>) 
         );
     }
     (judgement.invalid, judgement.warnings)
+}
+
+fn load(report: &mut Report) -> &mut LoadSummary {
+    report.load.as_mut().unwrap()
 }
 
 #[test]
@@ -186,49 +193,49 @@ fn a_good_run_is_valid() {
 
 #[test]
 fn each_reason_against_a_run_is_found_alone() {
-    type Spoil = fn(&mut RunSummary);
+    type Spoil = fn(&mut Report);
     let cases: [(&str, Spoil); 11] = [
         ("the probe lost 3 events", |s| {
-            s.result.matching.lost_events = 3
+            s.server.matching.lost_events = 3
         }),
         ("only 98.00 % of 10000 responses", |s| {
-            (s.result.matching.responses, s.result.matching.matched) = (10_000, 9_800);
-            s.result.matching.complete = 9_800;
+            (s.server.matching.responses, s.server.matching.matched) = (10_000, 9_800);
+            s.server.matching.complete = 9_800;
         }),
         ("of the 10000 responses that the client received", |s| {
             (
-                s.result.matching.client_responses,
-                s.result.matching.client_matched,
+                s.server.matching.client_responses,
+                s.server.matching.client_matched,
             ) = (10_000, 9_989);
         }),
         ("the client sends late by", |s| {
-            s.load.lateness = s.load.service_time.clone()
+            load(s).lateness = load(s).service_time.clone()
         }),
         ("the sends are not poisson", |s| {
-            s.load.arrivals.idc = vec![DispersionAt {
+            load(s).arrivals.idc = vec![DispersionAt {
                 window_ns: Nanos::from_millis(10),
                 value: Some(9.0),
                 expected: Some(1.0),
             }]
         }),
         ("30 time-outs, 1 misses in 20000 requests", |s| {
-            (s.load.errors.timeouts, s.load.errors.misses) = (30, 1);
+            (load(s).errors.timeouts, load(s).errors.misses) = (30, 1);
         }),
         ("the client was busy 96.00 % of the time", |s| {
-            s.load.client.busy_share = 0.96
+            load(s).client.busy_share = 0.96
         }),
         ("100.00 % of the capacity", |s| {
-            s.result.ideal.utilization = 1.0
+            s.server.ideal.utilization = 1.0
         }),
         ("is not above the ideal one of", |s| {
-            s.result.ideal.sojourn = s.result.measured.sojourn.clone()
+            s.server.ideal.sojourn = s.server.measured.sojourn.clone()
         }),
         ("that the client saw", |s| {
-            s.load.service_time = s.result.measured.sojourn.clone()
+            load(s).service_time = s.server.measured.sojourn.clone()
         }),
         ("the client sends late by", |s| {
-            s.load.lateness = s.load.response_time.clone();
-            s.load.errors.timeouts = 1; // one in 20,000 is a warning only
+            load(s).lateness = load(s).response_time.clone();
+            load(s).errors.timeouts = 1; // one in 20,000 is a warning only
         }),
     ];
     for (line, spoil) in cases {
@@ -244,31 +251,31 @@ fn each_reason_against_a_run_is_found_alone() {
 
 #[test]
 fn each_warning_is_found() {
-    type Spoil = fn(&mut RunSummary);
+    type Spoil = fn(&mut Report);
     let cases: [(&str, Spoil); 9] = [
         ("single gaps between sends are not exactly poisson", |s| {
-            s.load.arrivals.passed = false
+            load(s).arrivals.passed = false
         }),
         ("ended before its time", |s| s.partial = true),
         ("were only 80.00 % busy", |s| {
-            s.calibration.server_cpu_busy_share = 0.8
+            s.calibration.as_mut().unwrap().server_cpu_busy_share = 0.8
         }),
         ("1 refused sends in 20000 requests", |s| {
-            s.load.errors.send_errors = 1
+            load(s).errors.send_errors = 1
         }),
         ("4 responses could be those of more than one", |s| {
-            s.result.matching.ambiguous = 4
+            s.server.matching.ambiguous = 4
         }),
         ("2 requests have stamps that contradict", |s| {
-            s.result.matching.out_of_order = 2
+            s.server.matching.out_of_order = 2
         }),
-        ("have all six stamps", |s| s.result.matching.complete /= 2),
+        ("have all six stamps", |s| s.server.matching.complete /= 2),
         ("was blind in 5 windows, 1.00 ms at most", |s| {
-            s.result.matching.blind_windows = 5;
-            s.result.matching.blind_ns = Nanos::from_millis(1);
+            s.server.matching.blind_windows = 5;
+            s.server.matching.blind_ns = Nanos::from_millis(1);
         }),
         ("costs 20.00 % of the peak", |s| {
-            s.result.overhead.throughput_loss = Some(0.2)
+            s.server.overhead.throughput_loss = Some(0.2)
         }),
     ];
     for (line, spoil) in cases {

@@ -1,4 +1,4 @@
-//! The result of a run as `summary.json` and `--json` carry it.
+//! The result of measuring a server, as `summary.json` and `--json` carry it.
 //!
 //! Times are integer nanoseconds and their names end in `_ns`. The JSON Schema is
 //! `schemas/run.schema.json` or `schemas/trace.schema.json`; [`SCHEMA_VERSION`] changes with them.
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
 use crate::{Distribution, Nanos};
 
-/// Version of the shapes of [`RunSummary`] and [`TraceSummary`].
+/// Version of the shape of [`Report`].
 pub const SCHEMA_VERSION: u32 = 2;
 
 /// At least this share of the responses must have T1 and T6.
@@ -33,53 +33,36 @@ pub const MAX_LATENESS_SHARE: f64 = 0.5;
 /// Lateness at a percentile above this share of the response time there is worth knowing.
 pub const NOTABLE_LATENESS_SHARE: f64 = 0.1;
 
-/// What `taillab run` found.
+/// What a measurement of a server found: the result of `taillab run`, `trace` and `explain`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunSummary {
+pub struct Report {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The command that wrote this: `run`.
+    /// The command that wrote this: `run`, `trace` or `explain`.
     pub command: String,
-    /// What was measured: `memcached over UDP`.
-    pub server: String,
-    /// Start of the measurement, seconds since 1970 (UTC).
-    pub started_unix_s: u64,
-    /// The measurement ended before its time (Ctrl-C, or the server died).
-    pub partial: bool,
-    /// How the load was chosen.
-    pub load: LoadSummary,
-    /// What the client's service time has beyond T6 − T1, request by request: the way there
-    /// and back, with the client's own stack and its reading.
-    pub client_minus_server: Distribution,
-    /// How t was found.
-    pub calibration: Calibration,
-    /// The server's side: what the probe saw and what follows from it.
-    #[serde(flatten)]
-    pub result: ServerResult,
-    /// Whether the run can be believed.
-    pub verdict: Verdict,
-}
-
-/// What `taillab trace` and `taillab explain` found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TraceSummary {
-    /// [`SCHEMA_VERSION`].
-    pub schema_version: u32,
-    /// The command that wrote this: `trace` or `explain`.
-    pub command: String,
-    /// What was traced: `pid 4711 (nginx), port 80 over TCP`.
+    /// What was measured: `memcached over UDP`, `pid 4711 (nginx), port 80 over TCP`.
     pub target: String,
-    /// Start of the recording, seconds since 1970 (UTC).
+    /// Start of the measurement, seconds since 1970 (UTC).
     pub started_unix_s: u64,
     /// It ended before its time (Ctrl-C, or the server died), or the file was cut off.
     pub partial: bool,
-    /// Length of what was analysed, from the first to the last event.
+    /// Length of what was analysed: from the start of the measurement to the last event.
     pub duration_ns: Nanos,
     /// Requests that came in per second.
     pub arrival_rate_per_s: f64,
-    /// The server's side.
+    /// The load, where the generator was ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadSummary>,
+    /// Where the generator was ours: what the client's service time has beyond T6 − T1, request
+    /// by request. That is the way there and back, with the client's own stack and its reading.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_minus_server: Option<Distribution>,
+    /// How the peak was measured, where it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Calibration>,
+    /// The server's side: what the probe saw and what follows from it.
     #[serde(flatten)]
-    pub result: ServerResult,
+    pub server: ServerResult,
     /// What watching cost; `None` where the recording does not say.
     pub observer: Option<Observer>,
     /// Whether the result can be believed.

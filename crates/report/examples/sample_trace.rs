@@ -19,10 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(&dir)?;
     let mut sample = common::explained::trace(Nanos::from_secs(20));
     fs::write(dir.join("summary.json"), json::pretty(&sample.summary)?)?;
-    fs::write(
-        dir.join("report.html"),
-        html::render_trace(&sample.report()),
-    )?;
+    fs::write(dir.join("report.html"), html::render(&sample.report()))?;
     let slowest = sample.explanation().slowest.clone();
     let trace = perfetto::trace(&sample.summary.target, &slowest);
     fs::write(dir.join("slowest.pftrace"), trace)?;
@@ -31,8 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         width: 100,
     };
     let report = sample.report();
-    let mut text = terminal::render_trace(&report, Some("nginx.tlc"), style);
-    text.push_str(&terminal::trace_details(&report, style));
+    let mut text = terminal::render(&report, Some("nginx.tlc"), style);
+    text.push_str(&terminal::details(&report, style));
     text.push_str(&terminal::slowest(&slowest[..2], style));
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())

@@ -3,7 +3,7 @@
 use taillab_model::summary::{ServerResult, ServiceTimeSource};
 use taillab_model::{Nanos, quantile_ranks};
 
-use crate::server::ServerSide;
+use crate::Document;
 
 /// A length in microseconds with one decimal and its thousands set apart: `1,234.5`.
 pub(crate) fn micros(length: Nanos) -> String {
@@ -59,14 +59,23 @@ pub(crate) fn workers(result: &ServerResult) -> String {
 }
 
 /// Where the service time comes from, in words.
-pub(crate) fn service_time_origin(server: &ServerSide<'_>) -> String {
-    match (server.result.service_time_source, server.calibration) {
+pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
+    match (
+        document.report.server.service_time_source,
+        document.report.calibration.as_ref(),
+    ) {
         (ServiceTimeSource::Calibrated, Some(calibration)) => {
             let peak = rate(calibration.peak_per_s);
-            format!("{} ÷ the peak of {peak}/s", workers(server.result))
+            format!(
+                "{} ÷ the peak of {peak}/s",
+                workers(&document.report.server)
+            )
         }
         (ServiceTimeSource::Calibrated, None) => {
-            format!("{} ÷ the peak, calibrated", workers(server.result))
+            format!(
+                "{} ÷ the peak, calibrated",
+                workers(&document.report.server)
+            )
         }
         (ServiceTimeSource::Given, _) => "as given, not calibrated".to_owned(),
         (ServiceTimeSource::VirtualWait, _) => "the mean wait of a worker".to_owned(),

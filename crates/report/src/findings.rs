@@ -7,10 +7,10 @@ use taillab_model::summary::{
 };
 use taillab_model::{Distribution, Nanos};
 
+use crate::Document;
 use crate::figures::{
     count, counted, micros_f64, percent, percent_of, rate, round_length, service_time_origin,
 };
-use crate::server::ServerSide;
 
 /// One thing that was checked.
 #[derive(Clone, Debug)]
@@ -35,22 +35,22 @@ pub(crate) enum State {
 }
 
 /// Everything that was checked, in the order of a reader's doubts.
-pub(crate) fn of(server: &ServerSide<'_>) -> Vec<Finding> {
-    let mut findings = vec![matching(server), lost_and_blind(server)];
-    if let Some(load) = server.load {
+pub(crate) fn of(document: &Document<'_>) -> Vec<Finding> {
+    let mut findings = vec![matching(document), lost_and_blind(document)];
+    if let Some(load) = document.report.load.as_ref() {
         findings.extend([
             arrivals(load),
             sender(load),
             errors(&load.errors),
-            probe(server),
+            probe(document),
         ]);
     }
-    findings.extend(server.observer.map(observer));
-    if let Some(calibration) = server.calibration {
-        findings.push(calibrated(server, calibration));
+    findings.extend(document.report.observer.as_ref().map(observer));
+    if let Some(calibration) = document.report.calibration.as_ref() {
+        findings.push(calibrated(document, calibration));
     }
-    findings.push(precision(server));
-    findings.extend(not_recorded(server));
+    findings.push(precision(document));
+    findings.extend(not_recorded(document));
     findings
 }
 
@@ -125,8 +125,8 @@ fn about_floor(lines: Option<Vec<String>>, absent_because: Option<&str>) -> Find
     }
 }
 
-fn matching(server: &ServerSide<'_>) -> Finding {
-    let m = &server.result.matching;
+fn matching(document: &Document<'_>) -> Finding {
+    let m = &document.report.server.matching;
     let at_least = |part: u64, whole: u64, share: f64| part as f64 >= whole as f64 * share;
     let mut lines = vec![format!(
         "{} of {} responses have T1 and T6 ({}), {} all six stamps in order ({})",
@@ -176,8 +176,8 @@ fn matching(server: &ServerSide<'_>) -> Finding {
     }
 }
 
-fn lost_and_blind(server: &ServerSide<'_>) -> Finding {
-    let m = &server.result.matching;
+fn lost_and_blind(document: &Document<'_>) -> Finding {
+    let m = &document.report.server.matching;
     let blind = if m.blind_windows == 0 {
         "no blind window".to_owned()
     } else {
@@ -185,7 +185,7 @@ fn lost_and_blind(server: &ServerSide<'_>) -> Finding {
             "{} of {} in all ({} of the time), {} overlap one",
             counted(m.blind_windows, "blind window", "blind windows"),
             m.blind_ns,
-            percent_of(m.blind_ns.get(), server.duration.get()),
+            percent_of(m.blind_ns.get(), document.report.duration_ns.get()),
             counted(m.blind_requests, "request", "requests"),
         )
     };
@@ -286,10 +286,10 @@ pub(crate) fn errors(errors: &LoadErrors) -> Finding {
     }
 }
 
-fn probe(server: &ServerSide<'_>) -> Finding {
+fn probe(document: &Document<'_>) -> Finding {
     /// Above this share of the peak throughput the probe's cost is worth a reader's eye.
     const DEAR: f64 = 0.1;
-    let o = &server.result.overhead;
+    let o = &document.report.server.overhead;
     let Some(loss) = o.throughput_loss else {
         return Finding {
             name: "probe",
@@ -325,10 +325,10 @@ fn probe(server: &ServerSide<'_>) -> Finding {
     }
 }
 
-fn calibrated(server: &ServerSide<'_>, c: &Calibration) -> Finding {
+fn calibrated(document: &Document<'_>, c: &Calibration) -> Finding {
     /// Below this share the server was not the limit at the peak.
     const BUSY: f64 = 0.9;
-    let result = server.result;
+    let result = &document.report.server;
     let mut lines = vec![format!(
         "peak {}/s (95 % interval {} to {}) in {}, server CPU {} busy; t = {} = {}",
         rate(c.peak_per_s),
@@ -337,7 +337,7 @@ fn calibrated(server: &ServerSide<'_>, c: &Calibration) -> Finding {
         counted(u64::from(c.blocks), "block", "blocks"),
         percent(c.server_cpu_busy_share, 1),
         result.service_time_ns,
-        service_time_origin(server),
+        service_time_origin(document),
     )];
     if let Some(busy) = result.measured.server_cpu_busy_share {
         lines.push(format!(
@@ -357,9 +357,10 @@ fn calibrated(server: &ServerSide<'_>, c: &Calibration) -> Finding {
     }
 }
 
-fn precision(server: &ServerSide<'_>) -> Finding {
-    let lost: Vec<String> = server
-        .result
+fn precision(document: &Document<'_>) -> Finding {
+    let lost: Vec<String> = document
+        .report
+        .server
         .matching
         .hooks
         .iter()
@@ -369,7 +370,7 @@ fn precision(server: &ServerSide<'_>) -> Finding {
         })
         .collect();
     let hooks = || -> String {
-        let of: Vec<String> = (server.result.matching.hooks.iter())
+        let of: Vec<String> = (document.report.server.matching.hooks.iter())
             .map(|hook| format!("{} {}", hook.stamp, hook.hook))
             .collect();
         of.join(", ")
@@ -429,8 +430,8 @@ pub(crate) fn bytes(n: f64) -> String {
 }
 
 /// What could not be recorded, and what therefore stays unexplained.
-fn not_recorded(server: &ServerSide<'_>) -> Option<Finding> {
-    let explanation = server.result.explanation.as_ref()?;
+fn not_recorded(document: &Document<'_>) -> Option<Finding> {
+    let explanation = document.report.server.explanation.as_ref()?;
     (!explanation.limits.is_empty()).then(|| Finding {
         name: "not recorded",
         state: State::Notable,

@@ -2,9 +2,9 @@
 
 use taillab_model::{Distribution, Nanos, Quantile};
 
+use crate::Document;
 use crate::Series;
 use crate::figures;
-use crate::server::ServerSide;
 
 /// The quantiles of the main table; the maximum follows them.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
@@ -14,7 +14,7 @@ const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 pub(crate) struct LatencyRow {
     /// `p50` … `p99.99`, `max`.
     pub(crate) name: String,
-    /// In the order of [`ServerSide::views`].
+    /// In the order of [`Document::views`].
     pub(crate) cells: Vec<(Series, Cell)>,
     /// Measured ÷ ideal, where both are known.
     pub(crate) ratio: Option<f64>,
@@ -39,8 +39,8 @@ impl Cell {
 }
 
 /// The rows of the table: [`QUANTILES`] and the maximum.
-pub(crate) fn rows(server: &ServerSide<'_>) -> Vec<LatencyRow> {
-    let views = server.views();
+pub(crate) fn rows(document: &Document<'_>) -> Vec<LatencyRow> {
+    let views = document.views();
     let cells = |of: &dyn Fn(&Distribution) -> Cell| -> Vec<(Series, Cell)> {
         (views.iter())
             .map(|(series, distribution)| (*series, of(distribution)))

@@ -1,4 +1,4 @@
-//! Outputs of a run or a trace: terminal, JSON, HTML, Perfetto, Parquet and HdrHistogram logs.
+//! Outputs of a measurement: terminal, JSON, HTML, Perfetto, Parquet and HdrHistogram logs.
 //!
 //! Small outputs are functions from a result to text; the caller owns files and
 //! standard output. What grows with the requests ([`requests`], [`hlog`]) is written
@@ -20,39 +20,49 @@ pub mod perfetto;
 pub mod reproduction;
 pub mod requests;
 mod scale;
-mod server;
 pub mod simulation;
 pub mod terminal;
 
-use taillab_model::Nanos;
-use taillab_model::summary::{RunSummary, TraceSummary};
+use taillab_model::summary::Report;
+use taillab_model::{Distribution, Nanos};
 
 pub use error::ReportError;
 pub use figures::utc;
 
-/// What the person's outputs (terminal, HTML) show of one run.
+/// A report, and what the outputs for people (terminal, HTML) show with it.
 #[derive(Clone, Copy, Debug)]
-pub struct RunReport<'a> {
+pub struct Document<'a> {
     /// The result.
-    pub summary: &'a RunSummary,
-    /// Host, kernel and settings, as `environment.json` has them.
-    pub environment: &'a serde_json::Value,
-    /// The experiment with every default filled in, as `experiment.toml` has it.
-    pub experiment_toml: &'a str,
-    /// The curves of the figure; one that is missing is left out.
+    pub report: &'a Report,
+    /// Host, kernel and settings, as `environment.json` has them, where they are known.
+    pub environment: Option<&'a serde_json::Value>,
+    /// The experiment with every default filled in, as `experiment.toml` has it, where there
+    /// is one.
+    pub experiment_toml: Option<&'a str>,
+    /// The curves of the figure; one that is missing is left out. Those that explain are in the
+    /// report.
     pub curves: &'a [Curve],
 }
 
-/// What the person's outputs (terminal, HTML) show of one trace, or of a recording that is
-/// explained again.
-#[derive(Clone, Copy, Debug)]
-pub struct TraceReport<'a> {
-    /// The result.
-    pub summary: &'a TraceSummary,
-    /// Host, kernel and settings, where they are known.
-    pub environment: Option<&'a serde_json::Value>,
-    /// The measured and the ideal curve; those that explain stand in the summary.
-    pub curves: &'a [Curve],
+impl<'a> Document<'a> {
+    /// The views that there are, each with its distribution, in the order of [`Series::ALL`].
+    pub(crate) fn views(&self) -> Vec<(Series, &'a Distribution)> {
+        let Report { server, load, .. } = self.report;
+        let mut views = vec![
+            (Series::Ideal, &server.ideal.sojourn),
+            (Series::Measured, &server.measured.sojourn),
+        ];
+        views.extend((load.as_ref()).map(|load| (Series::Client, &load.response_time)));
+        views
+    }
+
+    /// What the views are, in one sentence.
+    pub(crate) const fn views_explained(&self) -> &'static str {
+        match self.report.load {
+            Some(_) => EXPLANATION,
+            None => SERVER_EXPLANATION,
+        }
+    }
 }
 
 /// A complementary distribution function to draw.

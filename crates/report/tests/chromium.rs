@@ -48,9 +48,9 @@ fn assert_figures(browser: &mut Browser, sample: &Sample) {
     let text = text.as_str().unwrap();
     let summary = &sample.summary;
     for distribution in [
-        &summary.result.ideal.sojourn,
-        &summary.result.measured.sojourn,
-        &summary.load.response_time,
+        &summary.server.ideal.sojourn,
+        &summary.server.measured.sojourn,
+        &summary.load.as_ref().unwrap().response_time,
     ] {
         for q in [0.5, 0.9, 0.99, 0.999] {
             let micros = distribution.quantile(q).unwrap().as_micros_f64();
@@ -123,7 +123,7 @@ fn the_page_shows_the_figures_and_can_be_used() {
     let reading = browser.value(read);
     let p99 = sample
         .summary
-        .result
+        .server
         .measured
         .sojourn
         .quantile(0.99)
@@ -255,7 +255,7 @@ fn a_trace_is_explained_on_its_page() {
         return;
     };
     let sample = common::explained::trace(Nanos::from_secs(20));
-    let page = Page::of(&html::render_trace(&sample.report()));
+    let page = Page::of(&html::render(&sample.report()));
     for scripts in [true, false] {
         browser.call(
             "Emulation.setScriptExecutionDisabled",
@@ -348,7 +348,7 @@ fn an_explanation_fits_every_width_in_light_and_dark() {
         return;
     };
     let sample = common::explained::trace(Nanos::from_secs(20));
-    let page = Page::of(&html::render_trace(&sample.report()));
+    let page = Page::of(&html::render(&sample.report()));
     for scheme in ["light", "dark"] {
         browser.call(
             "Emulation.setEmulatedMedia",
@@ -378,7 +378,7 @@ fn hostile_names_do_not_run() {
     };
     let hostile = "</script><script>window.owned = 1</script><img src=http://127.0.0.1:9/ onerror='window.owned = 1'>";
     let mut sample = common::sample(Nanos::from_secs(1));
-    sample.summary.server = hostile.to_owned();
+    sample.summary.target = hostile.to_owned();
     sample.experiment_toml = hostile.to_owned();
     sample.environment = json!({ hostile: hostile });
     let page = Page::report(&sample);

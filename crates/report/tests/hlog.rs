@@ -63,9 +63,9 @@ fn every_request_is_in_the_log_of_its_second() {
         assert_eq!(whole.len(), sample.rows.len() as u64);
         assert_eq!(totals.count(series), whole.len());
         let exact = match series {
-            Series::Ideal => &sample.summary.result.ideal.sojourn,
-            Series::Measured => &sample.summary.result.measured.sojourn,
-            Series::Client => &sample.summary.load.response_time,
+            Series::Ideal => &sample.summary.server.ideal.sojourn,
+            Series::Measured => &sample.summary.server.measured.sojourn,
+            Series::Client => &sample.summary.load.as_ref().unwrap().response_time,
         };
         for q in [0.5, 0.99] {
             let exact = exact.quantile(q).unwrap().get() as f64;
@@ -152,7 +152,7 @@ fn the_percentile_file_rises_to_the_maximum() {
     let last = lines.last().unwrap();
     let max_ms = sample
         .summary
-        .result
+        .server
         .measured
         .sojourn
         .max

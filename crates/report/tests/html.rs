@@ -7,11 +7,11 @@
 
 use serde_json::json;
 use taillab_model::Nanos;
-use taillab_report::{RunReport, html};
+use taillab_report::{Document, html};
 
 mod common;
 
-fn page(report: &RunReport<'_>) -> String {
+fn page(report: &Document<'_>) -> String {
     String::from_utf8(html::render(report)).unwrap()
 }
 
@@ -64,13 +64,13 @@ fn hostile_text_stays_text() {
         "</script></title></pre><script>alert(1)</script><img src=x onerror=alert(1)>\"'&";
     let mut sample = common::sample(Nanos::from_millis(100));
     let summary = &mut sample.summary;
-    summary.server = hostile.to_owned();
+    summary.target = hostile.to_owned();
     summary.command = hostile.to_owned();
-    summary.load.arrivals.process = hostile.to_owned();
+    summary.load.as_mut().unwrap().arrivals.process = hostile.to_owned();
     summary.verdict.valid = false;
     summary.verdict.reasons = vec![hostile.to_owned()];
     summary.verdict.warnings = vec![hostile.to_owned()];
-    for hook in &mut summary.result.matching.hooks {
+    for hook in &mut summary.server.matching.hooks {
         hook.stamp = hostile.to_owned();
         hook.hook = hostile.to_owned();
         hook.lost_precision = Some(hostile.to_owned());
@@ -98,15 +98,15 @@ fn a_run_without_requests_still_has_a_page() {
     let mut sample = common::sample(Nanos::from_millis(100));
     let nothing = taillab_model::Distribution::from_sorted(&[]);
     let summary = &mut sample.summary;
-    summary.load.requests = 0;
-    summary.load.response_time = nothing.clone();
-    summary.result.measured.sojourn = nothing.clone();
-    summary.result.ideal.sojourn = nothing.clone();
-    summary.result.excess = nothing.clone();
-    summary.result.stages.t1_t2 = nothing;
-    summary.result.stages_at.clear();
-    summary.result.matching = taillab_model::summary::Matching::default();
-    let report = RunReport {
+    summary.load.as_mut().unwrap().requests = 0;
+    summary.load.as_mut().unwrap().response_time = nothing.clone();
+    summary.server.measured.sojourn = nothing.clone();
+    summary.server.ideal.sojourn = nothing.clone();
+    summary.server.excess = nothing.clone();
+    summary.server.stages.t1_t2 = nothing;
+    summary.server.stages_at.clear();
+    summary.server.matching = taillab_model::summary::Matching::default();
+    let report = Document {
         curves: &[],
         ..sample.report()
     };

@@ -6,6 +6,7 @@
 )]
 
 use serde_json::{Value, json};
+use taillab_model::summary::Report;
 use taillab_model::{Distribution, Nanos};
 use taillab_report::json;
 
@@ -25,7 +26,7 @@ fn trace_schema() -> Value {
     serde_json::from_str(SCHEMAS[1]).unwrap()
 }
 
-fn value_of(summary: &impl json::Summary) -> Value {
+fn value_of(summary: &Report) -> Value {
     serde_json::from_slice(&json::pretty(summary).unwrap()).unwrap()
 }
 
@@ -110,27 +111,27 @@ fn what_a_result_can_say_keeps_to_the_schema() {
     ] {
         let mut summary = common::explained::trace(Nanos::from_millis(500)).summary;
         summary.command = "explain".to_owned();
-        summary.result.service_time_source = source;
+        summary.server.service_time_source = source;
         let shares: Vec<_> = (Cause::ALL.into_iter().zip(culprits.iter().cycle()))
             .map(|(cause, culprit)| {
-                let mut share = summary.result.causes[0].clone();
+                let mut share = summary.server.causes[0].clone();
                 share.cause = cause;
                 share.culprit = Some(culprit.clone());
                 share.share = Share::default();
                 share
             })
             .collect();
-        summary.result.causes = shares;
+        summary.server.causes = shares;
         assert_eq!(
             complaints_of(&trace_schema(), &value_of(&summary)),
             [""; 0],
             "{source:?}"
         );
         summary.observer = None;
-        summary.result.model_fit = None;
-        summary.result.explanation = Some(Explanation::default());
+        summary.server.model_fit = None;
+        summary.server.explanation = Some(Explanation::default());
         assert_eq!(complaints_of(&trace_schema(), &value_of(&summary)), [""; 0]);
-        summary.result.explanation = None;
+        summary.server.explanation = None;
         assert_eq!(complaints_of(&trace_schema(), &value_of(&summary)), [""; 0]);
     }
 }
@@ -181,14 +182,14 @@ fn a_wrong_explanation_is_refused() {
 fn an_empty_run_keeps_to_the_schema() {
     let mut summary = common::sample(Nanos::from_millis(20)).summary;
     let nothing = Distribution::from_sorted(&[]);
-    summary.result.measured.sojourn = nothing.clone();
-    summary.result.measured.server_cpu_busy_share = None;
-    summary.result.excess = nothing;
-    summary.result.overhead.pairs = 0;
-    summary.result.overhead.throughput_loss = None;
-    summary.result.overhead.throughput_loss_lo = None;
-    summary.result.overhead.throughput_loss_hi = None;
-    summary.result.overhead.cpu_ns_per_request = None;
+    summary.server.measured.sojourn = nothing.clone();
+    summary.server.measured.server_cpu_busy_share = None;
+    summary.server.excess = nothing;
+    summary.server.overhead.pairs = 0;
+    summary.server.overhead.throughput_loss = None;
+    summary.server.overhead.throughput_loss_lo = None;
+    summary.server.overhead.throughput_loss_hi = None;
+    summary.server.overhead.cpu_ns_per_request = None;
     summary.partial = true;
     summary.verdict.valid = false;
     summary.verdict.reasons = vec!["nothing was measured".to_owned()];
@@ -281,19 +282,19 @@ fn a_summary_begins_with_the_version_and_can_be_read_back() {
     let bytes = json::pretty(&sample.summary).unwrap();
     assert!(bytes.starts_with(b"{\n  \"schema_version\": 2,"));
     assert!(bytes.ends_with(b"}\n"));
-    let back: taillab_model::summary::RunSummary = serde_json::from_slice(&bytes).unwrap();
+    let back: Report = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(back, sample.summary);
 
     let trace = common::explained::trace(Nanos::from_millis(200)).summary;
     let bytes = json::pretty(&trace).unwrap();
-    let back: taillab_model::summary::TraceSummary = serde_json::from_slice(&bytes).unwrap();
+    let back: Report = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(back, trace);
 }
 
 #[test]
 fn a_long_request_is_told_in_short() {
     let mut trace = common::explained::trace(Nanos::from_millis(200)).summary;
-    let slowest = &mut trace.result.explanation.as_mut().unwrap().slowest[0];
+    let slowest = &mut trace.server.explanation.as_mut().unwrap().slowest[0];
     let stretch = slowest.stretches[0].clone();
     slowest.stretches = vec![stretch; 500];
     let value = value_of(&trace);

@@ -14,7 +14,7 @@ mod common;
 fn screen() -> Screen {
     let sample = common::explained::trace(Nanos::from_secs(20));
     let summary = sample.summary;
-    let whole = Moment::of(&summary.result, summary.arrival_rate_per_s);
+    let whole = Moment::of(&summary.server, summary.arrival_rate_per_s);
     let mut last = whole.clone();
     last.rate_per_s = 17_803.0;
     last.p99 = Some(Nanos::from_micros(1_312));

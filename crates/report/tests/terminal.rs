@@ -6,7 +6,7 @@
 )]
 
 use taillab_model::Nanos;
-use taillab_report::RunReport;
+use taillab_report::Document;
 use taillab_report::terminal::{Style, render};
 
 mod common;
@@ -39,11 +39,11 @@ fn an_invalid_partial_run_in_60_columns() {
     let mut sample = common::sample(Nanos::from_millis(100));
     let summary = &mut sample.summary;
     summary.partial = true;
-    summary.result.matching.lost_events = 1_204;
-    summary.load.arrivals.passed = false;
-    summary.load.errors.timeouts = 3;
-    summary.result.overhead.pairs = 0;
-    summary.result.overhead.throughput_loss = None;
+    summary.server.matching.lost_events = 1_204;
+    summary.load.as_mut().unwrap().arrivals.passed = false;
+    summary.load.as_mut().unwrap().errors.timeouts = 3;
+    summary.server.overhead.pairs = 0;
+    summary.server.overhead.throughput_loss = None;
     summary.verdict.valid = false;
     summary.verdict.reasons = vec![
         "1,204 events were lost because the ring buffer was full; give it more room with \
@@ -51,7 +51,7 @@ fn an_invalid_partial_run_in_60_columns() {
             .to_owned(),
         "the gaps between the sends are not Poisson (KS D 0.31 above 0.0023)".to_owned(),
     ];
-    let report = RunReport {
+    let report = Document {
         curves: &[],
         ..sample.report()
     };
@@ -81,7 +81,7 @@ fn no_line_is_wider_than_the_terminal() {
 fn a_quantile_without_support_is_never_a_number() {
     let sample = common::sample(Nanos::from_millis(500));
     assert_eq!(
-        sample.summary.result.measured.sojourn.quantile(0.9999),
+        sample.summary.server.measured.sojourn.quantile(0.9999),
         None
     );
     let text = render(&sample.report(), None, Style::PLAIN);
@@ -94,12 +94,12 @@ fn text_from_outside_cannot_steer_the_terminal() {
     let mut sample = common::sample(Nanos::from_millis(100));
     let hostile = "\u{1b}]0;owned\u{7}\u{1b}[2J\r\n";
     let summary = &mut sample.summary;
-    summary.server = hostile.to_owned();
+    summary.target = hostile.to_owned();
     summary.command = hostile.to_owned();
-    summary.load.arrivals.process = hostile.to_owned();
+    summary.load.as_mut().unwrap().arrivals.process = hostile.to_owned();
     summary.verdict.reasons = vec![hostile.to_owned()];
     summary.verdict.warnings = vec![hostile.to_owned()];
-    for hook in &mut summary.result.matching.hooks {
+    for hook in &mut summary.server.matching.hooks {
         hook.lost_precision = Some(hostile.to_owned());
     }
     let text = render(&sample.report(), Some(hostile), Style::PLAIN);

@@ -26,11 +26,11 @@ fn plain(width: usize) -> Style {
 /// The result, its details and its slowest requests.
 fn everything(sample: &TraceSample, style: Style) -> String {
     let report = sample.report();
-    let slowest = sample.summary.result.explanation.as_ref();
+    let slowest = sample.summary.server.explanation.as_ref();
     let slowest = slowest.map(|of| of.slowest.as_slice()).unwrap_or_default();
     [
-        terminal::render_trace(&report, Some("memcached.tlc"), style),
-        terminal::trace_details(&report, style),
+        terminal::render(&report, Some("memcached.tlc"), style),
+        terminal::details(&report, style),
         terminal::slowest(slowest, style),
     ]
     .concat()
@@ -39,7 +39,7 @@ fn everything(sample: &TraceSample, style: Style) -> String {
 #[test]
 fn a_trace_in_80_columns() {
     let sample = trace(LENGTH);
-    let text = terminal::render_trace(&sample.report(), Some("memcached.tlc"), Style::PLAIN);
+    let text = terminal::render(&sample.report(), Some("memcached.tlc"), Style::PLAIN);
     insta::assert_snapshot!(text);
 }
 
@@ -49,13 +49,13 @@ fn a_trace_in_110_columns_with_colours() {
         colour: true,
         width: 200,
     };
-    let text = terminal::render_trace(&trace(LENGTH).report(), None, style);
+    let text = terminal::render(&trace(LENGTH).report(), None, style);
     insta::assert_snapshot!(text.replace('\u{1b}', "^"));
 }
 
 #[test]
 fn the_details_in_100_columns() {
-    insta::assert_snapshot!(terminal::trace_details(&trace(LENGTH).report(), plain(100)));
+    insta::assert_snapshot!(terminal::details(&trace(LENGTH).report(), plain(100)));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn the_slowest_requests_in_90_columns() {
 #[test]
 fn the_result_is_short_and_begins_with_the_findings() {
     let sample = trace(LENGTH);
-    let text = terminal::render_trace(&sample.report(), None, plain(100));
+    let text = terminal::render(&sample.report(), None, plain(100));
     assert!(
         text.lines().count() <= 104,
         "{} lines",
@@ -139,7 +139,7 @@ fn forecasts_that_fall_together_are_one_curve_with_both_names() {
     .unwrap();
     twin.name = "dedicated-cpus".to_owned();
     curves.push(twin);
-    let page = String::from_utf8(html::render_trace(&sample.report())).unwrap();
+    let page = String::from_utf8(html::render(&sample.report())).unwrap();
     assert!(page.contains("predicted: rt-priority, dedicated-cpus"));
     assert!(page.contains("predicted: without background<"));
 }
@@ -147,13 +147,13 @@ fn forecasts_that_fall_together_are_one_curve_with_both_names() {
 #[test]
 fn where_nothing_is_explained_both_say_why() {
     let mut sample = trace(Nanos::from_secs(2));
-    let result = &mut sample.summary.result;
+    let result = &mut sample.summary.server;
     (result.explanation, result.model_fit) = (None, None);
     (result.causes, result.predictions) = (Vec::new(), Vec::new());
     let report = sample.report();
-    let text = terminal::render_trace(&report, None, plain(300));
+    let text = terminal::render(&report, None, plain(300));
     assert!(text.contains("disturbances too"), "{text}");
-    let page = String::from_utf8(html::render_trace(&report)).unwrap();
+    let page = String::from_utf8(html::render(&report)).unwrap();
     assert!(page.contains("leave out --disturbances none"));
 }
 
@@ -170,7 +170,7 @@ fn hostile_sample(hostile: &str) -> TraceSample {
     let summary = &mut sample.summary;
     summary.target = hostile.to_owned();
     summary.command = hostile.to_owned();
-    let result = &mut summary.result;
+    let result = &mut summary.server;
     for share in &mut result.causes {
         share.culprit = share.culprit.is_some().then(thread).flatten();
     }
@@ -225,7 +225,7 @@ fn names_from_outside_cannot_steer_the_terminal() {
 fn names_from_outside_stay_text_on_the_page() {
     let hostile = "</script></title></details><script>alert(1)</script><img src=x>\"'&";
     let sample = hostile_sample(hostile);
-    let page = String::from_utf8(html::render_trace(&sample.report())).unwrap();
+    let page = String::from_utf8(html::render(&sample.report())).unwrap();
     assert!(!page.contains("<img"));
     assert_eq!(
         page.matches("</script>").count(),
@@ -238,7 +238,7 @@ fn names_from_outside_stay_text_on_the_page() {
 #[test]
 fn the_page_is_small_and_refers_to_nothing_outside_itself() {
     let sample = trace(LENGTH);
-    let page = String::from_utf8(html::render_trace(&sample.report())).unwrap();
+    let page = String::from_utf8(html::render(&sample.report())).unwrap();
     for (at, _) in page.match_indices("://") {
         let start = at.saturating_sub(4);
         assert!(
@@ -284,7 +284,7 @@ fn a_large_explanation_is_a_small_page() {
         .take(100_000)
         .cloned()
         .collect();
-    let page = html::render_trace(&sample.report());
+    let page = html::render(&sample.report());
     assert!(page.len() < 3_000_000, "{} bytes", page.len());
 }
 
@@ -298,7 +298,7 @@ fn an_empty_trace_has_every_output() {
     summary.verdict.valid = false;
     summary.verdict.reasons = vec!["no request came in".to_owned()];
     summary.observer = None;
-    let result = &mut summary.result;
+    let result = &mut summary.server;
     result.measured.sojourn = nothing.clone();
     result.ideal.sojourn = nothing.clone();
     result.excess = nothing.clone();
@@ -311,7 +311,7 @@ fn an_empty_trace_has_every_output() {
     result.explanation = Some(taillab_model::explanation::Explanation::default());
     sample.curves.clear();
     let text = everything(&sample, Style::PLAIN);
-    let page = String::from_utf8(html::render_trace(&sample.report())).unwrap();
+    let page = String::from_utf8(html::render(&sample.report())).unwrap();
     for output in [&text, &page] {
         assert!(output.contains("no request came in"));
         assert!(!output.contains("NaN") && !output.contains("inf "));
@@ -326,7 +326,7 @@ fn an_empty_trace_has_every_output() {
 fn a_run_is_explained_in_the_same_words() {
     let run = common::explained::run(LENGTH);
     let of_run = terminal::render(&run.report(), None, plain(100));
-    let of_trace = terminal::render_trace(&trace(LENGTH).report(), None, plain(100));
+    let of_trace = terminal::render(&trace(LENGTH).report(), None, plain(100));
     let part = |text: &str| -> String {
         let from = text.find("Where the excess comes from").unwrap();
         let to = text.find("Where the time goes").unwrap();

@@ -59,7 +59,7 @@ fn null_rpc_is_measured() {
         return;
     }
     let summary = run(&["null-rpc"]);
-    assert_eq!(summary["server"], "null-rpc over TCP");
+    assert_eq!(summary["target"], "null-rpc over TCP");
     // a thread for each connection, one CPU for all
     assert_eq!(summary["ideal"]["workers"], 1);
     assert_eq!(summary["ideal"]["virtual_workers"], false);
@@ -71,9 +71,9 @@ fn null_rpc_in_other_architectures_is_measured() {
         return;
     }
     let summary = run(&["null-rpc", "--architecture", "udp-reuseport", "-t", "2"]);
-    assert_eq!(summary["server"], "null-rpc (udp-reuseport) over UDP");
+    assert_eq!(summary["target"], "null-rpc (udp-reuseport) over UDP");
     let summary = run(&["null-rpc", "--architecture", "epoll-per-worker", "-t", "2"]);
-    assert_eq!(summary["server"], "null-rpc (epoll-per-worker) over TCP");
+    assert_eq!(summary["target"], "null-rpc (epoll-per-worker) over TCP");
     assert_eq!(summary["ideal"]["workers"], 1, "one CPU");
 }
 
@@ -134,7 +134,7 @@ fn memcached_over_tcp_is_measured() {
         return;
     }
     let summary = run(&["memcached", "--transport", "tcp", "--threads", "2"]);
-    assert_eq!(summary["server"], "memcached over TCP");
+    assert_eq!(summary["target"], "memcached over TCP");
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn nginx_with_several_workers_is_measured() {
         return;
     }
     let summary = run(&["nginx", "--workers", "2"]);
-    assert_eq!(summary["server"], "nginx over TCP");
+    assert_eq!(summary["target"], "nginx over TCP");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_server_of_the_users_own_is_measured() {
     // It reads from every connection that is ready before it writes to any of them, so of the
     // later ones it is not known since when it could have served them (T3).
     let summary = run_with(&own, 0.8);
-    assert_eq!(summary["server"], "redis-server (redis) over TCP");
+    assert_eq!(summary["target"], "redis-server (redis) over TCP");
 }
 
 /// The paper's sizes: 85 bytes ask for 849.

@@ -3,10 +3,10 @@
 use taillab_model::{Monotonic, Nanos};
 
 use super::observed::UNCOUNTED;
-use crate::folding::{Fold, Folding};
+use crate::coarsening::{Coarsen, Coarsening};
 use crate::matched::Matched;
-use crate::parts::Part;
 use crate::timeline::{Stretches, Timeline};
+use crate::window::Window;
 
 /// At most this many requests are replayed, about.
 pub const MAX_REPLAYED: usize = 1_000_000;
@@ -14,7 +14,7 @@ pub const MAX_REPLAYED: usize = 1_000_000;
 /// Blocks of time for the intervals, where the whole recording is there.
 const BLOCKS: usize = 32;
 
-/// Blocks of time at most, where it comes in parts.
+/// Blocks of time at most, where it comes in several windows.
 const MOST_BLOCKS: usize = 64;
 
 /// Requests of a block of those: between a quarter and a half of [`MAX_REPLAYED`] in all, since
@@ -70,11 +70,11 @@ impl Sample {
     }
 }
 
-/// The beginnings of equal stretches of time of a recording that comes in parts.
+/// The beginnings of equal stretches of time of a recording that comes in several windows.
 pub(crate) struct Beginnings {
     measure_from: Monotonic,
     from: Option<Monotonic>,
-    cells: Folding<Beginning>,
+    cells: Coarsening<Beginning>,
     measured: u64,
 }
 
@@ -85,7 +85,7 @@ struct Beginning {
     lines: Stretches,
 }
 
-impl Fold for Beginning {
+impl Coarsen for Beginning {
     /// What follows is let go once there are enough.
     fn add(&mut self, next: Self) {
         let spare = OF_BLOCK.saturating_sub(self.requests.requests.len());
@@ -106,14 +106,14 @@ impl Beginnings {
         Self {
             measure_from,
             from: None,
-            cells: Folding::new(1, MOST_BLOCKS),
+            cells: Coarsening::new(1, MOST_BLOCKS),
             measured: 0,
         }
     }
 
-    /// Keeps of the next part what may be replayed.
-    pub(crate) fn add(&mut self, part: &Part) {
-        let matched = &part.matched;
+    /// Keeps of the next window what may be replayed.
+    pub(crate) fn add(&mut self, window: &Window) {
+        let matched = &window.matched;
         let n = matched.requests.len();
         let mut places = matched.measured_places(self.measure_from);
         let Some(first) = places.next() else {
@@ -125,7 +125,7 @@ impl Beginnings {
             Some(from) => from,
             None => {
                 let length = t1(n - 1).saturating_since(t1(first)).get();
-                self.cells = Folding::new(length / MOST_BLOCKS as u64 + 1, MOST_BLOCKS);
+                self.cells = Coarsening::new(length / MOST_BLOCKS as u64 + 1, MOST_BLOCKS);
                 *self.from.insert(t1(first))
             }
         };
@@ -139,7 +139,7 @@ impl Beginnings {
             let spare = OF_BLOCK.saturating_sub(cell.requests.requests.len());
             let last = end.min(place + spare);
             if place < last {
-                cell.keep(part, place, last);
+                cell.keep(window, place, last);
             }
             place = end;
         }
@@ -175,17 +175,17 @@ impl Beginnings {
 
 impl Beginning {
     /// Keeps the requests from one place up to another, which follow those that are here.
-    fn keep(&mut self, part: &Part, first: usize, end: usize) {
-        let (matched, known) = (&part.matched, part.timeline.to());
+    fn keep(&mut self, window: &Window, first: usize, end: usize) {
+        let (matched, known) = (&window.matched, window.timeline.to());
         let mut done = matched.requests.t6(first);
         for place in first..end {
             done = done.max(matched.requests.t6(place));
             self.requests.push_from(matched, place);
         }
         let goes_on = end == matched.requests.len();
-        let upto = if goes_on { done.max(part.upto) } else { done };
+        let upto = if goes_on { done.max(window.upto) } else { done };
         let upto = (upto.min(known) + Nanos::from_millis(1)).min(known);
         self.lines
-            .add(&part.timeline, matched.requests.t1(first), upto);
+            .add(&window.timeline, matched.requests.t1(first), upto);
     }
 }

@@ -5,7 +5,7 @@ use taillab_model::{Distribution, Histogram, Nanos, REPORTED_QUANTILES, quantile
 
 use super::ccdf_of_ranks;
 use super::inflation::{CELLS, begin, inflation_of_counts};
-use crate::folding::{Fold, Folding};
+use crate::coarsening::{Coarsen, Coarsening};
 
 /// log2 of the bins to a doubling in which a cell of a series is counted: 1.6 to 3.1 % wide.
 const BITS: u32 = 5;
@@ -19,7 +19,7 @@ const BITS: u32 = 5;
 #[derive(Clone, Debug)]
 pub struct Series {
     histogram: Histogram,
-    cells: Folding<Bins>,
+    cells: Coarsening<Bins>,
 }
 
 /// Counts of neighbouring bins.
@@ -67,7 +67,7 @@ impl Bins {
     }
 }
 
-impl Fold for Bins {
+impl Coarsen for Bins {
     fn add(&mut self, next: Self) {
         if next.counts.is_empty() {
             return;
@@ -83,7 +83,7 @@ impl Default for Series {
     fn default() -> Self {
         Self {
             histogram: Histogram::default(),
-            cells: Folding::new(1, 2 * CELLS),
+            cells: Coarsening::new(1, 2 * CELLS),
         }
     }
 }

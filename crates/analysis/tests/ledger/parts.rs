@@ -8,7 +8,8 @@ use taillab_analysis::ledger::{Follower, LedgerOptions, Usual, Who};
 use taillab_analysis::long::Account;
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
-    AnalyseOptions, Analysis, Explained, MatchOptions, Part, Parts, analyse, explain, match_events,
+    AnalyseOptions, Analysis, Explained, MatchOptions, Window, Windows, analyse, explain,
+    match_events,
 };
 use taillab_model::explanation::{Cause, CauseShare, Explanation};
 use taillab_model::{Distribution, Event, HISTOGRAM_ERROR, Monotonic, Nanos, Tid};
@@ -36,16 +37,16 @@ fn options() -> MatchOptions {
     }
 }
 
-fn whole(events: &[Event], plan: &Plan) -> Part {
-    Part::whole(
+fn whole(events: &[Event], plan: &Plan) -> Window {
+    Window::whole(
         match_events(events.iter().copied(), &options()),
         Timeline::build(events.iter().copied(), &plan.context()),
     )
 }
 
-fn parts(events: &[Event], plan: &Plan, requests: usize) -> Vec<Part> {
-    let mut parts = Parts::new(options(), &plan.context(), requests);
-    let mut found: Vec<Part> = events
+fn parts(events: &[Event], plan: &Plan, requests: usize) -> Vec<Window> {
+    let mut parts = Windows::new(options(), &plan.context(), requests);
+    let mut found: Vec<Window> = events
         .iter()
         .filter_map(|event| parts.observe(event))
         .collect();
@@ -55,7 +56,7 @@ fn parts(events: &[Event], plan: &Plan, requests: usize) -> Vec<Part> {
 
 /// The accounts by the requests' places, and time in service by worker.
 fn accounts(
-    parts: &[Part],
+    parts: &[Window],
     plan: &Plan,
     usual: Usual,
 ) -> (BTreeMap<usize, Charged>, Vec<(Tid, u64)>) {
@@ -132,7 +133,7 @@ proptest! {
         let usual = Usual::of(&one.matched, &one.timeline, plan.service_time());
         let many = parts(&events, &plan, requests);
         prop_assert!(many.len() > 1, "only one part of {requests}");
-        let count = |parts: &[Part]| {
+        let count = |parts: &[Window]| {
             let of = parts.iter().map(|part| &part.matched);
             of.fold([0; 4], |sum, matched| [
                 sum[0] + matched.requests.len(),
@@ -153,7 +154,7 @@ proptest! {
 }
 
 /// What a long recording gives, in parts.
-fn in_parts(parts: &[Part], plan: &Plan, usual: Usual) -> (Analysis, Explained) {
+fn in_parts(parts: &[Window], plan: &Plan, usual: Usual) -> (Analysis, Explained) {
     let context = plan.context();
     let slowest = super::options(plan).slowest;
     let mut account = Account::new(analyse_options(plan), &context, slowest, usual);

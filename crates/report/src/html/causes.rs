@@ -4,9 +4,9 @@ use taillab_model::Nanos;
 use taillab_model::explanation::{Band, Cause, CauseShare};
 
 use super::markup::{Esc, Markup, put};
+use crate::Document;
 use crate::explained::{self, Composition, Part};
 use crate::figures::{count, counted, glued, micros_f64, percent};
-use crate::server::ServerSide;
 
 /// Causes with a colour of their own beside `unexplained`.
 const CAUSES: usize = 8;
@@ -16,8 +16,8 @@ const ROOM_FOR_TEXT: f64 = 0.08;
 const ROWS: usize = 20;
 
 /// The sentences, at the top of the page.
-pub(super) fn put_findings(page: &mut Markup, server: &ServerSide<'_>) {
-    let Some(explanation) = &server.result.explanation else {
+pub(super) fn put_findings(page: &mut Markup, document: &Document<'_>) {
+    let Some(explanation) = &document.report.server.explanation else {
         return;
     };
     if explanation.findings.is_empty() {
@@ -80,13 +80,13 @@ fn class(composition: &Composition<'_>, place: usize) -> String {
 }
 
 /// Composition and culprits.
-pub(super) fn put(page: &mut Markup, server: &ServerSide<'_>) {
-    let explanation = server.result.explanation.as_ref();
+pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
+    let explanation = document.report.server.explanation.as_ref();
     let bands = explanation
         .map(|of| of.bands.as_slice())
         .unwrap_or_default();
     let composition = Composition::of(bands, CAUSES);
-    if explanation.is_some() && composition.is_none() && server.result.causes.is_empty() {
+    if explanation.is_some() && composition.is_none() && document.report.server.causes.is_empty() {
         return;
     }
     put!(
@@ -104,7 +104,7 @@ pub(super) fn put(page: &mut Markup, server: &ServerSide<'_>) {
         put_bars(page, &composition);
         put_composition_table(page, &composition);
     }
-    put_culprits(page, &server.result.causes);
+    put_culprits(page, &document.report.server.causes);
     put!(page, "</section>\n");
 }
 

@@ -9,8 +9,8 @@ use taillab_model::Nanos;
 
 use super::headline::class;
 use super::markup::{Esc, Markup, put};
+use crate::Document;
 use crate::scale::LogScale;
-use crate::server::ServerSide;
 use crate::{Series, explained, figures};
 
 /// Units of the curves' own coordinates, in both directions.
@@ -80,16 +80,16 @@ struct Drawn<'a> {
 const PREDICTED: [&str; 3] = ["predicted-1", "predicted-2", "predicted-3"];
 
 /// What is drawn, in the order of the legend.
-fn drawn<'a>(server: &ServerSide<'a>) -> Vec<Drawn<'a>> {
+fn drawn<'a>(document: &Document<'a>) -> Vec<Drawn<'a>> {
     let mut curves: Vec<Drawn<'a>> = (Series::ALL.iter())
-        .filter_map(|&series| server.curves.iter().find(|curve| curve.series == series))
+        .filter_map(|&series| document.curves.iter().find(|curve| curve.series == series))
         .map(|curve| Drawn {
             class: class(curve.series),
             label: curve.series.label().to_owned(),
             points: &curve.points,
         })
         .collect();
-    let named = server.result.explanation.as_ref();
+    let named = document.report.server.explanation.as_ref();
     let mut predicted = PREDICTED.into_iter();
     let mut unused = None;
     for curve in named.map(|of| of.curves.as_slice()).unwrap_or_default() {
@@ -152,8 +152,8 @@ fn drawable(curve: &Drawn<'_>) -> impl Iterator<Item = (u64, f64)> {
         .filter(|&(ns, share)| ns > 0 && share > 0.0 && share <= 1.0)
 }
 
-pub(super) fn put(page: &mut Markup, server: &ServerSide<'_>) {
-    let curves = drawn(server);
+pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
+    let curves = drawn(document);
     let Some(axes) = Axes::covering(&curves) else {
         return;
     };
@@ -180,7 +180,7 @@ pub(super) fn put(page: &mut Markup, server: &ServerSide<'_>) {
          for the ideal queue and the measured server; the table of percentiles below \
          has the figures.</desc>\n<g class=\"ticks\">\n"
     );
-    put_ticks(page, &axes, server);
+    put_ticks(page, &axes, document);
     put!(
         page,
         "</g>\n<svg class=\"curves\" width=\"100%\" height=\"100%\" viewBox=\"0 0 {SIDE} {SIDE}\" \
@@ -232,7 +232,7 @@ pub(super) fn put(page: &mut Markup, server: &ServerSide<'_>) {
     put!(page, "</section>\n");
 }
 
-fn put_ticks(page: &mut Markup, axes: &Axes, server: &ServerSide<'_>) {
+fn put_ticks(page: &mut Markup, axes: &Axes, document: &Document<'_>) {
     const MOST_TICKS: usize = 14;
     for ns in axes.time.ticks(MOST_TICKS) {
         let at = 100.0 * axes.left(ns);
@@ -262,14 +262,14 @@ fn put_ticks(page: &mut Markup, axes: &Axes, server: &ServerSide<'_>) {
             _ => 10_f64.powi(-step),
         };
     }
-    let t = server.result.service_time_ns.get() as f64;
+    let t = document.report.server.service_time_ns.get() as f64;
     if (axes.time.from..=axes.time.to).contains(&t) {
         let at = 100.0 * axes.left(t);
         put!(
             page,
             "<line class=\"service\" x1=\"{at:.3}%\" x2=\"{at:.3}%\" y1=\"0\" y2=\"100%\"/>\
              <text class=\"service\" x=\"{at:.3}%\" y=\"100%\" dx=\"5\" dy=\"-8\">t = {}</text>\n",
-            server.result.service_time_ns
+            document.report.server.service_time_ns
         );
     }
 }

@@ -1,36 +1,16 @@
 //! Where and how it was measured: the environment and the experiment.
 
 use serde_json::Value;
-use taillab_model::summary::Hook;
 
 use super::markup::{Esc, Markup, put};
-use crate::{RunReport, TraceReport};
+use crate::Document;
 
-pub(super) fn put_run(page: &mut Markup, report: &RunReport<'_>) {
-    put_details(
-        page,
-        Some(report.environment),
-        Some(report.experiment_toml),
-        &report.summary.result.matching.hooks,
-    );
-}
-
-pub(super) fn put_trace(page: &mut Markup, report: &TraceReport<'_>) {
-    let hooks = &report.summary.result.matching.hooks;
-    put_details(page, report.environment, None, hooks);
-}
-
-fn put_details(
-    page: &mut Markup,
-    environment: Option<&Value>,
-    experiment_toml: Option<&str>,
-    hooks: &[Hook],
-) {
+pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     put!(
         page,
         "<section aria-labelledby=\"how\">\n<h2 id=\"how\">How it was measured</h2>\n"
     );
-    if let Some(environment) = environment {
+    if let Some(environment) = document.environment {
         put!(
             page,
             "<details>\n<summary>Environment</summary>\n\
@@ -41,7 +21,7 @@ fn put_details(
         put_value(page, "", environment);
         put!(page, "</tbody>\n</table>\n</div>\n</details>\n");
     }
-    if let Some(experiment_toml) = experiment_toml {
+    if let Some(experiment_toml) = document.experiment_toml {
         put!(
             page,
             "<details>\n<summary>Experiment</summary>\n\
@@ -56,7 +36,7 @@ fn put_details(
          <thead><tr><th scope=\"col\">stamp</th><th scope=\"col\">hook</th>\
          <th scope=\"col\">what it lacks</th></tr></thead>\n<tbody>\n",
     );
-    for hook in hooks {
+    for hook in &document.report.server.matching.hooks {
         put!(
             page,
             "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td></tr>\n",

@@ -1,10 +1,12 @@
 //! The page's head: what was measured, the verdict, three figures, what they mean.
 
+use taillab_model::summary::Report;
+
 use super::markup::{Esc, Markup, put};
+use crate::Document;
+use crate::Series;
 use crate::figures::{self, micros, rate};
 use crate::latency::{self, Cell};
-use crate::server::ServerSide;
-use crate::{RunReport, Series, TraceReport};
 
 /// The class of a series in the style sheet.
 pub(super) const fn class(series: Series) -> &'static str {
@@ -24,70 +26,46 @@ pub(super) fn swatch(series: Series) -> String {
     )
 }
 
-pub(super) fn put(page: &mut Markup, report: &RunReport<'_>) {
-    let summary = report.summary;
-    let load = &summary.load;
-    let facts = [
-        (
-            "Load",
-            format!(
-                "{}/s, {}",
-                rate(load.target_rate_per_s),
-                load.arrivals.process
+pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
+    let report = document.report;
+    let server = &report.server;
+    let service_time = format!("{} on {}", server.service_time_ns, figures::workers(server));
+    let began = figures::began(report.started_unix_s);
+    let facts = match &report.load {
+        Some(load) => vec![
+            (
+                "Load",
+                format!(
+                    "{}/s, {}",
+                    rate(load.target_rate_per_s),
+                    load.arrivals.process
+                ),
             ),
-        ),
-        (
-            "Utilisation",
-            figures::known_percent(load.target_utilization),
-        ),
-        (
-            "Service time t",
-            format!(
-                "{} on {}",
-                summary.result.service_time_ns,
-                figures::workers(&summary.result)
+            (
+                "Utilisation",
+                figures::known_percent(load.target_utilization),
             ),
-        ),
-        ("Requests", figures::count(load.requests)),
-        ("Measured for", load.duration_ns.to_string()),
-        ("From", figures::utc(summary.started_unix_s)),
-    ];
-    put_head(
-        page,
-        &summary.command,
-        &summary.server,
-        &facts,
-        &ServerSide::from(report),
-    );
+            ("Service time t", service_time),
+            ("Requests", figures::count(load.requests)),
+            ("Measured for", load.duration_ns.to_string()),
+            ("From", began),
+        ],
+        None => vec![
+            ("Rate", format!("{}/s", rate(report.arrival_rate_per_s))),
+            ("Utilisation", figures::percent(server.ideal.utilization, 1)),
+            ("Service time t", service_time),
+            ("t is", figures::service_time_origin(document)),
+            ("Responses", figures::count(server.matching.responses)),
+            ("Traced for", report.duration_ns.to_string()),
+            ("From", began),
+        ],
+    };
+    put_head(page, report, &facts);
 }
 
-pub(super) fn put_trace(page: &mut Markup, report: &TraceReport<'_>) {
-    let summary = report.summary;
-    let result = &summary.result;
-    let server = ServerSide::from(report);
-    let facts = [
-        ("Rate", format!("{}/s", rate(summary.arrival_rate_per_s))),
-        ("Utilisation", figures::percent(result.ideal.utilization, 1)),
-        (
-            "Service time t",
-            format!("{} on {}", result.service_time_ns, figures::workers(result)),
-        ),
-        ("t is", figures::service_time_origin(&server)),
-        ("Responses", figures::count(result.matching.responses)),
-        ("Traced for", summary.duration_ns.to_string()),
-        ("From", figures::began(summary.started_unix_s)),
-    ];
-    put_head(page, &summary.command, &summary.target, &facts, &server);
-}
-
-fn put_head(
-    page: &mut Markup,
-    command: &str,
-    title: &str,
-    facts: &[(&str, String)],
-    server: &ServerSide<'_>,
-) {
-    let (class, word) = match (server.verdict.valid, server.partial) {
+fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
+    let verdict = &report.verdict;
+    let (class, word) = match (verdict.valid, report.partial) {
         (false, false) => ("bad", "invalid"),
         (false, true) => ("bad", "invalid, partial"),
         (true, true) => ("notable", "partial"),
@@ -97,8 +75,8 @@ fn put_head(
         page,
         "<header>\n<p class=\"eyebrow\">taillab {}</p>\n\
          <h1>{} <span class=\"verdict {class}\">{word}</span></h1>\n<dl class=\"facts\">\n",
-        Esc(command),
-        Esc(title),
+        Esc(&report.command),
+        Esc(&report.target),
     );
     for (name, fact) in facts {
         put!(
@@ -108,18 +86,18 @@ fn put_head(
         );
     }
     put!(page, "</dl>\n");
-    if !server.verdict.valid {
+    if !verdict.valid {
         put!(
             page,
             "<section class=\"notice bad\" aria-label=\"Why this result is invalid\">\n\
              <p><strong>Do not use these figures.</strong></p>\n<ul>\n"
         );
-        for reason in &server.verdict.reasons {
+        for reason in &verdict.reasons {
             put!(page, "<li>{}</li>\n", Esc(reason));
         }
         put!(page, "</ul>\n</section>\n");
     }
-    if server.partial {
+    if report.partial {
         put!(
             page,
             "<p class=\"notice notable\">The measurement ended before its time; this is what \
@@ -130,13 +108,13 @@ fn put_head(
 }
 
 /// Three figures, large, and what the three views are.
-pub(super) fn put_latency(page: &mut Markup, server: &ServerSide<'_>) {
+pub(super) fn put_latency(page: &mut Markup, document: &Document<'_>) {
     put!(
         page,
         "<section aria-labelledby=\"latency\">\n<h2 id=\"latency\">Measured against ideal</h2>\n\
          <div class=\"cards\">\n"
     );
-    let rows = latency::rows(server);
+    let rows = latency::rows(document);
     for row in rows
         .iter()
         .filter(|row| matches!(row.name.as_str(), "p50" | "p99" | "p99.9"))
@@ -180,9 +158,9 @@ pub(super) fn put_latency(page: &mut Markup, server: &ServerSide<'_>) {
     put!(
         page,
         "</div>\n<p class=\"explain\">{}</p>\n",
-        explanation(server)
+        explanation(document)
     );
-    let excess = &server.result.excess;
+    let excess = &document.report.server.excess;
     if let (Some(p50), Some(p99)) = (excess.quantile(0.5), excess.quantile(0.99)) {
         put!(
             page,
@@ -194,8 +172,8 @@ pub(super) fn put_latency(page: &mut Markup, server: &ServerSide<'_>) {
 }
 
 /// What the views are, with the name of each view in the colour of its curve.
-fn explanation(server: &ServerSide<'_>) -> String {
-    let mut text = Esc(server.views_explained()).to_string();
+fn explanation(document: &Document<'_>) -> String {
+    let mut text = Esc(document.views_explained()).to_string();
     for (name, series) in [
         ("“Ideal”", Series::Ideal),
         ("“measured”", Series::Measured),
@@ -208,7 +186,7 @@ fn explanation(server: &ServerSide<'_>) -> String {
 }
 
 /// The table that says in figures what the curves show.
-pub(super) fn put_table(page: &mut Markup, server: &ServerSide<'_>) {
+pub(super) fn put_table(page: &mut Markup, document: &Document<'_>) {
     put!(
         page,
         "<section aria-labelledby=\"percentiles\">\n<h2 id=\"percentiles\">Percentiles</h2>\n\
@@ -217,7 +195,7 @@ pub(super) fn put_table(page: &mut Markup, server: &ServerSide<'_>) {
          interval; “ratio” is measured ÷ ideal</caption>\n<thead><tr><th scope=\"col\">\
          <span class=\"unseen\">Percentile</span></th>"
     );
-    for (series, _) in server.views() {
+    for (series, _) in document.views() {
         put!(
             page,
             "<th scope=\"col\">{} {}</th>",
@@ -229,7 +207,7 @@ pub(super) fn put_table(page: &mut Markup, server: &ServerSide<'_>) {
         }
     }
     put!(page, "</tr></thead>\n<tbody>\n");
-    for row in latency::rows(server) {
+    for row in latency::rows(document) {
         put!(page, "<tr><th scope=\"row\">{}</th>", row.name);
         for (series, cell) in &row.cells {
             match cell {

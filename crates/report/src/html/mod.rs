@@ -25,8 +25,8 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
 use self::markup::{Esc, Markup, put};
-use crate::server::ServerSide;
-use crate::{RunReport, TraceReport, figures, findings};
+use crate::Document;
+use crate::{figures, findings};
 
 pub use self::load::{render_load, render_load_sweep};
 pub use self::reproduction::render as render_reproduction;
@@ -41,58 +41,36 @@ const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'
 %3Cpath d='M2 2v12h12' fill='none' stroke='%23888' stroke-width='1.5'/%3E\
 %3Cpath d='M2 3c6 0 5 9 12 10' fill='none' stroke='%23d55e00' stroke-width='2'/%3E%3C/svg%3E";
 
-/// The page of a run, in UTF-8; it refers to nothing outside itself.
-pub fn render(report: &RunReport<'_>) -> Vec<u8> {
-    let summary = report.summary;
+/// The page of a report, in UTF-8; it refers to nothing outside itself. The most important
+/// comes first.
+pub fn render(document: &Document<'_>) -> Vec<u8> {
+    let report = document.report;
     let title = format!(
         "{}: taillab {}, {}",
-        summary.server,
-        summary.command,
-        figures::utc(summary.started_unix_s)
+        report.target,
+        report.command,
+        figures::began(report.started_unix_s)
     );
-    document(&title, summary.schema_version, |page| {
-        headline::put(page, report);
+    frame(&title, report.schema_version, |page| {
+        headline::put(page, document);
         put!(page, "<main>\n");
-        put_server_side(page, &ServerSide::from(report));
-        details::put_run(page, report);
+        causes::put_findings(page, document);
+        headline::put_latency(page, document);
+        chart::put(page, document);
+        causes::put(page, document);
+        predictions::put(page, document);
+        slowest::put(page, document);
+        over_time::put(page, document);
+        headline::put_table(page, document);
+        stages::put(page, &report.server);
+        checks::put(page, &findings::of(document), &report.verdict.warnings);
+        details::put(page, document);
         put!(page, "</main>\n");
     })
 }
 
-/// The page of a trace, or of a recording that is explained again.
-pub fn render_trace(report: &TraceReport<'_>) -> Vec<u8> {
-    let summary = report.summary;
-    let title = format!(
-        "{}: taillab {}, {}",
-        summary.target,
-        summary.command,
-        figures::began(summary.started_unix_s)
-    );
-    document(&title, summary.schema_version, |page| {
-        headline::put_trace(page, report);
-        put!(page, "<main>\n");
-        put_server_side(page, &ServerSide::from(report));
-        details::put_trace(page, report);
-        put!(page, "</main>\n");
-    })
-}
-
-/// What both pages show of the server, the most important first.
-fn put_server_side(page: &mut Markup, server: &ServerSide<'_>) {
-    causes::put_findings(page, server);
-    headline::put_latency(page, server);
-    chart::put(page, server);
-    causes::put(page, server);
-    predictions::put(page, server);
-    slowest::put(page, server);
-    over_time::put(page, server);
-    headline::put_table(page, server);
-    stages::put(page, server.result);
-    checks::put(page, &findings::of(server), &server.verdict.warnings);
-}
-
-/// The frame of both pages.
-fn document(title: &str, schema_version: u32, put_body: impl FnOnce(&mut Markup)) -> Vec<u8> {
+/// The frame of every page.
+fn frame(title: &str, schema_version: u32, put_body: impl FnOnce(&mut Markup)) -> Vec<u8> {
     let style = format!("{STYLE}{EXPLANATION_STYLE}");
     let mut page = Markup::default();
     put!(

@@ -4,9 +4,9 @@ use taillab_model::Nanos;
 use taillab_model::explanation::{Clustering, Explanation, FanOut, HeatMap};
 
 use super::markup::{Esc, Markup, put};
+use crate::Document;
 use crate::explained;
 use crate::figures::{count, glued, percent, quantile_name, round_length};
-use crate::server::ServerSide;
 
 /// Columns drawn at most; more are joined, so that the page stays small.
 const COLUMNS: usize = 240;
@@ -15,8 +15,8 @@ const STEPS: u64 = 8;
 /// Units of the drawings' own coordinates, in both directions.
 const SIDE: f64 = 1000.0;
 
-pub(super) fn put(page: &mut Markup, server: &ServerSide<'_>) {
-    let Some(explanation) = &server.result.explanation else {
+pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
+    let Some(explanation) = &document.report.server.explanation else {
         return;
     };
     put_bursts(page, explanation);

@@ -3,14 +3,14 @@
 use taillab_model::explanation::{ModelFit, PredictedPoint, Prediction};
 
 use super::markup::{Esc, Markup, put};
+use crate::Document;
 use crate::explained;
 use crate::figures::{glued, micros, percent, quantile_name, ratio};
-use crate::server::ServerSide;
 
 const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 
-pub(super) fn put(page: &mut Markup, server: &ServerSide<'_>) {
-    if server.result.explanation.is_none() {
+pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
+    if document.report.server.explanation.is_none() {
         return;
     }
     put!(
@@ -18,8 +18,8 @@ pub(super) fn put(page: &mut Markup, server: &ServerSide<'_>) {
         "<section aria-labelledby=\"predictions\">\n\
          <h2 id=\"predictions\">What would help</h2>\n"
     );
-    put_fit(page, server.result.model_fit.as_ref());
-    put_table(page, &server.result.predictions);
+    put_fit(page, document.report.server.model_fit.as_ref());
+    put_table(page, &document.report.server.predictions);
     put!(page, "</section>\n");
 }
 

@@ -4,9 +4,9 @@ use taillab_model::Nanos;
 use taillab_model::explanation::{Activity, Cause, Culprit, Origin, SlowRequest, Stretch};
 
 use super::markup::{Esc, Markup, put};
+use crate::Document;
 use crate::explained;
 use crate::figures::{counted, glued, percent, round_length};
-use crate::server::ServerSide;
 
 /// Requests that are drawn; all of them are in the JSON and in the Perfetto trace.
 const DRAWN: usize = 10;
@@ -15,8 +15,8 @@ const VISIBLE: f64 = 0.0005;
 /// Pieces drawn in a row at most: the longest ones.
 const PIECES: usize = 400;
 
-pub(super) fn put(page: &mut Markup, server: &ServerSide<'_>) {
-    let slowest = server.result.explanation.as_ref();
+pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
+    let slowest = document.report.server.explanation.as_ref();
     let slowest = slowest.map(|of| of.slowest.as_slice()).unwrap_or_default();
     if slowest.is_empty() {
         return;

@@ -8,9 +8,9 @@ use taillab_model::explanation::{
 
 use super::text::{Ink, Side, Table, clean, columns, wrap};
 use super::{INDENT, Page};
+use crate::Document;
 use crate::explained::{self, Composition, Part};
 use crate::figures::{self, count, counted, micros, micros_f64, percent};
-use crate::server::ServerSide;
 
 /// How much of it to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +47,8 @@ const LEAST_SHARE: f64 = 0.005;
 
 impl Page {
     /// The findings in plain sentences, each with what to do next.
-    pub(super) fn findings(&mut self, server: &ServerSide<'_>) {
-        let Some(explanation) = &server.result.explanation else {
+    pub(super) fn findings(&mut self, document: &Document<'_>) {
+        let Some(explanation) = &document.report.server.explanation else {
             return;
         };
         if explanation.findings.is_empty() {
@@ -93,8 +93,8 @@ impl Page {
     }
 
     /// Composition, culprits, forecasts, and what else is known of the slow requests.
-    pub(super) fn causes(&mut self, server: &ServerSide<'_>) {
-        let result = server.result;
+    pub(super) fn causes(&mut self, document: &Document<'_>) {
+        let result = &document.report.server;
         match &result.explanation {
             Some(explanation) => self.composition(&explanation.bands),
             None => {
@@ -117,8 +117,8 @@ impl Page {
     }
 
     /// What [`Self::causes`] only counts.
-    pub(super) fn all_causes(&mut self, server: &ServerSide<'_>) {
-        let result = server.result;
+    pub(super) fn all_causes(&mut self, document: &Document<'_>) {
+        let result = &document.report.server;
         let (shown, all) = shown_culprits(&result.causes, Extent::Chief);
         if shown.len() < all {
             self.culprits(&result.causes, Extent::All);

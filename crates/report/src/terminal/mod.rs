@@ -9,17 +9,16 @@ mod reproduction;
 mod simulation;
 mod slowest;
 pub(crate) mod text;
-mod trace;
 
-use taillab_model::summary::{Stages, Verdict};
+use taillab_model::summary::{LoadSummary, Stages, Verdict};
 use taillab_model::{Distribution, Stage};
 
 use self::text::{Ink, Side, Table, clean, columns};
+use crate::Document;
+use crate::Series;
 use crate::figures::{self, count, micros, micros_f64, percent, rate};
 use crate::findings::{self, Finding, State};
 use crate::latency::{self, Cell, Interval};
-use crate::server::ServerSide;
-use crate::{RunReport, Series, TraceReport};
 
 pub use self::chart::render as render_chart;
 pub use self::doctor::{Detail, render as render_doctor};
@@ -28,7 +27,6 @@ pub use self::reproduction::render as render_reproduction;
 pub use self::simulation::render as render_simulation;
 pub use self::slowest::render as slowest;
 pub use self::text::wrap;
-pub use self::trace::render as render_trace;
 
 /// How the terminal wants its text; the caller decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,35 +50,35 @@ const WIDEST: usize = 110;
 /// Every line but the headings stands this far in.
 const INDENT: usize = 2;
 
-/// The whole result; `saved_in` is the run directory, if there is one.
-pub fn render(report: &RunReport<'_>, saved_in: Option<&str>, style: Style) -> String {
+/// The result on one screen or two, the most important first; `saved_in` is the page of the
+/// report, if it was saved.
+pub fn render(document: &Document<'_>, saved_in: Option<&str>, style: Style) -> String {
+    let report = document.report;
     let mut page = Page::new(style);
-    let server = &ServerSide::from(report);
-    page.header(report, saved_in);
-    page.server_side(server);
+    page.header(document, saved_in);
+    page.findings(document);
+    page.latency(document);
+    page.causes(document);
+    if report.server.explanation.is_none() {
+        page.figure(document);
+    }
+    page.stages_at(document);
+    page.checks(findings::of(document));
+    page.verdict(&report.verdict, report.partial);
     page.text
 }
 
-/// What the result of a run leaves out: the figure, every cause and every forecast, the
-/// workers, the stages by themselves and the kernel hook behind each stamp.
-pub fn details(report: &RunReport<'_>, style: Style) -> String {
-    details_of(&ServerSide::from(report), style)
-}
-
-/// The same of a trace.
-pub fn trace_details(report: &TraceReport<'_>, style: Style) -> String {
-    details_of(&ServerSide::from(report), style)
-}
-
-fn details_of(server: &ServerSide<'_>, style: Style) -> String {
+/// What the result leaves out: the figure, every cause and every forecast, the workers, the
+/// stages by themselves and the kernel hook behind each stamp.
+pub fn details(document: &Document<'_>, style: Style) -> String {
     let mut page = Page::new(style);
-    page.views_explained(server);
-    if server.result.explanation.is_some() {
-        page.figure(server);
+    page.views_explained(document);
+    if document.report.server.explanation.is_some() {
+        page.figure(document);
     }
-    page.all_causes(server);
-    page.stages(server);
-    page.hooks_of_stamps(server);
+    page.all_causes(document);
+    page.stages(document);
+    page.hooks_of_stamps(document);
     page.text
 }
 
@@ -108,19 +106,6 @@ impl Page {
             },
             text: String::new(),
         }
-    }
-
-    /// What runs and traces have in common, on one screen or two, the most important first.
-    fn server_side(&mut self, server: &ServerSide<'_>) {
-        self.findings(server);
-        self.latency(server);
-        self.causes(server);
-        if server.result.explanation.is_none() {
-            self.figure(server);
-        }
-        self.stages_at(server);
-        self.checks(findings::of(server));
-        self.verdict(server.verdict, server.partial);
     }
 
     fn line(&mut self, line: &str) {
@@ -162,43 +147,16 @@ impl Page {
         }
     }
 
-    fn header(&mut self, report: &RunReport<'_>, saved_in: Option<&str>) {
-        let summary = report.summary;
+    fn header(&mut self, document: &Document<'_>, saved_in: Option<&str>) {
+        let report = document.report;
         self.title(
-            &format!("taillab {} {}", summary.command, summary.server),
-            verdict_word(&summary.verdict, summary.partial),
+            &format!("taillab {} {}", report.command, report.target),
+            verdict_word(&report.verdict, report.partial),
         );
-        let load = &summary.load;
-        let facts = [
-            (
-                "load",
-                format!(
-                    "{} of {}/s on {} = {} utilisation, {}",
-                    rate(load.target_rate_per_s),
-                    rate(figures::capacity_per_s(&summary.result)),
-                    figures::workers(&summary.result),
-                    figures::known_percent(load.target_utilization),
-                    clean(&load.arrivals.process),
-                ),
-            ),
-            (
-                "service time",
-                format!(
-                    "t = {} = {}",
-                    summary.result.service_time_ns,
-                    figures::service_time_origin(&ServerSide::from(report)),
-                ),
-            ),
-            (
-                "measured",
-                format!(
-                    "{} in {}, from {}",
-                    figures::counted(load.requests, "request", "requests"),
-                    load.duration_ns,
-                    figures::utc(summary.started_unix_s)
-                ),
-            ),
-        ];
+        let facts = match &report.load {
+            Some(load) => load_facts(document, load),
+            None => trace_facts(document),
+        };
         for (name, fact) in facts {
             self.fact(name, &fact);
         }
@@ -242,7 +200,7 @@ impl Page {
         }
     }
 
-    fn latency(&mut self, server: &ServerSide<'_>) {
+    fn latency(&mut self, document: &Document<'_>) {
         // as many intervals as there is room for: the measured one first
         let choices = [
             [true, true, true],
@@ -250,7 +208,7 @@ impl Page {
             [false, true, false],
             [false, false, false],
         ];
-        let tables = choices.map(|intervals| (intervals, latency_table(server, intervals)));
+        let tables = choices.map(|intervals| (intervals, latency_table(document, intervals)));
         let fitting = tables
             .iter()
             .find(|(_, (table, _))| table.width() <= self.style.width);
@@ -269,7 +227,7 @@ impl Page {
         for note in notes {
             self.paragraph(Ink::Quiet, note);
         }
-        let excess = &server.result.excess;
+        let excess = &document.report.server.excess;
         if let (Some(p50), Some(p99)) = (excess.quantile(0.5), excess.quantile(0.99)) {
             self.paragraph(
                 Ink::Quiet,
@@ -280,8 +238,8 @@ impl Page {
         }
     }
 
-    fn figure(&mut self, server: &ServerSide<'_>) {
-        if let Some(lines) = plot::lines(server.curves, self.style) {
+    fn figure(&mut self, document: &Document<'_>) {
+        if let Some(lines) = plot::lines(document.curves, self.style) {
             self.heading("Share of requests that are faster, against time", "");
             for line in lines {
                 self.line(&line);
@@ -289,13 +247,13 @@ impl Page {
         }
     }
 
-    fn views_explained(&mut self, server: &ServerSide<'_>) {
+    fn views_explained(&mut self, document: &Document<'_>) {
         self.line("");
-        self.paragraph(Ink::Quiet, server.views_explained());
+        self.paragraph(Ink::Quiet, document.views_explained());
     }
 
-    fn stages(&mut self, server: &ServerSide<'_>) {
-        let stages = stage_distributions(&server.result.stages);
+    fn stages(&mut self, document: &Document<'_>) {
+        let stages = stage_distributions(&document.report.server.stages);
         let total_ns: f64 = stages.iter().filter_map(|(_, d)| d.mean).sum();
         self.heading(
             "Stages in µs",
@@ -350,8 +308,35 @@ impl Page {
         }
     }
 
-    fn stages_at(&mut self, server: &ServerSide<'_>) {
-        if server.result.stages_at.is_empty() {
+    fn hooks_of_stamps(&mut self, document: &Document<'_>) {
+        let hooks = &document.report.server.matching.hooks;
+        if hooks.is_empty() {
+            return;
+        }
+        self.heading("Kernel hooks", "");
+        let mut table = Table::new(&[(Side::Left, INDENT), (Side::Left, 2)]);
+        for hook in hooks {
+            table.row(vec![
+                (Ink::Title, clean(&hook.stamp)),
+                (Ink::Plain, clean(&hook.hook)),
+            ]);
+        }
+        let lines = table.lines(self.style);
+        for (line, hook) in lines.iter().zip(hooks) {
+            self.line(line);
+            let lost = hook.lost_precision.as_deref();
+            let text = lost.map(|lost| format!("lacks: {}", clean(lost)));
+            for line in wrap(&text.unwrap_or_default(), self.style.width - INDENT - 4) {
+                if !line.is_empty() {
+                    let line = self.style.paint(Ink::Quiet, &line);
+                    self.line(&format!("{:1$}{line}", "", INDENT + 4));
+                }
+            }
+        }
+    }
+
+    fn stages_at(&mut self, document: &Document<'_>) {
+        if document.report.server.stages_at.is_empty() {
             return;
         }
         self.heading(
@@ -367,7 +352,7 @@ impl Page {
         ];
         head.extend(Stage::ALL.map(|stage| (Ink::Quiet, span(stage))));
         table.row(head);
-        for at in &server.result.stages_at {
+        for at in &document.report.server.stages_at {
             let mut cells = vec![(Ink::Title, figures::quantile_name(at.q))];
             if at.requests == 0 {
                 cells.push((Ink::Quiet, "no complete request in the band".to_owned()));
@@ -443,12 +428,75 @@ impl Page {
     }
 }
 
+/// What the head says of a server under a load of ours.
+fn load_facts(document: &Document<'_>, load: &LoadSummary) -> Vec<(&'static str, String)> {
+    let report = document.report;
+    vec![
+        (
+            "load",
+            format!(
+                "{} of {}/s on {} = {} utilisation, {}",
+                rate(load.target_rate_per_s),
+                rate(figures::capacity_per_s(&report.server)),
+                figures::workers(&report.server),
+                figures::known_percent(load.target_utilization),
+                clean(&load.arrivals.process),
+            ),
+        ),
+        (
+            "service time",
+            format!(
+                "t = {} = {}",
+                report.server.service_time_ns,
+                figures::service_time_origin(document),
+            ),
+        ),
+        (
+            "measured",
+            format!(
+                "{} in {}, from {}",
+                figures::counted(load.requests, "request", "requests"),
+                load.duration_ns,
+                figures::utc(report.started_unix_s)
+            ),
+        ),
+    ]
+}
+
+/// What the head says of a server that was watched.
+fn trace_facts(document: &Document<'_>) -> Vec<(&'static str, String)> {
+    let report = document.report;
+    let server = &report.server;
+    vec![
+        (
+            "traced",
+            format!(
+                "{} in {} = {}/s, from {}",
+                figures::counted(server.matching.responses, "response", "responses"),
+                report.duration_ns,
+                rate(report.arrival_rate_per_s),
+                figures::began(report.started_unix_s)
+            ),
+        ),
+        (
+            "service time",
+            format!(
+                "t = {} = {}; {} {} utilised",
+                server.service_time_ns,
+                figures::service_time_origin(document),
+                figures::workers(server),
+                figures::known_percent(Some(server.ideal.utilization)),
+            ),
+        ),
+    ]
+}
+
 /// The main table, with the intervals of ideal, measured and client as `intervals`
 /// says, and what its gaps mean.
-fn latency_table(server: &ServerSide<'_>, intervals: [bool; 3]) -> (Table, Vec<String>) {
+fn latency_table(document: &Document<'_>, intervals: [bool; 3]) -> (Table, Vec<String>) {
     let mut sides = vec![(Side::Left, INDENT)];
     let mut head = vec![(Ink::Quiet, String::new())];
-    for (i, (series, _)) in server.views().into_iter().enumerate() {
+    for (i, (series, _)) in document.views().into_iter().enumerate() {
         sides.push((Side::Right, 3));
         head.push((Ink::of(series), series.label().to_owned()));
         if intervals[i] {
@@ -464,7 +512,7 @@ fn latency_table(server: &ServerSide<'_>, intervals: [bool; 3]) -> (Table, Vec<S
     let mut table = Table::new(&sides);
     table.row(head);
     let mut notes = Vec::new();
-    for row in latency::rows(server) {
+    for row in latency::rows(document) {
         let name = (Ink::Title, row.name.clone());
         let lacking = |(_, cell): &(Series, Cell)| matches!(cell, Cell::Unsupported(_));
         if let Some((_, Cell::Unsupported(what))) = row.cells.first()

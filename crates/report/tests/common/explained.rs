@@ -8,33 +8,32 @@ use taillab_model::explanation::{
     FitPoint, HeatMap, Inversions, ModelFit, NamedCurve, PredictedPoint, Prediction, Share,
     SlowRequest, Stretch, WorkerShare,
 };
-use taillab_model::summary::{
-    Observer, SCHEMA_VERSION, ServerResult, ServiceTimeSource, TraceSummary,
-};
+use taillab_model::summary::{Observer, Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource};
 use taillab_model::{Monotonic, Nanos, Tid};
-use taillab_report::{Curve, Series, TraceReport};
+use taillab_report::{Curve, Document, Series};
 
 use super::Sample;
 
 /// Everything that the outputs of a trace take.
 pub(crate) struct TraceSample {
-    pub(crate) summary: TraceSummary,
+    pub(crate) summary: Report,
     pub(crate) environment: serde_json::Value,
     pub(crate) curves: Vec<Curve>,
 }
 
 impl TraceSample {
-    pub(crate) fn report(&self) -> TraceReport<'_> {
-        TraceReport {
-            summary: &self.summary,
+    pub(crate) fn report(&self) -> Document<'_> {
+        Document {
+            report: &self.summary,
             environment: Some(&self.environment),
+            experiment_toml: None,
             curves: &self.curves,
         }
     }
 
     pub(crate) fn explanation(&mut self) -> &mut Explanation {
         self.summary
-            .result
+            .server
             .explanation
             .as_mut()
             .expect("a sample has one")
@@ -46,7 +45,7 @@ const WORKER: Tid = 4_713;
 /// A trace of `length`, explained.
 pub(crate) fn trace(length: Nanos) -> TraceSample {
     let sample = run(length);
-    let mut result = sample.summary.result;
+    let mut result = sample.summary.server;
     result.service_time_source = ServiceTimeSource::BusyTime;
     result.overhead.pairs = 0;
     result.overhead.throughput_loss = None;
@@ -59,7 +58,7 @@ pub(crate) fn trace(length: Nanos) -> TraceSample {
         Some("the return to user space is taken at the system call’s exit".to_owned());
     let requests = result.matching.responses as f64;
     TraceSample {
-        summary: TraceSummary {
+        summary: Report {
             schema_version: SCHEMA_VERSION,
             command: "trace".to_owned(),
             target: "pid 4711 (memcached), port 11211 over UDP".to_owned(),
@@ -67,7 +66,10 @@ pub(crate) fn trace(length: Nanos) -> TraceSample {
             partial: false,
             duration_ns: length,
             arrival_rate_per_s: requests / length.as_secs_f64(),
-            result,
+            load: None,
+            client_minus_server: None,
+            calibration: None,
+            server: result,
             observer: Some(Observer {
                 cpu_share: 0.071,
                 program_ns_per_request: Some(812.0),
@@ -90,7 +92,7 @@ pub(crate) fn run(length: Nanos) -> Sample {
     let measured = points_of(&sample, Series::Measured);
     let ideal = points_of(&sample, Series::Ideal);
     let started = sample.started;
-    explain(&mut sample.summary.result, &measured, &ideal, started);
+    explain(&mut sample.summary.server, &measured, &ideal, started);
     sample
 }
 

@@ -9,16 +9,16 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, Hook, Ideal,
-    LoadErrors, LoadSummary, Matching, Measured, Overhead, RunSummary, SCHEMA_VERSION,
-    ServerResult, ServiceTimeSource, Stages, StagesAt, Verdict,
+    LoadErrors, LoadSummary, Matching, Measured, Overhead, Report, SCHEMA_VERSION, ServerResult,
+    ServiceTimeSource, Stages, StagesAt, Verdict,
 };
 use taillab_model::{ClientTimes, Distribution, Monotonic, Nanos, Operation, Stamps};
 use taillab_report::requests::RequestRow;
-use taillab_report::{Curve, RunReport, Series};
+use taillab_report::{Curve, Document, Series};
 
 /// Everything that the outputs take.
 pub(crate) struct Sample {
-    pub(crate) summary: RunSummary,
+    pub(crate) summary: Report,
     pub(crate) environment: serde_json::Value,
     pub(crate) experiment_toml: String,
     pub(crate) curves: Vec<Curve>,
@@ -27,11 +27,11 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    pub(crate) fn report(&self) -> RunReport<'_> {
-        RunReport {
-            summary: &self.summary,
-            environment: &self.environment,
-            experiment_toml: &self.experiment_toml,
+    pub(crate) fn report(&self) -> Document<'_> {
+        Document {
+            report: &self.summary,
+            environment: Some(&self.environment),
+            experiment_toml: Some(&self.experiment_toml),
             curves: &self.curves,
         }
     }
@@ -164,13 +164,16 @@ pub(crate) fn sample(length: Nanos) -> Sample {
     let correlated = |sorted: &[Nanos]| {
         Distribution::from_sorted_correlated(sorted, |q| if q < 0.99 { 30.0 } else { 4.0 })
     };
-    let summary = RunSummary {
+    let summary = Report {
         schema_version: SCHEMA_VERSION,
         command: "run".to_owned(),
-        server: "memcached".to_owned(),
+        target: "memcached".to_owned(),
         started_unix_s: STARTED_UNIX_S,
         partial: false,
-        load: LoadSummary {
+        duration_ns: length,
+        arrival_rate_per_s: rows.len() as f64 / length.as_secs_f64(),
+        observer: None,
+        load: Some(LoadSummary {
             target_rate_per_s: target,
             target_utilization: Some(0.75),
             sent_rate_per_s: rows.len() as f64 / length.as_secs_f64(),
@@ -211,16 +214,16 @@ pub(crate) fn sample(length: Nanos) -> Sample {
                 busy_share: 0.141,
             },
             errors: LoadErrors::default(),
-        },
-        client_minus_server: Distribution::from_sorted(&beyond),
-        calibration: Calibration {
+        }),
+        client_minus_server: Some(Distribution::from_sorted(&beyond)),
+        calibration: Some(Calibration {
             peak_per_s: capacity,
             peak_lo_per_s: capacity * 0.995,
             peak_hi_per_s: capacity * 1.004,
             server_cpu_busy_share: 0.998,
             blocks: 8,
-        },
-        result: ServerResult {
+        }),
+        server: ServerResult {
             service_time_ns: SERVICE_TIME,
             service_time_source: ServiceTimeSource::Calibrated,
             measured: Measured {

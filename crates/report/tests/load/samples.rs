@@ -105,7 +105,7 @@ pub(crate) fn sample(length: Nanos) -> Sample {
             }
         })
         .collect();
-    let load = run.summary.load;
+    let load = run.summary.load.expect("a run has a load");
     let points = |points: &[(Nanos, f64)], part: u64| {
         let shorter = points.iter().map(|(x, p)| (Nanos::new(x.get() / part), *p));
         shorter.collect::<Vec<_>>()

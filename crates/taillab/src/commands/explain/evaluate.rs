@@ -13,13 +13,11 @@ use taillab_analysis::matcher::{InOrder, MatchOptions, Timed};
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::trace_verdict::{TraceFacts, judge_trace};
 use taillab_analysis::{
-    AnalyseOptions, Analysis, Evidence, ExplainOptions, Explained, Matched, Part, Parts, analyse,
-    explain, parts,
+    AnalyseOptions, Analysis, Evidence, ExplainOptions, Explained, Matched, Window, Windows,
+    analyse, explain, window as windows,
 };
 use taillab_host::CpuUsage;
-use taillab_model::summary::{
-    Observer, Overhead, SCHEMA_VERSION, ServerResult, TraceSummary, Verdict,
-};
+use taillab_model::summary::{Observer, Overhead, Report, SCHEMA_VERSION, ServerResult, Verdict};
 use taillab_model::{Event, HISTOGRAM_ERROR, Monotonic, Nanos, RecordingContext, RecordingReader};
 use taillab_report::{Curve, Series};
 
@@ -51,7 +49,7 @@ pub struct Beside {
 
 /// What came out.
 pub struct Evaluated {
-    summary: TraceSummary,
+    summary: Report,
     /// Ideal and measured.
     pub curves: Vec<Curve>,
     /// Requests that came in, while it settled too.
@@ -104,7 +102,7 @@ pub fn file(
     let lost = reader.lost().total();
     let mut analysed = match found {
         Found::Whole(part, files) => {
-            let Part {
+            let Window {
                 matched, timeline, ..
             } = *part;
             let (mut analysed, ideal) = whole(&matched, &timeline, &context, from, lost, args)?;
@@ -134,14 +132,14 @@ pub fn file(
 /// What a recording turned out to be.
 enum Found<'c> {
     /// It fits into one part.
-    Whole(Box<Part>, Option<RowFiles>),
+    Whole(Box<Window>, Option<RowFiles>),
     /// It does not.
     Long(Box<Long<'c>>),
 }
 
 /// Analyses a part of events that go on coming; also the sojourns of the measured requests.
 pub(super) fn window(
-    part: &Part,
+    part: &Window,
     from: Monotonic,
     context: &RecordingContext,
     args: &AnalysisArgs,
@@ -162,7 +160,7 @@ pub(super) fn window(
 struct Reading<I: Iterator> {
     events: InOrder<I>,
     /// `None` after the last part.
-    parts: Option<Parts>,
+    parts: Option<Windows>,
     first: Option<Monotonic>,
     last: Option<Monotonic>,
 }
@@ -172,13 +170,13 @@ impl<I: Iterator<Item: Timed + Copy + Into<Event> + Send>> Reading<I> {
         let options = MatchOptions::of(context).or_exit(Exit::Failed)?;
         Ok(Self {
             events: InOrder::new(events, options.disorder),
-            parts: Some(Parts::new(options, context, parts::REQUESTS)),
+            parts: Some(Windows::new(options, context, windows::REQUESTS)),
             first: None,
             last: None,
         })
     }
 
-    fn next_part(&mut self) -> Option<Part> {
+    fn next_part(&mut self) -> Option<Window> {
         let parts = self.parts.as_mut()?;
         for event in self.events.by_ref() {
             let event: Event = event.into();
@@ -194,7 +192,7 @@ impl<I: Iterator<Item: Timed + Copy + Into<Event> + Send>> Reading<I> {
 
     /// Reads the other parts, each while the one before it is taken where there is a CPU for it;
     /// when the last event was.
-    fn beside(mut self, mut take: impl FnMut(Part)) -> Option<Monotonic>
+    fn beside(mut self, mut take: impl FnMut(Window)) -> Option<Monotonic>
     where
         I: Send,
     {
@@ -262,7 +260,7 @@ impl<'c> Long<'c> {
         args: &AnalysisArgs,
         context: &'c RecordingContext,
         from: Monotonic,
-        first: &Part,
+        first: &Window,
         rows: Option<Rows>,
     ) -> Result<Self, Failure> {
         let (matched, timeline) = (&first.matched, &first.timeline);
@@ -286,7 +284,7 @@ impl<'c> Long<'c> {
         Ok(long)
     }
 
-    fn add(&mut self, part: &Part) {
+    fn add(&mut self, part: &Window) {
         self.disturbances |= part.timeline.has_disturbances();
         match &mut self.rows {
             Some(rows) => {
@@ -402,7 +400,7 @@ fn conclude(analysed: Analysed, read: Read<'_>, beside: Beside) -> Evaluated {
         damage,
         framed: context.framing.is_some(),
     };
-    let summary = TraceSummary {
+    let summary = Report {
         schema_version: SCHEMA_VERSION,
         command: beside.command.to_owned(),
         target: beside
@@ -412,7 +410,10 @@ fn conclude(analysed: Analysed, read: Read<'_>, beside: Beside) -> Evaluated {
         partial: beside.partial,
         duration_ns: duration,
         arrival_rate_per_s: arrivals as f64 / duration.as_secs_f64().max(1e-9),
-        result: ServerResult {
+        load: None,
+        client_minus_server: None,
+        calibration: None,
+        server: ServerResult {
             service_time_ns: ideal_server.service_time,
             service_time_source: ideal_server.source,
             measured,
@@ -489,7 +490,7 @@ fn nothing(matched: &Matched, context: &RecordingContext) -> Failure {
 
 impl Evaluated {
     /// The summary.
-    pub fn summary(&self) -> &TraceSummary {
+    pub fn summary(&self) -> &Report {
         &self.summary
     }
 
@@ -507,7 +508,7 @@ impl Evaluated {
     pub fn observed(&mut self, observer: Observer) {
         self.summary.observer = Some(observer);
         if let Some(cost) = observer.program_ns_per_request {
-            self.summary.result.overhead.cpu_ns_per_request = Some(cost);
+            self.summary.server.overhead.cpu_ns_per_request = Some(cost);
         }
         self.judge();
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use taillab_model::explanation::SlowRequest;
 use taillab_report::terminal;
-use taillab_report::{TraceReport, html, json, perfetto};
+use taillab_report::{Document, html, json, perfetto};
 
 use super::evaluate::Evaluated;
 use crate::cli::Output;
@@ -38,7 +38,7 @@ pub fn save(
         let trace = perfetto::trace(&evaluated.summary().target, slowest);
         dir.write("slowest.pftrace", |out| out.write_all(&trace))?;
     }
-    let page = html::render_trace(&report(evaluated, environment));
+    let page = html::render(&report(evaluated, environment));
     dir.write(REPORT, |out| out.write_all(&page))
 }
 
@@ -55,9 +55,9 @@ pub fn show(
             .saved
             .map(|dir| dir.join(REPORT).display().to_string());
         let report = report(evaluated, environment);
-        let mut text = terminal::render_trace(&report, place.as_deref(), style());
+        let mut text = terminal::render(&report, place.as_deref(), style());
         if shown.common.verbose > 0 {
-            text.push_str(&terminal::trace_details(&report, style()));
+            text.push_str(&terminal::details(&report, style()));
         }
         if shown.slowest {
             text.push_str(&terminal::slowest(slowest(evaluated), style()));
@@ -68,17 +68,18 @@ pub fn show(
 }
 
 fn slowest(evaluated: &Evaluated) -> &[SlowRequest] {
-    let explanation = evaluated.summary().result.explanation.as_ref();
+    let explanation = evaluated.summary().server.explanation.as_ref();
     explanation.map_or(&[], |explanation| &explanation.slowest)
 }
 
 fn report<'a>(
     evaluated: &'a Evaluated,
     environment: Option<&'a serde_json::Value>,
-) -> TraceReport<'a> {
-    TraceReport {
-        summary: evaluated.summary(),
+) -> Document<'a> {
+    Document {
+        report: evaluated.summary(),
         environment,
+        experiment_toml: None,
         curves: &evaluated.curves,
     }
 }

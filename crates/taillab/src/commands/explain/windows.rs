@@ -1,6 +1,6 @@
 //! Events that go on coming, analysed a window at a time.
 
-use taillab_analysis::Parts;
+use taillab_analysis::Windows as Parts;
 use taillab_analysis::matcher::MatchOptions;
 use taillab_model::{Event, Monotonic, Nanos, RecordingContext};
 

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use taillab_host::environment::Environment;
 use taillab_report::terminal::{self, Style};
-use taillab_report::{Curve, RunReport, hlog, html, json, requests};
+use taillab_report::{Curve, Document, hlog, html, json, requests};
 
 use super::result::RunResult;
 use super::rundir::RunDir;
@@ -100,12 +100,12 @@ fn report<'a>(
     result: &'a RunResult,
     environment: &'a serde_json::Value,
     experiment_toml: &'a str,
-) -> RunReport<'a> {
+) -> Document<'a> {
     let curves: &[Curve] = &result.curves;
-    RunReport {
-        summary: &result.summary,
-        environment,
-        experiment_toml,
+    Document {
+        report: &result.summary,
+        environment: Some(environment),
+        experiment_toml: Some(experiment_toml),
         curves,
     }
 }

@@ -10,7 +10,7 @@ use taillab_analysis::{
 use taillab_load::{FleetRun, Outcome, arrivals_verdict};
 use taillab_model::explanation::Cause;
 use taillab_model::summary::{
-    Hook, LoadSummary, RunSummary, SCHEMA_VERSION, ServerResult, ServiceTimeSource, Verdict,
+    Hook, LoadSummary, Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource, Verdict,
 };
 use taillab_model::{Monotonic, Nanos, Recording, RequestKey, address_hash};
 use taillab_report::requests::RequestRow;
@@ -28,7 +28,7 @@ const SLOWEST: usize = 20;
 /// Everything that the outputs need.
 pub struct RunResult {
     /// The summary.
-    pub summary: RunSummary,
+    pub summary: Report,
     /// Ideal, measured and client.
     pub curves: Vec<Curve>,
     rows: Rows,
@@ -93,6 +93,11 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
     let client_minus_server: Vec<Nanos> = matched.client_minus_server(measure_from).collect();
     let client_minus_server = statistics::distribution_of(&client_minus_server);
     let (load_summary, client_curve) = load_summary(&load, &calibrated, rate_per_s)?;
+    let arrivals = matched
+        .arrivals()
+        .filter(|arrival| arrival.t1 >= measure_from);
+    let arrival_rate_per_s =
+        arrivals.count() as f64 / load_summary.duration_ns.as_secs_f64().max(1e-9);
     let mut measured = analysis.measured;
     measured.server_cpu_busy_share = server_cpus.map(|usage| usage.busy_share);
     let mut ideal = analysis.ideal;
@@ -109,16 +114,19 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
         ),
         None => Default::default(),
     };
-    let mut summary = RunSummary {
+    let mut summary = Report {
         schema_version: SCHEMA_VERSION,
         command: "run".to_owned(),
-        server: experiment.server.title(),
+        target: experiment.server.title(),
         started_unix_s,
         partial: load.stopped.is_some(),
-        load: load_summary,
-        client_minus_server,
-        calibration: calibrated.calibration,
-        result: ServerResult {
+        duration_ns: load_summary.duration_ns,
+        arrival_rate_per_s,
+        observer: None,
+        load: Some(load_summary),
+        client_minus_server: Some(client_minus_server),
+        calibration: Some(calibrated.calibration),
+        server: ServerResult {
             service_time_ns: calibrated.service_time,
             service_time_source,
             measured,
@@ -244,7 +252,7 @@ fn span(load: &FleetRun) -> Nanos {
     due.last().unwrap_or(first).saturating_since(first)
 }
 
-fn verdict(summary: &RunSummary, evidence: &Evidence, hypervisor: Option<String>) -> Verdict {
+fn verdict(summary: &Report, evidence: &Evidence, hypervisor: Option<String>) -> Verdict {
     Verdict::from(&judge(summary, evidence, &Facts { hypervisor }))
 }
 

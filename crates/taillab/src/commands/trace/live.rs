@@ -224,6 +224,6 @@ impl<'a> Screen<'a> {
     fn moment(&mut self, evaluated: &Evaluated, sojourns: Vec<Nanos>) -> Moment {
         let summary = evaluated.summary();
         self.whole.add(evaluated, sojourns);
-        Moment::of(&summary.result, summary.arrival_rate_per_s)
+        Moment::of(&summary.server, summary.arrival_rate_per_s)
     }
 }

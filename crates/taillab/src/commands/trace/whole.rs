@@ -28,7 +28,7 @@ impl Whole {
         self.seconds += seconds;
         self.arrivals += summary.arrival_rate_per_s * seconds;
         self.sojourns.extend(sojourns);
-        let result = &summary.result;
+        let result = &summary.server;
         let stages = &result.stages;
         let each = [
             &stages.t1_t2,

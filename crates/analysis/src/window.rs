@@ -1,14 +1,13 @@
-//! A recording in parts, so that memory does not grow with its length.
+//! Cuts a stream of events into windows, so that memory does not grow with its length.
 //!
-//! [`Parts`] takes events and gives out a [`Part`] whenever enough requests have come whose
-//! fate is decided, and the lines of time that belong to them. A part ends at an instant, not at
-//! a request: requests that are in the server then go on in the next part, and so does the
+//! [`Windows`] takes events and returns a [`Window`] whenever enough requests have been decided:
+//! the requests, and the timeline that belongs to them. A window ends at an instant, not at a
+//! request: requests that are in the server then continue in the next window, and so does the
 //! ledger that [follows](crate::ledger::Follower) them. So a cut changes no account.
 //!
-//! What happens within [`MARGIN`] before the newest event is left to the next part, since what
-//! is still to come may be about it: an interrupt is recorded at its end, a blind window when
-//! it is contradicted. Only what reaches back further is not found in a recording that is cut,
-//! and is found in one that is not.
+//! What happens within [`MARGIN`] before the newest event is left to the next window, because
+//! later events may still be about it: an interrupt is recorded at its end, a blind window when
+//! it is contradicted. Only what reaches back further is lost by cutting.
 
 use taillab_model::{Event, Monotonic, Nanos, RecordingContext};
 
@@ -17,37 +16,37 @@ use crate::matched::Matched;
 use crate::matcher::{MatchOptions, Matcher};
 use crate::timeline::{Timeline, TimelineBuilder};
 
-/// Requests of a part, at least, unless somebody asks for another number.
+/// The least number of requests in a window of a recording that is read from a file.
 pub const REQUESTS: usize = 250_000;
 
-/// How long after a part's end events are read for it. TCP may say so much later that it sent
+/// How long after a window's end events are read for it. TCP may say that much later that it sent
 /// again (its shortest time-out is 200 ms).
 pub const MARGIN: Nanos = Nanos::from_millis(300);
 
-/// Events between two looks whether a part is complete.
+/// Events between two checks whether a window is complete.
 const LOOK_EVERY: u32 = 4_096;
 
-/// A part of a recording.
+/// A stretch of a recording: its requests, and what the CPUs did.
 #[derive(Clone, Debug)]
-pub struct Part {
-    /// The requests that came in before [`Part::upto`] and not in a part before.
+pub struct Window {
+    /// The requests that came in before [`Window::upto`] and not in an earlier window.
     pub matched: Matched,
     /// From the T1 of the oldest request that is in the server at `from`, or a little
     /// earlier, until after `upto`.
     pub timeline: Timeline,
-    /// Where the part before ended; boot for the first.
+    /// Where the previous window ended; boot for the first.
     pub from: Monotonic,
-    /// Where it ends; [`END`] for the last.
+    /// Where the window ends; [`END`] for the last.
     pub upto: Monotonic,
 }
 
-impl Part {
-    /// No other comes after it.
+impl Window {
+    /// Whether no other window comes after this one.
     pub fn is_last(&self) -> bool {
         self.upto == END
     }
 
-    /// A whole recording.
+    /// A whole recording as one window.
     pub fn whole(matched: Matched, timeline: Timeline) -> Self {
         Self {
             matched,
@@ -58,19 +57,19 @@ impl Part {
     }
 }
 
-/// Makes parts of events that come one at a time, in order of time.
-pub struct Parts {
+/// Makes windows of events that come one at a time, in order of time.
+pub struct Windows {
     matcher: Matcher,
     timeline: TimelineBuilder,
     requests: usize,
     since_look: u32,
     from: Monotonic,
-    /// T1 and T6 of the requests that were in the server when the last part ended.
+    /// T1 and T6 of the requests that were in the server when the last window ended.
     inside: Vec<(Monotonic, Monotonic)>,
 }
 
-impl Parts {
-    /// Parts of at least so many requests.
+impl Windows {
+    /// Windows of at least this many requests.
     pub fn new(options: MatchOptions, context: &RecordingContext, requests: usize) -> Self {
         Self {
             matcher: Matcher::new(options),
@@ -82,9 +81,9 @@ impl Parts {
         }
     }
 
-    /// Takes the next event; a part, if one is complete.
+    /// Takes the next event, and returns a window if one is complete.
     #[inline]
-    pub fn observe(&mut self, event: &Event) -> Option<Part> {
+    pub fn observe(&mut self, event: &Event) -> Option<Window> {
         self.matcher.observe(event);
         self.timeline.observe(event);
         if self.matcher.held() < self.requests {
@@ -98,14 +97,14 @@ impl Parts {
         self.cut(event.at, self.requests)
     }
 
-    /// Cuts as far as everything is settled `now`, the time of the last event, however few
-    /// requests that gives; `None` if it gives none.
-    pub fn cut_now(&mut self, now: Monotonic) -> Option<Part> {
+    /// Cuts as far as everything is settled `now`, the time of the last event, even if that
+    /// gives few requests; `None` if it gives none.
+    pub fn cut_now(&mut self, now: Monotonic) -> Option<Window> {
         self.cut(now, 1)
     }
 
-    /// Cuts, if so many requests are settled.
-    fn cut(&mut self, now: Monotonic, least: usize) -> Option<Part> {
+    /// Cuts, if this many requests are settled.
+    fn cut(&mut self, now: Monotonic, least: usize) -> Option<Window> {
         let settled = self.matcher.settled()?;
         let past = now.nanos_since_boot().saturating_sub(MARGIN.get());
         let upto = settled.min(Monotonic::from_nanos_since_boot(past));
@@ -121,7 +120,7 @@ impl Parts {
         let look_back = upto.nanos_since_boot().saturating_sub(LOOK_BACK.get());
         let keep_from = Monotonic::from_nanos_since_boot(look_back);
         let keep_from = oldest.map_or(keep_from, |oldest| oldest.min(keep_from));
-        Some(Part {
+        Some(Window {
             matched,
             timeline: self.timeline.part(keep_from),
             from: std::mem::replace(&mut self.from, upto),
@@ -129,11 +128,11 @@ impl Parts {
         })
     }
 
-    /// The last part, when there are no more events.
-    pub fn finish(self, late_events: u64) -> Part {
+    /// The last window, when there are no more events.
+    pub fn finish(self, late_events: u64) -> Window {
         let mut matched = self.matcher.finish();
         matched.late_events = late_events;
-        Part {
+        Window {
             matched,
             timeline: self.timeline.finish(),
             from: self.from,

@@ -1,24 +1,24 @@
-//! Sums along a line that becomes longer and longer, in bounded memory.
+//! Sums along a line that becomes longer and longer, in bounded memory: coarsening.
 //!
 //! The line (of time, or of observations) is cut into equal cells. When there would be too
 //! many of them, each two neighbours become one. So their number lies between half of the
 //! most and the most, whatever the length, and nobody needs to know that beforehand.
 
 /// What is summed in a cell.
-pub(crate) trait Fold: Default {
+pub(crate) trait Coarsen: Default {
     /// Adds what the next cell holds.
     fn add(&mut self, next: Self);
 }
 
 /// Equal cells, from 0 on.
 #[derive(Clone, Debug)]
-pub(crate) struct Folding<T> {
+pub(crate) struct Coarsening<T> {
     cells: Vec<T>,
     width: u64,
     most: u64,
 }
 
-impl<T: Fold> Folding<T> {
+impl<T: Coarsen> Coarsening<T> {
     /// At most so many cells, which are of `width` at first.
     pub(crate) fn new(width: u64, most: usize) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl<T: Fold> Folding<T> {
     pub(crate) fn cell(&mut self, at: u64) -> (&mut T, u64) {
         let mut place = at / self.width;
         while place >= self.most {
-            self.fold();
+            self.coarsen();
             place = at / self.width;
         }
         let place = place as usize;
@@ -59,7 +59,7 @@ impl<T: Fold> Folding<T> {
         (&mut self.cells[place], end)
     }
 
-    fn fold(&mut self) {
+    fn coarsen(&mut self) {
         let mut cells = std::mem::take(&mut self.cells).into_iter();
         while let Some(mut cell) = cells.next() {
             if let Some(next) = cells.next() {
@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    impl Fold for Vec<u64> {
+    impl Coarsen for Vec<u64> {
         fn add(&mut self, next: Self) {
             self.extend(next);
         }
@@ -91,14 +91,14 @@ mod tests {
             width in 1_u64..50,
             most in 2_usize..40,
         ) {
-            let mut folding: Folding<Vec<u64>> = Folding::new(width, most);
+            let mut coarsening: Coarsening<Vec<u64>> = Coarsening::new(width, most);
             for &at in &places {
-                let (cell, end) = folding.cell(at);
+                let (cell, end) = coarsening.cell(at);
                 cell.push(at);
                 prop_assert!(at < end);
             }
-            let width = folding.width();
-            let cells = folding.into_cells();
+            let width = coarsening.width();
+            let cells = coarsening.into_cells();
             prop_assert!(cells.len() <= most);
             let found: usize = cells.iter().map(Vec::len).sum();
             prop_assert_eq!(found, places.len());
