@@ -24,7 +24,7 @@ print(f"throughput loss {o['throughput_loss']:.1%} ({o['throughput_loss_lo']:.1%
 PY
 
 echo "== speed of the simulator's kernels, one core"
-cargo run --release --locked --quiet -p taillab-queueing --example speed
+cargo run --release --locked --quiet -p taillab-simulator --example speed
 
 echo "== speed of the matcher and of the analysis"
 cargo run --release --locked --quiet -p taillab-analysis --example two_million

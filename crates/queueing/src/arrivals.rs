@@ -207,7 +207,7 @@ impl ArrivalProcess {
     }
 
     /// The law of the gaps with this mean; the parameters must be in range.
-    pub(crate) fn law(&self, mean_ns: f64) -> Law {
+    pub fn law(&self, mean_ns: f64) -> Law {
         match *self {
             Self::Deterministic => Law::Constant { value_ns: mean_ns },
             Self::Poisson => Law::Exponential { mean_ns },

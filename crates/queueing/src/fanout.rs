@@ -4,7 +4,7 @@
 //! Fᴺ, so its quantile at q is F's at q^{1/N}: the p99 of 100 parts is about the p99.99
 //! of one (Dean and Barroso 2013, *The tail at scale*). Everything here works with upper
 //! probabilities 1 − F, which keeps its digits for any N. Parts that share their
-//! arrivals are not independent: see [`crate::fork_join`].
+//! arrivals are not independent: those take a simulation of the fork-join.
 
 use taillab_model::{Nanos, Quantile, quantile_ranks};
 

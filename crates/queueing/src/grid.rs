@@ -8,7 +8,7 @@
 
 /// A power of two of a nanosecond.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Grid {
+pub struct Grid {
     /// log₂ of the unit in nanoseconds.
     exponent: i32,
 }
@@ -17,7 +17,7 @@ impl Grid {
     /// The grid for gaps of this mean: 2⁻¹⁰ ns, or 2⁻¹⁶ of the mean where that is finer.
     ///
     /// Rounding to it is unbiased and far below any sampling error.
-    pub(crate) fn for_mean_gap(mean_gap_ns: f64) -> Self {
+    pub fn for_mean_gap(mean_gap_ns: f64) -> Self {
         let of_gap = mean_gap_ns.max(f64::MIN_POSITIVE).log2().floor() as i32 - 16;
         Self {
             exponent: of_gap.clamp(-40, -10),
@@ -25,17 +25,20 @@ impl Grid {
     }
 
     /// Adding and subtracting this number rounds to the grid.
-    pub(crate) fn rounder(self) -> f64 {
+    #[inline]
+    pub fn rounder(self) -> f64 {
         1.5 * 2.0_f64.powi(52 + self.exponent)
     }
 
     /// `x_ns` rounded to the grid.
-    pub(crate) fn round(self, x_ns: f64) -> f64 {
+    #[inline]
+    pub fn round(self, x_ns: f64) -> f64 {
         (x_ns + self.rounder()) - self.rounder()
     }
 
     /// Times beyond this need a new origin: there is still room for waits four times as long.
-    pub(crate) fn horizon_ns(self) -> f64 {
+    #[inline]
+    pub fn horizon_ns(self) -> f64 {
         2.0_f64.powi(50 + self.exponent)
     }
 }

@@ -8,12 +8,17 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isa(Level);
 
-// Private: a value beyond `Baseline` is proof that the processor has the features.
+/// The instruction sets that hot loops are compiled for.
+///
+/// An [`Isa`] cannot be made from a level: only from what the processor was seen to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Level {
+pub enum Level {
+    /// What every processor of the target has.
     Baseline,
+    /// 256-bit vectors.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// 512-bit vectors.
     #[cfg(target_arch = "x86_64")]
     Avx512,
 }
@@ -47,7 +52,9 @@ impl Isa {
         all
     }
 
-    pub(crate) fn level(self) -> Level {
+    /// The instruction set to run.
+    #[inline]
+    pub fn level(self) -> Level {
         self.0
     }
 
@@ -67,6 +74,7 @@ impl Isa {
 ///
 /// The function gets a first parameter `isa`; constant parameters stand in brackets
 /// after the name: `fn f[const N: usize](x: &mut [f64; N]) { … }`.
+#[macro_export]
 macro_rules! multiversion {
     ($(
         $(#[$meta:meta])*
@@ -110,4 +118,4 @@ macro_rules! multiversion {
         }
     )*};
 }
-pub(crate) use multiversion;
+pub use multiversion;

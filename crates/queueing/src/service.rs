@@ -223,7 +223,7 @@ impl Service {
     }
 
     /// The law of the service times; the parameters must be in range.
-    pub(crate) fn law(&self) -> Law {
+    pub fn law(&self) -> Law {
         let ns = |t: Nanos| t.get() as f64;
         match self {
             Self::Deterministic { time } => Law::Constant {

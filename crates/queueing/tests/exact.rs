@@ -6,8 +6,6 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use taillab_model::Nanos;
-use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::exact::moments::{
     fork_join_mean_approximation_services, fork_join_two_mean_services,
     md1_ps_sojourn_variance_services2, mm1_ps_sojourn_variance_services2, ps_mean_sojourn_services,
@@ -16,8 +14,6 @@ use taillab_queueing::exact::{
     ArrivalKind, ExactModel, Mdc, Mg1, Mmc, Order, ServiceKind, ServiceMoments, System,
 };
 use taillab_queueing::fanout::{largest_quantile, largest_upper_probability};
-use taillab_queueing::fork_join::{ForkJoin, warm_up_requests};
-use taillab_queueing::service::Service;
 
 const SERVICE_US: f64 = 50.0;
 const SERVICE_S: f64 = 50e-6;
@@ -331,79 +327,6 @@ fn simulations_made_elsewhere() {
     }
     assert!(worst <= 4.0, "worst |z| = {worst}");
     assert_eq!(cells, 111);
-}
-
-/// Fork-join against the exact mean for two stations and the simulated rows, with the
-/// counts of independent replications pooled.
-#[test]
-fn fork_join_rows() {
-    let mut cells = 0;
-    for row in rows("discipline_sim") {
-        if row["discipline"] != "fj" {
-            continue;
-        }
-        let (stations, rho) = (number(&row, "c") as u32, number(&row, "rho"));
-        let service = Service::Exponential {
-            mean: Nanos::from_micros(50),
-        };
-        let replications = 16;
-        let each = if stations == 2 { 250_000 } else { 100_000 };
-        let warm_up = warm_up_requests(rho) as usize;
-        let runs: Vec<Vec<f64>> = (0..replications)
-            .map(|seed| {
-                let join = ForkJoin::new(&ArrivalProcess::Poisson, &service, stations, rho, seed)
-                    .expect("a valid fork-join");
-                let kept = join.skip(warm_up).take(each);
-                let mut run: Vec<f64> = kept.map(|t_ns| t_ns / 1e3).collect();
-                run.sort_unstable_by(f64::total_cmp);
-                run
-            })
-            .collect();
-        if stations == 2 {
-            let means: Vec<f64> = runs
-                .iter()
-                .map(|run| run.iter().sum::<f64>() / each as f64)
-                .collect();
-            let (mean, error) = mean_and_error(&means);
-            let exact = SERVICE_US * fork_join_two_mean_services(rho).unwrap();
-            let z = (mean - exact) / error;
-            assert!(
-                z.abs() <= 4.0,
-                "mean {mean} ± {error}, exact {exact}: z = {z}"
-            );
-            cells += 1;
-        }
-        for (name, p) in [UPPER[0], UPPER[2], UPPER[3]] {
-            let reference = number(&row, name);
-            let reference_error = number(&row, &format!("se_{}", name.trim_end_matches("_us")));
-            // the share above the reference's quantile, which is unbiased; the reference's
-            // own error, as a share, through the tail's local slope
-            let share_above = |t: f64| -> Vec<f64> {
-                let above = |run: &Vec<f64>| each - run.partition_point(|&x| x <= t);
-                runs.iter()
-                    .map(|run| above(run) as f64 / each as f64)
-                    .collect()
-            };
-            let (share, error) = mean_and_error(&share_above(reference));
-            let (low, _) = mean_and_error(&share_above(reference - 0.05 * reference));
-            let (high, _) = mean_and_error(&share_above(reference + 0.05 * reference));
-            let slope = (low - high) / (0.1 * reference);
-            let z = (share - p) / error.hypot(slope * reference_error);
-            assert!(
-                z.abs() <= 4.0,
-                "N={stations} {name}: share {share}, z = {z}"
-            );
-            cells += 1;
-        }
-    }
-    assert_eq!(cells, 7);
-}
-
-fn mean_and_error(values: &[f64]) -> (f64, f64) {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / (n - 1.0);
-    (mean, (variance / n).sqrt())
 }
 
 /// Every law known for a small system, to test properties that all must have.

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
-use taillab_queueing::replay::{Replay, ReplayRequest};
-use taillab_queueing::unavailable::Unavailable;
+use taillab_simulator::replay::{Replay, ReplayRequest};
+use taillab_simulator::unavailable::Unavailable;
 
 use super::absences::Absences;
 use super::kernel::{Change, Discipline, Order, Sharing, replay};

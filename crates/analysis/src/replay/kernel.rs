@@ -1,6 +1,6 @@
 //! The queue, replayed: one pass over the requests for each change of it.
 //!
-//! It does what [`taillab_queueing::replay`] does (the property tests hold one against the
+//! It does what [`taillab_simulator::replay`] does (the property tests hold one against the
 //! other, to the nanosecond), for columns of integers, with absences by source, work
 //! before and after the response, wake-ups of idle servers, and the order as it was
 //! measured. It takes tens of nanoseconds for a request, and so allows a dozen what-ifs.

@@ -6,12 +6,18 @@ use crate::isa::{Isa, Level};
 /// disciplines with the same seed see the same arrivals and the same service times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub(crate) enum Purpose {
+pub enum Purpose {
+    /// Gaps between requests.
     Arrivals = 1,
+    /// Service times of requests.
     Service = 2,
+    /// Which worker, queue or request is chosen.
     Choice = 3,
+    /// Gaps between jobs of the background class.
     Background = 4,
+    /// Service times of the background class.
     BackgroundService = 5,
+    /// Connections to workers.
     Assignment = 6,
 }
 
@@ -20,7 +26,7 @@ pub(crate) enum Purpose {
 /// The upper 53 bits pass all their tests; the lowest ones, which are weak, are unused.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
-pub(crate) struct LaneRng<const L: usize> {
+pub struct LaneRng<const L: usize> {
     s: [[u64; L]; 4],
 }
 
@@ -35,7 +41,7 @@ fn split_mix(state: &mut u64) -> u64 {
 
 impl<const L: usize> LaneRng<L> {
     /// The streams of the replications `first`, `first + 1`, … of one purpose.
-    pub(crate) fn new(seed: u64, purpose: Purpose, first: u64) -> Self {
+    pub fn new(seed: u64, purpose: Purpose, first: u64) -> Self {
         let mut s = [[0; L]; 4];
         for lane in 0..L {
             // Three rounds of mixing: neighbouring seeds, purposes and replications
@@ -58,7 +64,7 @@ impl<const L: usize> LaneRng<L> {
 
     /// The next 64 bits of one lane.
     #[inline(always)]
-    pub(crate) fn next_of(&mut self, lane: usize) -> u64 {
+    pub fn next_of(&mut self, lane: usize) -> u64 {
         let [s0, s1, s2, s3] = &mut self.s;
         let out = s0[lane].wrapping_add(s3[lane]);
         let t = s1[lane] << 17;
@@ -73,7 +79,7 @@ impl<const L: usize> LaneRng<L> {
 
     /// A uniform number of one lane, in (0, 1).
     #[inline(always)]
-    pub(crate) fn uniform_of(&mut self, lane: usize) -> f64 {
+    pub fn uniform_of(&mut self, lane: usize) -> f64 {
         open_unit(self.next_of(lane))
     }
 }
@@ -86,7 +92,7 @@ pub(crate) fn open_unit(bits: u64) -> f64 {
 }
 
 /// Fills rows with raw bits: row after row, each lane the next of its stream.
-pub(crate) fn fill_bits<const L: usize>(isa: Isa, rng: &mut LaneRng<L>, rows: &mut [[u64; L]]) {
+pub fn fill_bits<const L: usize>(isa: Isa, rng: &mut LaneRng<L>, rows: &mut [[u64; L]]) {
     #[cfg(target_arch = "x86_64")]
     {
         let vectors = rng.s.as_flattened_mut();

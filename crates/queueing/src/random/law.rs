@@ -8,32 +8,20 @@ use crate::isa::{Isa, multiversion};
 
 /// A distribution of lengths in nanoseconds, with its parameters ready for drawing.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Law {
-    Constant {
-        value_ns: f64,
-    },
-    Exponential {
-        mean_ns: f64,
-    },
+#[expect(missing_docs, reason = "the formula of each law names its parameters")]
+pub enum Law {
+    /// Always the same value.
+    Constant { value_ns: f64 },
+    /// An exponential of this mean.
+    Exponential { mean_ns: f64 },
     /// exp(mu + sigma Z), Z a standard normal.
-    Lognormal {
-        mu: f64,
-        sigma: f64,
-    },
+    Lognormal { mu: f64, sigma: f64 },
     /// The sum of `shape` exponentials.
-    Erlang {
-        shape: u32,
-        mean_of_one_ns: f64,
-    },
-    Gamma {
-        shape: f64,
-        scale_ns: f64,
-    },
+    Erlang { shape: u32, mean_of_one_ns: f64 },
+    /// A gamma variate of this shape and scale.
+    Gamma { shape: f64, scale_ns: f64 },
     /// scale · E^(1/shape), E a unit exponential.
-    Weibull {
-        inverse_shape: f64,
-        scale_ns: f64,
-    },
+    Weibull { inverse_shape: f64, scale_ns: f64 },
     /// One of two exponentials.
     Hyperexponential {
         share_first: f64,
@@ -41,10 +29,7 @@ pub(crate) enum Law {
         second_ns: f64,
     },
     /// min · U^(−1/alpha).
-    Pareto {
-        inverse_alpha: f64,
-        min_ns: f64,
-    },
+    Pareto { inverse_alpha: f64, min_ns: f64 },
     /// Pareto cut off at a largest value; `mass` is P(Pareto ≤ largest).
     BoundedPareto {
         inverse_alpha: f64,
@@ -58,23 +43,23 @@ pub(crate) enum Law {
         second_ns: f64,
     },
     /// Each value equally likely.
-    Empirical {
-        values_ns: Arc<[f64]>,
-    },
+    Empirical { values_ns: Arc<[f64]> },
     /// Gaps of a Poisson process whose rate follows a two-state Markov chain.
     Mmpp2(Mmpp2),
 }
 
 /// Markov-modulated Poisson process, two states; all rates per nanosecond.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Mmpp2 {
-    pub(crate) arrival_rates: [f64; 2],
-    pub(crate) leave_rates: [f64; 2],
+pub struct Mmpp2 {
+    /// Arrivals in each state.
+    pub arrival_rates: [f64; 2],
+    /// Changes to the other state.
+    pub leave_rates: [f64; 2],
 }
 
 /// A law, its random streams and, for laws with memory, the state of each lane.
 #[derive(Clone, Debug)]
-pub(crate) struct Sampler<const L: usize> {
+pub struct Sampler<const L: usize> {
     law: Law,
     rng: LaneRng<L>,
     /// The state of the Markov chain; unused by the other laws.
@@ -86,7 +71,7 @@ pub(crate) struct Sampler<const L: usize> {
 
 impl<const L: usize> Sampler<L> {
     /// `rounder` as of [`crate::grid::Grid::rounder`].
-    pub(crate) fn new(law: Law, mut rng: LaneRng<L>, rounder: f64) -> Self {
+    pub fn new(law: Law, mut rng: LaneRng<L>, rounder: f64) -> Self {
         let mut phases = [0; L];
         if let Law::Mmpp2(m) = &law {
             // the chain's stationary distribution, so that there is nothing to warm up
@@ -106,7 +91,7 @@ impl<const L: usize> Sampler<L> {
     }
 
     /// Fills the rows with the next lengths of each lane, rounded to the grid.
-    pub(crate) fn fill(&mut self, isa: Isa, rows: &mut [[f64; L]]) {
+    pub fn fill(&mut self, isa: Isa, rows: &mut [[f64; L]]) {
         self.bits.resize(rows.len(), [0; L]);
         let out = rows.as_flattened_mut();
         match &self.law {
@@ -243,7 +228,7 @@ impl<const L: usize> Sampler<L> {
 
 /// A whole number below `n` (n ≤ 2³²), each with probability 1/n to within 2⁻³².
 #[inline(always)]
-pub(crate) fn index_below(bits: u64, n: u64) -> u64 {
+pub fn index_below(bits: u64, n: u64) -> u64 {
     ((bits >> 32) * n) >> 32
 }
 

@@ -1,5 +1,5 @@
 //! Random numbers that are the same on every machine and at every vector width.
 
-pub(crate) mod lanes;
-pub(crate) mod law;
+pub mod lanes;
+pub mod law;
 pub(crate) mod math;

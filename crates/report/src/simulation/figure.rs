@@ -1,48 +1,15 @@
 //! The figure of a simulation: distributions, or a quantile along a sweep.
 
-use taillab_queueing::sample::Sample;
-
 use super::{SimulatedRun, SimulationReport, Swept, utilisation, workers};
 use crate::chart::{Axis, Chart, Curve};
 use crate::figures;
 
-/// Requests that must lie above a point of a curve.
-const FEWEST_ABOVE: f64 = 4.0;
-/// The largest standard error of a point, relative to the share itself.
-const LARGEST_ERROR: f64 = 0.3;
 /// Distributions in one figure; more cannot be told apart.
 const MOST_CURVES: usize = 8;
 /// The quantiles along a sweep of one system.
 const SWEPT_QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 /// The quantile along a sweep of several.
 const COMPARED_QUANTILE: f64 = 0.99;
-
-/// The curve of a sample: (time in nanoseconds, share of requests that take longer), as
-/// far as the sample supports it. Farther out it would show the accidents of a few busy
-/// periods.
-pub fn ccdf_points(sample: &Sample) -> Vec<(f64, f64)> {
-    let histogram = sample.pooled();
-    let (Some(min), Some(max)) = (histogram.min_ns(), histogram.max_ns()) else {
-        return Vec::new();
-    };
-    let mut points = vec![(min, 1.0)];
-    if min == max {
-        // all alike: the curve falls straight to the foot
-        points.push((max, 0.0));
-        return points;
-    }
-    let n = histogram.count() as f64;
-    let supported = |&(time_ns, share): &(f64, f64)| {
-        let error = sample
-            .share_above(time_ns)
-            .map(|share| share.standard_error);
-        share * n >= FEWEST_ABOVE && error.is_some_and(|error| error <= LARGEST_ERROR * share)
-    };
-    let curve = histogram.ccdf();
-    let supported = curve.partition_point(supported);
-    points.extend_from_slice(&curve[..supported]);
-    points
-}
 
 /// The figure of the report.
 pub fn chart(report: &SimulationReport) -> Chart {

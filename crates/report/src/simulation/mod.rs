@@ -11,7 +11,7 @@ use taillab_model::{Distribution, Nanos};
 
 use crate::ReportError;
 
-pub use self::figure::{ccdf_points, chart};
+pub use self::figure::chart;
 #[cfg(feature = "parquet")]
 pub use self::parquet::write_parquet;
 

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
-use taillab_queueing::simulation::Precision;
+use taillab_simulator::simulation::Precision;
 
 use super::{Output, share};
 

@@ -4,17 +4,16 @@ use std::num::NonZeroU32;
 
 use taillab_host::Interrupt;
 use taillab_queueing::discipline::Discipline;
-use taillab_queueing::paper::{self, Claim, Curve, Expected, Figure, Measure, Specification};
-use taillab_queueing::run::{Outcome, Stopped};
-use taillab_queueing::sample::Sample;
 use taillab_queueing::service::Service;
-use taillab_queueing::simulation::{Simulation, Stop};
-use taillab_queueing::trace::{TraceSimulation, TraceSpeed};
 use taillab_report::reproduction::{
     JudgedClaim, ReproducedCurve, ReproducedFigure, Reproduction, Verdict,
 };
-use taillab_report::simulation::ccdf_points;
 use taillab_report::{html, terminal};
+use taillab_simulator::paper::{self, Claim, Curve, Expected, Figure, Measure, Specification};
+use taillab_simulator::run::{Outcome, Stopped};
+use taillab_simulator::sample::Sample;
+use taillab_simulator::simulation::{Simulation, Stop};
+use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 
 use crate::cli::{FigureName, TalesArgs};
 use crate::commands::sim::trace::{TraceFile, TraceOptions};
@@ -163,7 +162,7 @@ fn reproduced(label: &str, sojourn: &Sample) -> ReproducedCurve {
     ReproducedCurve {
         label: label.to_owned(),
         sojourn: sojourn.distribution(),
-        points: ccdf_points(sojourn),
+        points: sojourn.ccdf(),
     }
 }
 

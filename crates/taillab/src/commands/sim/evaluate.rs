@@ -6,13 +6,13 @@ use taillab_model::{Nanos, Quantile, REPORTED_QUANTILES};
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::exact::{ExactError, ExactModel, System};
 use taillab_queueing::fanout;
-use taillab_queueing::run::{Outcome, Stopped};
-use taillab_queueing::sample::Sample;
 use taillab_queueing::service::Service;
-use taillab_queueing::simulation::Simulation;
 use taillab_report::simulation::{
-    Engine, Exact, ExactQuantile, Fanout, SimulatedRun, WarmUp, Z, ZQuantile, ccdf_points,
+    Engine, Exact, ExactQuantile, Fanout, SimulatedRun, WarmUp, Z, ZQuantile,
 };
+use taillab_simulator::run::{Outcome, Stopped};
+use taillab_simulator::sample::Sample;
+use taillab_simulator::simulation::Simulation;
 
 /// What was simulated.
 pub struct Described<'a> {
@@ -74,7 +74,7 @@ pub fn describe(what: &Described<'_>, outcome: &Outcome) -> SimulatedRun {
         z: None,
         warnings: warnings(outcome),
         needs,
-        points: ccdf_points(&outcome.sojourn),
+        points: outcome.sojourn.ccdf(),
     }
 }
 

@@ -6,10 +6,10 @@ use std::thread;
 
 use taillab_host::Interrupt;
 use taillab_model::Distribution;
-use taillab_queueing::fork_join::{ForkJoin, warm_up_requests};
-use taillab_queueing::histogram::Histogram;
-use taillab_queueing::sample::Sample;
-use taillab_queueing::simulation::{Simulation, Stop};
+use taillab_simulator::fork_join::{ForkJoin, warm_up_requests};
+use taillab_simulator::histogram::Histogram;
+use taillab_simulator::sample::Sample;
+use taillab_simulator::simulation::{Simulation, Stop};
 
 use super::watch::{Gauge, watched};
 use crate::exit::{Exit, Failure, OrExit};

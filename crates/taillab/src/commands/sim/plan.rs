@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 
 use taillab_queueing::notation::NotationError;
 use taillab_queueing::service::Service;
-use taillab_queueing::simulation::{Simulation, SimulationError, Stop};
-use taillab_queueing::trace::{TraceSimulation, TraceSpeed};
 use taillab_report::simulation::Swept;
+use taillab_simulator::simulation::{Simulation, SimulationError, Stop};
+use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 
 use super::case::{Case, Ranges};
 use super::empirical;

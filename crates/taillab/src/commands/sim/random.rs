@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 
 use taillab_host::Interrupt;
-use taillab_queueing::run::{Outcome, Stopped};
-use taillab_queueing::simulation::Simulation;
 use taillab_report::simulation::SimulatedRun;
+use taillab_simulator::run::{Outcome, Stopped};
+use taillab_simulator::simulation::Simulation;
 
 use super::evaluate::{self, Described};
 use super::plan::{RandomPlan, refused};

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use taillab_host::Interrupt;
-use taillab_queueing::simulation::SimulationError;
-use taillab_queueing::trace::{TraceSimulation, TraceSummary};
 use taillab_report::simulation::SimulatedRun;
+use taillab_simulator::simulation::SimulationError;
+use taillab_simulator::trace::{TraceSimulation, TraceSummary};
 
 use super::Finished;
 use super::evaluate::{self, Described};
@@ -54,7 +54,7 @@ pub fn play(
     simulations: &[TraceSimulation],
     gauge: &Gauge,
     interrupt: &Interrupt,
-) -> Result<Vec<taillab_queueing::run::Outcome>, Failure> {
+) -> Result<Vec<taillab_simulator::run::Outcome>, Failure> {
     let passes = 2 * trace.size();
     let read = AtomicU64::new(0);
     let step = |part: u64| -> Result<(), Failure> {

@@ -1,8 +1,8 @@
 //! The curves and the statements of each figure.
 
 use super::{Claim, Curve, Expected, Figure, Measure, Specification};
-use crate::arrivals::ArrivalProcess;
-use crate::discipline::Discipline;
+use taillab_queueing::arrivals::ArrivalProcess;
+use taillab_queueing::discipline::Discipline;
 
 /// A number printed as "10x" or "4x": a factor rounded to a digit or so.
 const ROUND_FACTOR: f64 = 0.15;

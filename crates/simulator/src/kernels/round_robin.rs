@@ -6,7 +6,7 @@
 //! maximum, whose steps wait for one comparison only.
 
 use super::{Finished, Kernel};
-use crate::isa::{Isa, multiversion};
+use taillab_queueing::isa::{Isa, multiversion};
 
 pub(super) struct RoundRobin<const L: usize> {
     /// When each worker is free; the next one to be used stands first.

@@ -4,6 +4,11 @@ use taillab_model::{Distribution, Nanos, Quantile, REPORTED_QUANTILES};
 
 use crate::histogram::Histogram;
 
+/// Requests that must lie above a point of a curve.
+const FEWEST_ABOVE: f64 = 4.0;
+/// The largest standard error of a point of a curve, relative to the share itself.
+const LARGEST_ERROR: f64 = 0.3;
+
 /// An estimate with its standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
@@ -157,6 +162,29 @@ impl Sample {
             hi_ns,
             standard_error_ns: (hi_ns - lo_ns) / (2.0 * t),
         })
+    }
+
+    /// The curve of the distribution: (time in nanoseconds, share of requests that take
+    /// longer), as far as the sample supports it. Beyond, it would show the accidents of a
+    /// few busy periods.
+    pub fn ccdf(&self) -> Vec<(f64, f64)> {
+        let (Some(min), Some(max)) = (self.pooled.min_ns(), self.pooled.max_ns()) else {
+            return Vec::new();
+        };
+        let mut points = vec![(min, 1.0)];
+        if min == max {
+            // all alike: the curve falls straight to the foot
+            points.push((max, 0.0));
+            return points;
+        }
+        let n = self.pooled.count() as f64;
+        let supported = |&(time_ns, share): &(f64, f64)| {
+            let error = self.share_above(time_ns).map(|share| share.standard_error);
+            share * n >= FEWEST_ABOVE && error.is_some_and(|error| error <= LARGEST_ERROR * share)
+        };
+        let curve = self.pooled.ccdf();
+        points.extend_from_slice(&curve[..curve.partition_point(supported)]);
+        points
     }
 
     /// The distribution as it is reported.

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use taillab_model::Nanos;
 
 use super::*;
-use crate::discipline::Class;
-use crate::service::Service;
+use taillab_queueing::discipline::Class;
+use taillab_queueing::service::Service;
 
 /// Gaps and service times, in whole nanoseconds and small, so that many things happen at
 /// the same instant.
@@ -155,7 +155,7 @@ proptest! {
         let mut at = 0;
         let arrivals: Vec<Nanos> = load.iter().map(|(gap, _)| { at += u64::from(*gap); Nanos::new(at) }).collect();
         let workers = std::num::NonZeroU32::new(workers as u32).unwrap();
-        let ideal = crate::ideal::sojourns(&arrivals, Nanos::new(u64::from(service)), workers);
+        let ideal = taillab_queueing::ideal::sojourns(&arrivals, Nanos::new(u64::from(service)), workers);
         let waits: Vec<f64> = ideal.iter().map(|t| (t.get() - u64::from(service)) as f64).collect();
         prop_assert_eq!(waits, want.iter().map(|p| p.0).collect::<Vec<_>>());
     }

@@ -8,18 +8,18 @@ use std::time::Instant;
 
 use taillab_model::Nanos;
 
-use crate::discipline::Discipline;
-use crate::grid::Grid;
-use crate::isa::{Isa, multiversion};
 use crate::kernels::{Finished, Kernel};
 use crate::lane_job::{Recorded, Recorder};
-use crate::random::lanes::{LaneRng, Purpose};
-use crate::random::law::Sampler;
 use crate::run::{Engine, Outcome, Stopped};
 use crate::sample::Sample;
-use crate::service::Service;
 use crate::simulation::{SimulationError, Station, WarmUpLength};
 use crate::unavailable::Unavailable;
+use taillab_queueing::discipline::Discipline;
+use taillab_queueing::grid::Grid;
+use taillab_queueing::isa::{Isa, multiversion};
+use taillab_queueing::random::lanes::{LaneRng, Purpose};
+use taillab_queueing::random::law::Sampler;
+use taillab_queueing::service::Service;
 
 /// Why a trace is unusable.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -2,19 +2,19 @@
 //! last part is.
 //!
 //! The stations share their arrivals, so their backlogs are correlated and the largest
-//! of N is smaller than for independent stations ([`crate::fanout`]). The exact mean is
+//! of N is smaller than for independent stations ([`taillab_queueing::fanout`]). The exact mean is
 //! known for two M/M/1 stations only
-//! ([`crate::exact::moments::fork_join_two_mean_services`]); this simulates any number of
+//! ([`taillab_queueing::exact::moments::fork_join_two_mean_services`]); this simulates any number of
 //! single-worker FIFO stations with one Lindley recursion each: a part's sojourn is
 //! T ← max(T − gap, 0) + service.
 
-use crate::arrivals::{ArrivalError, ArrivalProcess};
-use crate::exact::ExactError;
-use crate::grid::Grid;
-use crate::isa::{Isa, multiversion};
-use crate::random::lanes::{LaneRng, Purpose};
-use crate::random::law::Sampler;
-use crate::service::{Service, ServiceError};
+use taillab_queueing::arrivals::{ArrivalError, ArrivalProcess};
+use taillab_queueing::exact::ExactError;
+use taillab_queueing::grid::Grid;
+use taillab_queueing::isa::{Isa, multiversion};
+use taillab_queueing::random::lanes::{LaneRng, Purpose};
+use taillab_queueing::random::law::Sampler;
+use taillab_queueing::service::{Service, ServiceError};
 
 /// Stations that are worked on together.
 const LANES: usize = 8;

@@ -12,12 +12,12 @@ use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::ideal;
 use taillab_queueing::isa::Isa;
-use taillab_queueing::replay::{Replay, ReplayRequest};
-use taillab_queueing::run::{Outcome, Stopped};
 use taillab_queueing::service::Service;
-use taillab_queueing::simulation::{Simulation, SimulationError, Stop, WarmUp};
-use taillab_queueing::trace::{TraceError, TraceSimulation, TraceSpeed, TraceSummary};
-use taillab_queueing::unavailable::Unavailable;
+use taillab_simulator::replay::{Replay, ReplayRequest};
+use taillab_simulator::run::{Outcome, Stopped};
+use taillab_simulator::simulation::{Simulation, SimulationError, Stop, WarmUp};
+use taillab_simulator::trace::{TraceError, TraceSimulation, TraceSpeed, TraceSummary};
+use taillab_simulator::unavailable::Unavailable;
 
 fn workers(n: u32) -> NonZeroU32 {
     NonZeroU32::new(n).unwrap()
@@ -305,7 +305,7 @@ fn the_impossible_is_refused_with_a_remedy() {
     assert!(crowded.contains("1.1000"), "{crowded}");
     assert!(
         "p99.9"
-            .parse::<taillab_queueing::simulation::Precision>()
+            .parse::<taillab_simulator::simulation::Precision>()
             .is_err()
     );
 }

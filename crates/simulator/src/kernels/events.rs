@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use super::Finished;
 use super::per_lane::LaneQueue;
 use super::shortest_queue::{shortest, stretch};
-use crate::discipline::Discipline;
-use crate::grid::Grid;
-use crate::random::law::index_below;
 use crate::unavailable::{Absences, Unavailable};
+use taillab_queueing::discipline::Discipline;
+use taillab_queueing::grid::Grid;
+use taillab_queueing::random::law::index_below;
 
 /// What the event loop is to follow.
 #[derive(Clone, Debug)]

@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::isa::Isa;
-use taillab_queueing::simulation::{Simulation, Stop};
-use taillab_queueing::trace::TraceSimulation;
+use taillab_simulator::simulation::{Simulation, Stop};
+use taillab_simulator::trace::TraceSimulation;
 
 fn main() {
     let millions: u64 = std::env::args()
@@ -92,7 +92,7 @@ fn main() {
             "deterministic:50us".parse().unwrap(),
             NonZeroU32::new(workers).unwrap(),
         );
-        simulation.speed = taillab_queueing::trace::TraceSpeed::Utilization(0.8);
+        simulation.speed = taillab_simulator::trace::TraceSpeed::Utilization(0.8);
         let outcome = simulation.run(&trace).unwrap();
         let speed = outcome.engine.requests_per_second() / 1e6;
         println!(

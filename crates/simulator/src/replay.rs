@@ -5,14 +5,14 @@ use std::num::NonZeroU32;
 
 use taillab_model::Nanos;
 
-use crate::discipline::Discipline;
-use crate::grid::Grid;
 use crate::kernels::{EventQueue, Served};
-use crate::random::lanes::{LaneRng, Purpose};
-use crate::service::Service;
 use crate::simulation::{SimulationError, Station};
 use crate::trace::TraceError;
 use crate::unavailable::Unavailable;
+use taillab_queueing::discipline::Discipline;
+use taillab_queueing::grid::Grid;
+use taillab_queueing::random::lanes::{LaneRng, Purpose};
+use taillab_queueing::service::Service;
 
 /// A queue for replays.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! FIFO over many workers: the times at which they become free in a binary heap.
 
 use super::{Finished, Kernel};
-use crate::isa::Isa;
+use taillab_queueing::isa::Isa;
 
 pub(super) struct Heap<const L: usize> {
     /// Of each lane a heap with the earliest time on top.

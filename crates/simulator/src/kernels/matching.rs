@@ -9,9 +9,9 @@
 use std::collections::VecDeque;
 
 use super::{Finished, Kernel};
-use crate::isa::Isa;
-use crate::random::lanes::{LaneRng, fill_bits};
-use crate::random::law::index_below;
+use taillab_queueing::isa::Isa;
+use taillab_queueing::random::lanes::{LaneRng, fill_bits};
+use taillab_queueing::random::law::index_below;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pick {

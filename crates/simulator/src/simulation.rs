@@ -3,13 +3,13 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::str::FromStr;
 
-use crate::arrivals::{ArrivalError, ArrivalProcess};
-use crate::discipline::Discipline;
-use crate::grid::Grid;
 use crate::kernels::Queue;
-use crate::service::{Service, ServiceError};
 use crate::trace::TraceError;
 use crate::unavailable::Unavailable;
+use taillab_queueing::arrivals::{ArrivalError, ArrivalProcess};
+use taillab_queueing::discipline::Discipline;
+use taillab_queueing::grid::Grid;
+use taillab_queueing::service::{Service, ServiceError};
 
 /// A queue with random arrivals, and how well it is to be known.
 ///
@@ -407,7 +407,7 @@ impl<'a> Station<'a> {
             }
             Discipline::Static {
                 connections,
-                assignment: crate::discipline::Assignment::RoundRobin,
+                assignment: taillab_queueing::discipline::Assignment::RoundRobin,
             } => {
                 let (n, c) = (*connections as usize, self.count());
                 (0..c)

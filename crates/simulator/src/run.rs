@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
-use crate::discipline::{Assignment, Discipline};
-use crate::grid::Grid;
-use crate::isa::Isa;
 use crate::kernels::{self, LANES};
 use crate::lane_job::{self, Length, Recorded, Recorder, Source};
-use crate::random::lanes::{LaneRng, Purpose};
-use crate::random::law::{Law, Sampler};
 use crate::sample::Sample;
 use crate::simulation::{Simulation, SimulationError, Stop, WarmUpLength};
+use taillab_queueing::discipline::{Assignment, Discipline};
+use taillab_queueing::grid::Grid;
+use taillab_queueing::isa::Isa;
+use taillab_queueing::random::lanes::{LaneRng, Purpose};
+use taillab_queueing::random::law::{Law, Sampler};
 
 /// The longest job, in requests of each replication: long enough that warming up is
 /// cheap, short enough that threads share the work evenly.

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use super::Finished;
 use super::per_lane::LaneQueue;
-use crate::discipline::Class;
-use crate::grid::Grid;
-use crate::isa::Isa;
-use crate::random::lanes::{LaneRng, Purpose};
-use crate::random::law::{Law, Sampler};
-use crate::service::Service;
+use taillab_queueing::discipline::Class;
+use taillab_queueing::grid::Grid;
+use taillab_queueing::isa::Isa;
+use taillab_queueing::random::lanes::{LaneRng, Purpose};
+use taillab_queueing::random::law::{Law, Sampler};
+use taillab_queueing::service::Service;
 
 pub(super) struct Priority {
     first: Class,

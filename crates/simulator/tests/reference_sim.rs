@@ -1,5 +1,5 @@
 //! Simulated queues against the exact results and the independent simulations in
-//! `tests/reference/`: every cell within four standard errors.
+//! `reference/` of the crate `queueing`: every cell within four standard errors.
 //!
 //! The error of a simulated cell is that of its own independent batches; where the
 //! reference is simulated, too, its standard error is added in quadrature. A cell is
@@ -13,10 +13,14 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
-use taillab_queueing::run::Outcome;
-use taillab_queueing::sample::{Estimate, Sample};
-use taillab_queueing::simulation::{Simulation, Stop};
+use taillab_queueing::exact::moments::fork_join_two_mean_services;
+use taillab_queueing::service::Service;
+use taillab_simulator::fork_join::{ForkJoin, warm_up_requests};
+use taillab_simulator::run::Outcome;
+use taillab_simulator::sample::{Estimate, Sample};
+use taillab_simulator::simulation::{Simulation, Stop};
 
 /// More batches than usual: the errors themselves are better known.
 const BATCHES: u32 = 64;
@@ -34,7 +38,10 @@ const QUANTILES: [(&str, f64); 6] = [
 
 /// A table with a header: one map from column to text for each row.
 fn table(file: &str) -> Vec<BTreeMap<String, String>> {
-    let path = format!("{}/tests/reference/{file}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!(
+        "{}/../queueing/tests/reference/{file}",
+        env!("CARGO_MANIFEST_DIR")
+    );
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
@@ -329,4 +336,81 @@ fn disciplines_against_another_simulator() {
         }
     }
     cells.finish(128);
+}
+
+/// Fork-join against the exact mean for two stations and the simulated rows, with the
+/// counts of independent replications pooled.
+#[test]
+fn fork_join_rows() {
+    let mut cells = 0;
+    for row in table("discipline_sim.csv") {
+        if row["discipline"] != "fj" {
+            continue;
+        }
+        let (stations, rho) = (
+            number(&row, "c").unwrap() as u32,
+            number(&row, "rho").unwrap(),
+        );
+        let service = Service::Exponential {
+            mean: Nanos::from_micros(50),
+        };
+        let replications = 16;
+        let each = if stations == 2 { 250_000 } else { 100_000 };
+        let warm_up = warm_up_requests(rho) as usize;
+        let runs: Vec<Vec<f64>> = (0..replications)
+            .map(|seed| {
+                let join = ForkJoin::new(&ArrivalProcess::Poisson, &service, stations, rho, seed)
+                    .expect("a valid fork-join");
+                let kept = join.skip(warm_up).take(each);
+                let mut run: Vec<f64> = kept.map(|t_ns| t_ns / 1e3).collect();
+                run.sort_unstable_by(f64::total_cmp);
+                run
+            })
+            .collect();
+        if stations == 2 {
+            let means: Vec<f64> = runs
+                .iter()
+                .map(|run| run.iter().sum::<f64>() / each as f64)
+                .collect();
+            let (mean, error) = mean_and_error(&means);
+            let exact = 50.0 * fork_join_two_mean_services(rho).unwrap();
+            let z = (mean - exact) / error;
+            assert!(
+                z.abs() <= 4.0,
+                "mean {mean} ± {error}, exact {exact}: z = {z}"
+            );
+            cells += 1;
+        }
+        for (name, p) in [QUANTILES[0], QUANTILES[2], QUANTILES[3]] {
+            let reference = number(&row, name).unwrap();
+            let reference_error =
+                number(&row, &format!("se_{}", name.trim_end_matches("_us"))).unwrap();
+            // the share above the reference's quantile, which is unbiased; the reference's
+            // own error, as a share, through the tail's local slope
+            let share_above = |t: f64| -> Vec<f64> {
+                let above = |run: &Vec<f64>| each - run.partition_point(|&x| x <= t);
+                runs.iter()
+                    .map(|run| above(run) as f64 / each as f64)
+                    .collect()
+            };
+            let (share, error) = mean_and_error(&share_above(reference));
+            let (low, _) = mean_and_error(&share_above(reference - 0.05 * reference));
+            let (high, _) = mean_and_error(&share_above(reference + 0.05 * reference));
+            let slope = (low - high) / (0.1 * reference);
+            let z = (share - p) / error.hypot(slope * reference_error);
+            assert!(
+                z.abs() <= 4.0,
+                "N={stations} {name}: share {share}, z = {z}"
+            );
+            cells += 1;
+        }
+    }
+    assert_eq!(cells, 7);
+}
+
+fn mean_and_error(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / (n - 1.0);
+    (mean, (variance / n).sqrt())
 }

@@ -5,7 +5,7 @@
 //! one addition and one shift. A bin is at most 0.2 % wide, so that its middle is within
 //! 0.1 % of every observation in it.
 
-use crate::isa::{Isa, multiversion};
+use taillab_queueing::isa::{Isa, multiversion};
 
 /// x + BIAS_NS is what is binned: linear bins up to here.
 const BIAS_NS: f64 = 1024.0;

@@ -1,8 +1,8 @@
 //! Queues that are followed event by event, one lane after the other.
 
 use super::{Finished, Kernel};
-use crate::isa::Isa;
-use crate::random::lanes::{LaneRng, fill_bits};
+use taillab_queueing::isa::Isa;
+use taillab_queueing::random::lanes::{LaneRng, fill_bits};
 
 /// One queue, event by event.
 pub(super) trait LaneQueue: Send {

@@ -4,7 +4,7 @@
 //! first, and its departure is put in place by compare-selects, without a branch.
 
 use super::{Finished, Kernel};
-use crate::isa::{Isa, multiversion};
+use taillab_queueing::isa::{Isa, multiversion};
 
 /// Beyond this the insertion costs more than a heap.
 pub(super) const MOST_WORKERS: usize = 16;

@@ -2,9 +2,9 @@
 //! recursions W' = max(W + S − gap, 0).
 
 use super::{Finished, Kernel};
-use crate::isa::{Isa, multiversion};
-use crate::random::lanes::{LaneRng, fill_bits};
-use crate::random::law::index_below;
+use taillab_queueing::isa::{Isa, multiversion};
+use taillab_queueing::random::lanes::{LaneRng, fill_bits};
+use taillab_queueing::random::law::index_below;
 
 pub(super) struct Assigned<const L: usize> {
     /// When each worker is free: worker by worker, each with all lanes.

@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use crate::histogram::{Histogram, Tally};
-use crate::isa::{Isa, multiversion};
 use crate::kernels::{Finished, Kernel};
+use taillab_queueing::isa::{Isa, multiversion};
 
 /// The waits and sojourns of the requests that a kernel has finished.
 pub(crate) struct Recorder {

@@ -13,9 +13,9 @@ use std::str::FromStr;
 
 use taillab_model::Nanos;
 
-use crate::arrivals::ArrivalProcess;
-use crate::discipline::Discipline;
-use crate::service::Service;
+use taillab_queueing::arrivals::ArrivalProcess;
+use taillab_queueing::discipline::Discipline;
+use taillab_queueing::service::Service;
 
 /// The service time of every request in section 2.
 pub const SERVICE_TIME: Nanos = Nanos::from_micros(50);
@@ -259,7 +259,7 @@ impl Figure {
 mod tests {
     use super::figures::curve;
     use super::*;
-    use crate::exact::{ExactModel, Mmc, MmcReordered, System};
+    use taillab_queueing::exact::{ExactModel, Mmc, MmcReordered, System};
 
     /// The exact quantile where theory has one; simulated elsewhere (95 M requests each,
     /// `tests/reference/discipline_sim.csv`) for LIFO and random request in M/D/4.

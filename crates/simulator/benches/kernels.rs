@@ -6,8 +6,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
-use taillab_queueing::simulation::{Simulation, Stop, WarmUp};
-use taillab_queueing::trace::{TraceSimulation, TraceSpeed};
+use taillab_simulator::simulation::{Simulation, Stop, WarmUp};
+use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 
 const REQUESTS: u64 = 4_000_000;
 

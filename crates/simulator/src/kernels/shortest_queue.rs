@@ -3,7 +3,7 @@
 use super::Finished;
 use super::per_lane::LaneQueue;
 use super::ring::Ring;
-use crate::random::law::index_below;
+use taillab_queueing::random::law::index_below;
 
 pub(super) struct ShortestQueue {
     workers: Vec<Worker>,

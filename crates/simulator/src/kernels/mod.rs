@@ -2,7 +2,7 @@
 //!
 //! A kernel simulates `L` independent replications at once, one per lane, from blocks
 //! of arrival and service times. Times are doubles in nanoseconds since a moving origin,
-//! multiples of the [grid](crate::grid): kernels add, subtract and compare, so they are
+//! multiples of the [grid](taillab_queueing::grid): kernels add, subtract and compare, so they are
 //! exact. Where requests leave and arrive at the same instant, those that leave go first.
 
 mod assigned;
@@ -21,11 +21,11 @@ mod time_sliced;
 #[cfg(test)]
 mod agreement;
 
-use crate::discipline::{Assignment, Discipline};
-use crate::grid::Grid;
-use crate::isa::Isa;
-use crate::random::lanes::{LaneRng, Purpose};
 use crate::unavailable::Unavailable;
+use taillab_queueing::discipline::{Assignment, Discipline};
+use taillab_queueing::grid::Grid;
+use taillab_queueing::isa::Isa;
+use taillab_queueing::random::lanes::{LaneRng, Purpose};
 
 pub(crate) use events::{EventQueue, Rules, Served};
 use per_lane::PerLane;
@@ -244,7 +244,7 @@ pub(crate) fn connection_map(
         .map(|i| match assignment {
             Assignment::RoundRobin => i % workers as u32,
             Assignment::Random => {
-                crate::random::law::index_below(rng.next_of(0), workers as u64) as u32
+                taillab_queueing::random::law::index_below(rng.next_of(0), workers as u64) as u32
             }
         })
         .collect()

@@ -1,0 +1,20 @@
+//! The simulation laboratory of taillab: `taillab sim` and `taillab reproduce`.
+//!
+//! Pure: no input or output, no operating system, and no clock except to say how long a
+//! simulation took.
+//!
+//! [`simulation::Simulation`] specifies a queue with random arrivals and [`run::Outcome`] is
+//! its result; [`trace`] plays recorded arrivals, [`replay`] follows single requests, and
+//! [`paper`] holds the figures of the papers.
+
+pub mod fork_join;
+pub mod histogram;
+mod kernels;
+mod lane_job;
+pub mod paper;
+pub mod replay;
+pub mod run;
+pub mod sample;
+pub mod simulation;
+pub mod trace;
+pub mod unavailable;
