@@ -16,7 +16,6 @@ pub mod client;
 pub mod clustering;
 mod coarsening;
 pub mod composition;
-pub mod confusion;
 pub mod explain;
 pub mod fan_out;
 pub mod findings;

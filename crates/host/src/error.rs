@@ -3,7 +3,6 @@
 use crate::cpu_time::CpuTimeError;
 use crate::cpus::CpuError;
 use crate::disk::DiskError;
-use crate::injection::{CpuGroupError, InjectionError};
 use crate::interrupt::InterruptError;
 use crate::journal::JournalError;
 use crate::keep_awake::KeepAwakeError;
@@ -41,10 +40,6 @@ pub enum HostError {
     Command(#[from] CommandError),
     /// Free space.
     Disk(#[from] DiskError),
-    /// A control group of our own.
-    CpuGroup(#[from] CpuGroupError),
-    /// A disturbance on purpose.
-    Injection(#[from] InjectionError),
     /// Signals.
     Interrupt(#[from] InterruptError),
     /// The crash journal.
@@ -80,10 +75,7 @@ impl HostError {
                 CpuError::BadList { .. } | CpuError::Overlap { .. } | CpuError::Unusable { .. },
             )
             | Self::User(_) => ErrorKind::Usage,
-            // what cannot be disturbed here is no failure of ours
-            Self::CpuGroup(CpuGroupError::Injection(_))
-            | Self::Injection(_)
-            | Self::KeepAwake(_)
+            Self::KeepAwake(_)
             | Self::ProgramTime(_)
             | Self::PrivateFolder(PrivateFolderError::Make(_)) => ErrorKind::Unsupported,
             Self::Command(CommandError::Empty) => ErrorKind::Usage,

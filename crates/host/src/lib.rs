@@ -13,7 +13,6 @@ pub mod doctor;
 pub mod environment;
 mod error;
 mod hazard;
-pub mod injection;
 pub mod interrupt;
 pub mod journal;
 pub mod keep_awake;

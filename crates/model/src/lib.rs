@@ -13,7 +13,6 @@ mod recording;
 mod request;
 pub mod summary;
 mod time;
-pub mod truth;
 
 pub use distribution::{
     CONFIDENCE, Distribution, Quantile, QuantileRanks, REPORTED_QUANTILES, Unit, quantile_ranks,

@@ -18,7 +18,7 @@ use taillab_probe::Disturbances;
 use crate::commands::run::servers::words;
 use crate::experiment::{Override, Protocol, ServerKind, TestbedKind, Transport};
 
-pub use self::bench::{BenchArgs, BenchCommand, CauseKind, CausesArgs};
+pub use self::bench::{BenchArgs, BenchCommand, CausesArgs};
 pub use self::doctor::DoctorArgs;
 pub use self::explain::ExplainArgs;
 pub use self::load::{Amounts, Floor, LoadArgs, StampKind, WaitKind};

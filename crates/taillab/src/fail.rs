@@ -3,6 +3,7 @@
 use taillab_host::{ErrorKind, HostError};
 use taillab_load::LoadError;
 use taillab_probe::ProbeError;
+use taillab_testkit::injection::InjectionError;
 
 use crate::exit::{Exit, Failure};
 
@@ -15,6 +16,14 @@ pub fn host(error: impl Into<HostError>) -> Failure {
         ErrorKind::Unsupported => Exit::Unsupported,
     };
     Failure::new(exit, error)
+}
+
+/// A disturbance that cannot be made: where the machine does not allow it, no failure of ours.
+pub fn injection(error: InjectionError) -> Failure {
+    match error {
+        InjectionError::Journal(error) => host(error),
+        error => Failure::new(Exit::Unsupported, error),
+    }
 }
 
 /// A failure of the probe.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use taillab_queueing::service::ServiceError;
 
-use super::{Architecture, Fault};
+use super::Architecture;
 
 /// Why a server cannot start. Each text names the cause and the remedy.
 ///
@@ -108,16 +108,6 @@ pub enum ServeError {
         /// What failed.
         call: &'static str,
         /// What the kernel said.
-        source: io::Error,
-    },
-    /// What a fault needs cannot be had.
-    #[error(
-        "the server cannot have the fault {fault}: {source}; it needs some memory, and for faults from disk a folder on a disk: set TMPDIR to one"
-    )]
-    Fault {
-        /// Which.
-        fault: Fault,
-        /// What failed.
         source: io::Error,
     },
     /// The caller's preparation of a thread failed.

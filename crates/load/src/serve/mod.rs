@@ -13,7 +13,8 @@
 //! | [`UdpShared`](Architecture::UdpShared) | any worker any datagram | one, FIFO |
 //! | [`UdpReuseport`](Architecture::UdpReuseport) | a worker the datagrams of its flows | one for each worker |
 //!
-//! A server can be given [`Fault`]s, so that it is known what delayed it.
+//! A caller can have something done before each request ([`BeforeRequest`]): the faults of
+//! `taillab serve --fault` are such.
 //!
 //! [`Responder`] is such a server inside the process. A worker does per request what its
 //! architecture demands and nothing else; it shares no memory with the other workers that
@@ -24,7 +25,6 @@ mod connection;
 mod datagram;
 mod epoll;
 mod error;
-mod fault;
 mod listen;
 mod null_rpc;
 mod responder;
@@ -33,8 +33,7 @@ mod tally;
 
 pub use architecture::{Architecture, UnknownArchitecture};
 pub use error::ServeError;
-pub use fault::{BadFault, Fault};
 pub use listen::{BadListen, Listen};
 pub use responder::{Responder, Spec};
-pub use service::{BadServiceTime, ServiceTime};
+pub use service::{BadServiceTime, BeforeRequest, ServiceTime};
 pub use tally::Served;

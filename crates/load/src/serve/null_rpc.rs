@@ -17,9 +17,8 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::ServeError;
 use super::connection::{End, Message};
-use super::fault::Faults;
 use super::responder::Spec;
-use super::service::{ServiceTime, Work};
+use super::service::{BeforeRequest, ServiceTime, Work};
 use super::tally::{Answered, Rare};
 
 /// A worker needs little, and there may be ten thousand.
@@ -30,7 +29,7 @@ pub(super) struct NullRpc {
     service: ServiceTime,
     seed: u64,
     message: Message,
-    faults: Arc<Faults>,
+    before: Option<BeforeRequest>,
     rare: Arc<Rare>,
     workers: Mutex<Workers>,
 }
@@ -54,7 +53,7 @@ struct Serving {
 impl NullRpc {
     pub(super) fn new(
         spec: &Spec,
-        faults: Arc<Faults>,
+        before: Option<BeforeRequest>,
         rare: Arc<Rare>,
     ) -> Result<Self, ServeError> {
         // parameters out of range are found now, not at the first connection
@@ -63,7 +62,7 @@ impl NullRpc {
             service: spec.service.clone(),
             seed: spec.seed,
             message: Message::new(spec.sizes),
-            faults,
+            before,
             rare,
             workers: Mutex::default(),
         })
@@ -82,7 +81,7 @@ impl NullRpc {
             .service
             .worker(self.seed, number as u64)
             .map_err(io::Error::other)?
-            .with_faults(&self.faults);
+            .with_before(&self.before);
         let worker = Worker {
             socket: Arc::clone(&socket),
             answered: Arc::clone(&answered),

@@ -13,15 +13,14 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown, sockopt};
 use rustix::time::Timespec;
-use taillab_model::truth::Truth;
 
 use super::connection::Message;
 use super::epoll::Epoll;
-use super::fault::Faults;
 use super::listen::{self, Listener, SocketPath};
 use super::null_rpc::NullRpc;
+use super::service::BeforeRequest;
 use super::tally::{Answered, Rare};
-use super::{Architecture, Fault, Listen, ServeError, Served, ServiceTime, datagram};
+use super::{Architecture, Listen, ServeError, Served, ServiceTime, datagram};
 use crate::Endpoint;
 use crate::protocol::MessageSizes;
 
@@ -52,8 +51,6 @@ pub struct Spec {
     /// Workers never sleep: they look again and again whether there is something to do.
     /// For measuring a client, whose floor must not be the server's wake-up.
     pub busy: bool,
-    /// What it does wrong on purpose.
-    pub faults: Vec<Fault>,
 }
 
 impl Spec {
@@ -71,7 +68,6 @@ impl Spec {
                 response_bytes: 128,
             },
             busy: false,
-            faults: Vec::new(),
         }
     }
 
@@ -159,8 +155,7 @@ pub struct Responder {
     threads: Vec<JoinHandle<()>>,
     answered: Vec<Arc<Answered>>,
     rare: Arc<Rare>,
-    specs: Vec<Fault>,
-    faults: Arc<Faults>,
+    before: Option<BeforeRequest>,
     /// Dropped, and so removed, after all else has stopped.
     _path: Option<SocketPath>,
 }
@@ -182,7 +177,15 @@ impl Responder {
     /// # Errors
     /// [`ServeError`].
     pub fn start(spec: &Spec) -> Result<Self, ServeError> {
-        Self::start_with(spec, |_| Ok::<_, String>(()))
+        Self::launch(spec, Arc::new(|_| Ok(())), None)
+    }
+
+    /// Starts a server whose workers call what `before` makes before they serve a request.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn start_before(spec: &Spec, before: Option<BeforeRequest>) -> Result<Self, ServeError> {
+        Self::launch(spec, Arc::new(|_| Ok(())), before)
     }
 
     /// Starts a server each of whose threads runs `prepare` before it serves, for example
@@ -197,11 +200,19 @@ impl Responder {
         spec: &Spec,
         prepare: impl Fn(usize) -> Result<(), E> + Send + Sync + 'static,
     ) -> Result<Self, ServeError> {
+        let prepare = move |thread| prepare(thread).map_err(|error| error.to_string());
+        Self::launch(spec, Arc::new(prepare), None)
+    }
+
+    fn launch(
+        spec: &Spec,
+        prepare: Arc<Prepare>,
+        before: Option<BeforeRequest>,
+    ) -> Result<Self, ServeError> {
         spec.check()?;
         let start = |call| move |source| ServeError::Start { call, source };
         let stop = Arc::new(Stop::new().map_err(start("eventfd"))?);
         let rare = Arc::new(Rare::default());
-        let faults = Arc::new(Faults::new(&spec.faults)?);
         let message = Message::new(spec.sizes);
         let (kind, at, listener, path) = if spec.architecture.is_datagram() {
             let Listen::Inet(address) = spec.listen else {
@@ -223,7 +234,7 @@ impl Responder {
                 Architecture::EpollPerWorker => epoll(Some(spec.workers))?,
                 _ => Kind::NullRpc(Arc::new(NullRpc::new(
                     spec,
-                    Arc::clone(&faults),
+                    before.clone(),
                     Arc::clone(&rare),
                 )?)),
             };
@@ -237,13 +248,10 @@ impl Responder {
             threads: Vec::new(),
             answered: Vec::new(),
             rare,
-            specs: spec.faults.clone(),
-            faults,
+            before,
             _path: path,
         };
-        let prepare = move |thread| prepare(thread).map_err(|error| error.to_string());
-        responder.start_threads(spec, listener, Arc::new(prepare))?;
-        responder.faults.start(&responder.stop)?;
+        responder.start_threads(spec, listener, prepare)?;
         Ok(responder)
     }
 
@@ -286,7 +294,7 @@ impl Responder {
         number: usize,
     ) -> Result<Box<dyn FnOnce() + Send>, ServeError> {
         let work = spec.service.worker(spec.seed, number as u64)?;
-        let work = work.with_faults(&self.faults);
+        let work = work.with_before(&self.before);
         let answered = Arc::new(Answered::default());
         self.answered.push(Arc::clone(&answered));
         let stop = Arc::clone(&self.stop);
@@ -414,12 +422,6 @@ impl Responder {
         self.served()
     }
 
-    /// Stops it and says what it has done, and what its faults did to it.
-    pub fn stop_and_confess(mut self) -> (Served, Truth) {
-        self.end();
-        (self.served(), self.faults.truth(&self.specs))
-    }
-
     fn end(&mut self) {
         self.stop.set();
         if let Kind::Datagram(sockets) = &self.kind {
@@ -436,7 +438,6 @@ impl Responder {
             // a thread that panicked has said so on stderr
             let _ = thread.join();
         }
-        self.faults.end();
         if let Kind::Epoll(epoll) = &self.kind {
             epoll.close();
         }

@@ -11,8 +11,11 @@ use taillab_model::Monotonic;
 use taillab_queueing::notation::NotationError;
 use taillab_queueing::service::{Service, ServiceError, ServiceTimes};
 
-use super::fault::{Faults, WorkerFaults};
 use crate::clock;
+
+/// Makes, on a worker's thread, what that worker calls before it serves each request: a fault
+/// on purpose, for example.
+pub type BeforeRequest = Arc<dyn Fn() -> Box<dyn FnMut() + Send> + Send + Sync>;
 
 /// What a worker does between a request and its answer.
 ///
@@ -64,7 +67,8 @@ impl ServiceTime {
         };
         Ok(Work {
             service,
-            faults: None,
+            make_before: None,
+            before: None,
         })
     }
 }
@@ -92,11 +96,11 @@ impl FromStr for ServiceTime {
     }
 }
 
-/// One worker's work: its own stream of service times, and its faults.
-#[derive(Debug)]
+/// One worker's work: its own stream of service times, and what it does before each request.
 pub(super) struct Work {
     service: Timed,
-    faults: Option<Box<WorkerFaults>>,
+    make_before: Option<BeforeRequest>,
+    before: Option<Box<dyn FnMut() + Send>>,
 }
 
 #[derive(Debug)]
@@ -107,17 +111,15 @@ enum Timed {
 }
 
 impl Work {
-    /// The same work by a worker with faults.
-    pub(super) fn with_faults(mut self, faults: &Arc<Faults>) -> Self {
-        self.faults = faults.worker();
+    /// The same work with something before each request.
+    pub(super) fn with_before(mut self, before: &Option<BeforeRequest>) -> Self {
+        self.make_before = before.clone();
         self
     }
 
     /// To be called on the worker's thread, before it serves.
     pub(super) fn prepare(&mut self) {
-        if let Some(faults) = &mut self.faults {
-            faults.prepare();
-        }
+        self.before = self.make_before.as_ref().map(|make| make());
         if matches!(self.service, Timed::Wait(_)) {
             // The kernel may make a sleep longer by the slack, 50 µs by default. Where it
             // cannot be set the sleeps are longer, which the answers' times show.
@@ -128,8 +130,8 @@ impl Work {
     /// Serves one request: returns when its time is over, never before.
     #[inline]
     pub(super) fn serve(&mut self) {
-        if let Some(faults) = &mut self.faults {
-            faults.strike();
+        if let Some(before) = &mut self.before {
+            before();
         }
         match &mut self.service {
             Timed::None => {}

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand, ValueHint};
 use taillab_model::Nanos;
+use taillab_testkit::causes::CauseKind;
 
 use super::{Output, share};
 
@@ -35,7 +37,7 @@ pub enum BenchCommand {
 #[command(after_help = CAUSES_EXIT_CODES)]
 pub struct CausesArgs {
     /// What to inject [default: all, and a run without]
-    #[arg(value_name = "KIND")]
+    #[arg(value_name = "KIND", value_parser = kinds())]
     pub kinds: Vec<CauseKind>,
     /// Length of each measurement
     #[arg(short, long, value_name = "TIME", default_value = "5s")]
@@ -71,47 +73,12 @@ pub struct CausesArgs {
     pub common: Output,
 }
 
-/// What can be injected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
-pub enum CauseKind {
-    /// Nothing: an undisturbed run, whose excess must not be charged to what is not there
-    Control,
-    /// Bursts of another thread on the server's CPU
-    Background,
-    /// Packets of others, received on the server's CPU
-    Softirq,
-    /// Timer interrupts on the server's CPU
-    Irq,
-    /// A thread for each connection under the fair scheduler
-    Order,
-    /// Connections assigned to workers for ever
-    Imbalance,
-    /// A thread of the server that keeps the lock of all
-    Lock,
-    /// Page faults that wait for the disk
-    Fault,
-    /// First touches of memory
-    MinorFault,
-    /// Reads from disk
-    Io,
-    /// One request in 1,000 burns 500 µs
-    Slow,
-    /// A CPU quota of the server's control group
-    Quota,
-    /// A real-time server, and a real-time thread that uses up what both may have
-    RtThrottle,
-    /// A CPU that sleeps while it waits
-    Idle,
-    /// Requests that are lost once
-    Loss,
-    /// Background bursts and slow requests at once
-    Two,
-}
-
-impl CauseKind {
-    /// The name on the command line.
-    pub fn name(self) -> String {
-        self.to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_owned())
-    }
+fn kinds() -> impl TypedValueParser<Value = CauseKind> {
+    let values = CauseKind::ALL.map(|kind| PossibleValue::new(kind.name()).help(kind.about()));
+    PossibleValuesParser::new(values).try_map(|name| {
+        let mut kinds = CauseKind::ALL.into_iter();
+        kinds
+            .find(|kind| kind.name() == name)
+            .ok_or("no kind has this name")
+    })
 }

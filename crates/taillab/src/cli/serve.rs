@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use taillab_host::CpuSet;
-use taillab_load::serve::{Architecture, Fault, Listen};
+use taillab_load::serve::{Architecture, Listen};
 use taillab_queueing::service::Service;
+use taillab_testkit::fault::Fault;
 
 use super::Output;
 

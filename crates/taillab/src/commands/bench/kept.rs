@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use taillab_model::Recording;
-use taillab_model::truth::Truth;
+use taillab_testkit::ground_truth::GroundTruth;
 
 use super::trial::Trial;
 use crate::commands::explain::RECORDING;
@@ -17,7 +17,7 @@ const TRUTH: &str = "truth.json";
 /// What an account is made of.
 pub struct Kept {
     pub recording: Recording,
-    pub truth: Truth,
+    pub truth: GroundTruth,
 }
 
 /// Writes it.

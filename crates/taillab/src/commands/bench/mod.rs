@@ -1,36 +1,25 @@
 //! `taillab bench`: taillab itself against truths that are known.
 
-mod account;
-mod disturb;
-mod fix;
 mod kept;
-mod kind;
-mod result;
+mod setup;
 mod show;
-mod spoiled;
 mod trial;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
-use std::num::NonZeroU32;
 use std::path::Path;
 
-use clap::ValueEnum;
-use taillab_analysis::timeline::Timeline;
-use taillab_analysis::{ExplainOptions, MatchOptions, match_events};
 use taillab_host::keep_awake::KeepAwake;
 use taillab_host::{Interrupt, JournalFolder, Roots};
 use taillab_load::StopReason;
-use taillab_model::truth::Truth;
-use taillab_model::{Monotonic, Nanos, Recording};
+use taillab_model::Nanos;
+use taillab_testkit::causes::{
+    ATTEMPTS, Account, Asked, Base, BenchResult, CauseKind, FixCheck, KindResult, Measured, Pairs,
+    Setup, explained,
+};
 
-use self::account::{Account, account};
-use self::fix::{FixCheck, Pairs};
-use self::kind::{Asked, Base, Setup};
-use self::result::{BenchResult, KindResult, Measured};
-use self::spoiled::Evidence;
-use crate::cli::{BenchArgs, BenchCommand, CauseKind, CausesArgs};
+use crate::cli::{BenchArgs, BenchCommand, CausesArgs};
 use crate::commands::run::calibrate::Calibrated;
 use crate::commands::run::rundir::RunDir;
 use crate::exit::{Exit, Failure, OrExit};
@@ -62,7 +51,7 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
         }
     }
     let kinds = match args.kinds.is_empty() {
-        true => CauseKind::value_variants().to_vec(),
+        true => CauseKind::ALL.to_vec(),
         false => args.kinds.clone(),
     };
     let mut capacities = BTreeMap::new();
@@ -173,7 +162,7 @@ impl<'a> Bench<'a> {
             false => Setup::of(kind),
         };
         let not_run = |why: String| KindResult {
-            kind: kind.name(),
+            kind: kind.name().to_owned(),
             not_run: Some(why),
             measured: None,
         };
@@ -184,10 +173,11 @@ impl<'a> Bench<'a> {
                     folder.display()
                 )));
             };
-            let (with, measured) = explained(&setup, kept.recording, &kept.truth)?;
+            let (with, measured) =
+                explained(&setup, kept.recording, &kept.truth).or_exit(Exit::Failed)?;
             let fix = kept_pairs(&setup, &folder.join(kind.name()), with)?;
             return Ok(KindResult {
-                kind: kind.name(),
+                kind: kind.name().to_owned(),
                 not_run: None,
                 measured: Some(measured.with_fix(fix)),
             });
@@ -200,21 +190,21 @@ impl<'a> Bench<'a> {
             Ok(awake) => awake,
             Err(error) => return Ok(not_run(error.to_string())),
         };
-        let calibrated = match capacities.get(&setup.server()) {
+        let calibrated = match capacities.get(&setup.server) {
             Some(known) => known.clone(),
             None => {
                 self.step(&format!("{}: calibrating", kind.name()));
                 let found = apart(|| {
                     trial::calibrate(&setup, &self.asked, self.progress, &self.interrupt)
                 })?;
-                capacities.insert(setup.server(), found.clone());
+                capacities.insert(setup.server, found.clone());
                 found
             }
         };
         self.step(&format!("{}: measuring", kind.name()));
         match self.measure(&setup, &calibrated) {
             Ok(measured) => Ok(KindResult {
-                kind: kind.name(),
+                kind: kind.name().to_owned(),
                 not_run: None,
                 measured: Some(measured),
             }),
@@ -225,7 +215,7 @@ impl<'a> Bench<'a> {
 
     fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Measured, Stop> {
         let name = setup.kind.name();
-        let (mut with, measured) = self.unspoiled(setup, calibrated, &name)?;
+        let (mut with, measured) = self.uncontaminated(setup, calibrated, name)?;
         let Some(fix) = setup.fix().filter(|_| self.args.fix_check) else {
             return Ok(measured);
         };
@@ -261,7 +251,7 @@ impl<'a> Bench<'a> {
     }
 
     /// One measurement that the machine did not spoil, or the last of several that it did.
-    fn unspoiled(
+    fn uncontaminated(
         &self,
         setup: &Setup,
         calibrated: &Calibrated,
@@ -270,8 +260,8 @@ impl<'a> Bench<'a> {
         let mut pass = 1;
         loop {
             let (account, measured) = self.once(setup, calibrated, &self.asked, name)?;
-            let why = match &measured.spoiled {
-                Some(why) if pass < spoiled::ATTEMPTS => why,
+            let why = match &measured.contaminated {
+                Some(why) if pass < ATTEMPTS => why,
                 _ => {
                     return Ok((
                         account,
@@ -284,7 +274,7 @@ impl<'a> Bench<'a> {
             };
             self.step(&format!("{name}: measuring again, since {why}"));
             if let Some(folder) = &self.args.output {
-                let aside = folder.join(format!("{name}-spoiled-{pass}"));
+                let aside = folder.join(format!("{name}-contaminated-{pass}"));
                 fs::rename(folder.join(name), aside)
                     .or_exit(Exit::Failed)
                     .map_err(Stop::Failed)?;
@@ -319,7 +309,9 @@ impl<'a> Bench<'a> {
                 "what was tried had no effect on this machine: nothing was held back".to_owned(),
             ));
         }
-        explained(setup, trial.recorded.events, &trial.truth).map_err(Stop::Failed)
+        explained(setup, trial.recorded.events, &trial.truth)
+            .or_exit(Exit::Failed)
+            .map_err(Stop::Failed)
     }
 }
 
@@ -349,54 +341,6 @@ fn impossible(kind: CauseKind) -> Option<String> {
     }
 }
 
-fn explained(
-    setup: &Setup,
-    recording: Recording,
-    truth: &Truth,
-) -> Result<(Account, Measured), Failure> {
-    let context = recording.context.clone();
-    let (Some(service_time), Some(workers)) = (
-        context.service_time_ns,
-        context.workers.and_then(NonZeroU32::new),
-    ) else {
-        return Err(Failure::new(
-            Exit::Failed,
-            "the recording does not say t and the number of workers: it is none of this benchmark",
-        ));
-    };
-    let lost_events = recording.lost.total();
-    let timeline = Timeline::build(recording.events(), &context);
-    let options = MatchOptions::of(&context).or_exit(Exit::Failed)?;
-    let matched = match_events(recording.events(), &options);
-    let evidence = Evidence::of(
-        recording.events(),
-        &timeline,
-        &matched,
-        &context,
-        truth,
-        service_time,
-    );
-    let options = ExplainOptions {
-        service_time,
-        workers,
-        measure_from: Monotonic::from_nanos_since_boot(context.measure_from_ns.unwrap_or(0)),
-        slowest: 0,
-        is_repeated: true,
-    };
-    let account = account(
-        setup, &matched, &timeline, &context, &options, truth, &evidence,
-    );
-    let measured = Measured::new(&account, service_time, lost_events, &occurrences(truth));
-    let spoiled = account.machine.spoilt();
-    Ok((
-        account,
-        Measured {
-            spoiled,
-            ..measured
-        },
-    ))
-}
-
 /// The pairs of an earlier fix-check that were kept in `folder`, explained again.
 fn kept_pairs(
     setup: &Setup,
@@ -410,7 +354,7 @@ fn kept_pairs(
         let Some(kept) = kept::read(&folder.join(pair_name(pair, what)))? else {
             return Ok(None);
         };
-        let (account, _) = explained(setup, kept.recording, &kept.truth)?;
+        let (account, _) = explained(setup, kept.recording, &kept.truth).or_exit(Exit::Failed)?;
         Ok::<_, Failure>(Some(account))
     };
     let mut pairs = Pairs::default();
@@ -426,22 +370,11 @@ fn kept_pairs(
         }
         pairs.add(&with, &without, with.forecast(&fix.promise).as_deref());
     }
-    let any = pairs.len() + pairs.spoiled() > 0;
+    let any = pairs.counted() + pairs.contaminated() > 0;
     Ok(any.then(|| pairs.check(fix.done)))
 }
 
 /// The directory of one measurement of a pair.
 fn pair_name(pair: u32, what: &str) -> String {
     format!("pair-{pair}-{what}")
-}
-
-/// How often each source struck.
-fn occurrences(truth: &Truth) -> Vec<u64> {
-    let mut counts = vec![0; truth.sources.len()];
-    for interval in &truth.intervals {
-        if let Some(count) = counts.get_mut(usize::from(interval.source)) {
-            *count += 1;
-        }
-    }
-    counts
 }

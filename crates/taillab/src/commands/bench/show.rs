@@ -6,8 +6,7 @@ use std::fmt::Write;
 use taillab_model::explanation::Cause;
 use taillab_report::terminal::wrap;
 
-use super::fix::{Came, FixCheck, Middle};
-use super::result::{BenchResult, Injected, KindResult};
+use taillab_testkit::causes::{BenchResult, Came, FixCheck, Injected, KindResult, Middle};
 
 /// Columns of a line.
 const WIDTH: usize = 80;
@@ -74,7 +73,7 @@ fn one(out: &mut String, kind: &KindResult) {
         measured.sojourn_p999_ns,
     );
     paragraph(out, "", &figures);
-    if let Some(why) = &measured.spoiled {
+    if let Some(why) = &measured.contaminated {
         let tried = match measured.passes {
             1 => String::new(),
             passes => format!(" (the last of {passes} passes)"),
@@ -135,8 +134,8 @@ fn forecasts(out: &mut String, fix: &FixCheck) {
         count => format!("{count} pairs"),
     };
     let mut what = format!("then {}: {}", fix.done, pairs(fix.pairs));
-    if fix.spoiled_pairs > 0 {
-        let spoiled = pairs(fix.spoiled_pairs);
+    if fix.contaminated_pairs > 0 {
+        let spoiled = pairs(fix.contaminated_pairs);
         let _ = write!(what, "; {spoiled} more that the machine spoilt left out");
     }
     if fix.predicted_pairs < fix.pairs {
@@ -273,10 +272,9 @@ fn matrix(kinds: &[KindResult]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fix::FixPoint;
-    use super::super::result::Measured;
     use super::*;
     use taillab_model::Nanos;
+    use taillab_testkit::causes::{FixPoint, Measured};
 
     fn kind(name: &str, cause: Cause, charged: &[(Cause, f64)], unseen_share: f64) -> KindResult {
         let injected = Injected {
@@ -305,7 +303,7 @@ mod tests {
                 sojourn_p999_ns: Nanos::from_millis(2),
                 lost_events: 0,
                 passes: 3,
-                spoiled: Some("the hypervisor held the server's CPU up for long".to_owned()),
+                contaminated: Some("the hypervisor held the server's CPU up for long".to_owned()),
                 injected: vec![injected],
                 excess_ns: Nanos::from_millis(9),
                 excess_shares: BTreeMap::new(),
@@ -350,7 +348,7 @@ mod tests {
             done: "ended what was injected",
             pairs: 6,
             predicted_pairs: 5,
-            spoiled_pairs: 1,
+            contaminated_pairs: 1,
             points,
         }
     }

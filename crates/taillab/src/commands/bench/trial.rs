@@ -6,10 +6,10 @@ use std::fs;
 use taillab_host::{Interrupt, Roots};
 use taillab_model::Tid;
 use taillab_model::explanation::Culprit;
-use taillab_model::truth::Truth;
+use taillab_testkit::causes::{Asked, Disturbers, Setup, Target};
+use taillab_testkit::ground_truth::GroundTruth;
 
-use super::disturb::Disturbers;
-use super::kind::{Asked, Setup};
+use super::setup::experiment;
 use crate::commands::run::calibrate::{self, Calibrated};
 use crate::commands::run::context;
 use crate::commands::run::measure::{self, Recorded};
@@ -17,6 +17,7 @@ use crate::commands::run::rig::Rig;
 use crate::commands::run::servers::null_rpc::FAULT_LOG;
 use crate::exit::{Exit, Failure};
 use crate::experiment::Experiment;
+use crate::fail::injection;
 use crate::progress::Progress;
 
 /// What a measurement gave.
@@ -26,7 +27,7 @@ pub struct Trial {
     /// The record of the client and of the kernel.
     pub recorded: Recorded,
     /// What was really done.
-    pub truth: Truth,
+    pub truth: GroundTruth,
 }
 
 /// Finds t of a server that is not disturbed, by the fastest block: whatever else the machine
@@ -40,7 +41,7 @@ pub fn calibrate(
     progress: Progress,
     interrupt: &Interrupt,
 ) -> Result<Calibrated, Failure> {
-    let experiment = setup.undisturbed().experiment(asked)?;
+    let experiment = experiment(&setup.undisturbed(), asked)?;
     let mut rig = Rig::start(&experiment, progress, interrupt.clone())?;
     let mut found = || {
         rig.step_aside()?;
@@ -69,14 +70,21 @@ pub fn measure(
     progress: Progress,
     interrupt: &Interrupt,
 ) -> Result<Trial, Failure> {
-    let experiment = setup.experiment(asked)?;
+    let experiment = experiment(setup, asked)?;
     let mut rig = Rig::start(&experiment, progress, interrupt.clone())?;
     let mut measured = || {
         rig.step_aside()?;
         let probe = rig.load_probe(&experiment)?;
         let mut client = rig.connect(&experiment)?;
         let rate_per_s = measure::rate(&experiment, calibrated);
-        let disturbers = Disturbers::start(&rig, &setup.disturbances, asked)?;
+        let disturbers = {
+            let target = Target {
+                testbed: rig.testbed(),
+                server: rig.server(),
+                roots: rig.roots(),
+            };
+            Disturbers::start(&target, &setup.disturbances, asked).map_err(injection)?
+        };
         let context = context::before(&rig, &probe, &experiment, calibrated);
         let recorded = measure::measure(
             &mut rig,
@@ -86,7 +94,7 @@ pub fn measure(
             context,
             rate_per_s,
         );
-        let truth = disturbers.stop();
+        let truth = disturbers.stop().map_err(injection);
         Ok::<_, Failure>((recorded?, truth?))
     };
     let measured = measured();
@@ -111,7 +119,10 @@ pub fn measure(
 }
 
 /// The server's own record of its faults, with its threads by the numbers that we know.
-fn faults(log: &std::io::Result<Vec<u8>>, threads: &HashMap<Tid, Tid>) -> Result<Truth, Failure> {
+fn faults(
+    log: &std::io::Result<Vec<u8>>,
+    threads: &HashMap<Tid, Tid>,
+) -> Result<GroundTruth, Failure> {
     let unreadable = |why: &dyn std::fmt::Display| {
         Failure::new(
             Exit::Failed,
@@ -125,7 +136,8 @@ fn faults(log: &std::io::Result<Vec<u8>>, threads: &HashMap<Tid, Tid>) -> Result
         Ok(text) => text,
         Err(error) => return Err(unreadable(error)),
     };
-    let mut truth: Truth = serde_json::from_slice(text).map_err(|error| unreadable(&error))?;
+    let mut truth: GroundTruth =
+        serde_json::from_slice(text).map_err(|error| unreadable(&error))?;
     let outer = |tid: &mut Option<Tid>| {
         if let Some(known) = tid.and_then(|tid| threads.get(&tid)) {
             *tid = Some(*known);

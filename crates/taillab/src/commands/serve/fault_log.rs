@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-use taillab_model::truth::Truth;
+use taillab_testkit::ground_truth::GroundTruth;
 
 use crate::exit::{Exit, Failure};
 
@@ -37,7 +37,7 @@ impl FaultLog {
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub fn write(mut self, truth: &Truth) -> Result<(), Failure> {
+    pub fn write(mut self, truth: &GroundTruth) -> Result<(), Failure> {
         serde_json::to_vec(truth)
             .map_err(std::io::Error::other)
             .and_then(|text| self.file.write_all(&text))

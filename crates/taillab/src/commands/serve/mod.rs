@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use taillab_host::{Interrupt, cpus};
 use taillab_load::protocol::MessageSizes;
 use taillab_load::serve::{Architecture, Responder, ServeError, ServiceTime, Spec};
+use taillab_testkit::fault::Faults;
 
 use self::fault_log::FaultLog;
 use crate::cli::ServeArgs;
@@ -44,18 +45,20 @@ pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
             response_bytes: args.response_bytes,
         },
         busy: args.busy,
-        faults: args.fault,
     };
     let log = args.fault_log.map(FaultLog::create).transpose()?;
     // A second signal kills, should a worker be long about its last request.
     let _second_kills = Interrupt::register().or_exit(Exit::Failed)?;
     let ended = Ended::register().or_exit(Exit::Failed)?;
-    let server = Responder::start(&spec).map_err(|error| refusal(&spec, error))?;
+    let faults = Faults::new(&args.fault).or_exit(Exit::Failed)?;
+    let server = Responder::start_before(&spec, faults.before_request())
+        .map_err(|error| refusal(&spec, error))?;
     output::listening(&spec, &server, args.common)?;
     ended.wait();
-    let (served, truth) = server.stop_and_confess();
+    faults.end();
+    let served = server.stop();
     if let Some(log) = log {
-        log.write(&truth)?;
+        log.write(&faults.truth())?;
     }
     output::stopped(&spec, &served, args.common)?;
     Ok(Exit::Ok)

@@ -1,0 +1,111 @@
+//! A kind of cause as an experiment of `taillab run`.
+
+use taillab_testkit::causes::{Asked, Base, Setup};
+
+use crate::commands::run::servers::null_rpc::FAULT_LOG;
+use crate::exit::Failure;
+use crate::experiment::{Experiment, Override, ServerKind};
+
+/// The experiment, in the words of `taillab run`.
+///
+/// # Errors
+/// Where the values given make no sense.
+pub fn experiment(setup: &Setup, asked: &Asked) -> Result<Experiment, Failure> {
+    let text = |text: &str| toml::Value::String(text.to_owned());
+    let mut settings: Vec<Override> = vec![
+        ("server.cpus", text(&asked.server_cpu.to_string())),
+        ("client.cpus", text(&asked.client_cpu.to_string())),
+        ("workload.duration", text(&asked.duration.to_exact_string())),
+        ("workload.warmup", text("500ms")),
+        (
+            "workload.utilization",
+            setup.utilization(asked.utilization).into(),
+        ),
+        ("workload.seed", toml::Value::Integer(asked.seed)),
+        // a lost or throttled request is late, not lost
+        ("client.timeout", text("3s")),
+        ("calibration.pairs", toml::Value::Integer(6)),
+        ("calibration.block", text("150ms")),
+    ];
+    settings.extend(server(setup.server));
+    if let Some(service) = setup.service {
+        settings.push(("server.service", service.into()));
+    }
+    if !setup.faults.is_empty() {
+        let mut args = Vec::new();
+        for fault in &setup.faults {
+            args.extend([text("--fault"), text(fault)]);
+        }
+        args.extend([text("--fault-log"), text(FAULT_LOG)]);
+        settings.push(("server.args", toml::Value::Array(args)));
+    }
+    Experiment::resolve(Some(ServerKind::NullRpc), None, settings)
+}
+
+/// The settings of a server.
+fn server(base: Base) -> Vec<Override> {
+    let architecture = |name: &str| ("server.architecture", name.into());
+    let number = toml::Value::Integer;
+    match base {
+        Base::Datagrams => vec![
+            architecture("udp-shared"),
+            ("server.transport", "udp".into()),
+        ],
+        Base::Streams => vec![architecture("epoll-shared")],
+        Base::Threads => vec![
+            architecture("null-rpc"),
+            ("client.connections", number(64)),
+            ("client.reserve", number(192)),
+        ],
+        Base::Assigned | Base::Pooled => vec![
+            architecture(match base {
+                Base::Pooled => "epoll-shared",
+                _ => "epoll-per-worker",
+            }),
+            ("server.workers", number(4)),
+            ("server.service", "wait:deterministic:1ms".into()),
+            ("client.connections", number(64)),
+            ("client.reserve", number(192)),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::Nanos;
+    use taillab_testkit::causes::CauseKind;
+    use taillab_testkit::fault::Fault;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_is_an_experiment_that_makes_sense() {
+        let asked = Asked {
+            duration: Nanos::from_secs(2),
+            utilization: 0.5,
+            server_cpu: 0,
+            client_cpu: 1,
+            seed: 3,
+        };
+        let kinds = CauseKind::ALL.into_iter();
+        for setup in kinds.flat_map(|kind| [Setup::of(kind), Setup::to_be_fixed(kind)]) {
+            let made = experiment(&setup, &asked).unwrap();
+            assert_eq!(made.workload.duration, asked.duration);
+            assert_eq!(made.server.args.is_empty(), setup.faults.is_empty());
+            for fault in &setup.faults {
+                fault.parse::<Fault>().unwrap();
+            }
+            if let Some(fix) = setup.fix() {
+                experiment(&fix.setup, &asked).unwrap();
+            }
+            let undisturbed = setup.undisturbed();
+            assert!(
+                experiment(&undisturbed, &asked)
+                    .unwrap()
+                    .server
+                    .args
+                    .is_empty()
+            );
+        }
+    }
+}

@@ -1,0 +1,248 @@
+use crate::ground_truth::InjectedInterval;
+use proptest::prelude::*;
+
+use super::*;
+
+fn at(ns: u64) -> Monotonic {
+    Monotonic::from_nanos_since_boot(1_000_000 + ns)
+}
+
+/// Longer than any demand here.
+const LONG: Nanos = Nanos::new(1_000);
+
+fn span(t1: u64, t6: u64, worker: Tid) -> Span {
+    Span {
+        t1: at(t1),
+        t2: at(t1),
+        t6: at(t6),
+        worker,
+    }
+}
+
+fn source(cause: Cause, culprit: Option<Culprit>) -> InjectedSource {
+    InjectedSource {
+        injected: cause.key().to_owned(),
+        cause,
+        culprit,
+    }
+}
+
+fn held(source: u16, from: u64, to: u64, held: Option<Tid>) -> InjectedInterval {
+    InjectedInterval {
+        source,
+        cpu: None,
+        held,
+        from_ns: at(from),
+        to_ns: at(to),
+    }
+}
+
+fn raw(delays: &[Nanos]) -> Vec<u64> {
+    delays.iter().map(|delay| delay.get()).collect()
+}
+
+/// Service 10; held back from 5 to 35: the first loses 30, the next two inherit what
+/// their own idle time does not swallow.
+#[test]
+fn a_delay_is_inherited_until_an_idle_time_swallows_it() {
+    let spans = [
+        span(0, 40, 1),
+        span(15, 50, 1),
+        span(45, 60, 1),
+        span(200, 210, 1),
+    ];
+    let truth = GroundTruth {
+        sources: vec![source(Cause::Background, None)],
+        intervals: vec![held(0, 5, 35, None), held(0, 100, 150, None)],
+        unrecorded: 0,
+    };
+    // undisturbed: 10, 25, 55
+    assert_eq!(raw(&delays(&spans, &truth, LONG)[0]), [30, 25, 5, 0]);
+}
+
+#[test]
+fn a_thread_that_is_held_back_delays_its_own_requests_only() {
+    let spans = [span(0, 30, 1), span(0, 30, 2), span(5, 40, 2)];
+    let truth = GroundTruth {
+        sources: vec![source(Cause::BlockedLock, None)],
+        intervals: vec![held(0, 2, 12, Some(2))],
+        unrecorded: 0,
+    };
+    assert_eq!(raw(&delays(&spans, &truth, LONG)[0]), [0, 10, 10]);
+}
+
+#[test]
+fn the_way_to_the_worker_is_no_delay_where_only_a_thread_is_held_back() {
+    let queued = |t2, span| Span { t2: at(t2), ..span };
+    let truth = |held_back| GroundTruth {
+        sources: vec![source(Cause::Background, None)],
+        intervals: vec![held(0, 5, 35, held_back)],
+        unrecorded: 0,
+    };
+    // the second was 15 on its way, while the first was held back
+    let spans = [span(0, 40, 1), queued(30, span(15, 50, 1))];
+    let delays_by = |held_back| raw(&delays(&spans, &truth(held_back), LONG)[0]);
+    assert_eq!(delays_by(Some(1)), [30, 10]);
+    // whoever has the CPU holds up its packets as well
+    assert_eq!(delays_by(None), [30, 25]);
+}
+
+#[test]
+fn what_another_disturbance_made_is_not_claimed() {
+    // service 10; the first took 100 more for another reason, then 30 for this one
+    let spans = [span(0, 140, 1), span(15, 150, 1), span(16, 160, 1)];
+    let truth = GroundTruth {
+        sources: vec![source(Cause::Background, None)],
+        intervals: vec![held(0, 105, 135, None)],
+        unrecorded: 0,
+    };
+    // alone: 40, 50, 60 instead of 10, 25, 35
+    let alone = delays(&spans, &truth, Nanos::new(10));
+    assert_eq!(raw(&alone[0]), [30, 25, 25]);
+}
+
+proptest! {
+    /// More in the same times is no less delay, and a server that only the injection
+    /// disturbs is delayed by all that it lost.
+    #[test]
+    fn alone_an_injection_costs_what_it_took(
+        gaps in prop::collection::vec(0_u64..40, 1..60),
+        losses in prop::collection::vec(0_u64..60, 60),
+    ) {
+        let (mut spans, mut intervals, mut expected) = (vec![], vec![], vec![]);
+        let (mut came, mut free, mut ideal) = (0_u64, 0_u64, 0_u64);
+        for (gap, loss) in gaps.iter().zip(&losses) {
+            came += gap;
+            let begin = came.max(free);
+            free = begin + 10 + loss;
+            ideal = came.max(ideal) + 10;
+            intervals.push(held(0, begin, begin + loss, Some(1)));
+            spans.push(span(came, free, 1));
+            expected.push(free - ideal);
+        }
+        let truth = GroundTruth {
+            sources: vec![source(Cause::BlockedIo, None)],
+            intervals,
+            unrecorded: 0,
+        };
+        prop_assert_eq!(raw(&delays(&spans, &truth, Nanos::new(10))[0]), expected);
+    }
+}
+
+#[test]
+fn who_is_overtaken_is_late_and_who_overtakes_is_not() {
+    let spans = [span(0, 30, 1), span(1, 10, 2), span(2, 20, 3)];
+    assert_eq!(raw(&overtaken(&spans)), [20, 0, 0]);
+    let in_order = [span(0, 10, 1), span(1, 20, 2), span(2, 30, 3)];
+    assert_eq!(raw(&overtaken(&in_order)), [0, 0, 0]);
+}
+
+#[test]
+fn an_idle_worker_beside_a_queue_is_imbalance() {
+    // worker 1 has three requests of 10, worker 2 one that is over at once
+    let spans = [
+        span(0, 10, 1),
+        span(0, 20, 1),
+        span(0, 30, 1),
+        span(0, 10, 2),
+    ];
+    // one queue for both: two at 10, two at 20
+    assert_eq!(raw(&imbalanced(&spans)), [0, 10, 10, 0]);
+}
+
+#[test]
+fn a_lost_request_is_the_one_that_was_under_way_all_the_while() {
+    let spans = [
+        span(0, 10, 1),
+        span(5, 500, 1),
+        span(480, 495, 1),
+        span(490, 510, 1),
+    ];
+    let truth = GroundTruth {
+        sources: vec![source(Cause::Retransmit, None)],
+        intervals: vec![held(0, 7, 487, None)],
+        unrecorded: 0,
+    };
+    assert_eq!(raw(&lost(&spans, &truth)), [0, 480, 0, 0]);
+}
+
+fn charge(cause: Cause, name: Option<&str>, excess_ns: u64) -> Charge {
+    Charge {
+        cause,
+        culprit: name.map(|name| Culprit::Softirq {
+            name: name.to_owned(),
+        }),
+        excess_ns,
+    }
+}
+
+#[test]
+fn each_nanosecond_of_a_delay_goes_to_one_place() {
+    let net = Culprit::Softirq {
+        name: "NET_RX".to_owned(),
+    };
+    let sources = [source(Cause::Softirq, Some(net))];
+    let delays = [[100, 50, 70, 9, 0].map(Nanos::new).to_vec()];
+    let charges = [
+        // more than was injected: only that counts, of the right culprit
+        Some(vec![charge(Cause::Softirq, Some("NET_RX"), 120)]),
+        // the right cause, another culprit; 20 to a wrong cause, 10 to nothing
+        Some(vec![
+            charge(Cause::Softirq, Some("TIMER"), 20),
+            charge(Cause::Irq, None, 20),
+        ]),
+        // two wrong ones, in proportion
+        Some(vec![
+            charge(Cause::Wakeup, None, 300),
+            charge(Cause::Unexplained, None, 100),
+        ]),
+        None,
+        // not delayed by what was injected
+        Some(vec![charge(Cause::Softirq, Some("NET_RX"), 7)]),
+    ];
+    let rows = confusion(&sources, &delays, &charges);
+    let row = &rows[0];
+    assert_eq!(row.in_all, Nanos::new(127));
+    assert_eq!((row.requests, row.injected), (3, Nanos::new(220)));
+    assert_eq!(row.culprit, Nanos::new(100));
+    assert_eq!(row.unseen, Nanos::new(10));
+    assert!((row.share_of(Cause::Softirq) - 120.0 / 220.0).abs() < 1e-12);
+    assert!((row.right_share() - 100.0 / 220.0).abs() < 1e-12);
+    assert_eq!(row.charged[0].0, Cause::Softirq);
+    let all: Nanos = row.charged.iter().map(|(_, part)| *part).sum();
+    // 70 × 3 ÷ 4 is rounded down twice
+    assert!(row.injected - all - row.unseen <= Nanos::new(1));
+}
+
+#[test]
+fn what_another_injected_cause_explains_is_no_confusion() {
+    let sources = [
+        source(Cause::Background, None),
+        source(Cause::SlowService, None),
+    ];
+    let delays = [vec![Nanos::new(100)], vec![Nanos::new(40)]];
+    let charges = [Some(vec![
+        charge(Cause::Background, None, 90),
+        charge(Cause::SlowService, None, 40),
+    ])];
+    let rows = confusion(&sources, &delays, &charges);
+    assert_eq!(rows[0].unseen, Nanos::new(10));
+    assert_eq!(rows[0].share_of(Cause::SlowService), 0.0);
+    assert_eq!(rows[1].right_share(), 1.0);
+}
+
+#[test]
+fn a_culprit_is_known_by_its_thread_or_else_by_its_name() {
+    let thread = |name: &str, tid| {
+        Some(Culprit::Thread {
+            name: name.to_owned(),
+            pid: Some(7),
+            tid,
+        })
+    };
+    assert!(is_meant(&thread("a", Some(1)), &thread("b", Some(1))));
+    assert!(!is_meant(&thread("a", Some(1)), &thread("a", Some(2))));
+    assert!(is_meant(&thread("a", Some(1)), &thread("a", None)));
+    assert!(!is_meant(&thread("a", Some(1)), &None));
+    assert!(is_meant(&None, &thread("a", None)));
+}

@@ -1,0 +1,303 @@
+//! Whether the machine spoilt a measurement: decided by what it did, not by the result.
+//!
+//! The machine is one more disturber, and its hold-ups ([`evidence`]) are turned into delays of
+//! requests as what was injected is ([`delays`]). A burst after the generator stood still is not
+//! what was asked for either: what its requests must wait for each other is the machine's too.
+
+mod evidence;
+mod generator;
+mod idle;
+#[cfg(test)]
+mod samples;
+mod silence;
+
+use crate::attribution::{Span, delays};
+use crate::ground_truth::{GroundTruth, InjectedInterval, InjectedSource};
+use taillab_analysis::ExplainOptions;
+use taillab_model::explanation::Cause;
+use taillab_model::{Monotonic, Nanos};
+
+pub(crate) use evidence::Evidence;
+use evidence::{HoldUp, Sort, Stretch};
+
+use self::generator::bursts;
+use super::result::LEAST_SHARE;
+
+/// A measurement is repeated at most so often.
+pub const ATTEMPTS: u32 = 3;
+
+/// A tenth of what is judged may be wrong ([`super::result`]): the machine may take half of that.
+const MOST: f64 = 0.05;
+
+/// Percentiles move by less than what is judged of them where the machine costs so much of what
+/// the injection costs.
+const MOST_OF_A_PAIR: f64 = 0.1;
+
+/// What the machine did to a measurement, and what of that the requests felt.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Machine {
+    /// Hold-ups of the server.
+    hold_ups: usize,
+    held: Nanos,
+    /// Times when the generator stood still.
+    silences: usize,
+    silent: Nanos,
+    /// What all this cost the requests.
+    cost: Nanos,
+    /// What the injection cost them.
+    injected: Nanos,
+    /// The part of what was injected whose delay requests had that the machine delayed by as
+    /// much: it is open whose that is.
+    shared: f64,
+    /// The part of the time of the slowest hundredth that is of silences without a cause.
+    unknown: f64,
+}
+
+impl Machine {
+    /// Of a measurement of the requests at `places`. `injected` are the delays of all by each
+    /// source, alone and (empty where that is the same) with all else.
+    pub(crate) fn of(
+        evidence: &Evidence,
+        spans: &[Span],
+        injected: [&[Vec<Nanos>]; 2],
+        options: &ExplainOptions,
+        mut places: Vec<usize>,
+    ) -> Self {
+        let ExplainOptions {
+            service_time: usual,
+            workers,
+            measure_from,
+            ..
+        } = *options;
+        let by = |of: &dyn Fn(&HoldUp) -> bool| {
+            cost(evidence.hold_ups.iter().filter(|it| of(it)), spans)
+        };
+        let held_up = by(&|_| true);
+        let unknown = by(&|hold_up| hold_up.sort == Sort::Silence);
+        let sojourn = |place: usize| spans[place].t6.saturating_since(spans[place].t1);
+        let mut machine = held_up.clone();
+        for (place, wait) in bursts(&evidence.silent, spans, usual, workers) {
+            machine[place] += wait;
+        }
+        // who was overtaken in a burst, or waited beside an idle worker, is as clear as ever
+        let [alone, together] = injected;
+        let matters = if together.is_empty() {
+            &held_up
+        } else {
+            &machine
+        };
+        let sum = |delays: &[Nanos], of: &[usize]| of.iter().map(|it| delays[*it]).sum::<Nanos>();
+        let shared = |delays: &Vec<Nanos>| {
+            let both = |place: &usize| delays[*place].min(matters[*place]);
+            share(places.iter().map(both).sum(), sum(delays, &places))
+        };
+        let judged = |sources: &[Vec<Nanos>]| {
+            let largest = sources.iter().map(|of| sum(of, &places)).max();
+            let least = LEAST_SHARE * largest.unwrap_or(Nanos::ZERO).as_secs_f64();
+            (sources.iter())
+                .filter(|of| sum(of, &places).as_secs_f64() > least)
+                .map(shared)
+                .fold(0.0, f64::max)
+        };
+        let hold_ups = evidence.hold_ups.iter().map(|hold_up| hold_up.at);
+        let (hold_ups, held) = total(hold_ups, measure_from);
+        let (silences, silent) = total(evidence.silent.iter().copied(), measure_from);
+        let mut this = Self {
+            hold_ups,
+            held,
+            silences,
+            silent,
+            cost: sum(&machine, &places),
+            injected: alone.iter().map(|of| sum(of, &places)).sum(),
+            shared: judged(alone).max(judged(together)),
+            unknown: 0.0,
+        };
+        places.sort_by_key(|place| sojourn(*place));
+        let slowest = &places[places.len() - places.len() / 100..];
+        let all = slowest.iter().map(|place| sojourn(*place)).sum();
+        this.unknown = share(sum(&unknown, slowest), all);
+        this
+    }
+
+    /// Why a measurement says little about what was injected.
+    pub fn contaminated(&self) -> Option<String> {
+        let why = if self.shared > MOST {
+            format!(
+                "{:.0} % of what was injected delayed requests that this delayed too",
+                100.0 * self.shared
+            )
+        } else if self.unknown > MOST {
+            format!(
+                "{:.0} % of the time of the slowest requests is of silences that nothing explains",
+                100.0 * self.unknown
+            )
+        } else {
+            return None;
+        };
+        let Self {
+            hold_ups,
+            held,
+            silences,
+            silent,
+            ..
+        } = self;
+        Some(format!(
+            "the machine held the server's CPU up, or did not wake it, {hold_ups} times, for \
+             {held} in all, and the generator {silences} times, for {silent}: {why}"
+        ))
+    }
+
+    /// It says little beside one whose injection should make the difference: what the machine
+    /// did cost more than a tenth of that.
+    pub fn outweighs(&self, with: &Self) -> bool {
+        let injected = with.injected.as_secs_f64();
+        injected > 0.0 && self.cost.as_secs_f64() > MOST_OF_A_PAIR * injected
+    }
+}
+
+fn share(part: Nanos, of: Nanos) -> f64 {
+    part.as_secs_f64() / of.as_secs_f64().max(f64::MIN_POSITIVE)
+}
+
+/// How many there are from `measure_from` on, and how long they are together.
+fn total(stretches: impl Iterator<Item = Stretch>, measure_from: Monotonic) -> (usize, Nanos) {
+    let measured = stretches.filter(|(from, _)| *from >= measure_from);
+    measured.fold((0, Nanos::ZERO), |(count, sum), (from, to)| {
+        (count + 1, sum + to.saturating_since(from))
+    })
+}
+
+/// What hold-ups cost each request, together with all else.
+fn cost<'a>(hold_ups: impl Iterator<Item = &'a HoldUp>, spans: &[Span]) -> Vec<Nanos> {
+    let truth = GroundTruth {
+        sources: vec![InjectedSource {
+            injected: String::new(),
+            cause: Cause::Hypervisor,
+            culprit: None,
+        }],
+        intervals: hold_ups
+            .map(|hold_up| InjectedInterval {
+                source: 0,
+                cpu: None,
+                held: hold_up.thread,
+                from_ns: hold_up.at.0,
+                to_ns: hold_up.at.1,
+            })
+            .collect(),
+        unrecorded: 0,
+    };
+    delays(spans, &truth, Nanos::MAX).pop().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::samples::at;
+    use super::*;
+
+    /// A server that takes 20 µs for each of 1,000 requests, one every 100 µs, and was held up
+    /// by an injection (from, length) and by the machine, both in µs.
+    fn machine(injected: (u64, u64), held_up: (u64, u64), sort: Sort) -> Machine {
+        measured(injected, (held_up, sort), (0, 0))
+    }
+
+    /// The same, where the generator stood still for a while, too, and was late with what was due.
+    fn measured(
+        injected: (u64, u64),
+        (held_up, sort): ((u64, u64), Sort),
+        silent: (u64, u64),
+    ) -> Machine {
+        let stretch = |(from, length)| (at(from), at(from + length));
+        let mut free = at(0);
+        let spans: Vec<Span> = (1..=1_000)
+            .map(|n| {
+                let due = at(100 * n);
+                let (from, to) = stretch(silent);
+                let t1 = if from < due { due.max(to) } else { due };
+                let mut begun = free.max(t1);
+                let mut holds = [stretch(injected), stretch(held_up)];
+                holds.sort_unstable();
+                for (from, to) in holds {
+                    if (from..to).contains(&begun) {
+                        begun = to;
+                    }
+                }
+                free = begun + Nanos::from_micros(20);
+                Span {
+                    t1,
+                    t2: t1,
+                    t6: free,
+                    worker: 0,
+                }
+            })
+            .collect();
+        let hold_up = |at, sort| HoldUp {
+            at,
+            thread: None,
+            sort,
+        };
+        let injection = [hold_up(stretch(injected), Sort::Stall)];
+        let delays = [cost(injection.iter(), &spans)];
+        let evidence = Evidence {
+            hold_ups: vec![hold_up(stretch(held_up), sort)],
+            silent: vec![stretch(silent)],
+        };
+        let places = (0..spans.len()).collect();
+        let options = ExplainOptions {
+            service_time: Nanos::from_micros(20),
+            workers: NonZeroU32::MIN,
+            measure_from: at(0),
+            slowest: 0,
+            is_repeated: true,
+        };
+        Machine::of(&evidence, &spans, [&delays, &delays], &options, places)
+    }
+
+    #[test]
+    fn a_hold_up_spoils_what_was_injected_where_both_delay_the_same_requests() {
+        let apart = machine((20_000, 2_000), (60_000, 2_000), Sort::Stall);
+        assert_eq!(apart.contaminated(), None);
+        let together = machine((20_000, 2_000), (22_000, 1_000), Sort::Stall);
+        let why = together.contaminated().unwrap_or_default();
+        assert!(why.contains("1 times, for 1.00 ms in all"), "{why}");
+        assert!(
+            why.contains("delayed requests that this delayed too"),
+            "{why}"
+        );
+        // a short one does not matter
+        let short = machine((20_000, 2_000), (22_000, 40), Sort::Stall);
+        assert_eq!(short.contaminated(), None);
+    }
+
+    #[test]
+    fn an_injection_into_a_burst_that_the_generator_made_is_spoilt() {
+        let no_hold_up = ((0, 0), Sort::Stall);
+        let apart = measured((20_000, 2_000), no_hold_up, (60_000, 5_000));
+        assert_eq!(apart.contaminated(), None);
+        let into_it = measured((60_500, 2_000), no_hold_up, (55_000, 5_000));
+        let why = into_it.contaminated().unwrap_or_default();
+        assert!(why.contains("the generator 1 times, for 5.00 ms"), "{why}");
+    }
+
+    #[test]
+    fn silence_without_a_cause_spoils_the_tail_and_a_proven_stall_does_not() {
+        let silent = machine((20_000, 2_000), (60_000, 2_000), Sort::Silence);
+        let why = silent.contaminated().unwrap_or_default();
+        assert!(why.contains("silences that nothing explains"), "{why}");
+        let nothing_injected = machine((0, 0), (60_000, 2_000), Sort::Silence);
+        assert!(nothing_injected.contaminated().is_some());
+        let short = machine((20_000, 2_000), (60_000, 100), Sort::Silence);
+        assert_eq!(short.contaminated(), None);
+    }
+
+    #[test]
+    fn a_measurement_beside_it_is_compared_with_what_the_injection_cost() {
+        let with = machine((20_000, 8_000), (60_000, 100), Sort::Stall);
+        assert!(!with.outweighs(&with));
+        let without = machine((0, 0), (60_000, 4_000), Sort::Stall);
+        assert!(without.outweighs(&with));
+        // nothing was injected into the control: there is nothing to compare with
+        assert!(!with.outweighs(&without));
+    }
+}

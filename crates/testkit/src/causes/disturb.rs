@@ -1,0 +1,135 @@
+//! The disturbers beside the server, as long as a measurement lasts.
+
+use taillab_host::{Journal, JournalFolder, Roots, ServerProcess, Testbed};
+
+use super::setup::{Asked, Disturbance};
+use crate::ground_truth::GroundTruth;
+use crate::injection::{
+    Appetite, CpuGroup, Disturber, InjectionError, PacketFlood, PacketLoss, Quota, TimerStorm,
+    background, make_real_time, rt_hog,
+};
+
+/// What is disturbed.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// The namespaces of server and client.
+    pub testbed: &'a Testbed,
+    /// The server.
+    pub server: &'a ServerProcess,
+    /// Where control groups are.
+    pub roots: &'a Roots,
+}
+
+/// What disturbs now.
+pub struct Disturbers {
+    running: Vec<Running>,
+    /// Of what would stay if we were killed.
+    journal: Option<Journal>,
+}
+
+enum Running {
+    Thread(Disturber),
+    Flood(Box<PacketFlood>),
+    Timers(TimerStorm),
+    Loss(PacketLoss),
+    Quota(Quota),
+}
+
+impl Disturbers {
+    /// Starts them; the server is there already.
+    ///
+    /// # Errors
+    /// [`InjectionError`] where one cannot be had on this machine.
+    pub fn start(
+        target: &Target,
+        disturbances: &[Disturbance],
+        asked: &Asked,
+    ) -> Result<Self, InjectionError> {
+        let mut started = Self {
+            running: Vec::new(),
+            journal: None,
+        };
+        for disturbance in disturbances {
+            let running = started.one(target, *disturbance, asked);
+            match running {
+                Ok(running) => started.running.extend(running),
+                Err(error) => {
+                    // what has been started goes, and then its journal
+                    started.running.clear();
+                    started.finish_journal()?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(started)
+    }
+
+    fn one(
+        &mut self,
+        target: &Target,
+        disturbance: Disturbance,
+        asked: &Asked,
+    ) -> Result<Option<Running>, InjectionError> {
+        let (server, client) = (asked.server_cpu, asked.client_cpu);
+        Ok(Some(match disturbance {
+            Disturbance::Background(schedule) => Running::Thread(background(server, schedule)?),
+            Disturbance::Timers(schedule) => {
+                Running::Timers(TimerStorm::start(server, client, schedule)?)
+            }
+            Disturbance::Flood(schedule) => {
+                Running::Flood(Box::new(PacketFlood::start(server, client, schedule)?))
+            }
+            Disturbance::Loss(one_in) => Running::Loss(PacketLoss::start(target.testbed, one_in)?),
+            Disturbance::RtHog | Disturbance::RtHogWithPauses => {
+                let appetite = match disturbance {
+                    Disturbance::RtHog => Appetite::All,
+                    _ => Appetite::WithPauses,
+                };
+                let threads = target.server.threads();
+                make_real_time(&threads)?;
+                Running::Thread(rt_hog(server, &threads, appetite)?)
+            }
+            Disturbance::RealTime => {
+                make_real_time(&target.server.threads())?;
+                return Ok(None);
+            }
+            Disturbance::Quota(schedule) => {
+                let folder = JournalFolder::of_this_user();
+                let mut journal = folder.begin(target.roots)?;
+                let group = CpuGroup::new(target.roots, &mut journal);
+                self.journal = Some(journal);
+                let group = group?;
+                for process in target.server.processes() {
+                    group.take_in(process)?;
+                }
+                Running::Quota(Quota::start(group, client, server, schedule)?)
+            }
+        }))
+    }
+
+    /// Ends them and says what they did.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn stop(mut self) -> Result<GroundTruth, InjectionError> {
+        let mut truth = GroundTruth::default();
+        for running in self.running.drain(..) {
+            truth.extend(match running {
+                Running::Thread(disturber) => disturber.stop(),
+                Running::Flood(flood) => flood.stop()?,
+                Running::Timers(timers) => timers.stop()?,
+                Running::Loss(loss) => loss.stop()?,
+                Running::Quota(quota) => quota.stop(),
+            });
+        }
+        self.finish_journal()?;
+        Ok(truth)
+    }
+
+    fn finish_journal(&mut self) -> Result<(), InjectionError> {
+        match self.journal.take() {
+            Some(journal) => Ok(journal.finish()?),
+            None => Ok(()),
+        }
+    }
+}

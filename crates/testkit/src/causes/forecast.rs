@@ -1,0 +1,346 @@
+//! Forecasts put to the test: a cause is really removed, and what is then measured stands
+//! beside what was predicted with the cause still there.
+//!
+//! A pair is two measurements under the same arrivals, one with the cause and one without,
+//! each pair the other way round, so that a machine whose speed drifts slows both alike. The
+//! measurements without it are held against one another too: what they differ by is the
+//! machine's own, and no forecast can be nearer than that.
+
+use serde::Serialize;
+use taillab_analysis::{MedianEstimate, median};
+use taillab_model::Nanos;
+use taillab_model::explanation::Prediction;
+
+use super::account::Account;
+
+/// Where forecasts are put to the test.
+pub(super) const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
+
+/// A forecast this near to what is measured has come true.
+pub(super) const NEAR: f64 = 0.20;
+
+/// A forecast and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FixCheck {
+    /// The forecast: `without background`, `rt-priority`.
+    pub change: String,
+    /// What was really done.
+    pub done: &'static str,
+    /// Pairs of measurements, with and without in turn.
+    pub pairs: u32,
+    /// Pairs for which there was a forecast; the others' queue was not reproduced.
+    pub predicted_pairs: u32,
+    /// Further pairs, that the machine spoilt and that count for nothing here.
+    pub contaminated_pairs: u32,
+    /// p50, p99 and p99.9, as far as there were forecasts for them.
+    pub points: Vec<FixPoint>,
+}
+
+/// One percentile.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FixPoint {
+    /// The quantile.
+    pub q: f64,
+    /// As measured with the cause.
+    pub with: Middle,
+    /// As predicted without it.
+    pub predicted: Middle,
+    /// As measured without it.
+    pub measured: Middle,
+    /// predicted ÷ measured − 1, of the medians.
+    pub error: f64,
+    /// The same of each pair by itself: the median, …
+    pub pair_error: f64,
+    /// … the lower end of its interval …
+    pub pair_error_lo: f64,
+    /// … and the upper end.
+    pub pair_error_hi: f64,
+    /// What the cause does: the median over the pairs of how far with and without are apart,
+    /// as `control_error`.
+    pub effect: f64,
+    /// The median of how far two measurements without the cause, one after the other, are
+    /// apart: |one ÷ other − 1|, the larger on top.
+    pub control_error: f64,
+    /// In how many pairs the forecast's own interval holds what was measured.
+    pub within_interval: u32,
+    /// What follows.
+    pub verdict: Came,
+}
+
+/// A median over the pairs with its interval (95 %, sign test).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Middle {
+    /// The median.
+    pub median_ns: Nanos,
+    /// Lower end.
+    pub lo_ns: Nanos,
+    /// Upper end.
+    pub hi_ns: Nanos,
+}
+
+/// What became of a forecast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Came {
+    /// It is within [`NEAR`] of what was measured.
+    Near,
+    /// It is farther away, but the pairs differ so much that it may be that near.
+    NotToldApart,
+    /// It did not come true.
+    Missed,
+    /// With and without the cause are no farther apart than two measurements without it: that
+    /// nothing changes would have been as good a forecast.
+    ProvesNothing,
+}
+
+/// What was predicted of one percentile, with its interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Predicted {
+    value: Nanos,
+    interval: Option<(Nanos, Nanos)>,
+}
+
+/// The pairs, at each of [`QUANTILES`].
+#[derive(Clone, Debug, Default)]
+pub struct Pairs {
+    points: [Series; QUANTILES.len()],
+    contaminated: u32,
+    /// The forecast's name.
+    change: Option<String>,
+}
+
+/// One percentile in every pair.
+#[derive(Clone, Debug, Default)]
+struct Series {
+    with: Vec<Nanos>,
+    predicted: Vec<Option<Predicted>>,
+    without: Vec<Nanos>,
+}
+
+impl Pairs {
+    /// Adds a pair, or counts it where the machine spoilt one of its measurements; `forecast`
+    /// is that of the measurement with the cause.
+    pub fn add(&mut self, with: &Account, without: &Account, forecast: Option<&Prediction>) {
+        let mut both = [with, without].into_iter();
+        if both.any(|account| account.machine.outweighs(&with.machine)) {
+            self.contaminated += 1;
+            return;
+        }
+        if let Some(forecast) = forecast {
+            self.change.get_or_insert_with(|| forecast.change.clone());
+        }
+        for (q, series) in QUANTILES.into_iter().zip(&mut self.points) {
+            let point = forecast.and_then(|it| it.points.iter().find(|point| point.q == q));
+            series.with.push(with.sojourn(q));
+            series.predicted.push(point.map(|point| Predicted {
+                value: point.predicted_ns,
+                interval: point.lo_ns.zip(point.hi_ns),
+            }));
+            series.without.push(without.sojourn(q));
+        }
+    }
+
+    /// Pairs that count.
+    pub fn counted(&self) -> u32 {
+        self.points[0].with.len() as u32
+    }
+
+    /// Those of them with a forecast.
+    pub fn predicted(&self) -> u32 {
+        let predicted = |series: &Series| series.predicted.iter().flatten().count() as u32;
+        self.points.iter().map(predicted).max().unwrap_or(0)
+    }
+
+    /// Pairs that do not.
+    pub fn contaminated(&self) -> u32 {
+        self.contaminated
+    }
+
+    /// What follows; no points with too few pairs that have a forecast.
+    pub fn check(&self, done: &'static str) -> FixCheck {
+        let points = QUANTILES.into_iter().zip(&self.points);
+        FixCheck {
+            change: self.change.clone().unwrap_or_default(),
+            done,
+            pairs: self.counted(),
+            predicted_pairs: self.predicted(),
+            contaminated_pairs: self.contaminated,
+            points: points.filter_map(|(q, series)| series.point(q)).collect(),
+        }
+    }
+}
+
+impl Series {
+    fn point(&self, q: f64) -> Option<FixPoint> {
+        let of_pairs = || self.predicted.iter().zip(&self.without);
+        let predicted: Vec<Nanos> = self.predicted.iter().flatten().map(|p| p.value).collect();
+        let errors: Vec<f64> = of_pairs()
+            .filter_map(|(predicted, without)| Some(ratio(predicted.as_ref()?.value, *without)))
+            .collect();
+        let (with, predicted, measured) = (
+            Middle::of(&self.with)?,
+            Middle::of(&predicted)?,
+            Middle::of(&self.without)?,
+        );
+        let error = ratio(predicted.median_ns, measured.median_ns) - 1.0;
+        let of_pair = median(&errors)?;
+        let [pair_error, pair_error_lo, pair_error_hi] =
+            [of_pair.value, of_pair.lo, of_pair.hi].map(|it| it - 1.0);
+        let effect = middle_distance(self.with.iter().zip(&self.without));
+        let control_error = middle_distance(self.without.iter().zip(self.without.iter().skip(1)));
+        let holds = |(predicted, measured): &(&Option<Predicted>, &Nanos)| {
+            predicted
+                .and_then(|predicted| predicted.interval)
+                .is_some_and(|(lo, hi)| (lo..=hi).contains(measured))
+        };
+        Some(FixPoint {
+            q,
+            with,
+            predicted,
+            measured,
+            error,
+            pair_error,
+            pair_error_lo,
+            pair_error_hi,
+            effect,
+            control_error,
+            within_interval: of_pairs().filter(holds).count() as u32,
+            verdict: if effect <= control_error {
+                Came::ProvesNothing
+            } else if error.abs() <= NEAR {
+                Came::Near
+            } else if pair_error_lo <= NEAR && pair_error_hi >= -NEAR {
+                Came::NotToldApart
+            } else {
+                Came::Missed
+            },
+        })
+    }
+}
+
+impl Middle {
+    fn of(values: &[Nanos]) -> Option<Self> {
+        let values: Vec<f64> = values.iter().map(|value| value.get() as f64).collect();
+        let MedianEstimate { value, lo, hi } = median(&values)?;
+        let ns = |value: f64| Nanos::new(value.round() as u64);
+        Some(Self {
+            median_ns: ns(value),
+            lo_ns: ns(lo),
+            hi_ns: ns(hi),
+        })
+    }
+}
+
+fn ratio(a: Nanos, b: Nanos) -> f64 {
+    a.get() as f64 / (b.get() as f64).max(1.0)
+}
+
+/// The median of how far two are apart: |one ÷ other − 1|, the larger on top.
+fn middle_distance<'a>(twos: impl Iterator<Item = (&'a Nanos, &'a Nanos)>) -> f64 {
+    let mut distances: Vec<f64> = twos
+        .map(|(one, other)| ratio(*one.max(other), *one.min(other)) - 1.0)
+        .collect();
+    distances.sort_by(f64::total_cmp);
+    distances.get(distances.len() / 2).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::explanation::PredictedPoint;
+
+    use super::super::contaminated::Machine;
+    use super::*;
+
+    /// An account whose sojourns are all of this length.
+    fn account(us: u64) -> Account {
+        Account {
+            rows: Vec::new(),
+            rows_together: Vec::new(),
+            requests: 10,
+            excess: Vec::new(),
+            excess_above_p99: Vec::new(),
+            sojourns: vec![Nanos::from_micros(us); 10],
+            model_fit: None,
+            predictions: Vec::new(),
+            injected: Vec::new(),
+            machine: Machine::default(),
+        }
+    }
+
+    fn forecast(us: u64, (lo, hi): (u64, u64)) -> Prediction {
+        Prediction {
+            change: "without background".to_owned(),
+            description: String::new(),
+            command: None,
+            removes: Vec::new(),
+            cost: None,
+            points: vec![PredictedPoint {
+                q: 0.999,
+                measured_ns: Nanos::from_micros(1_000),
+                predicted_ns: Nanos::from_micros(us),
+                lo_ns: Some(Nanos::from_micros(lo)),
+                hi_ns: Some(Nanos::from_micros(hi)),
+            }],
+        }
+    }
+
+    /// The p99.9 of pairs of (predicted, measured).
+    fn checked(pairs: &[(u64, u64)]) -> FixPoint {
+        let mut all = Pairs::default();
+        for &(predicted, measured) in pairs {
+            let forecast = forecast(predicted, (predicted - 10, predicted + 10));
+            all.add(&account(1_000), &account(measured), Some(&forecast));
+        }
+        let check = all.check("ended it");
+        assert_eq!(check.change, "without background");
+        // there was no forecast of the other quantiles
+        assert_eq!(check.points.len(), 1);
+        check.points[0].clone()
+    }
+
+    #[test]
+    fn a_forecast_comes_true_or_does_not_or_cannot_be_told() {
+        let near = checked(&[(115, 100); 6]);
+        assert_eq!((near.verdict, near.within_interval), (Came::Near, 0));
+        assert!((near.error - 0.15).abs() < 1e-9 && near.control_error == 0.0);
+        let missed = checked(&[
+            (130, 100),
+            (125, 101),
+            (124, 99),
+            (126, 90),
+            (127, 80),
+            (125, 70),
+        ]);
+        assert_eq!(missed.verdict, Came::Missed);
+        // as far away, but what was measured scatters beyond it
+        let noisy = checked(&[
+            (130, 100),
+            (125, 90),
+            (124, 300),
+            (126, 95),
+            (127, 80),
+            (125, 99),
+        ]);
+        assert_eq!(noisy.verdict, Came::NotToldApart);
+        assert!(noisy.control_error > 0.2);
+    }
+
+    #[test]
+    fn a_pair_without_a_forecast_is_counted_and_too_few_say_nothing() {
+        let mut pairs = Pairs::default();
+        for pair in 0..7 {
+            let forecast = (pair > 0).then(|| forecast(100, (50, 150)));
+            pairs.add(&account(1_000), &account(100), forecast.as_ref());
+        }
+        let check = pairs.check("ended it");
+        assert_eq!((check.pairs, check.predicted_pairs), (7, 6));
+        assert_eq!(check.points[0].within_interval, 6);
+        let mut few = Pairs::default();
+        few.add(&account(1), &account(1), Some(&forecast(100, (50, 150))));
+        let few = few.check("ended it");
+        assert_eq!(
+            (few.pairs, few.predicted_pairs, few.points.len()),
+            (1, 1, 0)
+        );
+    }
+}

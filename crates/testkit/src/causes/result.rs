@@ -1,0 +1,453 @@
+//! What the benchmark found, and whether it is good enough. The shape of its JSON is
+//! `schemas/bench-causes.schema.json`.
+
+use std::collections::BTreeMap;
+
+use crate::attribution::Row;
+use serde::Serialize;
+use taillab_model::Nanos;
+use taillab_model::explanation::{Cause, Culprit};
+
+use super::account::Account;
+use super::forecast::{Came, FixCheck, NEAR};
+
+/// The version of the JSON's shape.
+const SCHEMA_VERSION: u32 = 1;
+/// Of the injected delay, so much must be charged to the right cause and culprit.
+pub(super) const RIGHT: f64 = 0.90;
+/// To a culprit that only we brought at most so much may be charged, of what would not be without
+/// it.
+pub(super) const TOO_MUCH: f64 = 1.10;
+/// Of the excess of an undisturbed run, at most so much may be charged to any one cause that
+/// was not there.
+pub(super) const WRONG: f64 = 0.05;
+/// Of the excess above p99, so much may stay unexplained.
+pub(super) const UNEXPLAINED: f64 = 0.10;
+/// A source that delayed the requests by less than this in all, and by less than 2 % of what
+/// the main one did, is no test of anything (arming timers, say).
+pub(super) const LEAST_SHARE: f64 = 0.02;
+
+/// What one worker on one datagram socket cannot suffer from, unless somebody injects it.
+const IMPOSSIBLE: [Cause; 7] = [
+    Cause::Order,
+    Cause::Imbalance,
+    Cause::BlockedLock,
+    Cause::BlockedFault,
+    Cause::BlockedIo,
+    Cause::Throttled,
+    Cause::Retransmit,
+];
+
+/// The whole benchmark, as it is printed with `--json`.
+#[derive(Debug, Serialize)]
+pub struct BenchResult {
+    schema_version: u32,
+    command: &'static str,
+    /// Each kind, in the order in which they ran.
+    pub kinds: Vec<KindResult>,
+    /// Kinds that ran.
+    pub ran: u32,
+    /// Those of them that were found.
+    pub found: u32,
+    /// Interrupted before all had run.
+    pub partial: bool,
+}
+
+/// One kind.
+#[derive(Debug, Serialize)]
+pub struct KindResult {
+    /// Its name on the command line.
+    pub kind: String,
+    /// Why it could not be run here; `None` when it ran.
+    pub not_run: Option<String>,
+    /// What was measured; `None` when it did not run.
+    #[serde(flatten)]
+    pub measured: Option<Measured>,
+}
+
+/// One kind that ran.
+#[derive(Debug, Serialize)]
+pub struct Measured {
+    /// t of the ideal queue.
+    pub service_time_ns: Nanos,
+    /// Requests that were explained.
+    pub requests: u64,
+    /// The server's latency.
+    pub sojourn_p50_ns: Nanos,
+    /// The same, at p99.
+    pub sojourn_p99_ns: Nanos,
+    /// The same, at p99.9.
+    pub sojourn_p999_ns: Nanos,
+    /// Events that were lost by the probe.
+    pub lost_events: u64,
+    /// Measurements until the machine spoiled none.
+    pub passes: u32,
+    /// Why this one is spoiled all the same; `None` if it is not.
+    pub contaminated: Option<String>,
+    /// What was injected.
+    pub injected: Vec<Injected>,
+    /// Excess over the ideal, of all requests.
+    pub excess_ns: Nanos,
+    /// The causes' shares of it.
+    pub excess_shares: BTreeMap<&'static str, f64>,
+    /// `unexplained`, of the excess above p99.
+    pub unexplained_above_p99: f64,
+    /// The replay's largest error from p50 to p99.9; `None` without a replay.
+    pub model_fit_error: Option<f64>,
+    /// What is not good enough, in words.
+    pub shortfalls: Vec<String>,
+    /// Predicted against measured, where asked for.
+    pub fix: Option<FixCheck>,
+}
+
+/// One injected cause.
+#[derive(Debug, Serialize)]
+pub struct Injected {
+    /// What was done.
+    pub injected: String,
+    /// How often.
+    pub occurrences: u64,
+    /// The right cause.
+    pub cause: Cause,
+    /// The right culprit; `None` where the cause says it all.
+    pub culprit: Option<Culprit>,
+    /// Requests that it delayed.
+    pub requests: u64,
+    /// By how much, in all.
+    pub delay_ns: Nanos,
+    /// Of that, charged to the right cause and culprit.
+    pub right_share: f64,
+    /// Charged to each cause.
+    pub charged_shares: BTreeMap<&'static str, f64>,
+    /// Where the ledger saw no excess.
+    pub unseen_share: f64,
+    /// By how much together with whatever else disturbed the server: what would not be
+    /// without it; `None` where the two are not told apart.
+    pub together_delay_ns: Option<Nanos>,
+    /// Of that, charged to the right cause and culprit.
+    pub together_right_share: Option<f64>,
+    /// All that is charged to the right cause and culprit, of whatever request.
+    pub charged_ns: Nanos,
+    /// It is too small to be judged.
+    pub negligible: bool,
+}
+
+impl BenchResult {
+    /// Sums up.
+    pub fn new(kinds: Vec<KindResult>, partial: bool) -> Self {
+        let ran = kinds.iter().filter_map(|kind| kind.measured.as_ref());
+        Self {
+            schema_version: SCHEMA_VERSION,
+            command: "bench causes",
+            ran: ran.clone().count() as u32,
+            found: ran.filter(|kind| kind.shortfalls.is_empty()).count() as u32,
+            partial,
+            kinds,
+        }
+    }
+}
+
+impl Measured {
+    /// Judges what the ledger made of a run. `occurrences` counts those of each source.
+    pub fn new(
+        account: &Account,
+        service_time: Nanos,
+        lost_events: u64,
+        occurrences: &[u64],
+    ) -> Self {
+        let largest = (account.rows.iter())
+            .map(|row| row.injected)
+            .max()
+            .unwrap_or(Nanos::ZERO);
+        let injected: Vec<Injected> = account
+            .rows
+            .iter()
+            .enumerate()
+            .map(|(number, row)| {
+                let few = row.injected.get() as f64 <= LEAST_SHARE * largest.get() as f64;
+                let together = account.rows_together.get(number);
+                Injected::new(
+                    row,
+                    together,
+                    occurrences.get(number).copied().unwrap_or(row.requests),
+                    few,
+                )
+            })
+            .collect();
+        let mut measured = Self {
+            service_time_ns: service_time,
+            requests: account.requests,
+            sojourn_p50_ns: account.sojourn(0.5),
+            sojourn_p99_ns: account.sojourn(0.99),
+            sojourn_p999_ns: account.sojourn(0.999),
+            lost_events,
+            passes: 1,
+            contaminated: None,
+            excess_ns: account.total_excess(),
+            excess_shares: (account.excess.iter())
+                .map(|(cause, _)| (cause.key(), Account::share(&account.excess, *cause)))
+                .collect(),
+            unexplained_above_p99: Account::share(&account.excess_above_p99, Cause::Unexplained),
+            injected,
+            model_fit_error: account.model_fit.as_ref().map(|fit| fit.largest_error),
+            shortfalls: Vec::new(),
+            fix: None,
+        };
+        measured.shortfalls = measured.judge(account);
+        measured
+    }
+
+    /// Adds what became of the forecast, and judges that alone: it is another injection than
+    /// the one whose charges are judged. One that is missed falls short. What the noise does
+    /// not decide, or what proves nothing, is neither: its verdict says so.
+    pub fn with_fix(mut self, fix: Option<FixCheck>) -> Self {
+        if let Some(fix) = &fix {
+            self.shortfalls.clear();
+            let missed = (fix.points.iter()).filter(|point| point.verdict == Came::Missed);
+            self.shortfalls.extend(missed.map(|point| {
+                format!(
+                    "the forecast `{}` for p{} is off by {:+.0} %, wanted within {:.0} %",
+                    fix.change,
+                    100.0 * point.q,
+                    100.0 * point.error,
+                    100.0 * NEAR
+                )
+            }));
+        }
+        Self { fix, ..self }
+    }
+
+    fn judge(&self, account: &Account) -> Vec<String> {
+        let mut shortfalls = Vec::new();
+        for injected in self.injected.iter().filter(|injected| !injected.negligible) {
+            if injected.right_share < RIGHT {
+                shortfalls.push(format!(
+                    "{:.0} % of what {} cost is charged to {} of the right culprit, wanted {:.0} %",
+                    100.0 * injected.right_share,
+                    injected.injected,
+                    injected.cause.key(),
+                    100.0 * RIGHT
+                ));
+            }
+            let most = injected
+                .together_delay_ns
+                .map(|all| TOO_MUCH * all.as_secs_f64());
+            if injected.is_ours_alone()
+                && most.is_some_and(|s| injected.charged_ns.as_secs_f64() > s)
+            {
+                shortfalls.push(format!(
+                    "{} are charged to {}, more than would not be without it",
+                    injected.charged_ns, injected.injected
+                ));
+            }
+        }
+        if self.injected.is_empty() {
+            for cause in IMPOSSIBLE {
+                let share = Account::share(&account.excess, cause);
+                if share > WRONG {
+                    shortfalls.push(format!(
+                        "{:.0} % of the excess is charged to {}, which was not there",
+                        100.0 * share,
+                        cause.key()
+                    ));
+                }
+            }
+        }
+        if self.unexplained_above_p99 > UNEXPLAINED {
+            shortfalls.push(format!(
+                "{:.0} % of the excess above p99 stays unexplained, wanted at most {:.0} %",
+                100.0 * self.unexplained_above_p99,
+                100.0 * UNEXPLAINED
+            ));
+        }
+        shortfalls
+    }
+}
+
+impl Injected {
+    /// Nobody else does the like on this machine: the culprit is a thread that we brought, or
+    /// the server cannot suffer from it otherwise.
+    fn is_ours_alone(&self) -> bool {
+        matches!(self.culprit, Some(Culprit::Thread { .. })) || IMPOSSIBLE.contains(&self.cause)
+    }
+
+    fn new(row: &Row, together: Option<&Row>, occurrences: u64, negligible: bool) -> Self {
+        Self {
+            injected: row.source.injected.clone(),
+            occurrences,
+            cause: row.source.cause,
+            culprit: row.source.culprit.clone(),
+            requests: row.requests,
+            delay_ns: row.injected,
+            right_share: row.right_share(),
+            charged_shares: (row.charged.iter())
+                .map(|(cause, _)| (cause.key(), row.share_of(*cause)))
+                .collect(),
+            unseen_share: row.unseen_share(),
+            together_delay_ns: together.map(|row| row.injected),
+            together_right_share: together.map(Row::right_share),
+            charged_ns: row.in_all,
+            negligible,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ground_truth::InjectedSource;
+
+    use super::super::CauseKind;
+    use super::super::contaminated::Machine;
+    use super::super::forecast::{FixPoint, Middle};
+    use super::*;
+
+    fn account(right: u64, excess: Vec<(Cause, Nanos)>) -> Account {
+        let row = |cause, injected: u64, culprit: u64| Row {
+            source: InjectedSource {
+                injected: "background:1ms,1ms".to_owned(),
+                cause,
+                culprit: None,
+            },
+            requests: 5,
+            injected: Nanos::new(injected),
+            charged: vec![(cause, Nanos::new(culprit))],
+            culprit: Nanos::new(culprit),
+            unseen: Nanos::ZERO,
+            in_all: Nanos::new(culprit),
+        };
+        Account {
+            rows: match right {
+                0 => Vec::new(),
+                right => vec![row(Cause::Background, 1000, right), row(Cause::Irq, 15, 0)],
+            },
+            rows_together: vec![row(Cause::Background, 2000, 1000)],
+            requests: 3,
+            excess_above_p99: excess.clone(),
+            excess,
+            sojourns: [1, 2, 3].map(Nanos::from_micros).to_vec(),
+            model_fit: None,
+            injected: Vec::new(),
+            predictions: Vec::new(),
+            machine: Machine::default(),
+        }
+    }
+
+    #[test]
+    fn a_cause_found_for_the_most_part_is_found() {
+        let excess = vec![(Cause::Background, Nanos::new(1000))];
+        let good = Measured::new(&account(900, excess.clone()), Nanos::new(7), 0, &[4, 1]);
+        assert!(good.shortfalls.is_empty(), "{:?}", good.shortfalls);
+        assert!(good.injected[1].negligible);
+        assert_eq!(good.injected[0].occurrences, 4);
+        let bad = Measured::new(&account(890, excess), Nanos::new(7), 0, &[4, 1]);
+        assert_eq!(bad.shortfalls.len(), 1);
+        assert!(
+            bad.shortfalls[0].starts_with("89 %"),
+            "{:?}",
+            bad.shortfalls
+        );
+    }
+
+    #[test]
+    fn too_much_is_charged_where_it_is_more_than_would_be_without_it() {
+        let shortfalls = |cause, charged_ns: u64| {
+            let mut account = account(900, vec![(Cause::Background, Nanos::new(1000))]);
+            for row in account.rows.iter_mut().chain(&mut account.rows_together) {
+                row.source.cause = cause;
+                row.in_all = Nanos::new(charged_ns);
+            }
+            Measured::new(&account, Nanos::new(7), 0, &[4, 1]).shortfalls
+        };
+        assert!(shortfalls(Cause::BlockedLock, 2_200).is_empty());
+        assert_eq!(shortfalls(Cause::BlockedLock, 2_201).len(), 1);
+        // others do that as well
+        assert!(shortfalls(Cause::Background, 9_000).is_empty());
+    }
+
+    #[test]
+    fn what_it_says_keeps_to_the_schema() {
+        let schema = include_str!("../../../../schemas/bench-causes.schema.json");
+        let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+        let names = CauseKind::ALL.map(CauseKind::name);
+        let kind = &schema["$defs"]["kind"]["properties"]["kind"]["enum"];
+        assert_eq!(*kind, serde_json::json!(names));
+
+        let excess = vec![(Cause::Background, Nanos::new(1000))];
+        let mut account = account(100, excess);
+        account.rows[0].source.culprit = Some(Culprit::Softirq {
+            name: "NET_RX".to_owned(),
+        });
+        let mut judged = Measured::new(&account, Nanos::new(7), 0, &[4, 1]);
+        assert!(!judged.shortfalls.is_empty());
+        let middle = |median: u64| Middle {
+            median_ns: Nanos::new(median),
+            lo_ns: Nanos::new(median - 1),
+            hi_ns: Nanos::new(median + 1),
+        };
+        judged.fix = Some(FixCheck {
+            change: "without background".to_owned(),
+            done: "the injection stops",
+            pairs: 6,
+            predicted_pairs: 6,
+            contaminated_pairs: 1,
+            points: vec![FixPoint {
+                q: 0.99,
+                with: middle(9),
+                predicted: middle(3),
+                measured: middle(4),
+                error: -0.25,
+                pair_error: -0.24,
+                pair_error_lo: -0.3,
+                pair_error_hi: -0.22,
+                effect: 1.25,
+                control_error: 0.1,
+                within_interval: 2,
+                verdict: Came::Missed,
+            }],
+        });
+        let not_run = KindResult {
+            kind: "idle".to_owned(),
+            not_run: Some("no power states".to_owned()),
+            measured: None,
+        };
+        let ran = KindResult {
+            kind: "background".to_owned(),
+            not_run: None,
+            measured: Some(judged),
+        };
+        let result = serde_json::to_value(BenchResult::new(vec![not_run, ran], false)).unwrap();
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        let errors = |result| -> Vec<String> {
+            let errors = validator.iter_errors(result);
+            errors.map(|error| error.to_string()).collect()
+        };
+        assert_eq!(errors(&result), [""; 0]);
+        let mut both = result.clone();
+        both["kinds"][1]["not_run"] = "why".into();
+        assert!(!errors(&both).is_empty());
+    }
+
+    #[test]
+    fn an_undisturbed_run_blames_nothing_that_is_not_there() {
+        let excess = |lock: u64, unexplained: u64| {
+            vec![
+                (Cause::Wakeup, Nanos::new(100 - lock - unexplained)),
+                (Cause::BlockedLock, Nanos::new(lock)),
+                (Cause::Unexplained, Nanos::new(unexplained)),
+            ]
+        };
+        let judged = |lock, unexplained| {
+            Measured::new(
+                &account(0, excess(lock, unexplained)),
+                Nanos::new(7),
+                0,
+                &[],
+            )
+            .shortfalls
+            .len()
+        };
+        assert_eq!(judged(5, 10), 0);
+        assert_eq!(judged(6, 10), 1);
+        assert_eq!(judged(6, 11), 2);
+    }
+}

@@ -1,0 +1,400 @@
+//! The kinds: which server, what is done to it, and what a right explanation says.
+
+use taillab_model::Nanos;
+use taillab_model::explanation::Cause;
+
+use super::CauseKind;
+use crate::injection::Schedule;
+
+/// How it is known what a kind cost each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oracle {
+    /// From the times of what was injected.
+    HeldBack,
+    /// From the order of arrivals and departures.
+    Order,
+    /// From one queue for all workers.
+    Imbalance,
+    /// From when packets were dropped and came again.
+    Loss,
+    /// There is nothing: the run is the control.
+    Nothing,
+}
+
+/// One of our disturbers beside the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbance {
+    /// Of a thread on its CPU.
+    Background(Schedule),
+    /// Of packets received there.
+    Flood(Schedule),
+    /// Of timers there.
+    Timers(Schedule),
+    /// Of a quota.
+    Quota(Schedule),
+    /// Of real-time throttling.
+    RtHog,
+    /// None, though another real-time thread is there.
+    RtHogWithPauses,
+    /// None: the server's threads go before all ordinary ones.
+    RealTime,
+    /// One request in so many is lost.
+    Loss(u32),
+}
+
+/// How a cause is really removed, and which forecast says what that gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fix {
+    /// What is then measured.
+    pub setup: Setup,
+    /// Which forecast.
+    pub promise: Promise,
+    /// What is done, in words.
+    pub done: &'static str,
+}
+
+/// A forecast, by what it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// That all stays as it is.
+    Same,
+    /// Of a cause's removal.
+    Without(Cause),
+    /// Of a mitigation, by its key.
+    Mitigation(&'static str),
+}
+
+/// One kind, ready to be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Which.
+    pub kind: CauseKind,
+    /// What a right explanation calls it.
+    pub cause: Option<Cause>,
+    /// How the truth is turned into delays.
+    pub oracle: Oracle,
+    /// What the server does wrong.
+    pub faults: Vec<&'static str>,
+    /// What is done beside it.
+    pub disturbances: Vec<Disturbance>,
+    /// The server that is disturbed.
+    pub server: Base,
+    /// A service of this length in place of the server's own.
+    pub service: Option<&'static str>,
+}
+
+/// The servers that are measured; each has its own capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Base {
+    /// One worker on one UDP socket.
+    Datagrams,
+    /// One worker on one epoll instance, over TCP.
+    Streams,
+    /// A thread for each TCP connection.
+    Threads,
+    /// Workers with their own connections, which wait and so need no CPU each.
+    Assigned,
+    /// The same, but any worker takes any request.
+    Pooled,
+}
+
+const fn schedule(every_ms: u64, lasts_us: u64) -> Schedule {
+    Schedule {
+        every: Nanos::from_millis(every_ms),
+        lasts: Nanos::from_micros(lasts_us),
+    }
+}
+
+const BURSTS: Disturbance = Disturbance::Background(schedule(40, 2_000));
+const SLOW: &str = "slow:1000,500us";
+
+/// What is injected to see a forecast come true: so much that it makes p99.9, whatever else
+/// the machine does.
+const LONG_BURSTS: Disturbance = Disturbance::Background(schedule(120, 8_000));
+
+/// A group that is there, and has no quota.
+const NEVER: Schedule = schedule(3_600_000, 1_000);
+
+/// The service of that server: queues of it reach far into the tail by themselves, so that
+/// there p99.9 follows from the arrivals, and not from the machine's few worst moments.
+const LONG_SERVICE: &str = "spin:deterministic:300us";
+
+/// Its load.
+const LONG_SERVICE_UTILIZATION: f64 = 0.55;
+
+/// The same where requests must overtake each other often enough to make p99.9.
+const LONG_QUEUE_UTILIZATION: f64 = 0.75;
+
+impl Setup {
+    /// What is done for a kind.
+    pub fn of(kind: CauseKind) -> Self {
+        let (cause, oracle, faults, disturbances, server): (_, _, &[&'static str], Vec<_>, _) =
+            match kind {
+                CauseKind::Control | CauseKind::Idle => {
+                    (None, Oracle::Nothing, &[], vec![], Base::Datagrams)
+                }
+                CauseKind::Background => (
+                    Some(Cause::Background),
+                    Oracle::HeldBack,
+                    &[],
+                    vec![BURSTS],
+                    Base::Datagrams,
+                ),
+                CauseKind::Softirq => (
+                    Some(Cause::Softirq),
+                    Oracle::HeldBack,
+                    &[],
+                    vec![Disturbance::Flood(schedule(25, 1_000))],
+                    Base::Datagrams,
+                ),
+                CauseKind::Irq => (
+                    Some(Cause::Irq),
+                    Oracle::HeldBack,
+                    &[],
+                    vec![Disturbance::Timers(schedule(25, 2_000))],
+                    Base::Datagrams,
+                ),
+                CauseKind::Order => (
+                    Some(Cause::Order),
+                    Oracle::Order,
+                    &[],
+                    vec![],
+                    Base::Threads,
+                ),
+                CauseKind::Imbalance => (
+                    Some(Cause::Imbalance),
+                    Oracle::Imbalance,
+                    &[],
+                    vec![],
+                    Base::Assigned,
+                ),
+                CauseKind::Lock => (
+                    Some(Cause::BlockedLock),
+                    Oracle::HeldBack,
+                    &["lock:40ms,1ms"],
+                    vec![],
+                    Base::Datagrams,
+                ),
+                CauseKind::Fault => (
+                    Some(Cause::BlockedFault),
+                    Oracle::HeldBack,
+                    &["major-fault:500,8"],
+                    vec![],
+                    Base::Datagrams,
+                ),
+                CauseKind::MinorFault => (
+                    Some(Cause::SlowService),
+                    Oracle::HeldBack,
+                    &["fault:500,256"],
+                    vec![],
+                    Base::Datagrams,
+                ),
+                CauseKind::Io => (
+                    Some(Cause::BlockedIo),
+                    Oracle::HeldBack,
+                    &["io:500,4"],
+                    vec![],
+                    Base::Datagrams,
+                ),
+                CauseKind::Slow => (
+                    Some(Cause::SlowService),
+                    Oracle::HeldBack,
+                    &[SLOW],
+                    vec![],
+                    Base::Datagrams,
+                ),
+                CauseKind::Quota => (
+                    Some(Cause::Throttled),
+                    Oracle::HeldBack,
+                    &[],
+                    vec![Disturbance::Quota(schedule(150, 8_000))],
+                    Base::Datagrams,
+                ),
+                CauseKind::RtThrottle => (
+                    Some(Cause::Throttled),
+                    Oracle::HeldBack,
+                    &[],
+                    vec![Disturbance::RtHog],
+                    Base::Datagrams,
+                ),
+                CauseKind::Loss => (
+                    Some(Cause::Retransmit),
+                    Oracle::Loss,
+                    &[],
+                    vec![Disturbance::Loss(2_000)],
+                    Base::Streams,
+                ),
+                CauseKind::Two => (
+                    None,
+                    Oracle::HeldBack,
+                    &[SLOW],
+                    vec![BURSTS],
+                    Base::Datagrams,
+                ),
+            };
+        Self {
+            kind,
+            cause,
+            oracle,
+            faults: faults.to_vec(),
+            disturbances,
+            server,
+            service: None,
+        }
+    }
+
+    /// What is done for a kind where it is then removed again: more of the same, to a server
+    /// whose own tail is steady, and which other programs do not disturb where the kind lets it
+    /// be real-time. `order` and `imbalance` are large as they are.
+    pub fn to_be_fixed(kind: CauseKind) -> Self {
+        let usual = Self::of(kind);
+        let (faults, disturbances): (&[&'static str], Vec<_>) = match kind {
+            CauseKind::Imbalance => return usual,
+            CauseKind::Order => {
+                return Self {
+                    service: Some(LONG_SERVICE),
+                    ..usual
+                };
+            }
+            CauseKind::Control | CauseKind::Idle => (&[], vec![]),
+            CauseKind::Background => (&[], vec![LONG_BURSTS]),
+            CauseKind::Softirq => (&[], vec![Disturbance::Flood(schedule(120, 8_000))]),
+            CauseKind::Irq => (&[], vec![Disturbance::Timers(schedule(120, 8_000))]),
+            CauseKind::Lock => (&["lock:120ms,8ms"], vec![]),
+            CauseKind::Fault => (&["major-fault:100,60"], vec![]),
+            CauseKind::MinorFault => (&["fault:100,4096"], vec![]),
+            CauseKind::Io => (&["io:100,20"], vec![]),
+            CauseKind::Slow => (&["slow:100,5ms"], vec![]),
+            CauseKind::Quota => (&[], vec![Disturbance::Quota(schedule(150, 12_000))]),
+            CauseKind::RtThrottle => (&[], vec![Disturbance::RtHog]),
+            CauseKind::Loss => (&[], vec![Disturbance::Loss(300)]),
+            // the bursts alone are ended, so that they must make most of it
+            CauseKind::Two => (&["slow:200,2ms"], vec![LONG_BURSTS]),
+        };
+        let alone = match kind {
+            CauseKind::Background | CauseKind::Quota | CauseKind::RtThrottle | CauseKind::Two => {
+                None
+            }
+            _ => Some(Disturbance::RealTime),
+        };
+        Self {
+            faults: faults.to_vec(),
+            disturbances: alone.into_iter().chain(disturbances).collect(),
+            service: Some(LONG_SERVICE),
+            ..usual
+        }
+    }
+
+    /// Something beside the server holds it back.
+    pub fn disturbs(&self) -> bool {
+        let mut disturbances = self.disturbances.iter();
+        self.oracle != Oracle::Nothing
+            && disturbances.any(|disturbance| *disturbance != Disturbance::RealTime)
+    }
+
+    /// How it is removed; `None` where it cannot be.
+    pub fn fix(&self) -> Option<Fix> {
+        let fix = |setup: Self, promise, done| {
+            Some(Fix {
+                setup: Self {
+                    oracle: Oracle::Nothing,
+                    ..setup
+                },
+                promise,
+                done,
+            })
+        };
+        match self.kind {
+            CauseKind::Idle => None,
+            CauseKind::Control => fix(self.clone(), Promise::Same, "measured again"),
+            CauseKind::Order => fix(
+                Self {
+                    disturbances: vec![Disturbance::RealTime],
+                    ..self.clone()
+                },
+                Promise::Mitigation("rt-priority"),
+                "put the workers under SCHED_FIFO",
+            ),
+            CauseKind::Imbalance => fix(
+                Self {
+                    server: Base::Pooled,
+                    ..self.clone()
+                },
+                Promise::Mitigation("shared-queue"),
+                "let all workers take from one queue",
+            ),
+            CauseKind::Quota => fix(
+                Self {
+                    disturbances: vec![Disturbance::Quota(NEVER)],
+                    ..self.clone()
+                },
+                Promise::Without(Cause::Throttled),
+                "let the server's group have all of the CPU",
+            ),
+            // without it altogether each request would cost less as well
+            CauseKind::RtThrottle => fix(
+                Self {
+                    disturbances: vec![Disturbance::RtHogWithPauses],
+                    ..self.clone()
+                },
+                Promise::Without(Cause::Throttled),
+                "let the other real-time thread leave some time over",
+            ),
+            CauseKind::Two => fix(
+                Self {
+                    disturbances: Vec::new(),
+                    ..self.clone()
+                },
+                Promise::Without(Cause::Background),
+                "ended the bursts alone",
+            ),
+            _ => fix(
+                Self {
+                    disturbances: (self.disturbances.iter().copied())
+                        .filter(|it| *it == Disturbance::RealTime)
+                        .collect(),
+                    ..self.undisturbed()
+                },
+                Promise::Without(self.cause?),
+                "ended what was injected",
+            ),
+        }
+    }
+
+    /// The load: at least so much that the kind shows. Requests are only overtaken, or wait
+    /// while a worker is idle, where there are several.
+    pub fn utilization(&self, asked: f64) -> f64 {
+        match self.server {
+            Base::Threads if self.service.is_some() => asked.max(LONG_QUEUE_UTILIZATION),
+            _ if self.service.is_some() => asked.max(LONG_SERVICE_UTILIZATION),
+            Base::Datagrams | Base::Streams => asked,
+            Base::Threads => asked.max(0.7),
+            Base::Assigned | Base::Pooled => asked.max(0.6),
+        }
+    }
+
+    /// The same server, and nothing is done to it.
+    pub fn undisturbed(&self) -> Self {
+        Self {
+            faults: Vec::new(),
+            disturbances: Vec::new(),
+            oracle: Oracle::Nothing,
+            ..self.clone()
+        }
+    }
+}
+
+/// What was asked for on the command line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// Length of a measurement.
+    pub duration: Nanos,
+    /// Load.
+    pub utilization: f64,
+    /// The server's CPU.
+    pub server_cpu: u32,
+    /// The generator's.
+    pub client_cpu: u32,
+    /// Seed of the schedule of arrivals.
+    pub seed: i64,
+}

@@ -1,0 +1,126 @@
+//! A lock that every request takes, and the thread that now and then keeps it.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::thread::{Builder, JoinHandle};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::thread::{gettid, set_current_timer_slack};
+use rustix::time::Timespec;
+use taillab_model::explanation::Culprit;
+use taillab_model::{Monotonic, Nanos, Tid};
+
+use super::account::ThreadAccount;
+use super::record::Recorder;
+use taillab_load::clock;
+
+/// The name of the thread, as the kernel knows it.
+const HOLDER: &str = "lock-holder";
+
+/// The lock: a futex, taken without a system call while it is free.
+pub(super) struct ServerLock {
+    every: Nanos,
+    held: Nanos,
+    lock: Mutex<()>,
+}
+
+impl ServerLock {
+    pub(super) fn new(every: Nanos, held: Nanos) -> Self {
+        Self {
+            every,
+            held,
+            lock: Mutex::new(()),
+        }
+    }
+
+    /// Takes the lock and gives it back; sleeps, and says so, while somebody has it.
+    #[inline]
+    pub(super) fn pass(&self, recorder: &Recorder, account: &ThreadAccount) {
+        if matches!(self.lock.try_lock(), Err(TryLockError::WouldBlock)) {
+            recorder.asleep_in(account, || {
+                drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            });
+        }
+    }
+}
+
+/// The thread that keeps the lock. It sleeps with the lock in its hands, as a thread that
+/// waits for a disk would, and so takes no CPU from the workers. Dropping it ends it.
+pub(super) struct Holder {
+    tid: Arc<AtomicI32>,
+    /// Readable once the thread is to end.
+    end: Arc<OwnedFd>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Holder {
+    pub(super) fn start(lock: &Arc<ServerLock>) -> io::Result<Self> {
+        let tid = Arc::new(AtomicI32::new(0));
+        let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let (lock, ended, own) = (Arc::clone(lock), Arc::clone(&end), Arc::clone(&tid));
+        let thread = Builder::new().name(HOLDER.to_owned()).spawn(move || {
+            own.store(gettid().as_raw_nonzero().get(), Relaxed);
+            // where it cannot be set the lock is kept for up to 50 µs more
+            let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
+            let mut next = clock::now() + lock.every;
+            while !ended_before(next, &ended) {
+                let guard = lock.lock.lock().unwrap_or_else(PoisonError::into_inner);
+                ended_before(clock::now() + lock.held, &ended);
+                drop(guard);
+                next = (next + lock.every).max(clock::now());
+            }
+        })?;
+        Ok(Self {
+            tid,
+            end,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Who it is; `None` before it has begun.
+    pub(super) fn culprit(&self) -> Option<Culprit> {
+        let tid = self.tid.load(Relaxed);
+        (tid > 0).then(|| Culprit::Thread {
+            name: HOLDER.to_owned(),
+            pid: None,
+            tid: Some(tid as Tid),
+        })
+    }
+
+    /// Tells the thread to give the lock up, and waits for its end.
+    pub(super) fn end(&self) {
+        // adding one to zero cannot fail
+        let _ = rustix::io::write(&*self.end, &1_u64.to_ne_bytes());
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
+            // a thread that panicked has said so on stderr
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Sleeps until `time`, or until `end` is readable: then it says so.
+fn ended_before(time: Monotonic, end: &OwnedFd) -> bool {
+    loop {
+        let left = time.saturating_since(clock::now());
+        let wait = Timespec {
+            tv_sec: (left.get() / 1_000_000_000) as i64,
+            tv_nsec: (left.get() % 1_000_000_000) as i64,
+        };
+        match poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&wait)) {
+            Ok(0) if left == Nanos::ZERO => return false,
+            // woken a little early, or interrupted by a signal: looked at again
+            Ok(0) | Err(_) => {}
+            Ok(_) => return true,
+        }
+    }
+}

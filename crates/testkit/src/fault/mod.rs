@@ -1,0 +1,372 @@
+//! Faults that a built-in server has on purpose, so that it is known what delayed it.
+//!
+//! | [`Fault`] | what happens | what a right explanation calls it |
+//! |---|---|---|
+//! | `slow:N,TIME` | every N-th request of a worker burns CPU time | slow service |
+//! | `lock:TIME,TIME` | every so often a thread holds, for so long, the lock that each request takes | a lock, held by `lock-holder` |
+//! | `fault:N,PAGES` | every N-th request touches fresh pages | slow service in page faults |
+//! | `major-fault:N,PAGES` | every N-th request touches pages that are on disk only | blocked in a page fault |
+//! | `io:N,READS` | every N-th request reads 256 KiB from disk, past the page cache | blocked on storage |
+//!
+//! Each occurrence is stamped by the thread that has it ([`record`]), into memory that was
+//! there before. What the truth claims is the time that the fault took from the requests in
+//! just this way, and no more: of a slow request the time on the CPU, of a lock the time from
+//! asking for it to having it, of first touches all their time, and of whatever waits for the
+//! disk the time asleep, by the kernel's own account of the thread ([`account`]). The work of
+//! a read or a fault on the CPU, and waiting for a CPU after it, are no part of that.
+
+mod account;
+mod disk;
+mod lock;
+mod pages;
+mod record;
+mod spec;
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::thread::gettid;
+use taillab_load::clock;
+use taillab_load::serve::BeforeRequest;
+use taillab_model::explanation::Cause;
+use taillab_model::{Nanos, Tid};
+
+use self::account::ThreadAccount;
+use self::disk::DiskFile;
+use self::lock::{Holder, ServerLock};
+use self::pages::FreshPages;
+use self::record::Recorder;
+use crate::ground_truth::{GroundTruth, InjectedSource};
+
+pub use self::spec::{BadFault, Fault};
+
+/// What a fault needs cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the server cannot have the fault {fault}: {source}; it needs some memory, and for faults from \
+     disk a folder on a disk: set TMPDIR to one"
+)]
+pub struct FaultError {
+    fault: Fault,
+    source: io::Error,
+}
+
+/// The faults of one server, and the records of its workers.
+pub struct Faults {
+    specs: Vec<Fault>,
+    kinds: Vec<Kind>,
+    /// Of every worker that has served, for each fault.
+    records: Mutex<Vec<(usize, Arc<Recorder>)>>,
+}
+
+/// One fault with what all workers share of it.
+enum Kind {
+    Slow {
+        every: u64,
+        lasts: Nanos,
+    },
+    Lock {
+        lock: Arc<ServerLock>,
+        holder: Holder,
+    },
+    Fresh {
+        every: u64,
+        pages: usize,
+    },
+    Major {
+        every: u64,
+        file: DiskFile,
+    },
+    Io {
+        every: u64,
+        file: DiskFile,
+    },
+}
+
+impl Kind {
+    fn new(fault: Fault) -> io::Result<Self> {
+        Ok(match fault {
+            Fault::Slow { every, lasts } => Self::Slow {
+                every: every.get(),
+                lasts,
+            },
+            Fault::Lock { every, held } => {
+                let lock = Arc::new(ServerLock::new(every, held));
+                let holder = Holder::start(&lock)?;
+                Self::Lock { lock, holder }
+            }
+            Fault::FreshPages { every, pages } => Self::Fresh {
+                every: every.get(),
+                pages: pages.get() as usize,
+            },
+            Fault::FilePages { every, pages } => Self::Major {
+                every: every.get(),
+                file: DiskFile::mapped(pages.get() as usize)?,
+            },
+            Fault::Io { every, reads } => Self::Io {
+                every: every.get(),
+                file: DiskFile::direct(reads.get() as usize)?,
+            },
+        })
+    }
+}
+
+impl Faults {
+    /// Makes what the faults need, and starts the threads that some have of their own: on the
+    /// CPUs of the calling thread, until the value is dropped.
+    ///
+    /// # Errors
+    /// [`FaultError`] for the first fault that cannot be had.
+    pub fn new(specs: &[Fault]) -> Result<Arc<Self>, FaultError> {
+        let kinds = specs
+            .iter()
+            .map(|&fault| Kind::new(fault).map_err(|source| FaultError { fault, source }))
+            .collect::<Result<_, _>>()?;
+        Ok(Arc::new(Self {
+            specs: specs.to_vec(),
+            kinds,
+            records: Mutex::default(),
+        }))
+    }
+
+    /// What the server's workers do before each request; `None` without faults, so that a
+    /// request costs nothing.
+    pub fn before_request(self: &Arc<Self>) -> Option<BeforeRequest> {
+        let faults = Arc::clone(self);
+        (!self.kinds.is_empty()).then(|| -> BeforeRequest {
+            Arc::new(move || {
+                let mut worker = WorkerFaults::new(Arc::clone(&faults));
+                Box::new(move || worker.strike())
+            })
+        })
+    }
+
+    /// Ends the threads of the faults: a server that waits for them can then stop.
+    pub fn end(&self) {
+        for kind in &self.kinds {
+            if let Kind::Lock { holder, .. } = kind {
+                holder.end();
+            }
+        }
+    }
+
+    /// What has been injected so far.
+    pub fn truth(&self) -> GroundTruth {
+        let sources = self.specs.iter().zip(&self.kinds);
+        let mut truth = GroundTruth {
+            sources: sources
+                .map(|(fault, kind)| InjectedSource {
+                    injected: fault.to_string(),
+                    cause: fault.cause(),
+                    culprit: match kind {
+                        Kind::Lock { holder, .. } => holder.culprit(),
+                        _ => None,
+                    },
+                })
+                .collect(),
+            ..GroundTruth::default()
+        };
+        let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        for (source, recorder) in records.iter() {
+            truth.unrecorded += recorder.take_into(*source as u16, &mut truth.intervals);
+        }
+        truth
+            .intervals
+            .sort_by_key(|interval| (interval.source, interval.from_ns));
+        truth
+    }
+}
+
+impl Fault {
+    /// The cause that a right explanation names.
+    pub fn cause(&self) -> Cause {
+        match self {
+            // a first touch is work of the worker on its core: it does not sleep in it
+            Self::Slow { .. } | Self::FreshPages { .. } => Cause::SlowService,
+            Self::Lock { .. } => Cause::BlockedLock,
+            Self::FilePages { .. } => Cause::BlockedFault,
+            Self::Io { .. } => Cause::BlockedIo,
+        }
+    }
+}
+
+/// The faults of one worker, on its thread.
+struct WorkerFaults {
+    faults: Arc<Faults>,
+    served: u64,
+    /// One for each fault.
+    own: Vec<Own>,
+}
+
+struct Own {
+    recorder: Arc<Recorder>,
+    account: ThreadAccount,
+    /// Of a fault with memory of the worker's own.
+    pages: Option<FreshPages>,
+}
+
+impl WorkerFaults {
+    /// To be called on the worker's thread.
+    fn new(faults: Arc<Faults>) -> Self {
+        let tid = gettid().as_raw_nonzero().get() as Tid;
+        let own = faults
+            .kinds
+            .iter()
+            .map(|kind| Own {
+                recorder: Arc::new(Recorder::new(tid)),
+                account: ThreadAccount::new(),
+                pages: match kind {
+                    // without the pages there is no fault, as the truth then shows
+                    Kind::Fresh { pages, .. } => FreshPages::new(*pages).ok(),
+                    _ => None,
+                },
+            })
+            .collect::<Vec<_>>();
+        let records = own.iter().map(|own| Arc::clone(&own.recorder)).enumerate();
+        (faults.records.lock())
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(records);
+        Self {
+            faults,
+            served: 0,
+            own,
+        }
+    }
+
+    /// What happens to the next request in addition to its service.
+    #[inline]
+    fn strike(&mut self) {
+        self.served += 1;
+        for (kind, own) in self.faults.kinds.iter().zip(&mut self.own) {
+            match kind {
+                Kind::Lock { lock, .. } => lock.pass(&own.recorder, &own.account),
+                Kind::Slow { every, lasts } if self.served.is_multiple_of(*every) => {
+                    burn(*lasts, &own.recorder);
+                }
+                Kind::Fresh { every, .. } if self.served.is_multiple_of(*every) => {
+                    if let Some(pages) = &mut own.pages {
+                        own.recorder.unhindered_in(&own.account, || pages.touch());
+                    }
+                }
+                Kind::Major { every, file } | Kind::Io { every, file }
+                    if self.served.is_multiple_of(*every) =>
+                {
+                    file.strike(&own.recorder, &own.account);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A gap beyond this between two looks at the clock (some ten nanoseconds apart) means that
+/// something else had the CPU.
+const GAP: Nanos = Nanos::new(1_500);
+
+/// Keeps the CPU busy for as long, and notes when it had it: what interrupts and other
+/// threads take meanwhile is theirs.
+fn burn(lasts: Nanos, recorder: &Recorder) {
+    let mut used = Nanos::ZERO;
+    let mut from = clock::now();
+    let mut last = from;
+    loop {
+        let at = clock::now();
+        if at.saturating_since(last) > GAP {
+            recorder.keep(from, last);
+            used += last.saturating_since(from);
+            from = at;
+        }
+        last = at;
+        if used + at.saturating_since(from) >= lasts {
+            recorder.keep(from, at);
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn run(specs: &[&str], requests: u64) -> GroundTruth {
+        let specs: Vec<Fault> = specs.iter().map(|text| text.parse().unwrap()).collect();
+        let faults = Faults::new(&specs).unwrap();
+        let mut before = faults.before_request().unwrap()();
+        for _ in 0..requests {
+            before();
+        }
+        faults.truth()
+    }
+
+    #[test]
+    fn every_nth_request_burns_at_least_its_time() {
+        let truth = run(&["slow:10,200us"], 95);
+        // nine times, each in one piece or, where others had the CPU meanwhile, in several
+        assert!(truth.intervals.len() >= 9);
+        assert!(truth.total() >= Nanos::from_micros(9 * 200));
+        for interval in &truth.intervals {
+            assert_eq!(interval.held, Some(gettid().as_raw_nonzero().get() as Tid));
+        }
+        assert_eq!(truth.sources[0].cause, Cause::SlowService);
+    }
+
+    #[test]
+    fn faults_that_need_memory_or_a_disk_happen_as_often_as_asked() {
+        // the tests' folder for temporary files may be in memory
+        let here = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+        let file = DiskFile::direct_in(here.as_ref(), 2).unwrap();
+        let (recorder, account) = (Recorder::new(1), ThreadAccount::new());
+        for _ in 0..5 {
+            file.strike(&recorder, &account);
+        }
+        let mut intervals = Vec::new();
+        assert_eq!(recorder.take_into(0, &mut intervals), 0);
+        assert_eq!(intervals.len(), 5);
+
+        let file = DiskFile::mapped_in(here.as_ref(), 3).unwrap();
+        let majors = || rustix_major_faults();
+        let before = majors();
+        for _ in 0..4 {
+            file.strike(&recorder, &account);
+        }
+        assert!(majors() >= before + 12, "each page comes from the disk");
+
+        let truth = run(&["fault:7,16", "slow:1000000,1ms"], 70);
+        assert_eq!(truth.intervals.len(), 10);
+        assert_eq!(truth.sources.len(), 2);
+    }
+
+    fn rustix_major_faults() -> u64 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let fields = stat.rsplit_once(')').unwrap().1;
+        // the field majflt is the twelfth of all (proc_pid_stat(5))
+        fields.split_whitespace().nth(9).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn a_worker_waits_for_the_holder_and_both_say_when() {
+        let specs: Vec<Fault> = vec!["lock:4ms,3ms".parse().unwrap()];
+        let faults = Faults::new(&specs).unwrap();
+        let mut before = faults.before_request().unwrap()();
+        let end = clock::now() + Nanos::from_millis(200);
+        let mut passes = 0_u64;
+        while clock::now() < end {
+            before();
+            passes += 1;
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        faults.end();
+        let truth = faults.truth();
+        assert!(passes > truth.intervals.len() as u64);
+        assert!(!truth.intervals.is_empty(), "the lock was never contended");
+        let Some(taillab_model::explanation::Culprit::Thread { name, tid, .. }) =
+            &truth.sources[0].culprit
+        else {
+            panic!("{:?}", truth.sources)
+        };
+        assert_eq!(name, "lock-holder");
+        assert_ne!(*tid, truth.intervals[0].held);
+    }
+}

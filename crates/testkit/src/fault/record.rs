@@ -1,0 +1,106 @@
+//! When a fault happened, by the thread that had it.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::ground_truth::InjectedInterval;
+use taillab_model::{Monotonic, Tid};
+
+use super::account::ThreadAccount;
+use taillab_load::clock;
+
+/// Occurrences for which there is room; later ones are only counted.
+const ROOM: usize = 16_384;
+
+/// The occurrences of one fault in one worker.
+///
+/// Only the worker writes; nobody reads before it has ended, so that its lock is free and
+/// taking it is no system call.
+pub(super) struct Recorder {
+    tid: Tid,
+    record: Mutex<Record>,
+}
+
+struct Record {
+    times: Vec<(Monotonic, Monotonic)>,
+    unrecorded: u64,
+}
+
+impl Recorder {
+    /// To be made on the worker's thread: its memory is touched now, not at a request.
+    pub(super) fn new(tid: Tid) -> Self {
+        let nothing = Monotonic::from_nanos_since_boot(1);
+        let mut times = vec![(nothing, nothing); ROOM];
+        times.clear();
+        Self {
+            tid,
+            record: Mutex::new(Record {
+                times,
+                unrecorded: 0,
+            }),
+        }
+    }
+
+    /// Does `work` and keeps how long that took without waits for a CPU, from its beginning.
+    pub(super) fn unhindered_in(&self, account: &ThreadAccount, work: impl FnOnce()) {
+        let from = clock::now();
+        let took = account.unhindered_in(work);
+        self.keep(from, from + took);
+    }
+
+    /// Does `work` and keeps as much of it as the thread slept, put at its beginning: where
+    /// in it that was does not matter to a request that waits for all of it.
+    pub(super) fn asleep_in(&self, account: &ThreadAccount, work: impl FnOnce()) {
+        let from = clock::now();
+        let asleep = account.asleep_in(work);
+        self.keep(from, from + asleep);
+    }
+
+    pub(super) fn keep(&self, from: Monotonic, to: Monotonic) {
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        if record.times.len() < record.times.capacity() {
+            record.times.push((from, to));
+        } else {
+            record.unrecorded += 1;
+        }
+    }
+
+    /// Adds them to `intervals` as those of `source`; returns how many had no room.
+    pub(super) fn take_into(&self, source: u16, intervals: &mut Vec<InjectedInterval>) -> u64 {
+        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        intervals.extend(
+            record
+                .times
+                .iter()
+                .map(|&(from_ns, to_ns)| InjectedInterval {
+                    source,
+                    cpu: None,
+                    held: Some(self.tid),
+                    from_ns,
+                    to_ns,
+                }),
+        );
+        record.unrecorded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let recorder = Recorder::new(7);
+        for _ in 0..ROOM + 3 {
+            recorder.keep(clock::now(), clock::now());
+        }
+        let mut intervals = Vec::new();
+        assert_eq!(recorder.take_into(2, &mut intervals), 3);
+        assert_eq!(intervals.len(), ROOM);
+        assert!(
+            intervals
+                .iter()
+                .all(|i| i.source == 2 && i.from_ns <= i.to_ns)
+        );
+        assert!(intervals.is_sorted_by_key(|i| i.from_ns));
+    }
+}

@@ -1,0 +1,113 @@
+//! What was really done to a server: the ground truth that an explanation is compared with.
+//!
+//! Whoever injects a cause stamps each occurrence by itself, by the clock of the kernel's
+//! events, and knows nothing of what a probe saw.
+
+use serde::{Deserialize, Serialize};
+
+use taillab_model::explanation::{Cause, Culprit};
+use taillab_model::{Monotonic, Nanos, Tid};
+
+/// Everything that was injected into one measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroundTruth {
+    /// What was injected, each with its own schedule.
+    pub sources: Vec<InjectedSource>,
+    /// When, in order of their begin within a source.
+    pub intervals: Vec<InjectedInterval>,
+    /// Occurrences for which there was no room, so that the truth is not complete.
+    pub unrecorded: u64,
+}
+
+/// One injected cause.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InjectedSource {
+    /// What was asked for: `background:20ms,3ms`.
+    pub injected: String,
+    /// The cause that a right explanation names.
+    pub cause: Cause,
+    /// Who did it; `None` where the cause says it all.
+    pub culprit: Option<Culprit>,
+}
+
+/// One occurrence: from then to then the server could not work on requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InjectedInterval {
+    /// Which of [`GroundTruth::sources`].
+    pub source: u16,
+    /// The CPU that was taken, if it was a CPU.
+    pub cpu: Option<u16>,
+    /// The thread that was held back, if it was one thread of the server.
+    pub held: Option<Tid>,
+    /// Its begin.
+    pub from_ns: Monotonic,
+    /// Its end.
+    pub to_ns: Monotonic,
+}
+
+impl InjectedInterval {
+    /// How long it lasted.
+    pub fn length(&self) -> Nanos {
+        self.to_ns.saturating_since(self.from_ns)
+    }
+}
+
+impl GroundTruth {
+    /// Adds what somebody else injected meanwhile.
+    pub fn extend(&mut self, other: Self) {
+        let first = self.sources.len() as u16;
+        self.sources.extend(other.sources);
+        self.intervals.extend(
+            other
+                .intervals
+                .into_iter()
+                .map(|interval| InjectedInterval {
+                    source: first + interval.source,
+                    ..interval
+                }),
+        );
+        self.unrecorded += other.unrecorded;
+    }
+
+    /// How long the server was held back in all.
+    pub fn total(&self) -> Nanos {
+        self.intervals.iter().map(InjectedInterval::length).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn truth(cause: Cause, from: u64, to: u64) -> GroundTruth {
+        GroundTruth {
+            sources: vec![InjectedSource {
+                injected: cause.key().to_owned(),
+                cause,
+                culprit: None,
+            }],
+            intervals: vec![InjectedInterval {
+                source: 0,
+                cpu: Some(0),
+                held: None,
+                from_ns: Monotonic::from_nanos_since_boot(from),
+                to_ns: Monotonic::from_nanos_since_boot(to),
+            }],
+            unrecorded: 1,
+        }
+    }
+
+    #[test]
+    fn two_truths_become_one_and_keep_their_sources() {
+        let mut both = truth(Cause::Background, 10, 30);
+        both.extend(truth(Cause::SlowService, 20, 25));
+        let causes: Vec<Cause> = both
+            .intervals
+            .iter()
+            .map(|interval| both.sources[usize::from(interval.source)].cause)
+            .collect();
+        assert_eq!(causes, [Cause::Background, Cause::SlowService]);
+        assert_eq!(both.total(), Nanos::new(25));
+        assert_eq!(both.unrecorded, 2);
+    }
+}

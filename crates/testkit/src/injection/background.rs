@@ -1,0 +1,125 @@
+//! A thread of another process's kind on the server's CPU.
+
+use crate::ground_truth::{GroundTruth, InjectedInterval, InjectedSource};
+use taillab_model::explanation::Cause;
+use taillab_model::{Monotonic, Nanos};
+
+use super::disturber::Disturber;
+use super::{InjectionError, Schedule};
+use taillab_host::clock::now;
+
+/// The thread's name, as the kernel knows it.
+const NAME: &str = "tl-background";
+
+/// Between two looks at the clock (some ten nanoseconds), a gap beyond this means that
+/// something else ran.
+const GAP: Nanos = Nanos::new(1_500);
+
+/// Stretches for which there is room: 64 MiB of address space, touched as needed.
+const ROOM: usize = 1 << 21;
+
+/// Bursts of an ordinary (SCHED_OTHER) thread on `cpu`. Each burst has as much CPU time as
+/// the schedule says, however often the scheduler lets others in between.
+///
+/// # Errors
+/// [`InjectionError`] when the thread cannot be started there.
+pub fn background(cpu: u32, schedule: Schedule) -> Result<Disturber, InjectionError> {
+    Disturber::start(
+        NAME,
+        cpu,
+        || Ok(Vec::with_capacity(ROOM)),
+        move |mut ran, running| {
+            let mut unrecorded = 0;
+            running.by(schedule, |_| {
+                unrecorded += burn(schedule.lasts, &mut ran);
+            });
+            GroundTruth {
+                sources: vec![InjectedSource {
+                    injected: format!("background:{schedule}"),
+                    cause: Cause::Background,
+                    culprit: Some(running.culprit(NAME)),
+                }],
+                intervals: ran
+                    .into_iter()
+                    .map(|(from_ns, to_ns)| InjectedInterval {
+                        source: 0,
+                        cpu: Some(running.cpu()),
+                        held: None,
+                        from_ns,
+                        to_ns,
+                    })
+                    .collect(),
+                unrecorded,
+            }
+        },
+    )
+}
+
+/// Keeps the CPU for `time` of its own and notes when it had it; returns the stretches that
+/// found no room.
+fn burn(time: Nanos, ran: &mut Vec<(Monotonic, Monotonic)>) -> u64 {
+    let mut unrecorded = 0;
+    let mut used = Nanos::ZERO;
+    let mut from = now();
+    let mut last = from;
+    let mut keep = |from, to| match ran.len() < ran.capacity() {
+        true => ran.push((from, to)),
+        false => unrecorded += 1,
+    };
+    loop {
+        let at = now();
+        if at.saturating_since(last) > GAP {
+            keep(from, last);
+            used += last.saturating_since(from);
+            from = at;
+        }
+        last = at;
+        if used + at.saturating_since(from) >= time {
+            keep(from, at);
+            return unrecorded;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taillab_host::cpus;
+
+    #[test]
+    fn a_burst_uses_its_time_and_the_stretches_say_when() {
+        let mut ran = Vec::with_capacity(1 << 16);
+        let before = now();
+        assert_eq!(burn(Nanos::from_millis(3), &mut ran), 0);
+        let after = now();
+        let used: Nanos = ran
+            .iter()
+            .map(|(from, to)| to.saturating_since(*from))
+            .sum();
+        assert!(used >= Nanos::from_millis(3));
+        assert!(used <= after.saturating_since(before));
+        assert!(ran.is_sorted() && ran[0].0 >= before);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let mut ran = Vec::new();
+        assert!(burn(Nanos::from_millis(1), &mut ran) >= 1);
+    }
+
+    #[test]
+    fn bursts_come_by_the_schedule_and_are_the_named_threads() {
+        let cpu = cpus::allowed().unwrap().first().unwrap();
+        let schedule = Schedule {
+            every: Nanos::from_millis(10),
+            lasts: Nanos::from_millis(1),
+        };
+        let disturber = background(cpu, schedule).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(120));
+        let truth = disturber.stop();
+        assert!(truth.total() >= Nanos::from_millis(2), "{}", truth.total());
+        assert!(truth.intervals.iter().all(|i| i.cpu == Some(cpu as u16)));
+        assert_eq!(truth.sources[0].injected, "background:10ms,1ms");
+        assert!(background(4000, schedule).is_err());
+    }
+}

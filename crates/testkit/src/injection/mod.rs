@@ -1,0 +1,118 @@
+//! Disturbances of the machine on purpose, with the truth of what was disturbed when.
+//!
+//! | what | how | the truth |
+//! |---|---|---|
+//! | [`background`] | a thread of ours burns time on the server's CPU | when it really ran, by its own clock |
+//! | [`TimerStorm`] | a timer interrupts that CPU again and again, each time for long | when the handlers ran |
+//! | [`PacketFlood`] | packets from a third namespace, steered to that CPU, each dear to receive | when the kernel received each |
+//! | [`PacketLoss`] | request packets are dropped before TCP sees them | when each was dropped, and when it came again |
+//! | [`Quota`] | the server's control group may use next to no CPU for a while | when it was held back, by the group's own account |
+//! | [`rt_hog`] | a real-time thread uses up what real-time threads may use | when it was held back itself |
+//!
+//! Everything goes with this process, however it ends: threads, sockets, namespaces, programs
+//! on descriptors. Only a control group would stay, empty; the journal knows it.
+
+mod background;
+mod bpf;
+mod busy;
+mod disturber;
+mod flood;
+mod loss;
+mod quota;
+mod rt_hog;
+mod timers;
+
+use std::io;
+
+use crate::ground_truth::InjectedInterval;
+use taillab_model::{Monotonic, Nanos};
+
+use taillab_host::cpus::CpuError;
+use taillab_host::journal::JournalError;
+use taillab_host::netns::NetnsError;
+use taillab_host::testbed::TestbedError;
+
+pub use self::background::background;
+pub use self::disturber::Disturber;
+pub use self::flood::PacketFlood;
+pub use self::loss::PacketLoss;
+pub use self::quota::{CpuGroup, Quota};
+pub use self::rt_hog::{Appetite, make_real_time, rt_hog};
+pub use self::timers::TimerStorm;
+
+/// When to disturb: every so often, for so long. The instants are moved by up to a quarter
+/// of the distance, by a fixed sequence, so that they keep no step with the kernel's tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// From one disturbance to the next.
+    pub every: Nanos,
+    /// How long one lasts.
+    pub lasts: Nanos,
+}
+
+impl std::fmt::Display for Schedule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{},{}",
+            self.every.to_exact_string(),
+            self.lasts.to_exact_string()
+        )
+    }
+}
+
+/// Why a disturbance cannot be made here.
+#[derive(Debug, thiserror::Error)]
+pub enum InjectionError {
+    /// The CPU to disturb.
+    #[error(transparent)]
+    Cpu(#[from] CpuError),
+    /// The third namespace and its link.
+    #[error(transparent)]
+    Testbed(#[from] TestbedError),
+    /// A namespace.
+    #[error(transparent)]
+    Namespace(#[from] NetnsError),
+    /// The kernel refuses a call.
+    #[error("cannot {what}: {source}; {remedy}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The journal of what must be undone after a crash.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// There is no control group that could have a quota.
+    #[error(
+        "no control group can be given a CPU quota here ({why}): mount the cpu controller, or \
+         enable it in the root group's cgroup.subtree_control"
+    )]
+    NoQuota {
+        /// What was looked for.
+        why: String,
+    },
+}
+
+fn system(what: &'static str, remedy: &'static str) -> impl FnOnce(io::Error) -> InjectionError {
+    move |source| InjectionError::System {
+        what,
+        source,
+        remedy,
+    }
+}
+
+/// These stretches of a CPU as the truth of the one source.
+fn on_cpu(cpu: u32, stretches: Vec<(Monotonic, Monotonic)>) -> Vec<InjectedInterval> {
+    let interval = |(from_ns, to_ns)| InjectedInterval {
+        source: 0,
+        cpu: Some(u16::try_from(cpu).unwrap_or(u16::MAX)),
+        held: None,
+        from_ns,
+        to_ns,
+    };
+    stretches.into_iter().map(interval).collect()
+}

@@ -1,0 +1,208 @@
+//! A control group whose CPU quota is all but nothing for a while.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::ground_truth::{GroundTruth, InjectedInterval, InjectedSource};
+use taillab_model::Nanos;
+use taillab_model::explanation::Cause;
+
+use super::disturber::{Disturber, earlier, sleep_until};
+use super::rt_hog::set_fifo;
+use super::{InjectionError, Schedule, system};
+use taillab_host::Roots;
+use taillab_host::clock::now;
+use taillab_host::journal::Journal;
+
+const NAME: &str = "tl-quota";
+/// The smallest quota that the kernel takes (`min_cfs_quota_period`), of the usual period.
+const LEAST_US: u64 = 1_000;
+const PERIOD_US: u64 = 100_000;
+
+const REMEDY: &str = "it needs root and a control group of version 1 with the cpu controller, or \
+     of version 2 with cpu in the root group's cgroup.subtree_control";
+
+/// A control group of our own for the cpu controller; dropping it gives its processes back
+/// to the root group and removes it.
+#[derive(Debug)]
+pub struct CpuGroup {
+    path: PathBuf,
+    root: PathBuf,
+    version: Version,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+impl CpuGroup {
+    /// Makes one, and journals it first.
+    ///
+    /// # Errors
+    /// [`InjectionError`] where no controller may be used, or the journal cannot be written.
+    pub fn new(roots: &Roots, journal: &mut Journal) -> Result<Self, InjectionError> {
+        let mount = roots.sys.join("fs/cgroup");
+        let one = ["cpu", "cpu,cpuacct"]
+            .map(|name| mount.join(name))
+            .into_iter()
+            .find(|path| path.join("cgroup.procs").exists());
+        let (root, version) = match one {
+            Some(root) => (root, Version::One),
+            None => {
+                let enabled =
+                    fs::read_to_string(mount.join("cgroup.subtree_control")).unwrap_or_default();
+                if !enabled.split_whitespace().any(|name| name == "cpu") {
+                    return Err(InjectionError::NoQuota {
+                        why: format!("{} has no cpu controller for its children", mount.display()),
+                    });
+                }
+                (mount, Version::Two)
+            }
+        };
+        let path = root.join(format!("taillab-{}", journal.name()));
+        journal.plan_control_group(&path)?;
+        fs::create_dir(&path).map_err(system("make a control group", REMEDY))?;
+        Ok(Self {
+            path,
+            root,
+            version,
+        })
+    }
+
+    /// Moves a process with all of its threads into it.
+    ///
+    /// # Errors
+    /// [`InjectionError`] when the kernel refuses.
+    pub fn take_in(&self, process: u32) -> Result<(), InjectionError> {
+        fs::write(self.path.join("cgroup.procs"), process.to_string())
+            .map_err(system("move the server into a control group", REMEDY))
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Lets the group use `LEAST_US` in each period, or as much as it likes.
+    fn limit(&self, limited: bool) -> io::Result<()> {
+        match (self.version, limited) {
+            (Version::One, true) => {
+                fs::write(self.path.join("cpu.cfs_quota_us"), LEAST_US.to_string())
+            }
+            (Version::One, false) => fs::write(self.path.join("cpu.cfs_quota_us"), "-1"),
+            (Version::Two, true) => {
+                fs::write(self.path.join("cpu.max"), format!("{LEAST_US} {PERIOD_US}"))
+            }
+            (Version::Two, false) => fs::write(self.path.join("cpu.max"), "max"),
+        }
+    }
+
+    /// For how long its threads have been held back, summed over the CPUs.
+    fn held_back(&self) -> io::Result<Nanos> {
+        let text = fs::read_to_string(self.path.join("cpu.stat"))?;
+        let field = |name: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
+        match self.version {
+            Version::One => field("throttled_time").map(Nanos::new),
+            Version::Two => field("throttled_usec").map(Nanos::from_micros),
+        }
+        .ok_or_else(|| io::Error::other("cpu.stat says nothing of throttling"))
+    }
+}
+
+impl Drop for CpuGroup {
+    fn drop(&mut self) {
+        // what is left of a server goes back where it came from, or the group would stay
+        for process in fs::read_to_string(self.path.join("cgroup.procs"))
+            .unwrap_or_default()
+            .lines()
+        {
+            let _ = fs::write(self.root.join("cgroup.procs"), process);
+        }
+        // a group that stays is in the journal
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+/// Times in which a server in a [`CpuGroup`] may use 1 ms of CPU and no more.
+#[derive(Debug)]
+pub struct Quota {
+    disturber: Disturber,
+}
+
+impl Quota {
+    /// Takes the quota away by the schedule, from a thread on `cpu` (not the server's).
+    /// `lasts` includes the time that the group needs to use up its millisecond.
+    ///
+    /// # Errors
+    /// [`InjectionError`] where the group cannot be limited.
+    pub fn start(
+        group: CpuGroup,
+        cpu: u32,
+        server_cpu: u32,
+        schedule: Schedule,
+    ) -> Result<Self, InjectionError> {
+        let disturber = Disturber::start(
+            NAME,
+            cpu,
+            move || {
+                // where it may not, it comes a little late
+                let _ = set_fifo(0, 1);
+                let refused = || system("give a control group a CPU quota", REMEDY);
+                if group.version == Version::One {
+                    fs::write(group.path.join("cpu.cfs_period_us"), PERIOD_US.to_string())
+                        .map_err(refused())?;
+                }
+                group.limit(false).map_err(refused())?;
+                group.held_back().map_err(refused())?;
+                Ok(group)
+            },
+            move |group, running| {
+                let mut intervals = Vec::with_capacity(4096);
+                running.by(schedule, |at| {
+                    let Ok(before) = group.held_back() else {
+                        return;
+                    };
+                    if group.limit(true).is_err() {
+                        return;
+                    }
+                    sleep_until(at.max(now()) + schedule.lasts);
+                    // unthrottles before it returns (tg_set_cfs_bandwidth)
+                    let lifted = group.limit(false);
+                    let to_ns = now();
+                    let Ok(after) = group.held_back() else { return };
+                    let held = after.saturating_sub(before);
+                    if lifted.is_ok() && held > Nanos::ZERO && intervals.len() < 4096 {
+                        intervals.push(InjectedInterval {
+                            source: 0,
+                            cpu: Some(u16::try_from(server_cpu).unwrap_or(u16::MAX)),
+                            held: None,
+                            from_ns: earlier(to_ns, held),
+                            to_ns,
+                        });
+                    }
+                });
+                GroundTruth {
+                    sources: vec![InjectedSource {
+                        injected: format!("quota:{schedule}"),
+                        cause: Cause::Throttled,
+                        culprit: None,
+                    }],
+                    intervals,
+                    unrecorded: 0,
+                }
+            },
+        )?;
+        Ok(Self { disturber })
+    }
+
+    /// Ends it; the group goes.
+    pub fn stop(self) -> GroundTruth {
+        self.disturber.stop()
+    }
+}

@@ -1,0 +1,152 @@
+//! Real-time threads that use up what the kernel grants them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use crate::ground_truth::{GroundTruth, InjectedInterval, InjectedSource};
+use taillab_model::Nanos;
+use taillab_model::explanation::Cause;
+
+use super::disturber::{Disturber, earlier, sleep_until};
+use super::{InjectionError, system};
+use taillab_host::clock::now;
+
+const NAME: &str = "tl-rt-hog";
+
+/// The hog ranks below the server, which [`make_real_time`] puts here.
+const HOG: i32 = 1;
+const SERVER: i32 = 10;
+
+/// A gap of this length in a thread that never sleeps and outranks all ordinary ones is not
+/// the server's work: the kernel held real-time threads back (by default for 50 ms in each
+/// second: `kernel.sched_rt_runtime_us`).
+const HELD_BACK: Nanos = Nanos::from_millis(10);
+
+/// One that pauses spins for so long and then sleeps for so long. A server that takes up to four
+/// fifths of the CPU and such a hog leave more than a twentieth, so nobody is held back.
+const SPIN: Nanos = Nanos::from_millis(3);
+const PAUSE: Nanos = Nanos::from_millis(1);
+
+/// How often the hog asks how long the server has been on a CPU.
+const ASK: Nanos = Nanos::from_millis(1);
+
+const REMEDY: &str = "it needs root or CAP_SYS_NICE, and real-time time in this control group \
+     (cpu.rt_runtime_us)";
+
+/// How much of the time that real-time threads have together the hog takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appetite {
+    /// All of it.
+    All,
+    /// It sleeps a quarter of its time: there is always some left.
+    WithPauses,
+}
+
+/// A thread on `cpu` that spins under SCHED_FIFO below the priority of the server, whose
+/// threads these are, so that it takes nothing from the server but the time that real-time
+/// threads have together.
+///
+/// Once they may run again the server goes first, and serves what has come meanwhile. So of a
+/// gap in the hog the server's own time is left out, by the kernel's account, at its end.
+///
+/// # Errors
+/// [`InjectionError`] without the privilege.
+pub fn rt_hog(cpu: u32, server: &[u32], appetite: Appetite) -> Result<Disturber, InjectionError> {
+    // one that has ended meanwhile runs no more
+    let accounts: Vec<File> = (server.iter())
+        .filter_map(|thread| File::open(format!("/proc/{thread}/schedstat")).ok())
+        .collect();
+    Disturber::start(
+        NAME,
+        cpu,
+        || set_fifo(0, HOG).map_err(system("spin under SCHED_FIFO", REMEDY)),
+        move |(), running| {
+            let mut intervals = Vec::with_capacity(1024);
+            let (mut last, mut asked, mut served) = (now(), now(), on_cpu(&accounts));
+            let mut spins_from = last;
+            while !running.is_over() {
+                let at = now();
+                if appetite == Appetite::WithPauses && at.saturating_since(spins_from) > SPIN {
+                    sleep_until(at + PAUSE);
+                    (last, spins_from) = (now(), now());
+                    continue;
+                }
+                let gap = at.saturating_since(last);
+                if gap > HELD_BACK || at.saturating_since(asked) > ASK {
+                    let before = std::mem::replace(&mut served, on_cpu(&accounts));
+                    let to_ns = earlier(at, served.saturating_sub(before));
+                    if to_ns.saturating_since(last) > HELD_BACK && intervals.len() < 1024 {
+                        intervals.push(InjectedInterval {
+                            source: 0,
+                            cpu: Some(running.cpu()),
+                            held: None,
+                            from_ns: last,
+                            to_ns,
+                        });
+                    }
+                    asked = at;
+                }
+                last = at;
+            }
+            GroundTruth {
+                sources: vec![InjectedSource {
+                    injected: "rt-throttle".to_owned(),
+                    cause: Cause::Throttled,
+                    culprit: None,
+                }],
+                intervals,
+                unrecorded: 0,
+            }
+        },
+    )
+}
+
+/// How long these threads have been on a CPU in all: the first number
+/// (`/proc/PID/schedstat`, Documentation/scheduler/sched-stats.rst).
+fn on_cpu(accounts: &[File]) -> Nanos {
+    let one = |account: &File| {
+        let mut text = [0; 64];
+        let length = account.read_at(&mut text, 0).ok()?;
+        let text = std::str::from_utf8(&text[..length]).ok()?;
+        let number = text.split_ascii_whitespace().next()?;
+        number.parse().ok().map(Nanos::new)
+    };
+    accounts.iter().filter_map(one).sum()
+}
+
+/// Gives threads SCHED_FIFO, as somebody would who wants to keep others from a server. It
+/// lasts as long as they do.
+///
+/// # Errors
+/// [`InjectionError`] without the privilege.
+pub fn make_real_time(threads: &[u32]) -> Result<(), InjectionError> {
+    for thread in threads {
+        match set_fifo(*thread, SERVER) {
+            // it has ended meanwhile
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            other => other.map_err(system("give the server SCHED_FIFO", REMEDY))?,
+        }
+    }
+    Ok(())
+}
+
+/// SCHED_FIFO for a thread; 0 is the calling one.
+pub(super) fn set_fifo(thread: u32, priority: i32) -> io::Result<()> {
+    let parameters = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: the kernel reads the parameters, which live until the call returns.
+    let failed = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setscheduler,
+            libc::c_long::from(thread as i32),
+            libc::c_long::from(libc::SCHED_FIFO),
+            &raw const parameters,
+        )
+    };
+    match failed {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,236 @@
+//! Disturbances on this machine: they happen, they say when, and they leave nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../../host/tests/common/mod.rs"]
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use taillab_host::{CpuSet, JournalFolder, Placement, Roots, Testbed, TestbedSpec, cpus};
+use taillab_model::Nanos;
+use taillab_model::explanation::Cause;
+use taillab_testkit::injection::{
+    Appetite, CpuGroup, Disturber, PacketFlood, PacketLoss, Quota, Schedule, TimerStorm, rt_hog,
+};
+
+use common::live;
+
+/// The first two CPUs that we may use.
+fn two_cpus() -> (u32, u32) {
+    let allowed = cpus::allowed().unwrap();
+    let mut all = allowed.iter();
+    (all.next().unwrap(), all.next().unwrap())
+}
+
+const SCHEDULE: Schedule = Schedule {
+    every: Nanos::from_millis(20),
+    lasts: Nanos::from_millis(1),
+};
+
+#[test]
+fn a_flood_keeps_the_softirq_of_its_cpu_busy_for_as_long_as_it_says() {
+    if !live("a_flood_keeps_the_softirq_of_its_cpu_busy_for_as_long_as_it_says") {
+        return;
+    }
+    let (server, client) = two_cpus();
+    let flood = PacketFlood::start(server, client, SCHEDULE).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let truth = flood.stop().unwrap();
+    assert_eq!(truth.sources[0].cause, Cause::Softirq);
+    assert!(!truth.intervals.is_empty());
+    assert!(truth.intervals.is_sorted_by_key(|i| i.from_ns));
+    // every packet takes its time, and none is counted twice
+    let longest = truth.intervals.iter().map(|i| i.length()).max().unwrap();
+    assert!(longest >= Nanos::from_micros(10), "{longest}");
+    assert!(
+        truth
+            .intervals
+            .windows(2)
+            .all(|two| two[0].to_ns <= two[1].from_ns)
+    );
+    assert!(truth.intervals.iter().all(|i| i.cpu == Some(server as u16)));
+}
+
+#[test]
+fn a_storm_of_timers_says_when_each_handler_ran() {
+    if !live("a_storm_of_timers_says_when_each_handler_ran") {
+        return;
+    }
+    let (server, client) = two_cpus();
+    let storm = TimerStorm::start(server, client, SCHEDULE).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let truth = storm.stop().unwrap();
+    assert_eq!(truth.sources[0].cause, Cause::Irq);
+    let intervals = &truth.intervals;
+    assert!(
+        intervals
+            .windows(2)
+            .all(|two| two[0].to_ns <= two[1].from_ns)
+    );
+    assert!(intervals.iter().all(|i| i.cpu == Some(server as u16)));
+    assert!(
+        intervals
+            .iter()
+            .all(|i| i.length() >= Nanos::from_micros(10))
+    );
+    // a storm has a pause after it, in which there are none
+    let pauses = intervals
+        .windows(2)
+        .filter(|two| two[1].from_ns.saturating_since(two[0].to_ns) > Nanos::from_millis(10));
+    assert!(pauses.count() >= 2, "{}", intervals.len());
+    assert!(intervals.len() >= 20, "{}", intervals.len());
+}
+
+#[test]
+fn a_lost_request_comes_again_and_both_times_are_known() {
+    if !live("a_lost_request_comes_again_and_both_times_are_known") {
+        return;
+    }
+    let (server, client) = two_cpus();
+    let testbed = Testbed::veth(&TestbedSpec {
+        placement: Placement {
+            server: CpuSet::single(server),
+            client: CpuSet::single(client),
+        },
+    })
+    .unwrap();
+    let address = std::net::SocketAddr::new(testbed.server_address(), 7777);
+    let listener = testbed
+        .run_at_server(|| TcpListener::bind(address))
+        .unwrap()
+        .unwrap();
+    let echo = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut bytes = [0; 128];
+        while stream.read_exact(&mut bytes).is_ok() {
+            stream.write_all(&bytes).unwrap();
+        }
+    });
+    let loss = PacketLoss::start(&testbed, 5).unwrap();
+    let mut stream = testbed
+        .run_at_client(|| TcpStream::connect(address))
+        .unwrap()
+        .unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut slow = 0;
+    for _ in 0..20 {
+        let began = Instant::now();
+        stream.write_all(&[1; 128]).unwrap();
+        stream.read_exact(&mut [0; 128]).unwrap();
+        slow += usize::from(began.elapsed() > Duration::from_millis(2));
+    }
+    drop(stream);
+    echo.join().unwrap();
+    let truth = loss.stop().unwrap();
+    // what is sent again is not counted again: requests 5, 10, 15 and 20
+    assert_eq!(truth.intervals.len(), 4, "{truth:?}");
+    assert!(slow >= 4, "{slow}");
+    assert!(
+        truth
+            .intervals
+            .iter()
+            .all(|i| i.length() > Nanos::from_micros(500))
+    );
+    testbed.remove().unwrap();
+}
+
+#[test]
+fn a_group_without_quota_is_held_back_and_then_gone() {
+    if !live("a_group_without_quota_is_held_back_and_then_gone") {
+        return;
+    }
+    let (server, client) = two_cpus();
+    let place = tempfile::tempdir().unwrap();
+    let folder = JournalFolder::at(place.path().join("journal"));
+    let roots = Roots::default();
+    let mut journal = folder.begin(&roots).unwrap();
+    let group = CpuGroup::new(&roots, &mut journal).unwrap();
+    let path = group.path().to_owned();
+    let mut busy = Command::new("sh")
+        .args(["-c", "while :; do :; done"])
+        .spawn()
+        .unwrap();
+    group.take_in(busy.id()).unwrap();
+    let schedule = Schedule {
+        every: Nanos::from_millis(60),
+        lasts: Nanos::from_millis(15),
+    };
+    let quota = Quota::start(group, client, server, schedule).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let truth = quota.stop();
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    assert_eq!(truth.sources[0].cause, Cause::Throttled);
+    assert!(truth.intervals.len() >= 2, "{truth:?}");
+    assert!(truth.total() > Nanos::from_millis(5), "{}", truth.total());
+    assert!(!path.exists(), "the control group is still there");
+
+    // what a killed run leaves is removed at the next start
+    std::fs::create_dir(&path).unwrap();
+    drop(journal);
+    let recovered = folder.recover(&roots).unwrap();
+    assert_eq!(recovered.len(), 1, "{recovered:?}");
+    assert!(recovered[0].failure.is_none());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_hog_spins_until_it_is_stopped() {
+    if !live("a_hog_spins_until_it_is_stopped") {
+        return;
+    }
+    let (server, _) = two_cpus();
+    let hog: Disturber = rt_hog(server, &[], Appetite::All).unwrap();
+    let began = Instant::now();
+    std::thread::sleep(Duration::from_millis(2500));
+    let truth = hog.stop();
+    assert_eq!(truth.sources[0].cause, Cause::Throttled);
+    // held back only as long as the kernel says it may, if it may at all
+    let limit: i64 = std::fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us")
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let held = truth.total().as_secs_f64() / began.elapsed().as_secs_f64();
+    println!(
+        "held back {held:.3} of the time: {:?}",
+        truth.intervals.len()
+    );
+    assert!(limit >= 0 || truth.intervals.is_empty());
+    assert!(held < 0.5, "{held}");
+}
+
+#[test]
+fn a_hog_with_pauses_sleeps_a_quarter_of_its_time() {
+    if !live("a_hog_with_pauses_sleeps_a_quarter_of_its_time") {
+        return;
+    }
+    let (server, _) = two_cpus();
+    let began = Instant::now();
+    let hog: Disturber = rt_hog(server, &[], Appetite::WithPauses).unwrap();
+    let account = thread_named("tl-rt-hog").join("schedstat");
+    std::thread::sleep(Duration::from_millis(500));
+    let text = std::fs::read_to_string(account).unwrap();
+    let all = began.elapsed();
+    hog.stop();
+    let on_cpu = text.split(' ').next().unwrap().parse().unwrap();
+    let share = Duration::from_nanos(on_cpu).as_secs_f64() / all.as_secs_f64();
+    assert!((0.2..0.85).contains(&share), "{share}");
+}
+
+/// The folder of this program's thread of that name.
+fn thread_named(name: &str) -> PathBuf {
+    let mut threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let found = threads.find_map(|thread| {
+        let path = thread.unwrap().path();
+        let comm = std::fs::read_to_string(path.join("comm")).ok()?;
+        (comm.trim() == name).then_some(path)
+    });
+    found.expect("it runs")
+}
