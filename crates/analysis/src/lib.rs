@@ -7,10 +7,10 @@
 //! 2. [`Matched::join_client`] adds what the client knows of each;
 //! 3. [`summary::analyse`] compares them with the ideal queue ([`ideal`]), takes them
 //!    apart ([`stages`]) and puts intervals on it all ([`statistics`]);
-//! 4. [`verdict::judge`] says whether the run can be believed.
+//! 4. [`verdict::judge`] says whether the measurement can be believed.
 //!
-//! A load without the server's stamps takes a shorter way: [`load::summarise`] and
-//! [`load::judge_load`].
+//! A load without the server's stamps takes a shorter way: [`load::summarise`], then the same
+//! verdict.
 
 pub mod client;
 pub mod clustering;
@@ -19,9 +19,9 @@ pub mod composition;
 pub mod explain;
 pub mod fan_out;
 pub mod findings;
+mod fmt;
 pub mod heat_map;
 pub mod ideal;
-mod judgement;
 pub mod ledger;
 pub mod load;
 pub mod long;
@@ -34,23 +34,17 @@ pub mod requests;
 mod resent;
 pub mod slowest;
 pub mod stages;
-mod stamp_warning;
 pub mod statistics;
 pub mod summary;
 pub mod timeline;
-pub mod trace_verdict;
 pub mod verdict;
 pub mod window;
-mod words;
 
 pub use client::{ClientJoin, ClientRecord};
 pub use explain::{ExplainOptions, Explained, explain, explain_each};
-pub use judgement::{GeneralWarning, Judgement};
 pub use matched::{BlindWindow, DatagramIds, MatchCounts, Matched, Unmatched};
 pub use matcher::{Framing, MatchOptions, Matcher, match_events};
 pub use median::{MedianEstimate, median};
 pub use requests::Requests;
-pub use stamp_warning::StampWarning;
 pub use summary::{AnalyseOptions, Analysis, AnalysisError, analyse};
-pub use verdict::{Evidence, Facts, Invalid, RunJudgement, Warning, judge};
 pub use window::{Window, Windows};

@@ -277,7 +277,7 @@ impl<'c> Account<'c> {
             matching,
             measured_ccdf: curve_of(sojourns),
             ideal_ccdf: curve_of(series[IDEAL].histogram()),
-            evidence: verdict::Evidence {
+            evidence: verdict::ServerEvidence {
                 faster_than_ideal: faster as f64 / n as f64,
                 unsupported,
                 late_events: self.late_events,

@@ -45,7 +45,7 @@ pub struct Analysis {
     /// The same of the ideal one.
     pub ideal_ccdf: Vec<(Nanos, f64)>,
     /// What the verdict needs and the summary does not carry.
-    pub evidence: verdict::Evidence,
+    pub evidence: verdict::ServerEvidence,
 }
 
 /// Why a run cannot be analysed at all.
@@ -123,7 +123,7 @@ pub fn analyse(matched: &Matched, options: &AnalyseOptions) -> Result<Analysis, 
         },
         measured_ccdf,
         ideal_ccdf,
-        evidence: verdict::Evidence {
+        evidence: verdict::ServerEvidence {
             faster_than_ideal,
             unsupported,
             late_events: matched.late_events,

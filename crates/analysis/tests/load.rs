@@ -4,14 +4,16 @@
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use taillab_analysis::GeneralWarning;
 use taillab_analysis::load::{
-    Growth, LoadAnalysis, LoadContext, LoadFacts, LoadInvalid, LoadJudgement, LoadWarning,
-    LoadedRequest, found, judge_closed_loop, judge_load, judge_sweep, objective_at, summarise,
+    LoadAnalysis, LoadFacts, LoadedRequest, found, objective_at, summarise,
+};
+use taillab_analysis::verdict::{
+    ClientSide, Evidence, Growth, SentLoad, Sweep, client_failed, is_overload, judge,
 };
 use taillab_model::load_result::{LoadStep, Objective};
 use taillab_model::summary::{
-    ArrivalsReference, ArrivalsVerdict, ClientCost, DispersionAt, LoadErrors, Verdict,
+    ArrivalsReference, ArrivalsVerdict, ClientCost, DispersionAt, LoadErrors, LoadSummary, Reason,
+    Verdict,
 };
 use taillab_model::{ClientTimes, Monotonic, Nanos, WireTimes};
 
@@ -81,12 +83,28 @@ fn good() -> LoadAnalysis {
     analysed(&requests(100_000, 40_000))
 }
 
-fn judged(analysis: &LoadAnalysis) -> LoadJudgement {
-    judge_load(
-        &analysis.summary,
-        &analysis.evidence,
-        &LoadContext::default(),
-    )
+fn evidence(analysis: &LoadAnalysis) -> Evidence<'_> {
+    Evidence {
+        load: Some(SentLoad {
+            summary: &analysis.summary,
+            evidence: Some(&analysis.evidence),
+            floor: None,
+        }),
+        ..Evidence::default()
+    }
+}
+
+fn judged(analysis: &LoadAnalysis) -> Verdict {
+    judge(&evidence(analysis))
+}
+
+/// A verdict with one reason against the measurement.
+fn against(key: &str, text: &str) -> Verdict {
+    Verdict {
+        valid: false,
+        reasons: vec![Reason::new(key, text)],
+        warnings: Vec::new(),
+    }
 }
 
 #[test]
@@ -140,54 +158,65 @@ fn requests_without_answer_or_stamps_stay_in_the_lateness() {
 
 #[test]
 fn a_good_load_is_valid() {
-    let judgement = judged(&good());
-    assert_eq!(judgement.invalid, []);
-    let expected =
-        |w: &LoadWarning| matches!(w, LoadWarning::General(GeneralWarning::Unsupported { .. }));
-    assert!(judgement.warnings.iter().all(expected), "{judgement:?}");
+    let verdict = judged(&good());
+    assert_eq!(verdict.reasons, []);
+    let expected = |w: &Reason| w.key == "unsupported_percentile";
+    assert!(verdict.warnings.iter().all(expected), "{verdict:?}");
 }
 
 #[test]
 fn each_reason_against_a_load_is_found_alone() {
     type Spoil = fn(&mut LoadAnalysis);
-    let cases: [(&str, Spoil); 8] = [
-        ("none of 100000 requests was answered", |a| {
+    let cases: [(&str, &str, Spoil); 8] = [
+        ("no_answer", "none of 100000 requests was answered", |a| {
             a.summary.response_time = taillab_model::Distribution::from_sorted(&[]);
         }),
-        ("the client sends late by", |a| {
+        ("late_client", "the client sends late by", |a| {
             a.summary.lateness = a.summary.response_time.clone();
         }),
-        ("the client was busy 96.00 % of the time", |a| {
-            a.summary.client.busy_share = 0.96;
-        }),
-        ("of the 11000 that were due", |a| {
+        (
+            "client_busy",
+            "the client was busy 96.00 % of the time",
+            |a| {
+                a.summary.client.busy_share = 0.96;
+            },
+        ),
+        ("rate_missed", "of the 11000 that were due", |a| {
             a.evidence.planned_rate_per_s = 11_000.0;
         }),
-        ("in windows of 10.0 ms is 9.00 and should be near 1;", |a| {
-            a.summary.arrivals.idc[1].value = Some(9.0);
-        }),
-        ("30 time-outs, 1 unexpected responses in 100000", |a| {
-            a.summary.errors.timeouts = 30;
-            a.summary.errors.unexpected_responses = 1;
-        }),
-        ("the load is 120.00 % of the capacity", |a| {
+        (
+            "arrivals",
+            "in windows of 10.0 ms is 9.00 and should be near 1:",
+            |a| {
+                a.summary.arrivals.idc[1].value = Some(9.0);
+            },
+        ),
+        (
+            "errors",
+            "30 time-outs, 1 unexpected responses in 100000",
+            |a| {
+                a.summary.errors.timeouts = 30;
+                a.summary.errors.unexpected_responses = 1;
+            },
+        ),
+        ("overload", "the load is 120.00 % of the capacity", |a| {
             a.summary.target_utilization = Some(1.2);
         }),
-        ("response times grew throughout", |a| {
+        ("growing", "response times grew throughout", |a| {
             a.evidence.growth = Some(Growth {
                 first: Nanos::from_micros(100),
                 last: Nanos::from_millis(90),
             });
         }),
     ];
-    for (line, spoil) in cases {
+    for (key, line, spoil) in cases {
         let mut analysis = good();
         spoil(&mut analysis);
-        let judgement = judged(&analysis);
-        assert_eq!(judgement.invalid.len(), 1, "{line}: {judgement:?}");
-        let verdict = Verdict::from(&judgement);
+        let verdict = judged(&analysis);
+        assert_eq!(verdict.reasons.len(), 1, "{line}: {verdict:?}");
         assert!(!verdict.valid);
-        let text = &verdict.reasons[0];
+        let Reason { key: found, text } = &verdict.reasons[0];
+        assert_eq!(found, key);
         assert!(text.contains(line), "{line}: {text}");
         assert!(
             text.contains(": ") || text.contains("; "),
@@ -199,62 +228,86 @@ fn each_reason_against_a_load_is_found_alone() {
 #[test]
 fn each_warning_is_found_and_does_not_spoil_the_load() {
     type Spoil = fn(&mut LoadAnalysis);
-    let cases: [(&str, Spoil); 9] = [
-        ("2 error responses in 100000 requests", |a| {
+    let cases: [(&str, &str, Spoil); 9] = [
+        ("few_errors", "2 error responses in 100000 requests", |a| {
             a.summary.errors.server_errors = 2;
         }),
-        ("50000 of 100000 requests found nothing", |a| {
+        ("misses", "50000 of 100000 requests found nothing", |a| {
             a.summary.errors.misses = 50_000;
         }),
-        ("closed 3 connections and 1 were reset", |a| {
-            a.summary.errors.connections_closed = 3;
-            a.summary.errors.connections_reset = 1;
-        }),
-        ("the client sends late by 30.0 µs at p99.9", |a| {
-            a.summary.lateness =
-                taillab_model::Distribution::from_sorted(&[Nanos::new(30_000); 5_000]);
-            a.summary.response_time =
-                taillab_model::Distribution::from_sorted(&[Nanos::new(100_000); 5_000]);
-        }),
-        ("single gaps between sends are not exactly poisson", |a| {
-            a.summary.arrivals.passed = false;
-        }),
-        ("Anderson–Darling A² 3.10", |a| {
+        (
+            "connections_ended",
+            "closed 3 connections and 1 were reset",
+            |a| {
+                a.summary.errors.connections_closed = 3;
+                a.summary.errors.connections_reset = 1;
+            },
+        ),
+        (
+            "lateness",
+            "the client sends late by 30.0 µs at p99.9",
+            |a| {
+                a.summary.lateness =
+                    taillab_model::Distribution::from_sorted(&[Nanos::new(30_000); 5_000]);
+                a.summary.response_time =
+                    taillab_model::Distribution::from_sorted(&[Nanos::new(100_000); 5_000]);
+            },
+        ),
+        (
+            "arrival_gaps",
+            "single gaps between sends are not exactly poisson",
+            |a| {
+                a.summary.arrivals.passed = false;
+            },
+        ),
+        ("arrival_gaps", "Anderson–Darling A² 3.10", |a| {
             a.summary.arrivals.ad_a2 = 3.1
         }),
-        ("single gaps of trace arrivals are not judged", |a| {
-            a.summary.arrivals.process = "trace".into();
-            a.summary.arrivals.reference = ArrivalsReference::Schedule;
-        }),
-        ("fewer than ten of the shortest windows", |a| {
-            for at in &mut a.summary.arrivals.idc {
-                at.value = None;
-            }
-        }),
-        ("p99.999 and what lies beyond is not known", |_| {}),
+        (
+            "gaps_not_judged",
+            "single gaps of trace arrivals are not judged",
+            |a| {
+                a.summary.arrivals.process = "trace".into();
+                a.summary.arrivals.reference = ArrivalsReference::Schedule;
+            },
+        ),
+        (
+            "bursts_not_judged",
+            "fewer than ten of the shortest windows",
+            |a| {
+                for at in &mut a.summary.arrivals.idc {
+                    at.value = None;
+                }
+            },
+        ),
+        (
+            "unsupported_percentile",
+            "p99.999 and what lies beyond is not known",
+            |_| {},
+        ),
     ];
-    for (line, spoil) in cases {
+    for (key, line, spoil) in cases {
         let mut analysis = good();
         spoil(&mut analysis);
-        let verdict = Verdict::from(&judged(&analysis));
+        let verdict = judged(&analysis);
         assert!(verdict.valid, "{line}: {verdict:?}");
-        let found = verdict.warnings.iter().any(|w| w.contains(line));
+        let found = (verdict.warnings.iter()).any(|w| w.key == key && w.text.contains(line));
         assert!(found, "{line}: {verdict:?}");
     }
     let analysis = good();
-    let context = LoadContext {
-        partial: true,
-        floor: Some(&analysis.summary),
-        hypervisor: Some("kvm".into()),
-    };
-    let judgement = judge_load(&analysis.summary, &analysis.evidence, &context);
-    let verdict = Verdict::from(&judgement);
+    let mut evidence = evidence(&analysis);
+    (evidence.partial, evidence.hypervisor) = (true, Some("kvm"));
+    evidence.load.as_mut().unwrap().floor = Some(&analysis.summary);
+    let verdict = judge(&evidence);
     for line in [
         "ended before its time",
         "the client and its network alone take",
         "(kvm)",
     ] {
-        assert!(verdict.warnings.iter().any(|w| w.contains(line)), "{line}");
+        assert!(
+            verdict.warnings.iter().any(|w| w.text.contains(line)),
+            "{line}"
+        );
     }
 }
 
@@ -269,13 +322,11 @@ fn bursts_are_held_against_the_schedule() {
         value: Some(20.5),
         expected: Some(20.0),
     };
-    assert_eq!(judged(&analysis).invalid, []);
+    assert_eq!(judged(&analysis).reasons, []);
     analysis.summary.arrivals.idc[1].value = Some(30.0);
-    let invalid = judged(&analysis).invalid;
-    assert!(matches!(
-        invalid[..],
-        [LoadInvalid::Arrivals { expected: 20.0, .. }]
-    ));
+    let reasons = judged(&analysis).reasons;
+    assert_eq!((reasons.len(), reasons[0].key.as_str()), (1, "arrivals"));
+    assert!(reasons[0].text.contains("near 20.00"), "{reasons:?}");
 }
 
 #[test]
@@ -283,10 +334,10 @@ fn a_queue_that_only_grows_is_found_and_one_that_does_not_is_not() {
     // 10,000 a second at 105 µs each: 5 % are left over
     let over = analysed(&requests(50_000, 105_000));
     assert!(over.evidence.growth.is_some());
-    let judgement = judged(&over);
+    let verdict = judged(&over);
     assert!(
-        judgement.is_overload() && !judgement.client_failed(),
-        "{judgement:?}"
+        is_overload(&verdict) && !client_failed(&verdict),
+        "{verdict:?}"
     );
     // 90 % of the capacity: long queues, that empty
     assert_eq!(analysed(&requests(50_000, 90_000)).evidence.growth, None);
@@ -300,9 +351,15 @@ fn a_closed_loop_is_judged_by_its_answers() {
             busy_share,
             ..load.client
         };
-        let context = LoadContext::default();
-        let judgement = judge_closed_loop(load.requests, answers, &client, &errors, &context);
-        Verdict::from(&judgement)
+        judge(&Evidence {
+            closed_loop: Some(ClientSide {
+                requests: load.requests,
+                service_time: answers,
+                cost: client,
+                errors: &errors,
+            }),
+            ..Evidence::default()
+        })
     };
     let answers = &load.service_time;
     assert_eq!(
@@ -313,30 +370,34 @@ fn a_closed_loop_is_judged_by_its_answers() {
         }
     );
     let clients = judged(LoadErrors::default(), 0.99, answers);
-    assert!(clients.valid && clients.warnings[0].contains("the peak is its own"));
+    assert!(clients.valid && clients.warnings[0].text.contains("the peak is its own"));
     let lost = LoadErrors {
         timeouts: 1_000,
         ..LoadErrors::default()
     };
-    assert!(judged(lost, 0.5, answers).reasons[0].contains("1000 time-outs"));
+    assert!(
+        judged(lost, 0.5, answers).reasons[0]
+            .text
+            .contains("1000 time-outs")
+    );
     let none = taillab_model::Distribution::from_sorted(&[]);
-    assert!(judged(lost, 0.5, &none).reasons[0].contains("was answered"));
+    assert!(
+        judged(lost, 0.5, &none).reasons[0]
+            .text
+            .contains("was answered")
+    );
 }
 
 fn step(rate: f64, requests: &[LoadedRequest], objective: Objective) -> LoadStep {
     let mut analysis = analysed(requests);
     analysis.summary.target_rate_per_s = rate;
     analysis.summary.target_utilization = Some(rate / 20_000.0);
-    let judgement = judged(&analysis);
+    let verdict = judged(&analysis);
     LoadStep {
         partial: false,
-        objective: Some(objective_at(
-            objective,
-            requests.iter().copied(),
-            &judgement,
-        )),
-        overloaded: judgement.is_overload(),
-        verdict: (&judgement).into(),
+        objective: Some(objective_at(objective, requests.iter().copied(), &verdict)),
+        overloaded: is_overload(&verdict),
+        verdict,
         load: analysis.summary,
     }
 }
@@ -345,7 +406,7 @@ fn step(rate: f64, requests: &[LoadedRequest], objective: Objective) -> LoadStep
 fn an_objective_is_held_against_any_percentile_with_its_interval() {
     let requests = requests(100_000, 40_000);
     let analysis = analysed(&requests);
-    let none = LoadJudgement::default();
+    let none = Verdict::default();
     let at = |text: &str| objective_at(text.parse().unwrap(), requests.iter().copied(), &none);
     let p99 = analysis.summary.response_time.quantiles[2];
     let found = at("p99<=10s");
@@ -368,10 +429,7 @@ fn an_objective_is_held_against_any_percentile_with_its_interval() {
 #[test]
 fn a_spoiled_measurement_decides_nothing() {
     let requests = requests(50_000, 40_000);
-    let spoiled = LoadJudgement {
-        invalid: vec![LoadInvalid::ClientBusy { busy_share: 0.99 }],
-        warnings: Vec::new(),
-    };
+    let spoiled = against("client_busy", "the client was busy");
     for limit in ["p99<=10s", "p99<=1ns"] {
         let at = objective_at(limit.parse().unwrap(), requests.iter().copied(), &spoiled);
         assert!(
@@ -392,7 +450,7 @@ fn requests_without_an_answer_count_against_the_objective() {
         objective_at(
             text.parse().unwrap(),
             requests.iter().copied(),
-            &LoadJudgement::default(),
+            &Verdict::default(),
         )
     };
     let p99 = objective("p99<=10s");
@@ -425,28 +483,40 @@ fn the_answer_of_a_search_lies_below_every_rate_that_fails() {
 
 #[test]
 fn only_what_the_client_did_spoils_a_sweep() {
-    let overload = LoadJudgement {
-        invalid: vec![LoadInvalid::Overload { utilization: 1.1 }],
-        warnings: Vec::new(),
+    let load = good().summary;
+    let judged = |steps: &[(f64, &Verdict)], partial| {
+        let steps: Vec<LoadStep> = (steps.iter())
+            .map(|(target_rate_per_s, verdict)| LoadStep {
+                partial: false,
+                objective: None,
+                overloaded: is_overload(verdict),
+                verdict: (*verdict).clone(),
+                load: LoadSummary {
+                    target_rate_per_s: *target_rate_per_s,
+                    ..load.clone()
+                },
+            })
+            .collect();
+        judge(&Evidence {
+            partial,
+            sweep: Some(Sweep { steps: &steps }),
+            ..Evidence::default()
+        })
     };
-    let busy = LoadJudgement {
-        invalid: vec![LoadInvalid::ClientBusy { busy_share: 0.99 }],
-        warnings: Vec::new(),
-    };
-    let failing = LoadJudgement {
-        invalid: vec![LoadInvalid::NoAnswer { requests: 7 }],
-        warnings: Vec::new(),
-    };
-    let failed = judge_sweep(&[(3e4, failing)], false);
-    assert!(failed.valid && failed.warnings[0].starts_with("at 30000/s: none of 7"));
-    let good = LoadJudgement::default();
-    let fine = judge_sweep(&[(1e4, good.clone()), (2e4, overload)], false);
+    let overload = against("overload", "the load is 110.00 % of the capacity");
+    let busy = against("client_busy", "the client was busy");
+    let failing = against("no_answer", "none of 7 requests was answered");
+    let failed = judged(&[(3e4, &failing)], false);
+    assert!(failed.valid && failed.warnings[0].text.starts_with("at 30000/s: none of 7"));
+    let good = Verdict::default();
+    let fine = judged(&[(1e4, &good), (2e4, &overload)], false);
     assert!(
-        fine.valid && fine.warnings[0].contains("20000/s"),
+        fine.valid && fine.warnings[0].text.contains("20000/s"),
         "{fine:?}"
     );
-    let spoiled = judge_sweep(&[(1e4, good), (2e4, busy)], true);
-    assert!(!spoiled.valid && spoiled.reasons[0].starts_with("at 20000/s: the client"));
-    assert!(spoiled.warnings[0].contains("missing or short"));
-    assert!(!judge_sweep(&[], false).valid);
+    let spoiled = judged(&[(1e4, &good), (2e4, &busy)], true);
+    assert!(!spoiled.valid);
+    assert!((spoiled.reasons[0].text).starts_with("at 20000/s: the client"));
+    assert!(spoiled.warnings[0].text.contains("missing or short"));
+    assert!(!judged(&[], false).valid);
 }

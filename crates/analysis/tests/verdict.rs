@@ -7,13 +7,14 @@ use std::num::NonZeroU32;
 
 use common::server::Server;
 use taillab_analysis::statistics::distribution_of;
+use taillab_analysis::verdict::{Evidence, TraceFacts, TracedServer, judge, rules};
 use taillab_analysis::{
-    AnalyseOptions, Analysis, AnalysisError, Facts, GeneralWarning, Invalid, MatchOptions, Matched,
-    Warning, analyse, judge, match_events,
+    AnalyseOptions, Analysis, AnalysisError, MatchOptions, Matched, analyse, match_events,
 };
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, LoadErrors,
-    LoadSummary, Overhead, Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource, Verdict,
+    LoadSummary, Overhead, Reason, Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource,
+    Verdict,
 };
 use taillab_model::{Monotonic, Nanos};
 
@@ -157,21 +158,23 @@ fn without_traffic_or_responses_there_is_a_clear_error() {
 }
 
 /// The verdict on a good run that `spoil` has changed.
-fn verdict(spoil: impl FnOnce(&mut Report)) -> (Vec<Invalid>, Vec<Warning>) {
+fn verdict(spoil: impl FnOnce(&mut Report)) -> Verdict {
     let analysis = analysis();
     let mut summary = good(&analysis);
     spoil(&mut summary);
-    let judgement = judge(&summary, &analysis.evidence, &Facts::default());
-    let verdict = Verdict::from(&judgement);
-    assert_eq!(verdict.valid, judgement.invalid.is_empty());
-    assert_eq!(verdict.reasons.len(), judgement.invalid.len());
-    for line in verdict.reasons.iter().chain(&verdict.warnings) {
+    let verdict = judge(&Evidence::of_report(&summary, &analysis.evidence));
+    assert_eq!(verdict.valid, verdict.reasons.is_empty());
+    for Reason { text, .. } in verdict.reasons.iter().chain(&verdict.warnings) {
         assert!(
-            !line.contains('\n') && line.contains(':') | line.contains(';'),
-            "{line}"
+            !text.contains('\n') && text.contains(':') | text.contains(';'),
+            "{text}"
         );
     }
-    (judgement.invalid, judgement.warnings)
+    verdict
+}
+
+fn keys(reasons: &[Reason]) -> Vec<&str> {
+    reasons.iter().map(|reason| reason.key.as_str()).collect()
 }
 
 fn load(report: &mut Report) -> &mut LoadSummary {
@@ -180,71 +183,75 @@ fn load(report: &mut Report) -> &mut LoadSummary {
 
 #[test]
 fn a_good_run_is_valid() {
-    let (invalid, warnings) = verdict(|_| {});
-    assert_eq!(invalid, []);
-    let expected = |w: &Warning| {
-        matches!(
-            w,
-            Warning::General(GeneralWarning::Unsupported { .. }) | Warning::FasterThanIdeal { .. }
-        )
-    };
-    assert!(warnings.iter().all(expected), "{warnings:?}");
+    let verdict = verdict(|_| {});
+    assert_eq!(verdict.reasons, []);
+    let expected = |key: &&str| ["unsupported_percentile", "faster_than_ideal"].contains(key);
+    let found = keys(&verdict.warnings);
+    assert!(found.iter().all(expected), "{found:?}");
 }
 
 #[test]
 fn each_reason_against_a_run_is_found_alone() {
     type Spoil = fn(&mut Report);
-    let cases: [(&str, Spoil); 11] = [
-        ("the probe lost 3 events", |s| {
+    let cases: [(&str, &str, Spoil); 11] = [
+        ("lost_events", "the probe lost 3 events", |s| {
             s.server.matching.lost_events = 3
         }),
-        ("only 98.00 % of 10000 responses", |s| {
+        ("unmatched", "only 98.00 % of 10000 responses", |s| {
             (s.server.matching.responses, s.server.matching.matched) = (10_000, 9_800);
             s.server.matching.complete = 9_800;
         }),
-        ("of the 10000 responses that the client received", |s| {
-            (
-                s.server.matching.client_responses,
-                s.server.matching.client_matched,
-            ) = (10_000, 9_989);
-        }),
-        ("the client sends late by", |s| {
+        (
+            "unseen_by_probe",
+            "of the 10000 responses that the client received",
+            |s| {
+                (
+                    s.server.matching.client_responses,
+                    s.server.matching.client_matched,
+                ) = (10_000, 9_989);
+            },
+        ),
+        ("late_client", "the client sends late by", |s| {
             load(s).lateness = load(s).service_time.clone()
         }),
-        ("the sends are not poisson", |s| {
+        ("arrivals", "the sends are not poisson", |s| {
             load(s).arrivals.idc = vec![DispersionAt {
                 window_ns: Nanos::from_millis(10),
                 value: Some(9.0),
                 expected: Some(1.0),
             }]
         }),
-        ("30 time-outs, 1 misses in 20000 requests", |s| {
+        ("errors", "30 time-outs, 1 misses in 20000 requests", |s| {
             (load(s).errors.timeouts, load(s).errors.misses) = (30, 1);
         }),
-        ("the client was busy 96.00 % of the time", |s| {
-            load(s).client.busy_share = 0.96
-        }),
-        ("100.00 % of the capacity", |s| {
+        (
+            "client_busy",
+            "the client was busy 96.00 % of the time",
+            |s| load(s).client.busy_share = 0.96,
+        ),
+        ("overload", "100.00 % of the capacity", |s| {
             s.server.ideal.utilization = 1.0
         }),
-        ("is not above the ideal one of", |s| {
-            s.server.ideal.sojourn = s.server.measured.sojourn.clone()
-        }),
-        ("that the client saw", |s| {
+        (
+            "ideal_above_measured",
+            "is not above the ideal one of",
+            |s| s.server.ideal.sojourn = s.server.measured.sojourn.clone(),
+        ),
+        ("longer_than_client", "that the client saw", |s| {
             load(s).service_time = s.server.measured.sojourn.clone()
         }),
-        ("the client sends late by", |s| {
+        ("late_client", "the client sends late by", |s| {
             load(s).lateness = load(s).response_time.clone();
             load(s).errors.timeouts = 1; // one in 20,000 is a warning only
         }),
     ];
-    for (line, spoil) in cases {
-        let (invalid, _) = verdict(spoil);
-        assert_eq!(invalid.len(), 1, "{line}: {invalid:?}");
+    for (key, line, spoil) in cases {
+        let invalid = verdict(spoil).reasons;
+        assert_eq!(keys(&invalid), [key], "{line}");
         assert!(
-            invalid[0].to_string().contains(line),
+            invalid[0].text.contains(line),
             "{line}: {}",
-            invalid[0]
+            invalid[0].text
         );
     }
 }
@@ -252,52 +259,141 @@ fn each_reason_against_a_run_is_found_alone() {
 #[test]
 fn each_warning_is_found() {
     type Spoil = fn(&mut Report);
-    let cases: [(&str, Spoil); 9] = [
-        ("single gaps between sends are not exactly poisson", |s| {
-            load(s).arrivals.passed = false
-        }),
-        ("ended before its time", |s| s.partial = true),
-        ("were only 80.00 % busy", |s| {
+    let cases: [(&str, &str, Spoil); 9] = [
+        (
+            "arrival_gaps",
+            "single gaps between sends are not exactly poisson",
+            |s| load(s).arrivals.passed = false,
+        ),
+        ("partial", "ended before its time", |s| s.partial = true),
+        ("not_server_limited", "were only 80.00 % busy", |s| {
             s.calibration.as_mut().unwrap().server_cpu_busy_share = 0.8
         }),
-        ("1 refused sends in 20000 requests", |s| {
+        ("few_errors", "1 refused sends in 20000 requests", |s| {
             load(s).errors.send_errors = 1
         }),
-        ("4 responses could be those of more than one", |s| {
-            s.server.matching.ambiguous = 4
+        (
+            "ambiguous",
+            "4 responses could be those of more than one",
+            |s| s.server.matching.ambiguous = 4,
+        ),
+        (
+            "stamps_out_of_order",
+            "2 requests have stamps that contradict",
+            |s| s.server.matching.out_of_order = 2,
+        ),
+        ("incomplete", "have all six stamps", |s| {
+            s.server.matching.complete /= 2
         }),
-        ("2 requests have stamps that contradict", |s| {
-            s.server.matching.out_of_order = 2
-        }),
-        ("have all six stamps", |s| s.server.matching.complete /= 2),
-        ("was blind in 5 windows, 1.00 ms at most", |s| {
-            s.server.matching.blind_windows = 5;
-            s.server.matching.blind_ns = Nanos::from_millis(1);
-        }),
-        ("costs 20.00 % of the peak", |s| {
+        (
+            "blind_windows",
+            "was blind in 5 windows, 1.00 ms at most",
+            |s| {
+                s.server.matching.blind_windows = 5;
+                s.server.matching.blind_ns = Nanos::from_millis(1);
+            },
+        ),
+        ("probe_cost", "costs 20.00 % of the peak", |s| {
             s.server.overhead.throughput_loss = Some(0.2)
         }),
     ];
-    for (line, spoil) in cases {
-        let (invalid, warnings) = verdict(spoil);
-        assert_eq!(invalid, [], "{line}");
-        let found = warnings.iter().any(|w| w.to_string().contains(line));
+    for (key, line, spoil) in cases {
+        let Verdict {
+            reasons, warnings, ..
+        } = verdict(spoil);
+        assert_eq!(reasons, [], "{line}");
+        let found = (warnings.iter()).any(|w| w.key == key && w.text.contains(line));
         assert!(found, "{line}: {warnings:?}");
     }
     let analysis = analysis();
-    let facts = Facts {
-        hypervisor: Some("kvm".into()),
+    let summary = good(&analysis);
+    let evidence = Evidence {
+        hypervisor: Some("kvm"),
+        ..Evidence::of_report(&summary, &analysis.evidence)
     };
-    let judgement = judge(&good(&analysis), &analysis.evidence, &facts);
-    let lines: Vec<String> = judgement.warnings.iter().map(ToString::to_string).collect();
+    let warnings = judge(&evidence).warnings;
+    assert!((warnings.iter()).any(|w| w.text.contains("virtual machine (kvm)")));
+    assert!(warnings.iter().any(|w| {
+        w.text
+            .starts_with("p99.99 and what lies beyond is not known: it needs about")
+    }));
+}
+
+/// A trace has no client, and its t is often an estimate: less is known, and less is invalid.
+#[test]
+fn a_trace_is_judged_by_what_was_recorded() {
+    let analysis = analysis();
+    let mut result = good(&analysis).server;
+    result.ideal.sojourn = result.measured.sojourn.clone();
+    result.matching.ambiguous = 3;
+    result.matching.lost_events = 2;
+    let recording = |framed, damage| TraceFacts {
+        shares_cpus: true,
+        damage,
+        framed,
+        ..TraceFacts::default()
+    };
+    let judged = |recording| {
+        judge(&Evidence {
+            partial: true,
+            server: Some(TracedServer {
+                result: &result,
+                evidence: &analysis.evidence,
+            }),
+            recording: Some(recording),
+            ..Evidence::default()
+        })
+    };
+    let whole = judged(recording(false, None));
+    assert_eq!(keys(&whole.reasons), ["lost_events"]);
+    assert!(whole.reasons[0].text.contains("--disturbances none"));
+    let expected = [
+        "partial",
+        "estimated_ideal_above_measured",
+        "ambiguous",
+        "shared_cpus",
+        "unsupported_percentile",
+    ];
+    assert_eq!(keys(&whole.warnings), expected);
     assert!(
-        lines
-            .iter()
-            .any(|line| line.contains("virtual machine (kvm)"))
+        whole.warnings[2]
+            .text
+            .contains("name the server's protocol")
     );
-    assert!(
-        lines.iter().any(
-            |line| line.starts_with("p99.99 and what lies beyond is not known: it needs about")
-        )
-    );
+    let damaged = judged(recording(true, Some("cut off; record again")));
+    assert_eq!(damaged.warnings[0].text, "cut off; record again");
+    assert_eq!(keys(&damaged.warnings)[1..], expected[1..]);
+    assert!(damaged.warnings[2].text.contains("check that --protocol"));
+}
+
+/// What is known of the machine comes last, and nothing is said twice.
+#[test]
+fn conditions_of_the_machine_are_warnings() {
+    let conditions = ["virtual_machine", "loopback"].map(|key| Reason::new(key, "so it is"));
+    let judged = |hypervisor| {
+        judge(&Evidence {
+            hypervisor,
+            conditions: &conditions,
+            ..Evidence::default()
+        })
+    };
+    let verdict = judged(Some("kvm"));
+    assert!(verdict.valid);
+    assert_eq!(keys(&verdict.warnings), ["virtual_machine", "loopback"]);
+    assert!(verdict.warnings[0].text.contains("(kvm)"));
+    assert_eq!(judged(None).warnings, conditions);
+}
+
+#[test]
+fn every_rule_has_its_own_key_and_a_row_in_the_docs() {
+    const DOCS: &str = include_str!("../../../docs/verdict.md");
+    let mut seen = std::collections::HashSet::new();
+    for rule in rules() {
+        let key = rule.key;
+        let is_snake_case = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        assert!(key.chars().all(is_snake_case), "{key}");
+        assert!(seen.insert(key), "{key} twice");
+        let row = format!("| `{key}` |");
+        assert_eq!(DOCS.matches(&row).count(), 1, "{key} in docs/verdict.md");
+    }
 }

@@ -452,15 +452,34 @@ pub struct Overhead {
     pub cpu_ns_per_request: Option<f64>,
 }
 
-/// Whether the run can be believed.
+/// Whether a measurement can be believed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// No reason speaks against it.
     pub valid: bool,
     /// Why it is invalid; empty when it is valid.
-    pub reasons: Vec<String>,
-    /// What a reader should know that does not spoil the run.
-    pub warnings: Vec<String>,
+    pub reasons: Vec<Reason>,
+    /// What a reader should know that does not make it invalid.
+    pub warnings: Vec<Reason>,
+}
+
+/// One reason against a measurement, or one warning about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// Name for scripts, `snake_case`; `docs/verdict.md` lists them all.
+    pub key: String,
+    /// One line for people: what was seen, and what to do about it.
+    pub text: String,
+}
+
+impl Reason {
+    /// A reason with its key.
+    pub fn new(key: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            key: key.into(),
+            text: text.into(),
+        }
+    }
 }
 
 #[cfg(test)]

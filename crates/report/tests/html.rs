@@ -7,6 +7,7 @@
 
 use serde_json::json;
 use taillab_model::Nanos;
+use taillab_model::summary::Reason;
 use taillab_report::{Document, html};
 
 mod common;
@@ -68,8 +69,8 @@ fn hostile_text_stays_text() {
     summary.command = hostile.to_owned();
     summary.load.as_mut().unwrap().arrivals.process = hostile.to_owned();
     summary.verdict.valid = false;
-    summary.verdict.reasons = vec![hostile.to_owned()];
-    summary.verdict.warnings = vec![hostile.to_owned()];
+    summary.verdict.reasons = vec![Reason::new("hostile", hostile)];
+    summary.verdict.warnings = vec![Reason::new("hostile", hostile)];
     for hook in &mut summary.server.matching.hooks {
         hook.stamp = hostile.to_owned();
         hook.hook = hostile.to_owned();

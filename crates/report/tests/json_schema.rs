@@ -6,7 +6,7 @@
 )]
 
 use serde_json::{Value, json};
-use taillab_model::summary::Report;
+use taillab_model::summary::{Reason, Report};
 use taillab_model::{Distribution, Nanos};
 use taillab_report::json;
 
@@ -192,7 +192,7 @@ fn an_empty_run_keeps_to_the_schema() {
     summary.server.overhead.cpu_ns_per_request = None;
     summary.partial = true;
     summary.verdict.valid = false;
-    summary.verdict.reasons = vec!["nothing was measured".to_owned()];
+    summary.verdict.reasons = vec![Reason::new("no_answer", "nothing was measured")];
     assert_eq!(complaints(&value_of(&summary)), [""; 0]);
 }
 
@@ -221,7 +221,7 @@ fn a_wrong_summary_is_refused() {
             s["excess"]["quantiles"].as_array_mut().unwrap().remove(3);
         }),
         ("valid with a reason against it", |s| {
-            s["verdict"]["reasons"] = json!(["lost events"]);
+            s["verdict"]["reasons"] = json!([{"key": "lost_events", "text": "lost events"}]);
         }),
         ("an interval without an estimate", |s| {
             s["excess"]["quantiles"][0]["value"] = Value::Null;

@@ -6,6 +6,7 @@
 )]
 
 use taillab_model::Nanos;
+use taillab_model::summary::Reason;
 use taillab_report::Document;
 use taillab_report::terminal::{Style, render};
 
@@ -46,10 +47,15 @@ fn an_invalid_partial_run_in_60_columns() {
     summary.server.overhead.throughput_loss = None;
     summary.verdict.valid = false;
     summary.verdict.reasons = vec![
-        "1,204 events were lost because the ring buffer was full; give it more room with \
-         --ring-buffer"
-            .to_owned(),
-        "the gaps between the sends are not Poisson (KS D 0.31 above 0.0023)".to_owned(),
+        Reason::new(
+            "lost_events",
+            "1,204 events were lost because the ring buffer was full; give it more room with \
+         --ring-buffer",
+        ),
+        Reason::new(
+            "arrivals",
+            "the gaps between the sends are not Poisson (KS D 0.31 above 0.0023)",
+        ),
     ];
     let report = Document {
         curves: &[],
@@ -97,8 +103,8 @@ fn text_from_outside_cannot_steer_the_terminal() {
     summary.target = hostile.to_owned();
     summary.command = hostile.to_owned();
     summary.load.as_mut().unwrap().arrivals.process = hostile.to_owned();
-    summary.verdict.reasons = vec![hostile.to_owned()];
-    summary.verdict.warnings = vec![hostile.to_owned()];
+    summary.verdict.reasons = vec![Reason::new("hostile", hostile)];
+    summary.verdict.warnings = vec![Reason::new("hostile", hostile)];
     for hook in &mut summary.server.matching.hooks {
         hook.lost_precision = Some(hostile.to_owned());
     }

@@ -6,6 +6,7 @@
 )]
 
 use taillab_model::explanation::Culprit;
+use taillab_model::summary::Reason;
 use taillab_model::{Distribution, Nanos};
 use taillab_report::terminal::{self, Style};
 use taillab_report::{html, perfetto};
@@ -296,7 +297,7 @@ fn an_empty_trace_has_every_output() {
     let summary = &mut sample.summary;
     summary.partial = true;
     summary.verdict.valid = false;
-    summary.verdict.reasons = vec!["no request came in".to_owned()];
+    summary.verdict.reasons = vec![Reason::new("no_answer", "no request came in")];
     summary.observer = None;
     let result = &mut summary.server;
     result.measured.sojourn = nothing.clone();

@@ -4,7 +4,7 @@ use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Finding, Prediction};
 
 use super::{Count, Evidence, NOTABLE, Tail, Whole, list};
-use crate::words::Percentile;
+use crate::fmt::Percentile;
 
 /// Culprits that a sentence names.
 const NAMED: usize = 3;

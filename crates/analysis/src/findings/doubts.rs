@@ -3,7 +3,7 @@
 use taillab_model::explanation::{Cause, Finding};
 
 use super::{Count, Evidence, Whole};
-use crate::words::Percentile;
+use crate::fmt::Percentile;
 
 /// More than this of the excess above p99 without a cause needs another look.
 const MAX_UNEXPLAINED: f64 = 0.1;

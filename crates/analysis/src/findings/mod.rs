@@ -16,7 +16,7 @@ use taillab_model::explanation::{
 use taillab_model::summary::Matching;
 use taillab_model::{Distribution, Nanos};
 
-use crate::words::Percentile;
+use crate::fmt::Percentile;
 
 /// What the findings are drawn from.
 #[derive(Clone, Copy, Debug)]

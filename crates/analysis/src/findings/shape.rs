@@ -3,7 +3,7 @@
 use taillab_model::explanation::{Cause, Finding};
 
 use super::{Count, Evidence, NOTABLE, Whole};
-use crate::words::{Percentile, share};
+use crate::fmt::{Percentile, share};
 
 /// Up to this factor of the ideal there is little to gain.
 const NEAR: f64 = 1.5;

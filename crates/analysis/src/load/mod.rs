@@ -2,11 +2,10 @@
 //!
 //! 1. [`summarise`] makes the distributions, with intervals that know about
 //!    autocorrelation, and what the verdict needs;
-//! 2. [`judge_load`] says whether they can be believed;
+//! 2. [`crate::verdict::judge`] says whether they can be believed;
 //! 3. [`objective_at`] and [`found`] say what a search for an objective has shown.
 
 mod objective;
-mod verdict;
 
 use taillab_model::load_result::Wire;
 use taillab_model::summary::{ArrivalsVerdict, ClientCost, LoadErrors, LoadSummary};
@@ -15,13 +14,9 @@ use taillab_model::{ClientTimes, Monotonic, Nanos, REPORTED_QUANTILES, WireTimes
 use crate::statistics::{
     ccdf, distribution_and_sorted, distribution_of, inflation_at_quantiles, requests_needed,
 };
-use crate::verdict::Unsupported;
+use crate::verdict::{Growth, LoadEvidence, Unsupported};
 
-pub use objective::{found, judge_sweep, objective_at};
-pub use verdict::{
-    LoadContext, LoadInvalid, LoadJudgement, LoadWarning, NOTABLE_FLOOR_SHARE, judge_closed_loop,
-    judge_load, reasons_against_client,
-};
+pub use objective::{found, objective_at};
 
 /// One request of the measurement as the client knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,26 +64,6 @@ pub struct LoadCurves {
     pub service_time: Vec<(Nanos, f64)>,
     /// Of the lateness.
     pub lateness: Vec<(Nanos, f64)>,
-}
-
-/// What the verdict needs and the summary does not carry.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LoadEvidence {
-    /// Percentiles of the response time that the load was too short for.
-    pub unsupported: Vec<Unsupported>,
-    /// Rate at which the same requests were due, per second; 0 with fewer than two.
-    pub planned_rate_per_s: f64,
-    /// The response times grew from fifth to fifth of the measurement.
-    pub growth: Option<Growth>,
-}
-
-/// Response times that grew throughout a measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Growth {
-    /// p10 of the first fifth.
-    pub first: Nanos,
-    /// p10 of the last.
-    pub last: Nanos,
 }
 
 /// What the requests of a measurement say.

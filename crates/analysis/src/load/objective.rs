@@ -6,8 +6,9 @@ use taillab_model::load_result::{Found, LoadStep, Objective, ObjectiveAt};
 use taillab_model::summary::Verdict;
 use taillab_model::{Nanos, quantile_ranks};
 
-use super::{LoadJudgement, LoadedRequest};
+use super::LoadedRequest;
 use crate::statistics::variance_inflation;
+use crate::verdict::{client_failed, is_overload};
 
 /// How a load stands to the objective, whatever its percentile.
 ///
@@ -18,7 +19,7 @@ use crate::statistics::variance_inflation;
 pub fn objective_at(
     objective: Objective,
     requests: impl Iterator<Item = LoadedRequest>,
-    judgement: &LoadJudgement,
+    verdict: &Verdict,
 ) -> ObjectiveAt {
     let series: Vec<Nanos> = requests
         .map(|r| match r.times.received {
@@ -43,8 +44,8 @@ pub fn objective_at(
     );
     let limit = objective.limit_ns;
     let within = |x: Option<Nanos>| x.is_some_and(|x| x <= limit);
-    let overload = judgement.is_overload();
-    let spoiled = judgement.client_failed();
+    let overload = is_overload(verdict);
+    let spoiled = client_failed(verdict);
     let held = within(value) && !overload && !spoiled;
     // what never came has no length that could be told
     let told = |x: Option<Nanos>| x.filter(|x| *x != Nanos::MAX);
@@ -101,47 +102,4 @@ pub fn found(objective: Objective, steps: &[LoadStep]) -> Found {
         surely_holds_per_s: surely_holds,
         surely_fails_per_s: surely_fails,
     }
-}
-
-/// The verdict on a sweep or a search as a whole, from those on its steps.
-///
-/// A server that does not keep up, or fails, is what a sweep looks for. A step that the
-/// client spoiled says nothing: it spoils a sweep, and a search too, since the answer
-/// may lie there.
-pub fn judge_sweep(steps: &[(f64, LoadJudgement)], partial: bool) -> Verdict {
-    let mut verdict = Verdict::default();
-    for (rate_per_s, judgement) in steps {
-        for reason in judgement.invalid.iter().filter(|r| !r.is_overload()) {
-            let lines = if reason.is_servers() {
-                &mut verdict.warnings
-            } else {
-                &mut verdict.reasons
-            };
-            lines.push(format!("at {rate_per_s:.0}/s: {reason}"));
-        }
-    }
-    if steps.is_empty() {
-        verdict
-            .reasons
-            .push("no load was measured: run it again, and let at least one finish".to_owned());
-    }
-    let overloaded: Vec<String> = steps
-        .iter()
-        .filter(|(_, judgement)| judgement.is_overload())
-        .map(|(rate_per_s, _)| format!("{rate_per_s:.0}/s"))
-        .collect();
-    if !overloaded.is_empty() {
-        verdict.warnings.push(format!(
-            "the server did not keep up at {}: what was measured there depends on the measurement's length; read it as “too much”",
-            overloaded.join(", ")
-        ));
-    }
-    if partial {
-        verdict.warnings.push(
-            "some loads are missing or short: what was measured is shown; run it again for the whole"
-                .to_owned(),
-        );
-    }
-    verdict.valid = verdict.reasons.is_empty();
-    verdict
 }

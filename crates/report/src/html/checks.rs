@@ -1,11 +1,13 @@
 //! What was checked.
 
+use taillab_model::summary::Reason;
+
 use super::markup::{Esc, Markup, put};
 use crate::figures::glued;
 use crate::findings::{Finding, State};
 
 /// What was found, and the verdict's warnings.
-pub(super) fn put(page: &mut Markup, findings: &[Finding], warnings: &[String]) {
+pub(super) fn put(page: &mut Markup, findings: &[Finding], warnings: &[Reason]) {
     put!(
         page,
         "<section aria-labelledby=\"checks\">\n<h2 id=\"checks\">Can it be believed?</h2>\n\
@@ -32,7 +34,7 @@ pub(super) fn put(page: &mut Markup, findings: &[Finding], warnings: &[String]) 
     if !warnings.is_empty() {
         put!(page, "<div class=\"notice notable\"><ul>\n");
         for warning in warnings {
-            put!(page, "<li>{}</li>\n", Esc(warning));
+            put!(page, "<li>{}</li>\n", Esc(&warning.text));
         }
         put!(page, "</ul></div>\n");
     }

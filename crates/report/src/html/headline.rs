@@ -93,7 +93,7 @@ fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
              <p><strong>Do not use these figures.</strong></p>\n<ul>\n"
         );
         for reason in &verdict.reasons {
-            put!(page, "<li>{}</li>\n", Esc(reason));
+            put!(page, "<li>{}</li>\n", Esc(&reason.text));
         }
         put!(page, "</ul>\n</section>\n");
     }

@@ -103,7 +103,7 @@ fn put_head(page: &mut Markup, setup: &Setup, verdict: &Verdict, partial: bool) 
     if !verdict.reasons.is_empty() {
         put!(page, "<div class=\"notice bad\"><ul>\n");
         for reason in &verdict.reasons {
-            put!(page, "<li>{}</li>\n", Esc(reason));
+            put!(page, "<li>{}</li>\n", Esc(&reason.text));
         }
         put!(page, "</ul></div>\n");
     }

@@ -10,7 +10,7 @@ mod simulation;
 mod slowest;
 pub(crate) mod text;
 
-use taillab_model::summary::{LoadSummary, Stages, Verdict};
+use taillab_model::summary::{LoadSummary, Reason, Stages, Verdict};
 use taillab_model::{Distribution, Stage};
 
 use self::text::{Ink, Side, Table, clean, columns};
@@ -413,11 +413,11 @@ impl Page {
         self.line("");
         let line = format!("{}  {meaning}", self.style.paint(ink, word));
         self.line(&line);
-        for (ink, mark, texts) in [
+        for (ink, mark, reasons) in [
             (Ink::Bad, "✗", &verdict.reasons),
             (Ink::Notable, "!", &verdict.warnings),
         ] {
-            for text in texts {
+            for Reason { text, .. } in reasons {
                 let mut lead = format!("{:INDENT$}{} ", "", self.style.paint(ink, mark));
                 for line in wrap(&clean(text), self.style.width - INDENT - 2) {
                     self.line(&format!("{lead}{line}"));

@@ -9,8 +9,8 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, Hook, Ideal,
-    LoadErrors, LoadSummary, Matching, Measured, Overhead, Report, SCHEMA_VERSION, ServerResult,
-    ServiceTimeSource, Stages, StagesAt, Verdict,
+    LoadErrors, LoadSummary, Matching, Measured, Overhead, Reason, Report, SCHEMA_VERSION,
+    ServerResult, ServiceTimeSource, Stages, StagesAt, Verdict,
 };
 use taillab_model::{ClientTimes, Distribution, Monotonic, Nanos, Operation, Stamps};
 use taillab_report::requests::RequestRow;
@@ -290,9 +290,10 @@ pub(crate) fn sample(length: Nanos) -> Sample {
         verdict: Verdict {
             valid: true,
             reasons: Vec::new(),
-            warnings: vec![
-                "the machine is virtual: another guest can take the CPU without a trace".to_owned(),
-            ],
+            warnings: vec![Reason::new(
+                "virtual_machine",
+                "the machine is virtual: another guest can take the CPU without a trace",
+            )],
         },
     };
     Sample {

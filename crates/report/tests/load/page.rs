@@ -1,6 +1,7 @@
 //! The pages of a load and of a sweep.
 
 use taillab_model::Nanos;
+use taillab_model::summary::Reason;
 use taillab_report::html::{render_load, render_load_sweep};
 
 use crate::samples;
@@ -29,7 +30,10 @@ fn is_balanced(page: &str) -> bool {
 fn the_page_of_a_load_has_its_figures_and_its_verdict() {
     let mut sample = samples::sample(Nanos::from_secs(2));
     sample.result.verdict.valid = false;
-    sample.result.verdict.reasons = vec!["the client was busy: give it more CPUs".to_owned()];
+    sample.result.verdict.reasons = vec![Reason::new(
+        "client_busy",
+        "the client was busy: give it more CPUs",
+    )];
     let page = String::from_utf8(render_load(&sample.report())).unwrap();
     assert!(is_balanced(&page));
     for text in [
@@ -66,8 +70,8 @@ fn text_from_outside_is_only_text() {
     result.setup.transport = hostile.to_owned();
     result.load.arrivals.process = hostile.to_owned();
     result.floor.as_mut().unwrap().responder = hostile.to_owned();
-    result.verdict.reasons = vec![hostile.to_owned()];
-    result.verdict.warnings = vec![hostile.to_owned()];
+    result.verdict.reasons = vec![Reason::new("hostile", hostile)];
+    result.verdict.warnings = vec![Reason::new("hostile", hostile)];
     let mut sweep = samples::sweep();
     sweep.setup.target = hostile.to_owned();
     sweep.floor_absent_because = Some(hostile.to_owned());

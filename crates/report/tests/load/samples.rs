@@ -4,7 +4,7 @@ use taillab_model::load_result::{
     COMMAND, Capacity, ClosedFloor, ClosedLoopResult, Floor, Found, LoadResult, LoadStep,
     LoadSweepResult, Mode, Objective, ObjectiveAt, SCHEMA_VERSION, Setup, Wire,
 };
-use taillab_model::summary::{LoadSummary, Verdict};
+use taillab_model::summary::{LoadSummary, Reason, Verdict};
 use taillab_model::{Distribution, Nanos, Operation, WireTimes};
 use taillab_report::load::{LoadCurve, LoadReport, LoadRow, LoadSeries, RequestOutcome};
 
@@ -167,7 +167,10 @@ pub(crate) fn search() -> LoadSweepResult {
             verdict: Verdict {
                 valid: !overloaded,
                 reasons: if overloaded {
-                    vec!["the load is 110.00 % of the capacity: lower it".to_owned()]
+                    vec![Reason::new(
+                        "overload",
+                        "the load is 110.00 % of the capacity: lower it",
+                    )]
                 } else {
                     Vec::new()
                 },

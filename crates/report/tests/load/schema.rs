@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 use taillab_model::load_result::{LoadResult, LoadSweepResult, Mode};
+use taillab_model::summary::Reason;
 use taillab_model::{Distribution, Nanos};
 use taillab_report::load;
 
@@ -39,7 +40,10 @@ fn every_result_keeps_to_the_schema() {
     poor.load.response_time = Distribution::from_sorted(&[]);
     poor.partial = true;
     poor.verdict.valid = false;
-    poor.verdict.reasons = vec!["none was answered: check the target".to_owned()];
+    poor.verdict.reasons = vec![Reason::new(
+        "no_answer",
+        "none was answered: check the target",
+    )];
     let mut nothing = samples::sweep();
     nothing.steps.clear();
     let mut without_floor = samples::closed_loop(Mode::PingPong);
@@ -81,7 +85,7 @@ fn a_wrong_result_is_refused() {
             s["floor_absent_because"] = json!("none");
         }),
         ("valid with a reason against it", |s| {
-            s["verdict"]["reasons"] = json!(["lost"]);
+            s["verdict"]["reasons"] = json!([{"key": "lost_events", "text": "lost"}]);
         }),
     ];
     let good = value(&samples::sample(Nanos::from_secs(1)).result);

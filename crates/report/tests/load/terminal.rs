@@ -2,6 +2,7 @@
 
 use taillab_model::Nanos;
 use taillab_model::load_result::Mode;
+use taillab_model::summary::Reason;
 use taillab_report::load::LoadReport;
 use taillab_report::terminal::{Style, render_closed_loop, render_load, render_load_sweep};
 
@@ -38,8 +39,10 @@ fn an_invalid_partial_load_in_60_columns() {
     result.load.errors.lost_with_connection = 12;
     result.load.client.busy_share = 0.97;
     result.verdict.valid = false;
-    result.verdict.reasons =
-        vec!["the client was busy 97.00 % of the time: give it more threads and CPUs".to_owned()];
+    result.verdict.reasons = vec![Reason::new(
+        "client_busy",
+        "the client was busy 97.00 % of the time: give it more threads and CPUs",
+    )];
     let report = LoadReport {
         curves: &[],
         ..sample.report()
@@ -125,11 +128,11 @@ fn text_from_outside_cannot_steer_the_terminal() {
     result.setup.transport = hostile.to_owned();
     result.load.arrivals.process = hostile.to_owned();
     result.floor.as_mut().unwrap().responder = hostile.to_owned();
-    result.verdict.reasons = vec![hostile.to_owned()];
+    result.verdict.reasons = vec![Reason::new("hostile", hostile)];
     let mut sweep = samples::sweep();
     sweep.setup.target = hostile.to_owned();
     sweep.floor_absent_because = Some(hostile.to_owned());
-    sweep.verdict.warnings = vec![hostile.to_owned()];
+    sweep.verdict.warnings = vec![Reason::new("hostile", hostile)];
     for text in [
         render_load(&sample.report(), Some(hostile), Style::PLAIN),
         render_load_sweep(&sweep, Some(hostile), Style::PLAIN),

@@ -11,10 +11,10 @@ use taillab_analysis::ledger::Usual;
 use taillab_analysis::long::Account;
 use taillab_analysis::matcher::{InOrder, MatchOptions, Timed};
 use taillab_analysis::timeline::Timeline;
-use taillab_analysis::trace_verdict::{TraceFacts, judge_trace};
+use taillab_analysis::verdict::{self, Evidence, ServerEvidence};
 use taillab_analysis::{
-    AnalyseOptions, Analysis, Evidence, ExplainOptions, Explained, Matched, Window, Windows,
-    analyse, explain, window as windows,
+    AnalyseOptions, Analysis, ExplainOptions, Explained, Matched, Window, Windows, analyse,
+    explain, window as windows,
 };
 use taillab_host::CpuUsage;
 use taillab_model::summary::{Observer, Overhead, Report, SCHEMA_VERSION, ServerResult, Verdict};
@@ -54,8 +54,18 @@ pub struct Evaluated {
     pub curves: Vec<Curve>,
     /// Requests that came in, while it settled too.
     all_arrivals: u64,
-    evidence: Evidence,
-    facts: TraceFacts,
+    evidence: ServerEvidence,
+    facts: Facts,
+}
+
+/// What the verdict needs and the summary does not carry.
+struct Facts {
+    hypervisor: Option<String>,
+    /// The observer had no CPU that is not the server's.
+    shares_cpus: bool,
+    damage: Option<String>,
+    /// Requests are identified by their content.
+    framed: bool,
 }
 
 /// Reads and analyses a recording; of a damaged one, what can be read. The files with a row for
@@ -394,7 +404,7 @@ fn conclude(analysed: Analysed, read: Read<'_>, beside: Beside) -> Evaluated {
     measured.server_cpu_busy_share = beside.server_cpus.map(|usage| usage.busy_share);
     let mut matching = analysis.matching;
     matching.hooks.clone_from(&context.hooks);
-    let facts = TraceFacts {
+    let facts = Facts {
         hypervisor: context.hypervisor.clone(),
         shares_cpus: beside.shares_cpus,
         damage,
@@ -514,7 +524,15 @@ impl Evaluated {
     }
 
     fn judge(&mut self) {
-        let judgement = judge_trace(&self.summary, &self.evidence, &self.facts);
-        self.summary.verdict = Verdict::from(&judgement);
+        self.summary.verdict = verdict::judge(&Evidence {
+            hypervisor: self.facts.hypervisor.as_deref(),
+            recording: Some(verdict::TraceFacts {
+                observer: self.summary.observer,
+                shares_cpus: self.facts.shares_cpus,
+                damage: self.facts.damage.as_deref(),
+                framed: self.facts.framed,
+            }),
+            ..Evidence::of_report(&self.summary, &self.evidence)
+        });
     }
 }

@@ -1,10 +1,10 @@
 //! `-R max` and `--ping-pong`: no schedule, the next request goes when an answer is there.
 
-use taillab_analysis::load::{LoadContext, judge_closed_loop};
 use taillab_analysis::statistics::distribution_of;
+use taillab_analysis::verdict::{ClientSide, Evidence, judge};
 use taillab_load::{FleetRun, Saturation, StopReason};
 use taillab_model::load_result::{COMMAND, ClosedFloor, ClosedLoopResult, Mode, SCHEMA_VERSION};
-use taillab_model::summary::{ClientCost, LoadErrors, Verdict};
+use taillab_model::summary::{ClientCost, LoadErrors};
 use taillab_model::{Distribution, Nanos};
 
 use super::floor;
@@ -38,17 +38,17 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
         }))
     });
     let (floor, floor_absent_because) = floor.into_parts();
-    let judgement = judge_closed_loop(
-        found.requests,
-        &found.service_time,
-        &found.client,
-        &found.errors,
-        &LoadContext {
-            partial: found.stopped.is_some(),
-            floor: None,
-            hypervisor: hypervisor(),
-        },
-    );
+    let verdict = judge(&Evidence {
+        partial: found.stopped.is_some(),
+        hypervisor: hypervisor().as_deref(),
+        closed_loop: Some(ClientSide {
+            requests: found.requests,
+            service_time: &found.service_time,
+            cost: found.client,
+            errors: &found.errors,
+        }),
+        ..Evidence::default()
+    });
     let result = ClosedLoopResult {
         schema_version: SCHEMA_VERSION,
         command: COMMAND.to_owned(),
@@ -65,7 +65,7 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
         errors: found.errors,
         floor,
         floor_absent_because,
-        verdict: Verdict::from(&judgement),
+        verdict,
     };
     wanted.closed(&result)?;
     context.end(found.stopped, &result.verdict)

@@ -1,11 +1,11 @@
 //! Schedules: one load, or several one after the other.
 
-use taillab_analysis::load::{LoadContext, LoadJudgement, judge_load, judge_sweep, objective_at};
+use taillab_analysis::load::objective_at;
+use taillab_analysis::verdict::{Evidence, SentLoad, Sweep, client_failed, is_overload, judge};
 use taillab_load::StopReason;
 use taillab_model::load_result::{
     COMMAND, LoadResult, LoadStep, LoadSweepResult, Mode, Objective, SCHEMA_VERSION,
 };
-use taillab_model::summary::Verdict;
 
 use super::find::mixed;
 use super::floor::{self, Repeated};
@@ -30,15 +30,16 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
     };
     let (floor, floor_absent_because) = floor::of_schedule(&context, repeated).into_parts();
     let (floor, floor_curves) = floor.unzip();
-    let judgement = judge_load(
-        &measured.analysis.summary,
-        &measured.analysis.evidence,
-        &LoadContext {
-            partial: measured.is_partial(),
+    let verdict = judge(&Evidence {
+        partial: measured.is_partial(),
+        hypervisor: hypervisor().as_deref(),
+        load: Some(SentLoad {
+            summary: &measured.analysis.summary,
+            evidence: Some(&measured.analysis.evidence),
             floor: floor.as_ref().map(|floor| &floor.load),
-            hypervisor: hypervisor(),
-        },
-    );
+        }),
+        ..Evidence::default()
+    });
     let result = LoadResult {
         schema_version: SCHEMA_VERSION,
         command: COMMAND.to_owned(),
@@ -51,7 +52,7 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
         wire: measured.analysis.wire.clone(),
         floor,
         floor_absent_because,
-        verdict: Verdict::from(&judgement),
+        verdict,
     };
     let unsupported = measured.analysis.evidence.unsupported.iter();
     wanted.single(&Single {
@@ -180,7 +181,6 @@ impl Planned {
 #[derive(Default)]
 pub struct Steps {
     pub steps: Vec<LoadStep>,
-    judged: Vec<(f64, LoadJudgement)>,
     /// The lowest load's schedule, for the floor.
     lowest: Option<Planned>,
     started_unix_s: u64,
@@ -199,15 +199,15 @@ impl Steps {
         objective: Option<Objective>,
     ) -> &LoadStep {
         let summary = &measured.analysis.summary;
-        let judgement = judge_load(
-            summary,
-            &measured.analysis.evidence,
-            &LoadContext {
-                partial: measured.is_partial(),
+        let verdict = judge(&Evidence {
+            partial: measured.is_partial(),
+            load: Some(SentLoad {
+                summary,
+                evidence: Some(&measured.analysis.evidence),
                 floor: None,
-                hypervisor: None,
-            },
-        );
+            }),
+            ..Evidence::default()
+        });
         if self.steps.is_empty() {
             self.started_unix_s = measured.started_unix_s;
         }
@@ -216,11 +216,10 @@ impl Steps {
         self.steps.push(LoadStep {
             partial: measured.is_partial(),
             load: summary.clone(),
-            overloaded: judgement.is_overload(),
-            objective: objective.map(|o| objective_at(o, measured.requests(), &judgement)),
-            verdict: Verdict::from(&judgement),
+            overloaded: is_overload(&verdict),
+            objective: objective.map(|o| objective_at(o, measured.requests(), &verdict)),
+            verdict,
         });
-        self.judged.push((planned.schedule.rate_per_s, judgement));
         let rate = |planned: &Planned| planned.schedule.rate_per_s;
         if self
             .lowest
@@ -234,15 +233,14 @@ impl Steps {
 
     /// The client, not the server, spoiled the last one.
     pub fn client_failed(&self) -> bool {
-        self.judged
+        self.steps
             .last()
-            .is_some_and(|(_, judgement)| judgement.client_failed())
+            .is_some_and(|step| client_failed(&step.verdict))
     }
 
     /// Takes the last one back: a longer measurement replaces it.
     pub fn replace_last(&mut self) {
         self.steps.pop();
-        self.judged.pop();
     }
 }
 
@@ -270,11 +268,14 @@ pub fn finish(
     };
     let (floor, floor_absent_because) = floor.into_parts();
     let floor = floor.map(|(floor, _)| floor);
-    let mut verdict = judge_sweep(&steps.judged, steps.partial);
-    if let Some(hypervisor) = hypervisor() {
-        let warning = taillab_analysis::GeneralWarning::Virtual { hypervisor };
-        verdict.warnings.push(warning.to_string());
-    }
+    let verdict = judge(&Evidence {
+        partial: steps.partial,
+        hypervisor: hypervisor().as_deref(),
+        sweep: Some(Sweep {
+            steps: &steps.steps,
+        }),
+        ..Evidence::default()
+    });
     let result = LoadSweepResult {
         schema_version: SCHEMA_VERSION,
         command: COMMAND.to_owned(),

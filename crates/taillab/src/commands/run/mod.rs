@@ -16,10 +16,10 @@ use std::time::Duration;
 use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::{Interrupt, JournalFolder, Roots, capture_environment};
 use taillab_load::StopReason;
-use taillab_model::summary::Hook;
+use taillab_model::doctor::FoundHazard;
+use taillab_model::summary::{Hook, Reason};
 
 use self::calibrate::Calibrated;
-use self::capacity::Capacity;
 use self::measure::Recorded;
 use self::result::Context;
 use self::rig::Rig;
@@ -81,10 +81,8 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         experiment: &experiment,
         hooks,
         hypervisor: hypervisor(&environment),
-        warnings: virtual_workers(&calibrated.capacity, &environment)
-            .into_iter()
-            .chain(warnings(&environment))
-            .collect(),
+        conditions: conditions(&environment),
+        server_cpus: environment.cpu.server.len(),
         calibrated,
     };
     if save_capture {
@@ -112,27 +110,16 @@ pub fn hypervisor(environment: &Environment) -> Option<String> {
     name.or_else(|| facts.hypervisor_flag?.then(|| "a hypervisor".to_owned()))
 }
 
-/// What workers that only wait mean for the result.
-fn virtual_workers(capacity: &Capacity, environment: &Environment) -> Option<String> {
-    let wait = capacity.waits?;
-    let cpus = environment.cpu.server.len();
-    Some(format!(
-        "the {} workers are virtual: they wait {wait} on average on a timer and share {cpus} of \
-         the machine's CPUs, so queues form as with {} CPUs while the kernel's own work does not \
-         scale",
-        capacity.workers, capacity.workers
-    ))
-}
-
-/// Conditions of the testbed and of the machine that colour this kind of run.
-fn warnings(environment: &Environment) -> impl Iterator<Item = String> {
-    // The verdict says this one itself.
-    const SAID: &str = "virtual_machine";
-    let said = (environment.hazards.iter()).filter(|hazard| hazard.key != SAID);
-    said.map(|hazard| match &hazard.remedy {
-        Some(remedy) => format!("{}; {remedy}", hazard.text),
-        None => hazard.text.clone(),
-    })
+/// Conditions of the testbed and of the machine that affect this kind of run.
+fn conditions(environment: &Environment) -> Vec<Reason> {
+    let reason = |hazard: &FoundHazard| {
+        let text = match &hazard.remedy {
+            Some(remedy) => format!("{}; {remedy}", hazard.text),
+            None => hazard.text.clone(),
+        };
+        Reason::new(&hazard.key, text)
+    };
+    environment.hazards.iter().map(reason).collect()
 }
 
 /// What was measured.

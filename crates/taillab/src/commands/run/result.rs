@@ -3,14 +3,15 @@
 use std::net::IpAddr;
 
 use taillab_analysis::timeline::Timeline;
+use taillab_analysis::verdict::{self, Evidence, VirtualWorkers};
 use taillab_analysis::{
-    AnalyseOptions, ClientRecord, Evidence, ExplainOptions, Facts, MatchOptions, Matched, analyse,
-    explain, ideal::IdealRun, judge, match_events, statistics,
+    AnalyseOptions, ClientRecord, ExplainOptions, MatchOptions, Matched, analyse, explain,
+    ideal::IdealRun, match_events, statistics,
 };
 use taillab_load::{FleetRun, Outcome, arrivals_verdict};
 use taillab_model::explanation::Cause;
 use taillab_model::summary::{
-    Hook, LoadSummary, Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource, Verdict,
+    Hook, LoadSummary, Reason, Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource, Verdict,
 };
 use taillab_model::{Monotonic, Nanos, Recording, RequestKey, address_hash};
 use taillab_report::requests::RequestRow;
@@ -44,8 +45,10 @@ pub struct Context<'a> {
     pub hooks: Vec<Hook>,
     /// The hypervisor, if the machine is virtual.
     pub hypervisor: Option<String>,
-    /// What about the testbed colours the result.
-    pub warnings: Vec<String>,
+    /// Conditions of the testbed and the machine that affect the result.
+    pub conditions: Vec<Reason>,
+    /// Number of CPUs that the server may use.
+    pub server_cpus: usize,
 }
 
 /// Matches, compares with the ideal, judges.
@@ -143,8 +146,16 @@ pub fn evaluate(recorded: Recorded, context: Context<'_>) -> Result<RunResult, F
         },
         verdict: Verdict::default(),
     };
-    summary.verdict = verdict(&summary, &analysis.evidence, context.hypervisor);
-    summary.verdict.warnings.extend(context.warnings);
+    summary.verdict = verdict::judge(&Evidence {
+        hypervisor: context.hypervisor.as_deref(),
+        conditions: &context.conditions,
+        virtual_workers: capacity.waits.map(|wait| VirtualWorkers {
+            workers: capacity.workers.get(),
+            wait,
+            cpus: context.server_cpus,
+        }),
+        ..Evidence::of_report(&summary, &analysis.evidence)
+    });
     let curve = |series, points| Curve { series, points };
     Ok(RunResult {
         summary,
@@ -250,10 +261,6 @@ fn span(load: &FleetRun) -> Nanos {
         return Nanos::ZERO;
     };
     due.last().unwrap_or(first).saturating_since(first)
-}
-
-fn verdict(summary: &Report, evidence: &Evidence, hypervisor: Option<String>) -> Verdict {
-    Verdict::from(&judge(summary, evidence, &Facts { hypervisor }))
 }
 
 impl RunResult {

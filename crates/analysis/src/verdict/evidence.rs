@@ -1,0 +1,233 @@
+//! What is known of a measurement when it is judged.
+
+use taillab_model::load_result::LoadStep;
+use taillab_model::summary::{
+    Calibration, ClientCost, LoadErrors, LoadSummary, Observer, Reason, Report, ServerResult,
+};
+use taillab_model::{Distribution, Nanos};
+
+/// Everything that a rule may read. What a command does not measure is `None`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Evidence<'a> {
+    /// The measurement ended before its time.
+    pub partial: bool,
+    /// The hypervisor's name, on a virtual machine.
+    pub hypervisor: Option<&'a str>,
+    /// Conditions of the machine and the testbed, found before the measurement.
+    pub conditions: &'a [Reason],
+    /// The server's side: `run`, `trace`, `explain`.
+    pub server: Option<TracedServer<'a>>,
+    /// Traffic that was recorded and not generated: `trace`, `explain`.
+    pub recording: Option<TraceFacts<'a>>,
+    /// How t was calibrated: `run`.
+    pub calibration: Option<&'a Calibration>,
+    /// Workers that wait on a timer instead of using a CPU: `run`.
+    pub virtual_workers: Option<VirtualWorkers>,
+    /// A generator with a schedule: `load`, `run`.
+    pub load: Option<SentLoad<'a>>,
+    /// A generator without a schedule: `load -R max`, `load --ping-pong`.
+    pub closed_loop: Option<ClientSide<'a>>,
+    /// Several loads, one after the other: `load` with several rates, or a search.
+    pub sweep: Option<Sweep<'a>>,
+}
+
+/// The server's side.
+#[derive(Clone, Copy, Debug)]
+pub struct TracedServer<'a> {
+    /// The result.
+    pub result: &'a ServerResult,
+    /// What the result does not carry.
+    pub evidence: &'a ServerEvidence,
+}
+
+/// What the analysis of the server's side knows and its result does not carry.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerEvidence {
+    /// Share of the requests faster than their ideal.
+    pub faster_than_ideal: f64,
+    /// Percentiles of the measured sojourn that the measurement is too short for.
+    pub unsupported: Vec<Unsupported>,
+    /// Events further out of order in time than the matcher can correct.
+    pub late_events: u64,
+    /// Matched requests that no record of the client explains.
+    pub unexplained: u64,
+}
+
+/// A percentile that the measurement is too short for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unsupported {
+    /// The percentile's probability.
+    pub q: f64,
+    /// Number of requests that it needs, approximately.
+    pub needs: u64,
+}
+
+/// Traffic that was recorded and not generated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TraceFacts<'a> {
+    /// What recording cost; `None` where the recording does not say.
+    pub observer: Option<Observer>,
+    /// The observer had no CPU that is not the server's.
+    pub shares_cpus: bool,
+    /// What is wrong with the file, with its remedy.
+    pub damage: Option<&'a str>,
+    /// Requests are identified by their content.
+    pub framed: bool,
+}
+
+/// Workers that wait on a timer instead of using a CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct VirtualWorkers {
+    /// Number of workers.
+    pub workers: u32,
+    /// Mean wait of a request.
+    pub wait: Nanos,
+    /// CPUs that they share.
+    pub cpus: usize,
+}
+
+/// A generator with a schedule.
+#[derive(Clone, Copy, Debug)]
+pub struct SentLoad<'a> {
+    /// What it sent and received.
+    pub summary: &'a LoadSummary,
+    /// What the summary does not carry; `None` where only the server's side was analysed.
+    pub evidence: Option<&'a LoadEvidence>,
+    /// The same client against a responder that does nothing.
+    pub floor: Option<&'a LoadSummary>,
+}
+
+/// What the analysis of a load knows and its summary does not carry.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LoadEvidence {
+    /// Percentiles of the response time that the load was too short for.
+    pub unsupported: Vec<Unsupported>,
+    /// Rate at which the same requests were due, per second; 0 with fewer than two.
+    pub planned_rate_per_s: f64,
+    /// The response times grew from fifth to fifth of the measurement.
+    pub growth: Option<Growth>,
+}
+
+/// Response times that grew throughout a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// p10 of the first fifth.
+    pub first: Nanos,
+    /// p10 of the last.
+    pub last: Nanos,
+}
+
+/// What a generator sent and received, with or without a schedule.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientSide<'a> {
+    /// Requests sent.
+    pub requests: u64,
+    /// From the actual send to the response.
+    pub service_time: &'a Distribution,
+    /// What sending cost.
+    pub cost: ClientCost,
+    /// What went wrong.
+    pub errors: &'a LoadErrors,
+}
+
+/// Several loads, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep<'a> {
+    /// Each with its own verdict.
+    pub steps: &'a [LoadStep],
+}
+
+impl<'a> Evidence<'a> {
+    /// What a report says. The caller adds what it does not: hypervisor, conditions, recording,
+    /// virtual workers.
+    pub fn of_report(report: &'a Report, evidence: &'a ServerEvidence) -> Self {
+        Self {
+            partial: report.partial,
+            server: Some(TracedServer {
+                result: &report.server,
+                evidence,
+            }),
+            calibration: report.calibration.as_ref(),
+            load: report.load.as_ref().map(|summary| SentLoad {
+                summary,
+                evidence: None,
+                floor: None,
+            }),
+            ..Self::default()
+        }
+    }
+
+    /// The generator, whichever it was.
+    pub(super) fn client(&self) -> Option<ClientSide<'a>> {
+        self.closed_loop.or_else(|| {
+            let load = self.load?.summary;
+            Some(ClientSide {
+                requests: load.requests,
+                service_time: &load.service_time,
+                cost: load.client,
+                errors: &load.errors,
+            })
+        })
+    }
+
+    /// A load whose server was not traced.
+    pub(super) fn load_alone(&self) -> Option<SentLoad<'a>> {
+        self.load.filter(|_| self.server.is_none())
+    }
+
+    /// Errors that count against the measurement.
+    ///
+    /// A run fills its server, so a miss is an error there, and so is a connection that ends.
+    /// A load alone takes the server as it finds it: a miss is an answer, and a connection that
+    /// ended between two requests cost none.
+    pub(super) fn errors(&self) -> Option<LoadErrors> {
+        let errors = *self.client()?.errors;
+        Some(match self.server {
+            Some(_) => errors,
+            None => LoadErrors {
+                misses: 0,
+                connections_closed: 0,
+                connections_reset: 0,
+                ..errors
+            },
+        })
+    }
+
+    /// The first percentile without support, and the requests there are.
+    pub(super) fn unsupported(&self) -> Option<(Unsupported, u64)> {
+        let (unsupported, has) = match (self.server, self.load) {
+            (Some(server), _) => (
+                &server.evidence.unsupported,
+                server.result.measured.sojourn.count,
+            ),
+            (None, Some(load)) => (
+                &load.evidence?.unsupported,
+                load.summary.response_time.count,
+            ),
+            (None, None) => return None,
+        };
+        // The percentiles beyond the first need even more.
+        Some((*unsupported.first()?, has))
+    }
+
+    /// Lateness and what it is compared with (the sojourn, or else the response time), at the
+    /// highest percentile up to p99.9 that both support.
+    pub(super) fn lateness(&self) -> Option<(f64, Nanos, Nanos)> {
+        let load = self.load?.summary;
+        let whole = match self.server {
+            Some(server) => &server.result.measured.sojourn,
+            None => &load.response_time,
+        };
+        [0.999, 0.99, 0.9, 0.5]
+            .into_iter()
+            .find_map(|q| Some((q, load.lateness.quantile(q)?, whole.quantile(q)?)))
+    }
+
+    /// p50 of the ideal and of the measured sojourn, where the ideal is not the lower one.
+    pub(super) fn ideal_above_measured(&self) -> Option<(Nanos, Nanos)> {
+        let result = self.server?.result;
+        let ideal = result.ideal.sojourn.quantile(0.5)?;
+        let measured = result.measured.sojourn.quantile(0.5)?;
+        (ideal >= measured).then_some((ideal, measured))
+    }
+}

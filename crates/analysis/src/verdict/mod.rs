@@ -1,0 +1,129 @@
+//! Whether a measurement can be believed, and what its reader should know.
+//!
+//! One table of rules serves every command. A rule reads the [`Evidence`] and says in one line
+//! what was seen and what to do about it. A part of the evidence that a command does not have
+//! is `None`, and rules about it do not apply. `docs/verdict.md` lists the keys.
+
+mod evidence;
+mod invalid;
+mod warnings;
+
+use taillab_model::summary::{Reason, Verdict};
+
+pub use evidence::{
+    ClientSide, Evidence, Growth, LoadEvidence, SentLoad, ServerEvidence, Sweep, TraceFacts,
+    TracedServer, Unsupported, VirtualWorkers,
+};
+
+/// What a rule that applies means for the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The result must not be used.
+    Invalid,
+    /// The result can be used, by a reader who knows this.
+    Warning,
+}
+
+/// One thing that can be wrong with a measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Its name in JSON; never changes once released.
+    pub key: &'static str,
+    /// What it means for the result.
+    pub severity: Severity,
+    /// What was seen; `None` where the rule does not apply.
+    seen: fn(&Evidence<'_>) -> Option<String>,
+    /// What to do about it, or what it means; empty where `seen` says it.
+    remedy: fn(&Evidence<'_>) -> &'static str,
+}
+
+impl Rule {
+    fn reason(&self, evidence: &Evidence<'_>) -> Option<Reason> {
+        let seen = (self.seen)(evidence)?;
+        Some(match (self.remedy)(evidence) {
+            "" => Reason::new(self.key, seen),
+            remedy => Reason::new(self.key, format!("{seen}: {remedy}")),
+        })
+    }
+}
+
+/// The rules that say that the server did not keep up with the load.
+const OVERLOAD: [&str; 2] = ["overload", "growing"];
+
+/// The rules about the server's own failures.
+const SERVER_FAILED: [&str; 2] = ["errors", "no_answer"];
+
+/// Every rule: first those that make a result invalid, then the warnings, each in the order in
+/// which they are printed.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    invalid::RULES.iter().chain(warnings::RULES)
+}
+
+/// Judges a measurement.
+pub fn judge(evidence: &Evidence<'_>) -> Verdict {
+    let mut verdict = Verdict::default();
+    judge_steps(evidence, &mut verdict);
+    for rule in rules() {
+        if let Some(reason) = rule.reason(evidence) {
+            match rule.severity {
+                Severity::Invalid => verdict.reasons.push(reason),
+                Severity::Warning => verdict.warnings.push(reason),
+            }
+        }
+    }
+    for condition in evidence.conditions {
+        if !(verdict.warnings.iter()).any(|warning| warning.key == condition.key) {
+            verdict.warnings.push(condition.clone());
+        }
+    }
+    verdict.valid = verdict.reasons.is_empty();
+    verdict
+}
+
+/// What the verdicts on the steps of a sweep mean for the whole.
+///
+/// A sweep looks for the load at which the server fails or no longer keeps up, so that is no
+/// fault of the sweep. A step that the client failed says nothing, and the answer may lie there.
+fn judge_steps(evidence: &Evidence<'_>, verdict: &mut Verdict) {
+    for step in evidence.sweep.iter().flat_map(|sweep| sweep.steps) {
+        let rate_per_s = step.load.target_rate_per_s;
+        for reason in &step.verdict.reasons {
+            let text = format!("at {rate_per_s:.0}/s: {}", reason.text);
+            let reason = Reason::new(&reason.key, text);
+            if SERVER_FAILED.contains(&reason.key.as_str()) {
+                verdict.warnings.push(reason);
+            } else if !OVERLOAD.contains(&reason.key.as_str()) {
+                verdict.reasons.push(reason);
+            }
+        }
+    }
+}
+
+/// The server did not keep up with the load.
+pub fn is_overload(verdict: &Verdict) -> bool {
+    let mut keys = verdict.reasons.iter().map(|reason| reason.key.as_str());
+    keys.any(|key| OVERLOAD.contains(&key))
+}
+
+/// Something other than the server makes the measurement invalid.
+pub fn client_failed(verdict: &Verdict) -> bool {
+    let mut keys = verdict.reasons.iter().map(|reason| reason.key.as_str());
+    keys.any(|key| !OVERLOAD.contains(&key) && !SERVER_FAILED.contains(&key))
+}
+
+/// `part` is more than `limit` of `whole`.
+fn exceeds(part: taillab_model::Nanos, limit: f64, whole: taillab_model::Nanos) -> bool {
+    part.get() as f64 > limit * whole.get() as f64
+}
+
+/// What identifies more requests, so that fewer responses are ambiguous.
+fn remedy_for_ambiguity(evidence: &Evidence<'_>) -> &'static str {
+    match evidence.recording {
+        None => "use more client ports, or a longer time-out",
+        Some(TraceFacts { framed: true, .. }) => "check that --protocol is what the server speaks",
+        Some(_) => {
+            "name the server's protocol with --protocol, so that requests are identified by their \
+             content"
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! Rules that a reader should know about and that do not make a result invalid.
+
+use taillab_model::summary::{
+    ArrivalsReference, LoadErrors, MAX_CLIENT_BUSY_SHARE, MAX_ERROR_SHARE, MAX_LATENESS_SHARE,
+    MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE, ServiceTimeSource,
+};
+
+use super::{Rule, Severity, exceeds, is_overload, remedy_for_ambiguity};
+use crate::fmt::{Errors, Percent, Percentile, share};
+
+/// Server CPUs less busy than this at the calibrated peak: something else was the limit.
+const MIN_BUSY_AT_PEAK: f64 = 0.95;
+
+/// A probe that costs more of the throughput than this changes what it measures.
+const MAX_PROBE_COST: f64 = 0.10;
+
+/// If a larger share of the requests beats the ideal, t is too long.
+///
+/// Some always do: t is the core's time per request at the peak, which holds work before T1
+/// and after T6 too, and an ideal sojourn is never shorter than t.
+const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
+
+/// TraceFacts that takes more of a CPU than this is worth knowing.
+const NOTABLE_OBSERVER_SHARE: f64 = 0.2;
+
+/// A floor above this share of the response time at p50: the client measures itself.
+const NOTABLE_FLOOR_SHARE: f64 = 0.5;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        key: "damaged",
+        severity: Severity::Warning,
+        seen: |e| e.recording?.damage.map(str::to_owned),
+        remedy: |_| "",
+    },
+    Rule {
+        key: "server_overloaded",
+        severity: Severity::Warning,
+        seen: |e| {
+            let overloaded = e
+                .sweep?
+                .steps
+                .iter()
+                .filter(|step| is_overload(&step.verdict));
+            let rates: Vec<String> = overloaded
+                .map(|step| format!("{:.0}/s", step.load.target_rate_per_s))
+                .collect();
+            (!rates.is_empty())
+                .then(|| format!("the server did not keep up at {}", rates.join(", ")))
+        },
+        remedy: |_| {
+            "what was measured there depends on the length of the measurement; read it as “too \
+             much”"
+        },
+    },
+    Rule {
+        key: "partial",
+        severity: Severity::Warning,
+        seen: |e| {
+            let damaged = e
+                .recording
+                .is_some_and(|recording| recording.damage.is_some());
+            (e.partial && !damaged).then(|| match e.sweep {
+                Some(_) => "some loads are missing or short".to_owned(),
+                None => "the measurement ended before its time".to_owned(),
+            })
+        },
+        remedy: |_| "what was measured is shown; run it again for the whole",
+    },
+    Rule {
+        key: "not_server_limited",
+        severity: Severity::Warning,
+        seen: |e| {
+            let busy = e.calibration?.server_cpu_busy_share;
+            // Workers that wait leave their CPUs idle, and t is not taken from their peak.
+            let computes = !e.server?.result.ideal.virtual_workers;
+            (computes && busy < MIN_BUSY_AT_PEAK).then(|| {
+                format!(
+                    "at the calibrated peak the server's CPUs were only {} busy, so the client \
+                     was the limit and t is too long",
+                    Percent(busy)
+                )
+            })
+        },
+        remedy: |_| "give the client more CPUs",
+    },
+    Rule {
+        key: "estimated_ideal_above_measured",
+        severity: Severity::Warning,
+        seen: |e| {
+            e.recording?;
+            let (ideal, measured) = e.ideal_above_measured()?;
+            let source = match e.server?.result.service_time_source {
+                ServiceTimeSource::BusyTime => {
+                    " (it is the workers' busy time per request, with what they do before T1 and \
+                     after T6)"
+                }
+                _ => "",
+            };
+            Some(format!(
+                "the measured p50 of {measured} is not above the ideal one of {ideal}, so t is \
+                 too long{source}"
+            ))
+        },
+        remedy: |_| "give it with --service-time, e.g. as `taillab run` calibrates it",
+    },
+    Rule {
+        key: "faster_than_ideal",
+        severity: Severity::Warning,
+        seen: |e| {
+            let faster = e.server?.evidence.faster_than_ideal;
+            let said = e.ideal_above_measured().is_some();
+            (!said && faster > MAX_FASTER_THAN_IDEAL).then(|| {
+                format!(
+                    "{} of the requests were faster than their ideal, so the service time t may \
+                     be too long",
+                    Percent(faster)
+                )
+            })
+        },
+        remedy: |e| match e.recording {
+            None => "calibrate again on a quiet machine",
+            Some(_) => "give it with --service-time",
+        },
+    },
+    Rule {
+        key: "few_errors",
+        severity: Severity::Warning,
+        seen: |e| {
+            let (errors, requests) = (e.errors()?, e.client()?.requests);
+            let wrong = share(errors.total(), requests);
+            (wrong > 0.0 && wrong <= MAX_ERROR_SHARE).then(|| {
+                format!(
+                    "{} in {requests} requests: a percentile beyond {:.5} % leaves them out",
+                    Errors(&errors),
+                    100.0 * (1.0 - wrong)
+                )
+            })
+        },
+        remedy: |_| "",
+    },
+    Rule {
+        key: "misses",
+        severity: Severity::Warning,
+        seen: |e| {
+            let client = e.client().filter(|_| e.server.is_none())?;
+            let misses = client.errors.misses;
+            (misses > 0).then(|| {
+                format!(
+                    "{misses} of {} requests found nothing, which a server answers faster",
+                    client.requests
+                )
+            })
+        },
+        remedy: |_| "fill it before the measurement, or use the keys that it holds",
+    },
+    Rule {
+        key: "connections_ended",
+        severity: Severity::Warning,
+        seen: |e| {
+            let LoadErrors {
+                connections_closed: closed,
+                connections_reset: reset,
+                ..
+            } = *e.client().filter(|_| e.server.is_none())?.errors;
+            (closed + reset > 0).then(|| {
+                format!(
+                    "the server closed {closed} connections and {reset} were reset; they were \
+                     opened again"
+                )
+            })
+        },
+        remedy: |_| "raise the server's limit of requests per connection, or see its log",
+    },
+    Rule {
+        key: "lateness",
+        severity: Severity::Warning,
+        seen: |e| {
+            e.load_alone()?;
+            let (q, lateness, response_time) = e.lateness()?;
+            let notable = exceeds(lateness, NOTABLE_LATENESS_SHARE, response_time)
+                && !exceeds(lateness, MAX_LATENESS_SHARE, response_time);
+            notable.then(|| {
+                format!(
+                    "the client sends late by {lateness} at {}, where a response takes \
+                     {response_time}: the service time leaves that out",
+                    Percentile(q)
+                )
+            })
+        },
+        remedy: |_| "give the client a CPU of its own",
+    },
+    Rule {
+        key: "floor",
+        severity: Severity::Warning,
+        seen: |e| {
+            let load = e.load?;
+            let floor = load.floor?.response_time.quantile(0.5)?;
+            let response_time = load.summary.response_time.quantile(0.5)?;
+            exceeds(floor, NOTABLE_FLOOR_SHARE, response_time).then(|| {
+                format!(
+                    "the client and its network alone take {floor} of the {response_time} at p50"
+                )
+            })
+        },
+        remedy: |_| "the result says little about the server; see the percentiles above the floor",
+    },
+    Rule {
+        key: "client_peak",
+        severity: Severity::Warning,
+        // Where the client is what is measured, it should have no time left.
+        seen: |e| {
+            let busy = e.closed_loop?.cost.busy_share;
+            (busy > MAX_CLIENT_BUSY_SHARE).then(|| {
+                format!(
+                    "the client was busy {} of the time, so the peak is its own and the server's \
+                     may be higher",
+                    Percent(busy)
+                )
+            })
+        },
+        remedy: |_| "give the client more threads and CPUs",
+    },
+    Rule {
+        key: "ambiguous",
+        severity: Severity::Warning,
+        seen: |e| {
+            let ambiguous = e.server?.result.matching.ambiguous;
+            (ambiguous > 0).then(|| {
+                format!(
+                    "{ambiguous} responses could be those of more than one request, and are \
+                     matched to none"
+                )
+            })
+        },
+        remedy: remedy_for_ambiguity,
+    },
+    Rule {
+        key: "foreign_requests",
+        severity: Severity::Warning,
+        seen: |e| {
+            let requests = e.server?.evidence.unexplained;
+            e.load?;
+            (requests > 0).then(|| format!("{requests} requests are in no record of the client"))
+        },
+        remedy: |_| "stop other clients of this server",
+    },
+    Rule {
+        key: "late_events",
+        severity: Severity::Warning,
+        seen: |e| {
+            let events = e.server?.evidence.late_events;
+            (events > 0).then(|| {
+                format!(
+                    "{events} events were out of order by more than the matcher can correct, \
+                     which can cost matches"
+                )
+            })
+        },
+        remedy: |_| "report this as a defect, with the capture",
+    },
+    Rule {
+        key: "stamps_out_of_order",
+        severity: Severity::Warning,
+        seen: |e| {
+            let requests = e.server?.result.matching.out_of_order;
+            (requests > 0)
+                .then(|| format!("{requests} requests have stamps that contradict each other"))
+        },
+        remedy: |_| "they count in the sojourn and not in the stages",
+    },
+    Rule {
+        key: "incomplete",
+        severity: Severity::Warning,
+        seen: |e| {
+            let matching = &e.server?.result.matching;
+            let complete = share(matching.complete, matching.responses);
+            (complete < MIN_COMPLETE_SHARE).then(|| {
+                format!(
+                    "only {} of {} responses have all six stamps (aim: {})",
+                    Percent(complete),
+                    matching.responses,
+                    Percent(MIN_COMPLETE_SHARE)
+                )
+            })
+        },
+        remedy: |_| {
+            "the stages cover only these; processes that the server started later are not seen, \
+             except with --cgroup"
+        },
+    },
+    Rule {
+        key: "blind_windows",
+        severity: Severity::Warning,
+        seen: |e| {
+            let matching = &e.server?.result.matching;
+            (matching.blind_windows > 0).then(|| {
+                format!(
+                    "the probe was blind in {} windows, {} at most, that {} requests overlap",
+                    matching.blind_windows, matching.blind_ns, matching.blind_requests
+                )
+            })
+        },
+        remedy: |_| {
+            "their sojourns are right, some of their stages are not known; a kernel that lets \
+             probes run in every thread avoids it"
+        },
+    },
+    Rule {
+        key: "probe_cost",
+        severity: Severity::Warning,
+        seen: |e| {
+            let loss = e.server?.result.overhead.throughput_loss?;
+            (loss > MAX_PROBE_COST)
+                .then(|| format!("the probe costs {} of the peak throughput", Percent(loss)))
+        },
+        remedy: |_| "without it the server would be faster by about that",
+    },
+    Rule {
+        key: "shared_cpus",
+        severity: Severity::Warning,
+        seen: |e| {
+            e.recording?.shares_cpus.then(|| {
+                "the server may run on every CPU that taillab may use, so taillab's own work can \
+                 delay it"
+                    .to_owned()
+            })
+        },
+        remedy: |_| "leave it a CPU (taskset -p the server, or start taillab with fewer)",
+    },
+    Rule {
+        key: "observer_cost",
+        severity: Severity::Warning,
+        seen: |e| {
+            let cpu_share = e.recording?.observer?.cpu_share;
+            (cpu_share > NOTABLE_OBSERVER_SHARE)
+                .then(|| format!("recording took {} of a CPU", Percent(cpu_share)))
+        },
+        remedy: |_| "record fewer kinds of disturbance to make it cheaper",
+    },
+    Rule {
+        key: "arrival_gaps",
+        severity: Severity::Warning,
+        seen: |e| {
+            let arrivals = &e.load?.summary.arrivals;
+            let judged = arrivals.reference == ArrivalsReference::Process;
+            (judged && !arrivals.gaps_passed()).then(|| {
+                format!(
+                    "the single gaps between sends are not exactly {} (Kolmogorov–Smirnov \
+                     distance {:.4}, Anderson–Darling A² {:.2})",
+                    arrivals.process, arrivals.ks_d, arrivals.ad_a2
+                )
+            })
+        },
+        remedy: |e| match e.server {
+            Some(_) => {
+                "one thread cannot send two requests within a few microseconds; the ideal queue \
+                 gets the arrivals as they were, so the comparison is right"
+            }
+            None => {
+                "a send takes longer than the shortest gaps; the bursts, which make the queues, \
+                 are as intended"
+            }
+        },
+    },
+    Rule {
+        key: "gaps_not_judged",
+        severity: Severity::Warning,
+        seen: |e| {
+            let arrivals = &e.load_alone()?.summary.arrivals;
+            (arrivals.reference == ArrivalsReference::Schedule).then(|| {
+                format!(
+                    "single gaps of {} arrivals are not judged",
+                    arrivals.process
+                )
+            })
+        },
+        remedy: |_| {
+            "their bursts are compared with the schedule's, and the lateness says how far each \
+             send was off"
+        },
+    },
+    Rule {
+        key: "bursts_not_judged",
+        severity: Severity::Warning,
+        seen: |e| {
+            let idc = &e.load_alone()?.summary.arrivals.idc;
+            (idc.iter().all(|at| at.value.is_none())).then(|| {
+                "the bursts of the sends are not judged: the measurement has fewer than ten of \
+                 the shortest windows"
+                    .to_owned()
+            })
+        },
+        remedy: |_| "run longer",
+    },
+    Rule {
+        key: "unsupported_percentile",
+        severity: Severity::Warning,
+        seen: |e| {
+            let (unsupported, has) = e.unsupported()?;
+            Some(format!(
+                "{} and what lies beyond is not known: it needs about {} requests as correlated \
+                 as these, and there are {has}; measure for longer (-d)",
+                Percentile(unsupported.q),
+                unsupported.needs
+            ))
+        },
+        remedy: |_| "",
+    },
+    Rule {
+        key: "virtual_machine",
+        severity: Severity::Warning,
+        seen: |e| {
+            Some(format!(
+                "this is a virtual machine ({}): the hypervisor can take a CPU away, and no \
+                 counter in the guest shows it",
+                e.hypervisor?
+            ))
+        },
+        remedy: |_| "repeat on bare metal whatever must hold there",
+    },
+    Rule {
+        key: "virtual_workers",
+        severity: Severity::Warning,
+        seen: |e| {
+            let it = e.virtual_workers?;
+            Some(format!(
+                "the {} workers are virtual: they wait {} on average on a timer and share {} of \
+                 the machine's CPUs",
+                it.workers, it.wait, it.cpus
+            ))
+        },
+        remedy: |_| "queues form as with a CPU for each worker, but the kernel's own work does not scale",
+    },
+];
