@@ -5,12 +5,11 @@ pub mod profile;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
 use taillab_model::Nanos;
 
 use crate::grid::Grid;
 use crate::isa::Isa;
-use crate::notation::{Notation, NotationError};
+use crate::notation::{Notation, NotationError, json_as_notation};
 use crate::random::lanes::{LaneRng, Purpose};
 use crate::random::law::{Law, Mmpp2, Sampler};
 use crate::random::math::ln_gamma;
@@ -18,8 +17,7 @@ use crate::random::math::ln_gamma;
 /// How requests arrive. The mean rate is given apart, so one process serves every load.
 ///
 /// In text (and in JSON) `poisson`, `lognormal:cv=2`, … as [`ArrivalProcess::NOTATION`] says.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ArrivalProcess {
     /// Equal gaps.
     Deterministic,
@@ -375,19 +373,7 @@ impl fmt::Display for ArrivalProcess {
     }
 }
 
-impl From<ArrivalProcess> for String {
-    fn from(process: ArrivalProcess) -> Self {
-        process.to_string()
-    }
-}
-
-impl TryFrom<String> for ArrivalProcess {
-    type Error = NotationError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
+json_as_notation!(ArrivalProcess);
 
 #[cfg(test)]
 mod tests {

@@ -3,17 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
 use taillab_model::Nanos;
 
-use crate::notation::{Notation, NotationError};
+use crate::notation::{Notation, NotationError, json_as_notation};
 use crate::service::Service;
 
 /// How waiting requests and workers find each other.
 ///
 /// In text (and in JSON) `fifo`, `power-of-d:d=2`, … as [`Discipline::NOTATION`] says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Discipline {
     /// One queue, the oldest request first.
     Fifo,
@@ -241,19 +239,7 @@ impl fmt::Display for Discipline {
     }
 }
 
-impl From<Discipline> for String {
-    fn from(discipline: Discipline) -> Self {
-        discipline.to_string()
-    }
-}
-
-impl TryFrom<String> for Discipline {
-    type Error = NotationError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
+json_as_notation!(Discipline);
 
 #[cfg(test)]
 mod tests {

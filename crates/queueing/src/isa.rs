@@ -72,7 +72,7 @@ impl Isa {
 
 /// Compiles one function for each instruction set and picks one at the call.
 ///
-/// The function gets a first parameter `isa`; constant parameters stand in brackets
+/// The function gets a first parameter `isa`; constant parameters are in brackets
 /// after the name: `fn f[const N: usize](x: &mut [f64; N]) { … }`.
 #[macro_export]
 macro_rules! multiversion {

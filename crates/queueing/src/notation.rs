@@ -50,6 +50,25 @@ pub enum NotationError {
     },
 }
 
+/// Writes a type into JSON as its notation, and reads it back.
+macro_rules! json_as_notation {
+    ($type:ty) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(from)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+pub(crate) use json_as_notation;
+
 /// A text taken apart; parameters are taken out one by one.
 pub(crate) struct Notation<'a> {
     text: &'a str,
@@ -59,7 +78,7 @@ pub(crate) struct Notation<'a> {
     example: &'static str,
 }
 
-/// The key of a parameter that stands without one.
+/// The key of a parameter that is given without one.
 const POSITIONAL: &str = "";
 
 impl<'a> Notation<'a> {
@@ -105,7 +124,7 @@ impl<'a> Notation<'a> {
         Some(self.parameters.remove(at).1)
     }
 
-    /// The parameter `key`, or else the next one that stands without a key.
+    /// The parameter `key`, or else the next one without a key.
     pub(crate) fn text_of(&mut self, key: &'static str) -> Result<&'a str, NotationError> {
         self.take(key)
             .or_else(|| self.take(POSITIONAL))

@@ -6,11 +6,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use taillab_model::Nanos;
 
 use crate::arrivals::lognormal;
-use crate::notation::{Notation, NotationError};
+use crate::notation::{Notation, NotationError, json_as_notation};
 use crate::random::law::Law;
 
 pub use self::times::ServiceTimes;
@@ -19,8 +18,7 @@ pub use self::times::ServiceTimes;
 ///
 /// In text (and in JSON) `deterministic:50us`, `lognormal:50us,cv=2`, … as
 /// [`Service::NOTATION`] says; measured values cannot be read back from text.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Service {
     /// Always the same.
     Deterministic {
@@ -332,19 +330,7 @@ impl fmt::Display for Service {
     }
 }
 
-impl From<Service> for String {
-    fn from(service: Service) -> Self {
-        service.to_string()
-    }
-}
-
-impl TryFrom<String> for Service {
-    type Error = NotationError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
+json_as_notation!(Service);
 
 #[cfg(test)]
 mod tests {

@@ -71,7 +71,7 @@ impl Replay {
     /// [`SimulationError`] when the requests are out of order, a worker does not exist, or
     /// the discipline is preemptive.
     pub fn run(&self, requests: &[ReplayRequest]) -> Result<Vec<ReplayedRequest>, SimulationError> {
-        // the service times are the requests' own: this one only stands in
+        // the service times are the requests' own: this one is a placeholder
         let service = Service::deterministic(Nanos::new(1));
         let station = Station {
             service: &service,

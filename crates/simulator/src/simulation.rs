@@ -51,7 +51,7 @@ pub struct Simulation {
 /// When a simulation stops.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stop {
-    /// After so many requests, rounded up to the same number for each replication.
+    /// After this number of requests, rounded up to the same number for each replication.
     Requests(u64),
     /// When half the interval of a quantile of the sojourn is narrow enough.
     Precision {

@@ -18,19 +18,19 @@ pub struct Unavailable {
     pub every: Option<Nanos>,
 }
 
-/// All intervals of one worker.
+/// The vacations of one worker: when it is away.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Absences {
+pub(crate) struct Vacations {
     /// Sorted, apart from each other.
     once: Vec<(f64, f64)>,
     /// (first start, length, period)
     periodic: Vec<(f64, f64, f64)>,
 }
 
-impl Absences {
+impl Vacations {
     /// Those of worker `worker`.
     pub(crate) fn of(worker: usize, all: &[Unavailable]) -> Self {
-        let mut absences = Self::default();
+        let mut vacations = Self::default();
         let ns = |t: Nanos| t.get() as f64;
         for u in all {
             if u.worker.is_some_and(|w| w as usize != worker) {
@@ -38,22 +38,22 @@ impl Absences {
             }
             match u.every {
                 Some(every) => {
-                    absences
+                    vacations
                         .periodic
                         .push((ns(u.from), ns(u.to) - ns(u.from), ns(every)));
                 }
-                None => absences.once.push((ns(u.from), ns(u.to))),
+                None => vacations.once.push((ns(u.from), ns(u.to))),
             }
         }
-        absences.once.sort_by(|a, b| a.0.total_cmp(&b.0));
-        absences.once.dedup_by(|later, earlier| {
+        vacations.once.sort_by(|a, b| a.0.total_cmp(&b.0));
+        vacations.once.dedup_by(|later, earlier| {
             let joined = later.0 <= earlier.1;
             if joined {
                 earlier.1 = earlier.1.max(later.1);
             }
             joined
         });
-        absences
+        vacations
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -151,13 +151,13 @@ mod tests {
             every: Some(Nanos::new(100)),
             ..once(1_000, 1_010)
         };
-        let absences = Absences::of(0, &[once(10, 20), once(15, 30), periodic]);
-        assert_eq!(absences.ready(5.0), 5.0);
-        assert_eq!(absences.ready(12.0), 30.0);
-        assert_eq!(absences.finish(5.0, 5.0), 10.0);
-        assert_eq!(absences.finish(5.0, 6.0), 31.0);
-        assert_eq!(absences.ready(1_205.0), 1_210.0);
-        assert_eq!(absences.finish(1_010.0, 200.0), 1_230.0);
+        let vacations = Vacations::of(0, &[once(10, 20), once(15, 30), periodic]);
+        assert_eq!(vacations.ready(5.0), 5.0);
+        assert_eq!(vacations.ready(12.0), 30.0);
+        assert_eq!(vacations.finish(5.0, 5.0), 10.0);
+        assert_eq!(vacations.finish(5.0, 6.0), 31.0);
+        assert_eq!(vacations.ready(1_205.0), 1_210.0);
+        assert_eq!(vacations.finish(1_010.0, 200.0), 1_230.0);
     }
 
     #[test]
@@ -166,8 +166,8 @@ mod tests {
             worker: Some(1),
             ..once(0, 50)
         };
-        assert!(Absences::of(0, &[other]).is_empty());
-        assert!(!Absences::of(1, &[other]).is_empty());
+        assert!(Vacations::of(0, &[other]).is_empty());
+        assert!(!Vacations::of(1, &[other]).is_empty());
     }
 
     proptest! {
@@ -199,7 +199,7 @@ mod tests {
                 }
                 t += 1;
             }
-            let got = Absences::of(0, &all).finish(start as f64, work as f64);
+            let got = Vacations::of(0, &all).finish(start as f64, work as f64);
             prop_assert_eq!(got, end as f64);
         }
     }

@@ -74,7 +74,7 @@ pub(super) fn invert_tail(ccdf: impl Fn(f64) -> f64, p: f64, scale: f64) -> f64 
         return f64::INFINITY;
     }
     let log_p = p.ln();
-    // the smallest positive double stands for a tail that has underflowed
+    // the smallest positive double is a tail that has underflowed
     let excess = |x: f64| ccdf(x).max(f64::MIN_POSITIVE).ln() - log_p;
     let (mut lo, mut at_lo) = (0.0, excess(0.0));
     if at_lo <= 0.0 {

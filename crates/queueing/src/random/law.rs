@@ -66,7 +66,8 @@ pub struct Sampler<const L: usize> {
     phases: [usize; L],
     rounder: f64,
     bits: Vec<[u64; L]>,
-    more: Vec<[f64; L]>,
+    /// One stage of each Erlang length.
+    stage: Vec<f64>,
 }
 
 impl<const L: usize> Sampler<L> {
@@ -86,121 +87,80 @@ impl<const L: usize> Sampler<L> {
             phases,
             rounder,
             bits: Vec::new(),
-            more: Vec::new(),
+            stage: Vec::new(),
         }
     }
 
     /// Fills the rows with the next lengths of each lane, rounded to the grid.
     pub fn fill(&mut self, isa: Isa, rows: &mut [[f64; L]]) {
         self.bits.resize(rows.len(), [0; L]);
-        let out = rows.as_flattened_mut();
-        match &self.law {
+        match self.law {
             Law::Constant { value_ns } => {
-                out.fill((value_ns + self.rounder) - self.rounder);
-                return;
+                let value_ns = (value_ns + self.rounder) - self.rounder;
+                rows.as_flattened_mut().fill(value_ns);
             }
             Law::Exponential { mean_ns } => {
-                fill_bits(isa, &mut self.rng, &mut self.bits);
-                exponential(isa, self.bits.as_flattened(), *mean_ns, self.rounder, out);
-                return;
+                let rounder = self.rounder;
+                let out = rows.as_flattened_mut();
+                exponential(isa, self.draw(isa), mean_ns, rounder, out);
             }
+            _ => {
+                self.fill_unrounded(isa, rows);
+                round_all(isa, self.rounder, rows.as_flattened_mut());
+            }
+        }
+    }
+
+    /// Fresh random bits for as many rows as are being filled.
+    #[inline]
+    fn draw(&mut self, isa: Isa) -> &[u64] {
+        fill_bits(isa, &mut self.rng, &mut self.bits);
+        self.bits.as_flattened()
+    }
+
+    /// The laws that need one rounding at the end.
+    fn fill_unrounded(&mut self, isa: Isa, rows: &mut [[f64; L]]) {
+        let out = rows.as_flattened_mut();
+        match self.law {
+            Law::Constant { .. } | Law::Exponential { .. } => {}
             Law::Lognormal { mu, sigma } => {
-                fill_bits(isa, &mut self.rng, &mut self.bits);
-                exponential(isa, self.bits.as_flattened(), 1.0, 0.0, out);
-                fill_bits(isa, &mut self.rng, &mut self.bits);
-                lognormal(isa, self.bits.as_flattened(), *mu, *sigma, out);
+                exponential(isa, self.draw(isa), 1.0, 0.0, out);
+                lognormal(isa, self.draw(isa), mu, sigma, out);
             }
             Law::Erlang {
                 shape,
                 mean_of_one_ns,
-            } => {
-                out.fill(0.0);
-                self.more.resize(rows.len(), [0.0; L]);
-                for _ in 0..*shape {
-                    fill_bits(isa, &mut self.rng, &mut self.bits);
-                    let one = self.more.as_flattened_mut();
-                    exponential(isa, self.bits.as_flattened(), *mean_of_one_ns, 0.0, one);
-                    for (sum, x) in rows.as_flattened_mut().iter_mut().zip(one) {
-                        *sum += *x;
-                    }
-                }
-            }
+            } => self.fill_erlang(isa, shape, mean_of_one_ns, out),
             Law::Weibull {
                 inverse_shape,
                 scale_ns,
-            } => {
-                fill_bits(isa, &mut self.rng, &mut self.bits);
-                weibull(
-                    isa,
-                    self.bits.as_flattened(),
-                    *inverse_shape,
-                    *scale_ns,
-                    out,
-                );
-            }
+            } => weibull(isa, self.draw(isa), inverse_shape, scale_ns, out),
             Law::Hyperexponential {
                 share_first,
                 first_ns,
                 second_ns,
             } => {
-                fill_bits(isa, &mut self.rng, &mut self.bits);
-                exponential(isa, self.bits.as_flattened(), 1.0, 0.0, out);
-                fill_bits(isa, &mut self.rng, &mut self.bits);
-                scale_by_either(
-                    isa,
-                    self.bits.as_flattened(),
-                    *share_first,
-                    *first_ns,
-                    *second_ns,
-                    out,
-                );
+                exponential(isa, self.draw(isa), 1.0, 0.0, out);
+                scale_by_either(isa, self.draw(isa), share_first, first_ns, second_ns, out);
             }
             Law::Pareto {
                 inverse_alpha,
                 min_ns,
-            } => {
-                fill_bits(isa, &mut self.rng, &mut self.bits);
-                pareto(
-                    isa,
-                    self.bits.as_flattened(),
-                    *inverse_alpha,
-                    *min_ns,
-                    1.0,
-                    out,
-                );
-            }
+            } => pareto(isa, self.draw(isa), inverse_alpha, min_ns, 1.0, out),
             Law::BoundedPareto {
                 inverse_alpha,
                 min_ns,
                 mass,
-            } => {
-                fill_bits(isa, &mut self.rng, &mut self.bits);
-                pareto(
-                    isa,
-                    self.bits.as_flattened(),
-                    *inverse_alpha,
-                    *min_ns,
-                    *mass,
-                    out,
-                );
-            }
+            } => pareto(isa, self.draw(isa), inverse_alpha, min_ns, mass, out),
             Law::TwoPoints {
                 share_second,
                 first_ns,
                 second_ns,
             } => {
-                fill_bits(isa, &mut self.rng, &mut self.bits);
                 out.fill(1.0);
-                scale_by_either(
-                    isa,
-                    self.bits.as_flattened(),
-                    *share_second,
-                    *second_ns,
-                    *first_ns,
-                    out,
-                );
+                scale_by_either(isa, self.draw(isa), share_second, second_ns, first_ns, out);
             }
-            Law::Empirical { values_ns } => {
+            Law::Empirical { ref values_ns } => {
                 fill_bits(isa, &mut self.rng, &mut self.bits);
                 let n = values_ns.len() as u64;
                 for (x, bits) in out.iter_mut().zip(self.bits.as_flattened()) {
@@ -208,21 +168,30 @@ impl<const L: usize> Sampler<L> {
                 }
             }
             Law::Gamma { shape, scale_ns } => {
-                for row in rows.iter_mut() {
-                    for (lane, x) in row.iter_mut().enumerate() {
-                        *x = scale_ns * gamma(&mut self.rng, lane, *shape);
-                    }
+                for (number, x) in out.iter_mut().enumerate() {
+                    *x = scale_ns * gamma(&mut self.rng, number % L, shape);
                 }
             }
-            Law::Mmpp2(m) => {
-                for row in rows.iter_mut() {
-                    for (lane, x) in row.iter_mut().enumerate() {
-                        *x = mmpp_gap(&mut self.rng, lane, m, &mut self.phases[lane]);
-                    }
+            Law::Mmpp2(ref m) => {
+                for (number, x) in out.iter_mut().enumerate() {
+                    let lane = number % L;
+                    *x = mmpp_gap(&mut self.rng, lane, m, &mut self.phases[lane]);
                 }
             }
         }
-        round_all(isa, self.rounder, rows.as_flattened_mut());
+    }
+
+    fn fill_erlang(&mut self, isa: Isa, stages: u32, mean_of_one_ns: f64, out: &mut [f64]) {
+        out.fill(0.0);
+        let mut stage = std::mem::take(&mut self.stage);
+        stage.resize(out.len(), 0.0);
+        for _ in 0..stages {
+            exponential(isa, self.draw(isa), mean_of_one_ns, 0.0, &mut stage);
+            for (sum, x) in out.iter_mut().zip(&stage) {
+                *sum += *x;
+            }
+        }
+        self.stage = stage;
     }
 }
 

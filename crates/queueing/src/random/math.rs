@@ -43,7 +43,7 @@ pub(crate) fn exp(x: f64) -> f64 {
     // ln 2 in two parts, the first exact in products with the exponent
     const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
     const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
-    // Adding 1.5·2^52 rounds to an integer, which then stands in the low bits.
+    // Adding 1.5·2^52 rounds to an integer in the low bits.
     const ROUND: f64 = 6_755_399_441_055_744.0;
     let shifted = x * LOG2_E + ROUND;
     let k = shifted - ROUND;

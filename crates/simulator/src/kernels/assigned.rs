@@ -1,7 +1,7 @@
 //! A queue for each worker and a worker for each request, at random: per-worker Lindley
 //! recursions W' = max(W + S − gap, 0).
 
-use super::{Finished, Kernel};
+use super::{Finished, Kernel, rebase_rows};
 use taillab_queueing::isa::{Isa, multiversion};
 use taillab_queueing::random::lanes::{LaneRng, fill_bits};
 use taillab_queueing::random::law::index_below;
@@ -86,11 +86,7 @@ impl<const L: usize> Kernel<L> for Assigned<L> {
     }
 
     fn rebase(&mut self, by: &[f64; L]) {
-        for row in &mut self.free_at {
-            for (free_at, by) in row.iter_mut().zip(by) {
-                *free_at -= by;
-            }
-        }
+        rebase_rows(&mut self.free_at, by);
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use super::Finished;
 use super::per_lane::LaneQueue;
 use super::shortest_queue::{shortest, stretch};
-use crate::unavailable::{Absences, Unavailable};
+use crate::unavailable::{Unavailable, Vacations};
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::grid::Grid;
 use taillab_queueing::random::law::index_below;
@@ -62,7 +62,7 @@ struct Request {
 struct Worker {
     free_at: f64,
     slowdown: f64,
-    absences: Absences,
+    vacations: Vacations,
     /// Of disciplines with a queue per worker: when the requests present depart.
     departures: VecDeque<f64>,
     /// Of work stealing: the worker's own waiting requests.
@@ -75,7 +75,7 @@ impl EventQueue {
             .map(|k| Worker {
                 free_at: 0.0,
                 slowdown: rules.slowdown.get(k).copied().unwrap_or(1.0),
-                absences: Absences::of(k, &rules.unavailable),
+                vacations: Vacations::of(k, &rules.unavailable),
                 departures: VecDeque::new(),
                 queue: VecDeque::new(),
             })
@@ -165,7 +165,7 @@ impl EventQueue {
             // the worker that can take a request first; of equals the one idle longest
             let mut first = (f64::INFINITY, f64::INFINITY, 0);
             for (k, worker) in self.workers.iter().enumerate() {
-                let ready = worker.absences.ready(worker.free_at.max(self.now));
+                let ready = worker.vacations.ready(worker.free_at.max(self.now));
                 if (ready, worker.free_at) < (first.0, first.1) {
                     first = (ready, worker.free_at, k);
                 }
@@ -223,8 +223,8 @@ impl EventQueue {
         } else {
             grid.round(request.service * worker.slowdown)
         };
-        let start = worker.absences.ready(worker.free_at.max(from));
-        let departure = worker.absences.finish(start, work);
+        let start = worker.vacations.ready(worker.free_at.max(from));
+        let departure = worker.vacations.finish(start, work);
         worker.free_at = departure;
         worker.departures.push_back(departure);
         while worker
@@ -278,7 +278,7 @@ impl LaneQueue for EventQueue {
         }
         for worker in &mut self.workers {
             worker.free_at -= by;
-            worker.absences.rebase(by);
+            worker.vacations.rebase(by);
             for departure in &mut worker.departures {
                 *departure -= by;
             }

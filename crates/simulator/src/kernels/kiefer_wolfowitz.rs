@@ -3,7 +3,7 @@
 //! The times at which the workers become free are kept in order; a request takes the
 //! first, and its departure is put in place by compare-selects, without a branch.
 
-use super::{Finished, Kernel};
+use super::{Finished, Kernel, rebase_rows};
 use taillab_queueing::isa::{Isa, multiversion};
 
 /// Beyond this the insertion costs more than a heap.
@@ -54,11 +54,7 @@ impl<const L: usize> Kernel<L> for KieferWolfowitz<L> {
     }
 
     fn rebase(&mut self, by: &[f64; L]) {
-        for row in &mut self.free_at {
-            for (free_at, by) in row.iter_mut().zip(by) {
-                *free_at -= by;
-            }
-        }
+        rebase_rows(&mut self.free_at, by);
     }
 }
 

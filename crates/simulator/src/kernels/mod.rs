@@ -26,9 +26,14 @@ use taillab_queueing::discipline::{Assignment, Discipline};
 use taillab_queueing::grid::Grid;
 use taillab_queueing::isa::Isa;
 use taillab_queueing::random::lanes::{LaneRng, Purpose};
+use taillab_queueing::random::law::index_below;
 
+use assigned::Assigned;
 pub(crate) use events::{EventQueue, Rules, Served};
+use matching::{Matching, Pick};
 use per_lane::PerLane;
+use sharing::Sharing;
+use shortest_queue::ShortestQueue;
 
 /// Lanes of a simulation: eight doubles fill the widest vectors.
 pub(crate) const LANES: usize = 8;
@@ -115,75 +120,59 @@ impl Queue<'_> {
         match self.discipline {
             Discipline::Fifo => self.fifo(),
             Discipline::RoundRobin => Box::new(round_robin::RoundRobin::new(self.workers)),
-            Discipline::Lifo => Box::new(matching::Matching::new(
-                self.fifo(),
-                matching::Pick::Newest,
-                choices,
-            )),
-            Discipline::RandomRequest => Box::new(matching::Matching::new(
-                self.fifo(),
-                matching::Pick::Random,
-                choices,
-            )),
-            Discipline::RandomWorker => Box::new(assigned::Assigned::random(self.workers, choices)),
+            Discipline::Lifo => Box::new(Matching::new(self.fifo(), Pick::Newest, choices)),
+            Discipline::RandomRequest => {
+                Box::new(Matching::new(self.fifo(), Pick::Random, choices))
+            }
+            Discipline::RandomWorker => Box::new(Assigned::random(self.workers, choices)),
             Discipline::Static {
                 connections,
                 assignment,
             } => {
-                let maps =
-                    connection_maps(*connections, *assignment, self.workers, self.seed, first);
-                Box::new(assigned::Assigned::by_connection(
-                    self.workers,
-                    maps,
-                    choices,
-                ))
-            }
-            Discipline::JoinShortestQueue => Box::new(PerLane::new(
-                std::array::from_fn(|_| shortest_queue::ShortestQueue::new(self.workers, None)),
-                Some(choices),
-            )),
-            Discipline::PowerOfD { d } => Box::new(PerLane::new(
-                std::array::from_fn(|_| {
-                    shortest_queue::ShortestQueue::new(self.workers, Some(*d as usize))
-                }),
-                Some(choices),
-            )),
-            Discipline::WorkStealing { .. } => self.events(first, choices),
-            Discipline::ProcessorSharing if self.constant_service => Box::new(PerLane::new(
-                std::array::from_fn(|_| sharing::Sharing::in_turn(self.workers)),
-                None,
-            )),
-            Discipline::ProcessorSharing => Box::new(PerLane::new(
-                std::array::from_fn(|_| sharing::Sharing::in_any_order(self.workers)),
-                None,
-            )),
-            Discipline::TimeSliced { quantum, switch } => Box::new(PerLane::new(
-                std::array::from_fn(|_| {
-                    time_sliced::TimeSliced::new(
+                let map = |lane| {
+                    let replication = first + lane as u64;
+                    connection_map(
+                        *connections,
+                        *assignment,
                         self.workers,
-                        quantum.get() as f64,
-                        switch.get() as f64,
+                        self.seed,
+                        replication,
                     )
-                }),
-                None,
-            )),
+                };
+                let maps = std::array::from_fn(map);
+                Box::new(Assigned::by_connection(self.workers, maps, choices))
+            }
+            Discipline::JoinShortestQueue => {
+                PerLane::boxed(Some(choices), |_| ShortestQueue::new(self.workers, None))
+            }
+            Discipline::PowerOfD { d } => PerLane::boxed(Some(choices), |_| {
+                ShortestQueue::new(self.workers, Some(*d as usize))
+            }),
+            Discipline::WorkStealing { .. } => self.events(first, choices),
+            Discipline::ProcessorSharing if self.constant_service => {
+                PerLane::boxed(None, |_| Sharing::in_turn(self.workers))
+            }
+            Discipline::ProcessorSharing => {
+                PerLane::boxed(None, |_| Sharing::in_any_order(self.workers))
+            }
+            Discipline::TimeSliced { quantum, switch } => PerLane::boxed(None, |_| {
+                let (quantum, switch) = (quantum.get() as f64, switch.get() as f64);
+                time_sliced::TimeSliced::new(self.workers, quantum, switch)
+            }),
             Discipline::Priority {
                 service,
                 first: class,
                 ..
-            } => Box::new(PerLane::new(
-                std::array::from_fn(|lane| {
-                    let background = priority::Background::new(
-                        self.background_gap_ns,
-                        service,
-                        self.grid,
-                        self.seed,
-                        first + lane as u64,
-                    );
-                    priority::Priority::new(self.workers, *class, background)
-                }),
-                None,
-            )),
+            } => PerLane::boxed(None, |lane| {
+                let background = priority::Background::new(
+                    self.background_gap_ns,
+                    service,
+                    self.grid,
+                    self.seed,
+                    first + lane as u64,
+                );
+                priority::Priority::new(self.workers, *class, background)
+            }),
         }
     }
 
@@ -199,10 +188,9 @@ impl Queue<'_> {
     }
 
     fn events<const L: usize>(&self, first: u64, choices: LaneRng<L>) -> Box<dyn Kernel<L>> {
-        Box::new(PerLane::new(
-            std::array::from_fn(|lane| EventQueue::new(&self.rules(first + lane as u64))),
-            Some(choices),
-        ))
+        PerLane::boxed(Some(choices), |lane| {
+            EventQueue::new(&self.rules(first + lane as u64))
+        })
     }
 
     /// The rules of this queue for the general event loop, in one replication.
@@ -243,21 +231,16 @@ pub(crate) fn connection_map(
     (0..connections)
         .map(|i| match assignment {
             Assignment::RoundRobin => i % workers as u32,
-            Assignment::Random => {
-                taillab_queueing::random::law::index_below(rng.next_of(0), workers as u64) as u32
-            }
+            Assignment::Random => index_below(rng.next_of(0), workers as u64) as u32,
         })
         .collect()
 }
 
-fn connection_maps<const L: usize>(
-    connections: u32,
-    assignment: Assignment,
-    workers: usize,
-    seed: u64,
-    first: u64,
-) -> [Vec<u32>; L] {
-    std::array::from_fn(|lane| {
-        connection_map(connections, assignment, workers, seed, first + lane as u64)
-    })
+/// Moves the origin of time in rows of lanes.
+fn rebase_rows<const L: usize>(rows: &mut [[f64; L]], by: &[f64; L]) {
+    for row in rows {
+        for (time, by) in row.iter_mut().zip(by) {
+            *time -= by;
+        }
+    }
 }

@@ -26,13 +26,17 @@ pub(super) struct PerLane<Q, const L: usize> {
     bits: Vec<[u64; L]>,
 }
 
-impl<Q, const L: usize> PerLane<Q, L> {
-    pub(super) fn new(lanes: [Q; L], choices: Option<LaneRng<L>>) -> Self {
-        Self {
-            lanes,
+impl<Q: LaneQueue + 'static, const L: usize> PerLane<Q, L> {
+    /// A kernel over the queues that `queue` makes for each lane.
+    pub(super) fn boxed(
+        choices: Option<LaneRng<L>>,
+        queue: impl FnMut(usize) -> Q,
+    ) -> Box<dyn Kernel<L>> {
+        Box::new(Self {
+            lanes: std::array::from_fn(queue),
             choices,
             bits: Vec::new(),
-        }
+        })
     }
 }
 

@@ -8,7 +8,7 @@ pub(super) struct Ring<T> {
     slots: Vec<T>,
     head: usize,
     tail: usize,
-    /// What stands behind the newest element.
+    /// What follows the newest element.
     end: T,
 }
 

@@ -5,11 +5,11 @@
 //! it is a true scan: with k the turn, D − (k + 1) S = max(A − k S, D' − k S) is a running
 //! maximum, whose steps wait for one comparison only.
 
-use super::{Finished, Kernel};
+use super::{Finished, Kernel, rebase_rows};
 use taillab_queueing::isa::{Isa, multiversion};
 
 pub(super) struct RoundRobin<const L: usize> {
-    /// When each worker is free; the next one to be used stands first.
+    /// When each worker is free; the next one to be used first.
     free_at: Vec<[f64; L]>,
     /// All service times are equal, so that workers in turn are FIFO.
     is_fifo: bool,
@@ -81,11 +81,7 @@ impl<const L: usize> Kernel<L> for RoundRobin<L> {
     }
 
     fn rebase(&mut self, by: &[f64; L]) {
-        for row in &mut self.free_at {
-            for (free_at, by) in row.iter_mut().zip(by) {
-                *free_at -= by;
-            }
-        }
+        rebase_rows(&mut self.free_at, by);
     }
 }
 

@@ -32,7 +32,7 @@ pub enum BenchCommand {
 /// something disturbs it by a schedule and stamps by itself when it did, and the recording is
 /// explained as any other. What each disturbance cost each request follows from its time and
 /// the request's first and last stamp alone; the table says to which cause the ledger charged
-/// that. With -o the truth is kept beside the recording. Needs root.
+/// that. With -o the ground truth is kept with the recording. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = CAUSES_EXIT_CODES)]
 pub struct CausesArgs {

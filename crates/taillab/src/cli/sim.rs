@@ -145,7 +145,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "WHAT=VALUES", help_heading = "Sample")]
     pub sweep: Vec<Sweep>,
 
-    /// Show exact results beside the simulated ones, with z-scores
+    /// Show exact results next to the simulated ones, with z-scores
     #[arg(long, help_heading = "Result")]
     pub exact: bool,
     /// Draw the result: FILE.svg, .png or .html, or - for the terminal; may be given often

@@ -18,7 +18,7 @@ pub struct Account {
     /// Of each thing that was injected.
     pub rows: Vec<Row>,
     /// The same of what it cost together with whatever else disturbed the server; empty
-    /// where the two are not told apart.
+    /// where the two cannot be separated.
     pub rows_together: Vec<Row>,
     /// Requests that were explained.
     pub requests: u64,
@@ -207,7 +207,7 @@ struct Injection {
     sources: Vec<InjectedSource>,
     /// By itself.
     alone: Vec<Vec<Nanos>>,
-    /// Together with whatever else disturbed the server; empty where the two are not told apart.
+    /// Together with whatever else disturbed the server; empty where the two cannot be separated.
     together: Vec<Vec<Nanos>>,
 }
 

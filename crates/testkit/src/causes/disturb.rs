@@ -1,4 +1,4 @@
-//! The disturbers beside the server, as long as a measurement lasts.
+//! Runs the disturbers of a kind while a measurement lasts.
 
 use taillab_host::{Journal, JournalFolder, Roots, ServerProcess, Testbed};
 

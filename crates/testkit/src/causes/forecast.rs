@@ -1,5 +1,5 @@
-//! Forecasts put to the test: a cause is really removed, and what is then measured stands
-//! beside what was predicted with the cause still there.
+//! Forecasts put to the test: a cause is really removed, and what is then measured
+//! is compared with what was predicted while the cause was still there.
 //!
 //! A pair is two measurements under the same arrivals, one with the cause and one without,
 //! each pair the other way round, so that a machine whose speed drifts slows both alike. The
@@ -30,7 +30,7 @@ pub struct FixCheck {
     pub pairs: u32,
     /// Pairs for which there was a forecast; the others' queue was not reproduced.
     pub predicted_pairs: u32,
-    /// Further pairs, that the machine spoilt and that count for nothing here.
+    /// Further pairs, which the machine contaminated and which do not count.
     pub contaminated_pairs: u32,
     /// p50, p99 and p99.9, as far as there were forecasts for them.
     pub points: Vec<FixPoint>,
@@ -85,7 +85,8 @@ pub enum Came {
     /// It is within [`NEAR`] of what was measured.
     Near,
     /// It is farther away, but the pairs differ so much that it may be that near.
-    NotToldApart,
+    #[serde(rename = "not_told_apart")]
+    Undecided,
     /// It did not come true.
     Missed,
     /// With and without the cause are no farther apart than two measurements without it: that
@@ -118,7 +119,7 @@ struct Series {
 }
 
 impl Pairs {
-    /// Adds a pair, or counts it where the machine spoilt one of its measurements; `forecast`
+    /// Adds a pair, or counts it where the machine contaminated one of its measurements; `forecast`
     /// is that of the measurement with the cause.
     pub fn add(&mut self, with: &Account, without: &Account, forecast: Option<&Prediction>) {
         let mut both = [with, without].into_iter();
@@ -210,7 +211,7 @@ impl Series {
             } else if error.abs() <= NEAR {
                 Came::Near
             } else if pair_error_lo <= NEAR && pair_error_hi >= -NEAR {
-                Came::NotToldApart
+                Came::Undecided
             } else {
                 Came::Missed
             },
@@ -321,7 +322,7 @@ mod tests {
             (127, 80),
             (125, 99),
         ]);
-        assert_eq!(noisy.verdict, Came::NotToldApart);
+        assert_eq!(noisy.verdict, Came::Undecided);
         assert!(noisy.control_error > 0.2);
     }
 

@@ -80,9 +80,9 @@ pub struct Measured {
     pub sojourn_p999_ns: Nanos,
     /// Events that were lost by the probe.
     pub lost_events: u64,
-    /// Measurements until the machine spoiled none.
+    /// Measurements until one was not contaminated by the machine.
     pub passes: u32,
-    /// Why this one is spoiled all the same; `None` if it is not.
+    /// Why this one is contaminated all the same; `None` if it is not.
     pub contaminated: Option<String>,
     /// What was injected.
     pub injected: Vec<Injected>,
@@ -122,7 +122,7 @@ pub struct Injected {
     /// Where the ledger saw no excess.
     pub unseen_share: f64,
     /// By how much together with whatever else disturbed the server: what would not be
-    /// without it; `None` where the two are not told apart.
+    /// without it; `None` where the two cannot be separated.
     pub together_delay_ns: Option<Nanos>,
     /// Of that, charged to the right cause and culprit.
     pub together_right_share: Option<f64>,

@@ -21,7 +21,7 @@ pub enum Oracle {
     Nothing,
 }
 
-/// One of our disturbers beside the server.
+/// A disturbance of the machine around the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disturbance {
     /// Of a thread on its CPU.
@@ -38,7 +38,7 @@ pub enum Disturbance {
     RtHogWithPauses,
     /// None: the server's threads go before all ordinary ones.
     RealTime,
-    /// One request in so many is lost.
+    /// One request in this number is lost.
     Loss(u32),
 }
 
@@ -67,7 +67,7 @@ pub enum Promise {
 /// One kind, ready to be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// Which.
+    /// The kind of cause.
     pub kind: CauseKind,
     /// What a right explanation calls it.
     pub cause: Option<Cause>,
@@ -75,7 +75,7 @@ pub struct Setup {
     pub oracle: Oracle,
     /// What the server does wrong.
     pub faults: Vec<&'static str>,
-    /// What is done beside it.
+    /// What disturbs the machine around it.
     pub disturbances: Vec<Disturbance>,
     /// The server that is disturbed.
     pub server: Base,
@@ -128,115 +128,47 @@ const LONG_QUEUE_UTILIZATION: f64 = 0.75;
 impl Setup {
     /// What is done for a kind.
     pub fn of(kind: CauseKind) -> Self {
-        let (cause, oracle, faults, disturbances, server): (_, _, &[&'static str], Vec<_>, _) =
-            match kind {
-                CauseKind::Control | CauseKind::Idle => {
-                    (None, Oracle::Nothing, &[], vec![], Base::Datagrams)
-                }
-                CauseKind::Background => (
-                    Some(Cause::Background),
-                    Oracle::HeldBack,
-                    &[],
-                    vec![BURSTS],
-                    Base::Datagrams,
-                ),
-                CauseKind::Softirq => (
-                    Some(Cause::Softirq),
-                    Oracle::HeldBack,
-                    &[],
-                    vec![Disturbance::Flood(schedule(25, 1_000))],
-                    Base::Datagrams,
-                ),
-                CauseKind::Irq => (
-                    Some(Cause::Irq),
-                    Oracle::HeldBack,
-                    &[],
-                    vec![Disturbance::Timers(schedule(25, 2_000))],
-                    Base::Datagrams,
-                ),
-                CauseKind::Order => (
-                    Some(Cause::Order),
-                    Oracle::Order,
-                    &[],
-                    vec![],
-                    Base::Threads,
-                ),
-                CauseKind::Imbalance => (
-                    Some(Cause::Imbalance),
-                    Oracle::Imbalance,
-                    &[],
-                    vec![],
-                    Base::Assigned,
-                ),
-                CauseKind::Lock => (
-                    Some(Cause::BlockedLock),
-                    Oracle::HeldBack,
-                    &["lock:40ms,1ms"],
-                    vec![],
-                    Base::Datagrams,
-                ),
-                CauseKind::Fault => (
-                    Some(Cause::BlockedFault),
-                    Oracle::HeldBack,
-                    &["major-fault:500,8"],
-                    vec![],
-                    Base::Datagrams,
-                ),
-                CauseKind::MinorFault => (
-                    Some(Cause::SlowService),
-                    Oracle::HeldBack,
-                    &["fault:500,256"],
-                    vec![],
-                    Base::Datagrams,
-                ),
-                CauseKind::Io => (
-                    Some(Cause::BlockedIo),
-                    Oracle::HeldBack,
-                    &["io:500,4"],
-                    vec![],
-                    Base::Datagrams,
-                ),
-                CauseKind::Slow => (
-                    Some(Cause::SlowService),
-                    Oracle::HeldBack,
-                    &[SLOW],
-                    vec![],
-                    Base::Datagrams,
-                ),
-                CauseKind::Quota => (
-                    Some(Cause::Throttled),
-                    Oracle::HeldBack,
-                    &[],
-                    vec![Disturbance::Quota(schedule(150, 8_000))],
-                    Base::Datagrams,
-                ),
-                CauseKind::RtThrottle => (
-                    Some(Cause::Throttled),
-                    Oracle::HeldBack,
-                    &[],
-                    vec![Disturbance::RtHog],
-                    Base::Datagrams,
-                ),
-                CauseKind::Loss => (
+        use Oracle::{HeldBack, Imbalance, Loss, Nothing, Order};
+        let by_fault = |cause, fault| (Some(cause), HeldBack, vec![fault], vec![], Base::Datagrams);
+        let by_machine = |cause, what| (Some(cause), HeldBack, vec![], vec![what], Base::Datagrams);
+        let by_structure = |cause, oracle, server| (Some(cause), oracle, vec![], vec![], server);
+        let (cause, oracle, faults, disturbances, server) = match kind {
+            CauseKind::Control | CauseKind::Idle => {
+                (None, Nothing, vec![], vec![], Base::Datagrams)
+            }
+            CauseKind::Background => by_machine(Cause::Background, BURSTS),
+            CauseKind::Softirq => {
+                by_machine(Cause::Softirq, Disturbance::Flood(schedule(25, 1_000)))
+            }
+            CauseKind::Irq => by_machine(Cause::Irq, Disturbance::Timers(schedule(25, 2_000))),
+            CauseKind::Order => by_structure(Cause::Order, Order, Base::Threads),
+            CauseKind::Imbalance => by_structure(Cause::Imbalance, Imbalance, Base::Assigned),
+            CauseKind::Lock => by_fault(Cause::BlockedLock, "lock:40ms,1ms"),
+            CauseKind::Fault => by_fault(Cause::BlockedFault, "major-fault:500,8"),
+            CauseKind::MinorFault => by_fault(Cause::SlowService, "fault:500,256"),
+            CauseKind::Io => by_fault(Cause::BlockedIo, "io:500,4"),
+            CauseKind::Slow => by_fault(Cause::SlowService, SLOW),
+            CauseKind::Quota => {
+                by_machine(Cause::Throttled, Disturbance::Quota(schedule(150, 8_000)))
+            }
+            CauseKind::RtThrottle => by_machine(Cause::Throttled, Disturbance::RtHog),
+            CauseKind::Loss => {
+                let dropped = vec![Disturbance::Loss(2_000)];
+                (
                     Some(Cause::Retransmit),
-                    Oracle::Loss,
-                    &[],
-                    vec![Disturbance::Loss(2_000)],
+                    Loss,
+                    vec![],
+                    dropped,
                     Base::Streams,
-                ),
-                CauseKind::Two => (
-                    None,
-                    Oracle::HeldBack,
-                    &[SLOW],
-                    vec![BURSTS],
-                    Base::Datagrams,
-                ),
-            };
+                )
+            }
+            CauseKind::Two => (None, HeldBack, vec![SLOW], vec![BURSTS], Base::Datagrams),
+        };
         Self {
             kind,
             cause,
             oracle,
-            faults: faults.to_vec(),
+            faults,
             disturbances,
             server,
             service: None,
@@ -285,7 +217,7 @@ impl Setup {
         }
     }
 
-    /// Something beside the server holds it back.
+    /// Something outside the server holds it back.
     pub fn disturbs(&self) -> bool {
         let mut disturbances = self.disturbances.iter();
         self.oracle != Oracle::Nothing

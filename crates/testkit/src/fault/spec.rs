@@ -9,35 +9,35 @@ use taillab_model::Nanos;
 /// Something that a server does wrong on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Every so many requests of a worker, one burns CPU time.
+    /// One in `every` requests of a worker burns CPU time.
     Slow {
         /// Requests.
         every: NonZeroU64,
         /// How long.
         lasts: Nanos,
     },
-    /// A thread beside the workers keeps the lock that each request takes.
+    /// An extra thread keeps the lock that each request takes.
     Lock {
         /// From one time to the next.
         every: Nanos,
         /// How long it keeps it.
         held: Nanos,
     },
-    /// Every so many requests of a worker, one touches memory that it never had before.
+    /// One in `every` requests of a worker touches memory that it never had before.
     FreshPages {
         /// Requests.
         every: NonZeroU64,
         /// Pages, each a page fault.
         pages: NonZeroU32,
     },
-    /// Every so many requests of a worker, one touches pages of a file that are on disk only.
+    /// One in `every` requests of a worker touches pages of a file that are on disk only.
     FilePages {
         /// Requests.
         every: NonZeroU64,
         /// Pages, each a page fault that waits for the disk.
         pages: NonZeroU32,
     },
-    /// Every so many requests of a worker, one reads from a disk past the page cache.
+    /// One in `every` requests of a worker reads from a disk past the page cache.
     Io {
         /// Requests.
         every: NonZeroU64,

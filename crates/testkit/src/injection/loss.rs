@@ -22,7 +22,7 @@ const SOURCE_PORT: i32 = 14 + 20;
 
 const REMEDY: &str = "it needs root, and Linux 6.6 for programs at a device's ingress (tcx)";
 
-/// Drops every so many request packets at the server's device, after the driver has handed
+/// Drops one in a number of request packets at the server's device, after the driver has handed
 /// them to the stack (T1) and before TCP has queued them (T2).
 pub struct PacketLoss {
     one_in: u32,

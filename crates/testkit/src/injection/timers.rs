@@ -14,7 +14,7 @@ use taillab_host::clock::now;
 const NAME: &str = "tl-timers";
 
 /// From one interrupt of a storm to the next, so that most of the CPU is left: in a virtual
-/// machine one costs 10 µs and more beside its handler.
+/// machine one costs 10 µs and more on top of its handler.
 const APART: Nanos = Nanos::from_micros(40);
 
 const REMEDY: &str = "it needs root, and a kernel with perf events and BPF";
@@ -22,7 +22,7 @@ const REMEDY: &str = "it needs root, and a kernel with perf events and BPF";
 /// Storms of interrupts by the timer of the server's CPU, whose handler is made dear by a
 /// program that it runs.
 ///
-/// The truth is when that program ran, by its own clock. What an interrupt costs beside it,
+/// The truth is when that program ran, by its own clock. What else an interrupt costs,
 /// its way into the kernel and out of it (a virtual machine leaves for its hypervisor and
 /// comes back), is not claimed: nobody in the kernel knows when that was.
 pub struct TimerStorm {

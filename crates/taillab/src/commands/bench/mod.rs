@@ -29,8 +29,8 @@ use crate::progress::Progress;
 /// The median of fewer pairs has no interval.
 const MIN_PAIRS: u32 = 6;
 
-/// Pairs that the machine spoilt, or that gave no forecast, are measured again, but no more than
-/// so many times as many as were asked for.
+/// Pairs that the machine contaminated, or that gave no forecast, are measured again: at most
+/// this multiple of the pairs asked for.
 const MOST_PAIRS: u32 = 2;
 
 /// Runs the benchmark asked for.
@@ -250,7 +250,7 @@ impl<'a> Bench<'a> {
         Ok(measured.with_fix(Some(pairs.check(fix.done))))
     }
 
-    /// One measurement that the machine did not spoil, or the last of several that it did.
+    /// One measurement that the machine did not contaminate, or the last of several that it did.
     fn uncontaminated(
         &self,
         setup: &Setup,

@@ -127,7 +127,7 @@ fn source(out: &mut String, injected: &Injected) {
     }
 }
 
-/// Predicted beside measured: a table, one row for each percentile, and what follows.
+/// Predicted and measured: a table, one row for each percentile, and what follows.
 fn forecasts(out: &mut String, fix: &FixCheck) {
     let pairs = |count: u32| match count {
         1 => "1 pair".to_owned(),
@@ -135,8 +135,8 @@ fn forecasts(out: &mut String, fix: &FixCheck) {
     };
     let mut what = format!("then {}: {}", fix.done, pairs(fix.pairs));
     if fix.contaminated_pairs > 0 {
-        let spoiled = pairs(fix.contaminated_pairs);
-        let _ = write!(what, "; {spoiled} more that the machine spoilt left out");
+        let left_out = pairs(fix.contaminated_pairs);
+        let _ = write!(what, "; {left_out} more that the machine spoilt left out");
     }
     if fix.predicted_pairs < fix.pairs {
         let _ = write!(what, "; a forecast in {} of them", fix.predicted_pairs);
@@ -171,7 +171,7 @@ fn forecasts(out: &mut String, fix: &FixCheck) {
     for point in &fix.points {
         let verdict = match point.verdict {
             Came::Near => "came true".to_owned(),
-            Came::NotToldApart => "not told apart".to_owned(),
+            Came::Undecided => "not told apart".to_owned(),
             Came::Missed => "MISSED".to_owned(),
             Came::ProvesNothing => "proves nothing".to_owned(),
         };
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forecast_stands_in_one_line_beside_what_came_of_it() {
+    fn a_forecast_and_what_came_of_it_are_one_line() {
         let mut out = String::new();
         forecasts(&mut out, &fix(vec![point(0.999, Came::Missed)]));
         assert_eq!(
@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn nothing_is_wider_than_a_terminal() {
         let charged: Vec<(Cause, f64)> = Cause::ALL.iter().map(|cause| (*cause, 0.02)).collect();
-        let verdicts = [Came::Near, Came::NotToldApart, Came::ProvesNothing];
+        let verdicts = [Came::Near, Came::Undecided, Came::ProvesNothing];
         let points = [0.5, 0.99, 0.999].into_iter().zip(verdicts);
         let points = points.map(|(q, verdict)| point(q, verdict)).collect();
         let mut fixed = kind("lock", Cause::BlockedLock, &[], 1.0);

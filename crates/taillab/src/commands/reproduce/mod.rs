@@ -1,4 +1,4 @@
-//! `taillab reproduce`: a paper's figures, and its claims beside our numbers.
+//! `taillab reproduce`: a paper's figures, and its claims next to our numbers.
 
 mod tales;
 

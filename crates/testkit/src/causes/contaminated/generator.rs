@@ -12,7 +12,7 @@ use taillab_queueing::ideal;
 use super::evidence::{HoldUp, Sort, Stretch};
 use super::silence::Known;
 
-/// Arrivals are a Poisson process: one gap in e¹⁵, three million, is so many times the mean.
+/// Arrivals are a Poisson process: one gap in e¹⁵, three million, is 15 times the mean.
 const GAPS: u64 = 15;
 
 /// Shorter ones are of no interest.

@@ -1,4 +1,4 @@
-//! Whether the machine spoilt a measurement: decided by what it did, not by the result.
+//! Whether the machine contaminated a measurement: decided by what it did, not by the result.
 //!
 //! The machine is one more disturber, and its hold-ups ([`evidence`]) are turned into delays of
 //! requests as what was injected is ([`delays`]). A burst after the generator stood still is not
@@ -79,7 +79,7 @@ impl Machine {
         for (place, wait) in bursts(&evidence.silent, spans, usual, workers) {
             machine[place] += wait;
         }
-        // who was overtaken in a burst, or waited beside an idle worker, is as clear as ever
+        // who was overtaken in a burst, or waited while a worker was idle, is as clear as ever
         let [alone, together] = injected;
         let matters = if together.is_empty() {
             &held_up
@@ -147,7 +147,7 @@ impl Machine {
         ))
     }
 
-    /// It says little beside one whose injection should make the difference: what the machine
+    /// It says little next to one whose injection should make the difference: what the machine
     /// did cost more than a tenth of that.
     pub fn outweighs(&self, with: &Self) -> bool {
         let injected = with.injected.as_secs_f64();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_up_spoils_what_was_injected_where_both_delay_the_same_requests() {
+    fn a_hold_up_contaminates_what_was_injected_where_both_delay_the_same_requests() {
         let apart = machine((20_000, 2_000), (60_000, 2_000), Sort::Stall);
         assert_eq!(apart.contaminated(), None);
         let together = machine((20_000, 2_000), (22_000, 1_000), Sort::Stall);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_injection_into_a_burst_that_the_generator_made_is_spoilt() {
+    fn an_injection_into_a_burst_that_the_generator_made_is_contaminated() {
         let no_hold_up = ((0, 0), Sort::Stall);
         let apart = measured((20_000, 2_000), no_hold_up, (60_000, 5_000));
         assert_eq!(apart.contaminated(), None);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_without_a_cause_spoils_the_tail_and_a_proven_stall_does_not() {
+    fn silence_without_a_cause_contaminates_the_tail_and_a_proven_stall_does_not() {
         let silent = machine((20_000, 2_000), (60_000, 2_000), Sort::Silence);
         let why = silent.contaminated().unwrap_or_default();
         assert!(why.contains("silences that nothing explains"), "{why}");

@@ -15,7 +15,7 @@ use super::evidence::Stretch;
 /// Who serves is silent for no longer than this and one request.
 const QUIET: Nanos = Nanos::from_micros(100);
 
-/// Who was injected says when it ran, by looks at the clock; beside it there are interrupts.
+/// Who was injected says when it ran, by looks at the clock; there are interrupts too.
 const INJECTOR: Nanos = Nanos::from_micros(50);
 
 /// Stretches of which it is known what was, without overlaps.

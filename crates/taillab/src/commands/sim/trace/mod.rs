@@ -143,7 +143,7 @@ struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// The value that stands at `place` (`line 17`), whose text took `bytes`.
+    /// The value at `place` (`line 17`), whose text took `bytes`.
     fn push(
         &mut self,
         value: Nanos,

@@ -18,7 +18,7 @@ use super::{PART, Sink, TraceOptions, choose, unit, usage};
 use crate::cli::TimeUnit;
 use crate::exit::Failure;
 
-/// Where the times stand.
+/// Where the times are.
 #[derive(Clone, Debug)]
 pub struct Layout {
     column: usize,

@@ -13,7 +13,7 @@ use crate::exit::Failure;
 const LONGEST_LINE: usize = 1 << 20;
 const BUFFER: usize = 1 << 18;
 
-/// Where the times stand.
+/// Where the times are.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     separator: Separator,
