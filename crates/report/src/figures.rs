@@ -15,6 +15,21 @@ pub(crate) fn micros_f64(ns: f64) -> String {
     grouped(ns / 1e3, 1)
 }
 
+/// An interval in microseconds: `51.7–56.5`, `≥ 51.7` where the sample has no upper end,
+/// nothing where it has no lower one.
+pub(crate) fn interval(lo: Option<Nanos>, hi: Option<Nanos>) -> String {
+    match (lo.map(micros), hi.map(micros)) {
+        (Some(lo), Some(hi)) => format!("{lo}–{hi}"),
+        (Some(lo), None) => format!("≥ {lo}"),
+        (None, _) => String::new(),
+    }
+}
+
+/// A mean length: `2.31 ms`.
+pub(crate) fn mean_length(ns: f64) -> String {
+    Nanos::new(ns.max(0.0).round() as u64).to_string()
+}
+
 /// A number of things, its thousands set apart: `345,000`.
 pub(crate) fn count(n: u64) -> String {
     group(&n.to_string())
@@ -56,6 +71,14 @@ pub(crate) fn workers(result: &ServerResult) -> String {
     };
     let n = u64::from(result.ideal.workers);
     counted(n, &format!("{kind}worker"), &format!("{kind}workers"))
+}
+
+/// How much longer than its own ideal a request stays, where that is known.
+pub(crate) fn excess_sentence(result: &ServerResult) -> Option<String> {
+    let (p50, p99) = (result.excess.quantile(0.5)?, result.excess.quantile(0.99)?);
+    Some(format!(
+        "Request by request, the excess over its own ideal is {p50} (p50) and {p99} (p99)."
+    ))
 }
 
 /// Where the service time comes from, in words.

@@ -2,8 +2,8 @@
 
 use taillab_model::load_result::{ClosedLoopResult, Floor, LoadResult};
 use taillab_model::summary::{
-    ArrivalsReference, Calibration, DispersionAt, LoadErrors, LoadSummary, MAX_CLIENT_BUSY_SHARE,
-    MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Observer,
+    ArrivalsReference, Calibration, DispersionAt, Hook, LoadErrors, LoadSummary,
+    MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Observer,
 };
 use taillab_model::{Distribution, Nanos};
 
@@ -11,6 +11,7 @@ use crate::Document;
 use crate::figures::{
     count, counted, micros_f64, percent, percent_of, rate, round_length, service_time_origin,
 };
+use crate::table::{Column, Table, cell, name};
 
 /// One thing that was checked.
 #[derive(Clone, Debug)]
@@ -384,6 +385,22 @@ fn precision(document: &Document<'_>) -> Finding {
         },
         lines: if lost.is_empty() { vec![hooks()] } else { lost },
     }
+}
+
+/// The hook behind each stamp.
+pub(crate) fn hooks_table(hooks: &[Hook]) -> Table {
+    let columns = [
+        Column::left("stamp"),
+        Column::left("hook").gap(2),
+        Column::left("loss of precision").gap(2).wrapped(usize::MAX),
+    ];
+    let mut table = Table::new("The kernel hook behind each stamp", columns);
+    for hook in hooks {
+        let lost = hook.lost_precision.as_deref().unwrap_or("none known");
+        let cells = [name(&hook.stamp), cell(&hook.hook), cell(lost)];
+        table.row(cells);
+    }
+    table
 }
 
 /// What watching cost, by the observer's own account.

@@ -1,111 +1,106 @@
-//! The main table: each reported quantile in every view.
+//! Quantiles of several distributions next to each other: the main table of most results.
 
 use taillab_model::{Distribution, Nanos, Quantile};
 
 use crate::Document;
-use crate::Series;
 use crate::figures;
+use crate::table::{Cell, Column, Table, cell, known, lacking, name};
+use crate::terminal::text::Ink;
 
 /// The quantiles of the main table; the maximum follows them.
-const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
+pub(crate) const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 
-/// One line of the table.
-#[derive(Clone, Debug)]
-pub(crate) struct LatencyRow {
-    /// `p50` … `p99.99`, `max`.
-    pub(crate) name: String,
-    /// In the order of [`Document::views`].
-    pub(crate) cells: Vec<(Series, Cell)>,
-    /// Measured ÷ ideal, where both are known.
-    pub(crate) ratio: Option<f64>,
+/// A distribution as a column of the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) label: &'static str,
+    /// The label where there is little room.
+    pub(crate) short: &'static str,
+    pub(crate) ink: Ink,
+    pub(crate) distribution: &'a Distribution,
 }
 
-/// One figure of the table.
-#[derive(Clone, Debug)]
-pub(crate) enum Cell {
-    /// The estimate and its 95 % interval, where it has one.
-    Known(Nanos, Option<Interval>),
-    /// What the sample lacks.
-    Unsupported(String),
+/// The views of a server; the ratio of measured to ideal follows the measured one.
+pub(crate) fn of_server(document: &Document<'_>) -> Table {
+    let views: Vec<View<'_>> = (document.views().into_iter())
+        .map(|(series, distribution)| View {
+            label: series.label(),
+            short: series.label(),
+            ink: Ink::of(series),
+            distribution,
+        })
+        .collect();
+    let caption = "Latency in microseconds, below each its 95 % interval; “ratio” is \
+                   measured ÷ ideal";
+    table(caption, &views, Some(1))
 }
 
-impl Cell {
-    pub(crate) fn value(&self) -> Option<Nanos> {
-        match self {
-            Self::Known(value, _) => Some(*value),
-            Self::Unsupported(_) => None,
+/// A row for each of [`QUANTILES`] and the maximum, a column for each view. The ratio of the
+/// view at `ratio` to the one before it follows that view.
+pub(crate) fn table(caption: &str, views: &[View<'_>], ratio: Option<usize>) -> Table {
+    let mut columns = vec![Column::left("")];
+    for (i, view) in views.iter().enumerate() {
+        let column = Column::right(view.label).short(view.short).ink(view.ink);
+        columns.push(column.gap(3).notes());
+        if ratio == Some(i) {
+            columns.push(Column::right("ratio").ink(Ink::Title).gap(2));
         }
     }
-}
-
-/// The rows of the table: [`QUANTILES`] and the maximum.
-pub(crate) fn rows(document: &Document<'_>) -> Vec<LatencyRow> {
-    let views = document.views();
-    let cells = |of: &dyn Fn(&Distribution) -> Cell| -> Vec<(Series, Cell)> {
-        (views.iter())
-            .map(|(series, distribution)| (*series, of(distribution)))
-            .collect()
-    };
-    QUANTILES
-        .iter()
-        .map(|&q| row(figures::quantile_name(q), cells(&|d| quantile(d, q))))
-        .chain(std::iter::once(row(
-            figures::quantile_name(1.0),
-            cells(&maximum),
-        )))
-        .collect()
-}
-
-/// The 95 % interval of a quantile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Interval {
-    lo: Nanos,
-    /// `None` when it lies beyond the largest observation.
-    hi: Option<Nanos>,
-}
-
-impl Interval {
-    fn of(quantile: &Quantile) -> Option<Self> {
-        let (lo, hi) = (quantile.lo?, quantile.hi);
-        Some(Self { lo, hi })
-    }
-
-    /// In microseconds: `51.7–56.5`, or `≥ 51.7` where the sample has no upper end.
-    pub(crate) fn micros(self) -> String {
-        match self.hi {
-            Some(hi) => format!("{}–{}", figures::micros(self.lo), figures::micros(hi)),
-            None => format!("≥ {}", figures::micros(self.lo)),
+    let mut table = Table::new(caption, columns);
+    for q in QUANTILES.into_iter().chain([1.0]) {
+        let mut cells = vec![name(figures::quantile_name(q))];
+        for (i, view) in views.iter().enumerate() {
+            cells.push(quantile(view.distribution, q).ink(view.ink));
+            if ratio == Some(i) {
+                let ratio = ratio_at(views[i].distribution, views[i - 1].distribution, q);
+                cells.push(known(ratio.map(figures::ratio)).ink(Ink::Title));
+            }
         }
+        table.row(cells);
     }
+    table
 }
 
-/// One quantile of a distribution with its interval, or what the sample lacks.
+/// A quantile in microseconds with its interval, or what the sample lacks.
 pub(crate) fn quantile(distribution: &Distribution, q: f64) -> Cell {
-    let found = distribution
-        .quantiles
-        .iter()
-        .find(|x| (x.q - q).abs() < 1e-12);
-    match found.and_then(|x| x.value.map(|value| (value, Interval::of(x)))) {
-        Some((value, interval)) => Cell::Known(value, interval),
-        None => Cell::Unsupported(figures::needs(q, distribution.count)),
+    match value(distribution, q) {
+        Some(value) => {
+            let found = find(distribution, q);
+            let interval = found.map(|x| figures::interval(x.lo, x.hi));
+            cell(figures::micros(value)).note(interval.unwrap_or_default())
+        }
+        None => lacking(needs(distribution, q)),
     }
 }
 
-pub(crate) fn maximum(distribution: &Distribution) -> Cell {
-    match distribution.max {
-        Some(max) => Cell::Known(max, None),
-        None => Cell::Unsupported("no request".to_owned()),
+/// A quantile in microseconds, or a dash.
+pub(crate) fn short_quantile(distribution: &Distribution, q: f64) -> Cell {
+    known(distribution.quantile(q).map(figures::micros))
+}
+
+/// The quantile as it was estimated, with its interval.
+pub(crate) fn find(distribution: &Distribution, q: f64) -> Option<&Quantile> {
+    (distribution.quantiles.iter()).find(|x| (x.q - q).abs() < 1e-12)
+}
+
+/// The quantile, or the maximum for 1; `None` where the sample cannot support it.
+pub(crate) fn value(distribution: &Distribution, q: f64) -> Option<Nanos> {
+    match q < 1.0 {
+        true => find(distribution, q)?.value,
+        false => distribution.max,
     }
 }
 
-fn row(name: String, cells: Vec<(Series, Cell)>) -> LatencyRow {
-    let value = |wanted: Series| {
-        let cell = cells.iter().find(|(series, _)| *series == wanted)?;
-        cell.1.value()
-    };
-    let ratio = value(Series::Measured)
-        .zip(value(Series::Ideal))
-        .filter(|(_, ideal)| *ideal > Nanos::ZERO)
-        .map(|(measured, ideal)| measured.get() as f64 / ideal.get() as f64);
-    LatencyRow { name, cells, ratio }
+/// One quantile divided by the other, where both are known.
+pub(crate) fn ratio_at(measured: &Distribution, ideal: &Distribution, q: f64) -> Option<f64> {
+    let ideal = value(ideal, q).filter(|ideal| *ideal > Nanos::ZERO)?;
+    Some(value(measured, q)?.get() as f64 / ideal.get() as f64)
+}
+
+/// What the sample lacks for a quantile.
+pub(crate) fn needs(distribution: &Distribution, q: f64) -> String {
+    match q < 1.0 {
+        true => figures::needs(q, distribution.count),
+        false => "no request".to_owned(),
+    }
 }

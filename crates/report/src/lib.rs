@@ -4,7 +4,10 @@
 //! standard output. What grows with the requests ([`requests`], [`hlog`]) is written
 //! through a stream that the caller hands in, so that memory does not grow.
 
+mod causes;
 pub mod chart;
+#[cfg(feature = "parquet")]
+mod columns;
 mod error;
 mod explained;
 mod figures;
@@ -21,6 +24,9 @@ pub mod reproduction;
 pub mod requests;
 mod scale;
 pub mod simulation;
+mod stages;
+mod table;
+mod tail;
 pub mod terminal;
 
 use taillab_model::summary::Report;

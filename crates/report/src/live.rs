@@ -6,11 +6,12 @@ use taillab_model::explanation::{CauseShare, Origin};
 use taillab_model::summary::{Matching, Observer, ServerResult};
 use taillab_model::{Nanos, Stage};
 
-use crate::explained;
 use crate::figures::{count, counted, percent, percent_of, rate};
 use crate::findings::bytes;
+use crate::table::{Column, Table, cell, known};
 use crate::terminal::Style;
-use crate::terminal::text::{Ink, Side, Table, clean, columns};
+use crate::terminal::text::{Ink, clean, columns};
+use crate::{explained, stages};
 
 /// What is known of a while: the last second, or all since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,13 +37,7 @@ impl Moment {
     pub fn of(result: &ServerResult, rate_per_s: f64) -> Self {
         let sojourn = &result.measured.sojourn;
         let stages = &result.stages;
-        let means = [
-            stages.t1_t2.mean,
-            stages.t2_t3.mean,
-            stages.t3_t4.mean,
-            stages.t4_t5.mean,
-            stages.t5_t6.mean,
-        ];
+        let means = stages::all(stages).map(|stage| stage.mean);
         let mean_stages_ns =
             (means.iter().all(Option::is_some)).then(|| means.map(|mean| mean.unwrap_or_default()));
         Self {
@@ -183,23 +178,16 @@ impl Screen {
 
     fn latency(&self, style: Style) -> Vec<String> {
         let gap = if style.width < NEEDED { 1 } else { 4 };
-        let mut table = Table::new(&[
-            (Side::Left, 2),
-            (Side::Right, gap),
-            (Side::Right, gap),
-            (Side::Right, gap),
-            (Side::Right, gap),
-        ]);
-        let head = ["", "requests/s", "p50", "p99", "p99.9"];
-        table.row(head.map(|name| (Ink::Quiet, name.to_owned())).to_vec());
+        let heads = ["requests/s", "p50", "p99", "p99.9"].map(|head| Column::right(head).gap(gap));
+        let mut table = Table::new("", [Column::left("")].into_iter().chain(heads));
         for (name, moment) in [("last second", &self.last), ("since start", &self.whole)] {
-            let time = |time: Option<Nanos>| time.map_or_else(|| "–".to_owned(), |t| t.to_string());
-            table.row(vec![
-                (Ink::Plain, name.to_owned()),
-                (Ink::Plain, rate(moment.rate_per_s)),
-                (Ink::Plain, time(moment.p50)),
-                (Ink::Measured, time(moment.p99)),
-                (Ink::Measured, time(moment.p999)),
+            let time = |time: Option<Nanos>| known(time.map(|time| time.to_string()));
+            table.row([
+                cell(name),
+                cell(rate(moment.rate_per_s)),
+                time(moment.p50).ink(Ink::Plain),
+                time(moment.p99).ink(Ink::Measured),
+                time(moment.p999).ink(Ink::Measured),
             ]);
         }
         let mut lines = table.lines(style);

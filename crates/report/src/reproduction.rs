@@ -5,6 +5,8 @@ use taillab_model::Distribution;
 
 use crate::ReportError;
 use crate::chart::{Axis, Chart, Curve};
+use crate::table::{Column, Table, cell, name};
+use crate::terminal::text::Ink;
 
 /// One call of `taillab reproduce`.
 #[derive(Clone, Debug, Serialize)]
@@ -92,7 +94,15 @@ impl Verdict {
         }
     }
 
-    pub(crate) const fn mark(self) -> &'static str {
+    const fn ink(self) -> Ink {
+        match self {
+            Self::Agrees => Ink::Good,
+            Self::TheoryDisagrees | Self::NotMeasured => Ink::Notable,
+            Self::Disagrees => Ink::Bad,
+        }
+    }
+
+    const fn mark(self) -> &'static str {
         match self {
             Self::Agrees => "✓",
             Self::TheoryDisagrees => "!",
@@ -103,8 +113,14 @@ impl Verdict {
 }
 
 impl JudgedClaim {
+    /// Why the paper's text is not what exact theory says, where that is so.
+    fn disagreement(&self) -> Option<&str> {
+        let explanation = self.explanation.as_deref();
+        explanation.filter(|_| self.verdict == Verdict::TheoryDisagrees)
+    }
+
     /// Our number with its unit.
-    pub(crate) fn ours_text(&self) -> String {
+    fn ours_text(&self) -> String {
         let Some(ours) = self.ours else {
             return "–".to_owned();
         };
@@ -128,13 +144,40 @@ impl ReproducedFigure {
             x: Axis::Latency,
             y: Axis::Slower,
             curves: (self.curves.iter())
-                .map(|curve| Curve {
-                    label: curve.label.clone(),
-                    points: curve.points.clone(),
-                    marked: false,
-                })
+                .map(|curve| Curve::new(&curve.label, curve.points.clone()))
                 .collect(),
+            rule: None,
         }
+    }
+}
+
+impl ReproducedFigure {
+    /// The paper's statements and our numbers.
+    pub(crate) fn claims_table(&self) -> Table {
+        /// Columns of a statement in a terminal at most.
+        const STATEMENT: usize = 60;
+        let columns = [
+            Column::left("the paper says").wrapped(STATEMENT),
+            Column::left("where").on_page(),
+            Column::right("paper").gap(2),
+            Column::right("ours").gap(2),
+            Column::left("verdict").gap(2),
+        ];
+        let mut table = Table::new("What the paper says, and what we find", columns);
+        for claim in &self.claims {
+            let verdict = format!("{} {}", claim.verdict.mark(), claim.verdict.words());
+            let row = table.row([
+                cell(&claim.statement),
+                cell(&claim.source),
+                cell(&claim.paper),
+                name(claim.ours_text()),
+                cell(verdict).ink(claim.verdict.ink()),
+            ]);
+            if let Some(text) = claim.disagreement() {
+                row.below(Ink::Notable, format!("! {text}"));
+            }
+        }
+        table
     }
 }
 

@@ -1,8 +1,4 @@
-//! Logarithmic axes and points on curves, shared by the terminal's figure and the page's.
-
-use taillab_model::Nanos;
-
-use crate::Curve;
+//! Logarithmic axes.
 
 /// A logarithmic axis from `from` to `to`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,29 +48,9 @@ impl LogScale {
     }
 }
 
-impl Curve {
-    /// The time in nanoseconds that the given share of requests exceeds, between the
-    /// points by straight lines on logarithmic axes; `None` outside the points.
-    pub(crate) fn time_at(&self, share: f64) -> Option<f64> {
-        // shares fall with time: the first point at or below the share is the right end
-        let right = self.points.partition_point(|p| p.1 > share);
-        let (x1, y1) = *self.points.get(right)?;
-        let Some((x0, y0)) = right.checked_sub(1).map(|left| self.points[left]) else {
-            return (y1 == share).then_some(x1.get() as f64);
-        };
-        let ns = |x: Nanos| x.get().max(1) as f64;
-        if y1 <= 0.0 || y0 <= y1 {
-            return Some(ns(x1));
-        }
-        let part = (y0 / share).ln() / (y0 / y1).ln();
-        Some(ns(x0) * (ns(x1) / ns(x0)).powf(part))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Series;
 
     #[test]
     fn ticks_are_round_and_inside() {
@@ -83,21 +59,5 @@ mod tests {
         assert_eq!(scale.ticks(4), [1e5, 1e6]);
         assert_eq!(scale.position(3e4), 0.0);
         assert_eq!(scale.position(7e6), 1.0);
-    }
-
-    #[test]
-    fn a_curve_is_read_off_between_its_points() {
-        let curve = Curve {
-            series: Series::Ideal,
-            points: vec![
-                (Nanos::new(100), 1.0),
-                (Nanos::new(1_000), 0.1),
-                (Nanos::new(10_000), 0.01),
-            ],
-        };
-        let at = curve.time_at(0.1_f64.powf(1.5)).unwrap();
-        assert!((at - 10_f64.powf(3.5)).abs() < 1e-6, "{at}");
-        assert_eq!(curve.time_at(1.0), Some(100.0));
-        assert_eq!(curve.time_at(0.001), None);
     }
 }

@@ -30,10 +30,8 @@ impl Progress {
         Self { shown: !quiet }
     }
 
-    /// Runs `work` on a thread of its own while the calling thread sleeps and now and then
-    /// draws how far `done`, which counts through all phases, has come.
-    ///
-    /// A panic of `work` goes on in the caller.
+    /// Runs `work` on a thread of its own; the calling thread now and then draws how far `done`,
+    /// which counts through all phases, has come. A panic of `work` goes on in the caller.
     pub fn during<T: Send>(
         self,
         phases: &[Phase],
@@ -44,55 +42,71 @@ impl Progress {
         let mut current = phases.next();
         let mut bar = current.map(|phase| self.bar(*phase));
         let mut before = 0;
-        let waiting = thread::current();
-        let result = thread::scope(|scope| {
-            let worker = scope.spawn(move || {
-                let result = work();
-                waiting.unpark();
-                result
-            });
-            while !worker.is_finished() {
-                let position = done();
-                while let Some(phase) = current
-                    && position >= before + phase.total
-                    && phases.len() > 0
-                {
-                    before += phase.total;
-                    if let Some(bar) = bar.take() {
-                        bar.finish();
-                    }
-                    current = phases.next();
-                    bar = current.map(|phase| self.bar(*phase));
+        let look = || {
+            let position = done();
+            while let Some(phase) = current
+                && position >= before + phase.total
+                && phases.len() > 0
+            {
+                before += phase.total;
+                if let Some(bar) = bar.take() {
+                    bar.finish();
                 }
-                if let Some(bar) = &bar {
-                    bar.set_position(position - before);
-                }
-                thread::park_timeout(PERIOD);
+                current = phases.next();
+                bar = current.map(|phase| self.bar(*phase));
             }
-            worker.join()
-        });
+            if let Some(bar) = &bar {
+                bar.set_position(position - before);
+            }
+        };
+        let result = meanwhile(PERIOD, look, work);
         if let Some(bar) = bar {
             bar.finish();
         }
-        match result {
-            Ok(value) => value,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        result
     }
 
     fn bar(self, phase: Phase) -> ProgressBar {
-        let target = if self.shown {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
-        let bar = ProgressBar::with_draw_target(Some(phase.total), target);
-        if let Ok(style) = ProgressStyle::with_template(
-            "{prefix:<22} [{bar:32}] {percent:>3} %  {elapsed}, {eta} left",
-        ) {
-            bar.set_style(style.progress_chars("=> "));
-        }
-        bar.set_prefix(phase.name);
-        bar
+        let style = "{prefix:<22} [{bar:32}] {percent:>3} %  {elapsed}, {eta} left";
+        bar(phase.name, Some(phase.total), style, self.shown)
     }
+}
+
+/// Runs `work` on a thread of its own; the calling thread sleeps, and looks once in a `period`.
+///
+/// A panic of `work` goes on in the caller.
+pub fn meanwhile<T: Send>(
+    period: Duration,
+    mut look: impl FnMut(),
+    work: impl FnOnce() -> T + Send,
+) -> T {
+    let waiting = thread::current();
+    let result = thread::scope(|scope| {
+        let worker = scope.spawn(move || {
+            let result = work();
+            waiting.unpark();
+            result
+        });
+        while !worker.is_finished() {
+            look();
+            thread::park_timeout(period);
+        }
+        worker.join()
+    });
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// A bar on stderr, which is drawn where that is a terminal and `shown` is set.
+pub fn bar(name: &str, length: Option<u64>, template: &str, shown: bool) -> ProgressBar {
+    let target = if shown {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let bar = ProgressBar::with_draw_target(length, target);
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_prefix(name.to_owned());
+    bar
 }

@@ -64,7 +64,7 @@ fn all_figures_are_written_and_all_claims_judged() {
         assert!(png.starts_with(b"\x89PNG") && png.len() > 20_000);
     }
     let page = fs::read_to_string(out.join("tales.html")).unwrap();
-    assert_eq!(page.matches("<svg").count(), 4);
+    assert_eq!(page.matches("<figure").count(), 4);
     assert_eq!(page.matches("class=\"explained\"").count(), 5);
 }
 

@@ -8,8 +8,8 @@ use crate::scale::LogScale;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FittedAxis {
     axis: Axis,
-    from: f64,
-    to: f64,
+    pub(crate) from: f64,
+    pub(crate) to: f64,
     /// Values and labels, from the least.
     pub(crate) ticks: Vec<(f64, String)>,
 }

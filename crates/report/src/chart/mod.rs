@@ -1,21 +1,22 @@
-//! Charts with any number of curves, for `taillab sim` and `taillab reproduce`.
+//! Charts with any number of curves: the figures of every command.
 //!
-//! A [`Chart`] says what is shown. It is laid out once, and the same drawing becomes
-//! SVG, PNG and a part of an HTML page; the terminal has a drawing of its own
-//! ([`crate::terminal::render_chart`]). Curves differ in colour and in dashes, so that
-//! they can be told apart without colours; the legend stands outside the plot.
+//! A [`Chart`] is a function of a result. [`Scene`] gives each of its marks a place; the SVG, the
+//! PNG and the figure of a page are drawn from it. A terminal draws the same axes and curves with
+//! characters ([`crate::terminal::render_chart`]). Curves differ in colour and in dashes, so
+//! that a figure reads without colours; the legend is outside the plot.
 
 mod axis;
 mod font;
-mod layout;
 mod png;
-mod svg;
+mod scene;
+pub(crate) mod svg;
 
 use crate::ReportError;
 
 pub(crate) use self::axis::FittedAxis;
+pub(crate) use self::scene::Scene;
 
-/// What is shown.
+/// Axes and curves, before they have places.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
     /// What it is about, in a few words.
@@ -28,6 +29,8 @@ pub struct Chart {
     pub y: Axis,
     /// In the order of the legend.
     pub curves: Vec<Curve>,
+    /// A value of `x` to mark, with its label.
+    pub rule: Option<(f64, String)>,
 }
 
 /// What an axis measures, from which its scale and its labels follow.
@@ -56,10 +59,44 @@ pub struct Curve {
     /// Whether the points themselves are marked: there are few, and lines between them
     /// only lead the eye.
     pub marked: bool,
+    /// Its class in a page's style sheet; empty for that of its place in the legend.
+    pub class: &'static str,
+}
+
+impl Curve {
+    /// A curve without marks at its points.
+    pub fn new(label: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self {
+            label: label.into(),
+            points,
+            marked: false,
+            class: "",
+        }
+    }
+
+    /// The same with a mark at each point.
+    pub fn marked(self) -> Self {
+        Self {
+            marked: true,
+            ..self
+        }
+    }
+
+    /// The class of the n-th curve of a chart.
+    pub(crate) fn class(&self, n: usize) -> &'static str {
+        const PLACES: [&str; 8] = [
+            "series-1", "series-2", "series-3", "series-4", "series-5", "series-6", "series-7",
+            "series-8",
+        ];
+        match self.class {
+            "" => PLACES[n % PLACES.len()],
+            class => class,
+        }
+    }
 }
 
 impl Axis {
-    /// What stands beside the axis.
+    /// The label of the axis.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Latency => "latency, on a logarithmic scale",
@@ -72,14 +109,9 @@ impl Axis {
 }
 
 impl Chart {
-    /// The chart as a file of its own.
+    /// The chart as an SVG file.
     pub fn svg(&self) -> Vec<u8> {
-        svg::document(&layout::scene(self)).into_bytes()
-    }
-
-    /// The chart as an element of a page, whose style sheet may recolour it.
-    pub(crate) fn svg_element(&self) -> String {
-        svg::element(&layout::scene(self))
+        svg::document(&Scene::of(self)).into_bytes()
     }
 
     /// The chart as a picture of twice as many pixels as the SVG has units.
@@ -87,7 +119,7 @@ impl Chart {
     /// # Errors
     /// [`ReportError::Format`] when it is too large for the rasteriser.
     pub fn png(&self) -> Result<Vec<u8>, ReportError> {
-        png::encode(&layout::scene(self))
+        png::encode(&Scene::of(self))
     }
 
     /// Whether there is anything to draw.

@@ -5,7 +5,7 @@ use tiny_skia::{
 };
 
 use super::font;
-use super::layout::{Anchor, Ink, Mark, Scene};
+use super::scene::{Anchor, Ink, Mark, Scene};
 use crate::ReportError;
 
 /// Pixels for each unit of the scene: sharp on screens and in print.
@@ -21,13 +21,19 @@ pub(super) fn encode(scene: &Scene) -> Result<Vec<u8>, ReportError> {
     let mut pixmap = Pixmap::new(pixels(scene.width), pixels(scene.height))
         .ok_or_else(|| defect(format!("{} × {} units", scene.width, scene.height)))?;
     pixmap.fill(Color::WHITE);
-    for mark in &scene.marks {
-        draw(&mut pixmap, mark);
+    for mark in &scene.around {
+        draw(&mut pixmap, mark, &|at| at);
+    }
+    let [left, top, width, height] = scene.area;
+    for mark in &scene.plot {
+        draw(&mut pixmap, mark, &|(x, y)| {
+            (left + x * width, top + y * height)
+        });
     }
     pixmap.encode_png().map_err(|e| defect(e.to_string()))
 }
 
-fn draw(pixmap: &mut Pixmap, mark: &Mark) {
+fn draw(pixmap: &mut Pixmap, mark: &Mark, place: &impl Fn((f64, f64)) -> (f64, f64)) {
     let scale = Transform::from_scale(PIXELS, PIXELS);
     match mark {
         Mark::Line {
@@ -35,9 +41,10 @@ fn draw(pixmap: &mut Pixmap, mark: &Mark) {
             ink,
             width,
             dashes,
+            ..
         } => {
             let mut path = PathBuilder::new();
-            for (i, &(x, y)) in points.iter().enumerate() {
+            for (i, (x, y)) in points.iter().map(|at| place(*at)).enumerate() {
                 if i == 0 {
                     path.move_to(x as f32, y as f32);
                 } else {
@@ -56,28 +63,32 @@ fn draw(pixmap: &mut Pixmap, mark: &Mark) {
             }
         }
         Mark::Disc {
-            centre: (x, y),
+            centre,
             radius,
             ink,
         } => {
-            let disc = PathBuilder::from_circle(*x as f32, *y as f32, *radius as f32);
+            let (x, y) = place(*centre);
+            let disc = PathBuilder::from_circle(x as f32, y as f32, *radius as f32);
             fill(pixmap, disc, *ink, scale);
         }
         Mark::Text {
-            at: (x, y),
+            at,
+            offset,
             anchor,
             size,
             ink,
             text,
+            ..
         } => {
+            let (x, y) = place(*at);
             let back = match anchor {
                 Anchor::Start => 0.0,
                 Anchor::Middle => 0.5,
                 Anchor::End => 1.0,
             };
-            let left = x - back * font::width(text, *size);
+            let left = x + offset.0 - back * font::width(text, *size);
             let mut letters = PathBuilder::new();
-            font::outline(text, left, *y, *size, &mut letters);
+            font::outline(text, left, y + offset.1, *size, &mut letters);
             fill(pixmap, letters.finish(), *ink, scale);
         }
     }

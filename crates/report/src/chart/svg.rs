@@ -1,69 +1,103 @@
-//! A scene as SVG.
+//! A scene as SVG: a file of its own, or the plot of a page that stretches to any width.
 
-use super::layout::{Anchor, Ink, Mark, Scene};
+use super::scene::{Anchor, CURVE_WIDTH, Ink, Mark, Scene, dashes};
 use crate::html::markup::{Esc, Markup, put};
+
+/// Units of the curves' own coordinates, in both directions.
+const SIDE: f64 = 1000.0;
 
 /// A file of its own, on white.
 pub(super) fn document(scene: &Scene) -> String {
     let mut svg = Markup(String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"));
-    write(&mut svg, scene, true);
-    svg.0
-}
-
-/// An element of a page.
-pub(super) fn element(scene: &Scene) -> String {
-    let mut svg = Markup::default();
-    write(&mut svg, scene, false);
-    svg.0
-}
-
-fn write(svg: &mut Markup, scene: &Scene, alone: bool) {
     let (width, height) = (scene.width, scene.height);
     put!(
         svg,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width} {height:.0}\" \
-         role=\"img\" font-family=\"'DejaVu Sans', Verdana, sans-serif\""
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height:.0}\" \
+         role=\"img\" font-family=\"'DejaVu Sans', Verdana, sans-serif\" width=\"{width}\" \
+         height=\"{height:.0}\">\n<title>{}</title>\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
+        Esc(&scene.title)
     );
-    if alone {
-        put!(svg, " width=\"{width}\" height=\"{height:.0}\"");
+    for mark in &scene.around {
+        put_mark(&mut svg, mark, &|units| format!("{units:.1}"));
     }
-    put!(svg, ">\n<title>{}</title>\n", Esc(&scene.title));
-    if alone {
-        put!(
-            svg,
-            "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
-        );
-    }
-    for mark in &scene.marks {
-        put_mark(svg, mark);
-    }
-    put!(svg, "</svg>\n");
+    let [x, y, width, height] = scene.area;
+    put!(
+        svg,
+        "<svg x=\"{x}\" y=\"{y:.1}\" width=\"{width}\" height=\"{height}\" overflow=\"visible\">\n"
+    );
+    put_plot(&mut svg, scene);
+    put!(svg, "</svg>\n</svg>\n");
+    svg.0
 }
 
-fn put_mark(svg: &mut Markup, mark: &Mark) {
+/// The plot: all places are shares of the element that it is put into, and the curves lie in an
+/// SVG of [`SIDE`] × [`SIDE`] units that is stretched over it.
+pub(crate) fn put_plot(svg: &mut Markup, scene: &Scene) {
+    let (curves, others): (Vec<&Mark>, Vec<&Mark>) = (scene.plot.iter()).partition(|mark| {
+        matches!(
+            mark,
+            Mark::Line {
+                ink: Ink::Curve(_),
+                ..
+            }
+        )
+    });
+    let percent = |share: f64| format!("{:.3}%", 100.0 * share);
+    put!(svg, "<g class=\"ticks\">\n");
+    for mark in others
+        .iter()
+        .filter(|mark| !matches!(mark, Mark::Disc { .. }))
+    {
+        put_mark(svg, mark, &percent);
+    }
+    put!(
+        svg,
+        "</g>\n<svg class=\"curves\" width=\"100%\" height=\"100%\" viewBox=\"0 0 {SIDE} {SIDE}\" \
+         preserveAspectRatio=\"none\">\n"
+    );
+    for mark in curves {
+        put_mark(svg, mark, &percent);
+    }
+    put!(svg, "</svg>\n");
+    for mark in others
+        .iter()
+        .filter(|mark| matches!(mark, Mark::Disc { .. }))
+    {
+        put_mark(svg, mark, &percent);
+    }
+}
+
+/// One mark. Page styles override the colours by class.
+fn put_mark(svg: &mut Markup, mark: &Mark, place: &impl Fn(f64) -> String) {
     match mark {
         Mark::Line {
             points,
             ink,
             width,
             dashes,
+            class,
         } => {
-            put!(
-                svg,
-                "<path class=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{width}\" \
-                 stroke-linejoin=\"round\"",
-                class(*ink),
-                colour(*ink)
-            );
-            if !dashes.is_empty() {
-                let lengths: Vec<String> = dashes.iter().map(f64::to_string).collect();
-                put!(svg, " stroke-dasharray=\"{}\"", lengths.join(" "));
+            let look = look(*ink, *width, dashes);
+            if !class.is_empty() && matches!(ink, Ink::Curve(_)) {
+                put!(
+                    svg,
+                    "<path class=\"curve {class}\" fill=\"none\" stroke-linejoin=\"round\" \
+                     vector-effect=\"non-scaling-stroke\" {look} d=\""
+                );
+                for (i, (x, y)) in points.iter().enumerate() {
+                    let command = if i == 0 { 'M' } else { 'L' };
+                    put!(svg, "{command}{:.1} {:.1}", SIDE * x, SIDE * y);
+                }
+                put!(svg, "\"/>\n");
+            } else if let [from, to] = points.as_slice() {
+                let [x1, y1, x2, y2] = [from.0, from.1, to.0, to.1].map(place);
+                put!(
+                    svg,
+                    "<line class=\"{class}\" x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\" \
+                     {look}/>\n"
+                );
             }
-            put!(svg, " d=\"");
-            for (i, (x, y)) in points.iter().enumerate() {
-                put!(svg, "{}{x:.1} {y:.1}", if i == 0 { 'M' } else { 'L' });
-            }
-            put!(svg, "\"/>\n");
         }
         Mark::Disc {
             centre: (x, y),
@@ -71,14 +105,18 @@ fn put_mark(svg: &mut Markup, mark: &Mark) {
             ink,
         } => put!(
             svg,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{}\"/>\n",
+            "<circle cx=\"{}\" cy=\"{}\" r=\"{radius}\" fill=\"{}\"/>\n",
+            place(*x),
+            place(*y),
             colour(*ink)
         ),
         Mark::Text {
             at: (x, y),
+            offset: (dx, dy),
             anchor,
             size,
             ink,
+            class,
             text,
         } => {
             let anchor = match anchor {
@@ -88,9 +126,10 @@ fn put_mark(svg: &mut Markup, mark: &Mark) {
             };
             put!(
                 svg,
-                "<text class=\"{}\" x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" \
-                 text-anchor=\"{anchor}\" fill=\"{}\">{}</text>\n",
-                class(*ink),
+                "<text class=\"{class}\" x=\"{}\" y=\"{}\" dx=\"{dx}\" dy=\"{dy}\" \
+                 font-size=\"{size}\" text-anchor=\"{anchor}\" fill=\"{}\">{}</text>\n",
+                place(*x),
+                place(*y),
                 colour(*ink),
                 Esc(text)
             );
@@ -98,15 +137,20 @@ fn put_mark(svg: &mut Markup, mark: &Mark) {
     }
 }
 
-/// For a page's style sheet, which knows whether the page is dark.
-const fn class(ink: Ink) -> &'static str {
-    match ink {
-        Ink::Text => "ink",
-        Ink::Quiet => "soft",
-        Ink::Grid => "grid",
-        Ink::Frame => "frame",
-        Ink::Curve(_) => "line",
-    }
+/// The stroke of a line as attributes.
+fn look(ink: Ink, width: f64, dashes: &[f64]) -> String {
+    let lengths: Vec<String> = dashes.iter().map(f64::to_string).collect();
+    let dashes = match lengths.is_empty() {
+        true => "none".to_owned(),
+        false => lengths.join(" "),
+    };
+    let colour = colour(ink);
+    format!("stroke=\"{colour}\" stroke-width=\"{width}\" stroke-dasharray=\"{dashes}\"")
+}
+
+/// The stroke of the n-th curve as attributes.
+pub(crate) fn curve_look(n: usize) -> String {
+    look(Ink::Curve(n), CURVE_WIDTH, dashes(n))
 }
 
 fn colour(ink: Ink) -> String {

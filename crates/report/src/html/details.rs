@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::markup::{Esc, Markup, put};
-use crate::Document;
+use crate::table::{Column, Table, cell};
+use crate::{Document, findings};
 
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     put!(
@@ -11,15 +12,12 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
         "<section aria-labelledby=\"how\">\n<h2 id=\"how\">How it was measured</h2>\n"
     );
     if let Some(environment) = document.environment {
-        put!(
-            page,
-            "<details>\n<summary>Environment</summary>\n\
-             <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Environment\">\n\
-             <table class=\"facts\">\n\
-             <caption class=\"unseen\">Host, kernel and settings</caption>\n<tbody>\n"
-        );
-        put_value(page, "", environment);
-        put!(page, "</tbody>\n</table>\n</div>\n</details>\n");
+        let columns = [Column::left("setting"), Column::left("value")];
+        let mut table = Table::new("Host, kernel and settings", columns);
+        add_value(&mut table, "", environment);
+        put!(page, "<details>\n<summary>Environment</summary>\n");
+        table.put(page);
+        put!(page, "</details>\n");
     }
     if let Some(experiment_toml) = document.experiment_toml {
         put!(
@@ -29,27 +27,13 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
             Esc(experiment_toml)
         );
     }
-    put!(
-        page,
-        "<details>\n<summary>Kernel hooks</summary>\n<table class=\"facts\">\n\
-         <caption class=\"unseen\">The hook behind each stamp</caption>\n\
-         <thead><tr><th scope=\"col\">stamp</th><th scope=\"col\">hook</th>\
-         <th scope=\"col\">what it lacks</th></tr></thead>\n<tbody>\n",
-    );
-    for hook in &document.report.server.matching.hooks {
-        put!(
-            page,
-            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td></tr>\n",
-            Esc(&hook.stamp),
-            Esc(&hook.hook),
-            Esc(hook.lost_precision.as_deref().unwrap_or("nothing known"))
-        );
-    }
-    put!(page, "</tbody>\n</table>\n</details>\n</section>\n");
+    put!(page, "<details>\n<summary>Kernel hooks</summary>\n");
+    findings::hooks_table(&document.report.server.matching.hooks).put(page);
+    put!(page, "</details>\n</section>\n");
 }
 
 /// One row for each value that is not an object, named by its path.
-fn put_value(page: &mut Markup, path: &str, value: &Value) {
+fn add_value(table: &mut Table, path: &str, value: &Value) {
     let text = match value {
         Value::Object(members) => {
             for (name, member) in members {
@@ -58,13 +42,13 @@ fn put_value(page: &mut Markup, path: &str, value: &Value) {
                 } else {
                     format!("{path}.{name}")
                 };
-                put_value(page, &path, member);
+                add_value(table, &path, member);
             }
             return;
         }
         Value::Array(items) if items.iter().any(|item| item.is_object() || item.is_array()) => {
             for (i, item) in items.iter().enumerate() {
-                put_value(page, &format!("{path}[{i}]"), item);
+                add_value(table, &format!("{path}[{i}]"), item);
             }
             return;
         }
@@ -74,12 +58,7 @@ fn put_value(page: &mut Markup, path: &str, value: &Value) {
         }
         other => scalar(other),
     };
-    put!(
-        page,
-        "<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n",
-        Esc(path),
-        Esc(&text)
-    );
+    table.row([cell(path), cell(text)]);
 }
 
 fn scalar(value: &Value) -> String {

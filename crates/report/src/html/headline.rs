@@ -1,30 +1,14 @@
 //! The page's head: what was measured, the verdict, three figures, what they mean.
 
+use taillab_model::Nanos;
 use taillab_model::summary::Report;
 
-use super::markup::{Esc, Markup, put};
+use super::class;
+use super::markup::{Esc, Markup, paragraph, put, section};
 use crate::Document;
 use crate::Series;
-use crate::figures::{self, micros, rate};
-use crate::latency::{self, Cell};
-
-/// The class of a series in the style sheet.
-pub(super) const fn class(series: Series) -> &'static str {
-    match series {
-        Series::Ideal => "ideal",
-        Series::Measured => "measured",
-        Series::Client => "client",
-    }
-}
-
-/// A short piece of the series' line, as the figure draws it.
-pub(super) fn swatch(series: Series) -> String {
-    format!(
-        "<svg class=\"swatch\" width=\"30\" height=\"10\" aria-hidden=\"true\">\
-         <line class=\"curve {}\" x1=\"0\" y1=\"5\" x2=\"30\" y2=\"5\"/></svg>",
-        class(series)
-    )
-}
+use crate::figures::{self, rate};
+use crate::latency;
 
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     let report = document.report;
@@ -114,61 +98,65 @@ pub(super) fn put_latency(page: &mut Markup, document: &Document<'_>) {
         "<section aria-labelledby=\"latency\">\n<h2 id=\"latency\">Measured against ideal</h2>\n\
          <div class=\"cards\">\n"
     );
-    let rows = latency::rows(document);
-    for row in rows
-        .iter()
-        .filter(|row| matches!(row.name.as_str(), "p50" | "p99" | "p99.9"))
-    {
-        let longest = (row.cells.iter().filter_map(|(_, cell)| cell.value())).max();
-        put!(page, "<div class=\"card\">\n<h3>{}</h3>\n", row.name);
-        match &row.cells[1].1 {
-            Cell::Known(value, _) => {
-                let text = value.to_string();
-                let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
-                put!(page, "<p class=\"big\">{number} <span>{unit}</span></p>\n");
-            }
-            Cell::Unsupported(what) => put!(page, "<p class=\"lacking\">{}</p>\n", Esc(what)),
-        }
-        let ratio = row.ratio.map_or_else(
-            || "no ratio".to_owned(),
-            |ratio| format!("<strong>{}</strong> the ideal", figures::ratio(ratio)),
-        );
-        put!(
-            page,
-            "<p class=\"ratio\">{ratio}</p>\n<ul class=\"bars\">\n"
-        );
-        for (series, cell) in &row.cells {
-            let (text, width) = match (cell.value(), longest) {
-                (Some(value), Some(longest)) if longest.get() > 0 => (
-                    value.to_string(),
-                    100.0 * value.get() as f64 / longest.get() as f64,
-                ),
-                _ => ("–".to_owned(), 0.0),
-            };
-            put!(
-                page,
-                "<li><span>{}</span><svg aria-hidden=\"true\"><rect class=\"{}\" \
-                 width=\"{width:.1}%\" height=\"100%\" rx=\"2\"/></svg><span>{text}</span></li>\n",
-                series.label(),
-                class(*series),
-            );
-        }
-        put!(page, "</ul>\n</div>\n");
+    for q in [0.5, 0.99, 0.999] {
+        put_card(page, document, q);
     }
     put!(
         page,
         "</div>\n<p class=\"explain\">{}</p>\n",
         explanation(document)
     );
-    let excess = &document.report.server.excess;
-    if let (Some(p50), Some(p99)) = (excess.quantile(0.5), excess.quantile(0.99)) {
-        put!(
-            page,
-            "<p class=\"explain\">Request by request, the excess over its own ideal is {p50} (p50) \
-             and {p99} (p99).</p>\n",
-        );
+    if let Some(excess) = figures::excess_sentence(&document.report.server) {
+        paragraph(page, "explain", &excess);
     }
     put!(page, "</section>\n");
+}
+
+/// One percentile: the measured time, large, and a bar for each view.
+fn put_card(page: &mut Markup, document: &Document<'_>, q: f64) {
+    let views = document.views();
+    let values: Vec<Option<Nanos>> = (views.iter())
+        .map(|(_, distribution)| latency::value(distribution, q))
+        .collect();
+    let (ideal, measured) = (views[0].1, views[1].1);
+    put!(
+        page,
+        "<div class=\"card\">\n<h3>{}</h3>\n",
+        figures::quantile_name(q)
+    );
+    match values[1] {
+        Some(value) => {
+            let text = value.to_string();
+            let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
+            put!(page, "<p class=\"big\">{number} <span>{unit}</span></p>\n");
+        }
+        None => paragraph(page, "lacking", &latency::needs(measured, q)),
+    }
+    let ratio = latency::ratio_at(measured, ideal, q).map_or_else(
+        || "no ratio".to_owned(),
+        |ratio| format!("<strong>{}</strong> the ideal", figures::ratio(ratio)),
+    );
+    put!(
+        page,
+        "<p class=\"ratio\">{ratio}</p>\n<ul class=\"bars\">\n"
+    );
+    let longest = values
+        .iter()
+        .flatten()
+        .max()
+        .map_or(1, |longest| longest.get().max(1));
+    for ((series, _), value) in views.iter().zip(&values) {
+        let text = value.map_or_else(|| "–".to_owned(), |value| value.to_string());
+        let width = value.map_or(0.0, |value| 100.0 * value.get() as f64 / longest as f64);
+        put!(
+            page,
+            "<li><span>{}</span><svg aria-hidden=\"true\"><rect class=\"{}\" \
+             width=\"{width:.1}%\" height=\"100%\" rx=\"2\"/></svg><span>{text}</span></li>\n",
+            series.label(),
+            class(*series),
+        );
+    }
+    put!(page, "</ul>\n</div>\n");
 }
 
 /// What the views are, with the name of each view in the colour of its curve.
@@ -185,49 +173,9 @@ fn explanation(document: &Document<'_>) -> String {
     text
 }
 
-/// The table that says in figures what the curves show.
+/// The table with the figures of the curves.
 pub(super) fn put_table(page: &mut Markup, document: &Document<'_>) {
-    put!(
-        page,
-        "<section aria-labelledby=\"percentiles\">\n<h2 id=\"percentiles\">Percentiles</h2>\n\
-         <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-labelledby=\"percentiles\">\n\
-         <table class=\"figures\">\n<caption>Latency in microseconds, below each its 95 % \
-         interval; “ratio” is measured ÷ ideal</caption>\n<thead><tr><th scope=\"col\">\
-         <span class=\"unseen\">Percentile</span></th>"
-    );
-    for (series, _) in document.views() {
-        put!(
-            page,
-            "<th scope=\"col\">{} {}</th>",
-            swatch(series),
-            series.label()
-        );
-        if let Series::Measured = series {
-            put!(page, "<th scope=\"col\">ratio</th>");
-        }
-    }
-    put!(page, "</tr></thead>\n<tbody>\n");
-    for row in latency::rows(document) {
-        put!(page, "<tr><th scope=\"row\">{}</th>", row.name);
-        for (series, cell) in &row.cells {
-            match cell {
-                Cell::Known(value, Some(interval)) => put!(
-                    page,
-                    "<td>{}<small>{}</small></td>",
-                    micros(*value),
-                    interval.micros()
-                ),
-                Cell::Known(value, None) => put!(page, "<td>{}</td>", micros(*value)),
-                Cell::Unsupported(what) => {
-                    put!(page, "<td class=\"lacking\">{}</td>", Esc(what));
-                }
-            }
-            if *series == Series::Measured {
-                let ratio = row.ratio.map_or_else(|| "–".to_owned(), figures::ratio);
-                put!(page, "<td class=\"strong\">{ratio}</td>");
-            }
-        }
-        put!(page, "</tr>\n");
-    }
-    put!(page, "</tbody>\n</table>\n</div>\n</section>\n");
+    section(page, "percentiles", "Percentiles", |page| {
+        latency::of_server(document).put(page);
+    });
 }

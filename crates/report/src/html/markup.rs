@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::figures::glued;
+
 /// Text as HTML shows it, in element content and in quoted attributes.
 pub(crate) struct Esc<'a>(pub(crate) &'a str);
 
@@ -41,6 +43,27 @@ macro_rules! put {
     };
 }
 pub(crate) use put;
+
+/// A section of a page with its heading.
+pub(crate) fn section(
+    page: &mut Markup,
+    id: &str,
+    heading: &str,
+    put_content: impl FnOnce(&mut Markup),
+) {
+    let heading = Esc(heading);
+    put!(
+        page,
+        "<section aria-labelledby=\"{id}\">\n<h2 id=\"{id}\">{heading}</h2>\n"
+    );
+    put_content(page);
+    put!(page, "</section>\n");
+}
+
+/// A paragraph of the given class, whose numbers keep their units.
+pub(crate) fn paragraph(page: &mut Markup, class: &str, text: &str) {
+    put!(page, "<p class=\"{class}\">{}</p>\n", Esc(&glued(text)));
+}
 
 #[cfg(test)]
 mod tests {

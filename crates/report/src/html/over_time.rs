@@ -3,10 +3,13 @@
 use taillab_model::Nanos;
 use taillab_model::explanation::{Clustering, Explanation, FanOut, HeatMap};
 
-use super::markup::{Esc, Markup, put};
+use super::markup::{Markup, paragraph, put, section};
+use super::patch;
 use crate::Document;
+use crate::causes::workers_table;
 use crate::explained;
-use crate::figures::{count, glued, percent, quantile_name, round_length};
+use crate::figures::{count, quantile_name, round_length};
+use crate::table::{Column, Table, cell, lacking};
 
 /// Columns drawn at most; more are joined, so that the page stays small.
 const COLUMNS: usize = 240;
@@ -29,24 +32,17 @@ fn put_bursts(page: &mut Markup, explanation: &Explanation) {
     if map.is_none() && explanation.clustering.is_none() {
         return;
     }
-    put!(
-        page,
-        "<section aria-labelledby=\"bursts\">\n<h2 id=\"bursts\">Bursts or single events</h2>\n"
-    );
-    if let Some(clustering) = &explanation.clustering {
-        put!(
-            page,
-            "<p class=\"explain\">{}</p>\n",
-            Esc(&glued(&explained::clustering_sentence(clustering)))
-        );
-    }
-    if let Some(map) = map {
-        map.put(page);
-    }
-    if let Some(clustering) = &explanation.clustering {
-        put_autocorrelation(page, clustering);
-    }
-    put!(page, "</section>\n");
+    section(page, "bursts", "Bursts or single events", |page| {
+        if let Some(clustering) = &explanation.clustering {
+            paragraph(page, "explain", &explained::clustering_sentence(clustering));
+        }
+        if let Some(map) = map {
+            map.put(page);
+        }
+        if let Some(clustering) = &explanation.clustering {
+            put_autocorrelation(page, clustering);
+        }
+    });
 }
 
 /// The heat map with few enough columns.
@@ -103,8 +99,8 @@ impl<'a> Map<'a> {
             };
             put!(
                 page,
-                "<li class=\"step\"><svg class=\"patch\" width=\"14\" height=\"14\" aria-hidden=\"true\">\
-                 <rect class=\"heat-{step}\" width=\"14\" height=\"14\"/></svg>{label}</li>\n"
+                "<li class=\"step\">{}{label}</li>\n",
+                patch(&format!("heat-{step}")),
             );
         }
         put!(
@@ -261,53 +257,41 @@ fn put_fan_out(page: &mut Markup, fan_out: &[FanOut]) {
     if fan_out.is_empty() {
         return;
     }
-    put!(
-        page,
-        "<section aria-labelledby=\"fan-out\">\n<h2 id=\"fan-out\">Fan-out</h2>\n"
-    );
-    if let Some(sentence) = explained::fan_out_sentence(fan_out) {
-        put!(
-            page,
-            "<p class=\"explain\">{}</p>\n",
-            Esc(&glued(&sentence))
-        );
-    }
-    let longest = fan_out
-        .iter()
+    section(page, "fan-out", "Fan-out", |page| {
+        if let Some(sentence) = explained::fan_out_sentence(fan_out) {
+            paragraph(page, "explain", &sentence);
+        }
+        fan_out_table(fan_out).put(page);
+    });
+}
+
+fn fan_out_table(fan_out: &[FanOut]) -> Table {
+    let longest = (fan_out.iter())
         .filter_map(|at| at.p99_ns.max(at.p50_ns))
-        .max();
-    put!(
-        page,
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-labelledby=\"fan-out\">\n\
-         <table class=\"figures fan-out\">\n<caption>What a user sees who waits for the slowest of \
-         several such servers; each answers like this one, independently of the others</caption>\n\
-         <thead><tr><th scope=\"col\">servers</th><th scope=\"col\">p50</th><th scope=\"col\">p99</th>\
-         <th scope=\"col\"><span class=\"unseen\">bar</span></th></tr></thead>\n<tbody>\n"
-    );
-    let or_lacking = |time: Option<Nanos>| match time {
-        Some(time) => format!("<td>{time}</td>"),
-        None => "<td class=\"lacking\">too few requests</td>".to_owned(),
+        .max()
+        .map_or(1.0, |longest| longest.get().max(1) as f64);
+    let share = |time: Option<Nanos>| time.map_or(0.0, |time| time.get() as f64 / longest);
+    let time = |time: Option<Nanos>| match time {
+        Some(time) => cell(time.to_string()),
+        None => lacking("too few requests"),
     };
+    let heads = ["p50", "p99", ""].map(Column::right);
+    let columns = [Column::right("servers")].into_iter().chain(heads);
+    let caption = "How long a user waits for the slowest of several such servers. Each answers \
+                   like this one, independently of the others";
+    let mut table = Table::new(caption, columns).class("fan-out");
     for at in fan_out {
-        let width = |time: Option<Nanos>| match (time, longest) {
-            (Some(time), Some(longest)) if longest.get() > 0 => {
-                100.0 * time.get() as f64 / longest.get() as f64
-            }
-            _ => 0.0,
-        };
-        put!(
-            page,
-            "<tr><th scope=\"row\">{}</th>{}{}<td class=\"drawn\"><svg aria-hidden=\"true\">\
-             <rect class=\"faint\" width=\"{:.1}%\" height=\"100%\" rx=\"2\"/>\
-             <rect class=\"measured\" width=\"{:.1}%\" height=\"100%\" rx=\"2\"/></svg></td></tr>\n",
-            count(u64::from(at.servers)),
-            or_lacking(at.p50_ns),
-            or_lacking(at.p99_ns),
-            width(at.p99_ns),
-            width(at.p50_ns),
-        );
+        table.row([
+            cell(count(u64::from(at.servers))),
+            time(at.p50_ns),
+            time(at.p99_ns),
+            cell("").bars(vec![
+                ("faint", share(at.p99_ns)),
+                ("measured", share(at.p50_ns)),
+            ]),
+        ]);
     }
-    put!(page, "</tbody>\n</table>\n</div>\n</section>\n");
+    table
 }
 
 fn put_workers(page: &mut Markup, explanation: &Explanation) {
@@ -316,40 +300,14 @@ fn put_workers(page: &mut Markup, explanation: &Explanation) {
     if explanation.workers.is_empty() && inversions.is_none() {
         return;
     }
-    put!(
-        page,
-        "<section aria-labelledby=\"workers\">\n<h2 id=\"workers\">Workers and order</h2>\n"
-    );
-    if let Some(sentence) = inversions {
-        put!(
-            page,
-            "<p class=\"explain\">{}</p>\n",
-            Esc(&glued(&sentence))
-        );
-    }
-    if !explanation.workers.is_empty() {
-        put!(
-            page,
-            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-labelledby=\"workers\">\n\
-             <table class=\"figures\">\n<caption>The threads that served</caption>\n<thead><tr>\
-             <th scope=\"col\">worker</th><th scope=\"col\">requests</th><th scope=\"col\">busy</th>\
-             <th scope=\"col\">mean sojourn</th></tr></thead>\n<tbody>\n"
-        );
-        for worker in &explanation.workers {
-            put!(
-                page,
-                "<tr><th scope=\"row\">{} <span class=\"light\">{}</span></th><td>{}</td>\
-                 <td>{}</td><td>{}</td></tr>\n",
-                Esc(&worker.name),
-                worker.tid,
-                count(worker.requests),
-                percent(worker.busy_share, 1),
-                Nanos::new(worker.mean_sojourn_ns.max(0.0).round() as u64)
-            );
+    section(page, "workers", "Workers and order", |page| {
+        if let Some(sentence) = inversions {
+            paragraph(page, "explain", &sentence);
         }
-        put!(page, "</tbody>\n</table>\n</div>\n");
-    }
-    put!(page, "</section>\n");
+        if !explanation.workers.is_empty() {
+            workers_table(&explanation.workers, usize::MAX).put(page);
+        }
+    });
 }
 
 #[cfg(test)]

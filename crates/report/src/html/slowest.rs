@@ -1,12 +1,14 @@
 //! The slowest requests, each with what the CPUs did and what it waited for.
 
 use taillab_model::Nanos;
-use taillab_model::explanation::{Activity, Cause, Culprit, Origin, SlowRequest, Stretch};
+use taillab_model::explanation::{Activity, Cause, Culprit, Origin, SlowRequest};
 
-use super::markup::{Esc, Markup, put};
+use super::bars::{Segment, put_bar, put_legend};
+use super::markup::{Esc, Markup, paragraph, put, section};
 use crate::Document;
+use crate::causes::stretches_table;
 use crate::explained;
-use crate::figures::{counted, glued, percent, round_length};
+use crate::figures::{counted, glued, round_length};
 
 /// Requests that are drawn; all of them are in the JSON and in the Perfetto trace.
 const DRAWN: usize = 10;
@@ -14,6 +16,16 @@ const DRAWN: usize = 10;
 const VISIBLE: f64 = 0.0005;
 /// Pieces drawn in a row at most: the longest ones.
 const PIECES: usize = 400;
+/// Classes of the colours and their meanings.
+const LEGEND: [(&str, &str); 7] = [
+    ("ran-server", "the worker"),
+    ("ran-other", "other threads, and what they delay"),
+    ("ran-kernel", "interrupts, softirqs, the stack"),
+    ("ran-idle", "idle"),
+    ("why-ideal", "what the ideal has as well"),
+    ("why-server", "the server’s own delays"),
+    ("cause-unexplained", "not known"),
+];
 
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     let slowest = document.report.server.explanation.as_ref();
@@ -21,38 +33,17 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     if slowest.is_empty() {
         return;
     }
-    put!(
-        page,
-        "<section aria-labelledby=\"slowest\">\n<h2 id=\"slowest\">The slowest requests</h2>\n\
-         <ul class=\"legend\">\n"
-    );
-    for (class, label) in [
-        ("ran-server", "the worker"),
-        ("ran-other", "other threads, and what they delay"),
-        ("ran-kernel", "interrupts, softirqs, the stack"),
-        ("ran-idle", "idle"),
-        ("why-ideal", "what the ideal has as well"),
-        ("why-server", "the server’s own delays"),
-        ("cause-unexplained", "not known"),
-    ] {
-        put!(
-            page,
-            "<li><svg class=\"patch\" width=\"14\" height=\"14\" aria-hidden=\"true\">\
-             <rect class=\"{class}\" width=\"14\" height=\"14\" rx=\"3\"/></svg> {label}</li>\n"
-        );
-    }
-    put!(page, "</ul>\n");
-    for (i, request) in slowest.iter().take(DRAWN).enumerate() {
-        put_request(page, i, request);
-    }
-    if slowest.len() > DRAWN {
-        put!(
-            page,
-            "<p class=\"note\">{} more in the JSON and in the Perfetto trace.</p>\n",
-            counted((slowest.len() - DRAWN) as u64, "request", "requests")
-        );
-    }
-    put!(page, "</section>\n");
+    section(page, "slowest", "The slowest requests", |page| {
+        put_legend(page, &LEGEND);
+        for (i, request) in slowest.iter().take(DRAWN).enumerate() {
+            put_request(page, i, request);
+        }
+        if slowest.len() > DRAWN {
+            let left = counted((slowest.len() - DRAWN) as u64, "request", "requests");
+            let more = format!("{left} more in the JSON and in the Perfetto trace.");
+            paragraph(page, "note", &more);
+        }
+    });
 }
 
 fn put_request(page: &mut Markup, place: usize, request: &SlowRequest) {
@@ -67,51 +58,40 @@ fn put_request(page: &mut Markup, place: usize, request: &SlowRequest) {
         Esc(&glued(&explained::slow_request_title(request)))
     );
     put_stamps(page, request);
-    put_row(
-        page,
-        "why",
-        longest(&request.stretches, request, |stretch| stretch.lasted_ns),
-        |stretch| {
-            let mut what = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
-            if stretch.inherited {
-                what.push_str(" (of a request before this one)");
-            }
-            (
-                stretch.from_ns,
-                stretch.lasted_ns,
-                why_class(stretch.cause),
-                what,
-            )
-        },
-        request,
-    );
+    let stretches = request.stretches.iter().map(|stretch| {
+        let mut what = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
+        if stretch.inherited {
+            what.push_str(" (of a request before this one)");
+        }
+        (
+            stretch.from_ns,
+            stretch.lasted_ns,
+            why_class(stretch.cause),
+            what,
+        )
+    });
+    put_row(page, "why", stretches.collect(), request);
     for cpu in explained::cpus(request) {
-        let own: Vec<&Activity> = request.activities.iter().filter(|a| a.cpu == cpu).collect();
-        put_row(
-            page,
-            &format!("CPU {cpu}"),
-            longest_of(own, request, |activity| activity.lasted_ns),
-            |activity| {
-                let what = match &activity.who {
-                    Some(who) => who.to_string(),
-                    None => "idle".to_owned(),
-                };
-                (
-                    activity.from_ns,
-                    activity.lasted_ns,
-                    ran_class(request, activity),
-                    what,
-                )
-            },
-            request,
-        );
+        let own = request.activities.iter().filter(|a| a.cpu == cpu);
+        let activities = own.map(|activity| {
+            let who = activity.who.as_ref();
+            let what = who.map_or_else(|| "idle".to_owned(), Culprit::to_string);
+            let class = ran_class(request, activity);
+            (activity.from_ns, activity.lasted_ns, class, what)
+        });
+        put_row(page, &format!("CPU {cpu}"), activities.collect(), request);
     }
     put!(
         page,
         "<p class=\"scale\"><span>T1</span><span>{}</span><span>T6</span></p>\n</div>\n",
         round_length(request.sojourn_ns.get() as f64 / 2.0)
     );
-    put_stretches(page, place, request);
+    let (table, left) = stretches_table(request);
+    table.put(page);
+    if !left.is_empty() {
+        let left = counted(left.len() as u64, "shorter stretch", "shorter stretches");
+        paragraph(page, "note", &format!("And {left}."));
+    }
     put!(page, "</details>\n");
 }
 
@@ -148,54 +128,30 @@ fn ran_class(request: &SlowRequest, activity: &Activity) -> &'static str {
     }
 }
 
-/// The pieces that can be seen, the longest at most [`PIECES`], in the order given.
-fn longest<'a, T>(all: &'a [T], request: &SlowRequest, length: impl Fn(&T) -> Nanos) -> Vec<&'a T> {
-    longest_of(all.iter().collect(), request, length)
-}
+/// A piece of a row: from, length, class of its colour and what it was.
+type Piece = (Nanos, Nanos, &'static str, String);
 
-fn longest_of<'a, T>(
-    mut pieces: Vec<&'a T>,
-    request: &SlowRequest,
-    length: impl Fn(&T) -> Nanos,
-) -> Vec<&'a T> {
-    let least = request.sojourn_ns.get() as f64 * VISIBLE;
-    pieces.retain(|piece| length(piece).get() as f64 >= least);
-    if pieces.len() > PIECES {
-        let mut places: Vec<usize> = (0..pieces.len()).collect();
-        places.sort_by_key(|&place| std::cmp::Reverse(length(pieces[place])));
-        places.truncate(PIECES);
-        places.sort_unstable();
-        pieces = places.into_iter().map(|place| pieces[place]).collect();
-    }
-    pieces
-}
-
-fn put_row<'a, T: 'a>(
-    page: &mut Markup,
-    name: &str,
-    pieces: Vec<&'a T>,
-    piece: impl Fn(&'a T) -> (Nanos, Nanos, &'static str, String),
-    request: &SlowRequest,
-) {
-    put!(
-        page,
-        "<div class=\"row\"><span class=\"name\">{name}</span>\
-         <svg class=\"bar\" role=\"img\" aria-label=\"{name}, from T1 to T6\">\n"
-    );
+/// A bar of the pieces that can be seen, at most the [`PIECES`] longest.
+fn put_row(page: &mut Markup, name: &str, mut pieces: Vec<Piece>, request: &SlowRequest) {
     let whole = request.sojourn_ns.get().max(1) as f64;
-    for (from, lasted, class, what) in pieces.into_iter().map(piece) {
-        let left = (from.get() as f64 / whole).clamp(0.0, 1.0);
-        let width = (lasted.get() as f64 / whole).min(1.0 - left);
-        put!(
-            page,
-            "<rect class=\"{class}\" x=\"{:.3}%\" width=\"{:.3}%\" height=\"100%\">\
-             <title>{}: {lasted}</title></rect>\n",
-            100.0 * left,
-            100.0 * width,
-            Esc(&what)
-        );
-    }
-    put!(page, "</svg></div>\n");
+    pieces.retain(|piece| piece.1.get() as f64 >= whole * VISIBLE);
+    pieces.sort_by_key(|piece| std::cmp::Reverse(piece.1));
+    pieces.truncate(PIECES);
+    pieces.sort_by_key(|piece| piece.0);
+    let segments: Vec<Segment> = (pieces.into_iter())
+        .map(|(from, lasted, class, what)| {
+            let left = (from.get() as f64 / whole).clamp(0.0, 1.0);
+            Segment {
+                class: class.to_owned(),
+                from: Some(left),
+                length: (lasted.get() as f64 / whole).min(1.0 - left),
+                title: format!("{what}: {lasted}"),
+                text: None,
+            }
+        })
+        .collect();
+    put_bar(page, name, &format!("{name}, from T1 to T6"), &segments);
+    put!(page, "</div>\n");
 }
 
 fn put_stamps(page: &mut Markup, request: &SlowRequest) {
@@ -235,48 +191,4 @@ fn put_stamps(page: &mut Markup, request: &SlowRequest) {
         }
     }
     put!(page, "</svg></div>\n");
-}
-
-fn put_stretches(page: &mut Markup, place: usize, request: &SlowRequest) {
-    const MOST: usize = 12;
-    let mut kept: Vec<&Stretch> = request.stretches.iter().collect();
-    kept.sort_by_key(|stretch| std::cmp::Reverse(stretch.lasted_ns));
-    let left = kept.len().saturating_sub(MOST);
-    kept.truncate(MOST);
-    kept.sort_by_key(|stretch| stretch.from_ns);
-    put!(
-        page,
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Stretches of request {0}\">\n\
-         <table class=\"facts\">\n<caption class=\"unseen\">Stretches of request {0}</caption>\n\
-         <thead><tr><th scope=\"col\">from</th><th scope=\"col\">for</th>\
-         <th scope=\"col\">share</th><th scope=\"col\">why</th></tr></thead>\n<tbody>\n",
-        place + 1
-    );
-    let whole = request.sojourn_ns.get().max(1) as f64;
-    for stretch in kept {
-        let of_another = if stretch.inherited {
-            " (of a request before this one)"
-        } else {
-            ""
-        };
-        put!(
-            page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}{of_another}</td></tr>\n",
-            stretch.from_ns,
-            stretch.lasted_ns,
-            percent(stretch.lasted_ns.get() as f64 / whole, 1),
-            Esc(&explained::cause_and_culprit(
-                stretch.cause,
-                stretch.culprit.as_ref()
-            ))
-        );
-    }
-    put!(page, "</tbody>\n</table>\n</div>\n");
-    if left > 0 {
-        put!(
-            page,
-            "<p class=\"note\">And {}.</p>\n",
-            counted(left as u64, "shorter stretch", "shorter stretches")
-        );
-    }
 }

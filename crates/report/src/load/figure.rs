@@ -15,13 +15,9 @@ pub fn chart(report: &LoadReport<'_>) -> Chart {
     let load = &result.load;
     let curves = LoadSeries::ALL.iter().filter_map(|series| {
         let curve = report.curves.iter().find(|curve| curve.series == *series)?;
-        Some(Curve {
-            label: series.label().to_owned(),
-            points: (curve.points.iter())
-                .map(|(time, share)| (time.get() as f64, *share))
-                .collect(),
-            marked: false,
-        })
+        let points = curve.points.iter();
+        let points = points.map(|(time, share)| (time.get() as f64, *share));
+        Some(Curve::new(series.label(), points.collect()))
     });
     Chart {
         title: "Latency distributions".to_owned(),
@@ -35,6 +31,7 @@ pub fn chart(report: &LoadReport<'_>) -> Chart {
         x: Axis::Latency,
         y: Axis::Slower,
         curves: curves.collect(),
+        rule: None,
     }
 }
 
@@ -62,11 +59,7 @@ pub fn sweep_chart(result: &LoadSweepResult) -> Chart {
     };
     let mut curves: Vec<Curve> = SWEPT_QUANTILES
         .iter()
-        .map(|&q| Curve {
-            label: figures::quantile_name(q),
-            points: of(q),
-            marked: true,
-        })
+        .map(|&q| Curve::new(figures::quantile_name(q), of(q)).marked())
         .collect();
     if let Some(found) = &result.found {
         let shown = || curves.iter().flat_map(|curve| &curve.points);
@@ -95,11 +88,7 @@ pub fn sweep_chart(result: &LoadSweepResult) -> Chart {
                 vec![(breaks, least), (breaks, greatest)],
             ));
         }
-        curves.extend(rules.into_iter().map(|(label, points)| Curve {
-            label,
-            points,
-            marked: false,
-        }));
+        curves.extend((rules.into_iter()).map(|(label, points)| Curve::new(label, points)));
     }
     Chart {
         title: "Response time against load".to_owned(),
@@ -111,6 +100,7 @@ pub fn sweep_chart(result: &LoadSweepResult) -> Chart {
         x: x_axis,
         y: Axis::Latency,
         curves,
+        rule: None,
     }
 }
 

@@ -13,6 +13,7 @@ mod figure;
 mod live;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod tables;
 
 use std::io;
 
@@ -25,6 +26,7 @@ pub use self::figure::{chart, sweep_chart};
 pub use self::live::{LiveWindow, live_line};
 #[cfg(feature = "parquet")]
 pub use self::parquet::write_parquet;
+pub(crate) use self::tables::{closed_table, latency_table, steps_table};
 use crate::ReportError;
 use crate::{hgrm, hlog};
 

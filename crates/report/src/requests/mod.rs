@@ -1,7 +1,7 @@
 //! `requests.parquet`: one row for each request.
 
 #[cfg(feature = "parquet")]
-pub(crate) mod parquet;
+mod parquet;
 
 #[cfg(feature = "parquet")]
 pub use self::parquet::write_parquet;

@@ -4,7 +4,7 @@ use super::{SimulatedRun, SimulationReport, Swept, utilisation, workers};
 use crate::chart::{Axis, Chart, Curve};
 use crate::figures;
 
-/// Distributions in one figure; more cannot be told apart.
+/// Distributions in one figure; more of them could not be distinguished.
 const MOST_CURVES: usize = 8;
 /// The quantiles along a sweep of one system.
 const SWEPT_QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
@@ -31,12 +31,9 @@ pub fn chart(report: &SimulationReport) -> Chart {
             x: Axis::Latency,
             y: Axis::Slower,
             curves: (runs.iter().take(MOST_CURVES))
-                .map(|run| Curve {
-                    label: report.label(run),
-                    points: run.points.clone(),
-                    marked: false,
-                })
+                .map(|run| Curve::new(report.label(run), run.points.clone()))
                 .collect(),
+            rule: None,
         },
     }
 }
@@ -83,23 +80,15 @@ fn sweep(report: &SimulationReport, axis: Axis) -> Chart {
             .collect()
     };
     let (title, curves) = if let [name] = names.as_slice() {
-        let curves = SWEPT_QUANTILES.map(|q| Curve {
-            label: figures::quantile_name(q),
-            points: points(name, q),
-            marked: true,
-        });
+        let curves = SWEPT_QUANTILES
+            .map(|q| Curve::new(figures::quantile_name(q), points(name, q)).marked());
         ("Latency along the sweep".to_owned(), curves.to_vec())
     } else {
         let differs = |part: usize| names.iter().any(|name| name[part] != names[0][part]);
         let shown: Vec<usize> = (0..2).filter(|part| differs(*part)).collect();
-        let curves = names.iter().take(MOST_CURVES).map(|name| Curve {
-            label: shown
-                .iter()
-                .map(|part| name[*part].clone())
-                .collect::<Vec<_>>()
-                .join(", "),
-            points: points(name, COMPARED_QUANTILE),
-            marked: true,
+        let curves = names.iter().take(MOST_CURVES).map(|name| {
+            let label: Vec<&str> = shown.iter().map(|part| name[*part].as_str()).collect();
+            Curve::new(label.join(", "), points(name, COMPARED_QUANTILE)).marked()
         });
         let q = figures::quantile_name(COMPARED_QUANTILE);
         (format!("{q} along the sweep"), curves.collect())
@@ -110,5 +99,6 @@ fn sweep(report: &SimulationReport, axis: Axis) -> Chart {
         x: axis,
         y: Axis::Latency,
         curves,
+        rule: None,
     }
 }

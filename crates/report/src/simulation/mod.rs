@@ -5,6 +5,7 @@
 mod figure;
 #[cfg(feature = "parquet")]
 mod parquet;
+pub(crate) mod tables;
 
 use serde::Serialize;
 use taillab_model::{Distribution, Nanos};

@@ -10,6 +10,7 @@ use parquet::file::properties::WriterProperties;
 use taillab_model::{Distribution, REPORTED_QUANTILES};
 
 use super::{SimulatedRun, SimulationReport};
+use crate::columns::failed;
 use crate::{ReportError, figures};
 
 const OUTPUT: &str = "the table (Parquet)";
@@ -41,7 +42,7 @@ pub fn write_parquet(report: &SimulationReport, out: impl Write + Send) -> Resul
     table.text("kernel", runs.iter().map(|run| run.engine.kernel.clone()));
     let speed = |run: &SimulatedRun| Some(run.engine.requests_per_second);
     table.number("requests_per_second", runs.iter().map(speed).collect());
-    table.write(out).map_err(error)
+    table.write(out).map_err(|e| failed(OUTPUT, e))
 }
 
 #[derive(Default)]
@@ -109,25 +110,5 @@ impl Table {
         let mut writer = ArrowWriter::try_new(out, schema, Some(properties))?;
         writer.write(&batch)?;
         writer.close().map(drop)
-    }
-}
-
-fn error(error: parquet::errors::ParquetError) -> ReportError {
-    use std::io;
-    match error {
-        parquet::errors::ParquetError::External(cause) => match cause.downcast::<io::Error>() {
-            Ok(source) => ReportError::Write {
-                output: OUTPUT,
-                source: *source,
-            },
-            Err(cause) => ReportError::Format {
-                output: OUTPUT,
-                cause: cause.to_string(),
-            },
-        },
-        other => ReportError::Format {
-            output: OUTPUT,
-            cause: other.to_string(),
-        },
     }
 }

@@ -56,8 +56,9 @@ pub fn render(chart: &Chart, style: Style) -> String {
     };
     line(&style.paint(Ink::Title, &clean(&chart.title)));
     let quiet = |text: &str| style.paint(Ink::Quiet, text);
-    for part in wrap(&clean(&chart.subtitle), style.width - INDENT) {
-        line(&format!("{:INDENT$}{}", "", quiet(&part)));
+    let subtitle = wrap(&clean(&chart.subtitle), style.width - INDENT);
+    for part in subtitle.iter().filter(|part| !part.is_empty()) {
+        line(&format!("{:INDENT$}{}", "", quiet(part)));
     }
     line(&format!("{:INDENT$}{}", "", quiet(chart.y.label())));
     let cells = grid.cells(&chart.curves);

@@ -1,16 +1,16 @@
 //! Where the excess came from and what would remove it: findings, composition, culprits,
 //! forecasts.
 
-use taillab_model::Nanos;
 use taillab_model::explanation::{
     Band, Cause, CauseShare, Explanation, Finding, Prediction, WorkerShare,
 };
 
-use super::text::{Ink, Side, Table, clean, columns, wrap};
+use super::text::{Ink, columns};
 use super::{INDENT, Page};
 use crate::Document;
-use crate::explained::{self, Composition, Part};
-use crate::figures::{self, count, counted, micros, micros_f64, percent};
+use crate::causes::{composition_table, culprits_table, mark, predictions_table, workers_table};
+use crate::explained::{self, Composition};
+use crate::figures::{counted, micros_f64};
 
 /// How much of it to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +34,6 @@ impl Extent {
 const EXCESS: &str = "Where the excess comes from";
 /// Causes in the bars beside `unexplained` and the others: as many as there are colours.
 const CAUSES: usize = 5;
-/// Marks of the parts, so that the bars read without colours.
-const MARKS: [char; CAUSES] = ['█', '▓', '▒', '░', '╱'];
 /// Forecasts that the first screens show.
 const PREDICTIONS: usize = 4;
 /// Workers that the first screens show.
@@ -65,30 +63,17 @@ impl Page {
             true => (Ink::Notable, "?"),
             false => (Ink::Title, "•"),
         };
-        let mut lead = format!("{:INDENT$}{} ", "", self.style.paint(ink, mark));
-        for line in wrap(&clean(&finding.text), self.style.width - INDENT - 2) {
-            self.line(&format!("{lead}{line}"));
-            lead = " ".repeat(INDENT + 2);
-        }
+        self.marked(ink, mark, &finding.text);
         if let Some(advice) = &finding.advice {
-            self.advice("Try:", advice);
-        }
-    }
-
-    /// A line under an item: what it is, then the text, further in.
-    fn advice(&mut self, word: &str, text: &str) {
-        let further_in = INDENT + 2 + columns(word) + 1;
-        let text = clean(text);
-        let text = text.trim_start_matches(word).trim_start();
-        let mut lead = format!(
-            "{:1$}{2} ",
-            "",
-            INDENT + 2,
-            self.style.paint(Ink::Good, word)
-        );
-        for line in wrap(text, self.style.width - further_in) {
-            self.line(&format!("{lead}{}", self.style.paint(Ink::Title, &line)));
-            lead = " ".repeat(further_in);
+            const WORD: &str = "Try:";
+            let advice = advice.trim_start_matches(WORD).trim_start();
+            let lead = format!(
+                "{:1$}{2} ",
+                "",
+                INDENT + 2,
+                self.style.paint(Ink::Good, WORD)
+            );
+            self.hanging(&lead, INDENT + 2 + columns(WORD) + 1, Ink::Title, advice);
         }
     }
 
@@ -110,7 +95,7 @@ impl Page {
                 Some(fit) if fit.good => Ink::Quiet,
                 _ => Ink::Notable,
             };
-            self.paragraph(ink, &clean(&explained::fit_sentence(fit)));
+            self.paragraph(ink, &explained::fit_sentence(fit));
             self.predictions(&result.predictions, Extent::Chief);
             self.slow_requests(explanation);
         }
@@ -167,23 +152,9 @@ impl Page {
             }
             self.line(&line);
         }
-        self.composition_table(&composition, &names);
-    }
-
-    /// The legend of the bars, with the share of each part in each band.
-    fn composition_table(&mut self, composition: &Composition<'_>, names: &[String]) {
-        let full = composition_table(composition, names, self.gap(), 1);
-        if full.width() <= self.style.width {
-            self.table(&full);
-            return;
-        }
-        let short: Vec<String> = (composition.bands.iter())
-            .map(|band| match band.from_q {
-                q if q <= 0.0 => format!("≤{}", figures::quantile_name(band.to_q)),
-                q => format!(">{}", figures::quantile_name(q)),
-            })
-            .collect();
-        self.table(&composition_table(composition, &short, 1, 0));
+        let table = composition_table(&composition, false);
+        let short = || composition_table(&composition, true);
+        self.table(&table.fit(style, &[&|table| *table = short()]));
     }
 
     fn culprits(&mut self, causes: &[CauseShare], extent: Extent) {
@@ -192,71 +163,7 @@ impl Page {
             return;
         }
         self.heading("What did it", "share of the excess above p99");
-        let head = ["share", "", "times", "each lasts", "delays", "what"];
-        let mut rows: Vec<[String; 6]> = vec![head.map(str::to_owned)];
-        for row in &shown {
-            let happened = row.episodes > 0;
-            let or_dash = |text: String| if happened { text } else { "–".to_owned() };
-            rows.push([
-                percent(row.excess_share_above_p99.value, 1),
-                explained::share_interval(row.excess_share_above_p99),
-                or_dash(count(row.episodes)),
-                or_dash(Nanos::new(row.mean_episode_ns.max(0.0).round() as u64).to_string()),
-                or_dash(explained::mean_count(row.requests_per_episode)),
-                clean(&explained::cause_and_culprit(
-                    row.cause,
-                    row.culprit.as_ref(),
-                )),
-            ]);
-        }
-        let sides = [
-            Side::Right,
-            Side::Left,
-            Side::Right,
-            Side::Right,
-            Side::Right,
-        ];
-        let gaps = [INDENT, 1, 2, 2, 2];
-        let widths: Vec<usize> = (0..sides.len())
-            .map(|i| rows.iter().map(|row| columns(&row[i])).max().unwrap_or(0))
-            .collect();
-        let lead_width: usize = widths.iter().sum::<usize>() + gaps.iter().sum::<usize>() + 2;
-        // without room beside the figures, what did it stands below them
-        const LEAST_ROOM: usize = 28;
-        let beside = lead_width + LEAST_ROOM <= self.style.width;
-        let lead_width = if beside { lead_width } else { 2 * INDENT };
-        let room = self.style.width.saturating_sub(lead_width);
-        for (n, row) in rows.iter().enumerate() {
-            let mut lead = String::new();
-            for i in 0..sides.len() {
-                let free = " ".repeat(widths[i] - columns(&row[i]));
-                let ink = match (n, i) {
-                    (0, _) | (_, 1) => Ink::Quiet,
-                    (_, 0) => Ink::Title,
-                    _ => Ink::Plain,
-                };
-                let text = self.style.paint(ink, &row[i]);
-                lead.push_str(&" ".repeat(gaps[i]));
-                match sides[i] {
-                    Side::Left => lead.push_str(&format!("{text}{free}")),
-                    Side::Right => lead.push_str(&format!("{free}{text}")),
-                }
-            }
-            lead.push_str("  ");
-            if !beside {
-                self.line(&lead);
-                lead = " ".repeat(lead_width);
-                if n == 0 {
-                    continue;
-                }
-            }
-            for line in wrap(&row[5], room) {
-                let ink = if n == 0 { Ink::Quiet } else { Ink::Plain };
-                let line = self.style.paint(ink, &line);
-                self.line(&format!("{lead}{line}"));
-                lead = " ".repeat(lead_width);
-            }
-        }
+        self.table(&culprits_table(&shown));
         let left = all - shown.len();
         if left > 0 {
             let text = format!("and {} with less", counted(left as u64, "other", "others"));
@@ -270,48 +177,22 @@ impl Page {
             return;
         }
         // as many intervals as there is room for: that of the far tail first
-        let choices = [
-            [true, true, true],
-            [false, true, true],
-            [false, false, true],
-            [false; 3],
-        ];
-        let tables = choices.map(|intervals| predictions_table(&shown, intervals, self.gap()));
-        let fitting = tables
-            .iter()
-            .find(|table| table.width() <= self.style.width);
-        let Some(table) = fitting.or(tables.last()) else {
-            return;
-        };
-        let mut lines = table.lines(self.style).into_iter();
-        // the head, then what is measured, then a line for each forecast
-        for line in lines.by_ref().take(2) {
-            self.line(&line);
-        }
-        for (line, prediction) in lines.zip(&shown) {
-            self.line(&line);
-            let mut said = clean(&prediction.description);
-            if let Some(cost) = &prediction.cost {
-                said.push_str(&format!("; costs: {}", clean(cost)));
-            }
-            for line in wrap(&said, self.style.width - INDENT - 2) {
-                let line = self.style.paint(Ink::Quiet, &line);
-                self.line(&format!("{:1$}{line}", "", INDENT + 2));
-            }
-            if let Some(command) = &prediction.command {
-                let line = self
-                    .style
-                    .paint(Ink::Good, &format!("$ {}", clean(command)));
-                self.line(&format!("{:1$}{line}", "", INDENT + 2));
-            }
-        }
+        let table = predictions_table(&shown).fit(
+            self.style,
+            &[
+                &|table| table.hide_notes(1),
+                &|table| table.hide_notes(2),
+                &|table| {
+                    table.hide_notes(3);
+                    table.shorten();
+                },
+            ],
+        );
+        self.table(&table);
         let left = predictions.len() - shown.len();
         if left > 0 {
-            let text = format!(
-                "and {}: see the page or the JSON",
-                counted(left as u64, "more change", "more changes")
-            );
-            self.paragraph(Ink::Quiet, &text);
+            let more = counted(left as u64, "more change", "more changes");
+            self.paragraph(Ink::Quiet, &format!("and {more}: see the page or the JSON"));
         }
     }
 
@@ -333,7 +214,7 @@ impl Page {
         }
         self.heading("The slow requests", "");
         for sentence in sentences {
-            self.paragraph(Ink::Plain, &clean(&sentence));
+            self.paragraph(Ink::Plain, &sentence);
         }
         if has_workers {
             self.workers(&explanation.workers, Extent::Chief);
@@ -341,67 +222,13 @@ impl Page {
     }
 
     fn workers(&mut self, workers: &[WorkerShare], extent: Extent) {
-        let mut workers: Vec<&WorkerShare> = workers.iter().collect();
-        workers.sort_by(|a, b| b.mean_sojourn_ns.total_cmp(&a.mean_sojourn_ns));
-        let shown = workers.len().min(extent.most(WORKERS_SHOWN));
-        let gap = self.gap();
-        let mut table = Table::new(&[
-            (Side::Left, INDENT),
-            (Side::Right, gap),
-            (Side::Right, gap),
-            (Side::Right, gap),
-        ]);
-        let head = ["worker", "requests", "busy", "mean sojourn in µs"];
-        table.row(head.map(|name| (Ink::Quiet, name.to_owned())).to_vec());
-        for worker in &workers[..shown] {
-            table.row(vec![
-                (
-                    Ink::Plain,
-                    clean(&format!("{} {}", worker.name, worker.tid)),
-                ),
-                (Ink::Plain, count(worker.requests)),
-                (Ink::Plain, percent(worker.busy_share, 1)),
-                (Ink::Plain, micros_f64(worker.mean_sojourn_ns)),
-            ]);
-        }
-        self.table(&table);
-        if shown < workers.len() {
-            let left = counted((workers.len() - shown) as u64, "worker", "workers");
+        let most = extent.most(WORKERS_SHOWN);
+        self.table(&workers_table(workers, most));
+        if most < workers.len() {
+            let left = counted((workers.len() - most) as u64, "worker", "workers");
             self.paragraph(Ink::Quiet, &format!("and {left} with a shorter mean"));
         }
     }
-}
-
-fn composition_table(
-    composition: &Composition<'_>,
-    names: &[String],
-    gap: usize,
-    decimals: usize,
-) -> Table {
-    let mut sides = vec![(Side::Left, INDENT), (Side::Left, 1)];
-    sides.extend(names.iter().map(|_| (Side::Right, gap)));
-    let mut table = Table::new(&sides);
-    let mut head = vec![(Ink::Quiet, String::new()); 2];
-    head.extend(names.iter().map(|name| (Ink::Quiet, name.clone())));
-    table.row(head);
-    for (place, part) in composition.parts.iter().enumerate() {
-        let (ink, mark) = mark(composition, place);
-        let mut cells = vec![
-            (ink, mark.to_string()),
-            (Ink::Plain, part.label().to_owned()),
-        ];
-        for band in composition.bands {
-            let share = composition.share(band, *part);
-            let ink = match share {
-                share if share >= 0.25 => Ink::Title,
-                share if share.abs() < 0.005 => Ink::Quiet,
-                _ => Ink::Plain,
-            };
-            cells.push((ink, percent(share, decimals)));
-        }
-        table.row(cells);
-    }
-    table
 }
 
 /// The culprits to show, and how many there are.
@@ -435,71 +262,4 @@ fn shown_predictions(predictions: &[Prediction], extent: Extent) -> Vec<&Predict
         })
         .take(extent.most(PREDICTIONS))
         .collect()
-}
-
-/// The colour and the mark of a part.
-fn mark(composition: &Composition<'_>, place: usize) -> (Ink, char) {
-    match composition.parts[place] {
-        Part::Cause(Cause::Unexplained) => (Ink::Bad, '?'),
-        Part::Others => (Ink::Quiet, '·'),
-        Part::Cause(_) => {
-            let n = place.min(CAUSES - 1);
-            (Ink::Cause(n as u8), MARKS[n])
-        }
-    }
-}
-
-/// The quantiles of the forecasts.
-const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
-
-fn predictions_table(predictions: &[&Prediction], intervals: [bool; 3], gap: usize) -> Table {
-    let mut sides = vec![(Side::Left, INDENT)];
-    let mut head = vec![(Ink::Quiet, "µs, with 95 % intervals".to_owned())];
-    let mut now = vec![(Ink::Plain, "as it is".to_owned())];
-    let at = |prediction: &Prediction, q: f64| {
-        let is_at =
-            |point: &&taillab_model::explanation::PredictedPoint| (point.q - q).abs() < 1e-12;
-        prediction.points.iter().find(is_at).copied()
-    };
-    for (i, q) in QUANTILES.into_iter().enumerate() {
-        sides.push((Side::Right, gap));
-        head.push((Ink::Quiet, figures::quantile_name(q)));
-        let measured = predictions.iter().find_map(|p| at(p, q));
-        now.push((
-            Ink::Measured,
-            measured.map_or_else(|| "–".to_owned(), |point| micros(point.measured_ns)),
-        ));
-        if intervals[i] {
-            sides.push((Side::Left, 1));
-            head.push((Ink::Quiet, String::new()));
-            now.push((Ink::Quiet, String::new()));
-        }
-    }
-    if intervals == [false; 3] {
-        head[0].1 = "µs".to_owned();
-    }
-    let mut table = Table::new(&sides);
-    table.row(head);
-    table.row(now);
-    for prediction in predictions {
-        let mut cells = vec![(Ink::Title, clean(&prediction.change))];
-        for (i, q) in QUANTILES.into_iter().enumerate() {
-            let point = at(prediction, q);
-            cells.push((
-                Ink::Good,
-                point.map_or_else(|| "–".to_owned(), |point| micros(point.predicted_ns)),
-            ));
-            if intervals[i] {
-                let interval = point.and_then(|point| point.lo_ns.zip(point.hi_ns));
-                cells.push((
-                    Ink::Quiet,
-                    interval
-                        .map(|(lo, hi)| format!("{}–{}", micros(lo), micros(hi)))
-                        .unwrap_or_default(),
-                ));
-            }
-        }
-        table.row(cells);
-    }
-    table
 }

@@ -4,21 +4,22 @@ mod chart;
 mod doctor;
 mod explanation;
 mod load;
-mod plot;
 mod reproduction;
 mod simulation;
 mod slowest;
 pub(crate) mod text;
 
-use taillab_model::summary::{LoadSummary, Reason, Stages, Verdict};
-use taillab_model::{Distribution, Stage};
+use std::collections::BTreeSet;
 
-use self::text::{Ink, Side, Table, clean, columns};
+use taillab_model::summary::{LoadSummary, Reason, Verdict};
+
+use self::text::{Ink, clean, columns};
 use crate::Document;
-use crate::Series;
-use crate::figures::{self, count, micros, micros_f64, percent, rate};
+use crate::chart::Chart;
+use crate::figures::{self, count, rate};
 use crate::findings::{self, Finding, State};
-use crate::latency::{self, Cell, Interval};
+use crate::table::Table;
+use crate::{latency, stages, tail};
 
 pub use self::chart::render as render_chart;
 pub use self::doctor::{Detail, render as render_doctor};
@@ -47,8 +48,8 @@ impl Style {
 
 /// Lines longer than this are hard to read, however wide the terminal is.
 const WIDEST: usize = 110;
-/// Every line but the headings stands this far in.
-const INDENT: usize = 2;
+/// Columns before every line but the headings.
+pub(crate) const INDENT: usize = 2;
 
 /// The result on one screen or two, the most important first; `saved_in` is the page of the
 /// report, if it was saved.
@@ -113,15 +114,6 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// Columns between the figures of a table.
-    const fn gap(&self) -> usize {
-        if self.is_narrow() { 2 } else { 3 }
-    }
-
-    const fn is_narrow(&self) -> bool {
-        self.style.width < 70
-    }
-
     fn heading(&mut self, title: &str, remark: &str) {
         let title_text = self.style.paint(Ink::Title, title);
         self.line("");
@@ -135,10 +127,22 @@ impl Page {
     }
 
     fn paragraph(&mut self, ink: Ink, text: &str) {
-        for line in wrap(text, self.style.width - INDENT) {
-            let line = self.style.paint(ink, &line);
-            self.line(&format!("{:INDENT$}{line}", ""));
+        self.hanging(&" ".repeat(INDENT), INDENT, ink, text);
+    }
+
+    /// A text after `lead`, which takes `width` columns; its further lines begin below it.
+    fn hanging(&mut self, lead: &str, width: usize, ink: Ink, text: &str) {
+        let mut lead = lead.to_owned();
+        for line in wrap(&clean(text), self.style.width.saturating_sub(width)) {
+            self.line(&format!("{lead}{}", self.style.paint(ink, &line)));
+            lead = " ".repeat(width);
         }
+    }
+
+    /// A text after a mark.
+    fn marked(&mut self, ink: Ink, mark: &str, text: &str) {
+        let lead = format!("{:INDENT$}{} ", "", self.style.paint(ink, mark));
+        self.hanging(&lead, INDENT + 2, Ink::Plain, text);
     }
 
     fn table(&mut self, table: &Table) {
@@ -161,7 +165,7 @@ impl Page {
             self.fact(name, &fact);
         }
         if let Some(place) = saved_in {
-            self.fact("saved in", &clean(place));
+            self.fact("saved in", place);
         }
     }
 
@@ -189,61 +193,60 @@ impl Page {
     fn fact(&mut self, name: &str, fact: &str) {
         /// Columns of the longest name, and two.
         const NAME: usize = 14;
-        let mut lead = format!(
-            "{:INDENT$}{}",
-            "",
-            self.style.paint(Ink::Quiet, &format!("{name:NAME$}"))
+        let name = self.style.paint(Ink::Quiet, &format!("{name:NAME$}"));
+        self.hanging(
+            &format!("{:INDENT$}{name}", ""),
+            INDENT + NAME,
+            Ink::Plain,
+            fact,
         );
-        for line in wrap(fact, self.style.width - INDENT - NAME) {
-            self.line(&format!("{lead}{line}"));
-            lead = " ".repeat(INDENT + NAME);
-        }
     }
 
     fn latency(&mut self, document: &Document<'_>) {
         // as many intervals as there is room for: the measured one first
-        let choices = [
-            [true, true, true],
-            [false, true, true],
-            [false, true, false],
-            [false, false, false],
-        ];
-        let tables = choices.map(|intervals| (intervals, latency_table(document, intervals)));
-        let fitting = tables
-            .iter()
-            .find(|(_, (table, _))| table.width() <= self.style.width);
-        let Some(([_, any_interval, _], (table, notes))) = fitting.or(tables.last()) else {
-            return;
-        };
-        self.heading(
-            "Latency in µs",
-            if *any_interval {
-                "with 95 % intervals"
-            } else {
-                ""
-            },
+        let table = latency::of_server(document).fit(
+            self.style,
+            &[
+                &|table| table.hide_notes(1),
+                &|table| table.hide_notes(4),
+                &|table| table.hide_notes(2),
+            ],
         );
-        self.table(table);
-        for note in notes {
-            self.paragraph(Ink::Quiet, note);
+        self.latency_table(&table);
+        let lacking: Vec<String> = (table.lacks())
+            .map(|(name, head, what)| format!("– {name} of {head}: {what}"))
+            .collect();
+        for note in lacking {
+            self.paragraph(Ink::Quiet, &note);
         }
-        let excess = &document.report.server.excess;
-        if let (Some(p50), Some(p99)) = (excess.quantile(0.5), excess.quantile(0.99)) {
-            self.paragraph(
-                Ink::Quiet,
-                &format!(
-                    "Request by request, the excess over its own ideal is {p50} (p50) and {p99} (p99).",
-                ),
-            );
+        if let Some(excess) = figures::excess_sentence(&document.report.server) {
+            self.paragraph(Ink::Quiet, &excess);
         }
     }
 
+    fn latency_table(&mut self, table: &Table) {
+        let remark = match table.shows_notes() {
+            true => "with 95 % intervals",
+            false => "",
+        };
+        self.heading("Latency in µs", remark);
+        self.table(table);
+    }
+
     fn figure(&mut self, document: &Document<'_>) {
-        if let Some(lines) = plot::lines(document.curves, self.style) {
-            self.heading("Share of requests that are faster, against time", "");
-            for line in lines {
-                self.line(&line);
-            }
+        // the forecasts would be too many curves for a terminal
+        self.chart(&Chart {
+            curves: tail::views(document),
+            ..tail::chart(document)
+        });
+    }
+
+    /// A figure, where there is anything to draw and room for it.
+    fn chart(&mut self, chart: &Chart) {
+        const NARROWEST: usize = 60;
+        if !chart.is_empty() && self.style.width >= NARROWEST {
+            self.line("");
+            self.text.push_str(&render_chart(chart, self.style));
         }
     }
 
@@ -253,85 +256,19 @@ impl Page {
     }
 
     fn stages(&mut self, document: &Document<'_>) {
-        let stages = stage_distributions(&document.report.server.stages);
-        let total_ns: f64 = stages.iter().filter_map(|(_, d)| d.mean).sum();
+        let complete = count(document.report.server.stages.t1_t2.count);
         self.heading(
             "Stages in µs",
-            &format!("over {} complete requests", count(stages[0].1.count)),
+            &format!("over {complete} complete requests"),
         );
-        let gap = self.gap();
-        let mut table = Table::new(&[
-            (Side::Left, INDENT),
-            (Side::Left, 1),
-            (Side::Right, gap),
-            (Side::Right, gap),
-            (Side::Right, gap),
-            (Side::Right, gap),
-        ]);
-        let share = if self.is_narrow() {
-            "share"
-        } else {
-            "mean share"
-        };
-        let head = ["", "", "p50", "p99", "p99.9", share];
-        table.row(head.map(|name| (Ink::Quiet, name.to_owned())).to_vec());
-        let mut notes = Vec::new();
-        for (stage, distribution) in stages {
-            let mut cells = vec![
-                (Ink::Title, span(stage)),
-                (Ink::Plain, stage.label().to_owned()),
-            ];
-            for q in [0.5, 0.99, 0.999] {
-                cells.push((
-                    Ink::Plain,
-                    match latency::quantile(distribution, q) {
-                        Cell::Known(value, _) => micros(value),
-                        Cell::Unsupported(what) => {
-                            notes.push(format!("– {}: {what}", figures::quantile_name(q)));
-                            "–".to_owned()
-                        }
-                    },
-                ));
-            }
-            let share = distribution.mean.map(|mean| mean / total_ns);
-            cells.push((
-                Ink::Plain,
-                share.map_or_else(|| "–".to_owned(), |share| percent(share, 1)),
-            ));
-            table.row(cells);
-        }
+        let table = stages::distributions(&document.report.server)
+            .fit(self.style, &[&|table| table.shorten()]);
         self.table(&table);
-        notes.sort();
-        notes.dedup();
-        for note in notes {
+        let lacking = table
+            .lacks()
+            .map(|(_, head, what)| format!("– {head}: {what}"));
+        for note in lacking.collect::<BTreeSet<String>>() {
             self.paragraph(Ink::Quiet, &note);
-        }
-    }
-
-    fn hooks_of_stamps(&mut self, document: &Document<'_>) {
-        let hooks = &document.report.server.matching.hooks;
-        if hooks.is_empty() {
-            return;
-        }
-        self.heading("Kernel hooks", "");
-        let mut table = Table::new(&[(Side::Left, INDENT), (Side::Left, 2)]);
-        for hook in hooks {
-            table.row(vec![
-                (Ink::Title, clean(&hook.stamp)),
-                (Ink::Plain, clean(&hook.hook)),
-            ]);
-        }
-        let lines = table.lines(self.style);
-        for (line, hook) in lines.iter().zip(hooks) {
-            self.line(line);
-            let lost = hook.lost_precision.as_deref();
-            let text = lost.map(|lost| format!("lacks: {}", clean(lost)));
-            for line in wrap(&text.unwrap_or_default(), self.style.width - INDENT - 4) {
-                if !line.is_empty() {
-                    let line = self.style.paint(Ink::Quiet, &line);
-                    self.line(&format!("{:1$}{line}", "", INDENT + 4));
-                }
-            }
         }
     }
 
@@ -343,35 +280,15 @@ impl Page {
             "Where the time goes",
             "mean µs of the complete requests around each percentile",
         );
-        let mut sides = vec![(Side::Right, self.gap()); 2 + Stage::ALL.len()];
-        sides[0] = (Side::Left, INDENT);
-        let mut table = Table::new(&sides);
-        let mut head = vec![
-            (Ink::Quiet, String::new()),
-            (Ink::Quiet, "sojourn".to_owned()),
-        ];
-        head.extend(Stage::ALL.map(|stage| (Ink::Quiet, span(stage))));
-        table.row(head);
-        for at in &document.report.server.stages_at {
-            let mut cells = vec![(Ink::Title, figures::quantile_name(at.q))];
-            if at.requests == 0 {
-                cells.push((Ink::Quiet, "no complete request in the band".to_owned()));
-                table.running_row(cells);
-                continue;
-            }
-            let largest = at.mean_stage_ns.iter().copied().fold(0.0, f64::max);
-            cells.push((Ink::Plain, micros_f64(at.mean_sojourn_ns)));
-            for ns in at.mean_stage_ns {
-                let ink = if ns >= largest {
-                    Ink::Title
-                } else {
-                    Ink::Plain
-                };
-                cells.push((ink, micros_f64(ns)));
-            }
-            table.row(cells);
+        self.table(&stages::at_percentiles(&document.report.server));
+    }
+
+    fn hooks_of_stamps(&mut self, document: &Document<'_>) {
+        let hooks = &document.report.server.matching.hooks;
+        if !hooks.is_empty() {
+            self.heading("Kernel hooks", "");
+            self.table(&findings::hooks_table(hooks));
         }
-        self.table(&table);
     }
 
     fn checks(&mut self, findings: Vec<Finding>) {
@@ -395,10 +312,8 @@ impl Page {
                 finding.name,
             );
             for text in &finding.lines {
-                for line in wrap(&clean(text), self.style.width - lead) {
-                    self.line(&format!("{lead_text}{line}"));
-                    lead_text = " ".repeat(lead);
-                }
+                self.hanging(&lead_text, lead, Ink::Plain, text);
+                lead_text = " ".repeat(lead);
             }
         }
     }
@@ -418,11 +333,7 @@ impl Page {
             (Ink::Notable, "!", &verdict.warnings),
         ] {
             for Reason { text, .. } in reasons {
-                let mut lead = format!("{:INDENT$}{} ", "", self.style.paint(ink, mark));
-                for line in wrap(&clean(text), self.style.width - INDENT - 2) {
-                    self.line(&format!("{lead}{line}"));
-                    lead = " ".repeat(INDENT + 2);
-                }
+                self.marked(ink, mark, text);
             }
         }
     }
@@ -440,7 +351,7 @@ fn load_facts(document: &Document<'_>, load: &LoadSummary) -> Vec<(&'static str,
                 rate(figures::capacity_per_s(&report.server)),
                 figures::workers(&report.server),
                 figures::known_percent(load.target_utilization),
-                clean(&load.arrivals.process),
+                load.arrivals.process,
             ),
         ),
         (
@@ -489,76 +400,4 @@ fn trace_facts(document: &Document<'_>) -> Vec<(&'static str, String)> {
             ),
         ),
     ]
-}
-
-/// The main table, with the intervals of ideal, measured and client as `intervals`
-/// says, and what its gaps mean.
-fn latency_table(document: &Document<'_>, intervals: [bool; 3]) -> (Table, Vec<String>) {
-    let mut sides = vec![(Side::Left, INDENT)];
-    let mut head = vec![(Ink::Quiet, String::new())];
-    for (i, (series, _)) in document.views().into_iter().enumerate() {
-        sides.push((Side::Right, 3));
-        head.push((Ink::of(series), series.label().to_owned()));
-        if intervals[i] {
-            sides.push((Side::Left, 1));
-            head.push((Ink::Quiet, String::new()));
-        }
-        // the ratio stands after the one of which it is
-        if series == Series::Measured {
-            sides.push((Side::Right, 2));
-            head.push((Ink::Title, "ratio".to_owned()));
-        }
-    }
-    let mut table = Table::new(&sides);
-    table.row(head);
-    let mut notes = Vec::new();
-    for row in latency::rows(document) {
-        let name = (Ink::Title, row.name.clone());
-        let lacking = |(_, cell): &(Series, Cell)| matches!(cell, Cell::Unsupported(_));
-        if let Some((_, Cell::Unsupported(what))) = row.cells.first()
-            && row.cells.iter().all(lacking)
-        {
-            table.running_row(vec![name, (Ink::Quiet, what.clone())]);
-            continue;
-        }
-        let mut cells = vec![name];
-        for (i, (series, cell)) in row.cells.iter().enumerate() {
-            let (value, interval) = match cell {
-                Cell::Known(value, interval) => (
-                    micros(*value),
-                    interval.map(Interval::micros).unwrap_or_default(),
-                ),
-                Cell::Unsupported(what) => {
-                    notes.push(format!("– {} of {}: {what}", row.name, series.label()));
-                    ("–".to_owned(), String::new())
-                }
-            };
-            cells.push((Ink::of(*series), value));
-            if intervals[i] {
-                cells.push((Ink::Quiet, interval));
-            }
-            if *series == Series::Measured {
-                let ratio = row.ratio.map_or_else(|| "–".to_owned(), figures::ratio);
-                cells.push((Ink::Title, ratio));
-            }
-        }
-        table.row(cells);
-    }
-    (table, notes)
-}
-
-fn stage_distributions(stages: &Stages) -> [(Stage, &Distribution); 5] {
-    let of = [
-        &stages.t1_t2,
-        &stages.t2_t3,
-        &stages.t3_t4,
-        &stages.t4_t5,
-        &stages.t5_t6,
-    ];
-    std::array::from_fn(|i| (Stage::ALL[i], of[i]))
-}
-
-/// `T1–T2`.
-fn span(stage: Stage) -> String {
-    stage.key().to_uppercase().replace('_', "–")
 }

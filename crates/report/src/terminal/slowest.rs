@@ -1,27 +1,25 @@
 //! The slowest requests one by one: what each CPU did between T1 and T6, and why it took so
 //! long.
 
-use taillab_model::Nanos;
-use taillab_model::explanation::{Activity, Culprit, SlowRequest, Stretch};
+use std::ops::RangeInclusive;
 
-use super::text::{Ink, Side, Table, clean, columns, wrap};
+use taillab_model::Nanos;
+use taillab_model::explanation::{Activity, Culprit, SlowRequest};
+
+use super::text::{Ink, clean, columns};
 use super::{INDENT, Page, Style};
+use crate::causes::stretches_table;
 use crate::explained;
-use crate::figures::{counted, micros, percent};
+use crate::figures::counted;
 
 /// Columns before the bars: `CPU 127`.
 const LABEL: usize = 8;
 /// Marks of what ran; the server is a full block, an idle CPU a dot.
-const LETTERS: [char; 26] = [
-    'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm', 'n', 'o', 'p', 'q', 'r', 's',
-    't', 'u', 'v', 'w', 'x', 'y', 'z',
-];
+const LETTERS: RangeInclusive<char> = 'a'..='z';
 const SERVER: char = '█';
 const IDLE: char = '·';
 /// What is not one of the letters.
 const OTHERS: char = '+';
-/// Stretches in a table; the shortest ones are only summed.
-const STRETCHES: usize = 12;
 
 /// The timelines, in the order given.
 pub fn render(requests: &[SlowRequest], style: Style) -> String {
@@ -44,12 +42,11 @@ pub fn render(requests: &[SlowRequest], style: Style) -> String {
 impl Page {
     fn slow_request(&mut self, place: usize, request: &SlowRequest) {
         self.line("");
-        let mut lead = self.style.paint(Ink::Title, &format!("#{place} "));
-        let title = clean(&explained::slow_request_title(request));
-        for line in wrap(&title, self.style.width - 4) {
-            self.line(&format!("{lead}{line}"));
-            lead = "   ".to_owned();
-        }
+        let lead = format!("#{place} ");
+        let width = columns(&lead);
+        let lead = self.style.paint(Ink::Title, &lead);
+        let title = explained::slow_request_title(request);
+        self.hanging(&lead, width, Ink::Plain, &title);
         let scale = Scale {
             length: request.sojourn_ns.get().max(1),
             width: self.style.width - INDENT - LABEL,
@@ -95,8 +92,8 @@ impl Page {
             Some(who) if explained::is_worker(request, who) => (Ink::Client, SERVER),
             Some(who) => {
                 let place = others.iter().position(|(other, _)| *other == who);
-                let letter = place.and_then(|place| LETTERS.get(place));
-                (Ink::Measured, letter.copied().unwrap_or(OTHERS))
+                let letter = place.and_then(|place| LETTERS.clone().nth(place));
+                (Ink::Measured, letter.unwrap_or(OTHERS))
             }
         };
         for cpu in explained::cpus(request) {
@@ -125,84 +122,21 @@ impl Page {
         for ((who, total), letter) in others.iter().zip(LETTERS) {
             legend.push(format!("{letter} {} ({total})", clean(&who.to_string())));
         }
-        if others.len() > LETTERS.len() {
+        if others.len() > LETTERS.count() {
             legend.push(format!("{OTHERS} others"));
         }
         legend.join(", ")
     }
 
     fn stretches(&mut self, request: &SlowRequest) {
-        let mut longest: Vec<&Stretch> = request.stretches.iter().collect();
-        longest.sort_by_key(|stretch| std::cmp::Reverse(stretch.lasted_ns));
-        let (kept, left) = longest.split_at(longest.len().min(STRETCHES));
-        let mut kept = kept.to_vec();
-        kept.sort_by_key(|stretch| stretch.from_ns);
-        let mut table = Table::new(&[
-            (Side::Right, INDENT),
-            (Side::Right, 2),
-            (Side::Right, 2),
-            (Side::Left, 2),
-            (Side::Left, 2),
-        ]);
-        let head = ["from µs", "for µs", "share", "delay", "why"];
-        table.row(head.map(|name| (Ink::Quiet, name.to_owned())).to_vec());
-        let total = request.sojourn_ns.get().max(1) as f64;
-        let share = |stretch: &Stretch| percent(stretch.lasted_ns.get() as f64 / total, 1);
-        let widest = |head: &str, of: &dyn Fn(&Stretch) -> String| {
-            let widths = kept.iter().map(|stretch| columns(&of(stretch)));
-            widths.max().unwrap_or(0).max(columns(head))
-        };
-        // what the figures leave is the cause's
-        let figures = INDENT
-            + widest("from µs", &|stretch| micros(stretch.from_ns))
-            + widest("for µs", &|stretch| micros(stretch.lasted_ns))
-            + widest("share", &share)
-            + widest("delay", &|stretch| delay(stretch).to_owned())
-            + 4 * 2;
-        let room = self.style.width.saturating_sub(figures).max(12);
-        let longest = kept.iter().map(|stretch| stretch.lasted_ns).max();
-        for stretch in kept {
-            let why = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
-            let why = shortened(&clean(&why), room);
-            let ink = match longest == Some(stretch.lasted_ns) {
-                true => Ink::Title,
-                false => Ink::Plain,
-            };
-            table.row(vec![
-                (Ink::Quiet, micros(stretch.from_ns)),
-                (ink, micros(stretch.lasted_ns)),
-                (Ink::Quiet, share(stretch)),
-                (Ink::Quiet, delay(stretch).to_owned()),
-                (ink, why),
-            ]);
-        }
+        let (table, left) = stretches_table(request);
         self.table(&table);
         if !left.is_empty() {
             let sum: Nanos = left.iter().map(|stretch| stretch.lasted_ns).sum();
-            let text = format!(
-                "and {} of {sum} together",
-                counted(left.len() as u64, "shorter stretch", "shorter stretches")
-            );
-            self.paragraph(Ink::Quiet, &text);
+            let left = counted(left.len() as u64, "shorter stretch", "shorter stretches");
+            self.paragraph(Ink::Quiet, &format!("and {left} of {sum} together"));
         }
     }
-}
-
-/// Whose delay it is.
-const fn delay(stretch: &Stretch) -> &'static str {
-    match stretch.inherited {
-        true => "inherited",
-        false => "own",
-    }
-}
-
-/// The text, or its beginning and …
-fn shortened(text: &str, width: usize) -> String {
-    if columns(text) <= width {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
-    format!("{kept}…")
 }
 
 #[derive(Clone, Copy)]

@@ -1,9 +1,9 @@
-//! Plain text with columns: colours, wrapping and aligned tables.
+//! Colours and wrapping of text in a terminal.
 
 use super::Style;
 use crate::{Series, figures};
 
-/// What a piece of text is, from which its colour follows.
+/// The meaning of a piece of text, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ink {
     Plain,
@@ -15,7 +15,7 @@ pub(crate) enum Ink {
     Ideal,
     Measured,
     Client,
-    /// One of the causes that a figure tells apart, by its place among them.
+    /// One of the causes in a figure, by its place among them.
     Cause(u8),
 }
 
@@ -26,6 +26,30 @@ impl Ink {
             Series::Ideal => Self::Ideal,
             Series::Measured => Self::Measured,
             Series::Client => Self::Client,
+        }
+    }
+
+    /// The class of a view's line on the page.
+    pub(crate) const fn series_class(self) -> Option<&'static str> {
+        match self {
+            Self::Ideal => Some("ideal"),
+            Self::Measured => Some("measured"),
+            Self::Client => Some("client"),
+            _ => None,
+        }
+    }
+
+    /// The class of a cell on the page.
+    pub(crate) const fn class(self) -> &'static str {
+        match self {
+            Self::Title => "strong",
+            Self::Good => "good",
+            Self::Notable => "notable",
+            Self::Bad => "bad",
+            Self::Ideal => "ideal",
+            Self::Measured => "measured",
+            Self::Client => "client",
+            Self::Plain | Self::Quiet | Self::Cause(_) => "",
         }
     }
 
@@ -101,93 +125,6 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
         *line = line.replace(figures::NO_BREAK_SPACE, " ");
     }
     lines
-}
-
-/// Which side a column's texts share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    Left,
-    Right,
-}
-
-/// A table whose columns are as wide as their widest cell.
-#[derive(Debug)]
-pub(crate) struct Table {
-    columns: Vec<(Side, usize)>,
-    rows: Vec<Row>,
-}
-
-#[derive(Debug)]
-struct Row {
-    cells: Vec<(Ink, String)>,
-    /// The last cell runs over the columns that are left and does not widen its own.
-    runs_over: bool,
-}
-
-impl Table {
-    /// Columns with the side their texts share and the gap before each.
-    pub(crate) fn new(columns: &[(Side, usize)]) -> Self {
-        Self {
-            columns: columns.to_vec(),
-            rows: Vec::new(),
-        }
-    }
-
-    pub(crate) fn row(&mut self, cells: Vec<(Ink, String)>) {
-        self.rows.push(Row {
-            cells,
-            runs_over: false,
-        });
-    }
-
-    /// A row whose last cell runs over the columns that are left.
-    pub(crate) fn running_row(&mut self, cells: Vec<(Ink, String)>) {
-        self.rows.push(Row {
-            cells,
-            runs_over: true,
-        });
-    }
-
-    /// Columns of the longest line.
-    pub(crate) fn width(&self) -> usize {
-        let lines = self.lines(Style::PLAIN);
-        lines.iter().map(|line| columns(line)).max().unwrap_or(0)
-    }
-
-    pub(crate) fn lines(&self, style: Style) -> Vec<String> {
-        let mut widths = vec![0; self.columns.len()];
-        for row in &self.rows {
-            let own = row.cells.len() - usize::from(row.runs_over);
-            for (width, (_, text)) in widths.iter_mut().zip(&row.cells[..own]) {
-                *width = columns(text).max(*width);
-            }
-        }
-        self.rows
-            .iter()
-            .map(|row| {
-                let mut line = String::new();
-                for (i, ((ink, text), ((side, gap), width))) in row
-                    .cells
-                    .iter()
-                    .zip(self.columns.iter().zip(&widths))
-                    .enumerate()
-                {
-                    let free = width.saturating_sub(columns(text));
-                    let last = i + 1 == row.cells.len();
-                    let (before, after) = match side {
-                        _ if last && row.runs_over => (0, 0),
-                        Side::Left => (0, if last { 0 } else { free }),
-                        Side::Right => (free, 0),
-                    };
-                    line.push_str(&" ".repeat(gap + before));
-                    line.push_str(&style.paint(*ink, text));
-                    line.push_str(&" ".repeat(after));
-                }
-                line.truncate(line.trim_end().len());
-                line
-            })
-            .collect()
-    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
 //! What stderr shows meanwhile: bars, and the rolling line of a running load.
 
 use std::io::IsTerminal;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use taillab_load::{FleetProgress, LiveCounts};
 use taillab_model::Nanos;
 use taillab_report::load::{LiveWindow, live_line};
 
 use super::say::Say;
-use crate::progress::{Phase, Progress};
+use crate::progress::{self, Phase, Progress, meanwhile};
 
 /// Between two rolling lines.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -49,51 +48,33 @@ impl Watch {
         let shown = !self.say.quiet && (terminal || self.say.verbose);
         let bar = (shown && terminal).then(|| rolling(name, length));
         let mut view = View::new(progress);
-        let waiting = thread::current();
-        let result = thread::scope(|scope| {
-            let worker = scope.spawn(move || {
-                let result = work();
-                waiting.unpark();
-                result
-            });
-            while !worker.is_finished() {
-                thread::park_timeout(WINDOW);
-                // after the last send only answers are waited for
-                let over = view.elapsed() > length;
-                if !shown || over || view.is_young() || worker.is_finished() {
-                    continue;
-                }
-                let line = live_line(&view.window());
-                match &bar {
-                    Some(bar) => {
-                        bar.set_position(view.elapsed().get().min(length.get()));
-                        bar.set_message(line);
-                    }
-                    None => eprintln!("{line}"),
-                }
+        let look = || {
+            // after the last send only answers are waited for
+            let over = view.elapsed() > length;
+            if !shown || over || view.is_young() {
+                return;
             }
-            worker.join()
-        });
+            let line = live_line(&view.window());
+            match &bar {
+                Some(bar) => {
+                    bar.set_position(view.elapsed().get().min(length.get()));
+                    bar.set_message(line);
+                }
+                None => eprintln!("{line}"),
+            }
+        };
+        let result = meanwhile(WINDOW, look, work);
         if let Some(bar) = bar {
             bar.finish_and_clear();
         }
-        match result {
-            Ok(value) => value,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        result
     }
 }
 
 /// A line that is drawn over itself.
 fn rolling(name: &str, length: Nanos) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(length.get()), ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template(
-        "{prefix:<16} [{bar:32}] {percent:>3} %   sent → answered\n{wide_msg}",
-    ) {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    bar.set_prefix(name.to_owned());
-    bar
+    let style = "{prefix:<16} [{bar:32}] {percent:>3} %   sent → answered\n{wide_msg}";
+    progress::bar(name, Some(length.get()), style, true)
 }
 
 /// The last look at a load's counters.

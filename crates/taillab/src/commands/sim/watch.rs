@@ -1,10 +1,11 @@
 //! Progress of work that may be short: a bar appears only after a while.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
+
+use crate::progress;
 
 /// Work that is done before this needs no bar.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -33,41 +34,19 @@ pub fn watched<T: Send>(
     gauge: &Gauge,
     work: impl FnOnce() -> T + Send,
 ) -> T {
-    let waiting = thread::current();
     let started = Instant::now();
     let mut bar: Option<ProgressBar> = None;
-    let result = thread::scope(|scope| {
-        let worker = scope.spawn(move || {
-            let result = work();
-            waiting.unpark();
-            result
-        });
-        while !worker.is_finished() {
-            if !quiet && started.elapsed() > PATIENCE {
-                let bar = bar.get_or_insert_with(|| new_bar(name));
-                bar.set_length(gauge.total.load(Ordering::Relaxed).max(1));
-                bar.set_position(gauge.done.load(Ordering::Relaxed));
-            }
-            thread::park_timeout(PERIOD);
+    let look = || {
+        if !quiet && started.elapsed() > PATIENCE {
+            let style = "{prefix:<28} [{bar:32}] {percent:>3} %  {elapsed}, {eta} left";
+            let bar = bar.get_or_insert_with(|| progress::bar(name, None, style, true));
+            bar.set_length(gauge.total.load(Ordering::Relaxed).max(1));
+            bar.set_position(gauge.done.load(Ordering::Relaxed));
         }
-        worker.join()
-    });
+    };
+    let result = progress::meanwhile(PERIOD, look, work);
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-    match result {
-        Ok(value) => value,
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
-}
-
-fn new_bar(name: &str) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template(
-        "{prefix:<28} [{bar:32}] {percent:>3} %  {elapsed}, {eta} left",
-    ) {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    bar.set_prefix(name.to_owned());
-    bar
+    result
 }

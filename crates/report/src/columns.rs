@@ -1,0 +1,236 @@
+//! Rows as columns of a Parquet file.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use arrow_array::types::Int8Type;
+use arrow_array::{ArrayRef, BooleanArray, DictionaryArray, Int64Array, RecordBatch, UInt32Array};
+use arrow_schema::{DataType, Field, Metadata, Schema, SchemaRef};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, Encoding};
+use parquet::errors::ParquetError;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
+use taillab_model::{Monotonic, Nanos, Operation};
+
+use crate::ReportError;
+
+/// Rows encoded at a time; bounds the memory together with [`GROUP_ROWS`].
+const BATCH_ROWS: usize = 8_192;
+/// Rows of a row group: what a reader must hold at once (about 10 MB unpacked).
+const GROUP_ROWS: usize = 65_536;
+
+/// A column: its name, its description for readers, and the value of a row.
+pub(crate) struct Column<R> {
+    pub(crate) name: &'static str,
+    description: &'static str,
+    values: Values<R>,
+    required: bool,
+}
+
+/// How a row's value is found.
+enum Values<R> {
+    /// An instant by CLOCK_MONOTONIC, in nanoseconds since boot.
+    Instant(fn(&R) -> Option<Monotonic>),
+    /// A length in nanoseconds, which may be negative.
+    Length(fn(&R) -> Option<i64>),
+    /// One of a few words.
+    Word(fn(&R) -> Option<&'static str>),
+    Number(fn(&R) -> Option<u32>),
+    Flag(fn(&R) -> Option<bool>),
+}
+
+impl<R> Column<R> {
+    const fn new(name: &'static str, description: &'static str, values: Values<R>) -> Self {
+        Self {
+            name,
+            description,
+            values,
+            required: false,
+        }
+    }
+
+    pub(crate) const fn instant(
+        name: &'static str,
+        description: &'static str,
+        of: fn(&R) -> Option<Monotonic>,
+    ) -> Self {
+        Self::new(name, description, Values::Instant(of))
+    }
+
+    pub(crate) const fn length(
+        name: &'static str,
+        description: &'static str,
+        of: fn(&R) -> Option<i64>,
+    ) -> Self {
+        Self::new(name, description, Values::Length(of))
+    }
+
+    pub(crate) const fn word(
+        name: &'static str,
+        description: &'static str,
+        of: fn(&R) -> Option<&'static str>,
+    ) -> Self {
+        Self::new(name, description, Values::Word(of))
+    }
+
+    pub(crate) const fn number(
+        name: &'static str,
+        description: &'static str,
+        of: fn(&R) -> Option<u32>,
+    ) -> Self {
+        Self::new(name, description, Values::Number(of))
+    }
+
+    pub(crate) const fn flag(
+        name: &'static str,
+        description: &'static str,
+        of: fn(&R) -> Option<bool>,
+    ) -> Self {
+        Self::new(name, description, Values::Flag(of)).required()
+    }
+
+    /// The same column where every row has a value.
+    pub(crate) const fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
+
+    const fn is_time(&self) -> bool {
+        matches!(self.values, Values::Instant(_) | Values::Length(_))
+    }
+
+    /// The field with its description, and the unit and the clock of a time.
+    fn field(&self, clock: &str) -> Field {
+        let mut metadata = vec![("description", self.description)];
+        if self.is_time() {
+            metadata.push(("unit", "ns"));
+        }
+        let (name, nullable) = (self.name, !self.required);
+        let field = match self.values {
+            Values::Instant(_) => {
+                metadata.push(("clock", clock));
+                Field::new(name, DataType::Int64, nullable)
+            }
+            Values::Length(_) => Field::new(name, DataType::Int64, nullable),
+            Values::Word(_) => {
+                Field::new_dictionary(name, DataType::Int8, DataType::Utf8, nullable)
+            }
+            Values::Number(_) => Field::new(name, DataType::UInt32, nullable),
+            Values::Flag(_) => Field::new(name, DataType::Boolean, nullable),
+        };
+        let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        field.with_metadata(metadata.into_iter().map(owned).collect::<Metadata>())
+    }
+
+    fn array(&self, rows: &[R]) -> ArrayRef {
+        match self.values {
+            Values::Instant(of) => Arc::new(Int64Array::from_iter(
+                rows.iter().map(|row| of(row).map(instant_ns)),
+            )),
+            Values::Length(of) => Arc::new(Int64Array::from_iter(rows.iter().map(of))),
+            Values::Word(of) => {
+                Arc::new(DictionaryArray::<Int8Type>::from_iter(rows.iter().map(of)))
+            }
+            Values::Number(of) => Arc::new(UInt32Array::from_iter(rows.iter().map(of))),
+            Values::Flag(of) => Arc::new(BooleanArray::from_iter(rows.iter().map(of))),
+        }
+    }
+}
+
+/// Writes the rows as one Parquet file (snappy) and returns their number.
+///
+/// Rows are taken one by one and written in row groups, so memory does not grow with their
+/// number. All times are signed 64-bit nanoseconds; the metadata of each column says its unit
+/// and its clock.
+pub(crate) fn write_rows<R, W: io::Write + Send>(
+    rows: impl IntoIterator<Item = R>,
+    out: W,
+    columns: &[Column<R>],
+    clock: &str,
+) -> Result<u64, ReportError> {
+    let fields: Vec<Field> = columns.iter().map(|column| column.field(clock)).collect();
+    let schema = Arc::new(Schema::new(fields));
+    let mut writer = writer(out, &schema, columns)?;
+    let mut batch = Vec::with_capacity(BATCH_ROWS);
+    let mut written = 0;
+    let mut write = |batch: &mut Vec<R>| {
+        let arrays = columns.iter().map(|column| column.array(batch)).collect();
+        let encoded = RecordBatch::try_new(Arc::clone(&schema), arrays);
+        written += batch.len() as u64;
+        batch.clear();
+        writer
+            .write(&encoded.map_err(|e| failed(OUTPUT, e.into()))?)
+            .map_err(|e| failed(OUTPUT, e))
+    };
+    for row in rows {
+        batch.push(row);
+        if batch.len() == BATCH_ROWS {
+            write(&mut batch)?;
+        }
+    }
+    write(&mut batch)?;
+    writer.close().map_err(|e| failed(OUTPUT, e))?;
+    Ok(written)
+}
+
+const OUTPUT: &str = "requests.parquet";
+
+fn writer<R, W: io::Write + Send>(
+    out: W,
+    schema: &SchemaRef,
+    columns: &[Column<R>],
+) -> Result<ArrowWriter<W>, ReportError> {
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+        // what is known of each page would be held to the end, and grow with the rows
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true);
+    for column in columns.iter().filter(|column| column.is_time()) {
+        // neighbouring times differ little and hardly repeat: differences take a third
+        // of the room that the default, a dictionary, takes
+        let path = || ColumnPath::from(column.name);
+        properties = properties
+            .set_column_dictionary_enabled(path(), false)
+            .set_column_encoding(path(), Encoding::DELTA_BINARY_PACKED);
+    }
+    ArrowWriter::try_new(out, Arc::clone(schema), Some(properties.build()))
+        .map_err(|e| failed(OUTPUT, e))
+}
+
+/// Nanoseconds since boot; a signed 64-bit number holds 292 years of them.
+fn instant_ns(at: Monotonic) -> i64 {
+    i64::try_from(at.nanos_since_boot()).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn length_ns(length: Nanos) -> i64 {
+    i64::try_from(length.get()).unwrap_or(i64::MAX)
+}
+
+pub(crate) const fn name_of(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Get => "get",
+        Operation::Set => "set",
+        Operation::Call => "call",
+    }
+}
+
+/// Finds the stream's own error again, which the encoder wraps.
+pub(crate) fn failed(output: &'static str, error: ParquetError) -> ReportError {
+    let format = |cause: &dyn Error| ReportError::Format {
+        output,
+        cause: cause.to_string(),
+    };
+    match error {
+        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
+            Ok(source) => ReportError::Write {
+                output,
+                source: *source,
+            },
+            Err(other) => format(other.as_ref()),
+        },
+        other => format(&other),
+    }
+}

@@ -1,0 +1,97 @@
+//! Charts on a page. They fit any width and read without a script.
+
+use serde::Serialize;
+
+use super::markup::{Esc, Markup, put, section};
+use super::swatch;
+use crate::Document;
+use crate::chart::svg::{curve_look, put_plot};
+use crate::chart::{Chart, Scene};
+use crate::tail;
+
+/// What the script draws from.
+#[derive(Serialize)]
+struct Data<'a> {
+    x: [f64; 2],
+    y: [f64; 2],
+    curves: Vec<CurveData<'a>>,
+}
+
+#[derive(Serialize)]
+struct CurveData<'a> {
+    class: &'a str,
+    label: &'a str,
+    points: Vec<(f64, f64)>,
+}
+
+/// The chart, as wide as the page.
+pub(super) fn put(page: &mut Markup, chart: &Chart, caption: &str) {
+    put_scene(page, chart, &Scene::of(chart), "", caption);
+}
+
+/// The tail of a server's latency, which the script can enlarge and read off.
+pub(super) fn put_tail(page: &mut Markup, document: &Document<'_>) {
+    let chart = tail::chart(document);
+    if chart.is_empty() {
+        return;
+    }
+    let scene = Scene::of(&chart);
+    let curves = chart.curves.iter().enumerate();
+    let data = Data {
+        x: scene.x,
+        y: scene.y,
+        curves: curves
+            .map(|(n, curve)| CurveData {
+                class: curve.class(n),
+                label: &curve.label,
+                points: tail::thinned(&curve.points),
+            })
+            .collect(),
+    };
+    section(page, "tail", "The tail", |page| {
+        let caption = "Each curve says how large a share of the requests is faster than a time: \
+             further left is better. The gap between ideal and measured is the excess.\
+             <span class=\"script-only\"> Move over the figure or use the slider to read it off; \
+             drag over a part to enlarge it; press a name to hide its curve.</span>";
+        put_scene(page, &chart, &scene, " id=\"ccdf\"", caption);
+        // numbers and our own words: serialisation cannot fail, and without data the
+        // figure stays as it is
+        if let Ok(json) = serde_json::to_string(&data) {
+            put!(
+                page,
+                "<script type=\"application/json\" id=\"ccdf-data\">{}</script>\n",
+                json.replace('<', "\\u003c")
+            );
+        }
+    });
+}
+
+fn put_scene(page: &mut Markup, chart: &Chart, scene: &Scene, id: &str, caption: &str) {
+    put!(
+        page,
+        "<figure class=\"chart\"{id}>\n<p class=\"note\">{}</p>\n<ul class=\"legend\">\n",
+        Esc(&chart.subtitle)
+    );
+    for (n, curve) in chart.curves.iter().enumerate() {
+        let class = curve.class(n);
+        let (swatch, label) = (swatch(class, &curve_look(n)), Esc(&curve.label));
+        put!(page, "<li data-series=\"{class}\">{swatch} {label}</li>\n");
+    }
+    put!(
+        page,
+        "</ul>\n<p class=\"axis\">{}</p>\n<div class=\"plot\">\n\
+         <svg class=\"frame\" role=\"img\" aria-label=\"{}\">\n",
+        chart.y.label(),
+        Esc(&chart.title),
+    );
+    put_plot(page, scene);
+    put!(
+        page,
+        "<g class=\"cursor\"></g>\n</svg>\n</div>\n<p class=\"axis right\">{}</p>\n",
+        chart.x.label(),
+    );
+    if !caption.is_empty() {
+        put!(page, "<figcaption>{caption}</figcaption>\n");
+    }
+    put!(page, "</figure>\n");
+}

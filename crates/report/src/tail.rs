@@ -1,0 +1,104 @@
+//! The figure of a server's tail: its distributions and the forecasts.
+
+use taillab_model::Nanos;
+
+use crate::Document;
+use crate::chart::{Axis, Chart, Curve};
+use crate::{Series, explained};
+
+/// Classes of the forecasts that are drawn; the others are in the table only.
+const PREDICTED: [&str; 3] = ["predicted-1", "predicted-2", "predicted-3"];
+
+/// The views, then the curves of the explanation; a view without points is left out.
+pub(crate) fn chart(document: &Document<'_>) -> Chart {
+    let mut curves = views(document);
+    let named = document.report.server.explanation.as_ref();
+    let mut predicted = PREDICTED.into_iter();
+    let mut unused = None;
+    for curve in named.map(|of| of.curves.as_slice()).unwrap_or_default() {
+        let class = match curve.name.as_str() {
+            "multi_queue_ideal" => Some("multi-queue"),
+            "replayed" => Some("replayed"),
+            // the measured and the ideal one are there already
+            "measured" | "ideal" => None,
+            _ => unused.take().or_else(|| predicted.next()),
+        };
+        let Some(class) = class else { continue };
+        let label = explained::curve_label(curve);
+        let points = drawable(&curve.points);
+        let is_forecast = |class: &str| PREDICTED.contains(&class);
+        let twin = (curves.iter_mut().filter(|drawn| is_forecast(drawn.class)))
+            .find(|drawn| fall_together(&drawn.points, &points));
+        match twin.filter(|_| is_forecast(class)) {
+            Some(twin) => {
+                // two curves in one place are one line with two names
+                let change = label.trim_start_matches("predicted:").trim_start();
+                twin.label = format!("{}, {change}", twin.label);
+                unused = Some(class);
+            }
+            None => curves.push(Curve {
+                class,
+                ..Curve::new(label, points)
+            }),
+        }
+    }
+    curves.retain(|curve| curve.points.len() > 1);
+    let t = document.report.server.service_time_ns;
+    Chart {
+        title: "Latency distributions".to_owned(),
+        subtitle: String::new(),
+        x: Axis::Latency,
+        y: Axis::Slower,
+        curves,
+        rule: Some((t.get() as f64, format!("t = {t}"))),
+    }
+}
+
+/// The measured curve and those to compare it with, from the best to what a user sees.
+pub(crate) fn views(document: &Document<'_>) -> Vec<Curve> {
+    (Series::ALL.iter())
+        .filter_map(|&series| document.curves.iter().find(|curve| curve.series == series))
+        .map(|curve| Curve {
+            class: crate::html::class(curve.series),
+            ..Curve::new(curve.series.label(), drawable(&curve.points))
+        })
+        .collect()
+}
+
+/// The points that have a place on logarithmic axes.
+fn drawable(points: &[(Nanos, f64)]) -> Vec<(f64, f64)> {
+    (points.iter())
+        .map(|&(time, share)| (time.get() as f64, share))
+        .filter(|&(ns, share)| ns > 0.0 && share > 0.0 && share <= 1.0)
+        .collect()
+}
+
+/// The points for a figure that can be enlarged, without those that hardly differ from the one
+/// before.
+pub(crate) fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    const APART: f64 = 0.001;
+    let mut kept: Vec<(f64, f64)> = Vec::new();
+    for (i, &(ns, share)) in points.iter().enumerate() {
+        let near = kept
+            .last()
+            .is_some_and(|&(x, y)| (ns / x).ln().abs() < APART && (share / y).ln().abs() < APART);
+        if !near || i + 1 == points.len() {
+            kept.push((ns, share));
+        }
+    }
+    kept
+}
+
+/// Whether the curves look alike: at the percentiles of the tail they differ by less than a
+/// twentieth.
+fn fall_together(a: &[(f64, f64)], b: &[(f64, f64)]) -> bool {
+    const APART: f64 = 0.05;
+    let at = |curve: &[(f64, f64)], share: f64| {
+        let place = curve.partition_point(|point| point.1 > share);
+        curve.get(place).map(|point| point.0)
+    };
+    [0.5, 0.1, 0.01, 0.001].into_iter().all(|share| {
+        let both = at(a, share).zip(at(b, share));
+        both.is_none_or(|(a, b)| (a / b).ln().abs() < APART)
+    })
+}
