@@ -104,10 +104,10 @@ pub struct RunArgs {
     pub own_server: Option<CommandLine>,
 
     /// Experiment file (TOML) under the flags; `experiment.toml` of an earlier run repeats it
-    #[arg(short = 'f', long, value_name = "FILE", value_hint = ValueHint::FilePath, env = "TAILLAB_EXPERIMENT")]
+    #[arg(short = 'f', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub experiment: Option<PathBuf>,
     /// Directory for the result [default: taillab-<server>-<time>]
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, env = "TAILLAB_OUTPUT")]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
     /// Also keep the recorded kernel events (capture.tlc)
     #[arg(long)]
@@ -149,94 +149,51 @@ pub struct Settings {
         short = 'R',
         long,
         value_name = "PER_S",
-        env = "TAILLAB_RATE",
         help_heading = "Load"
     )]
     rate: Option<f64>,
     /// Load as a share of the calibrated capacity, e.g. 75% or 0.75 [default: 75%]
-    #[arg(allow_negative_numbers = true, short, long, value_name = "SHARE", value_parser = share, env = "TAILLAB_UTILIZATION", help_heading = "Load")]
+    #[arg(allow_negative_numbers = true, short, long, value_name = "SHARE", value_parser = share, help_heading = "Load")]
     utilization: Option<f64>,
     /// Length of the measurement [default: 20s]
-    #[arg(
-        short,
-        long,
-        value_name = "TIME",
-        env = "TAILLAB_DURATION",
-        help_heading = "Load"
-    )]
+    #[arg(short, long, value_name = "TIME", help_heading = "Load")]
     duration: Option<Nanos>,
     /// Load before it, not measured [default: 3s]
-    #[arg(
-        long,
-        value_name = "TIME",
-        env = "TAILLAB_WARMUP",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Load")]
     warmup: Option<Nanos>,
     /// Connections of the generator [default: 256, UDP 16]
-    #[arg(
-        short,
-        long,
-        value_name = "N",
-        env = "TAILLAB_CONNECTIONS",
-        help_heading = "Load"
-    )]
+    #[arg(short, long, value_name = "N", help_heading = "Load")]
     connections: Option<u16>,
     /// More TCP connections, used only while all others wait for a response, so that a stall makes
     /// no request queue on its own connection [default: 3840, null-rpc 768]
-    #[arg(long, value_name = "N", env = "TAILLAB_RESERVE", help_heading = "Load")]
+    #[arg(long, value_name = "N", help_heading = "Load")]
     reserve: Option<u16>,
     /// Seed of the schedule and of the mix [default: 1]
-    #[arg(long, value_name = "N", env = "TAILLAB_SEED", help_heading = "Load")]
+    #[arg(long, value_name = "N", help_heading = "Load")]
     seed: Option<i64>,
     /// Share of gets, the others are sets (memcached, redis) [default: 90%]
-    #[arg(long, value_name = "SHARE", value_parser = share, env = "TAILLAB_GET_SHARE", help_heading = "Load")]
+    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Load")]
     get_share: Option<f64>,
     /// Distinct keys, all stored before the run (memcached, redis) [default: 10000]
-    #[arg(long, value_name = "N", env = "TAILLAB_KEYS", help_heading = "Load")]
+    #[arg(long, value_name = "N", help_heading = "Load")]
     keys: Option<u32>,
     /// Length of a key (memcached, redis) [default: 64]
-    #[arg(
-        long,
-        value_name = "BYTES",
-        env = "TAILLAB_KEY_BYTES",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "BYTES", help_heading = "Load")]
     key_bytes: Option<u16>,
     /// Length of a value (memcached, redis) [default: 1024]
-    #[arg(
-        long,
-        value_name = "BYTES",
-        env = "TAILLAB_VALUE_BYTES",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "BYTES", help_heading = "Load")]
     value_bytes: Option<u32>,
     /// What is asked for over HTTP [default: /, nginx /index.html]
-    #[arg(long, value_name = "PATH", env = "TAILLAB_PATH", help_heading = "Load")]
+    #[arg(long, value_name = "PATH", help_heading = "Load")]
     path: Option<String>,
     /// Length of a request (echo, and HTTP, which a header fills up) [default: 128, nginx 85]
-    #[arg(
-        long,
-        value_name = "BYTES",
-        env = "TAILLAB_REQUEST_BYTES",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "BYTES", help_heading = "Load")]
     request_bytes: Option<u32>,
     /// Length of a response (echo, nginx) [default: 128, nginx 849]
-    #[arg(
-        long,
-        value_name = "BYTES",
-        env = "TAILLAB_RESPONSE_BYTES",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "BYTES", help_heading = "Load")]
     response_bytes: Option<u32>,
     /// How long a response is waited for [default: 1s]
-    #[arg(
-        long,
-        value_name = "TIME",
-        env = "TAILLAB_TIMEOUT",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Load")]
     timeout: Option<Nanos>,
 
     /// CPUs of the server, e.g. 0 or 0-2 [default: 0]
@@ -244,7 +201,6 @@ pub struct Settings {
         short = 'C',
         long,
         value_name = "CPUS",
-        env = "TAILLAB_SERVER_CPUS",
         help_heading = "Server and testbed"
     )]
     server_cpus: Option<String>,
@@ -253,25 +209,14 @@ pub struct Settings {
         long,
         visible_alias = "client-cpu",
         value_name = "CPUS",
-        env = "TAILLAB_CLIENT_CPUS",
         help_heading = "Server and testbed"
     )]
     client_cpus: Option<String>,
     /// What carries the requests [default: tcp, memcached udp]
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "TAILLAB_TRANSPORT",
-        help_heading = "Server and testbed"
-    )]
+    #[arg(long, value_name = "NAME", help_heading = "Server and testbed")]
     transport: Option<Transport>,
     /// What a server of your own speaks
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "TAILLAB_PROTOCOL",
-        help_heading = "Server and testbed"
-    )]
+    #[arg(long, value_name = "NAME", help_heading = "Server and testbed")]
     protocol: Option<Protocol>,
     /// Worker threads or processes of the server; of your own: how many requests it serves at
     /// once [default: 1]
@@ -280,62 +225,30 @@ pub struct Settings {
         long,
         visible_alias = "threads",
         value_name = "N",
-        env = "TAILLAB_WORKERS",
         help_heading = "Server and testbed"
     )]
     workers: Option<u32>,
     /// How null-rpc divides requests among its threads: null-rpc (a thread for each
     /// connection), epoll-shared, epoll-per-worker, udp-shared or udp-reuseport
     /// [default: null-rpc]
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "TAILLAB_ARCHITECTURE",
-        help_heading = "Server and testbed"
-    )]
+    #[arg(long, value_name = "NAME", help_heading = "Server and testbed")]
     architecture: Option<Architecture>,
     /// What a worker of null-rpc does for a request: none, spin:LAW (keeps its CPU busy) or
     /// wait:LAW (sleeps), e.g. wait:exponential:1ms [default: none]
-    #[arg(
-        long,
-        value_name = "WHAT",
-        env = "TAILLAB_SERVICE",
-        help_heading = "Server and testbed"
-    )]
+    #[arg(long, value_name = "WHAT", help_heading = "Server and testbed")]
     service: Option<ServiceTime>,
     /// Port of the server [default: memcached 11211, nginx 8080, null-rpc 7777]
-    #[arg(
-        short,
-        long,
-        value_name = "PORT",
-        env = "TAILLAB_PORT",
-        help_heading = "Server and testbed"
-    )]
+    #[arg(short, long, value_name = "PORT", help_heading = "Server and testbed")]
     port: Option<u16>,
     /// Receive buffer of the server's UDP sockets, so that a stall drops no request; 0 leaves
     /// the server's own [default: 8388608]
-    #[arg(
-        long,
-        value_name = "BYTES",
-        env = "TAILLAB_RECEIVE_BUFFER",
-        help_heading = "Server and testbed"
-    )]
+    #[arg(long, value_name = "BYTES", help_heading = "Server and testbed")]
     receive_buffer: Option<u32>,
     /// User that the server runs as [default: nobody]
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "TAILLAB_SERVER_USER",
-        help_heading = "Server and testbed"
-    )]
+    #[arg(long, value_name = "NAME", help_heading = "Server and testbed")]
     server_user: Option<String>,
     /// The server's program, by name or path [default: memcached or nginx]
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "TAILLAB_SERVER_PROGRAM",
-        help_heading = "Server and testbed"
-    )]
+    #[arg(long, value_name = "PATH", help_heading = "Server and testbed")]
     server_program: Option<String>,
     /// A further argument of the server; may be given often
     #[arg(
@@ -346,62 +259,27 @@ pub struct Settings {
     )]
     server_arg: Vec<String>,
     /// How generator and server are connected [default: veth]
-    #[arg(
-        long,
-        value_name = "KIND",
-        env = "TAILLAB_TESTBED",
-        help_heading = "Server and testbed"
-    )]
+    #[arg(long, value_name = "KIND", help_heading = "Server and testbed")]
     testbed: Option<TestbedKind>,
 
     /// Interleaved pairs of calibration blocks, without and with the probe [default: 9]
-    #[arg(
-        long,
-        value_name = "N",
-        env = "TAILLAB_PAIRS",
-        help_heading = "Calibration and probe"
-    )]
+    #[arg(long, value_name = "N", help_heading = "Calibration and probe")]
     pairs: Option<u32>,
     /// Length of a calibration block [default: 400ms]
-    #[arg(
-        long,
-        value_name = "TIME",
-        env = "TAILLAB_BLOCK",
-        help_heading = "Calibration and probe"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Calibration and probe")]
     block: Option<Nanos>,
     /// Requests kept outstanding in a calibration block [default: 32]
-    #[arg(
-        long,
-        value_name = "N",
-        env = "TAILLAB_OUTSTANDING",
-        help_heading = "Calibration and probe"
-    )]
+    #[arg(long, value_name = "N", help_heading = "Calibration and probe")]
     outstanding: Option<u16>,
     /// Use this service time instead of the measured one
-    #[arg(
-        long,
-        value_name = "TIME",
-        env = "TAILLAB_SERVICE_TIME",
-        help_heading = "Calibration and probe"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Calibration and probe")]
     service_time: Option<Nanos>,
     /// Ring buffer of each CPU, a power of two [default: 4194304]
-    #[arg(
-        long,
-        value_name = "BYTES",
-        env = "TAILLAB_RING_BYTES",
-        help_heading = "Calibration and probe"
-    )]
+    #[arg(long, value_name = "BYTES", help_heading = "Calibration and probe")]
     ring_bytes: Option<u32>,
     /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle,
     /// fault, storage, lock, frequency, retransmit [default: all]
-    #[arg(
-        long,
-        value_name = "LIST",
-        env = "TAILLAB_DISTURBANCES",
-        help_heading = "Calibration and probe"
-    )]
+    #[arg(long, value_name = "LIST", help_heading = "Calibration and probe")]
     disturbances: Option<Disturbances>,
 }
 

@@ -71,31 +71,24 @@ pub struct LoadArgs {
 
     /// Load in requests per second: 20000, 20k, several 5k,10k, a sweep 5k..50k:5k, or max: as
     /// fast as the server answers (goes before --utilization)
-    #[arg(short = 'R', long, value_name = "PER_S", value_parser = rates, allow_hyphen_values = true, env = "TAILLAB_RATE", help_heading = "Load")]
+    #[arg(short = 'R', long, value_name = "PER_S", value_parser = rates, allow_hyphen_values = true, help_heading = "Load")]
     pub rate: Option<Amounts>,
     /// Load as a share of the capacity, which is measured first: 75%, or a sweep 10%..90%:10%
-    #[arg(short, long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true, env = "TAILLAB_UTILIZATION", help_heading = "Load")]
+    #[arg(short, long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true, help_heading = "Load")]
     pub utilization: Option<Amounts>,
     /// Search for the highest rate that holds this, e.g. 'p99.9<=200us'; with -R LOW..HIGH or
     /// -u LOW..HIGH between these [default: 1%..100% of the capacity]
-    #[arg(long, value_name = "OBJECTIVE", env = "TAILLAB_FIND", conflicts_with_all = ["profile", "trace", "ping_pong"], help_heading = "Load")]
+    #[arg(long, value_name = "OBJECTIVE", conflicts_with_all = ["profile", "trace", "ping_pong"], help_heading = "Load")]
     pub find: Option<Objective>,
     /// Length of the measurement [default: 10s]; with --find, of the longest at one rate
     /// [default: 30s]
-    #[arg(
-        short,
-        long,
-        value_name = "TIME",
-        env = "TAILLAB_DURATION",
-        help_heading = "Load"
-    )]
+    #[arg(short, long, value_name = "TIME", help_heading = "Load")]
     pub duration: Option<Nanos>,
     /// Load before it, not measured [default: 1s; none with --trace]
     #[arg(
         long,
         value_name = "TIME",
         value_parser = length_or_zero,
-        env = "TAILLAB_WARMUP",
         help_heading = "Load"
     )]
     pub warmup: Option<Nanos>,
@@ -104,7 +97,6 @@ pub struct LoadArgs {
         long,
         value_name = "PROCESS",
         default_value = "poisson",
-        env = "TAILLAB_ARRIVALS",
         help_heading = "Load"
     )]
     pub arrivals: ArrivalProcess,
@@ -125,21 +117,10 @@ pub struct LoadArgs {
     #[arg(long, conflicts_with_all = ["rate", "utilization", "profile", "trace"], help_heading = "Load")]
     pub ping_pong: bool,
     /// Requests kept in flight by -R max and while the capacity is measured [default: 32]
-    #[arg(
-        long,
-        value_name = "N",
-        env = "TAILLAB_OUTSTANDING",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "N", help_heading = "Load")]
     pub outstanding: Option<NonZeroUsize>,
     /// Seed of the schedule and of what is asked for
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1,
-        env = "TAILLAB_SEED",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub seed: u64,
 
     /// Connections, shared out among the threads
@@ -148,7 +129,6 @@ pub struct LoadArgs {
         long,
         value_name = "N",
         default_value = "16",
-        env = "TAILLAB_CONNECTIONS",
         help_heading = "Client"
     )]
     pub connections: NonZeroUsize,
@@ -158,18 +138,11 @@ pub struct LoadArgs {
         long,
         value_name = "N",
         default_value = "1",
-        env = "TAILLAB_LOAD_THREADS",
         help_heading = "Client"
     )]
     pub threads: NonZeroUsize,
     /// CPUs of these threads, e.g. 1 or 2-3 [default: the last ones allowed]
-    #[arg(
-        short = 'C',
-        long,
-        value_name = "CPUS",
-        env = "TAILLAB_CLIENT_CPUS",
-        help_heading = "Client"
-    )]
+    #[arg(short = 'C', long, value_name = "CPUS", help_heading = "Client")]
     pub cpus: Option<String>,
     /// Allow more threads than CPUs; they make each other late
     #[arg(long, help_heading = "Client")]
@@ -179,7 +152,6 @@ pub struct LoadArgs {
         long,
         value_name = "TIME",
         default_value = "1s",
-        env = "TAILLAB_TIMEOUT",
         help_heading = "Client"
     )]
     pub timeout: Nanos,
@@ -188,31 +160,24 @@ pub struct LoadArgs {
         long,
         value_name = "HOW",
         default_value = "spin",
-        env = "TAILLAB_WAIT",
         help_heading = "Client"
     )]
     pub wait: WaitKind,
     /// Keep all CPUs from sleeping meanwhile (as root): sends that wake another CPU get cheaper and
     /// arrivals more exact, and a server on this machine is faster than it would be otherwise
-    #[arg(long, env = "TAILLAB_KEEP_AWAKE", help_heading = "Client")]
+    #[arg(long, help_heading = "Client")]
     pub keep_awake: bool,
     /// Also take the kernel's time stamps of what is sent and received
     #[arg(
         long,
         value_name = "WHOSE",
         default_value = "none",
-        env = "TAILLAB_STAMPS",
         help_heading = "Client"
     )]
     pub stamps: StampKind,
     /// Length of the client's own floor, the same load on a server that does nothing, or off
     /// [default: as long as the load, at most 3s]
-    #[arg(
-        long,
-        value_name = "TIME|off",
-        env = "TAILLAB_FLOOR",
-        help_heading = "Client"
-    )]
+    #[arg(long, value_name = "TIME|off", help_heading = "Client")]
     pub floor: Option<Floor>,
 
     /// How memcached is spoken to [default: ascii]
@@ -227,38 +192,22 @@ pub struct LoadArgs {
     )]
     pub header: Vec<String>,
     /// Share of gets, the others are sets [default: 90%]
-    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true, env = "TAILLAB_GET_SHARE", help_heading = "Requests")]
+    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true, help_heading = "Requests")]
     pub get_share: Option<f64>,
     /// Distinct keys, all stored before the load [default: 10000]
-    #[arg(
-        long,
-        value_name = "N",
-        env = "TAILLAB_KEYS",
-        help_heading = "Requests"
-    )]
+    #[arg(long, value_name = "N", help_heading = "Requests")]
     pub keys: Option<u32>,
     /// Length of a key [default: 64]
-    #[arg(
-        long,
-        value_name = "BYTES",
-        env = "TAILLAB_KEY_BYTES",
-        help_heading = "Requests"
-    )]
+    #[arg(long, value_name = "BYTES", help_heading = "Requests")]
     pub key_bytes: Option<usize>,
     /// Length of a value [default: 1024]
-    #[arg(
-        long,
-        value_name = "BYTES",
-        env = "TAILLAB_VALUE_BYTES",
-        help_heading = "Requests"
-    )]
+    #[arg(long, value_name = "BYTES", help_heading = "Requests")]
     pub value_bytes: Option<usize>,
     /// Ask for popular keys more often: exponent of a Zipf law, e.g. 0.99 [default: all alike]
     #[arg(
         long,
         value_name = "EXPONENT",
         allow_hyphen_values = true,
-        env = "TAILLAB_ZIPF",
         help_heading = "Requests"
     )]
     pub zipf: Option<f64>,
@@ -266,25 +215,15 @@ pub struct LoadArgs {
     #[arg(long, help_heading = "Requests")]
     pub no_prefill: bool,
     /// Length of an echo's request [default: 128]
-    #[arg(
-        long,
-        value_name = "BYTES",
-        env = "TAILLAB_REQUEST_BYTES",
-        help_heading = "Requests"
-    )]
+    #[arg(long, value_name = "BYTES", help_heading = "Requests")]
     pub request_bytes: Option<usize>,
     /// Length of an echo's response [default: 128]
-    #[arg(
-        long,
-        value_name = "BYTES",
-        env = "TAILLAB_RESPONSE_BYTES",
-        help_heading = "Requests"
-    )]
+    #[arg(long, value_name = "BYTES", help_heading = "Requests")]
     pub response_bytes: Option<usize>,
 
     /// Directory for result.json, report.html, ccdf.svg, latency.hlog, latency.hgrm and
     /// requests.parquet; of a sweep or a search: result.json, report.html and sweep.svg
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, env = "TAILLAB_OUTPUT", help_heading = "Result")]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Result")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub common: Output,

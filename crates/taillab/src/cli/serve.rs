@@ -48,13 +48,7 @@ pub struct ServeArgs {
     pub architecture: Architecture,
 
     /// Where to listen: ADDRESS:PORT, a port of loopback, or unix:PATH
-    #[arg(
-        short,
-        long,
-        value_name = "WHERE",
-        default_value = "127.0.0.1:7777",
-        env = "TAILLAB_LISTEN"
-    )]
+    #[arg(short, long, value_name = "WHERE", default_value = "127.0.0.1:7777")]
     pub listen: Listen,
     /// Worker threads; null-rpc has one for each connection instead [default: 1]
     #[arg(short, long, value_name = "N", value_parser = workers, allow_hyphen_values = true)]

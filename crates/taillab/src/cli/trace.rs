@@ -105,7 +105,7 @@ pub struct TraceArgs {
     #[arg(long, conflicts_with = "json", help_heading = "Result")]
     pub live: bool,
     /// Directory for the result [default: taillab-<server>-<time>]
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, env = "TAILLAB_OUTPUT", help_heading = "Result")]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Result")]
     pub output: Option<PathBuf>,
     /// Write no files; the recording goes to a temporary file without a name
     #[arg(long, conflicts_with = "output", help_heading = "Result")]

@@ -16,14 +16,9 @@ static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
     jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap()
 });
 
-/// The command under test, free of the caller's settings.
+/// The command under test.
 pub fn taillab() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taillab"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TAILLAB_") {
-            command.env_remove(name);
-        }
-    }
     command.arg("load");
     command
 }
