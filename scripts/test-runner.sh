@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# cargo's runner for test binaries: live tests (tests/live_*.rs) run as root and one
-# test at a time, since they share the machine's CPUs; everything else runs as it is.
+# cargo's runner for test binaries: live tests (tests/live, tests/live_*.rs) run as root and one
+# at a time, since they share the machine's CPUs; everything else runs as it is.
 set -euo pipefail
 binary=$1; shift
 case $(basename "$binary") in

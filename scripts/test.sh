@@ -24,7 +24,7 @@ else
   say "tests of the probe on other kernels, in QEMU"
   # the older kernel, its fentry and fexit hooks, and that they agree with the tracepoints;
   # `make vm` runs everything, on a newer kernel too
-  VM_SUITES=bookworm VM_TESTS="live live_agreement" \
+  VM_SUITES=bookworm VM_TESTS="stamps agreement" \
     scripts/test-vm.sh 2>&1 | tee -a "$log" || status=$?
 fi
 

@@ -280,17 +280,43 @@ fn stamps_out_of_order_are_kept_and_counted_and_no_time_is_negative() {
     let m = matched(
         "100 1 in p1 k7
          120 0 read 9
-         130 0 queued p1
-         150 0 write 9
-         155 0 out 9 k7",
+         30130 0 queued p1
+         30150 0 write 9
+         30155 0 out 9 k7",
     );
-    assert_eq!(all(&m), [[100, 130, 0, 120, 150, 155]]);
-    assert_eq!(m.requests.get(0).server.sojourn(), Some(Nanos::new(55)));
+    assert_eq!(all(&m), [[100, 30130, 0, 120, 30150, 30155]]);
+    assert_eq!(m.requests.get(0).server.sojourn(), Some(Nanos::new(30055)));
     let counts = m.counts(START);
     assert_eq!(
         (counts.matched, counts.complete, counts.out_of_order),
         (1, 0, 1)
     );
+}
+
+/// A reader that is awake on another CPU than the hook of T2 gets the datagram before the stamp.
+#[test]
+fn a_datagram_that_is_read_before_its_stamp_was_queued_by_then() {
+    let m = matched(
+        "90 0 switch 0>9
+         100 1 in p1 k7
+         110 1 in p2 k8
+         120 0 read 9
+         125 1 queued p1
+         128 1 queued p2
+         130 0 read 9
+         140 0 write 9
+         141 0 out 9 k7
+         150 0 write 9
+         151 0 out 9 k8",
+    );
+    assert_eq!(
+        all(&m),
+        [
+            [100, 120, 0, 120, 140, 141],
+            [110, 128, 128, 130, 150, 151]
+        ]
+    );
+    assert_eq!(m.counts(START).out_of_order, 0);
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //! Run as root: `cargo run --release -p taillab-probe --example cost [rounds [udp|tcp
 //! [disturbances [avoided hook]]]]`.
 
-#[path = "../tests/testbed/mod.rs"]
+#[path = "../tests/live/testbed/mod.rs"]
+#[allow(dead_code, reason = "the live tests use the rest")]
 mod testbed;
 
 use std::error::Error;

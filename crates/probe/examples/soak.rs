@@ -4,7 +4,8 @@
 //! Run as root: `cargo run --release -p taillab-probe --example soak [seconds [rate]]`;
 //! without a rate the server runs at its peak. TAILLAB_SOAK_FILE names a file to keep.
 
-#[path = "../tests/testbed/mod.rs"]
+#[path = "../tests/live/testbed/mod.rs"]
+#[allow(dead_code, reason = "the live tests use the rest")]
 mod testbed;
 
 use std::error::Error;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use taillab_model::{Monotonic, RequestKey, Stamps, Tid};
 
-use super::threads::Read;
+use super::threads::{Read, STAMPED_LATE};
 use super::{IdMap, Slot};
 use crate::matched::BlindWindow;
 
@@ -53,6 +53,16 @@ impl Held {
             worker: 0,
             responder: 0,
             fate: Fate::Open,
+        }
+    }
+
+    /// A datagram that has been read was queued by then: corrects a T2 that was stamped late.
+    pub(super) fn was_queued_before(&mut self, read: Option<Read>) {
+        if let (Some(t2), Some(Read { at, .. })) = (&mut self.middle[0], read)
+            && *t2 > at
+            && *t2 <= at + STAMPED_LATE
+        {
+            *t2 = at.max(self.t1);
         }
     }
 

@@ -5,7 +5,9 @@
 //!
 //! - **T1** `PacketIn` opens a request.
 //! - **T2** `Enqueued` belongs to the latest `PacketIn` with that packet id: buffers are
-//!   recycled at once, so an id names a packet only until its next use.
+//!   recycled at once, so an id names a packet only until its next use. It is stamped right
+//!   behind the queueing: a reader that is awake on another CPU can read a datagram before,
+//!   and its T2 is then T4.
 //! - **T6** `PacketOut` names its request by key; see `open.rs` for keys that are used again.
 //!   A further datagram with the key of the response that the thread has just sent, before
 //!   it reads again or sleeps, is the rest of that response: T6 is the last one's.
@@ -523,6 +525,7 @@ impl Matcher {
                 let Sent { read, write, .. } = thread.answered_datagram(queued, sent, ahead);
                 if let Some(request) = self.held.get_mut(slot) {
                     request.t6 = at;
+                    request.was_queued_before(read);
                     request.begun(read, write.map(|_| tid), &self.blind);
                     request.middle[3] = write;
                     request.responder = tid;

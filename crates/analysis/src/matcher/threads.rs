@@ -22,7 +22,7 @@
 
 use std::collections::VecDeque;
 
-use taillab_model::{Asleep, Monotonic, RequestKey, Tid};
+use taillab_model::{Asleep, Monotonic, Nanos, RequestKey, Tid};
 
 use super::Slot;
 use crate::matched::BlindWindow;
@@ -32,6 +32,10 @@ const READS: [u16; 4] = [0, 19, 45, 47];
 
 /// As many as one call can read.
 const MOST_UNANSWERED: usize = 1_024;
+
+/// How long after a datagram can be read its T2 is stamped, at most: the hook comes right behind
+/// the queueing, so a reader that is awake on another CPU can be faster.
+pub(super) const STAMPED_LATE: Nanos = Nanos::from_micros(20);
 
 /// Since when a thread has been on its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +165,8 @@ impl Thread {
         sent: Sent,
         ahead: impl FnOnce(Option<Monotonic>, usize) -> usize,
     ) -> Sent {
-        while self.unanswered.front().is_some_and(|read| read.at < queued) {
+        let too_early = |read: &Read| read.at + STAMPED_LATE < queued;
+        while self.unanswered.front().is_some_and(too_early) {
             self.give_up_first();
         }
         let place = match self.unanswered.len() {

@@ -1,19 +1,15 @@
 //! Ways by which packets come and go: both families of addresses, several devices, drivers of
 //! NICs, payload, segments that are sent again.
-//!
-//! Needs root and a kernel with BTF. `TAILLAB_SKIP_LIVE=1` declines.
-
-mod testbed;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use crate::testbed::streams::{Calls, StreamBed};
+use crate::testbed::tap::{Driver, TapBed};
+use crate::testbed::{CLIENT, SERVER, SERVER_PORT, Testbed, begin, ip, joined, live, round_trip};
 use taillab_model::{Event, EventKind, RequestKey, address_hash};
 use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, Transport};
-use testbed::streams::{Calls, StreamBed};
-use testbed::tap::{Driver, TapBed};
-use testbed::{CLIENT, SERVER, SERVER_PORT, Testbed, begin, ip, joined, live, round_trip};
 
 /// What is recorded while `cause` runs; nothing may be lost.
 fn events_of(spec: &ProbeSpec, cause: impl FnOnce()) -> Vec<Event> {
@@ -133,7 +129,7 @@ fn a_packet_comes_in_once_whatever_its_driver() {
                 bed.round_trip(&id.to_be_bytes());
                 keys.push(RequestKey {
                     address: address_hash(IpAddr::V4(CLIENT)),
-                    port: testbed::tap::CLIENT_PORT,
+                    port: crate::testbed::tap::CLIENT_PORT,
                     id,
                 });
             }

@@ -14,7 +14,7 @@ use super::{CLIENT, Namespace, SERVER, SERVER_PORT, client_socket, joined, now, 
 /// Two joined namespaces, the server's still empty.
 pub(crate) struct DatagramBed {
     pub(crate) spec: ProbeSpec,
-    server: Namespace,
+    _server: Namespace,
     client: Namespace,
     threads: usize,
 }
@@ -47,7 +47,7 @@ impl DatagramBed {
                 ring_bytes_per_cpu: 8 << 20,
                 ..spec(device, Transport::Udp, ServerProcesses::InNamespace)
             },
-            server,
+            _server: server,
             client,
             threads,
         }

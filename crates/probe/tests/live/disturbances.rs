@@ -1,8 +1,4 @@
 //! Each kind of disturbance, caused on purpose: it is recorded, with its length and culprit.
-//!
-//! Needs root and a kernel with BTF. `TAILLAB_SKIP_LIVE=1` declines.
-
-mod testbed;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,12 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::testbed::recorded::{events_of, own_tid};
+use crate::testbed::{Testbed, live};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 use taillab_model::{Event, EventKind, Interrupt, Nanos, Tid};
 use taillab_probe::{Disturbances, Probe, ProbeSpec, ServerProcesses};
-use testbed::recorded::{events_of, own_tid};
-use testbed::{Testbed, live};
 
 fn count(events: &[Event], of: impl Fn(&EventKind) -> bool) -> usize {
     events.iter().filter(|event| of(&event.kind)).count()

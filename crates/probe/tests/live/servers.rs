@@ -1,26 +1,26 @@
 //! The probe and the matcher on servers that read and write in every way there is: in
 //! batches, through io_uring, from several sockets of one port, straight from files.
 //!
-//! Needs root, a kernel with BTF and io_uring, and nginx. `TAILLAB_SKIP_LIVE=1` declines.
-
-mod testbed;
+//! Needs a kernel with io_uring.
 
 use std::collections::HashMap;
 use std::net::UdpSocket;
 
+use crate::testbed::datagrams::DatagramBed;
+use crate::testbed::{ATTEMPTS, echo, live, share_of_seen};
 use taillab_analysis::{MatchOptions, match_events};
 use taillab_model::{Monotonic, Stamps};
 use taillab_probe::Probe;
-use testbed::datagrams::DatagramBed;
-use testbed::{echo, live};
 
-/// Every datagram is matched with its own response, between the client's stamps; in the
-/// quietest of a few runs nearly all have the first `wanted` of T2 to T5: an unlucky thread
-/// of init on the server's CPU hides T2 or T3 of what comes meanwhile.
-fn assert_datagrams(threads: usize, serve: fn(UdpSocket), at_once: usize, wanted: usize) {
+/// Places of T2 to T5 in [`Stamps`].
+const ALL: &[usize] = &[0, 1, 2, 3];
+
+/// Every datagram is matched with its own response, between the client's stamps; nearly all
+/// that came outside of blind windows have the `wanted` ones of T2 to T5.
+fn assert_datagrams(threads: usize, serve: fn(UdpSocket), at_once: usize, wanted: &[usize]) {
     let bed = DatagramBed::serving(threads, serve);
-    let mut best = 0.0_f64;
-    for _ in 0..5 {
+    // the first attempt that is in order and was not blind nearly all the time decides
+    for _ in 0..ATTEMPTS {
         let mut probe = Probe::load(&bed.spec).expect("this kernel lets the probe load");
         probe.attach().expect("the hooks are there");
         let calls = bed.make(4, 2_000 / at_once, at_once);
@@ -40,19 +40,19 @@ fn assert_datagrams(threads: usize, serve: fn(UdpSocket), at_once: usize, wanted
             assert!(stamps.t6 <= call.received, "{call:?} {stamps:?}");
         }
         let counts = matched.counts(Monotonic::from_nanos_since_boot(0));
-        if wanted == 4 {
-            // otherwise T4 can be that of another request, which is counted as what it is
-            assert_eq!(counts.out_of_order, 0);
-        }
         println!("{counts:?}");
-        let has_all = |stamps: &&Stamps| stamps.middle[..wanted].iter().all(Option::is_some);
-        let complete = stamps.values().filter(has_all).count();
-        best = best.max(complete as f64 / calls.len() as f64);
-        if best >= 0.995 {
+        // A stamp that an interrupt delays is rare. Where T4 is not wanted it can be that of
+        // another request, which is counted as what it is.
+        if wanted.contains(&2) && counts.out_of_order > 0 {
+            continue;
+        }
+        let has_all = |stamps: &Stamps| wanted.iter().all(|&place| stamps.middle[place].is_some());
+        if let Some(share) = share_of_seen(&matched, has_all) {
+            assert!(share >= 0.995, "{:.2} % have all stamps", share * 100.0);
             return;
         }
     }
-    panic!("at best {:.2} % have all stamps", best * 100.0);
+    panic!("stamps are out of order, or the probe is blind, again and again");
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn datagrams_in_batches_have_all_stamps() {
     let Some(_alone) = live("datagrams_in_batches_have_all_stamps") else {
         return;
     };
-    assert_datagrams(1, echo::in_batches, 10, 4);
-    assert_datagrams(1, echo::all_then_all, 10, 4);
+    assert_datagrams(1, echo::in_batches, 10, ALL);
+    assert_datagrams(1, echo::all_then_all, 10, ALL);
 }
 
 #[test]
@@ -69,9 +69,9 @@ fn datagrams_through_a_ring_have_all_stamps() {
     let Some(_alone) = live("datagrams_through_a_ring_have_all_stamps") else {
         return;
     };
-    assert_datagrams(1, echo::by_ring, 3, 4);
+    assert_datagrams(1, echo::by_ring, 3, ALL);
     // one thread reads a datagram, another answers it
-    assert_datagrams(1, echo::by_ring_of_threads, 3, 1);
+    assert_datagrams(1, echo::by_ring_of_threads, 3, &[0]);
 }
 
 #[test]
@@ -79,5 +79,16 @@ fn several_sockets_of_one_port_have_all_stamps() {
     let Some(_alone) = live("several_sockets_of_one_port_have_all_stamps") else {
         return;
     };
-    assert_datagrams(3, echo::one_by_one, 4, 4);
+    assert_datagrams(3, echo::one_by_one, 4, ALL);
+}
+
+/// A reader that never sleeps can read a datagram before the hook has stamped it as queued.
+#[test]
+fn what_a_reader_that_is_awake_reads_was_queued_before() {
+    let Some(_alone) = live("what_a_reader_that_is_awake_reads_was_queued_before") else {
+        return;
+    };
+    // it may never leave its core: then it is not known since when it was there (T3)
+    assert_datagrams(1, echo::spinning, 10, &[0, 2, 3]);
+    assert_datagrams(1, echo::spinning, 1, &[0, 2, 3]);
 }

@@ -91,6 +91,24 @@ pub(crate) fn all_then_all(socket: UdpSocket) {
     }
 }
 
+/// The same, but never sleeps: it is looking when a datagram is queued.
+pub(crate) fn spinning(socket: UdpSocket) {
+    let mut read: Vec<(SocketAddr, Vec<u8>)> = Vec::new();
+    let mut buffer = [0; BYTES];
+    socket.set_nonblocking(true).expect("a flag");
+    loop {
+        match socket.recv_from(&mut buffer) {
+            Ok((0, _)) => return,
+            Ok((n, from)) => read.push((from, buffer[..n].to_vec())),
+            Err(_) => {
+                for (from, bytes) in read.drain(..) {
+                    socket.send_to(&bytes, from).expect("the client is there");
+                }
+            }
+        }
+    }
+}
+
 /// Reads a datagram, answers it.
 pub(crate) fn one_by_one(socket: UdpSocket) {
     let mut buffer = [0; BYTES];

@@ -1,15 +1,13 @@
 //! After a SIGKILL: the next start finds what was left and ends it, and it does no
 //! harm to runs that are alive.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Helper, Orphan, argument, eventually, is_gone, is_helper, tell, wait_for_death};
+use crate::common::{
+    Helper, Orphan, argument, eventually, is_gone, is_helper, tell, wait_for_death,
+};
 use taillab_host::{JournalFolder, Roots};
 
 /// The helper's part: a run that starts a server without a death signal (as if the
@@ -59,7 +57,11 @@ fn a_leftover_server_is_found_and_ended() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("taillab");
         let journals_of = JournalFolder::at(&path);
-        let (helper, server) = start("a_leftover_server_is_found_and_ended", &path, recorded);
+        let (helper, server) = start(
+            "recovery::a_leftover_server_is_found_and_ended",
+            &path,
+            recorded,
+        );
         let owner = helper.pid();
         // while the run lives, another start leaves it alone
         assert_eq!(journals_of.recover(&Roots::default()).unwrap(), []);
@@ -89,7 +91,7 @@ fn a_dead_run_beside_a_live_one() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("taillab");
-    let name = "a_dead_run_beside_a_live_one";
+    let name = "recovery::a_dead_run_beside_a_live_one";
     let (dead, left) = start(name, &path, "recorded");
     let (alive, used) = start(name, &path, "recorded");
     dead.kill();

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use crate::rig::{Running, free_port, load};
+use super::rig::{Running, free_port, load};
 use crate::support::{live, wait_for};
 
 /// What the terminal was sent, and the exit code.

@@ -1,10 +1,6 @@
 //! The testbed live: packets cross it, its receive work lands where it should, and
 //! nothing of it is left.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
@@ -14,7 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::{Helper, eventually, is_helper, live, tell, wait_for_death};
+use crate::common::{Helper, eventually, is_helper, live, tell, wait_for_death};
 use taillab_host::cpus::pin_current_thread;
 use taillab_host::{CpuSet, NetNamespace, Placement, Roots, Testbed, TestbedSpec};
 
@@ -322,7 +318,10 @@ fn the_kernel_removes_the_testbed_of_a_killed_process() {
         return;
     }
     let before = visible_state();
-    let mut helper = Helper::start("the_kernel_removes_the_testbed_of_a_killed_process", "");
+    let mut helper = Helper::start(
+        "testbed::the_kernel_removes_the_testbed_of_a_killed_process",
+        "",
+    );
     let told = helper.hear();
     let (inode, fd) = told.split_once(' ').unwrap();
     let inode: u64 = inode.parse().unwrap();

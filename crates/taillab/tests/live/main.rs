@@ -1,4 +1,4 @@
-//! `taillab trace` on real servers that run on their own, under the load of `taillab load`.
+//! The commands that measure, on this machine: real servers, real load, the real probe.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(
@@ -6,11 +6,9 @@
     reason = "shared among the modules of one test binary"
 )]
 
+mod bench_causes;
+mod run;
+mod run_servers;
 #[path = "../support/mod.rs"]
 mod support;
-
-mod endings;
-mod namespaces;
-mod rig;
-mod screen;
-mod servers;
+mod trace;

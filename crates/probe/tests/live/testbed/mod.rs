@@ -3,7 +3,6 @@
 //!
 //! The namespaces are anonymous: they belong to two threads of this process and go
 //! with them, even when the process is killed.
-#![allow(dead_code, reason = "each user takes its part")]
 
 pub(crate) mod datagrams;
 pub(crate) mod echo;
@@ -26,7 +25,8 @@ use std::time::Duration;
 
 use rustix::thread::{UnshareFlags, gettid};
 use rustix::time::{ClockId, clock_gettime};
-use taillab_model::{Monotonic, Recording};
+use taillab_analysis::{BlindWindow, Matched};
+use taillab_model::{Monotonic, Recording, Stamps};
 use taillab_probe::{
     DeviceId, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport,
 };
@@ -71,6 +71,24 @@ pub(crate) fn keep(name: &str, record: impl FnOnce() -> Recording) {
     );
     let file = std::fs::File::create(path).expect("the folder of golden captures is there");
     record().write(file).expect("there is room");
+}
+
+/// Recordings that are made until one is not blind nearly all the time.
+pub(crate) const ATTEMPTS: usize = 5;
+
+/// The share of such requests among those that no blind window overlaps; `None` if those are
+/// fewer than a tenth.
+pub(crate) fn share_of_seen(matched: &Matched, is_such: impl Fn(&Stamps) -> bool) -> Option<f64> {
+    let (mut seen, mut such) = (0, 0);
+    for stamps in matched.requests.iter().map(|request| request.server) {
+        let hides = |gap: &BlindWindow| gap.from <= stamps.t6 && stamps.t1 <= gap.to;
+        if !matched.blind.iter().any(hides) {
+            seen += 1;
+            such += usize::from(is_such(&stamps));
+        }
+    }
+    println!("{such} of {seen} outside of blind windows");
+    (10 * seen >= matched.requests.len()).then(|| such as f64 / seen as f64)
 }
 
 pub(crate) fn now() -> Monotonic {

@@ -1,14 +1,10 @@
 //! `taillab run memcached` on this machine: real server, real load, real kernel probe.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::net::UdpSocket;
 use std::path::Path;
 
-use support::promises::{self, summary};
-use support::{
+use crate::support::promises::{self, summary};
+use crate::support::{
     Machine, SHORT, alive, in_mid_run, live, server_of, signal, start, taillab, wait_for,
 };
 

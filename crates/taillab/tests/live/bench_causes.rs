@@ -1,11 +1,7 @@
 //! `taillab bench causes` on this machine, bounded: causes that are injected are found.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
+use crate::support::{Machine, live, taillab};
 use serde_json::Value;
-use support::{Machine, live, taillab};
 
 /// Below what is wanted (0.9): a noisy machine must not decide this test.
 const RIGHT: f64 = 0.7;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use crate::rig::{Running, keeps_its_promises, trace};
-use crate::servers::{Group, MOSTLY, complete_share};
+use super::rig::{Running, keeps_its_promises, trace};
+use super::servers::{Group, MOSTLY, complete_share};
 use crate::support::{live, taillab, wait_for};
 
 const PORT: u16 = 7_411;

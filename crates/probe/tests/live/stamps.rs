@@ -1,17 +1,12 @@
 //! The probe on the running kernel: a real server, real packets.
-//!
-//! Needs root and a kernel with BTF. Where they are missing the tests fail, unless
-//! `TAILLAB_SKIP_LIVE=1` says that this is known.
-
-mod testbed;
 
 use std::collections::HashMap;
 
+use crate::testbed::{SERVER_PORT, Testbed, begin, live};
 use taillab_model::{Event, EventKind, Monotonic, Recording, RequestKey, address_hash};
 use taillab_probe::{
     Devices, Disturbances, Probe, ProbeError, ProbeSpec, ServerProcesses, Transport,
 };
-use testbed::{SERVER_PORT, Testbed, begin, live};
 
 /// The stamps of one request.
 #[derive(Debug, Default)]

@@ -1,18 +1,14 @@
 //! Ctrl-C: the first raises the flag, the second kills.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::os::unix::process::ExitStatusExt;
 
-use common::{Helper, argument, eventually, is_helper, tell, wait_for_death};
+use crate::common::{Helper, argument, eventually, is_helper, tell, wait_for_death};
 use rustix::process::{Pid, Signal, kill_process};
 use taillab_host::Interrupt;
 
 #[test]
 fn the_first_signal_raises_the_flag_and_the_second_kills() {
-    let name = "the_first_signal_raises_the_flag_and_the_second_kills";
+    let name = "interrupt::the_first_signal_raises_the_flag_and_the_second_kills";
     if is_helper() {
         assert_eq!(argument(), "helper");
         let interrupt = Interrupt::register().unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::rig::{Running, free_port, keeps_its_promises, load, trace};
+use super::rig::{Running, free_port, keeps_its_promises, load, trace};
 use crate::support::{live, taillab};
 
 /// Shares of complete requests that a busy test machine must not fall below.
@@ -53,7 +53,7 @@ fn memcached_over_udp_and_tcp_and_its_recording_explained_again() {
             .output()
             .unwrap();
         assert_eq!(again.status.code(), output.status.code(), "{again:?}");
-        let again = crate::rig::result(&again);
+        let again = super::rig::result(&again);
         for same in [
             "measured",
             "ideal",

@@ -2,16 +2,13 @@
 //! others that it allows in their place: they agree on every request.
 //!
 //! Which hooks there are differs from kernel to kernel: fentry and fexit against tracepoints
-//! where both are allowed. Needs root, a kernel with BTF, memcached. `TAILLAB_SKIP_LIVE=1`
-//! declines.
+//! where both are allowed. Needs memcached.
 
-mod testbed;
-
+use crate::testbed::streams::{Calls, StreamBed};
+use crate::testbed::{Testbed, live};
 use taillab_analysis::{DatagramIds, MatchOptions, Matched, match_events};
 use taillab_model::{Nanos, Recording, Stamps};
 use taillab_probe::{Probe, ProbeSpec, Transport, survey};
-use testbed::streams::{Calls, StreamBed};
-use testbed::{Testbed, live};
 
 /// Ways to stamp that this kernel allows but for which it has a better one: the stamp, the
 /// hook, and what has to be avoided to get it.

@@ -1,17 +1,13 @@
 //! The server process live: placed as told, it says why it ended, and it never
 //! outlives its spawner.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::ffi::OsString;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use common::{
+use crate::common::{
     Helper, Orphan, argument, eventually, is_gone, is_helper, live, tell, wait_for_death,
 };
 use taillab_host::server::{ServerError, ensure_tcp_port_free, ensure_udp_port_free};
@@ -93,7 +89,7 @@ fn it_runs_where_and_as_whom_it_was_told() {
 
 #[test]
 fn the_server_dies_with_its_spawner() {
-    let name = "the_server_dies_with_its_spawner";
+    let name = "server::the_server_dies_with_its_spawner";
     if is_helper() {
         let user = User::find(&Roots::default(), "nobody").unwrap();
         let namespace = NetNamespace::new().unwrap();
@@ -135,7 +131,7 @@ fn with_workers() -> (ServerProcess, Vec<u32>) {
 
 #[test]
 fn the_workers_die_with_the_spawner() {
-    let name = "the_workers_die_with_the_spawner";
+    let name = "server::the_workers_die_with_the_spawner";
     if is_helper() {
         let (server, processes) = with_workers();
         let words: Vec<String> = processes.iter().map(u32::to_string).collect();

@@ -1,9 +1,5 @@
 //! `taillab run` with each kind of server: the same promises for all of them.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
@@ -12,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde_json::Value;
-use support::promises::{self, summary};
-use support::{
+use crate::support::promises::{self, summary};
+use crate::support::{
     Machine, alive, children, in_mid_run, live, server_of, short, signal, start, taillab, wait_for,
 };
+use serde_json::Value;
 
 /// A port of loopback that no other test uses.
 const LOOPBACK: [&str; 4] = ["--testbed", "loopback", "-p", "21280"];

@@ -4,13 +4,16 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use taillab_model::Monotonic;
 use taillab_probe::{ProbeSpec, ServerProcesses, Transport};
 
 use super::{Namespace, SERVER, SERVER_PORT, joined, now, spec};
+
+/// Longer than any working system needs, however busy it is.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Two joined namespaces, the server's still empty.
 pub(crate) struct StreamBed {
@@ -83,12 +86,39 @@ impl StreamBed {
     }
 
     /// A connection from the client's namespace.
+    #[allow(dead_code, reason = "an example uses it")]
     pub(crate) fn connect(&self) -> TcpStream {
         let address = self.address();
         self.client.run(move || {
             let stream = TcpStream::connect(address).expect("the server listens");
             stream.set_nodelay(true).expect("an option of TCP");
             stream
+        })
+    }
+
+    /// Makes calls one after the other on one connection, each once every thread of the
+    /// server's process sleeps: so each of them wakes the server.
+    pub(crate) fn make_asleep(&self, server: u32, calls: usize, request: &[u8]) -> Vec<Call> {
+        let (address, request) = (self.address(), request.to_vec());
+        self.client.run(move || {
+            let mut stream = TcpStream::connect(address).expect("the server listens");
+            stream.set_nodelay(true).expect("an option of TCP");
+            let mut all = Vec::new();
+            let length = response_length(&mut stream, &request, &mut all);
+            let mut response = vec![0; length];
+            for _ in 0..calls {
+                await_sleep(server);
+                let sent = now();
+                stream.write_all(&request).expect("the server reads");
+                stream.read_exact(&mut response).expect("a response");
+                all.push(Call {
+                    port: all[0].port,
+                    sent,
+                    received: now(),
+                });
+            }
+            await_sleep(server);
+            all
         })
     }
 
@@ -228,21 +258,41 @@ impl StreamBed {
     }
 }
 
-/// How long a response is, found by waiting for more.
+/// Waits until every thread of a process sleeps.
+fn await_sleep(process: u32) {
+    let tasks = format!("/proc/{process}/task");
+    let is_asleep = |task: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit(") ").next().unwrap_or_default();
+        state.starts_with('S')
+    };
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let tasks = std::fs::read_dir(&tasks).expect("the server runs");
+        if tasks.flatten().all(is_asleep) {
+            return;
+        }
+        assert!(Instant::now() < give_up, "the server does not sleep");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// How long a response is, found by waiting for more once it has begun.
 fn response_length(stream: &mut TcpStream, request: &[u8], all: &mut Vec<Call>) -> usize {
-    let timeout = |ms| Some(Duration::from_millis(ms));
     let port = stream.local_addr().expect("it is connected").port();
     let sent = now();
     stream.write_all(request).expect("the server reads");
-    stream.set_read_timeout(timeout(300)).expect("an option");
+    stream.set_read_timeout(Some(PATIENCE)).expect("an option");
     let mut buffer = vec![0; 1 << 20];
     let mut length = 0;
     while let Ok(n) = stream.read(&mut buffer) {
         assert!(n > 0, "the server closed the connection");
         length += n;
+        let silence = Some(Duration::from_millis(500));
+        stream.set_read_timeout(silence).expect("an option");
     }
     assert!(length > 0, "no response");
-    stream.set_read_timeout(timeout(5_000)).expect("an option");
+    stream.set_read_timeout(Some(PATIENCE)).expect("an option");
     let received = now();
     all.push(Call {
         port,

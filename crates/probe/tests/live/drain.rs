@@ -1,37 +1,11 @@
 //! The probe drained into a file while it records, on the running kernel.
-//!
-//! Needs root and a kernel with BTF. Where they are missing the test fails, unless
-//! `TAILLAB_SKIP_LIVE=1` says that this is known.
 
-mod testbed;
-
-use std::io::Write;
-use std::path::Path;
-
+use crate::testbed::{Testbed, live};
 use taillab_model::{
     Event, EventKind, EventOrder, LostEvents, Recording, RecordingContext, RecordingReader,
     RecordingWriter,
 };
 use taillab_probe::Probe;
-use testbed::Testbed;
-
-/// Whether it can run live, or that was declined in so many words.
-fn live(test: &str) -> bool {
-    let lacks = if !rustix::process::geteuid().is_root() {
-        "root"
-    } else if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        "a kernel with BTF"
-    } else {
-        return true;
-    };
-    assert!(
-        std::env::var_os("TAILLAB_SKIP_LIVE").is_some_and(|v| v == "1"),
-        "{test} needs {lacks}; set TAILLAB_SKIP_LIVE=1 to do without the live tests"
-    );
-    // not print: that is shown for failed tests only
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: it needs {lacks}");
-    false
-}
 
 fn requests_and_responses(events: &[Event]) -> (usize, usize) {
     let count = |of: fn(&EventKind) -> bool| events.iter().filter(|e| of(&e.kind)).count();
@@ -43,9 +17,9 @@ fn requests_and_responses(events: &[Event]) -> (usize, usize) {
 
 #[test]
 fn what_is_drained_into_a_file_is_what_happened() {
-    if !live("what_is_drained_into_a_file_is_what_happened") {
+    let Some(_alone) = live("what_is_drained_into_a_file_is_what_happened") else {
         return;
-    }
+    };
     let testbed = Testbed::veth();
     let mut probe = Probe::load(&testbed.spec).unwrap();
     let context = RecordingContext {

@@ -1,20 +1,18 @@
 //! Page faults, reads and writes that wait for a disk, which the guests of `scripts/vm.sh` do not have.
 //!
-//! Needs root, a kernel with BTF, and the build directory on a disk. `TAILLAB_SKIP_LIVE=1` declines.
-
-mod testbed;
+//! Needs the build directory on a disk.
 
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::Instant;
 
+use crate::testbed::recorded::{events_of, own_tid};
+use crate::testbed::{Testbed, live};
 use rustix::fs::{Advice, Mode, OFlags, fadvise, open};
 use rustix::io::{pread, pwrite};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use taillab_model::EventKind;
 use taillab_probe::Disturbances;
-use testbed::recorded::{events_of, own_tid};
-use testbed::{Testbed, live};
 
 const PAGE: usize = 4_096;
 const PAGES: usize = 64;

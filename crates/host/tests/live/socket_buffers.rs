@@ -1,7 +1,5 @@
 //! Receive buffers of another process's sockets, for real: needs root.
 
-mod common;
-
 use std::net::UdpSocket;
 
 use rustix::net::sockopt;
@@ -9,7 +7,7 @@ use taillab_host::{Roots, socket_buffers::set_receive_buffers};
 
 #[test]
 fn a_datagram_socket_gets_the_buffer_and_a_stream_socket_does_not() {
-    if !common::live("a_datagram_socket_gets_the_buffer_and_a_stream_socket_does_not") {
+    if !crate::common::live("a_datagram_socket_gets_the_buffer_and_a_stream_socket_does_not") {
         return;
     }
     let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();

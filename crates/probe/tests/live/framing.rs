@@ -1,19 +1,17 @@
 //! Pipelining clients at real servers, their requests told apart by their content.
 //!
-//! Needs root, a kernel with BTF, memcached, nginx and Redis. `TAILLAB_SKIP_LIVE=1` declines.
-
-mod testbed;
+//! Needs memcached, nginx and Redis.
 
 use std::collections::HashMap;
 
+use crate::testbed::pipeline::{Exchange, Told};
+use crate::testbed::streams::{Nginx, StreamBed};
+use crate::testbed::{keep, live};
 use taillab_analysis::matcher::Framing;
 use taillab_analysis::{MatchOptions, match_events};
 use taillab_model::summary::Matching;
 use taillab_model::{EventKind, Monotonic, Nanos, Recording};
 use taillab_probe::{Probe, ProbeSpec};
-use testbed::live;
-use testbed::pipeline::{Exchange, Told};
-use testbed::streams::{Nginx, StreamBed};
 
 /// Records the exchanges, a few rounds of them on each connection.
 fn record(
@@ -81,7 +79,7 @@ fn talk(
 fn assert_told_apart(name: &str, bed: &StreamBed, framing: Framing, exchanges: &[Exchange]) {
     let (calls, counts) = talk(bed, framing, 40, exchanges);
     assert_eq!((counts.matched, counts.ambiguous), (calls, 0), "{name}");
-    testbed::keep(name, || record(bed, framing, 8, exchanges).0);
+    keep(name, || record(bed, framing, 8, exchanges).0);
 }
 
 #[test]

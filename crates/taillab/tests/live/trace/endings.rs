@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::rig::{Running, free_port, load, result};
+use super::rig::{Running, free_port, load, result};
 use crate::support::{Machine, live, signal, taillab, wait_for};
 
 /// A trace of `server` that has begun, into `dir`.

@@ -1,0 +1,12 @@
+//! What this crate changes on the machine, on this machine: the testbed, server processes,
+//! and what is left after a kill. Some of it needs root.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod interrupt;
+mod recovery;
+mod server;
+mod socket_buffers;
+mod testbed;

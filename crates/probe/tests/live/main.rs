@@ -1,0 +1,16 @@
+//! The probe on the running kernel: real servers, real packets.
+//!
+//! Needs root and a kernel with BTF; some modules need more and say so. Where something is
+//! missing the tests fail, unless `TAILLAB_SKIP_LIVE=1` allows them to be skipped.
+//! One module alone: `scripts/live.sh taillab-probe streams`.
+
+mod agreement;
+mod disturbances;
+mod drain;
+mod framing;
+mod network;
+mod servers;
+mod stamps;
+mod storage;
+mod streams;
+mod testbed;

@@ -1,0 +1,7 @@
+//! `taillab trace` on real servers that run on their own, under the load of `taillab load`.
+
+mod endings;
+mod namespaces;
+mod rig;
+mod screen;
+mod servers;

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# live.sh PACKAGE [FILTER ...]: runs the live tests of one package, or those whose names (with
+# their module, as streams::memcached) contain a filter. Built as the user, run as root.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+package=${1:?usage: live.sh taillab|taillab-probe|taillab-host [FILTER ...]}; shift
+exec cargo test --package "$package" --test live --locked \
+  --config "target.'cfg(all())'.runner='$PWD/scripts/test-runner.sh'" -- "$@"
