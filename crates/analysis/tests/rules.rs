@@ -311,10 +311,7 @@ fn a_datagram_that_is_read_before_its_stamp_was_queued_by_then() {
     );
     assert_eq!(
         all(&m),
-        [
-            [100, 120, 0, 120, 140, 141],
-            [110, 128, 128, 130, 150, 151]
-        ]
+        [[100, 120, 0, 120, 140, 141], [110, 128, 128, 130, 150, 151]]
     );
     assert_eq!(m.counts(START).out_of_order, 0);
 }

@@ -1,8 +1,8 @@
 //! A long recording at full rate to disk: nothing may be lost, memory may not grow, and the
 //! file must hold every request.
 //!
-//! Run as root: `cargo run --release -p taillab-probe --example soak [seconds [rate]]`;
-//! without a rate the server runs at its peak. TAILLAB_SOAK_FILE names a file to keep.
+//! Run as root: `cargo run --release -p taillab-probe --example soak [seconds [rate [file]]]`;
+//! without a rate, or at the rate `peak`, the server runs at its peak. The file is kept.
 
 #[path = "../tests/live/testbed/mod.rs"]
 #[allow(dead_code, reason = "the live tests use the rest")]
@@ -37,10 +37,10 @@ fn main() -> Result<()> {
         None => 600,
     };
     let rate: Option<f64> = match std::env::args().nth(2) {
-        Some(rate) => Some(rate.parse()?),
-        None => None,
+        Some(rate) if rate != "peak" => Some(rate.parse()?),
+        _ => None,
     };
-    let path = std::env::var_os("TAILLAB_SOAK_FILE").map(PathBuf::from);
+    let path = std::env::args_os().nth(3).map(PathBuf::from);
     let temporary = path.is_none();
     let path = path.unwrap_or_else(|| {
         let name = format!("taillab-soak-{}.tlc", std::process::id());

@@ -1,4 +1,4 @@
-//! Kinds of disturbances that can be recorded beside the stamps.
+//! Kinds of disturbances that can be recorded in addition to the stamps.
 
 use std::fmt;
 use std::ops::BitOr;

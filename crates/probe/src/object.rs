@@ -196,36 +196,12 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
         doing: "counting CPUs",
         source: as_io(&e),
     })?;
-    let mut server_cpus = [0; MAX_CPUS / 64];
-    for &cpu in &spec.server_cpus {
-        let cpu = usize::from(cpu);
-        if cpu >= cpus.min(MAX_CPUS) {
-            return bad(format!(
-                "there is no CPU {cpu} that the probe can watch: give CPUs below {}",
-                cpus.min(MAX_CPUS)
-            ));
-        }
-        server_cpus[cpu / 64] |= 1 << (cpu % 64);
-    }
-    // the least that leaves room beyond the margin
-    let slots = (spec.ring_bytes_per_cpu / SLOT_BYTES)
-        .max(4 * MARGIN as usize)
-        .checked_next_power_of_two();
-    // an event's index over all CPUs has 32 bits
-    let slots = slots.filter(|slots| slots.saturating_mul(cpus) <= u32::MAX as usize);
-    let Some(slots) = slots.and_then(|slots| u32::try_from(slots).ok()) else {
-        return bad(format!(
-            "rings of {} bytes on {cpus} CPUs are too large: give at most {} bytes",
-            spec.ring_bytes_per_cpu,
-            (u32::MAX as usize / cpus).next_power_of_two() / 2 * SLOT_BYTES
-        ));
-    };
     Ok(Plan {
         config: Config {
-            server_cpus,
+            server_cpus: bitmap(&spec.server_cpus, cpus).map_err(ProbeError::BadSpec)?,
             base: now().nanos_since_boot(),
             cgroup: server.cgroup.inode,
-            slots,
+            slots: slots(spec.ring_bytes_per_cpu, cpus).map_err(ProbeError::BadSpec)?,
             netns_inode,
             device_count: ifindexes.len() as u32,
             devices,
@@ -243,6 +219,40 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
         cpus,
         stamps: hooks::stamps(spec.transport, spec.disturbances),
     })
+}
+
+/// The server's CPUs as bits, of a machine with so many CPUs.
+fn bitmap(server_cpus: &[u16], cpus: usize) -> Result<[u64; MAX_CPUS / 64], String> {
+    let limit = cpus.min(MAX_CPUS);
+    let mut bits = [0; MAX_CPUS / 64];
+    for &cpu in server_cpus {
+        let cpu = usize::from(cpu);
+        if cpu >= limit {
+            return Err(format!(
+                "there is no CPU {cpu} that the probe can watch: give CPUs below {limit}"
+            ));
+        }
+        bits[cpu / 64] |= 1 << (cpu % 64);
+    }
+    Ok(bits)
+}
+
+/// Events that each CPU's ring holds: a power of two.
+fn slots(ring_bytes: usize, cpus: usize) -> Result<u32, String> {
+    // the least that leaves room beyond the margin
+    let slots = (ring_bytes / SLOT_BYTES)
+        .max(4 * MARGIN as usize)
+        .checked_next_power_of_two();
+    // an event's index over all CPUs has 32 bits
+    let slots = slots.filter(|slots| slots.saturating_mul(cpus) <= u32::MAX as usize);
+    slots
+        .and_then(|slots| u32::try_from(slots).ok())
+        .ok_or_else(|| {
+            let most = (u32::MAX as usize / cpus).next_power_of_two() / 2 * SLOT_BYTES;
+            format!(
+                "rings of {ring_bytes} bytes on {cpus} CPUs are too large: give at most {most} bytes"
+            )
+        })
 }
 
 /// The server's threads as the programs recognise them.
@@ -292,7 +302,7 @@ fn server(processes: &ServerProcesses) -> Result<Server, String> {
 }
 
 /// The clock of the programs (`bpf_ktime_get_ns`).
-fn now() -> Monotonic {
+pub(crate) fn now() -> Monotonic {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
     Monotonic::from_nanos_since_boot(ns)

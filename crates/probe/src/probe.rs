@@ -1,5 +1,6 @@
 //! The probe: loaded once, attached and detached as often as wanted.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -232,29 +233,31 @@ impl Probe {
     /// [`ProbeError::Kernel`] when the kernel's counters cannot be read.
     pub fn finish(mut self) -> Result<Recording, ProbeError> {
         self.detach();
-        let unfinished = self.drain_all();
-        let lost = self.lost_since_load()?;
-        let before = self.lost_before;
+        self.drain_all();
         Ok(Recording {
-            lost: LostEvents {
-                ring_full: lost.ring_full - before.ring_full + unfinished,
-                recursion: lost.recursion - before.recursion,
-                unreadable: lost.unreadable - before.unreadable,
-                ..LostEvents::default()
-            },
+            lost: self.lost()?,
             streams: self.store.into_streams(),
             base: self.base,
             context: RecordingContext::default(),
         })
     }
 
-    /// Empties the rings, waiting for programs that are writing an event right now;
-    /// returns how many events were never finished.
-    fn drain_all(&mut self) -> u64 {
+    /// Moves everything from the rings to the recording.
+    fn drain_all(&mut self) {
+        let Ok(()) =
+            self.empty_rings(|probe, cpu| Ok::<_, Infallible>(probe.move_from(cpu, usize::MAX)));
+    }
+
+    /// Empties the rings, waiting for programs that are writing an event right now. `take`
+    /// moves events of a CPU and says how many.
+    fn empty_rings<E>(
+        &mut self,
+        mut take: impl FnMut(&mut Self, usize) -> Result<usize, E>,
+    ) -> Result<(), E> {
         let deadline = Instant::now() + Duration::from_millis(100);
         for cpu in 0..self.rings.cpus() {
             while !self.rings.is_empty(cpu) {
-                if self.move_from(cpu, usize::MAX) == 0 {
+                if take(self, cpu)? == 0 {
                     if Instant::now() > deadline {
                         break;
                     }
@@ -262,7 +265,7 @@ impl Probe {
                 }
             }
         }
-        self.rings.pending()
+        Ok(())
     }
 
     fn lost_since_load(&self) -> Result<LostEvents, ProbeError> {

@@ -191,6 +191,12 @@ static __always_inline bool is_server_cpu(u32 cpu)
 	return config.server_cpus[masked % MAX_CPUS / 64] >> (cpu % 64) & 1;
 }
 
+/* the ring of a CPU if that is the server's */
+static __always_inline struct ring *server_ring(u32 cpu)
+{
+	return is_server_cpu(cpu) ? this_ring(cpu) : 0;
+}
+
 /*
  * Whether the device is watched. An index is unique within its namespace only. Of a
  * whole namespace, devices on top of others pass on what those below have had.
@@ -275,18 +281,23 @@ static __always_inline bool in_server(const struct task_struct *task)
 	return false;
 }
 
-static __always_inline void emit_for_server(u64 kind, u32 b)
+/* an event of this CPU and this moment */
+static __always_inline void emit_now(u64 kind, u64 extra, u32 a, u32 b)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct ring *ring = this_ring(cpu);
+
+	if (ring)
+		emit(cpu, ring, bpf_ktime_get_ns(), kind, extra, a, b);
+}
+
+/* an event of the current thread, if it is one of the server's */
+static __always_inline void emit_for_server(u64 kind, u64 extra, u32 b)
 {
 	const struct task_struct *task = bpf_get_current_task_btf();
-	struct ring *ring;
-	u32 cpu;
 
-	if (!in_server(task))
-		return;
-	cpu = bpf_get_smp_processor_id();
-	ring = this_ring(cpu);
-	if (ring)
-		emit(cpu, ring, bpf_ktime_get_ns(), kind, 0, task->pid, b);
+	if (in_server(task))
+		emit_now(kind, extra, task->pid, b);
 }
 
 /* system calls of x86-64 */

@@ -60,14 +60,11 @@ int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struc
 	     unsigned int prev_state)
 {
 	u32 cpu = bpf_get_smp_processor_id();
+	struct ring *ring = server_ring(cpu);
 	u32 prev_pid, next_pid, call;
-	struct ring *ring;
 	u64 now, nr;
 	u8 extra = 0;
 
-	if (!is_server_cpu(cpu))
-		return 0;
-	ring = this_ring(cpu);
 	if (!ring)
 		return 0;
 	now = bpf_ktime_get_ns();
@@ -97,16 +94,8 @@ int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struc
 SEC("tp_btf/sched_waking")
 int BPF_PROG(woken, struct task_struct *task)
 {
-	struct ring *ring;
-	u32 cpu;
-
-	if (!in_server(task))
-		return 0;
-	cpu = bpf_get_smp_processor_id();
-	ring = this_ring(cpu);
-	if (ring)
-		emit(cpu, ring, bpf_ktime_get_ns(), WOKEN, 0, task->pid,
-		     (u32)bpf_get_current_pid_tgid());
+	if (in_server(task))
+		emit_now(WOKEN, 0, task->pid, (u32)bpf_get_current_pid_tgid());
 	return 0;
 }
 
@@ -114,16 +103,22 @@ int BPF_PROG(woken, struct task_struct *task)
 SEC("tp_btf/sched_migrate_task")
 int BPF_PROG(migrated, struct task_struct *task, int to)
 {
-	struct ring *ring;
-	u32 cpu;
-
-	if (!in_server(task))
-		return 0;
-	cpu = bpf_get_smp_processor_id();
-	ring = this_ring(cpu);
-	if (ring)
-		emit(cpu, ring, bpf_ktime_get_ns(), MIGRATED, 0, task->pid, (u16)to);
+	if (in_server(task))
+		emit_now(MIGRATED, 0, task->pid, (u16)to);
 	return 0;
+}
+
+/* what began at `*since` ends; 0: it began before this program was there */
+static __always_inline void emit_end(u32 cpu, struct ring *ring, u64 *since, u64 kind, u64 extra,
+				     u32 a)
+{
+	u64 now, began = *since;
+
+	if (!began)
+		return;
+	now = bpf_ktime_get_ns();
+	*since = 0;
+	emit(cpu, ring, now, kind, extra, a, length_of(began, now));
 }
 
 /*
@@ -133,11 +128,7 @@ int BPF_PROG(migrated, struct task_struct *task, int to)
  */
 #define BEGINS(since)                                                                      \
 	do {                                                                               \
-		u32 cpu_ = bpf_get_smp_processor_id();                                     \
-		struct ring *ring_;                                                        \
-		if (!is_server_cpu(cpu_))                                                  \
-			return 0;                                                          \
-		ring_ = this_ring(cpu_);                                                   \
+		struct ring *ring_ = server_ring(bpf_get_smp_processor_id());              \
 		if (ring_)                                                                 \
 			ring_->since = bpf_ktime_get_ns();                                 \
 		return 0;                                                                  \
@@ -146,18 +137,9 @@ int BPF_PROG(migrated, struct task_struct *task, int to)
 #define ENDS(since, kind, extra, a)                                                        \
 	do {                                                                               \
 		u32 cpu_ = bpf_get_smp_processor_id();                                     \
-		struct ring *ring_;                                                        \
-		u64 now_, began_;                                                          \
-		if (!is_server_cpu(cpu_))                                                  \
-			return 0;                                                          \
-		ring_ = this_ring(cpu_);                                                   \
-		/* 0: it began before this program was there */                            \
-		if (!ring_ || !ring_->since)                                               \
-			return 0;                                                          \
-		now_ = bpf_ktime_get_ns();                                                 \
-		began_ = ring_->since;                                                     \
-		ring_->since = 0;                                                          \
-		emit(cpu_, ring_, now_, kind, extra, a, length_of(began_, now_));          \
+		struct ring *ring_ = server_ring(cpu_);                                    \
+		if (ring_)                                                                 \
+			emit_end(cpu_, ring_, &ring_->since, kind, extra, a);              \
 		return 0;                                                                  \
 	} while (0)
 
@@ -210,25 +192,16 @@ SEC("tp_btf/cpu_idle")
 int BPF_PROG(idle, unsigned int state, unsigned int id)
 {
 	u32 cpu = bpf_get_smp_processor_id();
-	struct ring *ring;
-	u64 now, began;
+	struct ring *ring = server_ring(cpu);
 
-	if (!is_server_cpu(cpu))
-		return 0;
-	ring = this_ring(cpu);
 	if (!ring)
 		return 0;
-	now = bpf_ktime_get_ns();
-	if (state != (u32)-1) {
-		ring->idle_state = state;
-		ring->idle_since = now;
+	if (state == (u32)-1) {
+		emit_end(cpu, ring, &ring->idle_since, IDLE_LEFT, (u8)ring->idle_state, 0);
 		return 0;
 	}
-	began = ring->idle_since;
-	if (!began)
-		return 0;
-	ring->idle_since = 0;
-	emit(cpu, ring, now, IDLE_LEFT, (u8)ring->idle_state, 0, length_of(began, now));
+	ring->idle_state = state;
+	ring->idle_since = bpf_ktime_get_ns();
 	return 0;
 }
 
@@ -236,11 +209,8 @@ int BPF_PROG(idle, unsigned int state, unsigned int id)
 SEC("tp_btf/cpu_frequency")
 int BPF_PROG(frequency, unsigned int khz, unsigned int cpu)
 {
-	struct ring *ring;
+	struct ring *ring = server_ring(cpu);
 
-	if (!is_server_cpu(cpu))
-		return 0;
-	ring = this_ring(cpu);
 	if (ring)
 		emit(cpu, ring, bpf_ktime_get_ns(), FREQUENCY, 0, khz, 0);
 	return 0;
@@ -250,17 +220,7 @@ int BPF_PROG(frequency, unsigned int khz, unsigned int cpu)
 
 static __always_inline int emit_fault(unsigned long error_code)
 {
-	const struct task_struct *task = bpf_get_current_task_btf();
-	struct ring *ring;
-	u32 cpu;
-
-	if (!in_server(task))
-		return 0;
-	cpu = bpf_get_smp_processor_id();
-	ring = this_ring(cpu);
-	if (ring)
-		emit(cpu, ring, bpf_ktime_get_ns(), PAGE_FAULT, !!(error_code & FAULT_WRITE),
-		     task->pid, 0);
+	emit_for_server(PAGE_FAULT, !!(error_code & FAULT_WRITE), 0);
 	return 0;
 }
 
@@ -286,7 +246,7 @@ int BPF_PROG(page_fault_in_call, unsigned long address, struct pt_regs *regs,
 SEC("perf_event")
 int major_fault(void *event)
 {
-	emit_for_server(MAJOR_FAULT, 0);
+	emit_for_server(MAJOR_FAULT, 0, 0);
 	return 0;
 }
 

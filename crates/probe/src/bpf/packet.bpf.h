@@ -67,6 +67,13 @@ static __always_inline u8 hash_of_ipv6(u32 a, u32 b, u32 c, u32 d)
 	return hash_of_ipv4(a ^ b ^ c ^ d);
 }
 
+/* Whether a socket has the server's port, transport and namespace. */
+static __always_inline bool is_servers_socket(const struct sock *sk, u8 protocol)
+{
+	return sk->__sk_common.skc_num == config.port && sk->sk_protocol == protocol &&
+	       sk->__sk_common.skc_net.net->ns.inum == config.netns_inode;
+}
+
 /* the hash of a connection's client */
 static __always_inline u8 client_hash(const struct sock *sk)
 {
@@ -210,6 +217,26 @@ static __always_inline struct place place_in_frags(const struct sk_buff *skb)
 			      cb + bpf_core_field_offset(struct napi_gro_cb, frag0_len));
 	return place;
 }
+
+/*
+ * T1. A packet comes into the stack at one of these, and only there: veth and loopback
+ * call netif_rx, drivers of NICs one of the others, before GRO and before RPS.
+ */
+#define ARRIVAL(hook, name, place, handle)                                                 \
+	SEC("tp_btf/" #hook)                                                               \
+	int BPF_PROG(name, struct sk_buff *skb)                                            \
+	{                                                                                  \
+		if (!is_ip(skb->protocol) || !at_server(skb->dev))                         \
+			return 0;                                                          \
+		return handle(skb, place(skb));                                            \
+	}
+
+#define ARRIVALS(name, handle)                                                             \
+	ARRIVAL(netif_rx, name, place_in, handle)                                          \
+	ARRIVAL(napi_gro_receive_entry, name##_gro, place_in, handle)                      \
+	ARRIVAL(napi_gro_frags_entry, name##_frags, place_in_frags, handle)                \
+	ARRIVAL(netif_receive_skb_entry, name##_direct, place_in, handle)                  \
+	ARRIVAL(netif_receive_skb_list_entry, name##_list, place_in, handle)
 
 /* on its way out it is there, of whatever length */
 static __always_inline struct place place_out(const struct sk_buff *skb)

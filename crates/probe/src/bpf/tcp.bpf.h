@@ -158,58 +158,13 @@ static __always_inline int stream_in(struct sk_buff *skb, struct place place)
 	return 0;
 }
 
-/*
- * T1. A segment comes into the stack at one of these, and only there: veth and loopback
- * call netif_rx, drivers of NICs one of the others, before GRO and before RPS.
- */
-SEC("tp_btf/netif_rx")
-int BPF_PROG(segment_in, struct sk_buff *skb)
-{
-	if (!is_ip(skb->protocol) || !at_server(skb->dev))
-		return 0;
-	return stream_in(skb, place_in(skb));
-}
-
-SEC("tp_btf/napi_gro_receive_entry")
-int BPF_PROG(segment_in_gro, struct sk_buff *skb)
-{
-	if (!is_ip(skb->protocol) || !at_server(skb->dev))
-		return 0;
-	return stream_in(skb, place_in(skb));
-}
-
-SEC("tp_btf/napi_gro_frags_entry")
-int BPF_PROG(segment_in_frags, struct sk_buff *skb)
-{
-	if (!is_ip(skb->protocol) || !at_server(skb->dev))
-		return 0;
-	return stream_in(skb, place_in_frags(skb));
-}
-
-SEC("tp_btf/netif_receive_skb_entry")
-int BPF_PROG(segment_in_direct, struct sk_buff *skb)
-{
-	if (!is_ip(skb->protocol) || !at_server(skb->dev))
-		return 0;
-	return stream_in(skb, place_in(skb));
-}
-
-SEC("tp_btf/netif_receive_skb_list_entry")
-int BPF_PROG(segment_in_list, struct sk_buff *skb)
-{
-	if (!is_ip(skb->protocol) || !at_server(skb->dev))
-		return 0;
-	return stream_in(skb, place_in(skb));
-}
+ARRIVALS(segment_in, stream_in)
 
 /* An established TCP connection of the server: the port of its client, else 0. */
 static __always_inline u16 client_of(const struct sock *sk)
 {
-	if (sk->__sk_common.skc_num != config.port || sk->sk_protocol != IPPROTO_TCP ||
-	    sk->__sk_common.skc_net.net->ns.inum != config.netns_inode)
-		return 0;
 	/* a listening socket has none */
-	return bpf_ntohs(sk->__sk_common.skc_dport);
+	return is_servers_socket(sk, IPPROTO_TCP) ? bpf_ntohs(sk->__sk_common.skc_dport) : 0;
 }
 
 static __always_inline void emit_segment_queued(struct ring *ring, const struct sock *sk)
@@ -286,21 +241,15 @@ int BPF_PROG(to_wake_stream_reader_upon, const struct sock *sk)
 
 static __always_inline int emit_segment_read(const struct sock *sk, int ret, int flags)
 {
-	struct ring *ring;
 	u16 client;
-	u32 cpu;
 
 	if (ret <= 0 || flags & MSG_PEEK)
 		return 0;
 	client = client_of(sk);
-	if (!client)
-		return 0;
-	cpu = bpf_get_smp_processor_id();
-	ring = this_ring(cpu);
-	if (ring)
-		emit(cpu, ring, bpf_ktime_get_ns(), SEGMENT_READ, client_hash(sk),
-		     (u32)ret << TID_BITS | (u32)bpf_get_current_pid_tgid(),
-		     stream_key(client, TCP_NUMBER(sk, copied_seq)));
+	if (client)
+		emit_now(SEGMENT_READ, client_hash(sk),
+			 (u32)ret << TID_BITS | (u32)bpf_get_current_pid_tgid(),
+			 stream_key(client, TCP_NUMBER(sk, copied_seq)));
 	return 0;
 }
 
@@ -333,7 +282,7 @@ int BPF_PROG(stream_read_returned, struct pt_regs *regs, long ret)
 		return 0;
 	nr = regs->orig_ax;
 	if (nr == NR_READ || nr == NR_RECVFROM || nr == NR_READV || nr == NR_RECVMSG)
-		emit_for_server(READ_RETURNED, ret);
+		emit_for_server(READ_RETURNED, 0, ret);
 	return 0;
 }
 
@@ -351,8 +300,10 @@ static __always_inline int emit_segment_written(const struct sock *sk, u64 left)
 	ring = this_ring(cpu);
 	if (!ring)
 		return 0;
-	/* one call comes by for each packet that it fills, and always ends at the same place */
-	/* of the socket as of packets, see packet_id */
+	/*
+	 * One call comes by for each packet that it fills, and always ends at the same place.
+	 * The socket's address is counted as those of packets, see packet_id.
+	 */
 	write = ((u64)sk - (u64)&config) >> 6 << 32 | (u32)(TCP_NUMBER(sk, write_seq) + left);
 	if (ring->write == write)
 		return 0;
@@ -392,7 +343,7 @@ int BPF_PROG(stream_write_called, struct pt_regs *regs, long nr)
 {
 	if (nr == NR_WRITE || nr == NR_WRITEV || nr == NR_SENDMSG || nr == NR_SENDTO ||
 	    nr == NR_SENDFILE || nr == NR_SPLICE || nr == NR_SENDMMSG)
-		emit_for_server(WRITE_CALLED, 0);
+		emit_for_server(WRITE_CALLED, 0, 0);
 	return 0;
 }
 
@@ -453,15 +404,8 @@ SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(retransmitted, const struct sock *sk)
 {
 	u16 client = client_of(sk);
-	struct ring *ring;
-	u32 cpu;
 
-	if (!client)
-		return 0;
-	cpu = bpf_get_smp_processor_id();
-	ring = this_ring(cpu);
-	if (ring)
-		emit(cpu, ring, bpf_ktime_get_ns(), RETRANSMITTED, client_hash(sk), 0,
-		     stream_key(client, 0));
+	if (client)
+		emit_now(RETRANSMITTED, client_hash(sk), 0, stream_key(client, 0));
 	return 0;
 }

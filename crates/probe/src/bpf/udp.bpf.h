@@ -61,49 +61,7 @@ static __always_inline int datagram_in(const struct sk_buff *skb, struct place p
 	return 0;
 }
 
-/*
- * T1. A packet comes into the stack at one of these, and only there: veth and loopback
- * call netif_rx, drivers of NICs one of the others, before GRO and before RPS.
- */
-SEC("tp_btf/netif_rx")
-int BPF_PROG(packet_in, struct sk_buff *skb)
-{
-	if (!is_ip(skb->protocol) || !at_server(skb->dev))
-		return 0;
-	return datagram_in(skb, place_in(skb));
-}
-
-SEC("tp_btf/napi_gro_receive_entry")
-int BPF_PROG(packet_in_gro, struct sk_buff *skb)
-{
-	if (!is_ip(skb->protocol) || !at_server(skb->dev))
-		return 0;
-	return datagram_in(skb, place_in(skb));
-}
-
-SEC("tp_btf/napi_gro_frags_entry")
-int BPF_PROG(packet_in_frags, struct sk_buff *skb)
-{
-	if (!is_ip(skb->protocol) || !at_server(skb->dev))
-		return 0;
-	return datagram_in(skb, place_in_frags(skb));
-}
-
-SEC("tp_btf/netif_receive_skb_entry")
-int BPF_PROG(packet_in_direct, struct sk_buff *skb)
-{
-	if (!is_ip(skb->protocol) || !at_server(skb->dev))
-		return 0;
-	return datagram_in(skb, place_in(skb));
-}
-
-SEC("tp_btf/netif_receive_skb_list_entry")
-int BPF_PROG(packet_in_list, struct sk_buff *skb)
-{
-	if (!is_ip(skb->protocol) || !at_server(skb->dev))
-		return 0;
-	return datagram_in(skb, place_in(skb));
-}
+ARRIVALS(packet_in, datagram_in)
 
 /*
  * The packet that this CPU now takes through the stack, after RPS: for T2. Whose it is
@@ -121,8 +79,7 @@ int BPF_PROG(packet_received, struct sk_buff *skb)
 
 static __always_inline bool is_servers(const struct sock *sk)
 {
-	return sk->__sk_common.skc_num == config.port && sk->sk_protocol == IPPROTO_UDP &&
-	       sk->__sk_common.skc_net.net->ns.inum == config.netns_inode;
+	return is_servers_socket(sk, IPPROTO_UDP);
 }
 
 static __always_inline void emit_enqueued(const struct sock *sk)
@@ -183,11 +140,7 @@ int BPF_PROG(enqueued_late, struct sock *sk, struct sk_buff *skb, int ret)
 /* For a socket of the server, whoever calls: the socket says whose it is. */
 static __always_inline void emit_call(u64 kind, u32 b)
 {
-	u32 cpu = bpf_get_smp_processor_id();
-	struct ring *ring = this_ring(cpu);
-
-	if (ring)
-		emit(cpu, ring, bpf_ktime_get_ns(), kind, 0, (u32)bpf_get_current_pid_tgid(), b);
+	emit_now(kind, 0, (u32)bpf_get_current_pid_tgid(), b);
 }
 
 /*
@@ -241,7 +194,7 @@ int BPF_PROG(read_returned, struct pt_regs *regs, long ret)
 		return 0;
 	nr = regs->orig_ax;
 	if (nr == NR_RECVFROM || nr == NR_RECVMSG || nr == NR_RECVMMSG)
-		emit_for_server(READ_RETURNED, ret);
+		emit_for_server(READ_RETURNED, 0, ret);
 	return 0;
 }
 
@@ -294,7 +247,7 @@ SEC("tp_btf/sys_enter")
 int BPF_PROG(write_called, struct pt_regs *regs, long nr)
 {
 	if (nr == NR_SENDMSG || nr == NR_SENDTO || nr == NR_SENDMMSG)
-		emit_for_server(WRITE_CALLED, 0);
+		emit_for_server(WRITE_CALLED, 0, 0);
 	return 0;
 }
 
@@ -308,7 +261,7 @@ int BPF_PROG(write_called, struct pt_regs *regs, long nr)
 #define IORING_OP_SEND_ZC 47
 #define IORING_OP_SENDMSG_ZC 48
 
-/* beside sys_enter, for either transport: io_uring makes no system call for each write */
+/* together with sys_enter, for either transport: io_uring makes no system call for each write */
 SEC("tp_btf/io_uring_submit_req")
 int BPF_PROG(ring_write_called, struct io_kiocb *request)
 {
@@ -317,7 +270,7 @@ int BPF_PROG(ring_write_called, struct io_kiocb *request)
 	if (op == IORING_OP_SEND || op == IORING_OP_SENDMSG || op == IORING_OP_WRITE ||
 	    op == IORING_OP_WRITEV || op == IORING_OP_WRITE_FIXED || op == IORING_OP_SPLICE ||
 	    op == IORING_OP_SEND_ZC || op == IORING_OP_SENDMSG_ZC)
-		emit_for_server(WRITE_CALLED, 0);
+		emit_for_server(WRITE_CALLED, 0, 0);
 	return 0;
 }
 

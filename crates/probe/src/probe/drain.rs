@@ -1,13 +1,11 @@
 //! Draining into a sink as the recording goes on: nothing is kept in memory.
 
 use std::io;
-use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use taillab_model::{EventSink, LostEvents, Monotonic, Nanos, PackedEvent};
 
 use super::Probe;
-use crate::ProbeError;
+use crate::{ProbeError, object};
 
 /// Events handed on at a time: 8 KiB.
 const PART: usize = 512;
@@ -62,17 +60,7 @@ impl Probe {
     pub fn finish_into(&mut self, sink: &mut impl EventSink) -> io::Result<()> {
         self.detach();
         let mut part = Vec::with_capacity(PART);
-        let deadline = Instant::now() + Duration::from_millis(100);
-        for cpu in 0..self.rings.cpus() {
-            while !self.rings.is_empty(cpu) {
-                if self.pass(cpu, usize::MAX, &mut part, sink)? == 0 {
-                    if Instant::now() > deadline {
-                        break;
-                    }
-                    std::thread::yield_now();
-                }
-            }
-        }
+        self.empty_rings(|probe, cpu| probe.pass(cpu, usize::MAX, &mut part, sink))?;
         sink.settle(Nanos::MAX)
     }
 
@@ -122,8 +110,6 @@ impl Probe {
     }
 
     fn since_base(&self) -> Nanos {
-        let now = clock_gettime(ClockId::Monotonic);
-        let ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-        Monotonic::from_nanos_since_boot(ns).saturating_since(self.base)
+        object::now().saturating_since(self.base)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::testbed::recorded::{events_of, own_tid};
-use crate::testbed::{Testbed, live};
+use crate::testbed::{Testbed, await_sleep, eventually, live, times_asleep};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 use taillab_model::{Event, EventKind, Interrupt, Nanos, Tid};
@@ -52,15 +52,15 @@ fn a_sleep_has_its_system_call_and_a_wake_up_its_waker() {
         return;
     };
     let testbed = Testbed::veth();
+    let server = testbed.server_tid;
+    let threads = [PathBuf::from(format!("/proc/self/task/{server}"))];
     let kinds = Disturbances::SCHED | Disturbances::WAKE;
     let (events, _) = events_of(&testbed.spec, kinds, || {
         for id in 0..300_u16 {
+            await_sleep(&threads);
             testbed.round_trip(&id.to_be_bytes());
-            // so that the server really sleeps
-            std::thread::sleep(Duration::from_micros(200));
         }
     });
-    let server = testbed.server_tid;
     let mut sleeps = 0;
     for event in &events {
         if let EventKind::Switched {
@@ -81,12 +81,12 @@ fn a_sleep_has_its_system_call_and_a_wake_up_its_waker() {
         &events,
         |kind| matches!(kind, EventKind::Woken { tid, .. } if *tid == server),
     );
-    // but for blind windows each request puts it to sleep and wakes it
+    // each request wakes it, but for blind windows; a time-out of its read may do so, too
     assert!(
-        sleeps > 200 && wakes > 200,
+        sleeps > 250 && wakes > 250,
         "{sleeps} sleeps, {wakes} wake-ups"
     );
-    assert!(wakes <= 300 + 20, "{wakes} wake-ups of 300 requests");
+    assert!(wakes <= sleeps + 30, "{sleeps} sleeps, {wakes} wake-ups");
     // the client, which is this process too, sleeps elsewhere
     let (client, others) = (
         own_tid(),
@@ -132,14 +132,6 @@ fn a_migration_says_where_to() {
     assert!(to.iter().all(|&cpu| cpu < 2));
 }
 
-/// Burns the CPU for this long.
-fn burn(time: Duration) {
-    let start = Instant::now();
-    while start.elapsed() < time {
-        std::hint::spin_loop();
-    }
-}
-
 #[test]
 fn interrupts_have_their_names_and_lengths() {
     let Some(_alone) = live("interrupts_have_their_names_and_lengths") else {
@@ -157,10 +149,11 @@ fn interrupts_have_their_names_and_lengths() {
                 }
             });
             sched_setaffinity(None, &on_cpu(0)).expect("a CPU");
-            let start = Instant::now();
-            while start.elapsed() < Duration::from_millis(400) {
+            let (timers, calls) = (interrupts_of("LOC"), calls());
+            eventually("the kernel counts interrupts", || {
                 touch_pages(4);
-            }
+                interrupts_of("LOC") >= timers + 50 && self::calls() >= calls + 50
+            });
             stop.store(true, Ordering::Relaxed);
         });
     });
@@ -188,6 +181,22 @@ fn interrupts_have_their_names_and_lengths() {
             );
         }
     }
+}
+
+/// How many interrupts of a kind the kernel has counted, over all CPUs.
+fn interrupts_of(kind: &str) -> u64 {
+    let table = fs::read_to_string("/proc/interrupts").expect("/proc is mounted");
+    let mut rows = table.lines().filter_map(|line| line.trim().split_once(':'));
+    let (_, counts) = rows.find(|(name, _)| *name == kind).expect("of x86-64");
+    let counts = counts
+        .split_whitespace()
+        .map_while(|word| word.parse::<u64>().ok());
+    counts.sum()
+}
+
+/// Calls of functions on other CPUs, those that make mappings unknown included.
+fn calls() -> u64 {
+    interrupts_of("CAL") + interrupts_of("TLB")
 }
 
 fn interrupts(events: &[Event]) -> Vec<(Interrupt, Nanos)> {
@@ -263,12 +272,14 @@ fn idle_times_have_their_length() {
     };
     let testbed = Testbed::veth();
     let cpus = testbed.spec.server_cpus.len() as u64;
-    let mut longest = 0;
     // another load of the machine may leave no CPU idle for a while
     for _ in 0..20 {
         let start = Instant::now();
+        let mut ticks = 0;
         let (events, _) = events_of(&testbed.spec, Disturbances::IDLE, || {
+            let before = idle_ticks();
             std::thread::sleep(Duration::from_millis(300));
+            ticks = idle_ticks() - before;
         });
         let took = start.elapsed().as_nanos() as u64;
         let idle: Vec<u64> = events
@@ -279,12 +290,24 @@ fn idle_times_have_their_length() {
             })
             .collect();
         assert!(idle.iter().sum::<u64>() <= took * cpus, "{idle:?}");
-        longest = longest.max(idle.iter().copied().max().unwrap_or(0));
-        if longest > 0 {
+        if idle.iter().any(|&lasted| lasted > 0) {
             return;
         }
+        // what goes on when the recording ends has not been left
+        assert!(
+            ticks < 10 * cpus,
+            "the kernel counts {ticks} ticks of 10 ms"
+        );
     }
-    panic!("no CPU was ever idle");
+    println!("no CPU was idle: nothing was there to be seen");
+}
+
+/// What the kernel counts as idle, in ticks of 10 ms over all CPUs.
+fn idle_ticks() -> u64 {
+    let table = fs::read_to_string("/proc/stat").expect("/proc is mounted");
+    let all = table.lines().next().expect("the first line has all CPUs");
+    let idle = all.split_whitespace().nth(4).expect("the fourth number");
+    idle.parse().expect("a number")
 }
 
 #[test]
@@ -331,34 +354,32 @@ fn waits_for_a_lock_of_the_kernel_have_their_length() {
     };
     let testbed = Testbed::veth();
     let time = Duration::from_millis(500);
-    let (events, _) = events_of(&testbed.spec, Disturbances::LOCK, || {
-        // both change the one list of mappings
-        std::thread::scope(|scope| {
-            for cpu in 0..2 {
-                scope.spawn(move || {
-                    sched_setaffinity(None, &on_cpu(cpu)).expect("a CPU");
-                    let start = Instant::now();
-                    while start.elapsed() < time {
-                        touch_pages(1);
-                    }
-                });
-            }
+    let mut waits = Vec::new();
+    // on a busy machine the two threads may seldom run at the same time
+    eventually("two threads get into each other's way", || {
+        let start = Instant::now();
+        let (events, _) = events_of(&testbed.spec, Disturbances::LOCK, || {
+            // both change the one list of mappings
+            std::thread::scope(|scope| {
+                for cpu in 0..2 {
+                    scope.spawn(move || {
+                        sched_setaffinity(None, &on_cpu(cpu)).expect("a CPU");
+                        while start.elapsed() < time {
+                            touch_pages(1);
+                        }
+                    });
+                }
+            });
         });
+        let limit = Nanos::new(start.elapsed().as_nanos() as u64);
+        for event in &events {
+            if let EventKind::LockTaken { waited, .. } = event.kind {
+                assert!(waited > Nanos::new(0) && waited <= limit, "{waited}");
+                waits.push(waited);
+            }
+        }
+        waits.len() > 10
     });
-    let waits: Vec<Nanos> = events
-        .iter()
-        .filter_map(|event| match event.kind {
-            EventKind::LockTaken { waited, .. } => Some(waited),
-            _ => None,
-        })
-        .collect();
-    assert!(waits.len() > 10, "{} waits", waits.len());
-    let limit = Nanos::new(time.as_nanos() as u64);
-    assert!(
-        waits
-            .iter()
-            .all(|&waited| waited > Nanos::new(0) && waited <= limit)
-    );
 }
 
 /// A process that is killed with this.
@@ -376,6 +397,12 @@ fn restless() -> Kept {
     let mut command = Command::new("sh");
     command.args(["-c", "while :; do sleep 0.002; done"]);
     Kept(command.stdin(Stdio::null()).spawn().expect("sh is there"))
+}
+
+/// Waits until a restless shell has started a few processes and slept meanwhile.
+fn await_turns(shell: u32) {
+    let before = times_asleep(shell);
+    eventually("the shell goes on", || times_asleep(shell) >= before + 20);
 }
 
 #[test]
@@ -399,7 +426,7 @@ fn threads_have_names_also_after_exec() {
             .expect("a thread")
             .join()
             .expect("no panic");
-        burn(Duration::from_millis(50));
+        await_turns(shell.0.id());
     });
     let find = |tid: Tid| threads.iter().find(|thread| thread.tid == tid);
     let worker = find(own).expect("it slept and woke up");
@@ -468,7 +495,8 @@ fn a_cgroup_and_those_below_it_are_the_server() {
         };
         let kinds = Disturbances::SCHED | Disturbances::WAKE;
         let (events, threads) = events_of(&spec, kinds, || {
-            std::thread::sleep(Duration::from_millis(300));
+            await_turns(inside.0.id());
+            await_turns(outside.0.id());
         });
         let woken = |who: Tid| {
             count(

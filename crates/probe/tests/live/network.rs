@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::testbed::streams::{Calls, StreamBed};
@@ -329,26 +330,28 @@ fn segments_that_are_sent_again_are_seen() {
         disturbances: Disturbances::RETRANSMIT,
         ..Testbed::veth().spec.clone()
     };
+    let (cut_off, wait_cut_off) = channel();
     server.run(|| {
         let listener = TcpListener::bind((SERVER, SERVER_PORT)).expect("the port is free");
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a connection");
             let mut request = [0; 5];
             stream.read_exact(&mut request).expect("a request");
-            // until the client has cut itself off
-            std::thread::sleep(Duration::from_millis(300));
+            wait_cut_off.recv().expect("the client says so");
             stream.write_all(&request).expect("the socket has room");
             let _ = stream.read(&mut request);
         });
     });
     let mut port = 0;
     let events = events_of(&spec, || {
-        port = client.run(|| {
+        port = client.run(move || {
             let mut stream = TcpStream::connect((SERVER, SERVER_PORT)).expect("it listens");
             stream.write_all(b"hello").expect("the server reads");
             std::thread::sleep(Duration::from_millis(50));
             // it hears the server, which does not hear it
             ip(&format!("route add blackhole {SERVER}/32"));
+            cut_off.send(()).expect("the server waits");
+            // the server's kernel waits 200 ms before it sends again
             std::thread::sleep(Duration::from_millis(1_200));
             ip(&format!("route del blackhole {SERVER}/32"));
             let mut response = [0; 5];

@@ -291,9 +291,13 @@ fn pipelined_requests_are_told_apart_or_ambiguous() {
     };
     keep("memcached_tcp_pipelined", &bed, few);
 
-    // of a server of which nothing is known
-    let counts = assert_each_call_is_right_or_ambiguous(record(&bed, &bed.spec, &[], pipelined));
-    assert!(counts.ambiguous > 0, "{counts:?}");
+    // Of a server of which nothing is known. Whether it reads two requests at once is the
+    // scheduler's affair, but not every time.
+    let ambiguous = (0..ATTEMPTS).any(|_| {
+        let run = record(&bed, &bed.spec, &[], pipelined.clone());
+        assert_each_call_is_right_or_ambiguous(run).ambiguous > 0
+    });
+    assert!(ambiguous, "each request was read alone, again and again");
 }
 
 /// Of a server of which nothing is known: a call whose request is matched has its stamps

@@ -118,7 +118,7 @@ pub fn short<'a>(server: &[&'a str]) -> Vec<&'a str> {
 pub fn in_mid_run(args: &[&str], name: &str, output: &Path) -> (Child, u32) {
     let length = args.iter().position(|arg| *arg == "-d").unwrap() + 1;
     let mut long = args.to_vec();
-    long[length] = "120s";
+    long[length] = "600s";
     let mut child = taillab()
         .args(long)
         .args(["-v", "-o"])

@@ -14,14 +14,14 @@ pub(crate) mod tap;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{UnshareFlags, gettid};
 use rustix::time::{ClockId, clock_gettime};
@@ -73,16 +73,64 @@ pub(crate) fn keep(name: &str, record: impl FnOnce() -> Recording) {
     record().write(file).expect("there is room");
 }
 
+/// Longer than any working system needs, however busy it is.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks again and again until the answer is yes.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let give_up = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < give_up, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// The folders of a process's threads.
+pub(crate) fn threads_of(process: u32) -> Vec<PathBuf> {
+    let folder = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    folder.flatten().map(|thread| thread.path()).collect()
+}
+
+/// Waits until all of these threads sleep, each given by its folder in /proc.
+pub(crate) fn await_sleep(threads: &[PathBuf]) {
+    let is_asleep = |thread: &PathBuf| {
+        let stat = std::fs::read_to_string(thread.join("stat")).unwrap_or_default();
+        let state = stat.rsplit(") ").next().unwrap_or_default();
+        state.starts_with('S')
+    };
+    let mut looks = 0;
+    eventually("the server sleeps", || {
+        // a thread says that it sleeps a moment before it leaves its CPU
+        let all = threads.iter().all(is_asleep);
+        looks = if all { looks + 1 } else { 0 };
+        looks == 3
+    });
+}
+
+/// How often a thread has gone to sleep so far.
+pub(crate) fn times_asleep(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let mut lines = status.lines();
+    let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    let count = count.expect("every status has this line");
+    count.trim().parse().expect("a number")
+}
+
 /// Recordings that are made until one is not blind nearly all the time.
 pub(crate) const ATTEMPTS: usize = 5;
+
+/// Whether a blind window overlaps the request.
+pub(crate) fn is_hidden(matched: &Matched, stamps: &Stamps) -> bool {
+    let hides = |gap: &BlindWindow| gap.from <= stamps.t6 && stamps.t1 <= gap.to;
+    matched.blind.iter().any(hides)
+}
 
 /// The share of such requests among those that no blind window overlaps; `None` if those are
 /// fewer than a tenth.
 pub(crate) fn share_of_seen(matched: &Matched, is_such: impl Fn(&Stamps) -> bool) -> Option<f64> {
     let (mut seen, mut such) = (0, 0);
     for stamps in matched.requests.iter().map(|request| request.server) {
-        let hides = |gap: &BlindWindow| gap.from <= stamps.t6 && stamps.t1 <= gap.to;
-        if !matched.blind.iter().any(hides) {
+        if !is_hidden(matched, &stamps) {
             seen += 1;
             such += usize::from(is_such(&stamps));
         }
@@ -124,7 +172,7 @@ pub(crate) fn begin(probe: &mut Probe) {
         .iter()
         .any(|hook| hook.hook.starts_with("fexit/"))
     {
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_secs(1));
     }
 }
 
@@ -204,7 +252,7 @@ pub(crate) fn device(name: &str) -> DeviceId {
 fn client_socket(address: impl Into<IpAddr>) -> UdpSocket {
     let socket = UdpSocket::bind((address.into(), 0)).expect("the client's address is up");
     socket
-        .set_read_timeout(Some(Duration::from_secs(5)))
+        .set_read_timeout(Some(PATIENCE))
         .expect("a time-out can be set");
     socket
 }

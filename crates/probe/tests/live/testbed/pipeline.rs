@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use taillab_model::Monotonic;
 
-use super::now;
 use super::streams::StreamBed;
+use super::{PATIENCE, now};
 
 /// A request, the bytes near the end of its response that it has nowhere else, and how many
 /// more come behind them.
@@ -87,7 +87,7 @@ impl StreamBed {
             let talk = |first: usize| {
                 let mut stream = TcpStream::connect(address).expect("the server listens");
                 stream.set_nodelay(true).expect("an option of TCP");
-                let timeout = Some(Duration::from_secs(5));
+                let timeout = Some(PATIENCE);
                 stream.set_read_timeout(timeout).expect("an option");
                 let mut turn = exchanges.iter().cycle().skip(first);
                 let mut all = Vec::new();

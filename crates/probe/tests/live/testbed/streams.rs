@@ -4,16 +4,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use taillab_model::Monotonic;
 use taillab_probe::{ProbeSpec, ServerProcesses, Transport};
 
-use super::{Namespace, SERVER, SERVER_PORT, joined, now, spec};
-
-/// Longer than any working system needs, however busy it is.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+use super::{Namespace, PATIENCE, SERVER, SERVER_PORT, await_sleep, joined, now, spec, threads_of};
 
 /// Two joined namespaces, the server's still empty.
 pub(crate) struct StreamBed {
@@ -106,8 +103,9 @@ impl StreamBed {
             let mut all = Vec::new();
             let length = response_length(&mut stream, &request, &mut all);
             let mut response = vec![0; length];
+            let threads = threads_of(server);
             for _ in 0..calls {
-                await_sleep(server);
+                await_sleep(&threads);
                 let sent = now();
                 stream.write_all(&request).expect("the server reads");
                 stream.read_exact(&mut response).expect("a response");
@@ -117,7 +115,7 @@ impl StreamBed {
                     received: now(),
                 });
             }
-            await_sleep(server);
+            await_sleep(&threads);
             all
         })
     }
@@ -255,25 +253,6 @@ impl StreamBed {
             }
             (from, all)
         })
-    }
-}
-
-/// Waits until every thread of a process sleeps.
-fn await_sleep(process: u32) {
-    let tasks = format!("/proc/{process}/task");
-    let is_asleep = |task: std::fs::DirEntry| {
-        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        let state = stat.rsplit(") ").next().unwrap_or_default();
-        state.starts_with('S')
-    };
-    let give_up = Instant::now() + PATIENCE;
-    loop {
-        let tasks = std::fs::read_dir(&tasks).expect("the server runs");
-        if tasks.flatten().all(is_asleep) {
-            return;
-        }
-        assert!(Instant::now() < give_up, "the server does not sleep");
-        std::thread::sleep(Duration::from_micros(100));
     }
 }
 

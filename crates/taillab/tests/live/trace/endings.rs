@@ -14,7 +14,7 @@ fn begun(server: &Running, dir: &std::path::Path) -> std::process::Child {
             "trace",
             "--json",
             "-d",
-            "120s",
+            "600s",
             "-p",
             &server.pid().to_string(),
             "-o",

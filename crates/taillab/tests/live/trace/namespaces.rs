@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use super::rig::{Running, keeps_its_promises, trace};
+use super::rig::{CONNECTIONS, Running, keeps_its_promises, trace};
 use super::servers::{Group, MOSTLY, complete_share};
 use crate::support::{live, taillab, wait_for};
 
@@ -18,7 +18,7 @@ struct Veth {
 impl Veth {
     fn new() -> Self {
         let namespace = || {
-            let holder = Running::program("unshare --net sleep 120");
+            let holder = Running::program("unshare --net sleep 600");
             // until then it is in ours
             let own = fs::read_link("/proc/self/ns/net").unwrap();
             let path = format!("/proc/{}/ns/net", holder.pid());
@@ -69,13 +69,11 @@ impl Veth {
     fn load(&self, target: &str, rate: u32) -> Running {
         let taillab = taillab().get_program().to_str().unwrap().to_owned();
         let clients = Running::program(&format!(
-            "nsenter -t {} -n {taillab} load {target} -R {rate} -d 60s --warmup 100ms \
-             --wait hybrid --json -q --floor off",
+            "nsenter -t {} -n {taillab} load {target} -R {rate} -d 600s -c {CONNECTIONS} \
+             --warmup 100ms --wait hybrid --json -q --floor off",
             self.client.pid()
         ));
-        // whether it is too early shows in nothing but fewer requests
-        std::thread::sleep(std::time::Duration::from_millis(500));
-        clients
+        clients.connected()
     }
 }
 
