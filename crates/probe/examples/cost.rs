@@ -76,7 +76,7 @@ fn get(mut client: &TcpStream) {
     assert_eq!(&response[..n], b"END\r\n");
 }
 
-/// Measures a server to which `round_trips` makes so many calls.
+/// Measures a server to which `round_trips` makes the given number of calls.
 fn measure(
     spec: &ProbeSpec,
     avoided: &[&str],

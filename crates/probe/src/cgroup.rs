@@ -1,4 +1,4 @@
-//! A cgroup as the eBPF programs recognise it: its number, and where it stands.
+//! A cgroup as the eBPF programs recognise it: its number and its level.
 
 use std::fs::{self, File};
 use std::io;

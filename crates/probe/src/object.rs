@@ -179,7 +179,7 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
     let ifindexes = &spec.devices.ifindexes;
     if ifindexes.len() > MAX_DEVICES {
         return bad(format!(
-            "{} devices are more than the {MAX_DEVICES} that the probe can tell apart: watch \
+            "{} devices are more than the {MAX_DEVICES} that the probe can distinguish: watch \
              every device of the namespace instead",
             ifindexes.len()
         ));
@@ -221,7 +221,7 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
     })
 }
 
-/// The server's CPUs as bits, of a machine with so many CPUs.
+/// The server's CPUs as a bitmap; `cpus` is how many the machine may have.
 fn bitmap(server_cpus: &[u16], cpus: usize) -> Result<[u64; MAX_CPUS / 64], String> {
     let limit = cpus.min(MAX_CPUS);
     let mut bits = [0; MAX_CPUS / 64];
@@ -284,7 +284,7 @@ fn server(processes: &ServerProcesses) -> Result<Server, String> {
     }
     if processes.len() > MAX_TGIDS {
         return Err(format!(
-            "{} processes are more than the {MAX_TGIDS} that the probe can tell apart: give \
+            "{} processes are more than the {MAX_TGIDS} that the probe can distinguish: give \
              the server a cgroup or a network namespace of its own and watch that",
             processes.len()
         ));

@@ -84,7 +84,7 @@ pub struct ProbeSpec {
     pub server: ServerProcesses,
     /// The CPUs whose thread changes, interrupts and idle times are recorded.
     pub server_cpus: Vec<u16>,
-    /// What is recorded beside the stamps and the thread changes.
+    /// What is recorded in addition to the stamps and the thread switches.
     pub disturbances: Disturbances,
     /// Of each segment of a stream, how many bytes of payload are recorded, at most 256; 0 for
     /// none. They take an event for each 8 bytes.

@@ -12,7 +12,7 @@ use crate::hooks::{Candidate, Refusal, Stamp, Stamps};
 use crate::object::{self, Plan};
 use crate::{Devices, Disturbances, ProbeError, ProbeSpec, ServerProcesses, Transport};
 
-/// Tries every hook of both transports, and what the probe needs beside them.
+/// Tries every hook of both transports, and what else the probe needs.
 ///
 /// Everything is loaded and attached for a moment, watches no device that exists, and is
 /// gone on return.

@@ -7,7 +7,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use taillab_testkit::injection::{
     Appetite, CpuGroup, Disturber, PacketFlood, PacketLoss, Quota, Schedule, TimerStorm, rt_hog,
 };
 
-use common::live;
+use common::{eventually, live};
 
 /// The first two CPUs that we may use.
 fn two_cpus() -> (u32, u32) {
@@ -162,7 +162,11 @@ fn a_group_without_quota_is_held_back_and_then_gone() {
         lasts: Nanos::from_millis(15),
     };
     let quota = Quota::start(group, client, server, schedule).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    // a process that other load keeps from its CPU cannot be held back
+    let before = throttled(&path);
+    eventually("the group is held back", || {
+        throttled(&path) >= before + Nanos::from_millis(30)
+    });
     let truth = quota.stop();
     busy.kill().unwrap();
     busy.wait().unwrap();
@@ -178,6 +182,18 @@ fn a_group_without_quota_is_held_back_and_then_gone() {
     assert_eq!(recovered.len(), 1, "{recovered:?}");
     assert!(recovered[0].failure.is_none());
     assert!(!path.exists());
+}
+
+/// For how long the kernel has held a control group back so far.
+fn throttled(group: &Path) -> Nanos {
+    let account = std::fs::read_to_string(group.join("cpu.stat")).unwrap();
+    let of = |name: &str| {
+        let mut lines = account.lines().filter_map(|line| line.split_once(' '));
+        lines.find(|(key, _)| *key == name)?.1.parse::<u64>().ok()
+    };
+    // of version 1 and of version 2
+    let ns = of("throttled_time").or_else(|| Some(1000 * of("throttled_usec")?));
+    Nanos::new(ns.unwrap())
 }
 
 #[test]

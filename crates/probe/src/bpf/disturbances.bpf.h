@@ -269,7 +269,7 @@ struct {
 
 #define NR_IO_URING_ENTER 426
 
-/* what is asked in a softirq or an interrupt is not the thread's that it runs on top of */
+/* what a softirq or an interrupt asks for is not asked by the thread that it interrupts */
 static __always_inline bool on_top(const struct ring *ring)
 {
 	return ring->softirq_since || ring->interrupt_since || ring->vector_since;

@@ -203,7 +203,7 @@ static __always_inline struct place place_in(const struct sk_buff *skb)
 	return place;
 }
 
-/* GRO of drivers that give pages has the bytes beside the skb, the link-layer header off */
+/* GRO of drivers that give pages keeps the bytes outside the skb, without the link-layer header */
 static __always_inline struct place place_in_frags(const struct sk_buff *skb)
 {
 	const void *cb = skb->cb;

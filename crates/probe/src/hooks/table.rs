@@ -79,7 +79,7 @@ const fn required(name: &'static str, candidates: &'static [Candidate]) -> Stamp
 const NO_T1_GRO: &str = "requests from NICs that use GRO have no T1 and are not seen";
 const NO_T1_FRAGS: &str = "requests from NICs that give pages to GRO have no T1 and are not seen";
 const NO_T1_DIRECT: &str = "requests from drivers without GRO have no T1 and are not seen";
-const NO_T2: &str = "the kernel allows no hook for it: T1–T2 and T2–T3 are not told apart";
+const NO_T2: &str = "the kernel allows no hook for it: T1–T2 and T2–T3 cannot be separated";
 
 static UDP: [Stamp; 8] = [
     required("T1", &[exact("tp_btf/netif_rx", &["packet_in"])]),
@@ -283,7 +283,7 @@ static MIGRATION: [Stamp; 1] = [optional(
 static WAKE: [Stamp; 1] = [optional(
     "wake",
     &[exact("tp_btf/sched_waking", &["woken"])],
-    "wake-ups are not seen: waiting to be woken and waiting for the CPU are not told apart",
+    "wake-ups are not seen: waiting to be woken cannot be separated from waiting for the CPU",
 )];
 
 /// An interrupt of the architecture.

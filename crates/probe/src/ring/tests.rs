@@ -10,7 +10,7 @@ use super::*;
 const SLOTS: u32 = 256;
 const MARGIN: u64 = 64;
 
-/// What the eBPF programs do, on memory that stands in for the two maps.
+/// What the eBPF programs do, on memory in place of the two maps.
 struct Producer {
     rings: Rings,
     writable: Mapping<Slot>,

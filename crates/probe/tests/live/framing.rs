@@ -1,4 +1,4 @@
-//! Pipelining clients at real servers, their requests told apart by their content.
+//! Pipelining clients at real servers, their requests separated by content.
 //!
 //! Needs memcached, nginx and Redis.
 

@@ -227,7 +227,7 @@ fn streams_of_both_families_have_their_clients_address() {
     }
 }
 
-/// Answers each of so many connections with what it says.
+/// Echoes what comes over each of this many connections.
 fn serve_echo(listener: TcpListener, connections: usize) {
     std::thread::spawn(move || {
         for _ in 0..connections {

@@ -29,7 +29,7 @@ pub(crate) struct Datagram {
 }
 
 impl DatagramBed {
-    /// With so many server threads, each with a socket of its own at the same port, which
+    /// With `threads` server threads, each with a socket of its own at the same port, which
     /// answer each datagram with itself. An empty one ends the thread that gets it.
     pub(crate) fn serving(threads: usize, serve: fn(UdpSocket)) -> Self {
         let (server, client, device) = joined();
@@ -53,8 +53,8 @@ impl DatagramBed {
         }
     }
 
-    /// Sends so many requests at once, `clients` sockets taking turns, and awaits their
-    /// responses; and that for as many rounds.
+    /// In each of `rounds` rounds sends `at_once` requests and awaits their responses;
+    /// `clients` sockets take turns.
     pub(crate) fn make(&self, clients: usize, rounds: usize, at_once: usize) -> Vec<Datagram> {
         self.client.run(move || {
             let sockets: Vec<UdpSocket> = (0..clients).map(|_| client_socket(CLIENT)).collect();

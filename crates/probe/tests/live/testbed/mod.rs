@@ -38,7 +38,7 @@ pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 /// One test at a time: they count events and descriptors of this process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The right to run live, or `None` when that was declined in so many words.
+/// The right to run live, or `None` where `TAILLAB_SKIP_LIVE=1` declines it.
 pub(crate) fn live(test: &str) -> Option<MutexGuard<'static, ()>> {
     let lacks = if !rustix::process::geteuid().is_root() {
         Some("root")

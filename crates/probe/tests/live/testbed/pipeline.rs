@@ -73,7 +73,7 @@ const CUTS: [&[usize]; 4] = [&[], &[7], &[1, 30, 2], &[40, 5]];
 const APART: Duration = Duration::from_millis(1);
 
 impl StreamBed {
-    /// Talks `rounds` times on each of so many connections: 1 to 7 of the exchanges at once,
+    /// Talks `rounds` times on each of `connections` connections: 1 to 7 of the exchanges at once,
     /// in turn, in one write or in several. One connection does so before the others, so that
     /// what it stores is there. Gives each connection's in their order.
     pub(crate) fn pipeline(

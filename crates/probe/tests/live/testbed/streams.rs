@@ -181,7 +181,7 @@ impl StreamBed {
         self.spawn(command)
     }
 
-    /// A server with a thread for each of so many connections, which answers each request
+    /// A server with a thread for each of `connections` connections, which answers each request
     /// of `bytes` bytes with itself, in blocking reads and writes. It ends with them.
     pub(crate) fn thread_per_connection(&self, connections: usize, bytes: usize) {
         let address = self.address();
@@ -202,7 +202,7 @@ impl StreamBed {
         });
     }
 
-    /// A server of so many connections at once, and when those are done of as many more, for
+    /// A server of `connections` connections at once, and of as many again when those end, for
     /// `times` times, on a thread of its own.
     pub(crate) fn serve(&self, connections: usize, times: usize, serve: fn(Vec<TcpStream>)) {
         let address = self.address();
