@@ -13,7 +13,7 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use kernel::{Plan, What};
-use taillab_analysis::ledger::Usual;
+use taillab_analysis::ledger::Baseline;
 use taillab_analysis::long::Account;
 use taillab_analysis::{AnalyseOptions, MatchOptions, Window, Windows, window};
 use taillab_model::{
@@ -70,7 +70,7 @@ fn main() {
         *making += since.elapsed();
         let begin = Instant::now();
         let account = account.get_or_insert_with(|| {
-            let usual = Usual::of(&part.matched, &part.timeline, options.service_time);
+            let usual = Baseline::of(&part.matched, &part.timeline, options.service_time);
             Account::new(options, &context, 50, usual)
         });
         account.add(&part, |_, _| {});

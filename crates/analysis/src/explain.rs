@@ -18,7 +18,7 @@ use crate::clustering::{Clusters, threshold_rank};
 use crate::composition::{Composed, Composition};
 use crate::fan_out::fan_out;
 use crate::heat_map::HeatCells;
-use crate::ledger::{END, Entry, Follower, Labels, Ledger, LedgerOptions, Usual};
+use crate::ledger::{Attribution, Baseline, Entry, Labels, Ledger, LedgerOptions};
 use crate::matched::Matched;
 use crate::matcher::IdMap;
 use crate::slowest::slow_request;
@@ -99,10 +99,10 @@ pub fn explain_each(
         fan_out: fan_out(&sorted, &factors),
     };
     drop(sorted);
-    let usual = Usual::of(matched, timeline, options.service_time);
-    let mut explainer = Explainer::new(context, *options, usual);
+    let baseline = Baseline::of(matched, timeline, options.service_time);
+    let mut explainer = Explainer::new(context, *options, baseline);
     let mut main_causes = vec![None; matched.requests.len()];
-    explainer.add(matched, timeline, END, |entry, labels| {
+    explainer.add(matched, timeline, Monotonic::MAX, |entry, labels| {
         main_causes[entry.place] = entry.main_cause(labels);
         each(entry, labels);
     });
@@ -127,7 +127,7 @@ pub(crate) struct Sojourn {
 pub(crate) struct Explainer<'c> {
     context: &'c RecordingContext,
     options: ExplainOptions,
-    follower: Follower,
+    attribution: Attribution,
     /// T1 of the first and of the last measured request.
     span: Option<(Monotonic, Monotonic)>,
     sojourns: Histogram,
@@ -143,7 +143,7 @@ impl<'c> Explainer<'c> {
     pub(crate) fn new(
         context: &'c RecordingContext,
         options: ExplainOptions,
-        usual: Usual,
+        baseline: Baseline,
     ) -> Self {
         let ledger_options = LedgerOptions {
             service_time: options.service_time,
@@ -152,7 +152,7 @@ impl<'c> Explainer<'c> {
             trace_from: Nanos::MAX,
         };
         Self {
-            follower: Follower::new(context, &ledger_options, usual),
+            attribution: Attribution::new(context, &ledger_options, baseline),
             span: None,
             sojourns: Histogram::default(),
             composition: None,
@@ -194,14 +194,14 @@ impl<'c> Explainer<'c> {
             (self.clusters).add(requests.t1(place), requests.sojourn(place));
         }
         let slowest = places().map(|place| requests.sojourn(place));
-        self.follower
+        self.attribution
             .trace_from(self.collected.may_be_slowest(slowest));
         let from = self.span.map_or(upto, |(from, _)| from);
         let composition = self
             .composition
             .get_or_insert_with(|| Composition::new(from));
         let collected = &mut self.collected;
-        self.follower
+        self.attribution
             .follow(matched, timeline, upto, |entry, labels| {
                 composition.add(entry.stamps.t1, entry, labels);
                 collected.add(entry);
@@ -219,7 +219,7 @@ impl<'c> Explainer<'c> {
         matching: &Matching,
         observed: impl FnOnce() -> replay::Observed,
     ) -> Explained {
-        let ledger = self.follower.finish();
+        let ledger = self.attribution.finish();
         let collected = self.collected;
         let length = (self.span).map_or(Nanos::ZERO, |(from, to)| to.saturating_since(from));
         let inversions = collected.inversions(self.sojourns.count());

@@ -7,7 +7,7 @@
 //! - quantiles, and what is drawn up at them, are those of a histogram, whose values are
 //!   within [`HISTOGRAM_ERROR`](taillab_model::HISTOGRAM_ERROR) of the truth; their intervals take
 //!   the correlation from a [`Series`];
-//! - t, the workers and what is usual ([`Usual`]) are taken from the first part;
+//! - t, the workers and what is usual ([`Baseline`]) are taken from the first part;
 //! - whether slow requests come together is asked of those that are slow among all before them
 //!   and in their part;
 //! - only a sample of the time is replayed, as the result says.
@@ -20,7 +20,7 @@ use taillab_queueing::ideal::IdealQueue;
 
 use crate::explain::{ExplainOptions, Explained, Explainer, Sojourn};
 use crate::fan_out::fan_out_of_counts;
-use crate::ledger::{Entry, Labels, Usual};
+use crate::ledger::{Baseline, Entry, Labels};
 use crate::matched::{MatchCounts, Matched};
 use crate::replay::{Beginnings, Cores, Observed};
 use crate::stages::StageCells;
@@ -151,7 +151,7 @@ impl<'c> Account<'c> {
         options: AnalyseOptions,
         context: &'c RecordingContext,
         slowest: usize,
-        usual: Usual,
+        usual: Baseline,
     ) -> Self {
         let AnalyseOptions {
             service_time,

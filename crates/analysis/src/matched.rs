@@ -4,7 +4,6 @@ use taillab_model::summary::Matching;
 use taillab_model::{Monotonic, Nanos, Request, RequestKey, Stamps, Tid};
 
 use crate::client::ClientJoin;
-use crate::ledger::END;
 use crate::requests::{Requests, reordered};
 
 /// A request whose response was not seen, or not for certain.
@@ -99,7 +98,7 @@ impl Matched {
         counts.add(
             self,
             measure_from,
-            (Monotonic::from_nanos_since_boot(0), END),
+            (Monotonic::from_nanos_since_boot(0), Monotonic::MAX),
         );
         counts.finish()
     }

@@ -3,7 +3,7 @@
 //! [`Windows`] takes events and returns a [`Window`] whenever enough requests have been decided:
 //! the requests, and the timeline that belongs to them. A window ends at an instant, not at a
 //! request: requests that are in the server then continue in the next window, and so does the
-//! ledger that [follows](crate::ledger::Follower) them. So a cut changes no account.
+//! ledger that [follows](crate::ledger::Attribution) them. So a cut changes no account.
 //!
 //! What happens within [`MARGIN`] before the newest event is left to the next window, because
 //! later events may still be about it: an interrupt is recorded at its end, a blind window when
@@ -11,7 +11,7 @@
 
 use taillab_model::{Event, Monotonic, Nanos, RecordingContext};
 
-use crate::ledger::{END, LOOK_BACK};
+use crate::ledger::LOOK_BACK;
 use crate::matched::Matched;
 use crate::matcher::{MatchOptions, Matcher};
 use crate::timeline::{Timeline, TimelineBuilder};
@@ -36,14 +36,14 @@ pub struct Window {
     pub timeline: Timeline,
     /// Where the previous window ended; boot for the first.
     pub from: Monotonic,
-    /// Where the window ends; [`END`] for the last.
+    /// Where the window ends; [`Monotonic::MAX`] for the last.
     pub upto: Monotonic,
 }
 
 impl Window {
     /// Whether no other window comes after this one.
     pub fn is_last(&self) -> bool {
-        self.upto == END
+        self.upto == Monotonic::MAX
     }
 
     /// A whole recording as one window.
@@ -52,7 +52,7 @@ impl Window {
             matched,
             timeline,
             from: Monotonic::from_nanos_since_boot(0),
-            upto: END,
+            upto: Monotonic::MAX,
         }
     }
 }
@@ -136,7 +136,7 @@ impl Windows {
             matched,
             timeline: self.timeline.finish(),
             from: self.from,
-            upto: END,
+            upto: Monotonic::MAX,
         }
     }
 }

@@ -1,29 +1,289 @@
-//! The account of a request, drawn up at its T6.
+//! The account of a request, drawn up at its T6: a pure function of what is known of it then.
 
 use taillab_model::explanation::Cause;
 
-use super::Entry;
-use super::excess::{scaled, take_ideal};
+use super::history::CpuHistory;
 use super::label::{Label, Labels, Who};
-use super::lengths::Lengths;
-use super::sweep::{Open, OpenId, Sweep};
-use super::trace::{self, Meaning, Piece};
+use super::lengths::{Lengths, scaled, take_ideal};
+use super::pieces::{self, Meaning, Moment, Piece};
+use super::requests::OpenRequest;
+use super::worker::Worker;
+
+/// Labels that every account needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fixed {
+    /// What is work in the ideal queue as well, in the order in which the ideal sojourn is taken
+    /// off it.
+    work: [Label; 4],
+    service: Label,
+    stack_tx: Label,
+    queue: Label,
+    received: Label,
+    unexplained: Label,
+    unobserved: Label,
+    wakeup: Label,
+    retransmit: Label,
+}
+
+impl Fixed {
+    pub(super) fn new(labels: &mut Labels) -> Self {
+        let received = labels.label(Cause::Softirq, Who::Softirq(crate::timeline::NET_RX));
+        let mut plain = |cause| labels.label(cause, Who::Nobody);
+        let work = [Cause::Service, Cause::StackTx, Cause::Queue, Cause::StackRx].map(&mut plain);
+        let [service, stack_tx, queue, _] = work;
+        Self {
+            work,
+            service,
+            stack_tx,
+            queue,
+            received,
+            unexplained: plain(Cause::Unexplained),
+            unobserved: plain(Cause::Unobserved),
+            wakeup: plain(Cause::Wakeup),
+            retransmit: plain(Cause::Retransmit),
+        }
+    }
+}
+
+/// What is known of the worker that served a request.
+pub(super) struct ServedBy<'a> {
+    pub(super) worker: &'a Worker,
+    pub(super) cpus: &'a [CpuHistory],
+    /// The label of its services that take too long.
+    pub(super) slow_service: Label,
+    /// The server has other workers.
+    pub(super) has_others: bool,
+}
+
+/// What is known of a request at its T6.
+pub(super) struct Case<'a> {
+    pub(super) request: &'a OpenRequest,
+    /// `None` where nobody knows who served it.
+    pub(super) served_by: Option<ServedBy<'a>>,
+    /// Something was sent again on its connection while it was here.
+    pub(super) resent: bool,
+    /// Its sojourn in the ideal queue.
+    pub(super) ideal_ns: u64,
+    /// What a service takes of t.
+    pub(super) service_ns: u64,
+}
 
 /// Label, length, inherited.
-pub(super) type Split = Vec<(Label, u64, bool)>;
+type Wait = (Label, u64, bool);
 
-/// What became of the time in which its CPU worked for others.
+/// An account, with memory that the next one uses again.
 #[derive(Default)]
-struct Others {
-    /// In the order in which it is told.
-    split: Split,
-    own_service: u64,
-    own_transmit: u64,
-    received: u64,
+pub(super) struct Account {
+    /// What the sojourn was spent on.
+    pub(super) parts: Lengths,
+    pub(super) excess: Vec<(Label, u64)>,
+    /// In order of time, where that is wanted.
+    pub(super) pieces: Vec<Piece>,
+    /// What held the request up.
+    held: Lengths,
+    /// What the time is charged to in which the CPU worked for others, in the order in which it
+    /// is told.
+    waits: Vec<Wait>,
+}
+
+/// Work that is the request's own.
+#[derive(Default)]
+struct OwnWork {
+    service_ns: u64,
+    transmit_ns: u64,
+    /// Receive softirqs within ρ.
+    received_ns: u64,
+}
+
+/// Draws up the account of a request into `account`.
+pub(super) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut Labels, account: &mut Account) {
+    let request = case.request;
+    account.parts.clear();
+    account.waits.clear();
+    for &(label, ns) in &request.stack {
+        account.parts.add(label, ns);
+    }
+    let own = match &case.served_by {
+        Some(served_by) => with_worker(request, served_by, fixed, labels, account),
+        None => without_worker(case, fixed, account),
+    };
+    account.pieces = in_order(request, &account.waits, &own, fixed);
+    if case.resent {
+        sent_again(fixed, account);
+    }
+    let received = (fixed.received, own.received_ns);
+    let (parts, excess) = (&account.parts, &mut account.excess);
+    take_ideal(parts, received, case.ideal_ns, fixed.work, excess);
+}
+
+fn with_worker(
+    request: &OpenRequest,
+    served_by: &ServedBy<'_>,
+    fixed: &Fixed,
+    labels: &mut Labels,
+    account: &mut Account,
+) -> OwnWork {
+    let now = served_by.worker.history.end(served_by.cpus);
+    let met = now.since(request.begin);
+    let total = request.t6_ns - request.queued_ns;
+    let delays = met.delay_ns.min(total);
+    let mut left = total - delays;
+    let received = met.received_ns.min(left);
+    left -= received;
+    let used = request.used_ns.min(left);
+    left -= used;
+    // T5 to T6 is sending; what goes beyond its time goes beyond it at the end
+    let sending = request
+        .t5_ns()
+        .map_or(0, |t5_ns| request.t6_ns.saturating_sub(t5_ns));
+    let transmit = sending.saturating_sub(request.over_ns).min(used);
+
+    // what is left is work for others; once it is late, all of that is order
+    let order = request.late.map_or(0, |late| {
+        let since = now.since(late.since);
+        let rest = (request.t6_ns - late.since_ns).saturating_sub(since.delay_ns);
+        rest.saturating_sub(since.received_ns).min(left)
+    });
+    left -= order;
+    let queue = left.min(request.waits.ideal_ns);
+    left -= queue;
+    let imbalance = left.min(request.waits.imbalance_ns);
+    left -= imbalance;
+    let waits = &mut account.waits;
+    let inherited = inherit(request, served_by, left, waits);
+    let own = Who::Worker(served_by.worker.tid);
+    if imbalance > 0 {
+        waits.push((labels.label(Cause::Imbalance, own), imbalance, false));
+    }
+    if left > inherited {
+        waits.push((fixed.unexplained, left - inherited, false));
+    }
+    let late = request.late.map(|late| {
+        let label = labels.label(Cause::Order, Who::Worker(late.by));
+        waits.push((label, order, false));
+        (label, late.since.delay_ns)
+    });
+
+    // what held it up: directly, by inheritance, and by order
+    let held = &mut account.held;
+    held.clear();
+    let given = held_directly(request, served_by, now.delay_ns, late, held);
+    held.add(fixed.unexplained, delays.saturating_sub(given));
+    for &(label, ns, _) in waits.iter() {
+        held.add(label, ns);
+    }
+    waits.push((fixed.queue, queue, false));
+    if served_by.has_others {
+        let more = request.waits.imbalance_ns - imbalance;
+        gone_elsewhere(request, served_by, more, labels, held);
+    }
+    let received_ns = received - pass_on(held, received, total);
+    let parts = &mut account.parts;
+    for &(label, ns) in held.iter() {
+        parts.add(label, ns);
+    }
+    parts.add(fixed.queue, queue);
+    parts.add(fixed.received, received_ns);
+    parts.add(fixed.service, used - transmit);
+    parts.add(fixed.stack_tx, transmit);
+    OwnWork {
+        service_ns: used - transmit,
+        transmit_ns: transmit,
+        received_ns,
+    }
+}
+
+/// Who served it is not known: what the ideal has as well, and what was not observed.
+fn without_worker(case: &Case<'_>, fixed: &Fixed, account: &mut Account) -> OwnWork {
+    let mut left = case.request.t6_ns - case.request.queued_ns;
+    let service_ns = left.min(case.service_ns);
+    left -= service_ns;
+    let queue = left.min(case.request.waits.ideal_ns);
+    left -= queue;
+    account.parts.add(fixed.service, service_ns);
+    for (label, ns) in [(fixed.queue, queue), (fixed.unobserved, left)] {
+        account.parts.add(label, ns);
+        account.waits.insert(0, (label, ns, false));
+    }
+    OwnWork {
+        service_ns,
+        ..OwnWork::default()
+    }
+}
+
+/// Adds the delays between T2 and T6, which is at the delay `to`, to `held`; returns their sum.
+/// From when it is `late` on, all but its own are order.
+fn held_directly(
+    request: &OpenRequest,
+    served_by: &ServedBy<'_>,
+    to: u64,
+    late: Option<(Label, u64)>,
+    held: &mut Lengths,
+) -> u64 {
+    let (history, cpus) = (&served_by.worker.history, served_by.cpus);
+    let until = late.map_or(to, |(_, since)| since);
+    let mut given = history.visit(cpus, request.begin.delay_ns, until, &mut |label, ns, _| {
+        held.add(label, ns);
+    });
+    if let Some((order, since)) = late {
+        given += history.visit(cpus, since, to, &mut |label, ns, own| {
+            let stays = own || label == served_by.slow_service;
+            held.add(if stays { label } else { order }, ns);
+        });
+    }
+    given
+}
+
+/// Inherits up to `wanted` from the end of the history before T2; returns how much there was.
+fn inherit(
+    request: &OpenRequest,
+    served_by: &ServedBy<'_>,
+    wanted: u64,
+    waits: &mut Vec<Wait>,
+) -> u64 {
+    if wanted == 0 {
+        return 0;
+    }
+    let mut visit = |label, ns| waits.push((label, ns, true));
+    let (to, inheritance) = (request.begin.delay_ns, request.inheritance);
+    let from = to.saturating_sub(wanted).max(inheritance.from);
+    let own = to - from;
+    let mut given = 0;
+    // what is oldest comes first
+    if own < wanted
+        && let Some((k, end, floor)) = inheritance.cpu
+    {
+        let from = end.saturating_sub(wanted - own).max(floor);
+        given += served_by.cpus[k].visit(from, end, &mut visit);
+    }
+    let history = &served_by.worker.history;
+    given += history.visit(served_by.cpus, from, to, &mut |label, ns, _| {
+        visit(label, ns)
+    });
+    given.min(wanted)
+}
+
+/// Of waiting for slow services before it, `longer_ns` would not be in one queue for all
+/// workers: that is imbalance.
+fn gone_elsewhere(
+    request: &OpenRequest,
+    served_by: &ServedBy<'_>,
+    longer_ns: u64,
+    labels: &mut Labels,
+    held: &mut Lengths,
+) {
+    let Some(length) = held.get_mut(served_by.slow_service) else {
+        return;
+    };
+    // its own stays what it is
+    let moved = length.saturating_sub(request.over_ns).min(longer_ns);
+    *length -= moved;
+    let own = Who::Worker(served_by.worker.tid);
+    held.add(labels.label(Cause::Imbalance, own), moved);
 }
 
 /// Passes receive softirqs on to what made the request wait for them, in proportion: of
-/// `received` the same share as `held` has of the rest of `total`. How much that was.
+/// `received` the same share as `held` has of the rest of `total`. Returns how much that was.
 fn pass_on(held: &mut Lengths, received: u64, total: u64) -> u64 {
     let sum: u64 = held.iter().map(|part| part.1).sum();
     let rest = total.saturating_sub(received);
@@ -31,262 +291,39 @@ fn pass_on(held: &mut Lengths, received: u64, total: u64) -> u64 {
         return 0;
     }
     let passed = scaled(received, sum.min(rest), rest);
-    let (mut so_far, mut given) = (0, 0);
-    for length in held.lengths_mut() {
-        so_far += *length;
-        let until = scaled(so_far, passed, sum);
-        *length += until - given;
-        given = until;
-    }
+    held.lengthen(passed);
     passed
 }
 
-impl Sweep {
-    /// Draws up the account and gives it to `sink`, if the request is measured. Nothing is
-    /// known of it here afterwards.
-    pub(super) fn account(&mut self, id: OpenId, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
-        // it is not looked at elsewhere meanwhile
-        let mut opens = std::mem::take(&mut self.opens);
-        let open = &mut opens[id as usize];
-        let mut parts = std::mem::take(&mut self.parts);
-        let mut excess = std::mem::take(&mut self.excess);
-        parts.clear();
-        for &(label, ns) in &open.stack {
-            parts.add(label, ns);
-        }
-        let others = match open.worker {
-            Some(w) => self.with_worker(open, w, &mut parts),
-            None => self.without_worker(open, &mut parts),
-        };
-        let mut pieces = self.in_order(open, &others);
-        self.sent_again(open, &mut parts, &mut pieces);
-
-        let sojourn_ns = open.t6_ns - open.t1_ns;
-        let t = self.options.service_time.get();
-        let ideal_ns = open.wait_ns + t;
-        let received = (self.fixed.received, others.received);
-        take_ideal(&parts, received, ideal_ns, self.fixed.work, &mut excess);
-        if let Some(known) = open.known.filter(|known| known.measured) {
-            let entry = Entry {
-                place: open.place,
-                stamps: known.stamps,
-                key: known.key,
-                worker: open.tid,
-                sojourn_ns,
-                ideal_ns,
-                own_queue_ideal_ns: open.own_wait_ns + t,
-                gain_ns: ideal_ns.saturating_sub(sojourn_ns),
-                parts: &parts,
-                excess: &excess,
-                overtaken_by: open.overtaken_by,
-                pieces: &pieces,
-            };
-            sink(&entry, &self.labels);
-        }
-        (self.parts, self.excess, self.split) = (parts, excess, others.split);
-        self.opens = opens;
+/// The pieces in order of time, for a request of which they are wanted.
+fn in_order(request: &OpenRequest, waits: &[Wait], own: &OwnWork, fixed: &Fixed) -> Vec<Piece> {
+    let Some(moments) = &request.moments else {
+        return Vec::new();
+    };
+    let meaning = Meaning {
+        others: waits,
+        own: [
+            (fixed.service, own.service_ns),
+            (fixed.stack_tx, own.transmit_ns),
+        ],
+        received: fixed.received,
+    };
+    let total_ns = request.sojourn_ns();
+    if request.worker.is_some() {
+        return pieces::pieces(&request.stack, moments, &meaning, total_ns);
     }
+    let work: u64 = waits.iter().map(|part| part.1).sum();
+    let moments = [(Moment::Others, work), (Moment::Own, own.service_ns)];
+    pieces::pieces(&request.stack, &moments, &meaning, total_ns)
+}
 
-    fn with_worker(&mut self, open: &Open, w: usize, parts: &mut Lengths) -> Others {
-        let (tape, all_received) = self.workers[w].position(&self.cpus);
-        let total = open.t6_ns - open.queued_ns;
-        let delays = (tape - open.tape).min(total);
-        let mut left = total - delays;
-        let received = (all_received - open.received).min(left);
-        left -= received;
-        let used = open.used_ns.min(left);
-        left -= used;
-        // T5 to T6 is sending
-        let t5_ns = open.t5_ns();
-        let sending = t5_ns.map_or(0, |t5_ns| open.t6_ns.saturating_sub(t5_ns));
-        // what goes beyond its time goes beyond it at the end
-        let transmit = sending.saturating_sub(open.over_ns).min(used);
-
-        let mut others = Others {
-            own_service: used - transmit,
-            own_transmit: transmit,
-            received,
-            split: std::mem::take(&mut self.split),
-        };
-        others.split.clear();
-        // once it is late everything but its own delays is order
-        let order = open.late.map_or(0, |late| {
-            let stayed = open.t6_ns - late.since_ns;
-            let rest = stayed.saturating_sub(tape - late.tape);
-            rest.saturating_sub(all_received - late.received).min(left)
-        });
-        left -= order;
-        let queue = left.min(open.wait_ns);
-        left -= queue;
-        let imbalance = left.min(open.longer_ns);
-        left -= imbalance;
-        let inherited = self.inherit(open, w, left, &mut others.split);
-        let unexplained = left - inherited;
-
-        let tid = self.workers[w].tid;
-        let own = Who::Worker(tid);
-        if imbalance > 0 {
-            let label = self.labels.label(Cause::Imbalance, own);
-            others.split.push((label, imbalance, false));
-        }
-        if unexplained > 0 {
-            others
-                .split
-                .push((self.fixed.unexplained, unexplained, false));
-        }
-        let out_of_order = open.late.map(|late| {
-            let by = Who::Worker(self.workers[late.by].tid);
-            let label = self.labels.label(Cause::Order, by);
-            others.split.push((label, order, false));
-            (label, late.tape)
-        });
-        others.split.push((self.fixed.queue, queue, false));
-
-        // what held it up: directly, by inheritance, and by order
-        let mut held = std::mem::take(&mut self.held);
-        held.clear();
-        let slow = self.slow_service(w);
-        let mut given = 0;
-        {
-            let (worker, cpus) = (&self.workers[w], &self.cpus);
-            let until = out_of_order.map_or(tape, |(_, since)| since);
-            given += worker.visit(cpus, open.tape, until, &mut |label, ns, _| {
-                held.add(label, ns);
-            });
-            if let Some((order, since)) = out_of_order {
-                given += worker.visit(cpus, since, tape, &mut |label, ns, own| {
-                    let stays = own || label == slow;
-                    held.add(if stays { label } else { order }, ns);
-                });
-            }
-        }
-        held.add(self.fixed.unexplained, delays.saturating_sub(given));
-        for &(label, ns, _) in others
-            .split
-            .iter()
-            .filter(|part| part.0 != self.fixed.queue)
-        {
-            held.add(label, ns);
-        }
-        if self.workers.len() > 1 {
-            let left = open.longer_ns - imbalance;
-            self.gone_elsewhere(open, w, left, &mut held);
-        }
-        others.received -= pass_on(&mut held, received, total);
-        for &(label, ns) in held.iter() {
-            parts.add(label, ns);
-        }
-        self.held = held;
-        parts.add(self.fixed.queue, queue);
-        parts.add(self.fixed.received, others.received);
-        parts.add(self.fixed.service, others.own_service);
-        parts.add(self.fixed.stack_tx, others.own_transmit);
-        others
-    }
-
-    /// Who served it is not known: what the ideal has as well, and what was not observed.
-    fn without_worker(&mut self, open: &Open, parts: &mut Lengths) -> Others {
-        let mut left = open.t6_ns - open.queued_ns;
-        let service = left.min(self.usual.service_ns);
-        left -= service;
-        let queue = left.min(open.wait_ns);
-        left -= queue;
-        parts.add(self.fixed.service, service);
-        parts.add(self.fixed.queue, queue);
-        parts.add(self.fixed.unobserved, left);
-        let mut split = std::mem::take(&mut self.split);
-        split.clear();
-        split.push((self.fixed.unobserved, left, false));
-        split.push((self.fixed.queue, queue, false));
-        Others {
-            split,
-            own_service: service,
-            ..Others::default()
-        }
-    }
-
-    /// Of waiting for slow services before it, `longer_ns` would not be in one queue for all
-    /// workers: that is imbalance.
-    fn gone_elsewhere(&mut self, open: &Open, w: usize, longer_ns: u64, held: &mut Lengths) {
-        let slow = self.slow_service(w);
-        let Some(length) = held.of(slow) else {
-            return;
-        };
-        // its own stays what it is
-        let moved = length.saturating_sub(open.over_ns).min(longer_ns);
-        *length -= moved;
-        let worker = Who::Worker(self.workers[w].tid);
-        let imbalance = self.labels.label(Cause::Imbalance, worker);
-        held.add(imbalance, moved);
-    }
-
-    /// Inherits up to `wanted` from the end of the tape before T2; how much there was.
-    fn inherit(
-        &self,
-        open: &Open,
-        w: usize,
-        wanted: u64,
-        split: &mut Vec<(Label, u64, bool)>,
-    ) -> u64 {
-        if wanted == 0 {
-            return 0;
-        }
-        let mut visit = |label, ns| split.push((label, ns, true));
-        let from = open.tape.saturating_sub(wanted).max(open.busy_from);
-        let own = open.tape - from;
-        let mut given = 0;
-        // what is oldest comes first
-        if own < wanted
-            && let Some((k, end, floor)) = open.busy_cpu
-        {
-            let from = end.saturating_sub(wanted - own).max(floor);
-            given += self.cpus[k].tape.visit(from, end, &mut visit);
-        }
-        given += self.workers[w].visit(&self.cpus, from, open.tape, &mut |label, ns, _| {
-            visit(label, ns);
-        });
-        given.min(wanted)
-    }
-
-    /// The pieces in order of time, for a request that is traced.
-    fn in_order(&self, open: &Open, others: &Others) -> Vec<Piece> {
-        let Some(raw) = &open.traced else {
-            return Vec::new();
-        };
-        let total_ns = open.t6_ns - open.t1_ns;
-        let own = [
-            (self.fixed.service, others.own_service),
-            (self.fixed.stack_tx, others.own_transmit),
-        ];
-        let meaning = Meaning {
-            others: &others.split,
-            own,
-            received: self.fixed.received,
-        };
-        if open.worker.is_some() {
-            return trace::pieces(&open.stack, raw, &meaning, total_ns);
-        }
-        let work: u64 = others.split.iter().map(|part| part.1).sum();
-        let raw = [
-            (trace::Raw::Others, work),
-            (trace::Raw::Own, others.own_service),
-        ];
-        trace::pieces(&open.stack, &raw, &meaning, total_ns)
-    }
-
-    /// Something was sent again on this connection while the request was here: waiting that
-    /// nothing else explains was for that.
-    fn sent_again(&mut self, open: &Open, parts: &mut Lengths, pieces: &mut [Piece]) {
-        let client = open.known.map(|known| known.key.client());
-        let again = |client| self.resent.within(client, open.t1_ns, open.t6_ns);
-        if !client.is_some_and(again) {
-            return;
-        }
-        let unknown = [self.fixed.unexplained, self.fixed.wakeup];
-        let again = parts.take(&unknown);
-        parts.add(self.fixed.retransmit, again);
-        for piece in pieces.iter_mut().filter(|p| unknown.contains(&p.label)) {
-            piece.label = self.fixed.retransmit;
-        }
+/// Waiting that nothing else explains was for what was sent again.
+fn sent_again(fixed: &Fixed, account: &mut Account) {
+    let unknown = [fixed.unexplained, fixed.wakeup];
+    let again = account.parts.take(&unknown);
+    account.parts.add(fixed.retransmit, again);
+    let pieces = account.pieces.iter_mut();
+    for piece in pieces.filter(|piece| unknown.contains(&piece.label)) {
+        piece.label = fixed.retransmit;
     }
 }

@@ -1,53 +1,58 @@
-//! One CPU while the sweep goes over it.
+//! The clock of a CPU: how far the attribution has followed its line of time.
 
 use std::collections::VecDeque;
 
-use taillab_model::Monotonic;
+use taillab_model::{Monotonic, Tid};
 
-use super::order::InOrder;
-use super::tape::Tape;
-use crate::timeline::{CpuLine, Segment, SegmentCursor};
+use crate::matcher::LastFound;
+use crate::timeline::{CpuLine, Segment, SegmentCursor, Top};
 
 /// Segments that are remembered, to look back from T2 to T1.
 const RECENT: usize = 128;
 
-pub(super) struct CpuState {
+/// What a CPU did for a while.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stretch {
+    pub(super) thread: Tid,
+    pub(super) top: Top,
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+}
+
+/// A CPU, and the workers that need it.
+pub(super) struct CpuClock {
     /// Its number.
     pub(super) cpu: u16,
     /// The place of its line in the timeline, and the place in that line.
     pub(super) line: Option<usize>,
-    pub(super) cursor: SegmentCursor,
+    cursor: SegmentCursor,
     /// The one in which `upto_ns` lies.
     pub(super) segment: Option<Segment>,
-    /// Everything before is on the tape.
-    pub(super) upto_ns: u64,
-    pub(super) tape: Tape,
-    /// Receive softirqs within ρ, while somebody was here.
-    pub(super) received_ns: u64,
+    /// Everything before has been charged.
+    upto_ns: u64,
     /// The worker that is current.
     pub(super) worker: Option<usize>,
+    /// The segments before, the latest last.
+    pub(super) recent: VecDeque<Segment>,
     /// Workers with requests whose home this is.
     pub(super) active: usize,
     /// Of those, how many wait for the CPU, and how many of these were preempted.
     pub(super) waiting: usize,
     pub(super) preempted: usize,
-    /// Until then those that wait may not run.
-    pub(super) held_back_until_ns: u64,
     /// Workers with requests that sleep and should be woken here.
     pub(super) unwoken: usize,
-    /// Where on the tape the busy period began.
+    /// Until then those that wait may not run.
+    pub(super) held_back_until_ns: u64,
+    /// Where in its history the busy period began.
     pub(super) busy_floor: u64,
-    pub(super) recent: VecDeque<Segment>,
     /// The last T2 here.
     pub(super) last_queued_ns: u64,
-    pub(super) order: InOrder,
-    /// This stay of the current thread is counted.
+    /// This stay of the current thread is counted as an episode, and so is this segment.
     pub(super) counted_thread: bool,
-    /// This segment is counted.
     pub(super) counted_segment: bool,
 }
 
-impl CpuState {
+impl CpuClock {
     pub(super) fn new(cpu: u16) -> Self {
         Self {
             cpu,
@@ -55,35 +60,84 @@ impl CpuState {
             cursor: SegmentCursor::default(),
             segment: None,
             upto_ns: 0,
-            tape: Tape::default(),
-            received_ns: 0,
             worker: None,
+            recent: VecDeque::with_capacity(RECENT + 1),
             active: 0,
             waiting: 0,
             preempted: 0,
-            held_back_until_ns: 0,
             unwoken: 0,
+            held_back_until_ns: 0,
             busy_floor: 0,
-            recent: VecDeque::with_capacity(RECENT + 1),
             last_queued_ns: 0,
-            order: InOrder::default(),
             counted_thread: false,
             counted_segment: false,
         }
     }
 
-    /// Reads on in this line, where the last part of the recording was left.
-    pub(super) fn goes_on(&mut self, place: usize, line: &CpuLine) {
+    /// Reads on in this line, where the last window of the recording was left.
+    pub(super) fn read_on(&mut self, place: usize, line: &CpuLine, workers: &mut LastFound<usize>) {
         self.line = Some(place);
         self.cursor = line.cursor_from(Monotonic::from_nanos_since_boot(self.upto_ns));
         if self.segment.is_some() {
-            // it may have been cut short where that part ended
+            // it may have been cut short where that window ended
             self.segment = self.cursor.next(line).or(self.segment);
         }
+        self.find_worker(workers);
     }
 
-    /// Goes on to the next segment of `line`; whether the current thread is another one.
-    pub(super) fn next_segment(&mut self, line: &CpuLine) -> bool {
+    /// Something has happened before `upto_ns` that is not charged yet.
+    #[inline]
+    pub(super) fn is_behind(&self, upto_ns: u64) -> bool {
+        let ends = |segment: &Segment| segment.to.nanos_since_boot() <= upto_ns;
+        self.upto_ns < upto_ns || self.segment.as_ref().is_some_and(ends)
+    }
+
+    /// What is to be charged next, which it then counts as charged; `None` when the clock
+    /// stands at `upto_ns`.
+    #[inline]
+    pub(super) fn advance(
+        &mut self,
+        line: Option<&CpuLine>,
+        upto_ns: u64,
+        workers: &mut LastFound<usize>,
+    ) -> Option<Stretch> {
+        while self.upto_ns < upto_ns {
+            let from_ns = self.upto_ns;
+            let live = |segment: &&Segment| segment.to.nanos_since_boot() > from_ns;
+            let Some(segment) = self.segment.as_ref().filter(live) else {
+                if !self.next_segment(line, workers) {
+                    // the line has ended, or not begun
+                    self.upto_ns = upto_ns;
+                }
+                continue;
+            };
+            let begin_ns = segment.from.nanos_since_boot();
+            if begin_ns > from_ns {
+                self.upto_ns = begin_ns.min(upto_ns);
+                continue;
+            }
+            let to_ns = segment.to.nanos_since_boot().min(upto_ns);
+            let (thread, top) = (segment.thread, segment.top);
+            self.upto_ns = to_ns;
+            return Some(Stretch {
+                thread,
+                top,
+                from_ns,
+                to_ns,
+            });
+        }
+        if let Some(segment) = self.segment
+            && segment.to.nanos_since_boot() <= upto_ns
+        {
+            self.next_segment(line, workers);
+        }
+        None
+    }
+
+    fn next_segment(&mut self, line: Option<&CpuLine>, workers: &mut LastFound<usize>) -> bool {
+        let Some(line) = line else {
+            return false;
+        };
         let before = self.segment.take();
         self.segment = self.cursor.next(line);
         self.counted_segment = false;
@@ -94,15 +148,50 @@ impl CpuState {
             self.recent.push_back(before);
         }
         let thread = |segment: Option<Segment>| segment.map(|segment| segment.thread);
-        let changed = thread(before) != thread(self.segment);
-        if changed {
+        if thread(before) != thread(self.segment) {
             self.counted_thread = false;
+            self.find_worker(workers);
         }
-        changed
+        self.segment.is_some()
     }
 
-    /// Who waits for it may not run.
+    /// Finds out which worker the current thread is.
+    fn find_worker(&mut self, workers: &mut LastFound<usize>) {
+        let thread = self.segment.map_or(0, |segment| segment.thread);
+        self.worker = (thread != 0).then(|| workers.get(thread)).flatten();
+    }
+
+    /// Those that wait for it may not run.
     pub(super) fn holds_back(&self, at_ns: u64) -> bool {
         self.waiting > 0 && at_ns < self.held_back_until_ns
+    }
+
+    /// What comes after the present segment.
+    pub(super) fn following(&self, line: Option<&CpuLine>) -> Option<Segment> {
+        line.and_then(|line| self.cursor.peek(line))
+    }
+
+    /// For how long it will idle between the two. A power state that it was in before `at_ns`
+    /// does not count: it is only left late.
+    pub(super) fn idle_ns(&self, line: &CpuLine, at_ns: u64, until_ns: u64) -> u64 {
+        let mut cursor = self.cursor.clone();
+        let mut next = self.segment;
+        let mut idle_ns = 0;
+        while let Some(segment) = next
+            && segment.from.nanos_since_boot() < until_ns
+        {
+            let before = segment.from.nanos_since_boot() < at_ns;
+            let idle = match segment.top {
+                Top::Idle { .. } => !before,
+                top => top == Top::Nothing,
+            };
+            if segment.thread == 0 && idle {
+                let to_ns = segment.to.nanos_since_boot().min(until_ns);
+                let from_ns = segment.from.nanos_since_boot().max(at_ns);
+                idle_ns += to_ns.saturating_sub(from_ns);
+            }
+            next = cursor.next(line);
+        }
+        idle_ns
     }
 }

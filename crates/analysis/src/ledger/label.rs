@@ -4,7 +4,7 @@ use taillab_model::explanation::{Cause, Culprit, nameless};
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
 use crate::matcher::IdMap;
-use crate::timeline::call_name;
+use crate::timeline::{Top, call_name};
 
 /// Number of a cause with its culprit, in the [`Labels`] that gave it.
 pub type Label = u32;
@@ -34,6 +34,19 @@ pub(crate) fn of_storage(call: Option<u16>) -> (Cause, Who) {
         Some(call) => (Cause::BlockedIo, Who::Call(call)),
         None => (Cause::BlockedFault, Who::Nobody),
     }
+}
+
+/// What is to blame where this is on top of a CPU's current thread; `None` where nothing is.
+pub(crate) fn of_top(top: Top) -> Option<(Cause, Who)> {
+    Some(match top {
+        Top::Nothing | Top::Idle { .. } => return None,
+        Top::Softirq { vector } => (Cause::Softirq, Who::Softirq(vector)),
+        Top::Interrupt(interrupt) => (Cause::Irq, Who::Interrupt(interrupt)),
+        Top::KernelLock => (Cause::BlockedLock, Who::Nobody),
+        Top::Storage { call } => of_storage(call),
+        Top::Blind => (Cause::Unobserved, Who::Nobody),
+        Top::Stall => (Cause::Hypervisor, Who::Nobody),
+    })
 }
 
 /// All causes with culprits that were met, and the names behind their numbers.

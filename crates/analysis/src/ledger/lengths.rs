@@ -1,4 +1,4 @@
-//! Lengths by label.
+//! Lengths by label, and what of them is excess.
 
 use std::ops::Deref;
 
@@ -34,22 +34,29 @@ impl Lengths {
         self.places[label] = self.list.len() as u32;
     }
 
-    /// Where a label stands.
+    /// The place of a label in the list.
     #[inline]
-    pub(super) fn place(&self, label: Label) -> Option<usize> {
+    fn place(&self, label: Label) -> Option<usize> {
         let behind = *self.places.get(label as usize)?;
         (behind as usize).checked_sub(1)
     }
 
     /// The length of a label, if it has one.
-    pub(super) fn of(&mut self, label: Label) -> Option<&mut u64> {
+    pub(super) fn get_mut(&mut self, label: Label) -> Option<&mut u64> {
         let place = self.place(label)?;
         Some(&mut self.list[place].1)
     }
 
-    /// The lengths, to be changed.
-    pub(super) fn lengths_mut(&mut self) -> impl Iterator<Item = &mut u64> {
-        self.list.iter_mut().map(|part| &mut part.1)
+    /// Lengthens all of them in proportion by `more` in all, exactly; there is one.
+    pub(super) fn lengthen(&mut self, more: u64) {
+        let sum: u64 = self.list.iter().map(|part| part.1).sum();
+        let (mut so_far, mut given) = (0, 0);
+        for (_, length) in &mut self.list {
+            so_far += *length;
+            let until = scaled(so_far, more, sum);
+            *length += until - given;
+            given = until;
+        }
     }
 
     /// Takes labels away; the sum of their lengths.
@@ -64,7 +71,7 @@ impl Lengths {
         taken.iter().map(|part| part.1).sum()
     }
 
-    /// Nothing was met.
+    /// Forgets all lengths; the memory is kept.
     pub(super) fn clear(&mut self) {
         for (label, _) in self.list.drain(..) {
             self.places[label as usize] = 0;
@@ -77,5 +84,104 @@ impl Deref for Lengths {
 
     fn deref(&self) -> &Self::Target {
         &self.list
+    }
+}
+
+/// Takes the ideal sojourn off `parts`, which sum to the sojourn: see "Excess" in
+/// [`ledger`](super). `work` is what the ideal queue has as well, in the order in which it is taken off;
+/// of `received` (receive softirqs within ρ, its label and length) it may be taken too. What is
+/// left in `excess` sums to max(0, sojourn − ideal).
+pub(super) fn take_ideal(
+    parts: &Lengths,
+    received: (Label, u64),
+    ideal_ns: u64,
+    work: [Label; 4],
+    excess: &mut Vec<(Label, u64)>,
+) {
+    excess.clear();
+    excess.extend_from_slice(parts);
+    let mut ideal = ideal_ns;
+    let work = work.map(|label| (label, u64::MAX));
+    for (label, most) in work.into_iter().chain([received]) {
+        if let Some(place) = parts.place(label) {
+            let part = &mut excess[place].1;
+            let taken = most.min(*part).min(ideal);
+            *part -= taken;
+            ideal -= taken;
+        }
+    }
+    excess.retain(|part| part.1 > 0);
+    if ideal > 0 {
+        shrink(excess, ideal);
+    }
+}
+
+/// a · b ÷ c.
+pub(super) fn scaled(a: u64, b: u64, c: u64) -> u64 {
+    match a.checked_mul(b) {
+        Some(product) => product / c,
+        None => (u128::from(a) * u128::from(b) / u128::from(c)) as u64,
+    }
+}
+
+/// Takes `off` in all off the parts, in proportion, exactly; all of them if it is more.
+fn shrink(parts: &mut Vec<(Label, u64)>, off: u64) {
+    let total: u64 = parts.iter().map(|part| part.1).sum();
+    if off >= total {
+        parts.clear();
+        return;
+    }
+    // the share of all parts so far, each rounded: neither the sum nor a sign can go wrong
+    let (mut sum, mut kept) = (0, 0);
+    for part in parts.iter_mut() {
+        sum += part.1;
+        let until = scaled(sum, total - off, total);
+        part.1 = until - kept;
+        kept = until;
+    }
+    parts.retain(|part| part.1 > 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_excess_is_exact_and_never_more_than_the_part(
+            lengths in prop::collection::vec(0_u64..1_000_000, 21),
+            ideal in 0_u64..10_000_000,
+            received in 0_u64..1_000_000,
+        ) {
+            let mut parts = Lengths::default();
+            for (label, &ns) in lengths.iter().enumerate() {
+                parts.add(label as Label, ns);
+            }
+            let softirq = 20;
+            let sojourn: u64 = lengths.iter().sum();
+            let mut excess = Vec::new();
+            take_ideal(&parts, (softirq, received), ideal, [3, 1, 0, 2], &mut excess);
+            let sum: u64 = excess.iter().map(|part| part.1).sum();
+            prop_assert_eq!(sum, sojourn.saturating_sub(ideal));
+            for (label, ns) in &excess {
+                let whole = parts.iter().find(|part| part.0 == *label).unwrap();
+                prop_assert!(*ns <= whole.1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_disturbance_keeps_its_length_where_work_covers_the_ideal() {
+        let [service, stack, queue, sending, thread] = [0, 1, 2, 3, 4];
+        let mut parts = Lengths::default();
+        for (label, ns) in [(stack, 9), (thread, 1_000), (service, 8)] {
+            parts.add(label, ns);
+        }
+        let mut excess = Vec::new();
+        let work = [service, sending, queue, stack];
+        take_ideal(&parts, (u32::MAX, 0), 12, work, &mut excess);
+        assert_eq!(excess, [(stack, 5), (thread, 1_000)]);
     }
 }

@@ -8,7 +8,7 @@ use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{RecordingContext, Tid};
 
 use super::track::{CoreTimeline, Leaves, Occupant, Segment, SourceId};
-use crate::ledger::{GroupKey, Label, Labels, Who, of_storage};
+use crate::ledger::{GroupKey, Label, Labels, Who, of_storage, of_top};
 use crate::timeline::{self, Segments, Sleep, Timeline, Top, WorkerLine, WorkerSpan, WorkerState};
 
 /// Distinct threads that are kept apart; further ones are taken together.
@@ -270,10 +270,10 @@ impl Iterator for CoreSegments<'_> {
                 self.cores.id(Cause::Background, Who::Thread(thread))
             }
             Top::Idle { state } => Occupant::Idle { deep: state > 0 },
-            Top::Softirq { vector } => self.cores.id(Cause::Softirq, Who::Softirq(vector)),
-            Top::Interrupt(interrupt) => self.cores.id(Cause::Irq, Who::Interrupt(interrupt)),
-            Top::Blind => self.cores.id(Cause::Unobserved, Who::Nobody),
-            Top::Stall => self.cores.id(Cause::Hypervisor, Who::Nobody),
+            top => match of_top(top) {
+                Some((cause, who)) => self.cores.id(cause, who),
+                None => Occupant::Idle { deep: false },
+            },
         };
         let found = Segment {
             from_ns,

@@ -32,6 +32,12 @@ pub fn distribution_and_sorted(series: &[Nanos]) -> (Distribution, Vec<Nanos>) {
     (distribution, sorted)
 }
 
+/// The middle one of some values, the upper one of two; `None` without any.
+pub(crate) fn middle<T: Copy + Ord>(values: &mut [T]) -> Option<T> {
+    let place = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable(place).1)
+}
+
 /// The variance inflation at each of the reported quantiles that independent
 /// observations, as many as there are, would support.
 pub fn inflation_at_quantiles(series: &[Nanos], sorted: &[Nanos]) -> Vec<(f64, f64)> {

@@ -46,6 +46,7 @@ use std::sync::Arc;
 use taillab_model::{Event, Interrupt, Monotonic, Nanos, RecordingContext, Tid};
 
 pub use builder::TimelineBuilder;
+pub(crate) use busy::NET_RX;
 pub use busy::{BusyTime, busy_service_time};
 use column::{Change, Column, Reader};
 pub use sleep::{Sleep, call_name};
@@ -144,6 +145,14 @@ pub enum WorkerState {
 }
 
 impl WorkerState {
+    /// The CPU that it is on or waits for.
+    pub const fn cpu(self) -> Option<u16> {
+        match self {
+            Self::OnCore { cpu } | Self::Preempted { cpu } | Self::Woken { cpu, .. } => Some(cpu),
+            Self::Asleep(_) | Self::Unknown => None,
+        }
+    }
+
     /// Asleep until a timer expires: in `nanosleep` or `clock_nanosleep`.
     pub const fn is_timer(self) -> bool {
         matches!(self, Self::Asleep(Sleep::Other { call: 35 | 230 }))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use proptest::prelude::*;
-use taillab_analysis::ledger::{Follower, LedgerOptions, Usual, Who};
+use taillab_analysis::ledger::{Attribution, Baseline, LedgerOptions, Who};
 use taillab_analysis::long::Account;
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
@@ -58,7 +58,7 @@ fn parts(events: &[Event], plan: &Plan, requests: usize) -> Vec<Window> {
 fn accounts(
     parts: &[Window],
     plan: &Plan,
-    usual: Usual,
+    usual: Baseline,
 ) -> (BTreeMap<usize, Charged>, Vec<(Tid, u64)>) {
     let options = LedgerOptions {
         service_time: plan.service_time(),
@@ -66,7 +66,7 @@ fn accounts(
         measure_from: Monotonic::from_nanos_since_boot(0),
         trace_from: Nanos::from_micros(400),
     };
-    let mut follower = Follower::new(&plan.context(), &options, usual);
+    let mut follower = Attribution::new(&plan.context(), &options, usual);
     let mut found = BTreeMap::new();
     for part in parts {
         follower.follow(&part.matched, &part.timeline, part.upto, |entry, labels| {
@@ -130,7 +130,7 @@ proptest! {
         };
         let events = with_losses(&plan, one_in);
         let one = whole(&events, &plan);
-        let usual = Usual::of(&one.matched, &one.timeline, plan.service_time());
+        let usual = Baseline::of(&one.matched, &one.timeline, plan.service_time());
         let many = parts(&events, &plan, requests);
         prop_assert!(many.len() > 1, "only one part of {requests}");
         let count = |parts: &[Window]| {
@@ -154,7 +154,7 @@ proptest! {
 }
 
 /// What a long recording gives, in parts.
-fn in_parts(parts: &[Window], plan: &Plan, usual: Usual) -> (Analysis, Explained) {
+fn in_parts(parts: &[Window], plan: &Plan, usual: Baseline) -> (Analysis, Explained) {
     let context = plan.context();
     let slowest = super::options(plan).slowest;
     let mut account = Account::new(analyse_options(plan), &context, slowest, usual);
@@ -210,7 +210,7 @@ fn a_recording_read_in_parts_is_explained_like_one_that_is_held() {
     let analysis = analyse(&one.matched, &analyse_options(&plan)).expect("there are requests");
     let (context, options) = (plan.context(), super::options(&plan));
     let explained = explain(&one.matched, &one.timeline, &context, &options);
-    let usual = Usual::of(&one.matched, &one.timeline, plan.service_time());
+    let usual = Baseline::of(&one.matched, &one.timeline, plan.service_time());
     let many = parts(&events, &plan, 2_000);
     assert!(many.len() > 5, "{} parts", many.len());
     let (found, told) = in_parts(&many, &plan, usual);

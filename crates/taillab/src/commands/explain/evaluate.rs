@@ -7,7 +7,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread::available_parallelism;
 
 use taillab_analysis::ideal::IdealRun;
-use taillab_analysis::ledger::Usual;
+use taillab_analysis::ledger::Baseline;
 use taillab_analysis::long::Account;
 use taillab_analysis::matcher::{InOrder, MatchOptions, Timed};
 use taillab_analysis::timeline::Timeline;
@@ -281,7 +281,7 @@ impl<'c> Long<'c> {
             measure_from: from,
             lost_events: 0,
         };
-        let usual = Usual::of(matched, timeline, ideal_server.service_time);
+        let usual = Baseline::of(matched, timeline, ideal_server.service_time);
         let slowest = args.slowest.unwrap_or(SLOWEST);
         let mut long = Self {
             account: Account::new(options, context, slowest, usual),

@@ -17,7 +17,7 @@ pub struct Piece {
 
 /// What a moment was, before it is known how the waiting behind others is split.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Raw {
+pub(super) enum Moment {
     /// Held up.
     Delay(Label),
     /// A receive softirq within ρ.
@@ -40,7 +40,7 @@ pub(super) struct Meaning<'a> {
 /// ones with their meaning; of `total_ns` in all.
 pub(super) fn pieces(
     stack: &[(Label, u64)],
-    raw: &[(Raw, u64)],
+    raw: &[(Moment, u64)],
     meaning: &Meaning<'_>,
     total_ns: u64,
 ) -> Vec<Piece> {
@@ -54,9 +54,9 @@ pub(super) fn pieces(
     for &(what, ns) in raw {
         let mut left = ns;
         match what {
-            Raw::Delay(label) => pieces.push(label, ns, false),
-            Raw::Received => pieces.push(meaning.received, ns, false),
-            Raw::Own => {
+            Moment::Delay(label) => pieces.push(label, ns, false),
+            Moment::Received => pieces.push(meaning.received, ns, false),
+            Moment::Own => {
                 for part in &mut own {
                     let taken = part.1.min(left);
                     part.1 -= taken;
@@ -64,7 +64,7 @@ pub(super) fn pieces(
                     pieces.push(part.0, taken, false);
                 }
             }
-            Raw::Others => {
+            Moment::Others => {
                 while left > 0
                     && let Some(part) = others.last_mut()
                 {

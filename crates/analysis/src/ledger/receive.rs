@@ -1,28 +1,27 @@
 //! T1 to T2: what the packet waited for on its way to the socket.
 
+use taillab_model::Interrupt;
 use taillab_model::explanation::Cause;
-use taillab_model::{Interrupt, Tid};
 
-use super::cpu::CpuState;
-use super::label::{Label, Labels, Who, of_storage};
-use crate::timeline::{Segment, Top};
+use super::cpu::CpuClock;
+use super::label::{Label, Labels, Who, of_storage, of_top};
+use crate::matcher::LastFound;
+use crate::timeline::{NET_RX, Segment, Top};
 
-const NET_RX: u8 = 3;
-
-/// A labelled length, the latest first.
+/// Labelled lengths, the latest first.
 pub(super) type Pieces = Vec<(Label, u64)>;
 
-/// What is usual, and who must be told apart, on the way to the socket.
+/// What splits the way to the socket.
 pub(super) struct Receiving<'l> {
     pub(super) labels: &'l mut Labels,
     /// How long the way there may take.
     pub(super) usual_ns: u64,
-    /// This is a thread of the server.
-    pub(super) is_server: &'l dyn Fn(Tid) -> bool,
+    /// The server's workers.
+    pub(super) workers: &'l LastFound<usize>,
 }
 
 /// Whether the CPU runs the receive softirq now.
-pub(super) fn receives(cpu: &CpuState) -> bool {
+pub(super) fn receives(cpu: &CpuClock) -> bool {
     cpu.segment
         .is_some_and(|s| s.top == Top::Softirq { vector: NET_RX })
 }
@@ -30,7 +29,7 @@ pub(super) fn receives(cpu: &CpuState) -> bool {
 impl Receiving<'_> {
     /// Splits [T1, T2] on the CPU that received the packet, which has come to T2, into
     /// `pieces`; the lengths sum to T2 − T1.
-    pub(super) fn split(&mut self, cpu: &CpuState, t1_ns: u64, t2_ns: u64, pieces: &mut Pieces) {
+    pub(super) fn split(&mut self, cpu: &CpuClock, t1_ns: u64, t2_ns: u64, pieces: &mut Pieces) {
         let deferred = cpu
             .segment
             .is_some_and(|segment| self.labels.runs_softirqs(segment.thread));
@@ -57,27 +56,26 @@ impl Receiving<'_> {
                     let other = Who::Softirq(NET_RX);
                     self.push(pieces, Cause::Softirq, other, length - own);
                 }
-                Top::Softirq { vector } => {
-                    self.push(pieces, Cause::Softirq, Who::Softirq(vector), length);
-                }
                 Top::Interrupt(interrupt) => {
                     let brings = match interrupt {
                         Interrupt::Reschedule | Interrupt::CallFunction => true,
                         Interrupt::Device(_) => after_softirq,
                         _ => false,
                     };
-                    if brings {
-                        self.push(pieces, Cause::StackRx, Who::Nobody, length);
-                    } else {
-                        let who = Who::Interrupt(interrupt);
-                        self.push(pieces, Cause::Irq, who, length);
+                    let (cause, who) = match brings {
+                        true => (Cause::StackRx, Who::Nobody),
+                        false => (Cause::Irq, Who::Interrupt(interrupt)),
+                    };
+                    self.push(pieces, cause, who, length);
+                }
+                top @ (Top::Softirq { .. } | Top::Blind | Top::Stall) => {
+                    if let Some((cause, who)) = of_top(top) {
+                        self.push(pieces, cause, who, length);
                     }
                 }
-                Top::Blind => self.push(pieces, Cause::Unobserved, Who::Nobody, length),
-                Top::Stall => self.push(pieces, Cause::Hypervisor, Who::Nobody, length),
                 Top::Idle { .. } | Top::Nothing | Top::KernelLock | Top::Storage { .. } => {
                     let other = segment.thread != 0 && segment.thread != softirq_thread;
-                    if deferred && other && !(self.is_server)(segment.thread) {
+                    if deferred && other && !self.workers.contains(segment.thread) {
                         let who = Who::Thread(segment.thread);
                         self.push(pieces, Cause::Background, who, length);
                     } else {

@@ -1,9 +1,10 @@
-//! What is usual on this server: figures that decide where work ends and delay begins.
+//! The baseline: what is usual on this server, which decides where work ends and delay begins.
 
 use taillab_model::Nanos;
 
 use crate::matched::Matched;
-use crate::timeline::{Timeline, Top};
+use crate::statistics::middle;
+use crate::timeline::{NET_RX, Segment, Timeline, Top, WorkerLine};
 
 /// At most so many requests are looked at for a median.
 const SAMPLE: usize = 200_000;
@@ -11,11 +12,9 @@ const SAMPLE: usize = 200_000;
 /// Services with and without a page fault that are needed at least to tell what one costs.
 const MIN_FAULTED: usize = 20;
 
-const NET_RX: u8 = 3;
-
-/// What is usual.
+/// What is usual on a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usual {
+pub struct Baseline {
     /// ρ: the part of t that the receive softirq may take on the worker's CPU.
     pub(super) receive_ns: u64,
     /// What is left of t for the service itself.
@@ -28,8 +27,8 @@ pub struct Usual {
     pub(super) virtual_workers: bool,
 }
 
-impl Usual {
-    /// What a recording, or its first part, shows.
+impl Baseline {
+    /// What a recording, or its first window, shows.
     pub fn of(matched: &Matched, timeline: &Timeline, service_time: Nanos) -> Self {
         let requests = &matched.requests;
         let step = (requests.len() / SAMPLE).max(1);
@@ -38,12 +37,11 @@ impl Usual {
         for place in (0..requests.len()).step_by(step) {
             let stamps = requests.stamps(place);
             let [t2, t3, ..] = stamps.middle;
-            let since = |from: Option<_>, to| from.map(|from| Nanos::get(from_to(from, to)));
-            services.extend(since(t3, stamps.t6));
-            stack.extend(since(Some(stamps.t1), t2.unwrap_or(stamps.t1)).filter(|_| t2.is_some()));
+            services.extend(t3.map(|t3| stamps.t6.saturating_since(t3).get()));
+            stack.extend(t2.map(|t2| t2.saturating_since(stamps.t1).get()));
         }
         let t = service_time.get();
-        let service = median(&mut services).unwrap_or(t);
+        let service = middle(&mut services).unwrap_or(t);
         let receive_ns = if receives_on_the_workers_cpus(timeline) {
             t.saturating_sub(service)
         } else {
@@ -52,44 +50,28 @@ impl Usual {
         Self {
             receive_ns,
             service_ns: t - receive_ns,
-            stack_ns: median(&mut stack).unwrap_or(0),
+            stack_ns: middle(&mut stack).unwrap_or(0),
             fault_ns: fault_cost(matched, timeline),
             virtual_workers: sleeps_to_serve(matched, timeline),
         }
     }
 }
 
-fn from_to(from: taillab_model::Monotonic, to: taillab_model::Monotonic) -> Nanos {
-    to.saturating_since(from)
-}
-
-fn median(values: &mut [u64]) -> Option<u64> {
-    if values.is_empty() {
-        return None;
-    }
-    let middle = values.len() / 2;
-    Some(*values.select_nth_unstable(middle).1)
-}
-
-/// Among the first hundred thousand segments of a CPU with workers, a receive softirq is found.
+/// Receive softirqs are found among the first hundred thousand segments of a CPU, or early.
 fn receives_on_the_workers_cpus(timeline: &Timeline) -> bool {
-    let received =
-        |segment: crate::timeline::Segment| segment.top == Top::Softirq { vector: NET_RX };
+    let received = |segment: &Segment| segment.top == Top::Softirq { vector: NET_RX };
     timeline.cpus().iter().any(|line| {
-        line.segments()
-            .take(100_000)
-            .filter(|s| received(*s))
-            .count()
-            > 100
-    }) || timeline
-        .cpus()
-        .iter()
-        .any(|line| line.segments().take(1_000).any(received))
+        let early = line
+            .segments()
+            .take(1_000)
+            .any(|segment| received(&segment));
+        early || line.segments().take(100_000).filter(received).count() > 100
+    })
 }
 
 /// The workers sleep on a timer for at least every other request.
 fn sleeps_to_serve(matched: &Matched, timeline: &Timeline) -> bool {
-    let sleeps = |worker: &crate::timeline::WorkerLine| {
+    let sleeps = |worker: &WorkerLine| {
         let spans = worker.spans().filter(|span| span.state.is_timer());
         spans.count()
     };
@@ -120,7 +102,7 @@ fn fault_cost(matched: &Matched, timeline: &Timeline) -> u64 {
         let first = faults.partition_point(|fault| *fault < from);
         let until = (worker, stamps.t6.nanos_since_boot());
         let inside = faults[first..].iter().take_while(|f| **f <= until).take(2);
-        let service = from_to(t3, stamps.t6).get();
+        let service = stamps.t6.saturating_since(t3).get();
         match inside.count() {
             0 if without.len() < SAMPLE => without.push(service),
             1 => with.push(service),
@@ -130,6 +112,6 @@ fn fault_cost(matched: &Matched, timeline: &Timeline) -> u64 {
     if with.len() < MIN_FAULTED || without.len() < MIN_FAULTED {
         return 0;
     }
-    let (with, without) = (median(&mut with), median(&mut without));
+    let (with, without) = (middle(&mut with), middle(&mut without));
     with.unwrap_or(0).saturating_sub(without.unwrap_or(0))
 }

@@ -1,0 +1,404 @@
+//! The pass over a recording in order of time, which gives each request its account.
+
+use taillab_model::{Monotonic, Nanos, RecordingContext};
+
+use super::account::{Account, Case, Fixed, ServedBy, draw_up};
+use super::baseline::Baseline;
+use super::entry::{Entry, Ledger, LedgerOptions};
+use super::events::{Event, RequestId};
+use super::history::Position;
+use super::label::Labels;
+use super::queues::{Late, Line, Queues, Waits};
+use super::receive::{self, Receiving};
+use super::requests::OpenRequest;
+use super::server::Server;
+use super::worker::Inheritance;
+use crate::matched::{Arrival, Matched};
+use crate::resent::Resent;
+use crate::timeline::Timeline;
+
+/// Lines of time that the next window of a recording shares with the one before it, at least.
+pub const LOOK_BACK: Nanos = Nanos::from_millis(20);
+
+/// Follows all requests through the timeline and gives each one's account to `sink`, in
+/// order of T6.
+pub fn run(
+    matched: &Matched,
+    timeline: &Timeline,
+    context: &RecordingContext,
+    options: &LedgerOptions,
+    sink: impl FnMut(&Entry<'_>, &Labels),
+) -> Ledger {
+    let baseline = Baseline::of(matched, timeline, options.service_time);
+    let mut attribution = Attribution::new(context, options, baseline);
+    attribution.follow(matched, timeline, Monotonic::MAX, sink);
+    attribution.finish()
+}
+
+/// The ledger of a recording that comes window by window.
+///
+/// What it charges is what [`run`] charges for the recording as a whole with the same
+/// [`Baseline`], as long as the windows' lines of time agree where they overlap.
+pub struct Attribution {
+    options: LedgerOptions,
+    server: Server,
+    queues: Queues,
+    fixed: Fixed,
+    account: Account,
+    resent: Resent,
+    /// Matched requests of the windows before.
+    requests_before: usize,
+    /// What came before is settled.
+    upto_ns: u64,
+    /// The CPU that received the last packet.
+    last_receiver: usize,
+}
+
+impl Attribution {
+    /// Before the first window.
+    pub fn new(context: &RecordingContext, options: &LedgerOptions, baseline: Baseline) -> Self {
+        let mut server = Server::new(context, baseline);
+        Self {
+            options: options.clone(),
+            queues: Queues::new(options.service_time, options.workers),
+            fixed: Fixed::new(&mut server.ledger.labels),
+            server,
+            account: Account::default(),
+            resent: Resent::default(),
+            requests_before: 0,
+            upto_ns: 0,
+            last_receiver: 0,
+        }
+    }
+
+    /// From now on requests with at least this sojourn are taken apart in order of time.
+    pub const fn trace_from(&mut self, sojourn: Nanos) {
+        self.options.trace_from = sojourn;
+    }
+
+    /// Follows the requests of the next window, which came in before `upto`, until then.
+    ///
+    /// Requests that are in the server at `upto` are given to `sink` in a later window, whose
+    /// timeline reaches back to [`LOOK_BACK`] before `upto` at least, and to the T1 of the
+    /// oldest of these requests.
+    pub fn follow(
+        &mut self,
+        matched: &Matched,
+        timeline: &Timeline,
+        upto: Monotonic,
+        mut sink: impl FnMut(&Entry<'_>, &Labels),
+    ) {
+        self.server.enter(matched, timeline, self.upto_ns);
+        let again = timeline.retransmissions().iter();
+        let again = again.map(|(at, client)| (at.nanos_since_boot(), *client));
+        self.resent = again.collect();
+        for arrival in matched.arrivals() {
+            let t1_ns = arrival.t1.nanos_since_boot();
+            self.until(t1_ns, &mut sink);
+            self.came_in(matched, &arrival, t1_ns);
+        }
+        self.requests_before += matched.requests.len();
+        self.upto_ns = upto.nanos_since_boot();
+        self.until(self.upto_ns, &mut sink);
+        let least_ns = self.upto_ns.saturating_sub(LOOK_BACK.get());
+        self.server.leave(least_ns, self.upto_ns);
+    }
+
+    /// The counts over all windows.
+    pub fn finish(self) -> Ledger {
+        self.server.finish()
+    }
+
+    /// Handles what happens before `until_ns`.
+    fn until(&mut self, until_ns: u64, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
+        while let Some((at_ns, event)) = self.server.events.pop_before(until_ns) {
+            match event {
+                Event::StateEnds(w, busy_period) => {
+                    let worker = &self.server.workers[w as usize];
+                    if worker.busy_period == busy_period && worker.outstanding > 0 {
+                        self.server.state_ends(w as usize, at_ns);
+                    }
+                }
+                Event::Queued(id) => self.queued(id, at_ns),
+                Event::Begun(id) => self.begun(id, at_ns),
+                Event::Answered(id) => {
+                    self.answered(id, at_ns, sink);
+                    self.server.requests.remove(id);
+                }
+            }
+        }
+    }
+
+    /// T1: the ideal queues get it, and it is followed if it was answered.
+    fn came_in(&mut self, matched: &Matched, arrival: &Arrival, t1_ns: u64) {
+        let ideal_ns = self.queues.arrives(t1_ns);
+        self.server.add_token();
+        let Some(place) = arrival.matched else {
+            return;
+        };
+        let (tid, key) = (matched.workers[place], matched.keys[place]);
+        let worker = self.server.by_tid.get(tid);
+        let stamps = matched.requests.stamps(place);
+        let t6_ns = stamps.t6.nanos_since_boot().max(t1_ns);
+        let (own_queue_ns, imbalance_ns) = match worker {
+            Some(w) => self.queues.was_served_by(w, t1_ns, t6_ns),
+            None => (ideal_ns, 0),
+        };
+        let [t2, t3, t4, _] = stamps.middle;
+        let queued = t2.unwrap_or_else(|| {
+            let read = t3.or(t4);
+            let came = read.and_then(|read| {
+                let read_ns = read.nanos_since_boot();
+                let came_ns = self.resent.last_within(key.client(), t1_ns, read_ns);
+                came_ns.map(Monotonic::from_nanos_since_boot)
+            });
+            let usual = came.unwrap_or(stamps.t1) + Nanos::new(self.server.baseline.stack_ns);
+            usual.min(read.unwrap_or(usual))
+        });
+        let queued_ns = queued.nanos_since_boot().clamp(t1_ns, t6_ns);
+        let traced = Nanos::new(t6_ns - t1_ns) >= self.options.trace_from;
+        let id = self.server.requests.insert(OpenRequest {
+            place: self.requests_before + place,
+            stamps,
+            key,
+            measured: matched.is_measured(place, self.options.measure_from),
+            tid,
+            worker,
+            t1_ns,
+            queued_ns,
+            t6_ns,
+            waits: Waits {
+                ideal_ns,
+                own_queue_ns,
+                imbalance_ns,
+            },
+            begin: Position::default(),
+            late: None,
+            used_ns: 0,
+            over_ns: 0,
+            inheritance: Inheritance::default(),
+            line: None,
+            overtaken_by: None,
+            stack: Vec::new(),
+            moments: traced.then(Vec::new),
+        });
+        self.server.events.push(queued_ns, Event::Queued(id));
+    }
+
+    /// T2.
+    fn queued(&mut self, id: RequestId, at_ns: u64) {
+        let server = &mut self.server;
+        let Some(w) = server.requests[id].worker else {
+            self.receive(None, id, at_ns);
+            let t6_ns = self.server.requests[id].t6_ns;
+            return self.server.events.push(t6_ns, Event::Answered(id));
+        };
+        let first = server.workers[w].outstanding == 0;
+        match first {
+            true => server.catch_up(w, at_ns),
+            false => server.settle(w, at_ns),
+        }
+        let home = server.workers[w].home;
+        if let Some(k) = home {
+            server.advance(k, at_ns);
+        }
+        self.receive(home, id, at_ns);
+        if first {
+            self.busy_period_begins(w, home, id, at_ns);
+        }
+        let server = &mut self.server;
+        server.workers[w].outstanding += 1;
+        server.recount(w, at_ns);
+        let worker = &server.workers[w];
+        let request = &mut server.requests[id];
+        request.begin = worker.history.end(&server.histories);
+        request.inheritance = worker.inheritance;
+        let [_, t3, t4, _] = request.stamps.middle;
+        let begin_ns = match t3 {
+            Some(t3) => t3.nanos_since_boot(),
+            None => {
+                let read_ns = t4.map_or(u64::MAX, |t4| t4.nanos_since_boot());
+                worker.previous_t6_ns.min(read_ns)
+            }
+        };
+        let begin_ns = begin_ns.clamp(at_ns, request.t6_ns.max(at_ns));
+        // virtual workers share no CPU: each has an order of its own
+        let line = match home.filter(|_| !server.baseline.virtual_workers) {
+            Some(k) => Line::OfCpu(k),
+            None => Line::OfWorker(w),
+        };
+        request.line = Some(line);
+        self.queues.in_order(line).came(request.place, id);
+        if request.moments.is_some() {
+            server.requests.traced.push(id);
+        }
+        server.events.push(begin_ns, Event::Begun(id));
+    }
+
+    /// Worker `w` gets a request and had none: nothing from before is inherited.
+    fn busy_period_begins(&mut self, w: usize, home: Option<usize>, id: RequestId, at_ns: u64) {
+        let server = &mut self.server;
+        server.workers[w].history.clear(&server.histories);
+        server.workers[w].own_upto_ns = at_ns;
+        if let Some(k) = home
+            && server.cpus[k].active == 0
+        {
+            let history = &mut server.histories[k];
+            history.clear();
+            server.cpus[k].busy_floor = history.end().delay_ns;
+            // what the first request lost on its way, beyond ρ, is a delay for those behind it
+            let mut work = server.baseline.receive_ns;
+            for &(label, ns) in &server.requests[id].stack {
+                let taken = ns.min(work);
+                work -= taken;
+                history.push(label, ns - taken);
+            }
+            // it is not this request's own
+            server.workers[w].history.clear(&server.histories);
+        }
+        let worker = &mut server.workers[w];
+        worker.inheritance = Inheritance {
+            from: worker.history.end(&server.histories).delay_ns,
+            cpu: home.map(|k| {
+                let end = server.histories[k].end().delay_ns;
+                (k, end, server.cpus[k].busy_floor)
+            }),
+        };
+    }
+
+    /// [T1, T2], on the CPU that received the packet, which is most likely `home`.
+    fn receive(&mut self, home: Option<usize>, id: RequestId, at_ns: u64) {
+        let server = &mut self.server;
+        let t1_ns = server.requests[id].t1_ns;
+        let likely = home.into_iter().chain([self.last_receiver]);
+        let mut found = None;
+        for k in likely.chain(0..server.cpus.len()) {
+            if k < server.cpus.len() {
+                server.advance(k, at_ns);
+                if receive::receives(&server.cpus[k]) {
+                    found = Some(k);
+                    break;
+                }
+            }
+        }
+        let mut receiving = Receiving {
+            labels: &mut server.ledger.labels,
+            usual_ns: 2 * server.baseline.stack_ns,
+            workers: &server.by_tid,
+        };
+        let stack = &mut server.requests[id].stack;
+        match found {
+            Some(k) => {
+                self.last_receiver = k;
+                receiving.split(&server.cpus[k], t1_ns, at_ns, stack);
+                server.cpus[k].last_queued_ns = at_ns;
+            }
+            None => receiving.unseen(t1_ns, at_ns, stack),
+        }
+    }
+
+    /// T3.
+    fn begun(&mut self, id: RequestId, at_ns: u64) {
+        let server = &mut self.server;
+        let request = &mut server.requests[id];
+        let t6_ns = request.t6_ns;
+        if let Some(w) = request.worker {
+            let begun = (request.place, request.tid);
+            request.overtaken_by = self.queues.begins(begun, request.queued_ns, at_ns);
+            if server.workers[w].serving.is_none() {
+                server.settle(w, at_ns);
+                server.serve(w, id, at_ns);
+            } else {
+                server.workers[w].pending.push_back(id);
+            }
+        }
+        server.events.push(t6_ns.max(at_ns), Event::Answered(id));
+    }
+
+    /// T6.
+    fn answered(&mut self, id: RequestId, at_ns: u64, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
+        let server = &mut self.server;
+        let (worker, line) = (server.requests[id].worker, server.requests[id].line);
+        if let Some(w) = worker {
+            server.settle(w, at_ns);
+        }
+        if server.requests[id].moments.is_some() {
+            server.requests.traced.retain(|&other| other != id);
+        }
+        self.give_account(id, sink);
+        let Some(w) = worker else {
+            return;
+        };
+        let server = &mut self.server;
+        let place = server.requests[id].place;
+        if let Some(line) = line
+            && let Some((due, by)) = self.queues.in_order(line).left(place, w)
+            && let Some(of_due) = server.requests[due].worker
+        {
+            // in the order of arrival it would have left now
+            server.settle(of_due, at_ns);
+            server.requests[due].late = Some(Late {
+                since_ns: at_ns,
+                since: server.workers[of_due].history.end(&server.histories),
+                by: server.workers[by].tid,
+            });
+        }
+        let worker = &mut server.workers[w];
+        worker.previous_t6_ns = at_ns;
+        worker.outstanding -= 1;
+        if worker.serving == Some(id) {
+            worker.serving = None;
+            if let Some(next) = worker.pending.pop_front() {
+                server.serve(w, next, at_ns);
+            }
+        } else {
+            worker.pending.retain(|&other| other != id);
+        }
+        server.recount(w, at_ns);
+        if server.workers[w].outstanding == 0 {
+            server.workers[w].busy_period = server.workers[w].busy_period.wrapping_add(1);
+        }
+    }
+
+    /// Draws up the account of a request and gives it to `sink`, if the request is measured.
+    fn give_account(&mut self, id: RequestId, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
+        let server = &mut self.server;
+        let worker = server.requests[id].worker;
+        let slow_service = worker.map(|w| server.slow_service(w));
+        let request = &server.requests[id];
+        let t = self.options.service_time.get();
+        let (client, ideal_ns) = (request.key.client(), request.waits.ideal_ns + t);
+        let case = Case {
+            request,
+            served_by: worker.zip(slow_service).map(|(w, slow_service)| ServedBy {
+                worker: &server.workers[w],
+                cpus: &server.histories,
+                slow_service,
+                has_others: server.workers.len() > 1,
+            }),
+            resent: self.resent.within(client, request.t1_ns, request.t6_ns),
+            ideal_ns,
+            service_ns: server.baseline.service_ns,
+        };
+        let labels = &mut server.ledger.labels;
+        draw_up(&case, &self.fixed, labels, &mut self.account);
+        if !request.measured {
+            return;
+        }
+        let entry = Entry {
+            place: request.place,
+            stamps: request.stamps,
+            key: request.key,
+            worker: request.tid,
+            sojourn_ns: request.sojourn_ns(),
+            ideal_ns,
+            own_queue_ideal_ns: request.waits.own_queue_ns + t,
+            gain_ns: ideal_ns.saturating_sub(request.sojourn_ns()),
+            parts: &self.account.parts,
+            excess: &self.account.excess,
+            overtaken_by: request.overtaken_by,
+            pieces: &self.account.pieces,
+        };
+        sink(&entry, &server.ledger.labels);
+    }
+}

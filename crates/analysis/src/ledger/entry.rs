@@ -1,0 +1,79 @@
+//! What the ledger is asked for, and what it gives.
+
+use std::num::NonZeroU32;
+
+use taillab_model::explanation::Cause;
+use taillab_model::{Monotonic, Nanos, RequestKey, Stamps, Tid};
+
+use super::label::{Label, Labels};
+use super::pieces::Piece;
+
+/// What the ledger needs to know besides the recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerOptions {
+    /// t: what a request costs its core.
+    pub service_time: Nanos,
+    /// Workers of the ideal queue.
+    pub workers: NonZeroU32,
+    /// Requests due earlier are warm-up: followed, and not given out.
+    pub measure_from: Monotonic,
+    /// Requests with at least this sojourn are taken apart in order of time
+    /// ([`Entry::pieces`]).
+    pub trace_from: Nanos,
+}
+
+/// One request's account.
+#[derive(Clone, Debug)]
+pub struct Entry<'a> {
+    /// Its place among the matched requests of the whole recording, in order of T1.
+    pub place: usize,
+    /// When it was where in the server.
+    pub stamps: Stamps,
+    /// Which client sent it.
+    pub key: RequestKey,
+    /// The thread that served it; 0 where that is not known.
+    pub worker: Tid,
+    /// T6 − T1.
+    pub sojourn_ns: u64,
+    /// The same in the ideal queue.
+    pub ideal_ns: u64,
+    /// The same in the ideal queue of its own worker alone.
+    pub own_queue_ideal_ns: u64,
+    /// How far it was faster than its ideal: max(0, ideal − sojourn).
+    pub gain_ns: u64,
+    /// What it was spent on: the lengths, none of them zero, sum to `sojourn_ns`.
+    pub parts: &'a [(Label, u64)],
+    /// The excess by cause: the lengths, none of them zero, sum to max(0, sojourn − ideal).
+    pub excess: &'a [(Label, u64)],
+    /// A later arrival that was served before it, and by whom.
+    pub overtaken_by: Option<(usize, Tid)>,
+    /// Its parts in order of time, where it was asked for; their lengths sum to `sojourn_ns`.
+    pub pieces: &'a [Piece],
+}
+
+impl Entry<'_> {
+    /// The cause with the largest part of the excess; `None` without one.
+    pub fn main_cause(&self, labels: &Labels) -> Option<Cause> {
+        let mut sums = [0; Cause::ALL.len()];
+        for &(label, ns) in self.excess {
+            sums[labels.cause(label) as usize] += ns;
+        }
+        let largest = Cause::ALL
+            .into_iter()
+            .max_by_key(|cause| sums[*cause as usize])?;
+        (sums[largest as usize] > 0).then_some(largest)
+    }
+}
+
+/// What was counted over all requests.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    /// The names of the labels; the lists below have an entry for each.
+    pub labels: Labels,
+    /// How often each label held up work while a request was there.
+    pub episodes: Vec<u64>,
+    /// For how long each label held up work, in all.
+    pub held_up_ns: Vec<u64>,
+    /// Time on a core in service, for each worker with requests.
+    pub served_ns: Vec<(Tid, u64)>,
+}

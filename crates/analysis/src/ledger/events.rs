@@ -1,0 +1,131 @@
+//! What happens next: events in order of time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The number of a request that is in the server.
+pub(super) type RequestId = u32;
+
+/// Events of the same time are handled in the order of these kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// A worker's state ends: its index, and the number of its busy period.
+    StateEnds(u32, u32),
+    Answered(RequestId),
+    Queued(RequestId),
+    Begun(RequestId),
+}
+
+/// An event at its time, as one number that orders like the pair of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due(u128);
+
+/// Where the kind of an event begins in its half of a [`Due`].
+const KIND: u32 = 62;
+
+impl Due {
+    #[inline]
+    fn new(at_ns: u64, event: Event) -> Self {
+        let of = |kind: u64, id: RequestId| kind << KIND | u64::from(id);
+        let event = match event {
+            Event::StateEnds(w, number) => u64::from(w) << 32 | u64::from(number),
+            Event::Answered(id) => of(1, id),
+            Event::Queued(id) => of(2, id),
+            Event::Begun(id) => of(3, id),
+        };
+        Self(u128::from(at_ns) << 64 | u128::from(event))
+    }
+
+    const fn at_ns(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    const fn event(self) -> Event {
+        let event = self.0 as u64;
+        let id = event as RequestId;
+        match event >> KIND {
+            0 => Event::StateEnds((event >> 32) as u32, id),
+            1 => Event::Answered(id),
+            2 => Event::Queued(id),
+            _ => Event::Begun(id),
+        }
+    }
+}
+
+/// Events that are kept sorted at most.
+const SOON: usize = 32;
+
+/// The events to come. A new one mostly comes soon, and few do: those are sorted, so that the
+/// next one is at hand. What comes later than all of them waits in a heap.
+#[derive(Debug, Default)]
+pub(super) struct EventQueue {
+    /// The next one is the last here.
+    soon: Vec<Due>,
+    later: BinaryHeap<Reverse<Due>>,
+}
+
+impl EventQueue {
+    #[inline]
+    pub(super) fn push(&mut self, at_ns: u64, event: Event) {
+        self.push_due(Due::new(at_ns, event));
+    }
+
+    fn push_due(&mut self, due: Due) {
+        if self.later.peek().is_some_and(|Reverse(first)| *first < due) {
+            self.later.push(Reverse(due));
+            return;
+        }
+        let earlier = self.soon.iter().rev().take_while(|other| **other < due);
+        let place = self.soon.len() - earlier.count();
+        self.soon.insert(place, due);
+        if self.soon.len() > SOON {
+            self.later.push(Reverse(self.soon.remove(0)));
+        }
+    }
+
+    /// Takes the next event and its time, if it comes before `until_ns`.
+    #[inline]
+    pub(super) fn pop_before(&mut self, until_ns: u64) -> Option<(u64, Event)> {
+        if self.soon.is_empty() {
+            let Reverse(first) = self.later.pop()?;
+            self.soon.push(first);
+        }
+        let due = self.soon.pop_if(|due| due.at_ns() < until_ns)?;
+        Some((due.at_ns(), due.event()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whenever they are pushed, they come in order of time, then of their kinds.
+        #[test]
+        fn events_come_in_order(
+            steps in prop::collection::vec((0_u64..300, 0_u32..4, any::<bool>()), 1..400),
+        ) {
+            let mut events = EventQueue::default();
+            let mut plain: Vec<(u64, Event)> = Vec::new();
+            for (at_ns, id, goes) in steps {
+                let event = [
+                    Event::StateEnds(id, 7),
+                    Event::Answered(id),
+                    Event::Queued(id),
+                    Event::Begun(id),
+                ];
+                let event = event[id as usize];
+                events.push(at_ns, event);
+                plain.push((at_ns, event));
+                plain.sort_unstable();
+                if goes {
+                    let next = plain.first().copied().filter(|(at, _)| *at < 200);
+                    prop_assert_eq!(events.pop_before(200), next);
+                    plain.drain(..usize::from(next.is_some()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The queues that the server is held against: the ideal one, one of each worker alone, one that
+//! all workers share, and first come, first served.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+
+use taillab_model::{Nanos, Tid};
+use taillab_queueing::ideal::IdealQueue;
+
+use super::events::RequestId;
+use super::history::Position;
+
+/// What a request waits in the queues that it is held against.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Waits {
+    /// In the ideal queue.
+    pub(super) ideal_ns: u64,
+    /// In the ideal queue of its own worker alone.
+    pub(super) own_queue_ns: u64,
+    /// What it waited longer than it would have in one queue for all workers.
+    pub(super) imbalance_ns: u64,
+}
+
+/// A line of requests that are to be served in order of arrival.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Line {
+    OfCpu(usize),
+    OfWorker(usize),
+}
+
+/// The queues that the server is held against.
+pub(super) struct Queues {
+    service_time: Nanos,
+    ideal: IdealQueue,
+    one: OneQueue,
+    workers: Vec<OwnQueue>,
+    of_cpus: Vec<InOrder>,
+    of_workers: Vec<InOrder>,
+    /// The latest arrival that was begun: its place, its worker, and when.
+    latest: Option<(usize, Tid, u64)>,
+}
+
+impl Queues {
+    pub(super) fn new(service_time: Nanos, workers: NonZeroU32) -> Self {
+        Self {
+            service_time,
+            ideal: IdealQueue::new(service_time, workers),
+            one: OneQueue::new(workers.get() as usize),
+            workers: Vec::new(),
+            of_cpus: Vec::new(),
+            of_workers: Vec::new(),
+            latest: None,
+        }
+    }
+
+    /// A request arrives, of which nothing more is known; its wait in the ideal queue.
+    pub(super) fn arrives(&mut self, t1_ns: u64) -> u64 {
+        wait_ns(&mut self.ideal, t1_ns, self.service_time)
+    }
+
+    /// Worker `w` has served that request until `t6_ns`; its waits in the other queues.
+    pub(super) fn was_served_by(&mut self, w: usize, t1_ns: u64, t6_ns: u64) -> (u64, u64) {
+        let t = self.service_time;
+        while self.workers.len() <= w {
+            self.workers.push(OwnQueue::new(t));
+        }
+        let own = &mut self.workers[w];
+        let demand_ns = own.demand_ns(t1_ns, t6_ns, t);
+        let shared_ns = self.one.wait_ns(t1_ns, demand_ns);
+        let waited_ns = t6_ns - t1_ns - demand_ns;
+        (
+            wait_ns(&mut own.ideal, t1_ns, t),
+            waited_ns.saturating_sub(shared_ns),
+        )
+    }
+
+    /// The requests of a line.
+    pub(super) fn in_order(&mut self, line: Line) -> &mut InOrder {
+        let (lines, place) = match line {
+            Line::OfCpu(k) => (&mut self.of_cpus, k),
+            Line::OfWorker(w) => (&mut self.of_workers, w),
+        };
+        if place >= lines.len() {
+            lines.resize_with(place + 1, InOrder::default);
+        }
+        &mut lines[place]
+    }
+
+    /// A worker begins the request at `place`, queued at `queued_ns`; the later arrival that
+    /// was begun before it, and by whom.
+    pub(super) fn begins(
+        &mut self,
+        (place, worker): (usize, Tid),
+        queued_ns: u64,
+        at_ns: u64,
+    ) -> Option<(usize, Tid)> {
+        match self.latest {
+            Some((latest, by, begun_ns)) if latest >= place => {
+                (latest > place && begun_ns >= queued_ns).then_some((latest, by))
+            }
+            _ => {
+                self.latest = Some((place, worker, at_ns));
+                None
+            }
+        }
+    }
+}
+
+fn wait_ns(queue: &mut IdealQueue, t1_ns: u64, t: Nanos) -> u64 {
+    (queue.sojourn(Nanos::new(t1_ns)) - t).get()
+}
+
+/// The queue that all workers would share, with the requests as they came and as long as
+/// each of them took.
+#[derive(Clone, Debug)]
+struct OneQueue {
+    /// When each worker is done.
+    free_ns: Vec<u64>,
+}
+
+impl OneQueue {
+    fn new(workers: usize) -> Self {
+        Self {
+            free_ns: vec![0; workers],
+        }
+    }
+
+    /// How long a request waits here that came at `t1_ns` and keeps a worker for `demand_ns`.
+    fn wait_ns(&mut self, t1_ns: u64, demand_ns: u64) -> u64 {
+        let Some(free) = self.free_ns.iter_mut().min() else {
+            return 0;
+        };
+        let begin_ns = t1_ns.max(*free);
+        *free = begin_ns + demand_ns;
+        begin_ns - t1_ns
+    }
+}
+
+/// A worker with a queue of its own.
+struct OwnQueue {
+    ideal: IdealQueue,
+    /// When it has answered all that came so far.
+    answered_ns: u64,
+}
+
+impl OwnQueue {
+    fn new(service_time: Nanos) -> Self {
+        Self {
+            ideal: IdealQueue::new(service_time, NonZeroU32::MIN),
+            answered_ns: 0,
+        }
+    }
+
+    /// How long a request that was here from `t1_ns` to `t6_ns` kept its worker; of one that
+    /// overtook another there, the usual time.
+    fn demand_ns(&mut self, t1_ns: u64, t6_ns: u64, usual: Nanos) -> u64 {
+        let begun_ns = self.answered_ns.max(t1_ns);
+        self.answered_ns = self.answered_ns.max(t6_ns);
+        match t6_ns.checked_sub(begun_ns) {
+            Some(demand) if demand > 0 => demand,
+            _ => usual.get().min(t6_ns - t1_ns),
+        }
+    }
+}
+
+/// First come, first served: when each request should have left.
+///
+/// Whoever serves, the k-th response leaves when it leaves. In the order of arrival it would
+/// have been the k-th request's. From then on a request that is still there is late, and
+/// whatever it then waits for, it waits for because of the order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InOrder {
+    /// Places of those whose turn to leave has not come; `None` where they have left already.
+    waiting: VecDeque<(usize, Option<RequestId>)>,
+    /// The worker that last answered a request before its turn.
+    overtaker: usize,
+}
+
+impl InOrder {
+    /// A request is queued; places count in order of arrival.
+    pub(super) fn came(&mut self, place: usize, id: RequestId) {
+        if self.waiting.back().is_none_or(|&(last, _)| last < place) {
+            self.waiting.push_back((place, Some(id)));
+            return;
+        }
+        let after = self.waiting.partition_point(|&(other, _)| other < place);
+        self.waiting.insert(after, (place, Some(id)));
+    }
+
+    /// Worker `w` has answered the request at `place`. Returns the request whose turn it was to
+    /// leave, if that is still there, and the worker that overtook it.
+    pub(super) fn left(&mut self, place: usize, w: usize) -> Option<(RequestId, usize)> {
+        if self
+            .waiting
+            .front()
+            .is_some_and(|&(first, _)| first == place)
+        {
+            self.waiting.pop_front();
+            return None;
+        }
+        let found = self.waiting.partition_point(|&(other, _)| other < place);
+        if let Some(entry) = self.waiting.get_mut(found)
+            && entry.0 == place
+        {
+            entry.1 = None;
+            if found > 0 {
+                self.overtaker = w;
+            }
+        }
+        let (_, due) = self.waiting.pop_front()?;
+        Some((due?, self.overtaker))
+    }
+}
+
+/// Since when a request is late.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Late {
+    pub(super) since_ns: u64,
+    /// Where its worker's history stood then.
+    pub(super) since: Position,
+    /// The worker that overtook it.
+    pub(super) by: Tid,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const USUAL: Nanos = Nanos::new(10);
+
+    #[test]
+    fn what_a_worker_was_kept_for_begins_when_it_was_free() {
+        let mut own = OwnQueue::new(USUAL);
+        assert_eq!(own.demand_ns(0, 10, USUAL), 10);
+        assert_eq!(own.demand_ns(5, 45, USUAL), 35);
+        // answered before the one ahead of it
+        assert_eq!(own.demand_ns(6, 30, USUAL), 10);
+        assert_eq!(own.demand_ns(41, 44, USUAL), 3);
+        assert_eq!(own.demand_ns(100, 107, USUAL), 7);
+    }
+
+    #[test]
+    fn nobody_waits_while_a_worker_is_idle() {
+        let mut one = OneQueue::new(2);
+        let waits = [(0, 10), (0, 30), (1, 10), (2, 10)].map(|(at, demand)| {
+            let wait = one.wait_ns(at, demand);
+            (at, wait)
+        });
+        assert_eq!(waits, [(0, 0), (0, 0), (1, 9), (2, 18)]);
+    }
+
+    #[test]
+    fn the_overtaker_is_the_one_that_left_before_its_turn() {
+        let mut order = InOrder::default();
+        for place in 0..3 {
+            order.came(place, place as RequestId);
+        }
+        // the third leaves first: the first is late. Then the first: the second is.
+        assert_eq!(order.left(2, 7), Some((0, 7)));
+        assert_eq!(order.left(0, 8), Some((1, 7)));
+        assert_eq!(order.left(1, 9), None);
+    }
+
+    proptest! {
+        /// The k-th to leave names the k-th to come, unless that has left.
+        #[test]
+        fn each_is_late_from_when_its_turn_was(keys in prop::collection::vec(any::<u32>(), 1..40)) {
+            let mut leaving: Vec<usize> = (0..keys.len()).collect();
+            leaving.sort_by_key(|&place| (keys[place], place));
+            let mut order = InOrder::default();
+            for place in 0..keys.len() {
+                order.came(place, place as RequestId);
+            }
+            for (turn, &place) in leaving.iter().enumerate() {
+                let gone = leaving[..=turn].contains(&turn);
+                let due = order.left(place, 1).map(|(id, _)| id as usize);
+                prop_assert_eq!(due, (!gone).then_some(turn));
+            }
+        }
+    }
+}

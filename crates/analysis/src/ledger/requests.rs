@@ -1,0 +1,118 @@
+//! The requests between T1 and T6.
+
+use std::ops::{Index, IndexMut};
+
+use taillab_model::{Monotonic, RequestKey, Stamps, Tid};
+
+use super::events::RequestId;
+use super::history::Position;
+use super::label::Label;
+use super::pieces::Moment;
+use super::queues::{Late, Line, Waits};
+use super::worker::Inheritance;
+
+/// A request between T1 and T6.
+#[derive(Clone, Debug)]
+pub(super) struct OpenRequest {
+    /// Its place among the matched requests of the recording.
+    pub(super) place: usize,
+    pub(super) stamps: Stamps,
+    pub(super) key: RequestKey,
+    /// It belongs to the measurement.
+    pub(super) measured: bool,
+    /// The thread that served it; 0 where that is not known.
+    pub(super) tid: Tid,
+    /// Its place among the workers.
+    pub(super) worker: Option<usize>,
+    pub(super) t1_ns: u64,
+    /// T2, or what stands for it.
+    pub(super) queued_ns: u64,
+    pub(super) t6_ns: u64,
+    pub(super) waits: Waits,
+    /// Where its worker's history stood at T2.
+    pub(super) begin: Position,
+    pub(super) late: Option<Late>,
+    /// Work for itself.
+    pub(super) used_ns: u64,
+    /// The same beyond the time that a service may take.
+    pub(super) over_ns: u64,
+    pub(super) inheritance: Inheritance,
+    /// Whose requests it is to be served in order with.
+    pub(super) line: Option<Line>,
+    /// A later arrival that was begun before it, and by whom.
+    pub(super) overtaken_by: Option<(usize, Tid)>,
+    /// [T1, T2] by label, the latest first.
+    pub(super) stack: Vec<(Label, u64)>,
+    /// What happened from T2 on, where it is to be told in order of time.
+    pub(super) moments: Option<Vec<(Moment, u64)>>,
+}
+
+impl OpenRequest {
+    /// T6 − T1.
+    pub(super) const fn sojourn_ns(&self) -> u64 {
+        self.t6_ns - self.t1_ns
+    }
+
+    /// T4.
+    pub(super) fn t4_ns(&self) -> Option<u64> {
+        self.stamps.middle[2].map(Monotonic::nanos_since_boot)
+    }
+
+    /// T5.
+    pub(super) fn t5_ns(&self) -> Option<u64> {
+        self.stamps.middle[3].map(Monotonic::nanos_since_boot)
+    }
+}
+
+/// The requests between T1 and T6, by their ids.
+#[derive(Default)]
+pub(super) struct OpenRequests {
+    slots: Vec<OpenRequest>,
+    free: Vec<RequestId>,
+    /// Those from T2 on that are told in order of time.
+    pub(super) traced: Vec<RequestId>,
+}
+
+impl OpenRequests {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Adds one, which uses the memory of an earlier one.
+    pub(super) fn insert(&mut self, mut request: OpenRequest) -> RequestId {
+        match self.free.pop() {
+            Some(id) => {
+                let slot = &mut self.slots[id as usize];
+                request.stack = std::mem::take(&mut slot.stack);
+                request.stack.clear();
+                *slot = request;
+                id
+            }
+            None => {
+                self.slots.push(request);
+                (self.slots.len() - 1) as RequestId
+            }
+        }
+    }
+
+    /// Forgets one.
+    pub(super) fn remove(&mut self, id: RequestId) {
+        self[id].moments = None;
+        self.free.push(id);
+    }
+}
+
+impl Index<RequestId> for OpenRequests {
+    type Output = OpenRequest;
+
+    fn index(&self, id: RequestId) -> &OpenRequest {
+        &self.slots[id as usize]
+    }
+}
+
+impl IndexMut<RequestId> for OpenRequests {
+    fn index_mut(&mut self, id: RequestId) -> &mut OpenRequest {
+        &mut self.slots[id as usize]
+    }
+}

@@ -1,0 +1,212 @@
+//! When a server of the queue is taken away, and by what.
+
+use super::track::SourceId;
+
+/// The vacations of one server in order of time, not overlapping; times count from the
+/// origin of the replay.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Vacations {
+    from_ns: Vec<u64>,
+    length_ns: Vec<u32>,
+    source: Vec<u16>,
+}
+
+/// How long an vacation of each source lasts at most: 0 takes the source away, `u32::MAX`
+/// leaves it as it was.
+pub(crate) type Limits = [u32];
+
+/// A place in the vacations of a server that only moves forward.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cursor(usize);
+
+impl Vacations {
+    /// Adds one after all others. What is longer than `u32` can say (4.3 s) is cut into
+    /// several, and what overlaps the one before is shortened.
+    pub(crate) fn push(&mut self, from_ns: u64, to_ns: u64, source: SourceId) {
+        let mut from = match (self.from_ns.last(), self.length_ns.last()) {
+            (Some(from), Some(length)) => from_ns.max(from + u64::from(*length)),
+            _ => from_ns,
+        };
+        while from < to_ns {
+            let length = u32::try_from(to_ns - from).unwrap_or(u32::MAX);
+            self.from_ns.push(from);
+            self.length_ns.push(length);
+            self.source.push(source.0);
+            from += u64::from(length);
+        }
+    }
+
+    /// Gives the sources other numbers.
+    pub(crate) fn rename(&mut self, to: impl Fn(u16) -> u16) {
+        for source in &mut self.source {
+            *source = to(*source);
+        }
+    }
+
+    /// Each with its begin, length and source.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u32, u16)> + '_ {
+        let lengths = self.length_ns.iter().zip(&self.source);
+        let all = self.from_ns.iter().zip(lengths);
+        all.map(|(from, (length, source))| (*from, *length, *source))
+    }
+
+    fn get(&self, place: usize, limits: &Limits) -> Option<(u64, u64)> {
+        let from = *self.from_ns.get(place)?;
+        let limit = limits[usize::from(self.source[place])];
+        Some((from, from + u64::from(self.length_ns[place].min(limit))))
+    }
+
+    /// When `work_ns` of work is done that may begin at `now_ns`. It stops during vacations
+    /// and goes on after them; one that begins in an vacation begins at its end, also when
+    /// there is no work at all. `cursor` must not be past `now_ns`.
+    #[inline]
+    pub(crate) fn finish(
+        &self,
+        cursor: &mut Cursor,
+        limits: &Limits,
+        mut now_ns: u64,
+        mut work_ns: u64,
+    ) -> u64 {
+        while let Some((from, to)) = self.get(cursor.0, limits) {
+            if to > now_ns {
+                if from > now_ns {
+                    let gap = from - now_ns;
+                    if work_ns <= gap {
+                        break;
+                    }
+                    work_ns -= gap;
+                }
+                now_ns = to;
+            }
+            cursor.0 += 1;
+        }
+        now_ns + work_ns
+    }
+
+    /// The work that could be done from `from_ns` until `to_ns`.
+    pub(crate) fn available(
+        &self,
+        mut cursor: Cursor,
+        limits: &Limits,
+        from_ns: u64,
+        to_ns: u64,
+    ) -> u64 {
+        let mut available = to_ns.saturating_sub(from_ns);
+        while let Some((from, to)) = self.get(cursor.0, limits) {
+            if from >= to_ns {
+                break;
+            }
+            let absent = to.min(to_ns).saturating_sub(from.max(from_ns));
+            available = available.saturating_sub(absent);
+            cursor.0 += 1;
+        }
+        available
+    }
+
+    /// Something takes the server away at `now_ns`, and before it is back one of the sources
+    /// that `keeps_awake` tells has it: an idle server need not be woken then.
+    pub(crate) fn is_awake_at(
+        &self,
+        cursor: &mut Cursor,
+        limits: &Limits,
+        keeps_awake: &[bool],
+        now_ns: u64,
+    ) -> bool {
+        while self
+            .get(cursor.0, limits)
+            .is_some_and(|(_, to)| to <= now_ns)
+        {
+            cursor.0 += 1;
+        }
+        let (mut place, mut until) = (cursor.0, now_ns);
+        while let Some((from, to)) = self.get(place, limits)
+            && from <= until
+        {
+            if to > from && keeps_awake[usize::from(self.source[place])] {
+                return true;
+            }
+            until = to;
+            place += 1;
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KEEP: [u32; 2] = [u32::MAX; 2];
+
+    #[test]
+    fn work_stops_during_absences_and_a_removed_source_is_none() {
+        let mut vacations = Vacations::default();
+        vacations.push(10, 20, SourceId(0));
+        vacations.push(15, 30, SourceId(1));
+        let finish =
+            |limits: &Limits, now, work| vacations.finish(&mut Cursor::default(), limits, now, work);
+        assert_eq!(finish(&KEEP, 5, 5), 10);
+        assert_eq!(finish(&KEEP, 5, 6), 31);
+        assert_eq!(finish(&KEEP, 12, 0), 30);
+        assert_eq!(finish(&[0, u32::MAX], 5, 6), 11);
+        assert_eq!(finish(&[0, 0], 5, 100), 105);
+        // a limit shortens: 10 to 14, and 20 to 24
+        assert_eq!(finish(&[4, 4], 5, 20), 33);
+    }
+
+    #[test]
+    fn a_very_long_absence_is_kept_whole() {
+        let mut vacations = Vacations::default();
+        let long = 10_u64.pow(10);
+        vacations.push(5, long, SourceId(0));
+        assert_eq!(
+            vacations.finish(&mut Cursor::default(), &KEEP, 0, 6),
+            long + 1
+        );
+    }
+
+    proptest! {
+        /// Nanosecond by nanosecond, the obvious way.
+        #[test]
+        fn finishing_agrees_with_counting(
+            gaps in prop::collection::vec((0_u64..20, 1_u64..20, 0_u16..2), 0..6),
+            limits in [0_u32..30, 0_u32..30],
+            jobs in prop::collection::vec((0_u64..40, 0_u64..30), 1..6),
+        ) {
+            let mut vacations = Vacations::default();
+            let mut absent = vec![false; 1_000];
+            let mut at = 0;
+            for (gap, length, source) in gaps {
+                let from = at + gap;
+                at = from + length;
+                vacations.push(from, at, SourceId(source));
+                let limit = u64::from(limits[usize::from(source)]);
+                for t in from..at.min(from + limit) {
+                    absent[t as usize] = true;
+                }
+            }
+            let mut cursor = Cursor::default();
+            let mut now = 0;
+            for (later, work) in jobs {
+                now += later;
+                let before = cursor;
+                let mut t = now;
+                let mut left = work;
+                while left > 0 || absent[t as usize] {
+                    left -= u64::from(!absent[t as usize]);
+                    t += 1;
+                    if left == 0 && work > 0 {
+                        break;
+                    }
+                }
+                let awake = vacations.is_awake_at(&mut before.clone(), &limits, &[true; 2], now);
+                prop_assert_eq!(awake, absent[now as usize]);
+                let got = vacations.finish(&mut cursor, &limits, now, work);
+                prop_assert_eq!(got, t);
+                prop_assert_eq!(vacations.available(before, &limits, now, got), work);
+                now = got;
+            }
+        }
+    }
+}
