@@ -164,11 +164,11 @@ impl<'a> Forecaster<'a> {
         fitted: &'a Fitted,
         quantiles: &[f64],
     ) -> Self {
-        let with = replayed(observed, &Change::none(observed, fitted.discipline));
-        let blocks = observed.requests.block.iter();
+        let with = replayed(observed, &observed.unchanged(fitted.discipline));
+        let blocks = observed.requests.iter().map(|job| job.block);
         let mut used: Vec<usize> = blocks
-            .filter(|block| **block != UNCOUNTED)
-            .map(|block| usize::from(*block))
+            .filter(|block| *block != UNCOUNTED)
+            .map(usize::from)
             .collect();
         used.sort_unstable();
         used.dedup();
@@ -196,7 +196,7 @@ impl<'a> Forecaster<'a> {
     }
 
     fn unchanged(&self) -> Change {
-        Change::none(self.observed, self.fitted.discipline)
+        self.observed.unchanged(self.fitted.discipline)
     }
 
     /// The what-ifs: each cause, the largest culprits, all of it.
@@ -286,7 +286,7 @@ impl<'a> Forecaster<'a> {
     }
 
     fn mitigations(&self) -> Vec<Plan> {
-        let cpus = self.observed.absences.len();
+        let cpus = self.observed.vacations.len();
         let possible = |mitigation: &&Mitigation| match mitigation.needs {
             Needs::Nothing => true,
             Needs::SeveralCpus => cpus > 1,
@@ -490,11 +490,11 @@ impl<'a> Forecaster<'a> {
 fn replayed(observed: &Observed, change: &Change) -> BlockHistogram {
     let mut histogram = BlockHistogram::new(observed.blocks.max(1));
     replay(observed, change, |i, at| {
-        let block = observed.requests.block[i];
+        let block = observed.requests[i].block;
         if block != UNCOUNTED {
             let mut sojourn = observed.sojourn_ns(i, at);
             if change.no_exit {
-                let exit = u64::from(observed.requests.exit_stack_ns[i]);
+                let exit = u64::from(observed.requests[i].exit_stack_ns);
                 sojourn = sojourn.saturating_sub(exit);
             }
             histogram.add(usize::from(block), sojourn);

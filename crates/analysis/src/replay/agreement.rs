@@ -8,10 +8,11 @@ use taillab_model::explanation::Cause;
 use taillab_simulator::replay::{Replay, ReplayRequest};
 use taillab_simulator::unavailable::Unavailable;
 
-use super::absences::Absences;
-use super::kernel::{Change, Discipline, Order, Sharing, replay};
-use super::observed::{NONE, Observed, Source};
+use super::change::{Change, Discipline, Order, Sharing};
+use super::kernel::replay;
+use super::observed::{Job as Request, NONE, Observed, Source};
 use super::track::SourceId;
+use super::vacations::Vacations;
 
 /// (gap before it, work before, work after, server)
 type Job = (u64, u32, u32, u16);
@@ -27,41 +28,28 @@ pub(super) fn observed(jobs: &[Job], away: &[Vec<Away>]) -> Observed {
         ..Observed::default()
     };
     let mut at = 0;
-    let requests = &mut observed.requests;
-    for &(gap, before, after, server) in jobs {
+    for (rank, &(gap, before_ns, after_ns, server)) in (0..).zip(jobs) {
         at += gap;
-        requests.arrival_ns.push(at);
-        requests.stack_ns.push(0);
-        requests.lost_ns.push(0);
-        requests.held_ns.push(0);
-        requests.held_by.push(0);
-        requests.measured_ns.push(0);
-        requests.before_ns.push(before);
-        requests.after_ns.push(after);
-        requests.blocked_ns.push(0);
-        requests.blocked_cause.push(0);
-        requests.slept.push(0);
-        requests.wake_ns.push(NONE);
-        requests.exit_stack_ns.push(0);
-        requests.awake.push(false);
-        requests.hidden.push(false);
-        requests.first_ns.push(before);
-        requests.compute_ns.push(before);
-        requests.reply_ns.push(0);
-        requests.exit_wake_ns.push(0);
-        requests.server.push(server);
-        requests.worker.push(server);
-        requests.block.push(0);
+        observed.requests.push(Request {
+            arrival_ns: at,
+            before_ns,
+            after_ns,
+            first_ns: before_ns,
+            compute_ns: before_ns,
+            rank,
+            server,
+            worker: server,
+            ..Request::default()
+        });
     }
-    requests.rank = (0..jobs.len() as u32).collect();
     for away in away {
-        let mut absences = Absences::default();
+        let mut vacations = Vacations::default();
         let mut at = 0;
         for (gap, length, source) in away {
-            absences.push(at + gap, at + gap + length, SourceId(*source));
+            vacations.push(at + gap, at + gap + length, SourceId(*source));
             at += gap + length;
         }
-        observed.absences.push(absences);
+        observed.vacations.push(vacations);
     }
     let source = |cause| Source {
         cause,
@@ -70,6 +58,13 @@ pub(super) fn observed(jobs: &[Job], away: &[Vec<Away>]) -> Observed {
     };
     observed.sources = vec![source(Cause::Background), source(Cause::Softirq)];
     observed
+}
+
+/// Sets something of the first requests.
+fn set<T>(observed: &mut Observed, values: impl IntoIterator<Item = T>, set: fn(&mut Request, T)) {
+    for (request, value) in observed.requests.iter_mut().zip(values) {
+        set(request, value);
+    }
 }
 
 /// The same jobs for `workers` workers that share the CPUs.
@@ -84,16 +79,11 @@ fn pool(jobs: &[Job], away: &[Vec<Away>], workers: u32) -> Observed {
 /// What was work of its worker before the response is sleep; there is no other work.
 fn asleep(observed: &Observed) -> Observed {
     let mut observed = observed.clone();
-    let requests = &mut observed.requests;
-    requests.server.fill(0);
-    requests.blocked_ns = std::mem::take(&mut requests.before_ns);
-    requests.blocked_cause.fill(Cause::BlockedOther as u8);
-    for column in [
-        &mut requests.before_ns,
-        &mut requests.first_ns,
-        &mut requests.after_ns,
-    ] {
-        *column = vec![0; requests.blocked_ns.len()];
+    for request in &mut observed.requests {
+        request.server = 0;
+        request.blocked_ns = request.before_ns;
+        request.blocked_cause = Cause::BlockedOther as u8;
+        (request.before_ns, request.first_ns, request.after_ns) = (0, 0, 0);
     }
     observed
 }
@@ -108,15 +98,15 @@ pub(super) fn departures(observed: &Observed, change: &Change) -> Vec<u64> {
 }
 
 pub(super) fn change(observed: &Observed, sharing: Sharing, order: Order) -> Change {
-    Change::none(observed, Discipline { sharing, order })
+    observed.unchanged(Discipline { sharing, order })
 }
 
-/// What the event queue says, with the absences that `change` leaves. The work after a
+/// What the event queue says, with the vacations that `change` leaves. The work after a
 /// response is another request at the same time.
 fn reference(observed: &Observed, change: &Change) -> Vec<u64> {
-    let mut queue = Replay::fifo(NonZeroU32::new(observed.absences.len() as u32).unwrap());
-    for (worker, absences) in observed.absences.iter().enumerate() {
-        for (from, length, source) in absences.iter() {
+    let mut queue = Replay::fifo(NonZeroU32::new(observed.vacations.len() as u32).unwrap());
+    for (worker, vacations) in observed.vacations.iter().enumerate() {
+        for (from, length, source) in vacations.iter() {
             let length = length.min(change.limits[usize::from(source)]);
             if length > 0 {
                 queue.unavailable.push(Unavailable {
@@ -131,12 +121,12 @@ fn reference(observed: &Observed, change: &Change) -> Vec<u64> {
     let requests = &observed.requests;
     let assigned = change.discipline.sharing == Sharing::Assigned;
     let mut all = Vec::new();
-    for i in 0..requests.len() {
-        for work in [requests.before_ns[i], requests.after_ns[i]] {
+    for request in requests {
+        for work in [request.before_ns, request.after_ns] {
             all.push(ReplayRequest {
-                arrival: Nanos::new(requests.arrival_ns[i]),
+                arrival: Nanos::new(request.arrival_ns),
                 service: Nanos::new(u64::from(work)),
-                worker: assigned.then(|| u32::from(requests.server[i])),
+                worker: assigned.then(|| u32::from(request.server)),
             });
         }
     }
@@ -204,7 +194,7 @@ proptest! {
         (jobs, away, limits) in (jobs(3), away(1), [0_u32..50, 0_u32..50]),
     ) {
         let mut pool = pool(&jobs, &away, 3);
-        pool.requests.server.fill(0);
+        set(&mut pool, [0; 60], |request, server| request.server = server);
         let mut assigned = change(&pool, Sharing::Assigned, Order::Arrival);
         assigned.limits = limits.to_vec();
         let expected = reference(&pool, &assigned);
@@ -239,14 +229,14 @@ proptest! {
         let mut order: Vec<usize> = (0..jobs.len()).collect();
         order.sort_by_key(|i| ranks[*i]);
         for (rank, i) in order.into_iter().enumerate() {
-            observed.requests.rank[i] = rank as u32;
+            observed.requests[i].rank = rank as u32;
         }
         for order in [Order::ByWorker, Order::AsMeasured, Order::AsMeasuredPreemptive] {
             let ranked = change(&observed, Sharing::Assigned, order);
             let departures = departures(&observed, &ranked);
             prop_assert_eq!(departures.iter().copied().max(), last);
             for (i, departure) in departures.iter().enumerate() {
-                let earliest = observed.requests.arrival_ns[i] + u64::from(jobs[i].1);
+                let earliest = observed.requests[i].arrival_ns + u64::from(jobs[i].1);
                 prop_assert!(*departure >= earliest);
             }
         }
@@ -260,7 +250,9 @@ fn a_later_request_goes_first_only_if_it_is_there_when_the_server_is_free() {
         &[(0, 10, 0, 0), (1, 10, 0, 0), (19, 10, 0, 0)],
         &[Vec::new()],
     );
-    observed.requests.rank = vec![0, 2, 1];
+    set(&mut observed, [0, 2, 1], |request, value| {
+        request.rank = value
+    });
     let at = |order| {
         let change = change(&observed, Sharing::Assigned, order);
         departures(&observed, &change)
@@ -269,10 +261,10 @@ fn a_later_request_goes_first_only_if_it_is_there_when_the_server_is_free() {
     // the second begins at 10, since the third is not there yet
     assert_eq!(at(Order::AsMeasured), [10, 20, 30]);
     let mut early = observed.clone();
-    early.requests.arrival_ns[2] = 9;
+    early.requests[2].arrival_ns = 9;
     let change_early = change(&early, Sharing::Assigned, Order::AsMeasured);
     assert_eq!(departures(&early, &change_early), [10, 30, 20]);
-    early.requests.arrival_ns[2] = 15;
+    early.requests[2].arrival_ns = 15;
     let change_early = change(&early, Sharing::Assigned, Order::AsMeasuredPreemptive);
     // it takes the server from the second at 15, which had five left
     assert_eq!(departures(&early, &change_early), [10, 30, 25]);
@@ -288,9 +280,11 @@ fn a_worker_asleep_in_a_request_leaves_a_shared_cpu_and_holds_its_own_next_one()
     );
     observed.servers_are_workers = false;
     observed.workers = vec![7, 8];
-    observed.requests.worker = vec![0, 0, 1];
-    observed.requests.blocked_ns[0] = 100;
-    observed.requests.blocked_cause[0] = Cause::BlockedLock as u8;
+    set(&mut observed, [0, 0, 1], |request, value| {
+        request.worker = value
+    });
+    observed.requests[0].blocked_ns = 100;
+    observed.requests[0].blocked_cause = Cause::BlockedLock as u8;
     let mut change = change(&observed, Sharing::Assigned, Order::Arrival);
     assert_eq!(departures(&observed, &change), [110, 120, 20]);
     change.unblock(Cause::BlockedIo);
@@ -309,10 +303,12 @@ fn a_worker_that_is_back_from_its_sleep_waits_for_its_cpu() {
     // the second's is there from 5 to 25, the third's comes at 16
     let jobs = [(0, 10, 2, 0), (5, 20, 0, 1), (11, 3, 0, 2)];
     let mut observed = pool(&jobs, &[Vec::new()], 3);
-    observed.requests.server.fill(0);
-    observed.requests.blocked_ns[0] = 10;
-    observed.requests.blocked_cause[0] = Cause::BlockedLock as u8;
-    observed.requests.first_ns[0] = 4;
+    set(&mut observed, [0; 3], |request, value| {
+        request.server = value
+    });
+    observed.requests[0].blocked_ns = 10;
+    observed.requests[0].blocked_cause = Cause::BlockedLock as u8;
+    observed.requests[0].first_ns = 4;
     let at = |order| {
         let change = change(&observed, Sharing::Assigned, order);
         departures(&observed, &change)
@@ -320,7 +316,9 @@ fn a_worker_that_is_back_from_its_sleep_waits_for_its_cpu() {
     assert_eq!(at(Order::ByWorker), [31, 25, 36]);
     // the third was finished first: it goes first, and takes the CPU where it may
     let mut third_first = observed.clone();
-    third_first.requests.rank = vec![1, 2, 0];
+    set(&mut third_first, [1, 2, 0], |request, value| {
+        request.rank = value
+    });
     let at = |order| {
         let change = change(&third_first, Sharing::Assigned, order);
         departures(&third_first, &change)
@@ -337,11 +335,19 @@ fn requests_that_wait_together_are_answered_together() {
         &[(10, 10, 0, 0), (15, 10, 0, 0), (10, 10, 0, 0)],
         &[vec![(26, 4, 0)]],
     );
-    observed.requests.wake_ns = vec![20, NONE, NONE];
-    observed.requests.compute_ns = vec![6; 3];
-    observed.requests.reply_ns = vec![4; 3];
+    set(&mut observed, [20, NONE, NONE], |request, value| {
+        request.wake_ns = value
+    });
+    set(&mut observed, [6; 3], |request, value| {
+        request.compute_ns = value
+    });
+    set(&mut observed, [4; 3], |request, value| {
+        request.reply_ns = value
+    });
     // the later of a batch is answered first
-    observed.requests.rank = vec![1, 0, 2];
+    set(&mut observed, [1, 0, 2], |request, value| {
+        request.rank = value
+    });
     let change = change(&observed, Sharing::Assigned, Order::Batches);
     // on its CPU at 10 + 20 + 4; two times 6, then each 4; then the third
     assert_eq!(departures(&observed, &change), [54, 50, 64]);
@@ -353,8 +359,12 @@ fn a_worker_that_another_cpu_wakes_is_not_ready_before() {
     let mut observed = observed(&[(1, 10, 0, 0), (5, 10, 0, 0)], &[Vec::new()]);
     observed.servers_are_workers = false;
     observed.workers = vec![7, 8];
-    observed.requests.worker = vec![0, 1];
-    observed.requests.wake_ns = vec![0, 30];
+    set(&mut observed, [0, 1], |request, value| {
+        request.worker = value
+    });
+    set(&mut observed, [0, 30], |request, value| {
+        request.wake_ns = value
+    });
     for order in [Order::Arrival, Order::ByWorker, Order::AsMeasured] {
         let change = change(&observed, Sharing::Assigned, order);
         assert_eq!(departures(&observed, &change), [11, 46]);
@@ -372,7 +382,9 @@ fn an_idle_server_is_woken_and_a_busy_one_is_not() {
         ],
         &[vec![(190, 30, 0)]],
     );
-    observed.requests.wake_ns = vec![3, NONE, NONE, NONE];
+    set(&mut observed, [3, NONE, NONE, NONE], |request, value| {
+        request.wake_ns = value
+    });
     observed.wakes_ns = vec![4];
     let mut all = change(&observed, Sharing::Assigned, Order::Arrival);
     // the third draws a wake-up; the last finds another thread on the CPU

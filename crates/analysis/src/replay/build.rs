@@ -1,10 +1,10 @@
 //! From requests and the timeline of the CPUs to the queue as it was.
 //!
 //! One pass over the CPUs' stretches gives each request its own work, each server of the
-//! queue its absences, and each wake-up its length.
+//! queue its vacations, and each wake-up its length.
 //!
 //! **Servers of the queue.** With at most as many workers as CPUs a worker is a server;
-//! it takes its absences from the CPU on which it is, or will be next. With more workers
+//! it takes its vacations from the CPU on which it is, or will be next. With more workers
 //! than CPUs the CPUs are the scarce thing, and each of them is a server.
 //!
 //! **Work of a request.** All time that its worker is itself on a CPU between its previous
@@ -13,18 +13,19 @@
 //! response is, or the time until the next request was there, whichever is the longer.
 //!
 //! **Wake-up.** The time for which the CPU was idle between the arrival at the socket and
-//! the worker's being there: what handlers took meanwhile is an absence and not part of it.
+//! the worker's being there: what handlers took meanwhile is an vacation and not part of it.
 
 use std::collections::HashMap;
 
 use taillab_model::{Monotonic, RecordingContext, Stamps, Tid};
 
-use super::observed::{NONE, Observed, Requests};
+use super::observed::{Job, Observed, finishing_order};
+use super::reconstruct::{Beside, reconstruct};
 use super::sample::Sample;
-use super::sweep::{Beside, sweep};
 use super::track::CoreTimeline;
 use crate::matched::Matched;
 use crate::resent::Resent;
+use crate::statistics::middle;
 
 impl Observed {
     /// The queue that `matched` shows. Only requests of the measurement count, those before
@@ -57,16 +58,16 @@ impl Observed {
             ..Self::default()
         };
         let resent: Resent = timeline.retransmissions().collect();
-        let beside = observed.columns(matched, chosen, &resent);
+        let beside = observed.add_requests(matched, chosen, &resent);
         let cpus = timeline.cpus(&observed.workers);
         observed.servers_are_workers = cpus.len() > 1 && observed.workers.len() <= cpus.len();
         observed.connections_are_bound = bound(&observed.requests, &beside.clients);
-        sweep(&mut observed, &beside, timeline, &cpus, context);
+        reconstruct(&mut observed, &beside, timeline, &cpus, context);
         observed
     }
 
-    /// The columns that the stamps alone give, in the order of arrival.
-    fn columns(&mut self, matched: &Matched, chosen: &[(u32, u8)], resent: &Resent) -> Beside {
+    /// Adds the requests as far as their stamps alone give them, in the order of arrival.
+    fn add_requests(&mut self, matched: &Matched, chosen: &[(u32, u8)], resent: &Resent) -> Beside {
         let of = |place: u32| matched.requests.stamps(place as usize);
         let usual = usual_stack_ns(chosen.iter().map(|(place, _)| of(*place)));
         let origin = chosen.first().map_or(0, |(place, _)| ns(of(*place).t1));
@@ -83,26 +84,16 @@ impl Observed {
             .collect();
         order.sort_unstable();
         let mut indices: HashMap<Tid, u16> = HashMap::new();
-        let requests = &mut self.requests;
         let mut beside = Beside {
             origin_ns: origin,
             ..Beside::default()
         };
-        for (arrival, place, block) in order {
+        for (arrival_ns, place, block) in order {
             let stamps = of(place);
             let t1 = ns(stamps.t1).saturating_sub(origin);
-            requests.arrival_ns.push(arrival);
-            let stack = arrival.saturating_sub(t1);
+            let stack_ns = arrival_ns.saturating_sub(t1);
             let client = matched.keys[place as usize].client();
-            let lost = resent.within(client, origin + t1, origin + arrival);
-            let late = if lost { stack.saturating_sub(usual) } else { 0 };
-            requests.stack_ns.push(stack);
-            requests.lost_ns.push(late);
-            requests.held_ns.push(0);
-            requests.held_by.push(0);
-            let sojourn = stamps.t6.saturating_since(stamps.t1).get();
-            requests.measured_ns.push(sojourn);
-            requests.block.push(block);
+            let lost = resent.within(client, origin + t1, origin + arrival_ns);
             let tid = matched.workers.get(place as usize).copied().unwrap_or(0);
             let next = indices.len() as u16;
             let worker = if tid == 0 {
@@ -114,33 +105,24 @@ impl Observed {
                     next
                 })
             };
-            requests.worker.push(worker);
+            self.requests.push(Job {
+                arrival_ns,
+                stack_ns,
+                lost_ns: if lost {
+                    stack_ns.saturating_sub(usual)
+                } else {
+                    0
+                },
+                measured_ns: stamps.t6.saturating_since(stamps.t1).get(),
+                worker,
+                block,
+                ..Job::default()
+            });
             beside.clients.push(client);
             let read = stamps.middle[2].map_or(u64::MAX, |at| ns(at).saturating_sub(origin));
             beside.read_ns.push(read);
         }
-        let n = requests.len();
-        let mut finished: Vec<u32> = (0..n as u32).collect();
-        finished.sort_by_key(|&i| requests.finish_ns(i as usize));
-        requests.rank = vec![0; n];
-        for (rank, &i) in finished.iter().enumerate() {
-            requests.rank[i as usize] = rank as u32;
-        }
-        beside.finished = finished;
-        requests.before_ns = vec![NONE; n];
-        requests.after_ns = vec![NONE; n];
-        requests.blocked_ns = vec![0; n];
-        requests.blocked_cause = vec![0; n];
-        requests.slept = vec![0; n];
-        requests.wake_ns = vec![NONE; n];
-        requests.exit_stack_ns = vec![0; n];
-        requests.awake = vec![false; n];
-        requests.hidden = vec![false; n];
-        requests.first_ns = vec![0; n];
-        requests.compute_ns = vec![0; n];
-        requests.reply_ns = vec![0; n];
-        requests.exit_wake_ns = vec![0; n];
-        requests.server = vec![0; n];
+        beside.finished = finishing_order(&mut self.requests);
         beside
     }
 }
@@ -155,12 +137,7 @@ fn usual_stack_ns(requests: impl Iterator<Item = Stamps>) -> u64 {
         .filter_map(|r| Some(r.middle[0]?.checked_since(r.t1)?.get()))
         .take(100_001)
         .collect();
-    median(&mut stack).unwrap_or(0)
-}
-
-pub(super) fn median<T: Copy + Ord>(values: &mut [T]) -> Option<T> {
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
+    middle(&mut stack).unwrap_or(0)
 }
 
 /// T2, or where it would have been, after it was sent again if it was: never after a later stamp.
@@ -178,13 +155,13 @@ fn arrival_ns(
 }
 
 /// Whether each client was served by one worker only.
-fn bound(requests: &Requests, clients: &[u32]) -> bool {
+fn bound(requests: &[Job], clients: &[u32]) -> bool {
     let mut of: HashMap<u32, u16> = HashMap::new();
     let (mut other, mut again) = (0_u64, 0_u64);
-    for (client, worker) in clients.iter().zip(&requests.worker) {
-        if let Some(before) = of.insert(*client, *worker) {
+    for (client, job) in clients.iter().zip(requests) {
+        if let Some(before) = of.insert(*client, job.worker) {
             again += 1;
-            other += u64::from(before != *worker);
+            other += u64::from(before != job.worker);
         }
     }
     again > 0 && other * 1_000 <= again

@@ -3,7 +3,8 @@
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, FitPoint, ModelFit, max_fit_error};
 
-use super::kernel::{Change, Discipline, Order, Sharing, replay};
+use super::change::{Discipline, Order, Sharing};
+use super::kernel::replay;
 use super::observed::{Observed, UNCOUNTED};
 
 /// Where the replay is held against the measurement.
@@ -53,16 +54,16 @@ fn candidates(observed: &Observed) -> Vec<Discipline> {
 /// `None` without requests or quantiles.
 pub(crate) fn fit(observed: &Observed, quantiles: &[f64]) -> Option<Fitted> {
     let counted: Vec<u64> = counted(observed)
-        .map(|i| observed.requests.measured_ns[i])
+        .map(|i| observed.requests[i].measured_ns)
         .collect();
     let measured = at_quantiles(counted, quantiles)?;
     let mut best: Option<Fitted> = None;
     let largest_borne = max_fit_error(observed.workers.len());
     for discipline in candidates(observed) {
-        let change = Change::none(observed, discipline);
+        let change = observed.unchanged(discipline);
         let mut sojourns = Vec::with_capacity(observed.requests.len());
         replay(observed, &change, |i, at| {
-            if observed.requests.block[i] != UNCOUNTED {
+            if observed.requests[i].block != UNCOUNTED {
                 sojourns.push(observed.sojourn_ns(i, at));
             }
         });
@@ -104,10 +105,7 @@ pub(crate) fn fit(observed: &Observed, quantiles: &[f64]) -> Option<Fitted> {
 
 /// The requests that count.
 pub(crate) fn counted(observed: &Observed) -> impl Iterator<Item = usize> + '_ {
-    let blocks = observed.requests.block.iter().enumerate();
-    blocks
-        .filter(|(_, block)| **block != UNCOUNTED)
-        .map(|(i, _)| i)
+    (0..observed.requests.len()).filter(|&i| observed.requests[i].block != UNCOUNTED)
 }
 
 /// Exact order statistics.
@@ -130,7 +128,7 @@ fn describe(observed: &Observed, discipline: Discipline) -> String {
         format!("{n} {what}{plural}")
     };
     let workers = number(observed.workers.len().max(1), "worker");
-    let servers = observed.absences.len();
+    let servers = observed.vacations.len();
     let place = if !observed.workers_share_servers() {
         workers
     } else {
@@ -157,22 +155,14 @@ fn describe(observed: &Observed, discipline: Discipline) -> String {
         .collect();
     kinds.sort_unstable();
     kinds.dedup();
-    let absences = match kinds.len() {
+    let vacations = match kinds.len() {
         0 => "never taken away".to_owned(),
         _ => {
             let labels: Vec<&str> = kinds.iter().map(|cause| cause.label()).collect();
             format!("taken away by: {}", labels.join(", "))
         }
     };
-    format!("{place}{queue}, {order}; {absences}")
-}
-
-impl Observed {
-    /// T6 − T1 of a request whose response leaves at `at_ns`.
-    pub(crate) fn sojourn_ns(&self, i: usize, at_ns: u64) -> u64 {
-        let requests = &self.requests;
-        (at_ns + requests.stack_ns[i]).saturating_sub(requests.arrival_ns[i])
-    }
+    format!("{place}{queue}, {order}; {vacations}")
 }
 
 #[cfg(test)]
@@ -186,7 +176,10 @@ mod tests {
             .map(|i| (1_000, 100, 0, i % workers as u16))
             .collect();
         let mut observed = observed(&jobs, &vec![vec![]; workers]);
-        observed.requests.measured_ns.fill(110);
+        observed
+            .requests
+            .iter_mut()
+            .for_each(|job| job.measured_ns = 110);
         fit(&observed, &[0.5, 0.9]).unwrap().fit
     }
 

@@ -1,7 +1,7 @@
 //! The queue, replayed: one pass over the requests for each change of it.
 //!
 //! It does what [`taillab_simulator::replay`] does (the property tests hold one against the
-//! other, to the nanosecond), for columns of integers, with absences by source, work
+//! other, to the nanosecond), for columns of integers, with vacations by source, work
 //! before and after the response, wake-ups of idle servers, and the order as it was
 //! measured. It takes tens of nanoseconds for a request, and so allows a dozen what-ifs.
 
@@ -10,101 +10,10 @@ use std::collections::BinaryHeap;
 
 use taillab_model::explanation::Cause;
 
-use super::absences::{Absences, Cursor};
-use super::observed::{NONE, Observed, Requests};
+use super::change::{Change, Order, Sharing};
+use super::observed::{Job, Observed};
 use super::pool::Pool;
-
-/// Which of the requests that wait is served first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Order {
-    /// The one that came first.
-    Arrival,
-    /// That of the worker that became busy first, which serves all that it has: workers that
-    /// share a CPU and do not take it from each other, as under SCHED_FIFO.
-    ByWorker,
-    /// All that wait when the worker looks: it reads them all and then answers them all, in
-    /// the order of the measurement; those that come meanwhile wait for the next time.
-    Batches,
-    /// The one that was finished first in the measurement.
-    AsMeasured,
-    /// The same, and it takes the server from one that was finished later.
-    AsMeasuredPreemptive,
-}
-
-/// Who may serve a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Sharing {
-    /// The server that did.
-    Assigned,
-    /// Any server.
-    Shared,
-}
-
-/// The queue that is replayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Discipline {
-    pub(crate) sharing: Sharing,
-    pub(crate) order: Order,
-}
-
-/// What is different from the measurement.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Change {
-    pub(crate) discipline: Discipline,
-    /// For each source, how long its absences last at most.
-    pub(crate) limits: Vec<u32>,
-    /// Servers are woken at once.
-    pub(crate) no_wake: bool,
-    /// CPUs do not go into power states.
-    pub(crate) no_exit: bool,
-    /// The work of a request until its response is at most this.
-    pub(crate) work_limit_ns: u32,
-    /// The same of those whose worker slept in them for one of these causes, a bit for each
-    /// place in [`Cause::ALL`]: what made it sleep is not done at all.
-    pub(crate) eased: u32,
-    /// The most work that is left of them.
-    pub(crate) eased_limit_ns: u32,
-    /// Workers do not sleep for this cause in the middle of a request: a bit for each place
-    /// in [`Cause::ALL`].
-    pub(crate) unblocked: u32,
-    /// Nothing is lost on its way, and has to be sent again.
-    pub(crate) no_loss: bool,
-    /// Servers that are taken out of service; the others take over their requests.
-    pub(crate) fewer_servers: usize,
-}
-
-impl Change {
-    /// None: the queue as it was, of this discipline.
-    pub(crate) fn none(observed: &Observed, discipline: Discipline) -> Self {
-        Self {
-            discipline,
-            limits: vec![u32::MAX; observed.sources.len()],
-            no_wake: false,
-            no_exit: false,
-            work_limit_ns: u32::MAX,
-            eased: 0,
-            eased_limit_ns: u32::MAX,
-            unblocked: 0,
-            no_loss: false,
-            fewer_servers: 0,
-        }
-    }
-
-    /// Workers no longer sleep for `cause` in the middle of a request.
-    pub(crate) fn unblock(&mut self, cause: Cause) {
-        if let Some(place) = Cause::ALL.iter().position(|known| *known == cause) {
-            self.unblocked |= 1 << place;
-        }
-    }
-
-    /// Requests in which workers slept for `cause` have the work of others, at most so much.
-    pub(crate) fn ease(&mut self, cause: Cause, at_most_ns: u32) {
-        if let Some(place) = Cause::ALL.iter().position(|known| *known == cause) {
-            self.eased |= 1 << place;
-            self.eased_limit_ns = at_most_ns;
-        }
-    }
-}
+use super::vacations::{Cursor, Vacations};
 
 /// Replays all requests; `done` gets each with the time of its response, in no order.
 pub(crate) fn replay(observed: &Observed, change: &Change, mut done: impl FnMut(usize, u64)) {
@@ -125,7 +34,7 @@ fn queue(observed: &Observed, change: &Change, done: impl FnMut(usize, u64)) {
         keeps_awake: observed.sources.iter().map(|s| s.keeps_awake()).collect(),
         done,
     };
-    let all = Servers::new(&observed.absences, change.fewer_servers);
+    let all = Servers::new(&observed.vacations, change.fewer_servers);
     match (change.discipline.sharing, change.discipline.order) {
         (Sharing::Assigned, Order::Arrival | Order::ByWorker) => queue.assigned_in_order(all),
         (Sharing::Assigned, Order::Batches) => queue.batches(all),
@@ -138,7 +47,7 @@ fn queue(observed: &Observed, change: &Change, done: impl FnMut(usize, u64)) {
 /// A server of the queue.
 #[derive(Debug)]
 struct Server<'a> {
-    absences: &'a Absences,
+    vacations: &'a Vacations,
     cursor: Cursor,
     /// When it is done with what it has begun.
     free_ns: u64,
@@ -163,21 +72,21 @@ struct Running {
 struct Servers<'a>(Vec<Server<'a>>);
 
 impl<'a> Servers<'a> {
-    fn new(absences: &'a [Absences], fewer: usize) -> Self {
-        let number = absences.len().saturating_sub(fewer).max(1);
-        let server = |absences| Server {
-            absences,
+    fn new(vacations: &'a [Vacations], fewer: usize) -> Self {
+        let number = vacations.len().saturating_sub(fewer).max(1);
+        let server = |vacations| Server {
+            vacations,
             cursor: Cursor::default(),
             free_ns: 0,
             waiting: BinaryHeap::new(),
             running: None,
         };
-        Self(absences[..number].iter().map(server).collect())
+        Self(vacations[..number].iter().map(server).collect())
     }
 }
 
 struct Queue<'a, F> {
-    requests: &'a Requests,
+    requests: &'a [Job],
     observed: &'a Observed,
     change: &'a Change,
     keeps_awake: Vec<bool>,
@@ -187,7 +96,7 @@ struct Queue<'a, F> {
 impl<F: FnMut(usize, u64)> Queue<'_, F> {
     /// Begins request `i` at its arrival on an idle server, or when a busy one is free.
     fn begin(&self, i: usize, server: &mut Server<'_>) -> (u64, u64) {
-        let arrival = self.requests.arrival_ns[i];
+        let arrival = self.requests[i].arrival_ns;
         let before = u64::from(self.before_ns(i));
         if server.free_ns >= arrival {
             (server.free_ns, before)
@@ -198,18 +107,19 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
     }
 
     fn wake_ns(&self, i: usize, server: &mut Server<'_>) -> u64 {
-        let at = (server.absences, &mut server.cursor);
-        let (observed, change) = (self.observed, self.change);
-        wake_ns(observed, change, &self.keeps_awake, i, at, server.free_ns)
+        let at = (server.vacations, &mut server.cursor);
+        (self.observed).wake_ns(self.change, &self.keeps_awake, i, at, server.free_ns)
     }
 
     fn before_ns(&self, i: usize) -> u32 {
-        self.requests.before_ns[i].min(self.requests.work_limit_ns(i, self.change))
+        self.requests[i]
+            .before_ns
+            .min(self.requests[i].work_limit_ns(self.change))
     }
 
     /// The server that serves request `i` in an assigned queue.
     fn server(&self, i: usize, servers: &Servers<'_>) -> usize {
-        let own = usize::from(self.requests.server[i]);
+        let own = usize::from(self.requests[i].server);
         if own < servers.0.len() {
             own
         } else {
@@ -218,7 +128,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
     }
 
     fn blocked_ns(&self, i: usize) -> u64 {
-        self.requests.blocked_ns(i, self.change)
+        self.requests[i].blocked_ns(self.change)
     }
 
     /// Request `i` has had its work at `at_ns`; it leaves, and the server goes on.
@@ -227,17 +137,17 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         let departure = at_ns + blocked;
         let mut free = departure;
         // what the kernel sends late keeps no worker busy
-        if blocked > 0 && self.requests.blocked_cause[i] == Cause::StackTx as u8 {
+        if blocked > 0 && self.requests[i].blocked_cause == Cause::StackTx as u8 {
             free = at_ns;
         }
         (self.done)(i, departure);
-        let after = u64::from(self.requests.after_ns[i]);
+        let after = u64::from(self.requests[i].after_ns);
         server.free_ns = if after == 0 {
             free
         } else {
             let limits = &self.change.limits;
             server
-                .absences
+                .vacations
                 .finish(&mut server.cursor, limits, free, after)
         };
     }
@@ -246,7 +156,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
     fn serve(&mut self, i: usize, start: u64, work: u64, server: &mut Server<'_>) {
         let limits = &self.change.limits;
         let at = server
-            .absences
+            .vacations
             .finish(&mut server.cursor, limits, start, work);
         self.complete(i, at, server);
     }
@@ -262,12 +172,12 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
 
     fn assigned<const PREEMPT: bool>(&mut self, mut servers: Servers<'_>) {
         for i in 0..self.requests.len() {
-            let arrival = self.requests.arrival_ns[i];
+            let arrival = self.requests[i].arrival_ns;
             let place = self.server(i, &servers);
             let server = &mut servers.0[place];
             self.advance::<PREEMPT>(server, arrival);
             // at the same instant what waits may come first
-            let rank = self.requests.rank[i];
+            let rank = self.requests[i].rank;
             if let Some(running) = server
                 .running
                 .filter(|running| PREEMPT && rank < running.rank)
@@ -275,7 +185,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
                 let limits = &self.change.limits;
                 let did =
                     server
-                        .absences
+                        .vacations
                         .available(server.cursor, limits, running.since_ns, arrival);
                 let left = running.left_ns.saturating_sub(did as u32);
                 let back = (running.rank, running.i as u32, left);
@@ -308,10 +218,10 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         }
         let mut cursor = server.cursor;
         let limits = &self.change.limits;
-        let until_ns = server.absences.finish(&mut cursor, limits, start, work);
+        let until_ns = server.vacations.finish(&mut cursor, limits, start, work);
         server.running = Some(Running {
             i,
-            rank: self.requests.rank[i],
+            rank: self.requests[i].rank,
             since_ns: start,
             left_ns: u32::try_from(work).unwrap_or(u32::MAX),
             until_ns,
@@ -330,7 +240,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
                 // the cursor follows: it stands where the work began
                 let (since, left) = (running.since_ns, u64::from(running.left_ns));
                 let at = server
-                    .absences
+                    .vacations
                     .finish(&mut server.cursor, limits, since, left);
                 self.complete(running.i, at, server);
             }
@@ -351,7 +261,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         // when each server looks what there is
         let mut looks = vec![0_u64; servers.0.len()];
         for i in 0..self.requests.len() {
-            let arrival = self.requests.arrival_ns[i];
+            let arrival = self.requests[i].arrival_ns;
             let place = self.server(i, &servers);
             let server = &mut servers.0[place];
             let batch = &mut waiting[place];
@@ -365,7 +275,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
                     let wake = self.wake_ns(i, server);
                     let limits = &self.change.limits;
                     server
-                        .absences
+                        .vacations
                         .finish(&mut server.cursor, limits, arrival, wake)
                 };
             }
@@ -381,21 +291,21 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         let limits = &self.change.limits;
         let compute = |i: &u32| {
             let i = *i as usize;
-            let work_limit = self.requests.work_limit_ns(i, self.change);
-            let reply = self.requests.reply_ns[i].min(work_limit);
-            u64::from(self.requests.compute_ns[i].min(work_limit - reply))
+            let work_limit = self.requests[i].work_limit_ns(self.change);
+            let reply = self.requests[i].reply_ns.min(work_limit);
+            u64::from(self.requests[i].compute_ns.min(work_limit - reply))
         };
         let work = batch.iter().map(compute).sum();
-        let absences = server.absences;
-        server.free_ns = absences.finish(&mut server.cursor, limits, now_ns, work);
-        batch.sort_unstable_by_key(|&i| self.requests.rank[i as usize]);
+        let vacations = server.vacations;
+        server.free_ns = vacations.finish(&mut server.cursor, limits, now_ns, work);
+        batch.sort_unstable_by_key(|&i| self.requests[i as usize].rank);
         let last = batch.len().saturating_sub(1);
         for (place, i) in batch.drain(..).enumerate() {
             let i = i as usize;
             let limits = &self.change.limits;
-            let work_limit = self.requests.work_limit_ns(i, self.change);
-            let reply = u64::from(self.requests.reply_ns[i].min(work_limit));
-            let at = absences.finish(&mut server.cursor, limits, server.free_ns, reply);
+            let work_limit = self.requests[i].work_limit_ns(self.change);
+            let reply = u64::from(self.requests[i].reply_ns.min(work_limit));
+            let at = vacations.finish(&mut server.cursor, limits, server.free_ns, reply);
             if place == last {
                 self.complete(i, at, server);
             } else {
@@ -409,16 +319,16 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
     fn rank(&self, i: usize) -> u32 {
         match self.change.discipline.order {
             Order::Arrival | Order::ByWorker => i as u32,
-            _ => self.requests.rank[i],
+            _ => self.requests[i].rank,
         }
     }
 
     fn shared(&mut self, mut servers: Servers<'_>) {
         let mut waiting: BinaryHeap<Reverse<(u32, u32)>> = BinaryHeap::new();
         for i in 0..self.requests.len() {
-            let arrival = self.requests.arrival_ns[i];
+            let arrival = self.requests[i].arrival_ns;
             self.drain(&mut servers, &mut waiting, arrival);
-            let own = usize::from(self.requests.server[i]);
+            let own = usize::from(self.requests[i].server);
             let idle = |server: &Server<'_>| server.free_ns <= arrival;
             let chosen = match servers.0.get(own) {
                 _ if !waiting.is_empty() => None,
@@ -457,51 +367,4 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
             }
         }
     }
-}
-
-/// The wake-up that request `i` has to wait for when it finds its server idle since `free_ns`.
-pub(super) fn wake_ns(
-    observed: &Observed,
-    change: &Change,
-    keeps_awake: &[bool],
-    i: usize,
-    (absences, cursor): (&Absences, &mut Cursor),
-    free_ns: u64,
-) -> u64 {
-    let requests = &observed.requests;
-    let arrival = requests.arrival_ns[i];
-    if change.no_wake {
-        return 0;
-    }
-    let measured = requests.wake_ns[i];
-    if measured != NONE {
-        let exit = requests.exit_wake_ns[i];
-        let exit = if change.no_exit { exit } else { 0 };
-        return u64::from(measured.saturating_sub(exit));
-    }
-    let sample = &observed.wakes_ns;
-    if sample.is_empty() {
-        return 0;
-    }
-    let limits = &change.limits;
-    // it has not had the time to go to sleep
-    let linger = observed.linger_ns.max(1);
-    let mut since = *cursor;
-    if absences.finish(&mut since, limits, free_ns, linger) > arrival {
-        return 0;
-    }
-    if absences.is_awake_at(cursor, limits, keeps_awake, arrival) {
-        return 0;
-    }
-    // the same draw for the same request in every replay
-    u64::from(sample[place_of(i, sample.len())])
-}
-
-/// A place in a table of `length` for request `i`, evenly (SplitMix64's mix, Steele, Lea and
-/// Flood 2014).
-fn place_of(i: usize, length: usize) -> usize {
-    let mut z = (i as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) % length as u64) as usize
 }

@@ -4,44 +4,38 @@
 //! Without that they would have been at the socket when others are. They then stand elsewhere
 //! among the arrivals.
 
-use super::kernel::Change;
-use super::observed::{NONE, Observed, Requests};
+use super::change::Change;
+use super::observed::{NONE, Observed, finishing_order};
 
 impl Observed {
     /// Requests came late because they, or others before them on their connection, were lost.
     pub(crate) fn loses(&self) -> bool {
-        self.requests.lost_ns.iter().any(|&late| late > 0)
+        self.requests.iter().any(|job| job.lost_ns > 0)
     }
 
     /// The queue as it is where `change` lets requests come earlier, and which request of this
     /// one each of its requests is; `None` where it does not.
     pub(super) fn earlier(&self, change: &Change) -> Option<(Self, Vec<u32>)> {
-        let of = &self.requests;
-        let late = |i: u32| of.late_ns(i as usize, change);
-        if (0..of.len() as u32).all(|i| late(i) == 0) {
+        if self.requests.iter().all(|job| job.late_ns(change) == 0) {
             return None;
         }
-        let arrival = |i: u32| of.arrival_ns[i as usize] - late(i);
-        let mut order: Vec<u32> = (0..of.len() as u32).collect();
-        order.sort_by_key(|&i| arrival(i));
-        let mut requests = of.in_order(&order);
-        for (place, &i) in order.iter().enumerate() {
-            let late = late(i);
+        let mut requests = self.requests.clone();
+        for job in &mut requests {
+            let late = job.late_ns(change);
             if late > 0 {
-                requests.arrival_ns[place] -= late;
-                requests.stack_ns[place] -= late;
-                requests.measured_ns[place] = requests.measured_ns[place].saturating_sub(late);
-                (requests.lost_ns[place], requests.held_ns[place]) = (0, 0);
+                job.arrival_ns -= late;
+                job.stack_ns -= late;
+                job.measured_ns = job.measured_ns.saturating_sub(late);
+                (job.lost_ns, job.held_ns) = (0, 0);
                 // whom it would have found there is not known from when it really came
-                requests.wake_ns[place] = NONE;
-                requests.exit_wake_ns[place] = 0;
+                job.wake_ns = NONE;
+                job.exit_wake_ns = 0;
             }
         }
-        let mut finished: Vec<u32> = (0..order.len() as u32).collect();
-        finished.sort_by_key(|&place| requests.finish_ns(place as usize));
-        for (rank, place) in (0..).zip(finished) {
-            requests.rank[place as usize] = rank;
-        }
+        let mut order: Vec<u32> = (0..requests.len() as u32).collect();
+        order.sort_by_key(|&i| requests[i as usize].arrival_ns);
+        let mut requests: Vec<_> = order.iter().map(|&i| requests[i as usize]).collect();
+        finishing_order(&mut requests);
         let earlier = Self {
             requests,
             ..self.clone()
@@ -50,46 +44,12 @@ impl Observed {
     }
 }
 
-impl Requests {
-    /// The same requests in another order.
-    fn in_order(&self, order: &[u32]) -> Self {
-        fn pick<T: Copy>(of: &[T], order: &[u32]) -> Vec<T> {
-            order.iter().map(|&i| of[i as usize]).collect()
-        }
-        Self {
-            arrival_ns: pick(&self.arrival_ns, order),
-            stack_ns: pick(&self.stack_ns, order),
-            lost_ns: pick(&self.lost_ns, order),
-            held_ns: pick(&self.held_ns, order),
-            held_by: pick(&self.held_by, order),
-            measured_ns: pick(&self.measured_ns, order),
-            before_ns: pick(&self.before_ns, order),
-            after_ns: pick(&self.after_ns, order),
-            blocked_ns: pick(&self.blocked_ns, order),
-            blocked_cause: pick(&self.blocked_cause, order),
-            slept: pick(&self.slept, order),
-            wake_ns: pick(&self.wake_ns, order),
-            exit_stack_ns: pick(&self.exit_stack_ns, order),
-            exit_wake_ns: pick(&self.exit_wake_ns, order),
-            awake: pick(&self.awake, order),
-            hidden: pick(&self.hidden, order),
-            first_ns: pick(&self.first_ns, order),
-            compute_ns: pick(&self.compute_ns, order),
-            reply_ns: pick(&self.reply_ns, order),
-            rank: pick(&self.rank, order),
-            server: pick(&self.server, order),
-            worker: pick(&self.worker, order),
-            block: pick(&self.block, order),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::super::agreement::{change, departures, observed};
-    use super::super::kernel::{Order, Sharing};
+    use super::super::change::{Order, Sharing};
 
     #[test]
     fn a_lost_request_is_served_in_its_turn_and_those_that_it_met_are_sooner_done() {
@@ -98,8 +58,10 @@ mod tests {
             &[(0, 50, 0, 0), (100, 50, 0, 0), (900, 50, 0, 0)],
             &[vec![]],
         );
-        observed.requests.stack_ns = vec![5, 5, 885];
-        observed.requests.lost_ns[2] = 880;
+        for (job, stack_ns) in observed.requests.iter_mut().zip([5, 5, 885]) {
+            job.stack_ns = stack_ns;
+        }
+        observed.requests[2].lost_ns = 880;
         let mut change = change(&observed, Sharing::Assigned, Order::Arrival);
         let sojourns = |done: Vec<u64>| -> Vec<u64> {
             let all = done.into_iter().enumerate();
@@ -117,8 +79,10 @@ mod tests {
         let away = vec![(100, 400, 0)];
         let jobs = [(0, 50, 0, 0), (510, 50, 0, 0), (90, 50, 0, 0)];
         let mut observed = observed(&jobs, &[away]);
-        observed.requests.stack_ns = vec![5, 310, 5];
-        observed.requests.held_ns[1] = 300;
+        for (job, stack_ns) in observed.requests.iter_mut().zip([5, 310, 5]) {
+            job.stack_ns = stack_ns;
+        }
+        observed.requests[1].held_ns = 300;
         let mut change = change(&observed, Sharing::Assigned, Order::Arrival);
         assert_eq!(departures(&observed, &change), [50, 560, 650]);
         change.limits[0] = 0;
@@ -144,10 +108,10 @@ mod tests {
             let mut late = of(&plain);
             let mut earlier = Vec::new();
             for (i, &(_, before, after, lost)) in jobs.iter().enumerate() {
-                let lost = lost.min(late.requests.arrival_ns[i]);
-                late.requests.stack_ns[i] = lost;
-                late.requests.lost_ns[i] = lost;
-                earlier.push((late.requests.arrival_ns[i] - lost, i, before, after));
+                let lost = lost.min(late.requests[i].arrival_ns);
+                late.requests[i].stack_ns = lost;
+                late.requests[i].lost_ns = lost;
+                earlier.push((late.requests[i].arrival_ns - lost, i, before, after));
             }
             earlier.sort_unstable();
             let mut at = 0;

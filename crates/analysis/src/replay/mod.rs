@@ -6,10 +6,10 @@
 //! before the queue, T1 to T2, is kept as it was measured, but for what was lost there and for
 //! what had to wait until the CPU was back.
 
-mod absences;
 #[cfg(test)]
 mod agreement;
 mod build;
+mod change;
 mod cores;
 mod fit;
 mod histogram;
@@ -17,10 +17,10 @@ mod kernel;
 mod loss;
 mod observed;
 mod pool;
-mod residence;
+mod reconstruct;
 mod sample;
-mod sweep;
 mod track;
+mod vacations;
 mod work;
 
 pub use cores::Cores;
@@ -29,8 +29,9 @@ pub use observed::Observed;
 pub use sample::MAX_REPLAYED;
 pub use track::{CoreTimeline, Leaves, Occupant, Segment, SourceId};
 
+pub(crate) use change::{Change, Order, Sharing};
 pub(crate) use fit::{Fitted, fit};
 pub(crate) use histogram::BlockHistogram;
-pub(crate) use kernel::{Change, Order, Sharing, replay};
+pub(crate) use kernel::replay;
 pub(crate) use observed::{Source, UNCOUNTED};
 pub(crate) use sample::Beginnings;

@@ -10,9 +10,9 @@ use std::collections::BinaryHeap;
 
 use taillab_model::explanation::Cause;
 
-use super::absences::{Absences, Cursor};
-use super::kernel::{Change, Order, Sharing, wake_ns};
-use super::observed::{NONE, Observed, Requests};
+use super::change::{Change, Order, Sharing};
+use super::observed::{Job, NONE, Observed};
+use super::vacations::{Cursor, Vacations};
 
 /// What a worker is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +59,12 @@ struct Worker {
 struct Running {
     worker: usize,
     since_ns: u64,
-    /// Where the absences stand when it is done.
+    /// Where the vacations stand when it is done.
     then: Cursor,
 }
 
 struct Cpu<'a> {
-    absences: &'a Absences,
+    vacations: &'a Vacations,
     cursor: Cursor,
     running: Option<Running>,
     /// Which of its times of running this is: what was to happen in an earlier one does not.
@@ -84,7 +84,7 @@ enum Event {
 }
 
 pub(super) struct Pool<'a, F> {
-    requests: &'a Requests,
+    requests: &'a [Job],
     observed: &'a Observed,
     change: &'a Change,
     keeps_awake: Vec<bool>,
@@ -101,7 +101,7 @@ pub(super) struct Pool<'a, F> {
 
 impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
     pub(super) fn new(observed: &'a Observed, change: &'a Change, done: F) -> Self {
-        let cpus = observed.absences.len();
+        let cpus = observed.vacations.len();
         let cpus = cpus.saturating_sub(change.fewer_servers).max(1);
         let worker = |_| Worker {
             waiting: BinaryHeap::new(),
@@ -112,8 +112,8 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
             turn: 0,
             key: 0,
         };
-        let cpu = |absences| Cpu {
-            absences,
+        let cpu = |vacations| Cpu {
+            vacations,
             cursor: Cursor::default(),
             running: None,
             time: 0,
@@ -126,7 +126,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
             change,
             keeps_awake: observed.sources.iter().map(|s| s.keeps_awake()).collect(),
             workers: (0..observed.workers.len()).map(worker).collect(),
-            cpus: observed.absences[..cpus].iter().map(cpu).collect(),
+            cpus: observed.vacations[..cpus].iter().map(cpu).collect(),
             common: BinaryHeap::new(),
             idle: (0..observed.workers.len()).rev().collect(),
             events: BinaryHeap::new(),
@@ -137,7 +137,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
 
     pub(super) fn run(mut self) {
         for i in 0..self.requests.len() {
-            let arrival = self.requests.arrival_ns[i];
+            let arrival = self.requests[i].arrival_ns;
             self.until(arrival);
             self.arrive(i, arrival);
         }
@@ -171,7 +171,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
     fn rank(&self, i: usize) -> u32 {
         match self.change.discipline.order {
             Order::Arrival | Order::ByWorker | Order::Batches => i as u32,
-            Order::AsMeasured | Order::AsMeasuredPreemptive => self.requests.rank[i],
+            Order::AsMeasured | Order::AsMeasuredPreemptive => self.requests[i].rank,
         }
     }
 
@@ -196,7 +196,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
 
     fn arrive(&mut self, i: usize, now_ns: u64) {
         let entry = Reverse((self.rank(i), i as u32));
-        let own = usize::from(self.requests.worker[i]);
+        let own = usize::from(self.requests[i].worker);
         if self.is_shared() {
             self.common.push(entry);
             // its own worker, if that is idle; else the one that became idle last
@@ -228,16 +228,15 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
     /// Request `i` gives worker `w` something to do.
     fn wake(&mut self, w: usize, i: usize, now_ns: u64) {
         let place = self.place(i);
-        let measured = self.requests.wake_ns[i];
+        let measured = self.requests[i].wake_ns;
         self.workers[w].cpu = place;
         let cpu = &mut self.cpus[place];
         if cpu.running.is_none() {
-            let wake = wake_ns(
-                self.observed,
+            let wake = self.observed.wake_ns(
                 self.change,
                 &self.keeps_awake,
                 i,
-                (cpu.absences, &mut cpu.cursor),
+                (cpu.vacations, &mut cpu.cursor),
                 cpu.free_ns,
             );
             self.workers[w].left_ns = wake;
@@ -254,7 +253,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
 
     /// The CPU for request `i`: that of the measurement, or, where any may serve it, an idle one.
     fn place(&self, i: usize) -> usize {
-        let own = usize::from(self.requests.server[i]) % self.cpus.len();
+        let own = usize::from(self.requests[i].server) % self.cpus.len();
         let idle = |cpu: &Cpu<'_>| cpu.running.is_none();
         if !self.is_shared() || idle(&self.cpus[own]) {
             return own;
@@ -299,7 +298,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         cpu.time += 1;
         let limits = &self.change.limits;
         let did = cpu
-            .absences
+            .vacations
             .available(cpu.cursor, limits, running.since_ns, now_ns);
         let worker = &mut self.workers[running.worker];
         worker.left_ns = worker.left_ns.saturating_sub(did);
@@ -347,7 +346,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         let cpu = &mut self.cpus[place];
         let mut then = cpu.cursor;
         let limits = &self.change.limits;
-        let until = cpu.absences.finish(&mut then, limits, now_ns, left);
+        let until = cpu.vacations.finish(&mut then, limits, now_ns, left);
         cpu.time += 1;
         cpu.running = Some(Running {
             worker: w,
@@ -403,7 +402,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         (self.done)(i, departure_ns);
         let worker = &mut self.workers[w];
         worker.phase = Phase::After(i);
-        worker.left_ns = u64::from(self.requests.after_ns[i]);
+        worker.left_ns = u64::from(self.requests[i].after_ns);
         if worker.left_ns == 0 {
             self.next(w, now_ns);
         } else {
@@ -440,7 +439,11 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
     }
 
     fn before_ns(&self, i: usize) -> u64 {
-        u64::from(self.requests.before_ns[i].min(self.requests.work_limit_ns(i, self.change)))
+        u64::from(
+            self.requests[i]
+                .before_ns
+                .min(self.requests[i].work_limit_ns(self.change)),
+        )
     }
 
     /// Of that, the work until it sleeps.
@@ -449,16 +452,16 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         if self.blocked_ns(i) == 0 || self.is_sent_late(i) {
             all
         } else {
-            all.min(u64::from(self.requests.first_ns[i]))
+            all.min(u64::from(self.requests[i].first_ns))
         }
     }
 
     fn blocked_ns(&self, i: usize) -> u64 {
-        self.requests.blocked_ns(i, self.change)
+        self.requests[i].blocked_ns(self.change)
     }
 
     /// The kernel sends it late, which keeps no worker busy.
     fn is_sent_late(&self, i: usize) -> bool {
-        self.requests.blocked_cause[i] == Cause::StackTx as u8
+        self.requests[i].blocked_cause == Cause::StackTx as u8
     }
 }

@@ -6,9 +6,9 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use taillab_model::explanation::Cause;
 use taillab_model::{RecordingContext, Tid};
 
-use super::vacations::Vacations;
 use super::observed::{NONE, Observed, Source};
 use super::track::{CoreTimeline, Leaves, Occupant, Residence, SourceId, by_time};
+use super::vacations::Vacations;
 use super::work::settle;
 use crate::ledger::{Labels, Who};
 
@@ -142,8 +142,8 @@ fn covered(observed: &Observed, finished: &[u32]) -> Vec<(u64, u64)> {
     let end = finished.last().map_or(0, finish);
     let apart = (end / 1_000).max(1);
     let mut covered: Vec<(u64, u64)> = Vec::new();
-    for i in 0..requests.len() {
-        let (arrival, finish) = (requests[i].arrival_ns, requests[i].finish_ns());
+    for job in requests {
+        let (arrival, finish) = (job.arrival_ns, job.finish_ns());
         match covered.last_mut() {
             Some((_, end)) if arrival <= end.saturating_add(apart) => *end = finish.max(*end),
             _ => covered.push((arrival, finish)),
@@ -272,16 +272,15 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         }
         let requests = &mut self.observed.requests;
         let first = requests.partition_point(|job| job.arrival_ns < to);
-        for i in first..requests.len() {
-            let arrival = requests[i].arrival_ns;
+        for job in &mut requests[first..] {
+            let arrival = job.arrival_ns;
             if arrival - to > BACKLOG_NS {
                 break;
             }
-            let t1 = arrival.saturating_sub(requests[i].stack_ns);
+            let t1 = arrival.saturating_sub(job.stack_ns);
             let held = short(to.saturating_sub(t1.max(from)));
-            if held > requests[i].held_ns && requests[i].lost_ns == 0 {
-                requests[i].held_ns = held;
-                requests[i].held_by = source.0;
+            if held > job.held_ns && job.lost_ns == 0 {
+                (job.held_ns, job.held_by) = (held, source.0);
             }
         }
     }

@@ -144,8 +144,9 @@ mod tests {
         let mut vacations = Vacations::default();
         vacations.push(10, 20, SourceId(0));
         vacations.push(15, 30, SourceId(1));
-        let finish =
-            |limits: &Limits, now, work| vacations.finish(&mut Cursor::default(), limits, now, work);
+        let finish = |limits: &Limits, now, work| {
+            vacations.finish(&mut Cursor::default(), limits, now, work)
+        };
         assert_eq!(finish(&KEEP, 5, 5), 10);
         assert_eq!(finish(&KEEP, 5, 6), 31);
         assert_eq!(finish(&KEEP, 12, 0), 30);
