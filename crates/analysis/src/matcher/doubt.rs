@@ -19,7 +19,7 @@
 use taillab_model::{Monotonic, Nanos};
 
 use super::Slot;
-use super::stream::Settled;
+use super::stream::parts::Settled;
 
 /// So many in a row are no coincidence.
 const TURNS: usize = 16;

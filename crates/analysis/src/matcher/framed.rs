@@ -1,4 +1,4 @@
-//! Connections whose requests and responses are told apart by their content.
+//! Connections whose requests and responses are separated by their content.
 //!
 //! While both directions are followed from the beginning of a message, each request ends
 //! where its parser says, and the n-th response answers the n-th request: T1 is the packet
@@ -17,91 +17,16 @@
 
 use taillab_model::{Event, EventKind, Monotonic, RequestKey, Tid};
 
-use super::framing::{Direction, Framing, Lost, Message, Parser};
-use super::stream::{Connection, Leaving, Position, Settled, Write};
+use super::framer::Framer;
+use super::framing::{Lost, Message};
+use super::stream::Connection;
+use super::stream::parts::{Leaving, Position, Settled, Write};
 use super::threads::{Read, Sent};
 use super::{MatchOptions, Matcher, Slot};
 
 /// No more than this can be lost at the beginning of a server's stream: what stands further
 /// on has its sequence number, as older recordings have it.
 const LONGEST_HOLE: u32 = 1 << 20;
-
-/// Both directions of a connection.
-pub(super) struct Framer {
-    requests: Parser,
-    responses: Parser,
-    /// Both are followed.
-    pub(super) synced: bool,
-    /// They are not, but client and server take turns: the next turn begins a message.
-    pub(super) turns: bool,
-    /// The client was seen not to wait for a response before its next request.
-    pub(super) pipelines: bool,
-    /// The place of the server's next byte in its stream; `None` where nothing of it was seen.
-    next_out: Option<u32>,
-    /// The next response is the first that is followed: a hole before it may be another's.
-    fresh: bool,
-    /// The write that the response that has begun came from.
-    begun: Option<Write>,
-    /// The writes that led to the last packet, and the last one that led to any.
-    writes: Vec<Write>,
-    last_write: Option<Write>,
-    last_packet: Option<Monotonic>,
-}
-
-impl Framer {
-    pub(super) fn new(framing: Framing, synced: bool) -> Option<Box<Self>> {
-        Some(Box::new(Self {
-            requests: Parser::new(framing, Direction::Requests)?,
-            responses: Parser::new(framing, Direction::Responses)?,
-            synced,
-            turns: false,
-            pipelines: false,
-            next_out: synced.then_some(0),
-            fresh: false,
-            begun: None,
-            writes: Vec::new(),
-            last_write: None,
-            last_packet: None,
-        }))
-    }
-
-    fn restart(&mut self) {
-        self.requests.restart();
-        self.responses.restart();
-        self.synced = true;
-        self.turns = false;
-        self.fresh = true;
-        self.begun = None;
-        self.last_write = None;
-    }
-
-    /// Ends of the requests in the next packet of the client, as offsets in it.
-    fn request_ends(
-        &mut self,
-        payload: &[u8],
-        bytes: u32,
-        ends: &mut Vec<(u32, Message)>,
-    ) -> Result<(), Lost> {
-        let recorded = payload.len().min(bytes as usize);
-        let mut at = 0;
-        while at < bytes {
-            let taken;
-            let end;
-            if (at as usize) < recorded {
-                let (n, message) = self.requests.feed(&payload[at as usize..recorded])?;
-                (taken, end) = (n as u32, message);
-            } else {
-                let (n, message) = self.requests.skip(u64::from(bytes - at))?;
-                (taken, end) = (n as u32, message);
-            }
-            at += taken;
-            if let Some(message) = end {
-                ends.push((at, message));
-            }
-        }
-        Ok(())
-    }
-}
 
 /// How much of a stream a packet carries: bytes, and of the server's how many come before.
 #[derive(Clone, Copy)]

@@ -44,6 +44,7 @@
 mod datagrams;
 mod doubt;
 mod framed;
+mod framer;
 pub mod framing;
 mod held;
 mod id_map;
@@ -67,7 +68,7 @@ use open::{Answer, OpenRequests};
 pub use options::MatchOptions;
 pub use order::{InOrder, Timed};
 use settled::is_decided;
-use stream::Leaving;
+use stream::parts::Leaving;
 use streams::Streams;
 use threads::{Cores, Sent, Since, Thread};
 

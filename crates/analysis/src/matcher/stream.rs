@@ -14,6 +14,7 @@
 //! first T1 stays; what fills a hole there is new.
 
 mod batch;
+pub(super) mod parts;
 mod writes;
 
 use std::collections::VecDeque;
@@ -21,15 +22,12 @@ use std::collections::VecDeque;
 use taillab_model::{Monotonic, Tid};
 
 use super::doubt::Doubt;
-use super::framed::Framer;
+use super::framer::Framer;
 use super::framing::{Framing, Message};
 use super::threads::{Read, Sent};
 use super::{MatchOptions, Slot};
-pub(super) use writes::Write;
+use parts::{Leaving, Position, Role, Settled};
 use writes::Writes;
-
-/// A position in a client's stream; its low 16 bits are those of the sequence number.
-pub(super) type Position = u64;
 
 /// Low enough never to be reached from above, high enough never to wrap below zero.
 const FIRST_LAP: Position = 1 << 32;
@@ -63,29 +61,6 @@ struct Segment {
     read: Option<Read>,
 }
 
-/// A segment of a response as the driver takes it.
-#[derive(Clone, Copy)]
-pub(super) struct Leaving {
-    pub(super) at: Monotonic,
-    pub(super) tid: Tid,
-    pub(super) more: bool,
-    pub(super) resent: bool,
-}
-
-/// What a segment of a response is to its connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    /// The first one that answers the batch, or a further one behind which nothing was
-    /// waiting: what the thread has called led to it.
-    Begins,
-    /// The rest of what the segments before it began, left by this thread.
-    Continues(Tid),
-    /// It was sent before.
-    Again,
-    /// It answers no request that was seen.
-    Unknown,
-}
-
 #[derive(Clone, Copy)]
 struct Departure {
     segment: Leaving,
@@ -93,21 +68,6 @@ struct Departure {
     write: Option<Monotonic>,
     /// How many writes led to it: of the connection, or of the thread since its read.
     writes: u32,
-}
-
-/// What became of a request.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Settled {
-    /// It was answered: T5 if known, and T6.
-    Answered(Slot, Option<Monotonic>, Monotonic),
-    /// One of several, at the time of the last response that may be its own.
-    Ambiguous(Slot, Monotonic),
-    /// It was only the beginning of a request.
-    Part(Slot),
-    /// It was read or lost from sight, and no response to it was seen.
-    Unanswered(Slot),
-    /// The end of a response was not seen; its request counts as unanswered.
-    Unfinished(Monotonic),
 }
 
 /// One client connection, known by the client's port.

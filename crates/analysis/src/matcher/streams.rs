@@ -3,7 +3,8 @@
 use taillab_model::{Monotonic, RequestKey, Tid};
 
 use super::held::Fate;
-use super::stream::{Connection, Leaving, Role, Settled};
+use super::stream::Connection;
+use super::stream::parts::{Leaving, Role, Settled};
 use super::threads::{Read, Sent};
 use super::{IdMap, Matcher, Slot};
 

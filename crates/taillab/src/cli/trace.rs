@@ -60,10 +60,10 @@ pub struct TraceArgs {
     /// Its UDP port
     #[arg(long, help_heading = "Server")]
     pub udp: bool,
-    /// What it speaks, where requests must be told apart by their content: auto, http, memcached,
-    /// resp, fixed:REQUEST:RESPONSE (lengths), or datagram (one request and one response in turn)
+    // the help names the framings that there are
     #[arg(
         long,
+        help = protocol_help(),
         value_name = "NAME",
         default_value = "auto",
         help_heading = "Server"
@@ -160,7 +160,15 @@ fn positive(text: &str) -> Result<Nanos, String> {
     }
 }
 
-/// How requests are told apart.
+fn protocol_help() -> String {
+    format!(
+        "What it speaks, where only their content separates its requests: auto, {}, \
+         fixed:REQUEST:RESPONSE (lengths), or datagram (one request and one response in turn)",
+        Framing::names()
+    )
+}
+
+/// How requests are separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// By turns, with what the server's name tells.
@@ -178,8 +186,9 @@ impl FromStr for Told {
             "datagram" => Ok(Self::As(Framing::OneInTurn)),
             _ => text.parse().map(Self::As).map_err(|_| {
                 format!(
-                    "`{text}` is none of auto, http, memcached, resp, datagram, fixed:BYTES, \
-                     fixed:REQUEST:RESPONSE"
+                    "`{text}` is none of auto, {}, datagram, fixed:BYTES, \
+                     fixed:REQUEST:RESPONSE",
+                    Framing::names()
                 )
             }),
         }

@@ -1,6 +1,6 @@
 //! HTTP/1.0 and HTTP/1.1 (RFC 9112).
 
-use super::{Direction, Lost, Message, Next, number};
+use super::{Direction, Grammar, Lost, Message, Next, number};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Part {
@@ -43,8 +43,13 @@ const METHODS: [&[u8]; 16] = [
     b"UNLOCK",
 ];
 
-impl Http {
-    pub(super) fn line(
+impl Grammar for Http {
+    fn begin(&mut self, _first: u8, _direction: Direction) -> Option<usize> {
+        *self = Self::default();
+        None
+    }
+
+    fn line(
         &mut self,
         line: &[u8],
         cut: bool,
@@ -90,7 +95,9 @@ impl Http {
             Part::Trailers => Ok(Next::Line),
         }
     }
+}
 
+impl Http {
     fn request_line(&self, line: &[u8], cut: bool, message: &mut Message) -> Result<(), Lost> {
         let method = line.split(|&byte| byte == b' ').next().unwrap_or(line);
         let version = line.windows(7).any(|bytes| bytes == b"HTTP/1.");

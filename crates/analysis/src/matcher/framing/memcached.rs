@@ -1,10 +1,10 @@
 //! memcached's text, meta and binary protocols (protocol.txt and protocol-binary.txt of
 //! memcached).
 
-use super::{Direction, Lost, Message, Next, number, words};
+use super::{Direction, Grammar, Lost, Message, Next, number, words};
 
 /// Bytes of a binary header.
-pub(super) const HEADER: usize = 24;
+const HEADER: usize = 24;
 
 /// The magic bytes.
 const REQUEST: u8 = 0x80;
@@ -19,7 +19,7 @@ const QUIET: [u8; 14] = [
     0x09, 0x0d, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1e, 0x24,
 ];
 
-pub(super) const fn is_binary(first: u8, direction: Direction) -> bool {
+const fn is_binary(first: u8, direction: Direction) -> bool {
     match direction {
         Direction::Requests => first == REQUEST,
         Direction::Responses => first == RESPONSE,
@@ -27,11 +27,7 @@ pub(super) const fn is_binary(first: u8, direction: Direction) -> bool {
 }
 
 /// What follows a binary header.
-pub(super) fn header(
-    header: &[u8],
-    direction: Direction,
-    message: &mut Message,
-) -> Result<Next, Lost> {
+fn header(header: &[u8], direction: Direction, message: &mut Message) -> Result<Next, Lost> {
     let &[magic, opcode, ..] = header else {
         return Err(Lost);
     };
@@ -61,8 +57,22 @@ pub(super) struct Memcached {
     value: bool,
 }
 
-impl Memcached {
-    pub(super) fn line(
+impl Grammar for Memcached {
+    fn begin(&mut self, first: u8, direction: Direction) -> Option<usize> {
+        *self = Self::default();
+        is_binary(first, direction).then_some(HEADER)
+    }
+
+    fn header(
+        &mut self,
+        bytes: &[u8],
+        direction: Direction,
+        message: &mut Message,
+    ) -> Result<Next, Lost> {
+        header(bytes, direction, message)
+    }
+
+    fn line(
         &mut self,
         line: &[u8],
         cut: bool,
@@ -74,7 +84,9 @@ impl Memcached {
             Direction::Responses => self.response(line, cut),
         }
     }
+}
 
+impl Memcached {
     fn response(&mut self, line: &[u8], cut: bool) -> Result<Next, Lost> {
         if std::mem::take(&mut self.value) {
             return if line.is_empty() {

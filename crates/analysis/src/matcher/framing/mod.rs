@@ -21,7 +21,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-/// How the requests of a connection are told apart.
+/// How the requests of a connection are separated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
     /// By the turns that client and server take: what the client wrote is one request.
@@ -42,6 +42,17 @@ pub enum Framing {
     Resp,
 }
 
+/// The framings by content: the name of each in a recording, and its grammar.
+const BY_CONTENT: [(Framing, &str, MakeGrammar); 3] = [
+    (Framing::Http1, "http", || Box::<http::Http>::default()),
+    (Framing::Memcached, "memcached", || {
+        Box::<memcached::Memcached>::default()
+    }),
+    (Framing::Resp, "resp", || Box::<resp::Resp>::default()),
+];
+
+type MakeGrammar = fn() -> Box<dyn Grammar>;
+
 impl Framing {
     /// How many bytes of each packet the parsers want to see; 0 where they need none and
     /// the probe need not record any.
@@ -52,8 +63,13 @@ impl Framing {
         match self {
             Self::OneInTurn => 0,
             Self::FixedLength { .. } => 1,
-            Self::Memcached | Self::Resp | Self::Http1 => 2_048,
+            _ => 2_048,
         }
+    }
+
+    /// The names of the framings by content, for help and messages: `http, memcached, resp`.
+    pub fn names() -> String {
+        BY_CONTENT.map(|(_, name, _)| name).join(", ")
     }
 }
 
@@ -62,9 +78,10 @@ impl fmt::Display for Framing {
         match self {
             Self::OneInTurn => f.write_str("one-in-turn"),
             Self::FixedLength { request, response } => write!(f, "fixed:{request}:{response}"),
-            Self::Http1 => f.write_str("http"),
-            Self::Memcached => f.write_str("memcached"),
-            Self::Resp => f.write_str("resp"),
+            _ => {
+                let of_this = |(framing, _, _): &&(Self, &str, MakeGrammar)| framing == self;
+                f.write_str(BY_CONTENT.iter().find(of_this).map_or("", |row| row.1))
+            }
         }
     }
 }
@@ -72,7 +89,8 @@ impl fmt::Display for Framing {
 /// Why a text names no framing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no framing; write one-in-turn, http, memcached, resp, or fixed:REQUEST:RESPONSE with both lengths in bytes"
+    "`{0}` is no framing; write one-in-turn, {names}, or fixed:REQUEST:RESPONSE with both lengths in bytes",
+    names = Framing::names()
 )]
 pub struct ParseFramingError(String);
 
@@ -82,12 +100,11 @@ impl FromStr for Framing {
     /// As [`Framing`] is displayed; `fixed:N` means both lengths.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let error = || ParseFramingError(text.to_owned());
-        match text {
-            "one-in-turn" => return Ok(Self::OneInTurn),
-            "http" => return Ok(Self::Http1),
-            "memcached" => return Ok(Self::Memcached),
-            "resp" => return Ok(Self::Resp),
-            _ => {}
+        if text == "one-in-turn" {
+            return Ok(Self::OneInTurn);
+        }
+        if let Some((framing, _, _)) = BY_CONTENT.iter().find(|(_, name, _)| *name == text) {
+            return Ok(*framing);
         }
         let lengths = text.strip_prefix("fixed:").ok_or_else(error)?;
         let (request, response) = lengths.split_once(':').unwrap_or((lengths, lengths));
@@ -108,7 +125,7 @@ pub enum Direction {
     Responses,
 }
 
-/// What a request lets expect, and what a response says of its request.
+/// What a request says of its response, and a response of its request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// Opcode and opaque of memcached's binary protocol: the same in both directions.
@@ -121,8 +138,8 @@ pub struct Message {
     pub head_only: bool,
 }
 
-/// The end of a message is not known: nothing more can be told apart until the parser is
-/// started again where a message begins.
+/// The end of a message is not known: no later message is found until the parser is started
+/// again where one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
@@ -147,8 +164,8 @@ enum State {
     /// At the first byte of a message.
     Start,
     Line,
-    /// The header of memcached's binary protocol.
-    Header,
+    /// In a header of this length.
+    Header(usize),
     Body {
         left: u64,
         last: bool,
@@ -156,20 +173,52 @@ enum State {
     Lost,
 }
 
-/// The lines of a message.
+/// What follows each part of a message: the grammar of a protocol, for one direction of a
+/// connection.
+trait Grammar: fmt::Debug + Send {
+    /// Forgets the last message and begins one with this byte: the length of its header,
+    /// where it has one of a fixed length instead of a line.
+    fn begin(&mut self, first: u8, direction: Direction) -> Option<usize>;
+
+    /// What follows a header.
+    fn header(
+        &mut self,
+        _header: &[u8],
+        _direction: Direction,
+        _message: &mut Message,
+    ) -> Result<Next, Lost> {
+        Err(Lost)
+    }
+
+    /// What follows a line, which was `cut` where it is longer than what is kept of one.
+    fn line(
+        &mut self,
+        line: &[u8],
+        cut: bool,
+        direction: Direction,
+        message: &mut Message,
+    ) -> Result<Next, Lost>;
+
+    /// What follows a body that is not the message's last.
+    fn after_body(&mut self) -> Next {
+        Next::Line
+    }
+}
+
+/// How the end of a message is found.
 #[derive(Debug)]
-enum Grammar {
+enum Ends {
+    /// After as many bytes.
     Fixed(NonZeroU32),
-    Http(http::Http),
-    Memcached(memcached::Memcached),
-    Resp(resp::Resp),
+    /// As its content says.
+    ByContent(Box<dyn Grammar>),
 }
 
 /// Reads the messages of one direction of a connection.
 #[derive(Debug)]
 pub struct Parser {
     direction: Direction,
-    grammar: Grammar,
+    ends: Ends,
     state: State,
     /// The beginning of the line, or of the binary header, so far.
     line: Vec<u8>,
@@ -181,19 +230,20 @@ pub struct Parser {
 impl Parser {
     /// At the beginning of a message; `None` for [`Framing::OneInTurn`], which has none.
     pub fn new(framing: Framing, direction: Direction) -> Option<Self> {
-        let grammar = match framing {
+        let ends = match framing {
             Framing::OneInTurn => return None,
-            Framing::FixedLength { request, response } => Grammar::Fixed(match direction {
+            Framing::FixedLength { request, response } => Ends::Fixed(match direction {
                 Direction::Requests => request,
                 Direction::Responses => response,
             }),
-            Framing::Http1 => Grammar::Http(http::Http::default()),
-            Framing::Memcached => Grammar::Memcached(memcached::Memcached::default()),
-            Framing::Resp => Grammar::Resp(resp::Resp::default()),
+            _ => {
+                let (_, _, grammar) = BY_CONTENT.iter().find(|row| row.0 == framing)?;
+                Ends::ByContent(grammar())
+            }
         };
         Some(Self {
             direction,
-            grammar,
+            ends,
             state: State::Start,
             line: Vec::new(),
             cut: false,
@@ -244,16 +294,14 @@ impl Parser {
                     taken += step;
                     self.pass(step as u64)
                 }
-                State::Header => {
-                    let step = rest.len().min(memcached::HEADER - self.line.len());
+                State::Header(length) => {
+                    let step = rest.len().min(length - self.line.len());
                     self.line.extend_from_slice(&rest[..step]);
                     taken += step;
-                    if self.line.len() < memcached::HEADER {
+                    if self.line.len() < length {
                         continue;
                     }
-                    let next = memcached::header(&self.line, self.direction, &mut self.message);
-                    self.line.clear();
-                    Some(self.turn(next)?)
+                    Some(self.end_header()?)
                 }
                 State::Line => {
                     let end = rest.iter().position(|&byte| byte == b'\n');
@@ -285,7 +333,7 @@ impl Parser {
         if bytes == 0 {
             return Ok((0, None));
         }
-        if let (State::Start, Grammar::Fixed(_)) = (self.state, &self.grammar) {
+        if let (State::Start, Ends::Fixed(_)) = (self.state, &self.ends) {
             self.begin(0);
         }
         match self.state {
@@ -311,38 +359,36 @@ impl Parser {
         };
         self.line.clear();
         self.cut = false;
-        self.state = match &mut self.grammar {
-            Grammar::Fixed(length) => State::Body {
+        self.state = match &mut self.ends {
+            Ends::Fixed(length) => State::Body {
                 left: length.get().into(),
                 last: true,
             },
-            Grammar::Memcached(grammar) => {
-                *grammar = memcached::Memcached::default();
-                if memcached::is_binary(first, self.direction) {
-                    State::Header
-                } else {
-                    State::Line
-                }
-            }
-            Grammar::Http(grammar) => {
-                *grammar = http::Http::default();
-                State::Line
-            }
-            Grammar::Resp(grammar) => {
-                *grammar = resp::Resp::default();
-                State::Line
+            Ends::ByContent(grammar) => match grammar.begin(first, self.direction) {
+                Some(length) => State::Header(length),
+                None => State::Line,
+            },
+        };
+    }
+
+    fn end_header(&mut self) -> Result<Next, Lost> {
+        let next = match &mut self.ends {
+            Ends::Fixed(_) => Err(Lost),
+            Ends::ByContent(grammar) => {
+                grammar.header(&self.line, self.direction, &mut self.message)
             }
         };
+        self.line.clear();
+        self.turn(next)
     }
 
     fn end_line(&mut self) -> Result<Next, Lost> {
         let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
-        let (direction, cut, message) = (self.direction, self.cut, &mut self.message);
-        let next = match &mut self.grammar {
-            Grammar::Fixed(_) => Err(Lost),
-            Grammar::Http(grammar) => grammar.line(line, cut, direction, message),
-            Grammar::Memcached(grammar) => grammar.line(line, cut, direction, message),
-            Grammar::Resp(grammar) => grammar.line(line, cut, direction),
+        let next = match &mut self.ends {
+            Ends::Fixed(_) => Err(Lost),
+            Ends::ByContent(grammar) => {
+                grammar.line(line, self.cut, self.direction, &mut self.message)
+            }
         };
         self.line.clear();
         self.cut = false;
@@ -378,9 +424,9 @@ impl Parser {
         if *last {
             return Some(Next::End);
         }
-        let next = match &mut self.grammar {
-            Grammar::Resp(grammar) => grammar.next(),
-            _ => Next::Line,
+        let next = match &mut self.ends {
+            Ends::Fixed(_) => Next::Line,
+            Ends::ByContent(grammar) => grammar.after_body(),
         };
         self.state = State::Line;
         Some(next)

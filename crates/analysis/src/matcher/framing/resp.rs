@@ -1,6 +1,6 @@
 //! Redis' protocol, versions 2 and 3, and its inline commands.
 
-use super::{Direction, Lost, Next, number, words};
+use super::{Direction, Grammar, Lost, Message, Next, number, words};
 
 /// What has been read of a message.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,12 +31,18 @@ fn subscribes(name: &[u8]) -> bool {
         .any(|other| other.eq_ignore_ascii_case(name))
 }
 
-impl Resp {
-    pub(super) fn line(
+impl Grammar for Resp {
+    fn begin(&mut self, _first: u8, _direction: Direction) -> Option<usize> {
+        *self = Self::default();
+        None
+    }
+
+    fn line(
         &mut self,
         line: &[u8],
         cut: bool,
         direction: Direction,
+        _message: &mut Message,
     ) -> Result<Next, Lost> {
         match direction {
             Direction::Requests => self.request(line, cut),
@@ -44,6 +50,12 @@ impl Resp {
         }
     }
 
+    fn after_body(&mut self) -> Next {
+        self.next()
+    }
+}
+
+impl Resp {
     fn request(&mut self, line: &[u8], cut: bool) -> Result<Next, Lost> {
         if let Some(length) = self.name.take() {
             if line.len() as u64 != length || subscribes(line) {
@@ -122,7 +134,7 @@ impl Resp {
     }
 
     /// What follows an element.
-    pub(super) fn next(&mut self) -> Next {
+    fn next(&mut self) -> Next {
         if self.elements > 0 {
             return Next::Line;
         }

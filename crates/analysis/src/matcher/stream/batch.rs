@@ -26,7 +26,8 @@
 
 use taillab_model::Monotonic;
 
-use super::{Connection, Leaving, Segment, Settled};
+use super::parts::{Leaving, Settled};
+use super::{Connection, Segment};
 use crate::matcher::doubt::{Doubt, Turn};
 use crate::matcher::{MatchOptions, Slot};
 

@@ -7,18 +7,9 @@
 
 use taillab_model::{Monotonic, Tid};
 
-use super::{Connection, Leaving, Position};
+use super::Connection;
+use super::parts::{Leaving, Position, Write};
 use crate::matcher::threads::Sent;
-
-/// A write that a thread has called.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::matcher) struct Write {
-    /// T5.
-    pub(in crate::matcher) at: Monotonic,
-    pub(in crate::matcher) tid: Tid,
-    /// How far the server had read by then.
-    pub(in crate::matcher) upto: Position,
-}
 
 /// The writes of a batch.
 #[derive(Default)]
