@@ -8,12 +8,12 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use taillab_load::protocol::memcached::Dialect;
+use taillab_load::protocol::echo::{EchoDatagrams, EchoStream};
+use taillab_load::protocol::http::Http;
+use taillab_load::protocol::memcached::{Dialect, MemcachedStream, MemcachedUdp};
+use taillab_load::protocol::redis::Redis;
 use taillab_load::protocol::{DatagramProtocol, Decoded, Planned, StreamProtocol};
-use taillab_load::{
-    EchoDatagrams, EchoStream, EchoWorkload, Http, HttpWorkload, MemcachedStream, MemcachedUdp,
-    MemcachedWorkload, Redis, RedisWorkload,
-};
+use taillab_load::{EchoWorkload, HttpWorkload, StoreWorkload};
 use taillab_model::Operation;
 
 const TAG: u32 = 7;
@@ -80,10 +80,7 @@ fn binary_hit(opaque: u32, value: &str) -> Vec<u8> {
 fn codecs(c: &mut Criterion) {
     let value = "v".repeat(1024);
     let key = format!("{KEY:064}");
-    let of = |dialect| MemcachedWorkload {
-        dialect,
-        ..MemcachedWorkload::default()
-    };
+    let workload = StoreWorkload::default;
     let ascii = format!("VALUE {key} 0 1024\r\n{value}\r\nEND\r\n");
     let meta = format!("VA 1024 O{TAG:08x} k{key}\r\n{value}\r\n");
     let binary = binary_hit(TAG, &value);
@@ -92,14 +89,19 @@ fn codecs(c: &mut Criterion) {
         ("memcached binary", Dialect::Binary, &binary),
         ("memcached meta", Dialect::Meta, meta.as_bytes()),
     ] {
-        stream(c, name, MemcachedStream::new(of(dialect)).unwrap(), answer);
+        stream(
+            c,
+            name,
+            MemcachedStream::new(dialect, workload()).unwrap(),
+            answer,
+        );
     }
     let udp = [b"\0\x07\0\0\0\x01\0\0", ascii.as_bytes()].concat();
-    let protocol = MemcachedUdp::new(of(Dialect::Ascii)).unwrap();
+    let protocol = MemcachedUdp::new(Dialect::Ascii, workload()).unwrap();
     datagrams(c, "memcached ascii over UDP", protocol, &udp);
 
     let redis = format!("$1024\r\n{value}\r\n");
-    let protocol = Redis::new(RedisWorkload::default()).unwrap();
+    let protocol = Redis::new(workload()).unwrap();
     stream(c, "redis", protocol, redis.as_bytes());
 
     // as nginx 1.22 answers
@@ -110,7 +112,7 @@ fn codecs(c: &mut Criterion) {
          ETag: \"65d0f0a0-264\"\r\nAccept-Ranges: bytes\r\n\r\n{}",
         "x".repeat(612)
     );
-    let protocol = Http::new(HttpWorkload {
+    let protocol = Http::new(&HttpWorkload {
         request_bytes: Some(85),
         ..HttpWorkload::get("10.0.0.1", "/index.html")
     });

@@ -16,10 +16,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use taillab_load::protocol::echo::EchoStream;
 use taillab_load::serve::{Architecture, Responder, Spec};
 use taillab_load::{
-    Endpoint, NoHooks, OpenLoop, Outcome, Progress, StreamClient, Waiting, open_loop,
+    AnyClient, Endpoint, KernelStamps, NoHooks, OpenLoop, Outcome, Progress, Protocol, Waiting,
+    Workload, open_loop,
 };
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -65,8 +65,9 @@ fn serve() -> Result<(), Box<dyn Error>> {
 fn load(server: &Endpoint, connections: usize, rate: f64) -> Result<(), Box<dyn Error>> {
     let before = resident_kib()?;
     let began = Instant::now();
-    let protocol = EchoStream::new(Default::default())?;
-    let mut client = StreamClient::connect(server, connections, protocol)?;
+    let echo = Protocol::named("echo").ok_or("no echo")?;
+    let codec = echo.codec(&Workload::default(), false)?;
+    let mut client = AnyClient::connect(server, connections, codec, KernelStamps::NONE)?;
     println!(
         "{connections} connections in {:.2} s: {} KiB resident, {before} KiB before",
         began.elapsed().as_secs_f64(),

@@ -16,8 +16,8 @@ use std::sync::atomic::AtomicBool;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use taillab_load::verdict::KolmogorovSmirnov;
 use taillab_load::{
-    ClosedLoop, DatagramClient, Endpoint, LoadRun, MemcachedUdp, MemcachedWorkload, NoHooks,
-    OpenLoop, Progress, Waiting, arrivals_verdict, open_loop, prefill, saturate,
+    AnyClient, ClosedLoop, Endpoint, KernelStamps, LoadRun, NoHooks, OpenLoop, Progress, Protocol,
+    Waiting, Workload, arrivals_verdict, open_loop, prefill, saturate,
 };
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -40,9 +40,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let stop = AtomicBool::new(false);
     let progress = Progress::new();
-    let protocol = MemcachedUdp::new(MemcachedWorkload::default())?;
-    let mut client = DatagramClient::connect(server, CONNECTIONS, protocol)?;
-    println!("{:?}", prefill(&mut client, &Endpoint::Udp(server), &stop)?);
+    let server = Endpoint::Udp(server);
+    let memcached = Protocol::named("memcached").ok_or("no memcached")?;
+    let codec = memcached.codec(&Workload::default(), true)?;
+    let mut client = AnyClient::connect(&server, CONNECTIONS, codec, KernelStamps::NONE)?;
+    println!("{:?}", prefill(&mut client, &server, &stop)?);
     for outstanding in [1, 8, 16, 32, 64] {
         let load = ClosedLoop {
             outstanding,

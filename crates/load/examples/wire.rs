@@ -21,19 +21,17 @@ use std::time::Duration;
 
 use capture::{Capture, Layer4};
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
-use taillab_load::protocol::{Body, DatagramProtocol, Malformed, MessageSizes, Planned, Response};
 use taillab_load::serve::{Architecture, Listen, Responder, Spec};
 use taillab_load::stamps::RealtimeBridge;
 use taillab_load::verdict::{BlockTest, KolmogorovSmirnov};
 use taillab_load::{
-    ClosedLoop, CpuUse, DatagramClient, KernelStamps, LoadRun, NoHooks, OpenLoop, Outcome,
-    PingPong, Progress, Waiting, arrivals_verdict, open_loop, ping_pong, saturate,
+    AnyClient, ClosedLoop, CpuUse, Endpoint, KernelStamps, LoadRun, NoHooks, OpenLoop, PingPong,
+    Progress, Protocol, Waiting, Workload, arrivals_verdict, open_loop, ping_pong, saturate,
 };
-use taillab_model::{Monotonic, Nanos, Operation};
+use taillab_model::{Monotonic, Nanos};
 use taillab_queueing::arrivals::ArrivalProcess;
 
 const CONNECTIONS: usize = 16;
-const BYTES: usize = 128;
 const WARM_UP: Nanos = Nanos::from_millis(200);
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -74,8 +72,7 @@ fn main() -> Result<(), Failure> {
 
 fn measure(setup: &Setup, server: SocketAddr) -> Result<Vec<(f64, LoadRun)>, Failure> {
     enter(setup.client_netns.as_deref(), setup.client_cpu)?;
-    let mut client =
-        DatagramClient::connect_stamped(server, CONNECTIONS, Echo::new(), setup.stamps)?;
+    let mut client = connect(server, CONNECTIONS, setup)?;
     let (stop, progress) = (AtomicBool::new(false), Progress::new());
     let mut runs = Vec::new();
     for &rate in &setup.rates {
@@ -123,7 +120,7 @@ fn measure(setup: &Setup, server: SocketAddr) -> Result<Vec<(f64, LoadRun)>, Fai
         stop: &stop,
         progress: &progress,
     };
-    let mut one = DatagramClient::connect_stamped(server, 1, Echo::new(), setup.stamps)?;
+    let mut one = connect(server, 1, setup)?;
     let run = ping_pong(&mut one, &load, &mut NoHooks)?;
     let round_trips = run.record.iter_measured().filter_map(|e| e.service_time());
     println!("ping-pong: {}", quantiles(round_trips));
@@ -246,41 +243,17 @@ fn serve(
     Ok(arrivals)
 }
 
-/// 128 bytes that come back; the first two are the id.
-struct Echo([u8; BYTES]);
-
-impl Echo {
-    fn new() -> Self {
-        Self([7; BYTES])
-    }
-}
-
-impl DatagramProtocol for Echo {
-    fn plan(&self, n: usize, _seed: u64) -> Vec<Planned> {
-        vec![Planned::new(Operation::Call, 0); n]
-    }
-    fn encode(&mut self, _what: Planned, id: u16) -> &[u8] {
-        self.0[..2].copy_from_slice(&id.to_be_bytes());
-        &self.0
-    }
-    fn decode<'a>(&self, datagram: &'a [u8]) -> Result<Response<'a>, Malformed> {
-        let id = datagram.first_chunk().ok_or(Malformed)?;
-        Ok(Response {
-            id: u16::from_be_bytes(*id),
-            sequence: 0,
-            datagrams: 1,
-            body: Body::Stored,
-        })
-    }
-    fn judge(&self, _what: Planned, _body: &Body<'_>) -> Option<Outcome> {
-        Some(Outcome::Done)
-    }
-    fn sizes(&self) -> MessageSizes {
-        MessageSizes {
-            request_bytes: BYTES,
-            response_bytes: BYTES,
-        }
-    }
+/// A client of the echo.
+fn connect(server: SocketAddr, connections: usize, setup: &Setup) -> Result<AnyClient, Failure> {
+    let echo = Protocol::named("echo").ok_or("no echo")?;
+    let codec = echo.codec(&Workload::default(), true)?;
+    let server = Endpoint::Udp(server);
+    Ok(AnyClient::connect(
+        &server,
+        connections,
+        codec,
+        setup.stamps,
+    )?)
 }
 
 /// Pins this thread, in a network namespace if one is named.

@@ -9,19 +9,21 @@ use std::time::Duration;
 use taillab_model::{Nanos, Operation};
 
 use crate::protocol::Planned;
-use crate::protocol::memcached::{MemcachedUdp, MemcachedWorkload};
-use crate::transport::{NotSent, Receipt, Transport};
+use crate::protocol::StoreWorkload;
+use crate::protocol::memcached::{Dialect, MemcachedUdp};
+use crate::transport::{DatagramTransport, NotSent, Receipt, Sockets};
 use crate::{DatagramClient, LoadError};
 
 /// A small protocol: 4-byte keys, 3-byte values.
 pub(crate) fn protocol() -> Result<MemcachedUdp, LoadError> {
-    MemcachedUdp::new(MemcachedWorkload {
+    let workload = StoreWorkload {
         keys: 100,
         key_bytes: 4,
         value_bytes: 3,
         get_share: 0.5,
-        ..MemcachedWorkload::default()
-    })
+        ..StoreWorkload::default()
+    };
+    MemcachedUdp::new(Dialect::Ascii, workload)
 }
 
 /// One datagram with its frame header.
@@ -75,7 +77,7 @@ impl Fake {
     pub(crate) fn client(
         connections: usize,
         server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + Send + 'static,
-    ) -> DatagramClient<MemcachedUdp, Self> {
+    ) -> DatagramClient<Self> {
         let fake = Self {
             connections,
             server: Box::new(server),
@@ -87,15 +89,24 @@ impl Fake {
             looks: 0,
             naps: Arc::default(),
         };
-        DatagramClient::new(fake, protocol().unwrap())
+        DatagramClient::new(fake, Box::new(protocol().unwrap()))
     }
 }
 
-impl Transport for Fake {
+impl Sockets for Fake {
     fn connections(&self) -> usize {
         self.connections
     }
 
+    fn wait(&mut self, at_most: Nanos) {
+        if self.arriving.is_empty() {
+            self.naps.fetch_add(1, Relaxed);
+            std::thread::sleep(Duration::from_nanos(at_most.get()));
+        }
+    }
+}
+
+impl DatagramTransport for Fake {
     fn port(&self, connection: usize) -> u16 {
         40_000 + connection as u16
     }
@@ -117,13 +128,6 @@ impl Transport for Fake {
 
     fn discard(&mut self) {
         self.arriving.clear();
-    }
-
-    fn wait(&mut self, at_most: Nanos) {
-        if self.arriving.is_empty() {
-            self.naps.fetch_add(1, Relaxed);
-            std::thread::sleep(Duration::from_nanos(at_most.get()));
-        }
     }
 
     fn receive(&mut self) -> Receipt<'_> {

@@ -34,7 +34,7 @@ pub mod target;
 pub mod transport;
 pub mod verdict;
 
-pub use client::{AnyClient, AnyProtocol, Client, DatagramClient, StreamClient};
+pub use client::{AnyClient, Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
     CpuUse, Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, Outcome, PingPong,
@@ -43,11 +43,8 @@ pub use engine::{
 pub use error::LoadError;
 pub use fleet::{ClosedFleet, Fleet, FleetProgress, FleetRun, OpenFleet};
 pub use prefill::{Prefilled, prefill};
-pub use protocol::echo::{EchoDatagrams, EchoStream, EchoWorkload};
-pub use protocol::http::{Http, HttpWorkload};
 pub use protocol::keys::KeyDistribution;
-pub use protocol::memcached::{MemcachedStream, MemcachedUdp, MemcachedWorkload};
-pub use protocol::redis::{Redis, RedisWorkload};
+pub use protocol::{Asks, Codec, EchoWorkload, HttpWorkload, Protocol, StoreWorkload, Workload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
 pub use stamps::KernelStamps;
 pub use target::Target;

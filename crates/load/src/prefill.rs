@@ -62,7 +62,7 @@ pub(crate) fn prefill_watched<C: Client>(
     progress: &Progress,
 ) -> Result<Prefilled, LoadError> {
     progress.restart();
-    let sets = client.to_store();
+    let sets = client.planner().to_store();
     // evenly spread, so that the first keys stored, which are evicted first, are in it
     let step = sets.len().div_ceil(SAMPLE).max(1);
     let gets: Vec<_> = sets

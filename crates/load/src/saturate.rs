@@ -116,9 +116,9 @@ pub fn saturate<C: Client, H: Hooks>(
             max: ClosedLoop::MAX_OUTSTANDING,
         });
     }
-    let plan = client.plan(PLAN, load.seed);
+    let plan = client.planner().plan(PLAN, load.seed);
     client.begin(0);
-    let give_up = if client.is_lossy() {
+    let give_up = if client.traits().is_lossy {
         GIVE_UP
     } else {
         GIVE_UP_STREAM

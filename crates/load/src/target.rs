@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-pub use crate::protocol::memcached::Dialect;
+use crate::protocol::{Asks, PROTOCOLS, Protocol};
 
 /// The longest path that fits a Unix socket's address (`sun_path`, one byte ends it).
 pub const MAX_UNIX_PATH_BYTES: usize = 107;
@@ -16,25 +16,11 @@ pub const MAX_UNIX_PATH_BYTES: usize = 107;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// What it speaks.
-    pub protocol: Application,
+    pub protocol: &'static Protocol,
     /// Where it is.
     pub place: Place,
-}
-
-/// A protocol of requests and answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Application {
-    /// Raw bytes back: the null RPC.
-    Echo,
-    /// memcached, in one of its dialects.
-    Memcached(Dialect),
-    /// HTTP/1.1.
-    Http {
-        /// The path with its query, beginning with `/`.
-        path: String,
-    },
-    /// Redis (RESP).
-    Redis,
+    /// Of HTTP, the path with its query, beginning with `/`; empty for other protocols.
+    pub path: String,
 }
 
 /// Where a server listens.
@@ -78,10 +64,10 @@ enum Transport {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// It has no scheme.
-    #[error("`{0}` does not say what the server speaks: write e.g. memcached+udp://{0} or http://{0}/ ({schemes})", schemes = Target::SCHEMES)]
+    #[error("`{0}` does not say what the server speaks: write e.g. memcached+udp://{0} or http://{0}/ ({schemes})", schemes = Target::schemes())]
     NoScheme(String),
     /// The scheme is unknown.
-    #[error("`{0}` is not a scheme; known are {schemes}", schemes = Target::SCHEMES)]
+    #[error("`{0}` is not a scheme; known are {schemes}", schemes = Target::schemes())]
     UnknownScheme(String),
     /// This protocol does not run over that transport.
     #[error("{protocol} does not run over {transport}; use {instead}")]
@@ -121,80 +107,52 @@ pub enum TargetError {
 
 impl Target {
     /// The schemes, for help and for error messages.
-    pub const SCHEMES: &str = "echo+tcp, echo+udp, echo+unix, memcached+tcp, memcached+udp, \
-        memcached+unix, memcached-binary+tcp, memcached-meta+tcp, http, http+unix, redis, redis+unix";
+    pub fn schemes() -> String {
+        let mut all = Vec::new();
+        let mut before = "";
+        for protocol in &PROTOCOLS {
+            let scheme = protocol.scheme;
+            let further_dialect = protocol.name == before;
+            before = protocol.name;
+            all.push(match protocol.over_udp() {
+                true => format!("{scheme}+tcp"),
+                false => scheme.to_owned(),
+            });
+            if !further_dialect {
+                all.extend(protocol.over_udp().then(|| format!("{scheme}+udp")));
+                all.push(format!("{scheme}+unix"));
+            }
+        }
+        all.join(", ")
+    }
 
-    /// The same server spoken to in another dialect of memcached.
+    /// The same server spoken to in another dialect of its protocol, e.g. `binary`.
     ///
     /// # Errors
-    /// [`TargetError::Transport`] when the dialect does not run over its transport, or the
-    /// server is no memcached.
-    pub fn with_dialect(mut self, dialect: Dialect) -> Result<Self, TargetError> {
-        let transport = self.place.transport();
-        let scheme = Scheme {
-            name: match self.protocol {
-                Application::Memcached(_) => Name::Memcached(dialect),
-                _ => {
-                    return Err(TargetError::Transport {
-                        protocol: "a dialect of memcached",
-                        transport: "this protocol",
-                        instead: "it with memcached+tcp, memcached+udp or memcached+unix",
-                    });
-                }
-            },
-            transport,
-        };
-        scheme.check()?;
-        self.protocol = Application::Memcached(dialect);
+    /// [`TargetError::Transport`] when the protocol has no such dialect.
+    pub fn with_dialect(mut self, dialect: &str) -> Result<Self, TargetError> {
+        self.protocol = self
+            .protocol
+            .in_dialect(dialect)
+            .ok_or(TargetError::Transport {
+                protocol: "a dialect of memcached",
+                transport: "this protocol",
+                instead: "it with memcached+tcp, memcached+udp or memcached+unix",
+            })?;
         Ok(self)
     }
 }
 
-/// The first part of a scheme.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
-    Echo,
-    Memcached(Dialect),
-    Http,
-    Redis,
-}
-
-/// What stands before the colon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The part of a target before the colon.
+#[derive(Clone, Copy)]
 struct Scheme {
-    name: Name,
+    protocol: &'static Protocol,
     transport: Transport,
 }
 
-impl Name {
-    /// The port that a server of this kind usually has. The echo's is RFC 862's.
-    fn default_port(self) -> u16 {
-        match self {
-            Self::Echo => 7,
-            Self::Memcached(_) => 11211,
-            Self::Http => 80,
-            Self::Redis => 6379,
-        }
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Echo => "echo",
-            Self::Memcached(Dialect::Ascii) => "memcached",
-            Self::Memcached(Dialect::Binary) => "memcached-binary",
-            Self::Memcached(Dialect::Meta) => "memcached-meta",
-            Self::Http => "http",
-            Self::Redis => "redis",
-        }
-    }
-
-    /// Whether requests of it can be datagrams.
-    fn over_udp(self) -> bool {
-        matches!(self, Self::Echo | Self::Memcached(_))
-    }
-}
-
 impl Transport {
+    const ALL: [Self; 3] = [Self::Udp, Self::Tcp, Self::Unix];
+
     fn text(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -208,39 +166,39 @@ impl Scheme {
     fn read(text: &str) -> Result<Self, TargetError> {
         let unknown = || TargetError::UnknownScheme(text.to_owned());
         let lower = text.to_ascii_lowercase();
-        let (name, transport) = match lower.split_once('+') {
-            Some((name, transport)) => (name, transport),
-            None => (lower.as_str(), "tcp"),
-        };
-        let name = match name {
-            "echo" => Name::Echo,
-            "memcached" | "memcached-ascii" => Name::Memcached(Dialect::Ascii),
-            "memcached-binary" => Name::Memcached(Dialect::Binary),
-            "memcached-meta" => Name::Memcached(Dialect::Meta),
-            "http" => Name::Http,
-            "redis" => Name::Redis,
-            _ => return Err(unknown()),
-        };
-        let transport = match transport {
-            "udp" => Transport::Udp,
-            "tcp" => Transport::Tcp,
-            "unix" => Transport::Unix,
-            _ => return Err(unknown()),
-        };
-        let scheme = Self { name, transport };
-        scheme.check()?;
-        Ok(scheme)
-    }
-
-    fn check(self) -> Result<(), TargetError> {
-        if self.transport == Transport::Udp && !self.name.over_udp() {
+        let (name, transport) = lower.split_once('+').unwrap_or((&lower, "tcp"));
+        let protocol = Protocol::of_scheme(name).ok_or_else(unknown)?;
+        let transport = (Transport::ALL.into_iter())
+            .find(|known| known.text() == transport)
+            .ok_or_else(unknown)?;
+        if transport == Transport::Udp && !protocol.over_udp() {
             return Err(TargetError::Transport {
-                protocol: self.name.text(),
+                protocol: protocol.scheme,
                 transport: "UDP",
                 instead: "+tcp or +unix",
             });
         }
-        Ok(())
+        Ok(Self {
+            protocol,
+            transport,
+        })
+    }
+
+    /// Whether a path belongs to it.
+    fn has_path(self) -> bool {
+        self.protocol.asks == Asks::Http
+    }
+
+    /// The target with what was read of its path.
+    fn target(self, place: Place, path: &str) -> Result<Target, TargetError> {
+        Ok(Target {
+            protocol: self.protocol,
+            place,
+            path: match self.has_path() {
+                true => http_path(path)?,
+                false => String::new(),
+            },
+        })
     }
 }
 
@@ -266,32 +224,30 @@ impl FromStr for Target {
 
 /// `/run/server.sock`, `///run/server.sock`; for HTTP also `:/path` behind it.
 fn unix(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
-    let bad =
-        |path: &str| TargetError::UnixPath(path.to_owned(), format!("{}+unix", scheme.name.text()));
+    let bad = |path: &str| {
+        TargetError::UnixPath(path.to_owned(), format!("{}+unix", scheme.protocol.scheme))
+    };
     // an empty authority may stand before the path: any number of slashes is one
     let inner = rest.trim_start_matches('/');
     let path = &rest[(rest.len() - inner.len()).saturating_sub(1)..];
-    let (path, http) = match (scheme.name, path.split_once(':')) {
-        (Name::Http, Some((path, http))) => (path, http),
+    let (path, http) = match path.split_once(':') {
+        Some((path, http)) if scheme.has_path() => (path, http),
         _ => (path, "/"),
     };
     let fits = path.len() <= MAX_UNIX_PATH_BYTES && path.len() > 1;
     if !path.starts_with('/') || !fits || path.contains('\0') || path.ends_with('/') {
         return Err(bad(path));
     }
-    Ok(Target {
-        protocol: application(scheme.name, http)?,
-        place: Place::Unix(PathBuf::from(path)),
-    })
+    scheme.target(Place::Unix(PathBuf::from(path)), http)
 }
 
 /// `//host:port`, for HTTP with a path behind it.
 fn network(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
-    let is_http = scheme.name == Name::Http;
-    let wanted = if is_http { "/path" } else { "" };
+    let wanted = if scheme.has_path() { "/path" } else { "" };
+    let default_port = scheme.protocol.default_port;
     let rest = rest
         .strip_prefix("//")
-        .ok_or_else(|| TargetError::NoHost(rest.to_owned(), scheme.name.default_port()))?;
+        .ok_or_else(|| TargetError::NoHost(rest.to_owned(), default_port))?;
     let (authority, path) = match rest.find(['/', '?']) {
         Some(at) => rest.split_at(at),
         None => (rest, ""),
@@ -299,28 +255,15 @@ fn network(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
     if let Some((user, _)) = authority.split_once('@') {
         return Err(TargetError::Superfluous(format!("{user}@"), wanted));
     }
-    if !is_http && !path.is_empty() && path != "/" {
+    if !scheme.has_path() && !path.is_empty() && path != "/" {
         return Err(TargetError::Superfluous(path.to_owned(), wanted));
     }
-    let at = host_port(authority, scheme.name.default_port())?;
-    Ok(Target {
-        protocol: application(scheme.name, path)?,
-        place: match scheme.transport {
-            Transport::Udp => Place::Udp(at),
-            Transport::Tcp | Transport::Unix => Place::Tcp(at),
-        },
-    })
-}
-
-fn application(name: Name, path: &str) -> Result<Application, TargetError> {
-    Ok(match name {
-        Name::Echo => Application::Echo,
-        Name::Memcached(dialect) => Application::Memcached(dialect),
-        Name::Redis => Application::Redis,
-        Name::Http => Application::Http {
-            path: http_path(path)?,
-        },
-    })
+    let at = host_port(authority, default_port)?;
+    let place = match scheme.transport {
+        Transport::Udp => Place::Udp(at),
+        Transport::Tcp | Transport::Unix => Place::Tcp(at),
+    };
+    scheme.target(place, path)
 }
 
 /// The path as it goes into the request line; a fragment stays at home.
@@ -401,17 +344,6 @@ impl Place {
     }
 }
 
-impl Application {
-    fn name(&self) -> Name {
-        match self {
-            Self::Echo => Name::Echo,
-            Self::Memcached(dialect) => Name::Memcached(*dialect),
-            Self::Http { .. } => Name::Http,
-            Self::Redis => Name::Redis,
-        }
-    }
-}
-
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -431,21 +363,18 @@ impl fmt::Display for HostPort {
 impl fmt::Display for Target {
     /// The text that reads back as this target, its port always said.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.protocol.name().text();
-        f.write_str(name)?;
-        if !matches!(self.protocol, Application::Http { .. } | Application::Redis)
-            || matches!(self.place, Place::Unix(_))
-        {
+        f.write_str(self.protocol.scheme)?;
+        // without datagrams a scheme alone means TCP
+        if self.protocol.over_udp() || matches!(self.place, Place::Unix(_)) {
             write!(f, "+{}", self.place.transport().text())?;
         }
         match &self.place {
             Place::Udp(at) | Place::Tcp(at) => write!(f, "://{at}")?,
             Place::Unix(path) => write!(f, ":{}", path.display())?,
         }
-        match (&self.protocol, &self.place) {
-            (Application::Http { path }, Place::Unix(_)) => write!(f, ":{path}"),
-            (Application::Http { path }, _) => f.write_str(path),
-            _ => Ok(()),
+        match &self.place {
+            Place::Unix(_) if !self.path.is_empty() => write!(f, ":{}", self.path),
+            _ => f.write_str(&self.path),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Sockets: bytes out, bytes in, and nothing about what they mean.
 
 pub(crate) mod descriptors;
+mod poll;
 pub mod stream;
 pub mod udp;
 
@@ -8,11 +9,32 @@ use taillab_model::{Monotonic, Nanos};
 
 use crate::stamps::KernelStamps;
 
-/// Connections that carry whole datagrams and never block.
-pub trait Transport {
+/// Connections that never block.
+pub trait Sockets {
     /// Number of connections.
     fn connections(&self) -> usize;
 
+    /// Sleeps until something has arrived, at most for `at_most`; a transport that cannot
+    /// sleep returns at once.
+    fn wait(&mut self, at_most: Nanos) {
+        let _ = at_most;
+    }
+
+    /// Which stamps the kernel takes.
+    fn stamps(&self) -> KernelStamps {
+        KernelStamps::NONE
+    }
+
+    /// When the device handed over what was received last (of a stream, its last packet), if
+    /// the kernel stamps it.
+    #[inline]
+    fn stamp(&self) -> Option<Monotonic> {
+        None
+    }
+}
+
+/// Connections that carry whole datagrams.
+pub trait DatagramTransport: Sockets {
     /// The client's port of a connection.
     fn port(&self, connection: usize) -> u16;
 
@@ -29,24 +51,6 @@ pub trait Transport {
     /// sent anew.
     fn discard(&mut self);
 
-    /// Sleeps until something has arrived, `at_most` so long; a transport that cannot
-    /// sleep returns at once.
-    fn wait(&mut self, at_most: Nanos) {
-        let _ = at_most;
-    }
-
-    /// Which stamps the kernel takes.
-    fn stamps(&self) -> KernelStamps {
-        KernelStamps::NONE
-    }
-
-    /// When the device handed over the datagram that was received last, if the kernel
-    /// stamps it.
-    #[inline]
-    fn stamp(&self) -> Option<Monotonic> {
-        None
-    }
-
     /// Takes the kernel's stamp of a datagram that has left, if there is one. Looks
     /// once, without waiting.
     fn departure(&mut self) -> Option<Departure> {
@@ -60,9 +64,9 @@ pub struct Departure {
     /// The connection it left by.
     pub connection: usize,
     /// Which datagram of this connection it was, counted from 0 since the last
-    /// [`Transport::discard`].
+    /// [`DatagramTransport::discard`].
     pub number: usize,
-    /// When.
+    /// When the device took it.
     pub at: Monotonic,
 }
 

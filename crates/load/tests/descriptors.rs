@@ -8,8 +8,8 @@ mod streams;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use streams::{Server, client, serve};
-use taillab_load::protocol::echo::EchoStream;
-use taillab_load::{Client, LoadError, StreamClient};
+use taillab_load::transport::stream::StreamSockets;
+use taillab_load::{Client, KernelStamps, LoadError};
 
 #[test]
 fn the_soft_limit_is_raised_and_the_hard_limit_is_named() {
@@ -23,10 +23,10 @@ fn the_soft_limit_is_raised_and_the_hard_limit_is_named() {
         setrlimit(Resource::Nofile, limit).unwrap();
     };
     limit(50, 1000);
-    assert_eq!(client(&server.endpoint(), 200).connections(), 200);
+    assert_eq!(client(&server.endpoint(), 200).traits().connections, 200);
     assert_eq!(getrlimit(Resource::Nofile).current, Some(1000));
-    let protocol = EchoStream::new(Default::default()).unwrap();
-    let error = StreamClient::connect(&server.endpoint(), 2000, protocol).unwrap_err();
+    let stamps = KernelStamps::NONE;
+    let error = StreamSockets::connect(&server.endpoint(), 2000, stamps).unwrap_err();
     let LoadError::TooManyFiles {
         connections: 2000,
         needed,

@@ -10,9 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use taillab_load::protocol::memcached::{Dialect, MemcachedUdp};
 use taillab_load::{
-    ClosedLoop, DatagramClient, Endpoint, LoadError, MemcachedUdp, MemcachedWorkload, NoHooks,
-    Outcome, Prefilled, Progress, prefill, saturate,
+    ClosedLoop, DatagramClient, Endpoint, LoadError, NoHooks, Outcome, Prefilled, Progress,
+    StoreWorkload, prefill, saturate,
 };
 use taillab_model::summary::LoadErrors;
 use taillab_model::{Nanos, Operation};
@@ -41,7 +42,7 @@ impl Server {
     }
 
     /// Prefills once the server listens.
-    fn prefill(&self, client: &mut DatagramClient<MemcachedUdp>) -> Result<Prefilled, LoadError> {
+    fn prefill(&self, client: &mut DatagramClient) -> Result<Prefilled, LoadError> {
         let give_up = Instant::now() + Duration::from_secs(30);
         loop {
             match prefill(
@@ -66,9 +67,8 @@ impl Drop for Server {
 }
 
 /// The paper's workload, with keys and values as long as there.
-fn client(server: &Server) -> DatagramClient<MemcachedUdp> {
-    let protocol = MemcachedUdp::new(MemcachedWorkload::default()).unwrap();
-    DatagramClient::connect(server.address, 16, protocol).unwrap()
+fn client(server: &Server) -> DatagramClient {
+    support::memcached(server.address, 16, StoreWorkload::default())
 }
 
 #[test]
@@ -119,13 +119,12 @@ fn a_closed_loop_counts_what_the_server_answers() {
 #[test]
 fn answers_of_two_datagrams_are_joined() {
     let server = Server::start(&[]);
-    let workload = MemcachedWorkload {
+    let workload = StoreWorkload {
         keys: 200,
-        value_bytes: MemcachedWorkload::default().datagram_value_limit(),
-        ..MemcachedWorkload::default()
+        value_bytes: MemcachedUdp::value_limit(Dialect::Ascii, 64),
+        ..StoreWorkload::default()
     };
-    let protocol = MemcachedUdp::new(workload).unwrap();
-    let mut client = DatagramClient::connect(server.address, 4, protocol).unwrap();
+    let mut client = support::memcached(server.address, 4, workload);
     let done = server.prefill(&mut client).unwrap();
     assert_eq!((done.keys, done.verified), (200, 200));
     let result = support::run(&mut client, Nanos::from_secs(60), &mut NoHooks);
@@ -136,12 +135,11 @@ fn answers_of_two_datagrams_are_joined() {
 fn too_little_memory_is_found_before_the_run() {
     // 2 MB for 40 MB of values, and no eviction: sets are refused
     let server = Server::start(&["-m", "2", "-M"]);
-    let workload = MemcachedWorkload {
+    let workload = StoreWorkload {
         keys: 40_000,
-        ..MemcachedWorkload::default()
+        ..StoreWorkload::default()
     };
-    let protocol = MemcachedUdp::new(workload).unwrap();
-    let mut client = DatagramClient::connect(server.address, 4, protocol).unwrap();
+    let mut client = support::memcached(server.address, 4, workload);
     let error = server.prefill(&mut client).unwrap_err();
     let named = matches!(
         error,

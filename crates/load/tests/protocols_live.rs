@@ -10,12 +10,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use taillab_load::protocol::memcached::Dialect;
-use taillab_load::protocol::{DatagramProtocol, Decoded, Planned, StreamProtocol};
-use taillab_load::{
-    Http, HttpWorkload, KeyDistribution, MemcachedStream, MemcachedUdp, MemcachedWorkload, Outcome,
-    Redis, RedisWorkload,
-};
+use taillab_load::protocol::http::Http;
+use taillab_load::protocol::memcached::{Dialect, MemcachedStream, MemcachedUdp};
+use taillab_load::protocol::redis::Redis;
+use taillab_load::protocol::{DatagramProtocol, Decoded, Planned, Planner, StreamProtocol};
+use taillab_load::{HttpWorkload, KeyDistribution, Outcome, StoreWorkload};
 use taillab_model::Operation;
 
 /// Requests under way at once on a connection.
@@ -197,13 +196,12 @@ fn memcached(test: &str) -> Option<Server> {
 }
 
 /// Each dialect has keys of a width of its own, so that none finds another's.
-fn workload(dialect: Dialect) -> MemcachedWorkload {
-    MemcachedWorkload {
+fn workload(dialect: Dialect) -> StoreWorkload {
+    StoreWorkload {
         keys: 200,
         key_bytes: 10 + dialect as usize,
         value_bytes: 1024,
         get_share: 0.5,
-        dialect,
         distribution: KeyDistribution::Zipf(0.99),
     }
 }
@@ -216,7 +214,7 @@ fn memcached_speaks_every_dialect_on_a_stream() {
     for dialect in Dialect::ALL {
         store_and_read_back(
             &server,
-            &mut MemcachedStream::new(workload(dialect)).unwrap(),
+            &mut MemcachedStream::new(dialect, workload(dialect)).unwrap(),
         );
     }
 }
@@ -230,11 +228,11 @@ fn a_value_of_another_size_is_not_taken() {
     for dialect in Dialect::ALL {
         let mut small = workload(dialect);
         small.value_bytes = 7;
-        let mut other = MemcachedStream::new(small).unwrap();
+        let mut other = MemcachedStream::new(dialect, small).unwrap();
         let mut stream = server.connect();
         let sets = other.to_store();
         exchange(&mut stream, &mut other, &sets);
-        let mut protocol = MemcachedStream::new(workload(dialect)).unwrap();
+        let mut protocol = MemcachedStream::new(dialect, workload(dialect)).unwrap();
         let what = Planned::new(Operation::Get, 3);
         let mut request = Vec::new();
         protocol.encode(what, 5, &mut request);
@@ -256,7 +254,7 @@ fn memcached_says_what_it_cannot_store() {
         let mut too_large = workload(dialect);
         // more than an item may have by default
         too_large.value_bytes = 2 << 20;
-        let mut protocol = MemcachedStream::new(too_large).unwrap();
+        let mut protocol = MemcachedStream::new(dialect, too_large).unwrap();
         let set = [Planned::new(Operation::Set, 0)];
         let ended = exchange(&mut server.connect(), &mut protocol, &set);
         assert_eq!(ended.outcomes, [Outcome::ServerError], "{dialect:?}");
@@ -273,7 +271,7 @@ fn memcached_speaks_every_dialect_over_udp() {
     let patience = Some(Duration::from_secs(30));
     socket.set_read_timeout(patience).unwrap();
     for dialect in Dialect::ALL {
-        let mut protocol = MemcachedUdp::new(workload(dialect)).unwrap();
+        let mut protocol = MemcachedUdp::new(dialect, workload(dialect)).unwrap();
         let mut id = 0xfffe_u16;
         let mut ask = |protocol: &mut MemcachedUdp, what: Planned| {
             id = id.wrapping_add(1);
@@ -317,34 +315,13 @@ fn redis_stores_and_reads_back() {
     let Some(server) = redis("redis_stores_and_reads_back") else {
         return;
     };
-    let workload = RedisWorkload {
+    let workload = StoreWorkload {
         keys: 200,
         get_share: 0.5,
         distribution: KeyDistribution::Zipf(0.99),
-        ..RedisWorkload::default()
+        ..StoreWorkload::default()
     };
     store_and_read_back(&server, &mut Redis::new(workload).unwrap());
-}
-
-#[test]
-fn redis_runs_any_command() {
-    let Some(server) = redis("redis_runs_any_command") else {
-        return;
-    };
-    let run = |parts: &[&[u8]]| {
-        let mut command = Redis::command(parts).unwrap();
-        let plan = command.plan(20, 1);
-        exchange(&mut server.connect(), &mut command, &plan).outcomes
-    };
-    assert_eq!(run(&[b"PING"]), [Outcome::Done; 20]);
-    assert_eq!(run(&[b"RPUSH", b"list", b"a", b"b"]), [Outcome::Done; 20]);
-    assert_eq!(run(&[b"LRANGE", b"list", b"0", b"-1"]), [Outcome::Done; 20]);
-    // nested arrays
-    assert_eq!(run(&[b"COMMAND", b"INFO", b"get"]), [Outcome::Done; 20]);
-    assert_eq!(run(&[b"GET", b"absent"]), [Outcome::Done; 20]);
-    // a list is no string: WRONGTYPE
-    assert_eq!(run(&[b"GET", b"list"]), [Outcome::ServerError; 20]);
-    assert_eq!(run(&[b"NOSUCH"]), [Outcome::ServerError; 20]);
 }
 
 /// nginx with a file of 612 bytes, one that is packed on the way (and so comes in
@@ -393,7 +370,7 @@ fn nginx_answers_in_every_form() {
         if packed {
             workload.headers = vec![("Accept-Encoding".into(), "gzip".into())];
         }
-        let mut http = Http::new(workload).unwrap();
+        let mut http = Http::new(&workload).unwrap();
         let plan = http.plan(50, 1);
         let ended = exchange(&mut server.connect(), &mut http, &plan);
         assert!(!ended.closed);
@@ -425,14 +402,11 @@ fn nginx_takes_a_padded_request_and_says_when_it_closes() {
     ) else {
         return;
     };
-    let base = HttpWorkload {
-        paths: vec!["/small.html".into(), "/empty".into()],
-        ..HttpWorkload::get(&server.address.to_string(), "/")
-    };
-    for bytes in [66, 70, 85] {
-        let mut http = Http::new(HttpWorkload {
+    let host = server.address.to_string();
+    for (path, bytes) in [("/small.html", 66), ("/empty", 70), ("/small.html", 85)] {
+        let mut http = Http::new(&HttpWorkload {
             request_bytes: Some(bytes),
-            ..base.clone()
+            ..HttpWorkload::get(&host, path)
         })
         .unwrap();
         assert_eq!(http.sizes().request_bytes, bytes);

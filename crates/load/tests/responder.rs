@@ -65,8 +65,7 @@ fn a_server_that_reorders_changes_nothing_but_the_times() {
         }
         Some(held.drain(..).rev().collect())
     });
-    let protocol = taillab_load::MemcachedUdp::new(support::workload()).unwrap();
-    let mut client = taillab_load::DatagramClient::connect(server.address, 1, protocol).unwrap();
+    let mut client = support::memcached(server.address, 1, support::workload());
     let result = run(&mut client, SHORT, &mut NoHooks);
     let n = result.record.len();
     let answered = result.record.iter().filter(is_answered).count();

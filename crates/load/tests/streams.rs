@@ -17,9 +17,10 @@ use std::time::Duration;
 
 use streams::{BYTES, Server, client, request, serve};
 use support::run;
+use taillab_load::transport::stream::StreamSockets;
 use taillab_load::{
-    Client, ClosedLoop, Endpoint, LoadError, LoadRun, NoHooks, OpenLoop, Outcome, Progress,
-    StopReason, Waiting, open_loop, saturate,
+    Client, ClosedLoop, EchoWorkload, Endpoint, KernelStamps, LoadError, LoadRun, NoHooks,
+    OpenLoop, Outcome, Progress, StopReason, Waiting, open_loop, saturate,
 };
 use taillab_model::Nanos;
 use taillab_model::summary::LoadErrors;
@@ -261,13 +262,11 @@ fn a_server_that_does_not_read_makes_sends_fail_in_the_end() {
         std::thread::sleep(Duration::from_secs(3));
         drop(stream);
     });
-    let protocol =
-        taillab_load::protocol::echo::EchoStream::new(taillab_load::protocol::echo::EchoWorkload {
-            request_bytes: 1 << 20,
-            response_bytes: 4,
-        });
-    let mut client =
-        taillab_load::StreamClient::connect(&server.endpoint(), 1, protocol.unwrap()).unwrap();
+    let sizes = EchoWorkload {
+        request_bytes: 1 << 20,
+        response_bytes: 4,
+    };
+    let mut client = streams::echo(&server.endpoint(), 1, sizes);
     let load = OpenLoop {
         schedule: vec![Nanos::ZERO; 40],
         measure_from: 0,
@@ -355,8 +354,7 @@ fn servers_that_are_not_there_are_named() {
         .local_addr()
         .unwrap();
     let attempt = |server: &Endpoint, connections| {
-        let protocol = taillab_load::protocol::echo::EchoStream::new(Default::default());
-        taillab_load::StreamClient::connect(server, connections, protocol.unwrap()).unwrap_err()
+        StreamSockets::connect(server, connections, KernelStamps::NONE).unwrap_err()
     };
     for server in [
         Endpoint::Tcp(closed),

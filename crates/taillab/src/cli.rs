@@ -10,6 +10,7 @@ mod trace;
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Nanos;
@@ -30,6 +31,12 @@ const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    somet
     wrong command line or experiment file\n  4    the measurement cannot be believed (the result \
     says why)\n  5    a privilege or a kernel feature is missing\n  130  interrupted; what was \
     measured is kept";
+
+/// A protocol of the generator by its name.
+fn protocol() -> impl TypedValueParser<Value = Protocol> {
+    PossibleValuesParser::new(taillab_load::Protocol::names())
+        .try_map(|name| name.parse::<Protocol>())
+}
 
 /// A tail-latency laboratory for Linux servers.
 ///
@@ -171,16 +178,16 @@ pub struct Settings {
     /// Seed of the schedule and of the mix [default: 1]
     #[arg(long, value_name = "N", help_heading = "Load")]
     seed: Option<i64>,
-    /// Share of gets, the others are sets (memcached, redis) [default: 90%]
+    /// Share of gets, the others are sets (key-value stores) [default: 90%]
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Load")]
     get_share: Option<f64>,
-    /// Distinct keys, all stored before the run (memcached, redis) [default: 10000]
+    /// Distinct keys, all stored before the run (key-value stores) [default: 10000]
     #[arg(long, value_name = "N", help_heading = "Load")]
     keys: Option<u32>,
-    /// Length of a key (memcached, redis) [default: 64]
+    /// Length of a key (key-value stores) [default: 64]
     #[arg(long, value_name = "BYTES", help_heading = "Load")]
     key_bytes: Option<u16>,
-    /// Length of a value (memcached, redis) [default: 1024]
+    /// Length of a value (key-value stores) [default: 1024]
     #[arg(long, value_name = "BYTES", help_heading = "Load")]
     value_bytes: Option<u32>,
     /// What is asked for over HTTP [default: /, nginx /index.html]
@@ -216,7 +223,7 @@ pub struct Settings {
     #[arg(long, value_name = "NAME", help_heading = "Server and testbed")]
     transport: Option<Transport>,
     /// What a server of your own speaks
-    #[arg(long, value_name = "NAME", help_heading = "Server and testbed")]
+    #[arg(long, value_name = "NAME", value_parser = protocol(), help_heading = "Server and testbed")]
     protocol: Option<Protocol>,
     /// Worker threads or processes of the server; of your own: how many requests it serves at
     /// once [default: 1]
@@ -338,7 +345,7 @@ impl Settings {
             ),
             (
                 "server.protocol",
-                self.protocol.map(|name| text(name.name().to_owned())),
+                self.protocol.map(|protocol| text(protocol.name.to_owned())),
             ),
             (
                 "server.architecture",

@@ -1,25 +1,20 @@
 //! Requests that are one datagram each and carry an id.
 
-use std::net::SocketAddr;
-
 use taillab_model::{Monotonic, Nanos};
 
-use super::{Client, Ids, Keys, Received};
-use crate::LoadError;
+use super::{Client, Ids, Keys, Received, Traits};
 use crate::engine::Outcome;
-use crate::protocol::{DatagramProtocol, MessageSizes, Planned};
-use crate::stamps::KernelStamps;
+use crate::protocol::{DatagramProtocol, Planned, Planner};
 use crate::transport::udp::UdpSockets;
-use crate::transport::{NotSent, Receipt, Transport};
+use crate::transport::{DatagramTransport, NotSent, Receipt};
 
 /// Answers of several datagrams that may be under way at once; beyond that the oldest
 /// is given up (its request then times out).
 const PARTIAL_ANSWERS: usize = 256;
 
 /// A client whose requests and answers are datagrams.
-#[derive(Debug)]
-pub struct DatagramClient<P, T = UdpSockets> {
-    protocol: P,
+pub struct DatagramClient<T = UdpSockets> {
+    protocol: Box<dyn DatagramProtocol>,
     transport: T,
     ids: Ids,
     sent: usize,
@@ -37,38 +32,9 @@ struct Partial {
     outcome: Option<Outcome>,
 }
 
-impl<P: DatagramProtocol> DatagramClient<P> {
-    /// Opens `connections` UDP sockets in the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// As [`UdpSockets::connect`].
-    pub fn connect(server: SocketAddr, connections: usize, protocol: P) -> Result<Self, LoadError> {
-        Ok(Self::new(
-            UdpSockets::connect(server, connections)?,
-            protocol,
-        ))
-    }
-
-    /// The same with the kernel's stamps.
-    ///
-    /// # Errors
-    /// As [`UdpSockets::connect`].
-    pub fn connect_stamped(
-        server: SocketAddr,
-        connections: usize,
-        protocol: P,
-        stamps: KernelStamps,
-    ) -> Result<Self, LoadError> {
-        Ok(Self::new(
-            UdpSockets::connect_stamped(server, connections, stamps)?,
-            protocol,
-        ))
-    }
-}
-
-impl<P: DatagramProtocol, T: Transport> DatagramClient<P, T> {
+impl<T: DatagramTransport> DatagramClient<T> {
     /// A client over connections that are already open.
-    pub fn new(transport: T, protocol: P) -> Self {
+    pub fn new(transport: T, protocol: Box<dyn DatagramProtocol>) -> Self {
         let ports = (0..transport.connections())
             .map(|c| transport.port(c))
             .collect();
@@ -80,11 +46,6 @@ impl<P: DatagramProtocol, T: Transport> DatagramClient<P, T> {
             partial: Vec::with_capacity(PARTIAL_ANSWERS),
             next_partial: 0,
         }
-    }
-
-    /// The protocol it speaks.
-    pub fn protocol(&self) -> &P {
-        &self.protocol
     }
 
     #[cfg(test)]
@@ -144,21 +105,19 @@ impl<P: DatagramProtocol, T: Transport> DatagramClient<P, T> {
     }
 }
 
-impl<P: DatagramProtocol, T: Transport> Client for DatagramClient<P, T> {
-    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
-        self.protocol.plan(n, seed)
+impl<T: DatagramTransport> Client for DatagramClient<T> {
+    fn traits(&self) -> Traits {
+        Traits {
+            connections: self.transport.connections(),
+            key_period: self.ids.period(),
+            is_lossy: true,
+            takes_idle_connection: false,
+            stamps: self.transport.stamps(),
+        }
     }
 
-    fn to_store(&self) -> Vec<Planned> {
-        self.protocol.to_store()
-    }
-
-    fn sizes(&self) -> MessageSizes {
-        self.protocol.sizes()
-    }
-
-    fn connections(&self) -> usize {
-        self.transport.connections()
+    fn planner(&self) -> &dyn Planner {
+        &*self.protocol
     }
 
     /// The ids go on where the last count ended, so that an answer to one of its
@@ -170,14 +129,6 @@ impl<P: DatagramProtocol, T: Transport> Client for DatagramClient<P, T> {
         self.sent = 0;
         self.partial.clear();
         self.next_partial = 0;
-    }
-
-    fn key_period(&self) -> usize {
-        self.ids.period()
-    }
-
-    fn is_lossy(&self) -> bool {
-        true
     }
 
     fn keys(&mut self) -> Keys {
@@ -208,31 +159,23 @@ impl<P: DatagramProtocol, T: Transport> Client for DatagramClient<P, T> {
         let Some(what) = outstanding(k) else {
             return Received::Unexpected;
         };
-        if response.datagrams == 1 {
-            return match self.protocol.judge(what, &response.body) {
-                Some(outcome) => Received::Answer { k, outcome },
-                None => Received::Unexpected,
-            };
-        }
-        let outcome = if response.sequence == 0 {
-            let outcome = self.protocol.judge(what, &response.body);
-            if outcome.is_none() {
-                return Received::Unexpected;
+        let mut outcome = None;
+        if response.sequence == 0 {
+            outcome = self.protocol.judge(what, &response.body);
+            match outcome {
+                None => return Received::Unexpected,
+                Some(outcome) if response.datagrams == 1 => {
+                    return Received::Answer { k, outcome };
+                }
+                Some(_) => {}
             }
-            outcome
-        } else {
-            None
-        };
+        }
         let (sequence, datagrams) = (response.sequence, response.datagrams);
         self.join(k, sequence, datagrams, outcome)
     }
 
     fn wait(&mut self, at_most: Nanos) {
         self.transport.wait(at_most);
-    }
-
-    fn kernel_stamps(&self) -> KernelStamps {
-        self.transport.stamps()
     }
 
     #[inline]

@@ -11,32 +11,43 @@ mod stream;
 
 use taillab_model::{Monotonic, Nanos};
 
-pub use any::{AnyClient, AnyProtocol};
+pub use any::AnyClient;
 pub use datagram::DatagramClient;
 pub use keys::{Ids, Keys, Place, Places};
 pub use stream::StreamClient;
 
 use crate::engine::Outcome;
-use crate::protocol::{MessageSizes, Planned};
+use crate::protocol::{Planned, Planner};
 use crate::stamps::KernelStamps;
 use crate::transport::NotSent;
+
+/// What does not change about a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// Number of connections.
+    pub connections: usize,
+    /// How many requests later the same key comes again, so that an answer can belong to only
+    /// one of the two; `usize::MAX` where that cannot be.
+    pub key_period: usize,
+    /// Requests and answers may vanish without a trace.
+    pub is_lossy: bool,
+    /// Each request takes a connection that has none outstanding, if there is one;
+    /// otherwise requests take the connections in turn.
+    pub takes_idle_connection: bool,
+    /// What the kernel stamps of what this client sends and receives.
+    pub stamps: KernelStamps,
+}
 
 /// A client with its connections, ready to send.
 ///
 /// It numbers the requests of a count from 0. The engine decides when to send and keeps
 /// the record; the client knows connections, keys and answers.
 pub trait Client {
-    /// Draws what the first `n` requests ask for, reproducibly.
-    fn plan(&self, n: usize, seed: u64) -> Vec<Planned>;
+    /// What does not change about it.
+    fn traits(&self) -> Traits;
 
-    /// What must be stored before a measurement; empty where nothing must be.
-    fn to_store(&self) -> Vec<Planned>;
-
-    /// How large requests and answers typically are.
-    fn sizes(&self) -> MessageSizes;
-
-    /// Number of connections.
-    fn connections(&self) -> usize;
+    /// What its protocol asks for.
+    fn planner(&self) -> &dyn Planner;
 
     /// Begins a new count of requests at k = 0, whose first `requests` are to be found
     /// in [`Client::keys`] afterwards.
@@ -44,13 +55,6 @@ pub trait Client {
     /// What has arrived by now is thrown away, and no answer to a request of an earlier
     /// count that is still under way will be taken for an answer to a new one.
     fn begin(&mut self, requests: usize);
-
-    /// How many requests later the same key comes again, so that only one of the two
-    /// can be told to be answered; `usize::MAX` where that cannot be.
-    fn key_period(&self) -> usize;
-
-    /// Requests and answers may vanish without a trace.
-    fn is_lossy(&self) -> bool;
 
     /// Which connection and key the requests of this count had.
     fn keys(&mut self) -> Keys;
@@ -65,28 +69,17 @@ pub trait Client {
     /// `None` if it no longer waits for an answer.
     fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> Received;
 
-    /// Does what can wait, opening lost connections again, in a moment when nothing is
-    /// due for `until_next`.
+    /// Does what can wait, such as opening lost connections again, in a moment when
+    /// nothing is due for `until_next`.
     #[inline]
     fn tend(&mut self, until_next: Nanos) {
         let _ = until_next;
     }
 
-    /// Each request takes a connection that has none outstanding, if there is one;
-    /// otherwise requests take the connections in turn.
-    fn takes_idle_connection(&self) -> bool {
-        false
-    }
-
-    /// Sleeps until something has arrived, `at_most` so long. A client that cannot sleep
+    /// Sleeps until something has arrived, at most for `at_most`. A client that cannot sleep
     /// returns at once.
     fn wait(&mut self, at_most: Nanos) {
         let _ = at_most;
-    }
-
-    /// Whether the kernel stamps what this client sends or receives.
-    fn kernel_stamps(&self) -> KernelStamps {
-        KernelStamps::NONE
     }
 
     /// The kernel's stamp of the answer that [`Client::receive`] returned last.

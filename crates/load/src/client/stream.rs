@@ -7,14 +7,12 @@ use taillab_model::{Monotonic, Nanos, RequestKey};
 use super::leftover::Leftovers;
 use super::pending::{Pending, Request};
 use super::rotation::Rotation;
-use super::{Client, Keys, Place, Places, Received};
+use super::{Client, Keys, Place, Places, Received, Traits};
 use crate::clock::now;
 use crate::engine::Outcome;
-use crate::protocol::{Decoded, MessageSizes, Planned, StreamProtocol};
-use crate::stamps::KernelStamps;
+use crate::protocol::{Decoded, Planned, Planner, StreamProtocol};
 use crate::transport::NotSent;
 use crate::transport::stream::{Ending, Event, NotTaken, Origin, StreamSockets, StreamTransport};
-use crate::{Endpoint, LoadError};
 
 /// Connections remembered in the order of their requests, to know where the next answer
 /// is to be expected.
@@ -33,13 +31,13 @@ const SETTLE: Nanos = Nanos::from_millis(100);
 /// A client whose requests and answers are parts of streams of bytes.
 ///
 /// A request takes the connection that has been idle for longest; when none is idle, one
-/// held in reserve ([`StreamClient::hold_back`]), then one with the fewest requests outstanding, so that it never waits in the client. A request
-/// that gets no answer in time stays in its connection's order: a late answer is its own
-/// and nobody else's. A connection that ends loses its requests and is opened again; one
-/// whose bytes cannot be told apart any more is closed and opened again.
-#[derive(Debug)]
-pub struct StreamClient<P, T = StreamSockets> {
-    protocol: P,
+/// held in reserve ([`StreamClient::hold_back`]), then one with the fewest requests
+/// outstanding, so that it never waits in the client. A request that gets no answer in time
+/// keeps its place in its connection's order, so that a late answer is not taken for another's.
+/// A connection that ends loses its requests and is opened again; so does one whose answers
+/// can no longer be separated.
+pub struct StreamClient<T = StreamSockets> {
+    protocol: Box<dyn StreamProtocol>,
     transport: T,
     rotation: Rotation,
     pending: Pending,
@@ -75,36 +73,7 @@ enum Doing {
     },
 }
 
-impl<P: StreamProtocol> StreamClient<P> {
-    /// Opens `connections` connections in the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// As [`StreamSockets::connect`].
-    pub fn connect(server: &Endpoint, connections: usize, protocol: P) -> Result<Self, LoadError> {
-        Ok(Self::new(
-            StreamSockets::connect(server, connections)?,
-            protocol,
-        ))
-    }
-
-    /// The same with the kernel's stamps of what is received, over TCP.
-    ///
-    /// # Errors
-    /// As [`StreamSockets::connect`].
-    pub fn connect_stamped(
-        server: &Endpoint,
-        connections: usize,
-        protocol: P,
-        stamps: KernelStamps,
-    ) -> Result<Self, LoadError> {
-        Ok(Self::new(
-            StreamSockets::connect_stamped(server, connections, stamps)?,
-            protocol,
-        ))
-    }
-}
-
-impl<P: StreamProtocol, T: StreamTransport> StreamClient<P, T> {
+impl<T: StreamTransport> StreamClient<T> {
     /// Holds the last `reserve` connections back: they take a request only when no other
     /// connection is idle. So few connections carry the load, and yet a stall of the
     /// server makes no request wait behind another on its own connection.
@@ -117,7 +86,7 @@ impl<P: StreamProtocol, T: StreamTransport> StreamClient<P, T> {
     }
 
     /// A client over connections that are all up.
-    pub fn new(transport: T, protocol: P) -> Self {
+    pub fn new(transport: T, protocol: Box<dyn StreamProtocol>) -> Self {
         let connections = transport.connections();
         let mut rotation = Rotation::new(connections, 0);
         (0..connections).for_each(|connection| rotation.join(connection));
@@ -135,11 +104,6 @@ impl<P: StreamProtocol, T: StreamTransport> StreamClient<P, T> {
             sent: 0,
             places: Places::default(),
         }
-    }
-
-    /// The protocol it speaks.
-    pub fn protocol(&self) -> &P {
-        &self.protocol
     }
 
     /// The number in this count of a request of this count.
@@ -209,20 +173,14 @@ impl<P: StreamProtocol, T: StreamTransport> StreamClient<P, T> {
                     self.leftovers.clear(connection);
                     Doing::Looking
                 };
-                match self.number_in_count(request.number) {
-                    Some(k) if outstanding(k).is_some() => Received::Answer { k, outcome },
-                    _ => Received::Late,
-                }
+                self.answer(request, outcome, outstanding)
             }
             Decoded::LastAnswer { bytes: n, outcome } if n <= bytes.len() => {
                 self.pending.pop(connection);
                 self.transport.abandon(connection);
                 let ending = Some(Ending::Closed);
                 self.gone(connection, Outcome::ConnectionLost, ending);
-                match self.number_in_count(request.number) {
-                    Some(k) if outstanding(k).is_some() => Received::Answer { k, outcome },
-                    _ => Received::Late,
-                }
+                self.answer(request, outcome, outstanding)
             }
             Decoded::Partial { at_least } if at_least <= LARGEST_ANSWER => {
                 if is_kept {
@@ -242,7 +200,21 @@ impl<P: StreamProtocol, T: StreamTransport> StreamClient<P, T> {
         }
     }
 
-    /// Closes a connection whose bytes cannot be told apart any more.
+    /// The answer to a request, unless it comes too late.
+    #[inline]
+    fn answer(
+        &self,
+        request: Request,
+        outcome: Outcome,
+        outstanding: &impl Fn(usize) -> Option<Planned>,
+    ) -> Received {
+        match self.number_in_count(request.number) {
+            Some(k) if outstanding(k).is_some() => Received::Answer { k, outcome },
+            _ => Received::Late,
+        }
+    }
+
+    /// Closes a connection whose answers can no longer be separated.
     #[cold]
     fn give_up(&mut self, connection: usize, next: Outcome) {
         self.transport.abandon(connection);
@@ -339,21 +311,19 @@ impl<P: StreamProtocol, T: StreamTransport> StreamClient<P, T> {
     }
 }
 
-impl<P: StreamProtocol, T: StreamTransport> Client for StreamClient<P, T> {
-    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
-        self.protocol.plan(n, seed)
+impl<T: StreamTransport> Client for StreamClient<T> {
+    fn traits(&self) -> Traits {
+        Traits {
+            connections: self.transport.connections(),
+            key_period: usize::MAX,
+            is_lossy: false,
+            takes_idle_connection: true,
+            stamps: self.transport.stamps(),
+        }
     }
 
-    fn to_store(&self) -> Vec<Planned> {
-        self.protocol.to_store()
-    }
-
-    fn sizes(&self) -> MessageSizes {
-        self.protocol.sizes()
-    }
-
-    fn connections(&self) -> usize {
-        self.transport.connections()
+    fn planner(&self) -> &dyn Planner {
+        &*self.protocol
     }
 
     /// Answers to requests of the last count are waited for a short while; connections
@@ -372,14 +342,6 @@ impl<P: StreamProtocol, T: StreamTransport> Client for StreamClient<P, T> {
         self.base += self.sent as u64;
         self.sent = 0;
         self.places = Places::with_room(requests);
-    }
-
-    fn key_period(&self) -> usize {
-        usize::MAX
-    }
-
-    fn is_lossy(&self) -> bool {
-        false
     }
 
     fn keys(&mut self) -> Keys {
@@ -438,18 +400,10 @@ impl<P: StreamProtocol, T: StreamTransport> Client for StreamClient<P, T> {
         }
     }
 
-    fn takes_idle_connection(&self) -> bool {
-        true
-    }
-
     fn wait(&mut self, at_most: Nanos) {
         if self.doing == Doing::Looking {
             self.transport.wait(at_most);
         }
-    }
-
-    fn kernel_stamps(&self) -> KernelStamps {
-        self.transport.stamps()
     }
 
     #[inline]

@@ -91,16 +91,16 @@ pub(crate) fn open_loop_from<C: Client, H: Hooks>(
     if let Some(before) = load.schedule.windows(2).position(|w| w[1] < w[0]) {
         return Err(LoadError::UnsortedSchedule { at: before + 1 });
     }
-    let plan = client.plan(n, load.seed);
+    let plan = client.planner().plan(n, load.seed);
     client.begin(n);
     let record = Record::new(
-        client.key_period(),
+        client.traits().key_period,
         load.schedule,
         &plan,
         load.measure_from,
         load.timeout,
     )
-    .with_stamps(client.kernel_stamps());
+    .with_stamps(client.traits().stamps);
     drop(plan);
     let mut session = Session::new(client, record, load.stop, load.progress, load.waiting);
     let (at, stopped) = spin(&mut session, start(), hooks);

@@ -56,13 +56,14 @@ pub fn ping_pong<C: Client, H: Hooks>(
     if load.length == Nanos::ZERO || load.most == 0 {
         return Err(LoadError::EmptySchedule);
     }
-    let plan = client.plan(load.most, load.seed);
+    let plan = client.planner().plan(load.most, load.seed);
     client.begin(load.most);
     // due times are known when they come
     let schedule = vec![Nanos::new(u64::MAX); load.most];
     let never = load.most;
-    let record = Record::new(client.key_period(), schedule, &plan, never, load.timeout)
-        .with_stamps(client.kernel_stamps());
+    let traits = client.traits();
+    let record = Record::new(traits.key_period, schedule, &plan, never, load.timeout)
+        .with_stamps(traits.stamps);
     drop(plan);
     let mut session = Session::new(client, record, load.stop, load.progress, load.waiting);
     let (at, stopped) = spin(&mut session, load, hooks);
@@ -112,12 +113,13 @@ fn spin<C: Client, H: Hooks>(
     load: &PingPong<'_>,
     hooks: &mut H,
 ) -> (Monotonic, Option<StopReason>) {
-    let connections = run.client.connections();
+    let traits = run.client.traits();
+    let connections = traits.connections;
     let start = now();
     run.record.begin(start);
     let measure_from = start + load.warm_up;
     let end = measure_from + load.length;
-    let mut turns = if run.client.takes_idle_connection() {
+    let mut turns = if traits.takes_idle_connection {
         Turns::Idle(std::iter::repeat_n(start, connections).collect())
     } else {
         Turns::InTurn(connections, start)

@@ -95,7 +95,7 @@ impl<'a, C: Client> Session<'a, C> {
         Self {
             measure_from: record.measured().start,
             timeout: record.timeout(),
-            departures: client.kernel_stamps().sent,
+            departures: client.traits().stamps.sent,
             client,
             record,
             cpu: CpuUse::default(),

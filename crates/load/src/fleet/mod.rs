@@ -149,7 +149,9 @@ impl<C: Client + Send> Fleet<C> {
 
     /// Connections of all threads.
     pub fn connections(&self) -> usize {
-        self.clients.iter().map(Client::connections).sum()
+        (self.clients.iter())
+            .map(|client| client.traits().connections)
+            .sum()
     }
 
     /// The clients, thread 0's first.

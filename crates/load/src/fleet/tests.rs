@@ -3,9 +3,8 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 use crate::DatagramClient;
 use crate::fake::{Fake, answer};
-use crate::protocol::memcached::MemcachedUdp;
 
-type Clients = DatagramClient<MemcachedUdp, Fake>;
+type Clients = DatagramClient<Fake>;
 
 const HOUR: Nanos = Nanos::from_secs(3600);
 

@@ -8,11 +8,26 @@
 use taillab_model::Operation;
 
 use super::{
-    Body, DatagramProtocol, Decoded, Malformed, MessageSizes, Planned, Response, StreamProtocol,
+    Asks, Body, DatagramProtocol, Decoded, MAX_DATAGRAM_BYTES, Malformed, MessageSizes, Planned,
+    Planner, Protocol, Question, Response, StreamProtocol,
 };
 use crate::LoadError;
 use crate::engine::Outcome;
-use crate::protocol::memcached::udp::MAX_DATAGRAM_BYTES;
+
+/// Echo in the table of protocols; its port is RFC 862's.
+pub const PROTOCOL: Protocol = Protocol {
+    name: "echo",
+    scheme: "echo",
+    label: "echo",
+    default_port: 7,
+    asks: Asks::Echo,
+    stream: |workload| Ok(Box::new(EchoStream::new(workload.echo)?)),
+    datagrams: Some(|workload| Ok(Box::new(EchoDatagrams::new(workload.echo)?))),
+    question: |workload, _| Question {
+        bytes: vec![0; workload.echo.request_bytes],
+        answer: b"",
+    },
+};
 
 /// Sizes of an echo's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,23 +52,8 @@ impl EchoWorkload {
     /// The largest message on a stream.
     pub const MAX_STREAM_BYTES: usize = 1 << 24;
 
-    /// Checks that a stream can carry it.
-    ///
-    /// # Errors
-    /// [`LoadError::MessageSize`]
-    pub fn validate(&self) -> Result<(), LoadError> {
-        self.within(size_of::<u32>(), Self::MAX_STREAM_BYTES)
-    }
-
-    /// Checks that datagrams can carry it, each in one packet.
-    ///
-    /// # Errors
-    /// [`LoadError::MessageSize`]
-    pub fn validate_datagrams(&self) -> Result<(), LoadError> {
-        self.within(size_of::<u16>(), MAX_DATAGRAM_BYTES)
-    }
-
-    fn within(&self, min: usize, max: usize) -> Result<(), LoadError> {
+    /// The request, if all messages have an allowed size.
+    fn request(&self, min: usize, max: usize) -> Result<Vec<u8>, LoadError> {
         for (what, bytes) in [
             ("an echo's request", self.request_bytes),
             ("an echo's response", self.response_bytes),
@@ -67,7 +67,13 @@ impl EchoWorkload {
                 });
             }
         }
-        Ok(())
+        Ok(vec![b'e'; self.request_bytes])
+    }
+}
+
+impl Planner for EchoWorkload {
+    fn plan(&self, n: usize, _seed: u64) -> Vec<Planned> {
+        vec![Planned::new(Operation::Call, 0); n]
     }
 
     fn sizes(&self) -> MessageSizes {
@@ -75,10 +81,6 @@ impl EchoWorkload {
             request_bytes: self.request_bytes,
             response_bytes: self.response_bytes,
         }
-    }
-
-    fn plan(n: usize) -> Vec<Planned> {
-        vec![Planned::new(Operation::Call, 0); n]
     }
 }
 
@@ -93,21 +95,24 @@ impl EchoStream {
     /// Prepares the request.
     ///
     /// # Errors
-    /// As [`EchoWorkload::validate`].
+    /// [`LoadError::MessageSize`]
     pub fn new(workload: EchoWorkload) -> Result<Self, LoadError> {
-        workload.validate()?;
-        Ok(Self {
-            workload,
-            request: vec![b'e'; workload.request_bytes],
-        })
+        let request = workload.request(size_of::<u32>(), EchoWorkload::MAX_STREAM_BYTES)?;
+        Ok(Self { workload, request })
+    }
+}
+
+impl Planner for EchoStream {
+    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
+        self.workload.plan(n, seed)
+    }
+
+    fn sizes(&self) -> MessageSizes {
+        self.workload.sizes()
     }
 }
 
 impl StreamProtocol for EchoStream {
-    fn plan(&self, n: usize, _seed: u64) -> Vec<Planned> {
-        EchoWorkload::plan(n)
-    }
-
     #[inline]
     fn encode(&mut self, _what: Planned, tag: u32, out: &mut Vec<u8>) {
         let at = out.len();
@@ -131,10 +136,6 @@ impl StreamProtocol for EchoStream {
             outcome: Outcome::Done,
         }
     }
-
-    fn sizes(&self) -> MessageSizes {
-        self.workload.sizes()
-    }
 }
 
 /// Echo in datagrams.
@@ -148,21 +149,24 @@ impl EchoDatagrams {
     /// Prepares the request.
     ///
     /// # Errors
-    /// As [`EchoWorkload::validate_datagrams`].
+    /// [`LoadError::MessageSize`]
     pub fn new(workload: EchoWorkload) -> Result<Self, LoadError> {
-        workload.validate_datagrams()?;
-        Ok(Self {
-            workload,
-            request: vec![b'e'; workload.request_bytes],
-        })
+        let request = workload.request(size_of::<u16>(), MAX_DATAGRAM_BYTES)?;
+        Ok(Self { workload, request })
+    }
+}
+
+impl Planner for EchoDatagrams {
+    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
+        self.workload.plan(n, seed)
+    }
+
+    fn sizes(&self) -> MessageSizes {
+        self.workload.sizes()
     }
 }
 
 impl DatagramProtocol for EchoDatagrams {
-    fn plan(&self, n: usize, _seed: u64) -> Vec<Planned> {
-        EchoWorkload::plan(n)
-    }
-
     #[inline]
     fn encode(&mut self, _what: Planned, id: u16) -> &[u8] {
         self.request[..2].copy_from_slice(&id.to_be_bytes());
@@ -186,10 +190,6 @@ impl DatagramProtocol for EchoDatagrams {
     #[inline]
     fn judge(&self, _what: Planned, body: &Body<'_>) -> Option<Outcome> {
         matches!(body, Body::Done).then_some(Outcome::Done)
-    }
-
-    fn sizes(&self) -> MessageSizes {
-        self.workload.sizes()
     }
 }
 

@@ -1,4 +1,4 @@
-//! HTTP/1.1 over connections that are kept alive: GET of one or several paths.
+//! HTTP/1.1 over connections that are kept alive: GET of one path.
 //!
 //! Answers are read by RFC 9112 as strictly as a well-made server writes them: lines end
 //! with CR LF, and every answer says its length (`Content-Length`, the chunked coding, or
@@ -7,12 +7,32 @@
 
 mod head;
 
-use super::keys::{self, KeyDistribution};
+use taillab_model::Operation;
+
 use super::scan::{Line, hexadecimal, line};
-use super::{Decoded, MessageSizes, Planned, StreamProtocol};
+use super::{Asks, Decoded, MessageSizes, Planned, Planner, Protocol, Question, StreamProtocol};
 use crate::LoadError;
 use crate::engine::Outcome;
 use head::{Framing, Head, head};
+
+/// HTTP in the table of protocols.
+pub const PROTOCOL: Protocol = Protocol {
+    name: "http",
+    scheme: "http",
+    label: "http",
+    default_port: 80,
+    asks: Asks::Http,
+    stream: |workload| Ok(Box::new(Http::new(&workload.http)?)),
+    datagrams: None,
+    question: |workload, _| Question {
+        bytes: format!(
+            "HEAD {} HTTP/1.1\r\nHost: taillab\r\nConnection: close\r\n\r\n",
+            workload.http.path
+        )
+        .into_bytes(),
+        answer: b"HTTP/1.",
+    },
+};
 
 /// The longest request.
 pub const MAX_REQUEST_BYTES: usize = 1 << 16;
@@ -37,45 +57,31 @@ const PADDING: &str = "X-Padding: ";
 pub struct HttpWorkload {
     /// The `Host` header: name or address, with the port unless it is 80.
     pub host: String,
-    /// Paths with their queries, each beginning with `/`.
-    pub paths: Vec<String>,
+    /// The path with its query, beginning with `/`.
+    pub path: String,
     /// More headers, name and value.
     pub headers: Vec<(String, String)>,
-    /// Fill each request up to this size by one more header.
+    /// Fill the request up to this size by one more header.
     pub request_bytes: Option<usize>,
-    /// How popular each path is.
-    pub distribution: KeyDistribution,
     /// About how long the answers are, for a null responder to imitate. The default is
     /// that of the nginx workload of Tales of the Tail, section 3.1.
     pub response_bytes: usize,
 }
 
 impl HttpWorkload {
-    /// One path and nothing more.
+    /// A GET of this path without further headers.
     pub fn get(host: &str, path: &str) -> Self {
         Self {
             host: host.to_owned(),
-            paths: vec![path.to_owned()],
+            path: path.to_owned(),
             headers: Vec::new(),
             request_bytes: None,
-            distribution: KeyDistribution::Uniform,
             response_bytes: 849,
         }
     }
 
-    /// Checks that the workload can be sent.
-    ///
-    /// # Errors
-    /// [`LoadError::Keys`] without a path, [`LoadError::RequestText`] for a text that
-    /// would break the request, [`LoadError::MessageSize`] for a size that a request
-    /// cannot be filled up to, [`LoadError::KeyDistribution`].
-    pub fn validate(&self) -> Result<(), LoadError> {
-        self.requests().map(drop)
-    }
-
-    fn requests(&self) -> Result<Vec<Vec<u8>>, LoadError> {
-        check_number(self.paths.len())?;
-        self.distribution.validate()?;
+    /// The bytes of the request.
+    fn request(&self) -> Result<Vec<u8>, LoadError> {
         let refused = |what, text: &str, remedy| LoadError::RequestText {
             what,
             text: text.to_owned(),
@@ -114,27 +120,25 @@ impl HttpWorkload {
                 ));
             }
         }
-        let one = |path: &String| {
-            if !path.starts_with('/') || !plain(path) {
-                return Err(refused(
-                    "path",
-                    path,
-                    "begin it with / and write other characters as %XX",
-                ));
-            }
-            self.request(path)
-        };
-        self.paths.iter().map(one).collect::<Result<Vec<_>, _>>()
+        if !self.path.starts_with('/') || !plain(&self.path) {
+            return Err(refused(
+                "path",
+                &self.path,
+                "begin it with / and write other characters as %XX",
+            ));
+        }
+        self.filled()
     }
 
-    fn request(&self, path: &str) -> Result<Vec<u8>, LoadError> {
+    /// The request with its filling.
+    fn filled(&self) -> Result<Vec<u8>, LoadError> {
         let headers: String = self
             .headers
             .iter()
             .map(|(name, value)| format!("{name}: {value}\r\n"))
             .collect();
         let of = |space: &str, padding: &str| {
-            let host = &self.host;
+            let Self { host, path, .. } = self;
             format!("GET {path} HTTP/1.1\r\nHost: {space}{host}\r\n{headers}{padding}\r\n")
         };
         let bare = of("", "");
@@ -165,87 +169,49 @@ fn is_token(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
 }
 
-/// Between one request and as many as the plan can number.
-fn check_number(requests: usize) -> Result<u32, LoadError> {
-    match u32::try_from(requests) {
-        Ok(n @ 1..=Planned::MAX_KEYS) => Ok(n),
-        other => Err(LoadError::Keys {
-            keys: other.unwrap_or(u32::MAX),
-            max: Planned::MAX_KEYS,
-        }),
-    }
-}
-
 /// HTTP/1.1 on a stream.
 #[derive(Clone, Debug)]
 pub struct Http {
-    requests: Vec<Vec<u8>>,
-    distribution: KeyDistribution,
+    request: Vec<u8>,
     response_bytes: usize,
 }
 
 impl Http {
-    /// Prepares the requests of a workload.
+    /// Prepares the request of a workload.
     ///
     /// # Errors
-    /// As [`HttpWorkload::validate`].
-    pub fn new(workload: HttpWorkload) -> Result<Self, LoadError> {
+    /// [`LoadError::RequestText`] for a text that would break the request,
+    /// [`LoadError::MessageSize`] for a size that it cannot be filled up to.
+    pub fn new(workload: &HttpWorkload) -> Result<Self, LoadError> {
         Ok(Self {
-            requests: workload.requests()?,
-            distribution: workload.distribution,
+            request: workload.request()?,
             response_bytes: workload.response_bytes,
-        })
-    }
-
-    /// Requests exactly as given, all alike popular; each must be a GET, which has no
-    /// body, with its headers and the empty line that ends them.
-    ///
-    /// # Errors
-    /// [`LoadError::Keys`] without a request, [`LoadError::RequestText`] for one that is
-    /// no such request.
-    pub fn verbatim(requests: Vec<Vec<u8>>) -> Result<Self, LoadError> {
-        check_number(requests.len())?;
-        for request in &requests {
-            let end = memchr::memmem::find(request, b"\r\n\r\n").map(|at| at + 4);
-            let whole = end == Some(request.len()) && request.len() <= MAX_REQUEST_BYTES;
-            if !request.starts_with(b"GET /") || !whole {
-                let shown = &request[..request.len().min(80)];
-                return Err(LoadError::RequestText {
-                    what: "HTTP request",
-                    text: shown.escape_ascii().to_string(),
-                    remedy: "begin it with \"GET /\" and end it with one empty line (\\r\\n\\r\\n)",
-                });
-            }
-        }
-        Ok(Self {
-            requests,
-            distribution: KeyDistribution::Uniform,
-            response_bytes: HttpWorkload::get("", "").response_bytes,
         })
     }
 }
 
-impl StreamProtocol for Http {
-    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
-        // at most Planned::MAX_KEYS
-        keys::plan_calls(self.requests.len() as u32, self.distribution, n, seed)
+impl Planner for Http {
+    fn plan(&self, n: usize, _seed: u64) -> Vec<Planned> {
+        vec![Planned::new(Operation::Call, 0); n]
     }
 
+    fn sizes(&self) -> MessageSizes {
+        MessageSizes {
+            request_bytes: self.request.len(),
+            response_bytes: self.response_bytes,
+        }
+    }
+}
+
+impl StreamProtocol for Http {
     #[inline]
-    fn encode(&mut self, what: Planned, _tag: u32, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.requests[what.key() as usize]);
+    fn encode(&mut self, _what: Planned, _tag: u32, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.request);
     }
 
     #[inline]
     fn decode(&self, _what: Planned, _tag: u32, bytes: &[u8]) -> Decoded {
         decode(bytes)
-    }
-
-    fn sizes(&self) -> MessageSizes {
-        MessageSizes {
-            request_bytes: self.requests[0].len(),
-            response_bytes: self.response_bytes,
-        }
     }
 }
 
@@ -258,7 +224,7 @@ enum End {
 }
 
 /// Reads the answer to a GET.
-pub(crate) fn decode(bytes: &[u8]) -> Decoded {
+fn decode(bytes: &[u8]) -> Decoded {
     let mut from = 0;
     let found = loop {
         let found = match head(bytes, from) {

@@ -78,21 +78,8 @@ impl KeySet {
     /// `keys` keys of `key_bytes` bytes, of which a server takes at most `max_key_bytes`.
     ///
     /// # Errors
-    /// As [`KeySet::validate`].
-    pub fn new(keys: u32, key_bytes: usize, max_key_bytes: usize) -> Result<Self, LoadError> {
-        Self::validate(keys, key_bytes, max_key_bytes)?;
-        let mut bytes = Vec::with_capacity(keys as usize * key_bytes);
-        for n in 0..keys {
-            bytes.extend_from_slice(format!("{n:0key_bytes$}").as_bytes());
-        }
-        Ok(Self { bytes, key_bytes })
-    }
-
-    /// Checks that there can be such keys.
-    ///
-    /// # Errors
     /// [`LoadError::Keys`] or [`LoadError::KeySize`].
-    pub fn validate(keys: u32, key_bytes: usize, max_key_bytes: usize) -> Result<(), LoadError> {
+    pub fn new(keys: u32, key_bytes: usize, max_key_bytes: usize) -> Result<Self, LoadError> {
         if keys == 0 || keys > Planned::MAX_KEYS {
             return Err(LoadError::Keys {
                 keys,
@@ -108,7 +95,11 @@ impl KeySet {
                 max: max_key_bytes,
             });
         }
-        Ok(())
+        let mut bytes = Vec::with_capacity(keys as usize * key_bytes);
+        for n in 0..keys {
+            bytes.extend_from_slice(format!("{n:0key_bytes$}").as_bytes());
+        }
+        Ok(Self { bytes, key_bytes })
     }
 
     /// Key number `n`, which is below the number of keys.
@@ -123,27 +114,10 @@ impl KeySet {
         (self.bytes.len() / self.key_bytes) as u32
     }
 
-    /// Bytes of each.
-    pub fn key_bytes(&self) -> usize {
-        self.key_bytes
-    }
-
     /// A set of each key in order: what makes every later get a hit.
     pub(crate) fn sets(&self) -> Vec<Planned> {
         let keys = 0..self.keys();
         keys.map(|key| Planned::new(Operation::Set, key)).collect()
-    }
-}
-
-/// Checks a share of gets.
-///
-/// # Errors
-/// [`LoadError::GetShare`] when it is not between 0 and 1.
-pub(crate) fn validate_get_share(get_share: f64) -> Result<(), LoadError> {
-    if (0.0..=1.0).contains(&get_share) {
-        Ok(())
-    } else {
-        Err(LoadError::GetShare(get_share))
     }
 }
 
@@ -165,19 +139,6 @@ pub(crate) fn plan_store(
         };
         Planned::new(operation, draw.key(&mut rng))
     };
-    std::iter::repeat_with(one).take(n).collect()
-}
-
-/// Draws `n` calls of `keys` different things, the same ones for the same seed.
-pub(crate) fn plan_calls(
-    keys: u32,
-    distribution: KeyDistribution,
-    n: usize,
-    seed: u64,
-) -> Vec<Planned> {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let draw = Draw::new(keys, distribution);
-    let one = || Planned::new(Operation::Call, draw.key(&mut rng));
     std::iter::repeat_with(one).take(n).collect()
 }
 
@@ -276,7 +237,7 @@ mod tests {
     /// Chi-squared of the draws against the exact probabilities, and its degrees of
     /// freedom; ranks expected less than ten times are taken together.
     fn chi_squared(keys: u32, s: f64, draws: usize, seed: u64) -> (f64, f64) {
-        let plan = plan_calls(keys, KeyDistribution::Zipf(s), draws, seed);
+        let plan = plan_store(keys, KeyDistribution::Zipf(s), 1.0, draws, seed);
         let mut seen = vec![0_u32; keys as usize];
         for what in plan {
             seen[what.key() as usize] += 1;
@@ -325,7 +286,7 @@ mod tests {
     #[test]
     fn the_test_of_frequencies_can_fail() {
         let draws = 200_000;
-        let plan = plan_calls(1000, KeyDistribution::Zipf(1.0), draws, 7);
+        let plan = plan_store(1000, KeyDistribution::Zipf(1.0), 1.0, draws, 7);
         let first = plan.iter().filter(|p| p.key() == 0).count() as f64;
         let share = |s: f64| {
             let sum: f64 = (1..=1000_u32).map(|k| f64::from(k).powf(-s)).sum();
@@ -342,7 +303,7 @@ mod tests {
     #[test]
     fn the_tail_of_a_large_set_is_drawn_too() {
         let keys = Planned::MAX_KEYS;
-        let plan = plan_calls(keys, KeyDistribution::Zipf(0.5), 10_000, 3);
+        let plan = plan_store(keys, KeyDistribution::Zipf(0.5), 1.0, 10_000, 3);
         // P(rank > n / 4) = 1 − √(1/4) for s = ½ and many keys
         let upper = plan.iter().filter(|p| p.key() >= keys / 4).count() as f64;
         assert!((upper - 5000.0).abs() < 4.0 * 50.0, "{upper}");
@@ -368,7 +329,7 @@ mod tests {
     #[test]
     fn keys_have_one_width() {
         let keys = KeySet::new(101, 5, 250).unwrap();
-        assert_eq!((keys.keys(), keys.key_bytes()), (101, 5));
+        assert_eq!(keys.keys(), 101);
         assert_eq!(keys.get(0), b"00000");
         assert_eq!(keys.get(100), b"00100");
         assert!(KeySet::new(101, 2, 250).is_err());

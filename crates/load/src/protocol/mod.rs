@@ -1,4 +1,7 @@
 //! Protocols: what a request holds and what an answer says.
+//!
+//! A protocol is one module of this folder and one row of [`PROTOCOLS`]. The row says all
+//! that the rest of the program needs to know of it.
 
 pub mod echo;
 pub mod http;
@@ -6,16 +9,206 @@ pub mod keys;
 pub mod memcached;
 pub mod redis;
 mod scan;
+pub mod store;
 
 use taillab_model::Operation;
 
+use crate::LoadError;
 use crate::engine::Outcome;
 
-/// A protocol whose every request is one datagram with a 16-bit request id.
-pub trait DatagramProtocol {
+pub use echo::EchoWorkload;
+pub use http::HttpWorkload;
+pub use store::StoreWorkload;
+
+/// The protocols of the generator. Several rows with one name are dialects of one protocol,
+/// the usual one first.
+pub static PROTOCOLS: [Protocol; 6] = [
+    echo::PROTOCOL,
+    memcached::ASCII,
+    memcached::BINARY,
+    memcached::META,
+    http::PROTOCOL,
+    redis::PROTOCOL,
+];
+
+/// The largest UDP payload that Ethernet carries unfragmented over IPv4. A fragmented
+/// request would be several packets at T1.
+pub const MAX_DATAGRAM_BYTES: usize = 1500 - 20 - 8;
+
+/// A protocol as the rest of the program sees it.
+#[derive(Debug)]
+pub struct Protocol {
+    /// What people call it, and an experiment's `server.protocol`.
+    pub name: &'static str,
+    /// Its scheme in a target, without the transport.
+    pub scheme: &'static str,
+    /// Its name in results, which is a scheme too.
+    pub label: &'static str,
+    /// The port that its servers usually have.
+    pub default_port: u16,
+    /// The part of a [`Workload`] that it reads.
+    pub asks: Asks,
+    /// Its codec on streams.
+    stream: Prepare<dyn StreamProtocol>,
+    /// Its codec in datagrams; `None` where it does not run over UDP.
+    datagrams: Option<Prepare<dyn DatagramProtocol>>,
+    /// See [`Protocol::question`].
+    question: fn(&Workload, bool) -> Question,
+}
+
+/// Makes a codec for a workload.
+type Prepare<C> = fn(&Workload) -> Result<Box<C>, LoadError>;
+
+impl PartialEq for Protocol {
+    fn eq(&self, other: &Self) -> bool {
+        self.label == other.label
+    }
+}
+
+impl Eq for Protocol {}
+
+/// The part of a [`Workload`] that a protocol reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// [`Workload::store`]
+    Store,
+    /// [`Workload::http`]
+    Http,
+    /// [`Workload::echo`]
+    Echo,
+}
+
+/// What requests ask for; each protocol reads the part that it has.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Gets and sets.
+    pub store: StoreWorkload,
+    /// The GET of HTTP.
+    pub http: HttpWorkload,
+    /// Sizes of an echo.
+    pub echo: EchoWorkload,
+}
+
+impl Default for Workload {
+    fn default() -> Self {
+        Self {
+            store: StoreWorkload::default(),
+            http: HttpWorkload::get("localhost", "/"),
+            echo: EchoWorkload::default(),
+        }
+    }
+}
+
+/// A request that a server answers when it is ready, whatever it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The request.
+    pub bytes: Vec<u8>,
+    /// A part of the answer; empty where any answer will do.
+    pub answer: &'static [u8],
+}
+
+/// A codec with the transport that it is for.
+pub enum Codec {
+    /// For UDP.
+    Datagrams(Box<dyn DatagramProtocol>),
+    /// For TCP and Unix stream sockets.
+    Streams(Box<dyn StreamProtocol>),
+}
+
+impl Codec {
+    /// What it asks for.
+    pub fn planner(&self) -> &dyn Planner {
+        match self {
+            Self::Datagrams(codec) => &**codec,
+            Self::Streams(codec) => &**codec,
+        }
+    }
+}
+
+impl Protocol {
+    /// The protocol with this name, in its usual dialect.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        PROTOCOLS.iter().find(|protocol| protocol.name == name)
+    }
+
+    /// The names of all protocols.
+    pub fn names() -> Vec<&'static str> {
+        let mut names: Vec<_> = PROTOCOLS.iter().map(|protocol| protocol.name).collect();
+        names.dedup();
+        names
+    }
+
+    /// The names of the protocols that read this part of a workload, as words of a
+    /// sentence: `memcached and redis`.
+    pub fn names_of(asks: Asks) -> String {
+        let of = |name: &&str| Self::named(name).is_some_and(|protocol| protocol.asks == asks);
+        let names: Vec<_> = Self::names().into_iter().filter(of).collect();
+        match names.split_last() {
+            Some((last, [])) => (*last).to_owned(),
+            Some((last, before)) => format!("{} and {last}", before.join(", ")),
+            None => String::new(),
+        }
+    }
+
+    /// The protocol that a scheme names, in lower case and without its transport.
+    pub(crate) fn of_scheme(scheme: &str) -> Option<&'static Self> {
+        PROTOCOLS
+            .iter()
+            .find(|protocol| protocol.scheme == scheme || protocol.label == scheme)
+    }
+
+    /// The same protocol in another of its dialects, e.g. `binary`.
+    pub(crate) fn in_dialect(&self, dialect: &str) -> Option<&'static Self> {
+        PROTOCOLS
+            .iter()
+            .find(|protocol| protocol.name == self.name && protocol.dialect() == Some(dialect))
+    }
+
+    /// What its dialect is called, where it has several.
+    pub fn dialect(&self) -> Option<&'static str> {
+        self.label.strip_prefix(self.name)?.strip_prefix('-')
+    }
+
+    /// Whether it runs over UDP.
+    pub fn over_udp(&self) -> bool {
+        self.datagrams.is_some()
+    }
+
+    /// Its codec for a workload, over UDP if it has one for that.
+    ///
+    /// # Errors
+    /// What of the workload the protocol cannot carry.
+    pub fn codec(&self, workload: &Workload, over_udp: bool) -> Result<Codec, LoadError> {
+        match self.datagrams {
+            Some(datagrams) if over_udp => datagrams(workload).map(Codec::Datagrams),
+            _ => (self.stream)(workload).map(Codec::Streams),
+        }
+    }
+
+    /// A request that shows whether a server is ready.
+    pub fn question(&self, workload: &Workload, over_udp: bool) -> Question {
+        (self.question)(workload, over_udp)
+    }
+}
+
+/// What a codec asks for, drawn before the run.
+pub trait Planner {
     /// Draws what the first `n` requests ask for, reproducibly.
     fn plan(&self, n: usize, seed: u64) -> Vec<Planned>;
 
+    /// How large requests and answers typically are, for a null responder to imitate.
+    fn sizes(&self) -> MessageSizes;
+
+    /// What must be stored before a measurement, in the order of sending; empty where
+    /// nothing must be.
+    fn to_store(&self) -> Vec<Planned> {
+        Vec::new()
+    }
+}
+
+/// A protocol whose every request is one datagram with a 16-bit request id.
+pub trait DatagramProtocol: Planner + Send {
     /// The datagram of a request; must neither allocate nor format nor draw.
     fn encode(&mut self, what: Planned, id: u16) -> &[u8];
 
@@ -27,49 +220,11 @@ pub trait DatagramProtocol {
 
     /// How the request ended, or `None` if this cannot be the answer to it.
     fn judge(&self, what: Planned, body: &Body<'_>) -> Option<Outcome>;
-
-    /// How large requests and answers typically are, for a null responder to imitate.
-    fn sizes(&self) -> MessageSizes;
-
-    /// What must be stored before a measurement, in the order of sending; empty where
-    /// nothing must be.
-    fn to_store(&self) -> Vec<Planned> {
-        Vec::new()
-    }
-}
-
-impl<P: DatagramProtocol + ?Sized> DatagramProtocol for Box<P> {
-    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
-        (**self).plan(n, seed)
-    }
-
-    fn encode(&mut self, what: Planned, id: u16) -> &[u8] {
-        (**self).encode(what, id)
-    }
-
-    fn decode<'a>(&self, datagram: &'a [u8]) -> Result<Response<'a>, Malformed> {
-        (**self).decode(datagram)
-    }
-
-    fn judge(&self, what: Planned, body: &Body<'_>) -> Option<Outcome> {
-        (**self).judge(what, body)
-    }
-
-    fn sizes(&self) -> MessageSizes {
-        (**self).sizes()
-    }
-
-    fn to_store(&self) -> Vec<Planned> {
-        (**self).to_store()
-    }
 }
 
 /// A protocol on a stream of bytes, where each connection's answers come in the order
 /// of its requests.
-pub trait StreamProtocol {
-    /// Draws what the first `n` requests ask for, reproducibly.
-    fn plan(&self, n: usize, seed: u64) -> Vec<Planned>;
-
+pub trait StreamProtocol: Planner + Send {
     /// Appends the bytes of a request to `out`; must neither format nor draw, nor
     /// allocate except to let `out` grow. `tag` is free for the protocol to send and to
     /// expect back (an echo does); it is the same in [`StreamProtocol::decode`].
@@ -78,37 +233,6 @@ pub trait StreamProtocol {
     /// Reads the answer to a request at the beginning of `bytes`; any bytes are allowed,
     /// those of later answers may follow.
     fn decode(&self, what: Planned, tag: u32, bytes: &[u8]) -> Decoded;
-
-    /// How large requests and answers typically are, for a null responder to imitate.
-    fn sizes(&self) -> MessageSizes;
-
-    /// What must be stored before a measurement, in the order of sending; empty where
-    /// nothing must be.
-    fn to_store(&self) -> Vec<Planned> {
-        Vec::new()
-    }
-}
-
-impl<P: StreamProtocol + ?Sized> StreamProtocol for Box<P> {
-    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
-        (**self).plan(n, seed)
-    }
-
-    fn encode(&mut self, what: Planned, tag: u32, out: &mut Vec<u8>) {
-        (**self).encode(what, tag, out);
-    }
-
-    fn decode(&self, what: Planned, tag: u32, bytes: &[u8]) -> Decoded {
-        (**self).decode(what, tag, bytes)
-    }
-
-    fn sizes(&self) -> MessageSizes {
-        (**self).sizes()
-    }
-
-    fn to_store(&self) -> Vec<Planned> {
-        (**self).to_store()
-    }
 }
 
 /// What a look at the bytes of an answer found.
@@ -150,12 +274,12 @@ pub struct MessageSizes {
 
 /// What one request asks for, drawn before the run: operation and key.
 ///
-/// Four bytes and below 2^28, because the record keeps it beside the outcome.
+/// Four bytes and below 2^28, because the record keeps it together with the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned(u32);
 
 impl Planned {
-    /// The most keys that can be told apart.
+    /// The most keys that a plan can number.
     pub const MAX_KEYS: u32 = 1 << 26;
 
     /// An operation on the key number `key`.

@@ -36,7 +36,7 @@ fn every_scheme_is_read_and_written_back_with_its_port() {
         assert_eq!(target.to_string(), full, "{text}");
         assert_eq!(read(full), target);
         let scheme = full.split(':').next().unwrap();
-        assert!(Target::SCHEMES.contains(scheme), "{scheme}");
+        assert!(Target::schemes().contains(scheme), "{scheme}");
     }
 }
 
@@ -89,13 +89,11 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
 
 #[test]
 fn a_dialect_belongs_to_memcached() {
-    let tcp = read("memcached+tcp://h")
-        .with_dialect(Dialect::Meta)
-        .unwrap();
+    let tcp = read("memcached+tcp://h").with_dialect("meta").unwrap();
     assert_eq!(tcp, read("memcached-meta+tcp://h"));
-    let udp = read("memcached+udp://h").with_dialect(Dialect::Binary);
+    let udp = read("memcached+udp://h").with_dialect("binary");
     assert_eq!(udp, Ok(read("memcached-binary+udp://h")));
-    let error = read("http://h").with_dialect(Dialect::Meta).unwrap_err();
+    let error = read("http://h").with_dialect("meta").unwrap_err();
     assert!(error.to_string().contains("memcached+tcp"), "{error}");
 }
 
@@ -111,19 +109,28 @@ fn targets() -> impl Strategy<Value = Target> {
         at.prop_map(Place::Tcp),
         "/[a-z.]{1,50}(/[a-z]{1,50})?".prop_map(|path| Place::Unix(path.into())),
     ];
-    let protocol = prop_oneof![
-        Just(Application::Echo),
-        Just(Application::Memcached(Dialect::Ascii)),
-        Just(Application::Memcached(Dialect::Binary)),
-        Just(Application::Memcached(Dialect::Meta)),
-        Just(Application::Redis),
-        "/[a-z:%/]{0,9}(\\?[a-z=&@:]{0,9})?".prop_map(|path| Application::Http { path }),
-    ];
-    (protocol, place)
-        .prop_filter("over UDP", |(protocol, place)| {
-            place.transport() != Transport::Udp || protocol.name().over_udp()
+    let path = "/[a-z:%/]{0,9}(\\?[a-z=&@:]{0,9})?";
+    (0..PROTOCOLS.len(), place, path)
+        .prop_map(|(at, place, path)| Target {
+            protocol: &PROTOCOLS[at],
+            place,
+            path: match PROTOCOLS[at].asks {
+                Asks::Http => path,
+                _ => String::new(),
+            },
         })
-        .prop_map(|(protocol, place)| Target { protocol, place })
+        .prop_filter("over UDP", |target| {
+            target.place.transport() != Transport::Udp || target.protocol.over_udp()
+        })
+}
+
+#[test]
+fn help_lists_every_scheme() {
+    assert_eq!(
+        Target::schemes(),
+        "echo+tcp, echo+udp, echo+unix, memcached+tcp, memcached+udp, memcached+unix, \
+         memcached-binary+tcp, memcached-meta+tcp, http, http+unix, redis, redis+unix"
+    );
 }
 
 proptest! {

@@ -1,9 +1,10 @@
-//! Room for open files: every connection is one.
+//! Room for open files, of which every connection is one, and why a socket
+//! cannot be opened.
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::LoadError;
+use crate::{Endpoint, LoadError};
 
 /// Files that the rest of the process may open meanwhile.
 const SPARE: usize = 64;
@@ -35,13 +36,34 @@ pub(crate) fn make_room(connections: usize) -> Result<(), LoadError> {
     })
 }
 
-/// How many files must be allowed for `connections` beside those that are open.
-pub(crate) fn needed(connections: usize) -> usize {
+/// How many files must be allowed for `connections` more than are open.
+fn needed(connections: usize) -> usize {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     connections + open + SPARE
 }
 
-/// The kernel said that there may be no more files.
-pub(crate) fn is_full(error: Errno) -> bool {
-    matches!(error, Errno::MFILE | Errno::NFILE)
+/// Why a socket cannot be opened, with its remedy.
+pub(crate) fn fault(server: &Endpoint, connections: usize, error: Errno) -> LoadError {
+    match error {
+        Errno::CONNREFUSED | Errno::NOENT => LoadError::Refused {
+            server: server.clone(),
+        },
+        Errno::ADDRNOTAVAIL => LoadError::TooManyPorts {
+            server: server.clone(),
+            connections,
+        },
+        Errno::MFILE | Errno::NFILE => LoadError::TooManyFiles {
+            connections,
+            needed: needed(connections),
+        },
+        error => LoadError::Socket {
+            server: server.clone(),
+            source: error.into(),
+        },
+    }
+}
+
+/// The kernel's answer in an error of the standard library.
+pub(crate) fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }

@@ -4,20 +4,24 @@ use std::fmt;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
 use taillab_model::{Monotonic, Nanos};
 
-use super::{Departure, NotSent, Receipt, Transport};
+use super::descriptors::{errno, fault};
+use super::poll::Poll;
+use super::{DatagramTransport, Departure, NotSent, Receipt, Sockets};
 use crate::stamps::{self, KernelStamps, RealtimeBridge};
 use crate::{Endpoint, LoadError};
 
 /// Bytes of receive buffer asked for per socket: room for some hundred answers while
 /// the generator's CPU is taken away from it.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+
+/// Connections that one look at all of them reports.
+const EVENTS: usize = 64;
 
 /// No UDP datagram is larger.
 const LARGEST_DATAGRAM: usize = 65_536;
@@ -39,8 +43,7 @@ const STAMP_PATIENCE: u32 = 16;
 pub struct UdpSockets {
     sockets: Vec<OwnedFd>,
     ports: Vec<u16>,
-    epoll: OwnedFd,
-    events: Vec<epoll::Event>,
+    poll: Poll,
     /// Connections that epoll reported and that were not yet read.
     ready: Vec<usize>,
     expected: usize,
@@ -58,25 +61,13 @@ pub struct UdpSockets {
     counted: Vec<bool>,
 }
 
-// SAFETY: the one part that is not `Send` is the buffer of epoll events, whose data may
-// be a pointer for other users of epoll; ours is always a connection's number.
-unsafe impl Send for UdpSockets {}
-
 impl UdpSockets {
     /// Opens `connections` sockets to `server` in the calling thread's network namespace.
+    /// The kernel's `stamps` begin with the next [`DatagramTransport::discard`].
     ///
     /// # Errors
     /// [`LoadError::NoConnections`], [`LoadError::TooManyFiles`] or [`LoadError::Socket`].
-    pub fn connect(server: SocketAddr, connections: usize) -> Result<Self, LoadError> {
-        Self::connect_stamped(server, connections, KernelStamps::NONE)
-    }
-
-    /// The same with the kernel's stamps, which begin with the next
-    /// [`Transport::discard`].
-    ///
-    /// # Errors
-    /// As [`UdpSockets::connect`].
-    pub fn connect_stamped(
+    pub fn connect(
         server: SocketAddr,
         connections: usize,
         stamps: KernelStamps,
@@ -84,40 +75,25 @@ impl UdpSockets {
         if connections == 0 {
             return Err(LoadError::NoConnections);
         }
-        let failed = |source: std::io::Error| {
-            let full = [Errno::MFILE, Errno::NFILE].map(|e| Some(e.raw_os_error()));
-            if full.contains(&source.raw_os_error()) {
-                LoadError::TooManyFiles {
-                    connections,
-                    needed: connections + 64,
-                }
-            } else {
-                LoadError::Socket {
-                    server: Endpoint::Udp(server),
-                    source,
-                }
-            }
-        };
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+        let failed = |error: Errno| fault(&Endpoint::Udp(server), connections, error);
+        let poll = Poll::new(connections.min(EVENTS)).map_err(failed)?;
         let mut sockets = Vec::with_capacity(connections);
         let mut ports = Vec::with_capacity(connections);
         for connection in 0..connections {
-            let (socket, port) = open(server).map_err(failed)?;
+            let (socket, port) = open(server).map_err(|error| failed(errno(&error)))?;
             if stamps.any() {
-                stamps::enable(&socket, stamps).map_err(failed)?;
+                stamps::enable(&socket, stamps).map_err(|error| failed(errno(&error)))?;
             }
-            let data = epoll::EventData::new_u64(connection as u64);
-            epoll::add(&epoll, &socket, data, epoll::EventFlags::IN)
-                .map_err(|e| failed(e.into()))?;
+            poll.add(&socket, connection, EventFlags::IN)
+                .map_err(failed)?;
             sockets.push(OwnedFd::from(socket));
             ports.push(port);
         }
         Ok(Self {
-            events: Vec::with_capacity(connections.min(64)),
-            ready: Vec::with_capacity(connections.min(64)),
+            poll,
+            ready: Vec::with_capacity(connections.min(EVENTS)),
             sockets,
             ports,
-            epoll,
             expected: 0,
             empty_looks: 0,
             // every byte written now: no page fault later
@@ -147,30 +123,19 @@ impl UdpSockets {
         self.stamp = None;
         let socket = &self.sockets[connection];
         let (length, stamp) = stamps::recv(socket, &mut self.buffer, &mut self.bridge)
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            .map_err(|error| errno(&error))?;
         self.stamp = stamp;
         Ok(length)
     }
 
     /// Asks epoll for all connections; returns at once or when something has arrived.
     fn look_at_all(&mut self, wait: Nanos) {
-        self.events.clear();
-        let wait = rustix::time::Timespec {
-            tv_sec: (wait.get() / 1_000_000_000) as i64,
-            tv_nsec: (wait.get() % 1_000_000_000) as _,
-        };
-        // An error here (a signal) only means that nothing was found this time.
-        let _ = epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&wait));
         self.ready.clear();
-        // reversed: `ready` is read from its end
-        for event in self.events.iter().rev() {
-            let connection = event.data.u64() as usize;
-            // copied: the kernel's struct is packed
-            let flags = event.flags;
+        for (connection, flags) in self.poll.wait(wait) {
             // a refusal is an error too, and found by reading
             self.ready.push(connection);
             let room = self.stamped.len() < self.stamped.capacity();
-            if self.stamps.sent && room && flags.contains(epoll::EventFlags::ERR) {
+            if self.stamps.sent && room && flags.contains(EventFlags::ERR) {
                 self.stamped.push(connection);
             }
         }
@@ -209,11 +174,28 @@ fn open(server: SocketAddr) -> std::io::Result<(UdpSocket, u16)> {
     Ok((socket, port))
 }
 
-impl Transport for UdpSockets {
+impl Sockets for UdpSockets {
     fn connections(&self) -> usize {
         self.sockets.len()
     }
 
+    fn wait(&mut self, at_most: Nanos) {
+        if self.ready.is_empty() {
+            self.look_at_all(at_most);
+        }
+    }
+
+    fn stamps(&self) -> KernelStamps {
+        self.stamps
+    }
+
+    #[inline]
+    fn stamp(&self) -> Option<Monotonic> {
+        self.stamp
+    }
+}
+
+impl DatagramTransport for UdpSockets {
     fn port(&self, connection: usize) -> u16 {
         self.ports[connection]
     }
@@ -294,21 +276,6 @@ impl Transport for UdpSockets {
         }
     }
 
-    fn wait(&mut self, at_most: Nanos) {
-        if self.ready.is_empty() {
-            self.look_at_all(at_most);
-        }
-    }
-
-    fn stamps(&self) -> KernelStamps {
-        self.stamps
-    }
-
-    #[inline]
-    fn stamp(&self) -> Option<Monotonic> {
-        self.stamp
-    }
-
     fn departure(&mut self) -> Option<Departure> {
         if !self.stamps.sent {
             return None;
@@ -362,7 +329,7 @@ mod tests {
     #[test]
     fn departures_are_numbered_by_connection() {
         let (_server, address) = echo();
-        let mut sockets = UdpSockets::connect_stamped(address, 3, KernelStamps::ALL).unwrap();
+        let mut sockets = UdpSockets::connect(address, 3, KernelStamps::ALL).unwrap();
         for _ in 0..2 {
             sockets.discard();
             let before = now();
@@ -394,7 +361,7 @@ mod tests {
             received: true,
             sent: false,
         };
-        let mut sockets = UdpSockets::connect_stamped(address, 2, stamps).unwrap();
+        let mut sockets = UdpSockets::connect(address, 2, stamps).unwrap();
         let to = SocketAddr::from(([127, 0, 0, 1], sockets.port(1)));
         let stamp = until(|| {
             let before = now();
@@ -417,7 +384,7 @@ mod tests {
     #[test]
     fn a_wait_for_nothing_ends() {
         let (_server, address) = echo();
-        let mut sockets = UdpSockets::connect(address, 2).unwrap();
+        let mut sockets = UdpSockets::connect(address, 2, KernelStamps::NONE).unwrap();
         let before = now();
         sockets.wait(Nanos::from_millis(3));
         assert!(now().saturating_since(before) >= Nanos::from_millis(3));

@@ -4,12 +4,10 @@
 // each target uses a part of it, and clippy sees no tests in here
 #![allow(dead_code, clippy::unwrap_used)]
 
-use taillab_load::protocol::memcached::Dialect;
-use taillab_load::protocol::{DatagramProtocol, Decoded, Planned, StreamProtocol};
-use taillab_load::{
-    EchoDatagrams, EchoStream, EchoWorkload, Http, HttpWorkload, MemcachedStream, MemcachedUdp,
-    MemcachedWorkload, Redis, RedisWorkload,
+use taillab_load::protocol::{
+    Codec, DatagramProtocol, Decoded, PROTOCOLS, Planned, Protocol, StreamProtocol, Workload,
 };
+use taillab_load::{EchoWorkload, HttpWorkload, StoreWorkload};
 use taillab_model::Operation;
 
 /// The tag of every request.
@@ -24,59 +22,49 @@ pub(crate) struct Asked {
     what: Planned,
 }
 
-fn workload(dialect: Dialect) -> MemcachedWorkload {
-    MemcachedWorkload {
-        keys: 100,
-        key_bytes: 4,
-        value_bytes: 12,
-        dialect,
-        ..MemcachedWorkload::default()
+fn protocol(label: &str) -> &'static Protocol {
+    let mut all = PROTOCOLS.iter();
+    all.find(|protocol| protocol.label == label).unwrap()
+}
+
+/// Small messages: values of 12 bytes, and echoes of 16.
+fn workload() -> Workload {
+    Workload {
+        store: StoreWorkload {
+            keys: 100,
+            key_bytes: 4,
+            value_bytes: 12,
+            ..StoreWorkload::default()
+        },
+        http: HttpWorkload::get("a", "/"),
+        echo: EchoWorkload {
+            request_bytes: 16,
+            response_bytes: 16,
+        },
     }
 }
 
-/// A get or a set of memcached.
-pub(crate) fn memcached(dialect: Dialect, operation: Operation) -> Asked {
-    Asked {
-        protocol: Box::new(MemcachedStream::new(workload(dialect)).unwrap()),
-        what: Planned::new(operation, KEY),
-    }
-}
-
-/// A get or a set of Redis, or a command.
-pub(crate) fn redis(operation: Operation) -> Asked {
-    let workload = RedisWorkload {
-        keys: 100,
-        key_bytes: 4,
-        value_bytes: 12,
-        ..RedisWorkload::default()
+/// An operation of the protocol with this name in results, on a stream.
+pub(crate) fn on_stream(label: &str, operation: Operation) -> Asked {
+    let Codec::Streams(codec) = protocol(label).codec(&workload(), false).unwrap() else {
+        panic!("{label} has streams");
+    };
+    let key = match operation {
+        Operation::Call => 0,
+        _ => KEY,
     };
     Asked {
-        protocol: Box::new(match operation {
-            Operation::Call => Redis::command(&[b"PING"]).unwrap(),
-            _ => Redis::new(workload).unwrap(),
-        }),
-        what: Planned::new(operation, KEY),
+        protocol: codec,
+        what: Planned::new(operation, key),
     }
 }
 
-/// A GET.
-pub(crate) fn http() -> Asked {
-    Asked {
-        protocol: Box::new(Http::new(HttpWorkload::get("a", "/")).unwrap()),
-        what: Planned::new(Operation::Call, 0),
-    }
-}
-
-/// An echo that answers with 16 bytes.
-pub(crate) fn echo() -> Asked {
-    let sizes = EchoWorkload {
-        request_bytes: 16,
-        response_bytes: 16,
+/// The protocol with this name in results, in datagrams.
+pub(crate) fn in_datagrams(label: &str) -> AskedDatagrams {
+    let Codec::Datagrams(protocol) = protocol(label).codec(&workload(), true).unwrap() else {
+        panic!("{label} has datagrams");
     };
-    Asked {
-        protocol: Box::new(EchoStream::new(sizes).unwrap()),
-        what: Planned::new(Operation::Call, 0),
-    }
+    AskedDatagrams { protocol }
 }
 
 /// Feeds an answer in every way that a network can, and checks that
@@ -140,24 +128,6 @@ pub(crate) fn check_stream(asked: &Asked, bytes: &[u8]) -> Decoded {
 /// A datagram protocol and its two kinds of requests.
 pub(crate) struct AskedDatagrams {
     protocol: Box<dyn DatagramProtocol>,
-}
-
-/// memcached over UDP.
-pub(crate) fn memcached_udp(dialect: Dialect) -> AskedDatagrams {
-    AskedDatagrams {
-        protocol: Box::new(MemcachedUdp::new(workload(dialect)).unwrap()),
-    }
-}
-
-/// Echo over UDP, with answers of 16 bytes.
-pub(crate) fn echo_datagrams() -> AskedDatagrams {
-    let sizes = EchoWorkload {
-        request_bytes: 16,
-        response_bytes: 16,
-    };
-    AskedDatagrams {
-        protocol: Box::new(EchoDatagrams::new(sizes).unwrap()),
-    }
 }
 
 /// Reads and judges one datagram; returns whether it is the answer to a request.

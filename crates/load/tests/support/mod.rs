@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use taillab_load::protocol::memcached::{Dialect, MemcachedUdp};
+use taillab_load::transport::udp::UdpSockets;
 use taillab_load::{
-    Client, DatagramClient, Entry, Hooks, LoadRun, MemcachedUdp, MemcachedWorkload, OpenLoop,
-    Outcome, Progress, Waiting, open_loop,
+    Client, DatagramClient, Entry, Hooks, KernelStamps, LoadRun, OpenLoop, Outcome, Progress,
+    StoreWorkload, Waiting, open_loop,
 };
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -20,19 +22,30 @@ use taillab_queueing::arrivals::ArrivalProcess;
 pub(crate) const RATE: f64 = 1000.0;
 
 /// Small keys and values: a socket buffer holds hundreds of them.
-pub(crate) fn workload() -> MemcachedWorkload {
-    MemcachedWorkload {
+pub(crate) fn workload() -> StoreWorkload {
+    StoreWorkload {
         keys: 100,
         key_bytes: 4,
         value_bytes: 3,
         get_share: 0.9,
-        ..MemcachedWorkload::default()
+        ..StoreWorkload::default()
     }
 }
 
 /// A client of a server on this host.
-pub(crate) fn client(server: SocketAddr) -> DatagramClient<MemcachedUdp> {
-    DatagramClient::connect(server, 16, MemcachedUdp::new(workload()).unwrap()).unwrap()
+pub(crate) fn client(server: SocketAddr) -> DatagramClient {
+    memcached(server, 16, workload())
+}
+
+/// A client that speaks memcached's text protocol over UDP.
+pub(crate) fn memcached(
+    server: SocketAddr,
+    connections: usize,
+    workload: StoreWorkload,
+) -> DatagramClient {
+    let sockets = UdpSockets::connect(server, connections, KernelStamps::NONE).unwrap();
+    let protocol = MemcachedUdp::new(Dialect::Ascii, workload).unwrap();
+    DatagramClient::new(sockets, Box::new(protocol))
 }
 
 /// A quarter of a second at [`RATE`], the first fifth of it warm-up.

@@ -7,16 +7,23 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use taillab_load::protocol::echo::{EchoStream, EchoWorkload};
-use taillab_load::{Endpoint, StreamClient};
+use taillab_load::EchoWorkload;
+use taillab_load::protocol::echo::EchoStream;
+use taillab_load::transport::stream::StreamSockets;
+use taillab_load::{Endpoint, KernelStamps, StreamClient};
 
 /// Bytes of a request and of an answer.
 pub(crate) const BYTES: usize = 128;
 
 /// An echo client of a server.
-pub(crate) fn client(server: &Endpoint, connections: usize) -> StreamClient<EchoStream> {
-    let protocol = EchoStream::new(EchoWorkload::default()).unwrap();
-    StreamClient::connect(server, connections, protocol).unwrap()
+pub(crate) fn client(server: &Endpoint, connections: usize) -> StreamClient {
+    echo(server, connections, EchoWorkload::default())
+}
+
+/// The same with messages of other sizes.
+pub(crate) fn echo(server: &Endpoint, connections: usize, sizes: EchoWorkload) -> StreamClient {
+    let sockets = StreamSockets::connect(server, connections, KernelStamps::NONE).unwrap();
+    StreamClient::new(sockets, Box::new(EchoStream::new(sizes).unwrap()))
 }
 
 /// Reads one request; `None` at the end of the stream.

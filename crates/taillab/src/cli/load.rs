@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum, ValueHint};
-use taillab_load::Target;
-use taillab_load::target::Dialect;
+use taillab_load::protocol::PROTOCOLS;
+use taillab_load::{Protocol, Target};
 use taillab_model::Nanos;
 use taillab_model::load_result::Objective;
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -22,9 +22,12 @@ const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    somet
 
 /// Schemes, notation and examples, below the options.
 fn help() -> String {
+    let usual = Protocol::names().into_iter().filter_map(Protocol::named);
+    let ports: Vec<_> = usual
+        .map(|protocol| format!("{} {}", protocol.name, protocol.default_port))
+        .collect();
     format!(
-        "Targets:\n  {}\n  Usual ports: echo 7, memcached 11211, http 80, redis 6379. An IPv6 address \
-         needs brackets.\n  A Unix socket is named by its path: redis+unix:/run/redis.sock, \
+        "Targets:\n  {}\n  Usual ports: {}. An IPv6 address needs brackets.\n  A Unix socket is named by its path: redis+unix:/run/redis.sock, \
          http+unix:/run/app.sock:/path\n\nNotation:\n  arrivals  {}\n  profile   {}\n\nExamples:\n  \
          taillab load memcached+udp://127.0.0.1 -R 20000 -d 10s\n  \
          taillab load http://[::1]:8080/index.html -R 5k -c 100 -t 2 -H 'Host: example.org'\n  \
@@ -33,7 +36,8 @@ fn help() -> String {
          taillab load memcached+tcp://db --find 'p99.9<=200us'\n  \
          taillab load http://localhost/ --profile 'step:10s@5000,10s@20000'\n  \
          taillab load echo+tcp://localhost:7777 -R max\n\n{EXIT_CODES}",
-        wrapped(Target::SCHEMES, 76),
+        wrapped(&Target::schemes(), 76),
+        ports.join(", "),
         wrapped(ArrivalProcess::NOTATION, 66).replace("\n  ", "\n            "),
         RateProfile::EXAMPLE,
     )
@@ -182,7 +186,7 @@ pub struct LoadArgs {
 
     /// How memcached is spoken to [default: ascii]
     #[arg(long, value_name = "NAME", value_parser = dialect, help_heading = "Requests")]
-    pub dialect: Option<Dialect>,
+    pub dialect: Option<&'static str>,
     /// A header of every HTTP request, e.g. 'Host: example.org'; may be given often
     #[arg(
         short = 'H',
@@ -282,13 +286,12 @@ impl FromStr for Floor {
     }
 }
 
-fn dialect(text: &str) -> Result<Dialect, String> {
-    match text {
-        "ascii" => Ok(Dialect::Ascii),
-        "binary" => Ok(Dialect::Binary),
-        "meta" => Ok(Dialect::Meta),
-        _ => Err("known are ascii, binary and meta".to_owned()),
-    }
+fn dialect(text: &str) -> Result<&'static str, String> {
+    let mut known = PROTOCOLS.iter().filter_map(|protocol| protocol.dialect());
+    known.find(|known| *known == text).ok_or_else(|| {
+        let known = PROTOCOLS.iter().filter_map(|protocol| protocol.dialect());
+        format!("known are {}", known.collect::<Vec<_>>().join(", "))
+    })
 }
 
 fn length_or_zero(text: &str) -> Result<Nanos, String> {

@@ -4,7 +4,9 @@ use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Nanos;
 
 use super::layers::usage;
-use super::{Experiment, Protocol, ServerKind, Transport};
+use taillab_load::Asks;
+
+use super::{Experiment, ServerKind, Transport};
 use crate::exit::Failure;
 
 /// The most connections of a client.
@@ -97,12 +99,7 @@ impl Experiment {
     fn protocol_rules(&self) -> Vec<Rule> {
         let server = &self.server;
         let (transport, protocol) = (server.transport, server.protocol);
-        let expected = match server.kind {
-            ServerKind::NullRpc => Protocol::Echo,
-            ServerKind::Memcached => Protocol::Memcached,
-            ServerKind::Nginx => Protocol::Http,
-            ServerKind::Custom => protocol,
-        };
+        let expected = server.kind.protocol().unwrap_or(protocol);
         let architecture = server
             .architecture
             .filter(|architecture| architecture.is_datagram() != (transport == Transport::Udp));
@@ -112,16 +109,16 @@ impl Experiment {
                 format!(
                     "server.protocol: {} speaks {}, not {}",
                     server.kind.name(),
-                    expected.name(),
-                    protocol.name()
+                    expected.name,
+                    protocol.name
                 ),
             ),
             (
-                transport == Transport::Tcp || protocol.has_udp(),
+                transport == Transport::Tcp || protocol.over_udp(),
                 format!(
                     "server.transport: {} goes over TCP, not UDP",
                     match server.kind {
-                        ServerKind::Custom => protocol.name(),
+                        ServerKind::Custom => protocol.name,
                         kind => kind.name(),
                     }
                 ),
@@ -170,23 +167,20 @@ impl Experiment {
         let w = &self.workload;
         let protocol = self.server.protocol;
         let kind = self.server.kind;
-        let has_response = protocol == Protocol::Echo || kind == ServerKind::Nginx;
+        let has_keys = protocol.asks == Asks::Store;
+        let has_response = protocol.asks == Asks::Echo || kind == ServerKind::Nginx;
         let given = [
-            ("get_share", w.get_share.is_some(), protocol.has_keys()),
-            ("keys", w.keys.is_some(), protocol.has_keys()),
-            ("key_bytes", w.key_bytes.is_some(), protocol.has_keys()),
-            ("value_bytes", w.value_bytes.is_some(), protocol.has_keys()),
-            ("path", w.path.is_some(), protocol == Protocol::Http),
-            (
-                "request_bytes",
-                w.request_bytes.is_some(),
-                !protocol.has_keys(),
-            ),
+            ("get_share", w.get_share.is_some(), has_keys),
+            ("keys", w.keys.is_some(), has_keys),
+            ("key_bytes", w.key_bytes.is_some(), has_keys),
+            ("value_bytes", w.value_bytes.is_some(), has_keys),
+            ("path", w.path.is_some(), protocol.asks == Asks::Http),
+            ("request_bytes", w.request_bytes.is_some(), !has_keys),
             ("response_bytes", w.response_bytes.is_some(), has_response),
         ];
         let foreign = given.into_iter().map(|(key, given, applies)| {
             let who = match kind {
-                ServerKind::Custom => format!("a server that speaks {}", protocol.name()),
+                ServerKind::Custom => format!("a server that speaks {}", protocol.name),
                 kind => kind.name().to_owned(),
             };
             (
@@ -197,7 +191,7 @@ impl Experiment {
         let get_share = w.get_share.unwrap_or(0.5);
         let path = w.path.as_deref().unwrap_or("/");
         let echoes = |bytes: Option<u32>| {
-            protocol != Protocol::Echo || bytes.is_none_or(|n| ECHO_BYTES.contains(&n))
+            protocol.asks != Asks::Echo || bytes.is_none_or(|n| ECHO_BYTES.contains(&n))
         };
         let of_echo = |key: &str| {
             let (least, most) = ECHO_BYTES.into_inner();

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use taillab_load::Asks;
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Nanos;
 use taillab_probe::Disturbances;
@@ -39,18 +40,18 @@ pub(super) struct Choice {
 impl Choice {
     /// What a server of this kind speaks where nobody says otherwise.
     pub(super) fn of(kind: ServerKind, architecture: Option<Architecture>) -> Self {
-        let (transport, protocol) = match kind {
-            ServerKind::Memcached => (Transport::Udp, Protocol::Memcached),
-            ServerKind::Nginx => (Transport::Tcp, Protocol::Http),
+        let transport = match kind {
+            ServerKind::Memcached => Transport::Udp,
             ServerKind::NullRpc if architecture.is_some_and(Architecture::is_datagram) => {
-                (Transport::Udp, Protocol::Echo)
+                Transport::Udp
             }
-            ServerKind::NullRpc | ServerKind::Custom => (Transport::Tcp, Protocol::Echo),
+            _ => Transport::Tcp,
         };
         Self {
             kind,
             transport,
-            protocol,
+            // a server of the user's own must say what it speaks
+            protocol: kind.protocol().unwrap_or_default(),
             architecture,
         }
     }
@@ -128,10 +129,10 @@ impl Experiment {
 /// the null RPC; 85-byte requests and 849-byte responses for nginx.
 fn workload(choice: Choice) -> Workload {
     let (protocol, kind) = (choice.protocol, choice.kind);
-    let keys = protocol.has_keys();
-    let (request_bytes, response_bytes) = match (protocol, kind) {
-        (Protocol::Echo, _) => (Some(128), Some(128)),
-        (Protocol::Http, ServerKind::Nginx) => (Some(85), Some(849)),
+    let keys = protocol.asks == Asks::Store;
+    let (request_bytes, response_bytes) = match (protocol.asks, kind) {
+        (Asks::Echo, _) => (Some(128), Some(128)),
+        (Asks::Http, ServerKind::Nginx) => (Some(85), Some(849)),
         _ => (None, None),
     };
     Workload {
@@ -144,7 +145,7 @@ fn workload(choice: Choice) -> Workload {
         keys: keys.then_some(10_000),
         key_bytes: keys.then_some(64),
         value_bytes: keys.then_some(1024),
-        path: (protocol == Protocol::Http).then(|| match kind {
+        path: (protocol.asks == Asks::Http).then(|| match kind {
             ServerKind::Nginx => "/index.html".to_owned(),
             _ => "/".to_owned(),
         }),

@@ -103,36 +103,6 @@ pub struct Workload {
     pub response_bytes: Option<u32>,
 }
 
-/// What is asked of the server: a workload's fields for its protocol.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Requests {
-    /// Gets and sets.
-    KeyValue {
-        /// Share of gets.
-        get_share: f64,
-        /// Distinct keys.
-        keys: u32,
-        /// Length of a key.
-        key_bytes: u16,
-        /// Length of a value.
-        value_bytes: u32,
-    },
-    /// Gets of one page.
-    Http {
-        /// Which.
-        path: String,
-        /// Length that a header fills the request up to, if it is chosen.
-        request_bytes: Option<u32>,
-    },
-    /// Echoes.
-    Echo {
-        /// Length of a request.
-        request_bytes: u32,
-        /// Length of a response.
-        response_bytes: u32,
-    },
-}
-
 /// Where server and generator run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -242,33 +212,20 @@ impl Experiment {
             .max(1)
     }
 
-    /// What is asked of the server.
-    ///
-    /// # Panics
-    /// Never: an experiment was checked when it was resolved.
-    pub fn requests(&self) -> Requests {
-        self.asked_for()
-            .expect("a resolved experiment has its protocol's fields")
-    }
-
-    fn asked_for(&self) -> Option<Requests> {
+    /// What is asked of the server, in the terms of the generator.
+    pub fn requests(&self) -> taillab_load::Workload {
         let w = &self.workload;
-        Some(match self.server.protocol {
-            Protocol::Memcached | Protocol::Redis => Requests::KeyValue {
-                get_share: w.get_share?,
-                keys: w.keys?,
-                key_bytes: w.key_bytes?,
-                value_bytes: w.value_bytes?,
-            },
-            Protocol::Http => Requests::Http {
-                path: w.path.clone()?,
-                request_bytes: w.request_bytes,
-            },
-            Protocol::Echo => Requests::Echo {
-                request_bytes: w.request_bytes?,
-                response_bytes: w.response_bytes?,
-            },
-        })
+        let mut asked = taillab_load::Workload::default();
+        let length = |bytes: Option<u32>, usual| bytes.map_or(usual, |bytes| bytes as usize);
+        asked.store.keys = w.keys.unwrap_or(asked.store.keys);
+        asked.store.get_share = w.get_share.unwrap_or(asked.store.get_share);
+        asked.store.key_bytes = length(w.key_bytes.map(u32::from), asked.store.key_bytes);
+        asked.store.value_bytes = length(w.value_bytes, asked.store.value_bytes);
+        asked.http.path = w.path.clone().unwrap_or(asked.http.path);
+        asked.http.request_bytes = w.request_bytes.map(|bytes| bytes as usize);
+        asked.echo.request_bytes = length(w.request_bytes, asked.echo.request_bytes);
+        asked.echo.response_bytes = length(w.response_bytes, asked.echo.response_bytes);
+        asked
     }
 }
 
@@ -300,10 +257,10 @@ fn choose(kind: Option<ServerKind>, asked: &toml::Table) -> Result<Choice, Failu
             .is_some()
     };
     if kind == ServerKind::Custom && !said("protocol") {
-        return Err(usage(
-            "server.protocol is missing: say with --protocol what your server speaks: echo, \
-             memcached, http or redis",
-        ));
+        return Err(usage(format!(
+            "server.protocol is missing: say with --protocol what your server speaks: {}",
+            taillab_load::Protocol::names().join(", ")
+        )));
     }
     let usual = Choice::of(kind, architecture);
     Ok(Choice {

@@ -1,8 +1,11 @@
 //! The server of an experiment: which one, and what it speaks.
 
+use std::ops::Deref;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use taillab_load::protocol::{echo, http, memcached};
 use taillab_load::serve::{Architecture, ServiceTime};
 
 /// The server under test.
@@ -58,6 +61,16 @@ pub enum ServerKind {
 }
 
 impl ServerKind {
+    /// What a server of this kind speaks; `None` for the user's own.
+    pub const fn protocol(self) -> Option<Protocol> {
+        match self {
+            Self::NullRpc => Some(Protocol(&echo::PROTOCOL)),
+            Self::Memcached => Some(Protocol(&memcached::ASCII)),
+            Self::Nginx => Some(Protocol(&http::PROTOCOL)),
+            Self::Custom => None,
+        }
+    }
+
     /// The name in results.
     pub const fn name(self) -> &'static str {
         match self {
@@ -89,39 +102,48 @@ impl Transport {
     }
 }
 
-/// What requests and responses are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// Requests and responses of fixed sizes, a response beginning as its request does.
-    Echo,
-    /// memcached's text protocol.
-    Memcached,
-    /// HTTP/1.1 GET on connections that stay open.
-    Http,
-    /// Redis GET and SET.
-    Redis,
+/// What requests and responses are: a protocol of the generator, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Protocol(&'static taillab_load::Protocol);
+
+impl Default for Protocol {
+    /// The echo.
+    fn default() -> Self {
+        Self(&echo::PROTOCOL)
+    }
 }
 
-impl Protocol {
-    /// The name on the command line and in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Echo => "echo",
-            Self::Memcached => "memcached",
-            Self::Http => "http",
-            Self::Redis => "redis",
-        }
-    }
+impl Deref for Protocol {
+    type Target = taillab_load::Protocol;
 
-    /// Whether it stores values under keys.
-    pub const fn has_keys(self) -> bool {
-        matches!(self, Self::Memcached | Self::Redis)
+    fn deref(&self) -> &Self::Target {
+        self.0
     }
+}
 
-    /// Whether taillab speaks it over UDP.
-    pub const fn has_udp(self) -> bool {
-        matches!(self, Self::Echo | Self::Memcached)
+impl FromStr for Protocol {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = || taillab_load::Protocol::names().join(", ");
+        taillab_load::Protocol::named(name)
+            .map(Self)
+            .ok_or_else(|| format!("`{name}` is not a protocol; known are {}", known()))
+    }
+}
+
+impl TryFrom<String> for Protocol {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        name.parse()
+    }
+}
+
+impl From<Protocol> for String {
+    fn from(protocol: Protocol) -> Self {
+        protocol.name.to_owned()
     }
 }
 
@@ -147,7 +169,7 @@ impl Server {
             (ServerKind::NullRpc, Some(architecture)) if architecture != Architecture::NullRpc => {
                 format!(" ({architecture})")
             }
-            (ServerKind::Custom, _) => format!(" ({})", self.protocol.name()),
+            (ServerKind::Custom, _) => format!(" ({})", self.protocol.name),
             _ => String::new(),
         };
         format!("{}{with} over {transport}", self.name())

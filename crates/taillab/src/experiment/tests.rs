@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use taillab_load::{KeyDistribution, StoreWorkload};
+
 use super::*;
 
 fn file(text: &str) -> tempfile::NamedTempFile {
@@ -82,31 +84,29 @@ fn each_server_has_the_papers_workload() {
     assert_eq!(memcached.server.transport, Transport::Udp);
     assert_eq!(memcached.client.connections, 16);
     assert_eq!(memcached.server.receive_buffer_bytes, Some(8 << 20));
-    let values = Requests::KeyValue {
+    let values = StoreWorkload {
         get_share: 0.9,
         keys: 10_000,
         key_bytes: 64,
         value_bytes: 1024,
+        distribution: KeyDistribution::Uniform,
     };
-    assert_eq!(memcached.requests(), values);
+    assert_eq!(memcached.requests().store, values);
     let over_tcp = of(ServerKind::Memcached, &[("server.transport", "tcp")]).unwrap();
     assert_eq!(over_tcp.client.connections, 256);
     assert_eq!(over_tcp.client.all_connections(), 4096);
     assert_eq!(over_tcp.server.receive_buffer_bytes, None);
-    assert_eq!(over_tcp.requests(), values);
+    assert_eq!(over_tcp.requests().store, values);
     let nginx = of(ServerKind::Nginx, &[]).unwrap();
-    let page = Requests::Http {
-        path: "/index.html".to_owned(),
-        request_bytes: Some(85),
-    };
-    assert_eq!(nginx.requests(), page);
+    let page = nginx.requests().http;
+    assert_eq!(
+        (page.path.as_str(), page.request_bytes),
+        ("/index.html", Some(85))
+    );
     assert_eq!(nginx.workload.response_bytes, Some(849));
     let null_rpc = of(ServerKind::NullRpc, &[]).unwrap();
-    let echo = Requests::Echo {
-        request_bytes: 128,
-        response_bytes: 128,
-    };
-    assert_eq!(null_rpc.requests(), echo);
+    let echo = null_rpc.requests().echo;
+    assert_eq!((echo.request_bytes, echo.response_bytes), (128, 128));
     // a thread for each connection
     assert_eq!(null_rpc.server.workers, None);
     assert_eq!(null_rpc.workers(), 1024);
@@ -135,11 +135,8 @@ fn a_server_of_the_users_own_says_what_it_speaks_and_where() {
     assert_eq!(redis.server.title(), "server (redis) over TCP");
     assert_eq!(redis.workload.keys, Some(10_000));
     let web = with(&[("server.protocol", "http"), ("workload.path", "/a")]).unwrap();
-    let page = Requests::Http {
-        path: "/a".to_owned(),
-        request_bytes: None,
-    };
-    assert_eq!(web.requests(), page);
+    let page = web.requests().http;
+    assert_eq!((page.path.as_str(), page.request_bytes), ("/a", None));
     let udp = with(&[
         ("server.protocol", "memcached"),
         ("server.transport", "udp"),

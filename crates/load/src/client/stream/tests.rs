@@ -4,16 +4,27 @@ use proptest::prelude::*;
 use taillab_model::Operation;
 
 use super::*;
+use crate::protocol::MessageSizes;
+use crate::transport::Sockets;
 
 /// A request is its tag and the length of what is wanted; the answer is that length, the
 /// tag, and so many bytes.
 struct Framed;
 
-impl StreamProtocol for Framed {
+impl Planner for Framed {
     fn plan(&self, n: usize, _seed: u64) -> Vec<Planned> {
         vec![Planned::new(Operation::Call, 0); n]
     }
 
+    fn sizes(&self) -> MessageSizes {
+        MessageSizes {
+            request_bytes: 5,
+            response_bytes: 5,
+        }
+    }
+}
+
+impl StreamProtocol for Framed {
     fn encode(&mut self, what: Planned, tag: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(&tag.to_be_bytes());
         out.push(what.key() as u8);
@@ -40,13 +51,6 @@ impl StreamProtocol for Framed {
                 bytes: whole,
                 outcome: Outcome::Done,
             }
-        }
-    }
-
-    fn sizes(&self) -> MessageSizes {
-        MessageSizes {
-            request_bytes: 5,
-            response_bytes: 5,
         }
     }
 }
@@ -82,7 +86,7 @@ impl Fake {
         connections: usize,
         chunks: Vec<(usize, usize)>,
         server: impl FnMut(usize, &[u8]) -> (Vec<u8>, Option<Ending>) + 'static,
-    ) -> StreamClient<Framed, Self> {
+    ) -> StreamClient<Self> {
         let fake = Self {
             lines: (0..connections).map(|_| Line::default()).collect(),
             server: Box::new(server),
@@ -91,15 +95,17 @@ impl Fake {
             current: Vec::new(),
             opened: VecDeque::new(),
         };
-        StreamClient::new(fake, Framed)
+        StreamClient::new(fake, Box::new(Framed))
+    }
+}
+
+impl Sockets for Fake {
+    fn connections(&self) -> usize {
+        self.lines.len()
     }
 }
 
 impl StreamTransport for Fake {
-    fn connections(&self) -> usize {
-        self.lines.len()
-    }
-
     fn origin(&self, connection: usize) -> Option<Origin> {
         Some(Origin {
             port: 1 + connection as u16,
@@ -178,14 +184,14 @@ struct Caller {
 }
 
 impl Caller {
-    fn send(&mut self, client: &mut StreamClient<Framed, Fake>, length: u8) {
+    fn send(&mut self, client: &mut StreamClient<Fake>, length: u8) {
         let sent = client.send(wanted(length));
         self.asked.push(wanted(length));
         self.ended.push(sent.err().map(|_| Outcome::SendFailed));
     }
 
     /// Looks once; was there anything?
-    fn look(&mut self, client: &mut StreamClient<Framed, Fake>) -> bool {
+    fn look(&mut self, client: &mut StreamClient<Fake>) -> bool {
         let (asked, ended) = (&self.asked, &self.ended);
         let waits = |k: usize| ended[k].is_none().then_some(asked[k]);
         match client.receive(waits) {
@@ -200,7 +206,7 @@ impl Caller {
         true
     }
 
-    fn look_until_nothing(&mut self, client: &mut StreamClient<Framed, Fake>) {
+    fn look_until_nothing(&mut self, client: &mut StreamClient<Fake>) {
         while self.look(client) {}
     }
 

@@ -2,18 +2,18 @@
 
 use taillab_model::Operation;
 
-use super::{Asked, Tag, Template};
 use crate::engine::Outcome;
 use crate::protocol::scan::{Line, could_begin, decimal, line, word};
+use crate::protocol::store::{Asked, Messages, Template};
 use crate::protocol::{Body, Decoded, Malformed};
 
 /// The longest line of an answer: a key of 250 bytes, numbers, or an error's text.
-pub(super) const MAX_LINE_BYTES: usize = 2048;
+const MAX_LINE_BYTES: usize = 2048;
 
 const TRAILER: &[u8] = b"\r\nEND\r\n";
 
-/// How the server says no.
-pub(super) const REFUSALS: [&[u8]; 6] = [
+/// How the server says no, in both text dialects.
+const REFUSALS: [&[u8]; 6] = [
     b"ERROR",
     b"SERVER_ERROR",
     b"CLIENT_ERROR",
@@ -22,61 +22,29 @@ pub(super) const REFUSALS: [&[u8]; 6] = [
     b"EXISTS",
 ];
 
-const ANSWERS: [&[u8]; 9] = [
-    b"VALUE ",
-    b"END\r\n",
-    b"STORED\r\n",
-    REFUSALS[0],
-    REFUSALS[1],
-    REFUSALS[2],
-    REFUSALS[3],
-    REFUSALS[4],
-    REFUSALS[5],
-];
+const ANSWERS: [&[u8]; 3] = [b"VALUE ", b"END\r\n", b"STORED\r\n"];
 
 /// The shortest answer: `END`.
 const SHORTEST: usize = 5;
 
-/// `get <key>`
-pub(super) fn get(key_bytes: usize) -> Template {
-    let key = vec![b'0'; key_bytes];
-    Template {
-        bytes: [b"get ", &key[..], b"\r\n"].concat(),
-        key_at: 4,
-        tag: Tag::None,
+/// `get <key>`, and `set <key> <flags> <exptime> <bytes>` with the value.
+pub(super) fn messages(key_bytes: usize, value_bytes: usize) -> Messages {
+    let value = format!(" 0 0 {value_bytes}\r\n{}\r\n", "v".repeat(value_bytes));
+    let hit_line = format!("VALUE  0 {value_bytes}\r\n");
+    Messages {
+        get: Template::untagged(b"get ", key_bytes, b"\r\n"),
+        set: Template::untagged(b"set ", key_bytes, value.as_bytes()),
+        hit_bytes: hit_line.len() + key_bytes + value_bytes + TRAILER.len(),
+        stored_bytes: b"STORED\r\n".len(),
     }
-}
-
-/// `set <key> <flags> <exptime> <bytes>`, and the value.
-pub(super) fn set(key_bytes: usize, value_bytes: usize) -> Template {
-    let key = vec![b'0'; key_bytes];
-    let size = format!(" 0 0 {value_bytes}\r\n");
-    let value = vec![b'v'; value_bytes];
-    Template {
-        bytes: [b"set ", &key[..], size.as_bytes(), &value, b"\r\n"].concat(),
-        key_at: 4,
-        tag: Tag::None,
-    }
-}
-
-/// Bytes of a hit and of "stored".
-pub(super) fn answer_bytes(key_bytes: usize, value_bytes: usize) -> (usize, usize) {
-    let size = format!(" 0 {value_bytes}\r\n");
-    let hit = b"VALUE ".len() + key_bytes + size.len() + value_bytes + TRAILER.len();
-    (hit, b"STORED\r\n".len())
 }
 
 /// Reads an answer on a stream.
 #[inline]
 pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
-    let (text, end) = match line(bytes, 0, MAX_LINE_BYTES) {
-        Line::Whole { text, end } => (text, end),
-        Line::Open if could_begin(bytes, &ANSWERS) => {
-            return Decoded::Partial {
-                at_least: SHORTEST.max(bytes.len() + 1),
-            };
-        }
-        Line::Open | Line::Bad => return Decoded::Malformed,
+    let (text, end) = match first_line(bytes, &ANSWERS, SHORTEST) {
+        Ok(line) => line,
+        Err(decoded) => return decoded,
     };
     let whole = |bytes, outcome| Decoded::Answer { bytes, outcome };
     if let Some(rest) = text.strip_prefix(b"VALUE ") {
@@ -85,21 +53,48 @@ pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
         if !fits {
             return Decoded::Malformed;
         }
-        let data_end = end + asked.value_bytes;
-        let wanted = data_end + TRAILER.len();
-        if bytes.len() < wanted {
-            return Decoded::Partial { at_least: wanted };
-        }
-        if &bytes[data_end..wanted] != TRAILER {
-            return Decoded::Malformed;
-        }
-        return whole(wanted, Outcome::Hit);
+        return value(bytes, end + asked.value_bytes, TRAILER);
     }
     match (asked.operation, text) {
         (Operation::Get, b"END") => whole(end, Outcome::Miss),
         (Operation::Set, b"STORED") => whole(end, Outcome::Stored),
         _ if is_refusal(text) => whole(end, Outcome::ServerError),
         _ => Decoded::Malformed,
+    }
+}
+
+/// The first line of an answer, without its end, and where it ends. An open line is
+/// waited for as long as it could become one of `answers`.
+#[inline]
+pub(super) fn first_line<'a>(
+    bytes: &'a [u8],
+    answers: &[&[u8]],
+    shortest: usize,
+) -> Result<(&'a [u8], usize), Decoded> {
+    match line(bytes, 0, MAX_LINE_BYTES) {
+        Line::Whole { text, end } => Ok((text, end)),
+        Line::Open if could_begin(bytes, answers) || could_begin(bytes, &REFUSALS) => {
+            Err(Decoded::Partial {
+                at_least: shortest.max(bytes.len() + 1),
+            })
+        }
+        Line::Open | Line::Bad => Err(Decoded::Malformed),
+    }
+}
+
+/// A hit whose value ends at `data_end` and is followed by `trailer`.
+#[inline]
+pub(super) fn value(bytes: &[u8], data_end: usize, trailer: &[u8]) -> Decoded {
+    let wanted = data_end + trailer.len();
+    if bytes.len() < wanted {
+        Decoded::Partial { at_least: wanted }
+    } else if &bytes[data_end..wanted] == trailer {
+        Decoded::Answer {
+            bytes: wanted,
+            outcome: Outcome::Hit,
+        }
+    } else {
+        Decoded::Malformed
     }
 }
 
@@ -119,12 +114,17 @@ fn value_line(rest: &[u8]) -> Option<(&[u8], usize)> {
     (known && !flags.is_empty()).then_some((key, size))
 }
 
+/// The first line of an answer's datagram, without its end, and what follows it.
+pub(super) fn body_line(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+    match line(bytes, 0, MAX_LINE_BYTES) {
+        Line::Whole { text, end } => Ok((text, &bytes[end..])),
+        Line::Open | Line::Bad => Err(Malformed),
+    }
+}
+
 /// Reads the text of an answer's first datagram, which is `whole` if it is the only one.
 pub(super) fn body(bytes: &[u8], whole: bool) -> Result<Body<'_>, Malformed> {
-    let Line::Whole { text, end } = line(bytes, 0, MAX_LINE_BYTES) else {
-        return Err(Malformed);
-    };
-    let data = &bytes[end..];
+    let (text, data) = body_line(bytes)?;
     if let Some(rest) = text.strip_prefix(b"VALUE ") {
         let (key, size) = value_line(rest).ok_or(Malformed)?;
         let complete = data.len() == size + TRAILER.len() && data.ends_with(TRAILER);
@@ -157,8 +157,10 @@ mod tests {
 
     #[test]
     fn requests_are_what_memcached_expects() {
-        assert_eq!(get(4).fill(b"0042", 1), b"get 0042\r\n");
-        assert_eq!(set(4, 3).fill(b"0007", 1), b"set 0007 0 0 3\r\nvvv\r\n");
+        let mut messages = messages(4, 3);
+        assert_eq!(messages.get.fill(b"0042", 1), b"get 0042\r\n");
+        let set = messages.set.fill(b"0007", 1);
+        assert_eq!(set, b"set 0007 0 0 3\r\nvvv\r\n");
     }
 
     #[test]
@@ -168,7 +170,7 @@ mod tests {
         let answer = |bytes, outcome| Decoded::Answer { bytes, outcome };
         let hit = b"VALUE 0042 0 3\r\nvvv\r\nEND\r\n";
         assert_eq!(get(hit), answer(hit.len(), Outcome::Hit));
-        assert_eq!(hit.len(), answer_bytes(4, 3).0);
+        assert_eq!(hit.len(), messages(4, 3).hit_bytes);
         assert_eq!(
             get(b"VALUE 0042 4294967295 3\r\n\r\n\r\r\nEND\r\nmore"),
             answer(35, Outcome::Hit)

@@ -7,8 +7,8 @@
 
 use taillab_model::Operation;
 
-use super::{Asked, Tag, Template};
 use crate::engine::Outcome;
+use crate::protocol::store::{Asked, Messages, Tag, Template};
 use crate::protocol::{Body, Decoded, Malformed};
 
 const HEADER_BYTES: usize = 24;
@@ -44,19 +44,14 @@ fn request(opcode: u8, key_bytes: usize, extras: &[u8], value_bytes: usize) -> T
     }
 }
 
-/// Get.
-pub(super) fn get(key_bytes: usize) -> Template {
-    request(GET, key_bytes, &[], 0)
-}
-
-/// Set, with flags and expiration 0.
-pub(super) fn set(key_bytes: usize, value_bytes: usize) -> Template {
-    request(SET, key_bytes, &[0; 8], value_bytes)
-}
-
-/// Bytes of a hit and of "stored".
-pub(super) fn answer_bytes(value_bytes: usize) -> (usize, usize) {
-    (HEADER_BYTES + FLAGS_BYTES + value_bytes, HEADER_BYTES)
+/// Get, and set with flags and expiration 0.
+pub(super) fn messages(key_bytes: usize, value_bytes: usize) -> Messages {
+    Messages {
+        get: request(GET, key_bytes, &[], 0),
+        set: request(SET, key_bytes, &[0; 8], value_bytes),
+        hit_bytes: HEADER_BYTES + FLAGS_BYTES + value_bytes,
+        stored_bytes: HEADER_BYTES,
+    }
 }
 
 /// What a header says.
@@ -180,12 +175,13 @@ mod tests {
     /// As memcached 1.6.18 takes them, which the live test shows.
     #[test]
     fn requests_are_what_memcached_expects() {
+        let mut messages = messages(4, 3);
         assert_eq!(
-            get(4).fill(b"0042", 0x0102_0304),
+            messages.get.fill(b"0042", 0x0102_0304),
             b"\x80\x00\0\x04\0\0\0\0\0\0\0\x04\x01\x02\x03\x04\0\0\0\0\0\0\0\x000042"
         );
         assert_eq!(
-            set(4, 3).fill(b"0042", 0x0102_0304),
+            messages.set.fill(b"0042", 0x0102_0304),
             b"\x80\x01\0\x04\x08\0\0\0\0\0\0\x0f\x01\x02\x03\x04\0\0\0\0\0\0\0\0\
               \0\0\0\0\0\0\0\x000042vvv"
         );
@@ -199,7 +195,8 @@ mod tests {
         let whole = |bytes, outcome| Decoded::Answer { bytes, outcome };
         let hit = answer(GET, 4, 0, TAG, b"\0\0\0\0vvv");
         assert_eq!(get(&hit), whole(31, Outcome::Hit));
-        assert_eq!(answer_bytes(3), (31, 24));
+        let lengths = messages(4, 3);
+        assert_eq!((lengths.hit_bytes, lengths.stored_bytes), (31, 24));
         assert_eq!(get(&hit[..23]), Decoded::Partial { at_least: 24 });
         assert_eq!(get(&hit[..24]), Decoded::Partial { at_least: 31 });
         assert_eq!(set(&hit), Decoded::Malformed);

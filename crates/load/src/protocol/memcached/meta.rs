@@ -5,59 +5,35 @@
 
 use taillab_model::Operation;
 
-use super::ascii::{MAX_LINE_BYTES, REFUSALS, is_refusal};
-use super::{Asked, Tag, Template};
+use super::ascii::{body_line, first_line, is_refusal, value};
 use crate::engine::Outcome;
-use crate::protocol::scan::{Line, could_begin, decimal, hexadecimal, line, word};
+use crate::protocol::scan::{decimal, hexadecimal, word};
+use crate::protocol::store::{Asked, Messages, Tag, Template};
 use crate::protocol::{Body, Decoded, Malformed};
 
 /// The shortest answer: `HD`, `EN`.
 const SHORTEST: usize = 4;
 
-const ANSWERS: [&[u8]; 12] = [
-    b"VA ",
-    b"HD",
-    b"EN",
-    b"NS",
-    b"EX",
-    b"NF",
-    REFUSALS[0],
-    REFUSALS[1],
-    REFUSALS[2],
-    REFUSALS[3],
-    REFUSALS[4],
-    REFUSALS[5],
-];
+const ANSWERS: [&[u8]; 6] = [b"VA ", b"HD", b"EN", b"NS", b"EX", b"NF"];
 
-/// `mg <key> O<opaque> k v`
-pub(super) fn get(key_bytes: usize) -> Template {
-    let key = vec![b'0'; key_bytes];
-    let before = [b"mg ", &key[..], b" O"].concat();
-    Template {
-        bytes: [&before, &b"00000000 k v\r\n"[..]].concat(),
-        key_at: 3,
-        tag: Tag::Hexadecimal(before.len()),
+/// `mg <key> O<opaque> k v`, and `ms <key> <bytes> O<opaque>` with the value.
+pub(super) fn messages(key_bytes: usize, value_bytes: usize) -> Messages {
+    let tagged = |before: &[u8], flags: &str, after: &str| {
+        let line = Template::untagged(before, key_bytes, flags.as_bytes());
+        Template {
+            tag: Tag::Hexadecimal(line.bytes.len()),
+            bytes: [&line.bytes, after.as_bytes()].concat(),
+            ..line
+        }
+    };
+    let value = format!("00000000\r\n{}\r\n", "v".repeat(value_bytes));
+    let hit_line = format!("VA {value_bytes} O00000000 k\r\n");
+    Messages {
+        get: tagged(b"mg ", " O", "00000000 k v\r\n"),
+        set: tagged(b"ms ", &format!(" {value_bytes} O"), &value),
+        hit_bytes: hit_line.len() + key_bytes + value_bytes + b"\r\n".len(),
+        stored_bytes: b"HD O00000000\r\n".len(),
     }
-}
-
-/// `ms <key> <bytes> O<opaque>`, and the value.
-pub(super) fn set(key_bytes: usize, value_bytes: usize) -> Template {
-    let key = vec![b'0'; key_bytes];
-    let size = format!(" {value_bytes} O");
-    let before = [b"ms ", &key[..], size.as_bytes()].concat();
-    let value = vec![b'v'; value_bytes];
-    Template {
-        bytes: [&before, &b"00000000\r\n"[..], &value, b"\r\n"].concat(),
-        key_at: 3,
-        tag: Tag::Hexadecimal(before.len()),
-    }
-}
-
-/// Bytes of a hit and of "stored".
-pub(super) fn answer_bytes(key_bytes: usize, value_bytes: usize) -> (usize, usize) {
-    let flags = format!("VA {value_bytes} O00000000 k\r\n");
-    let hit = flags.len() + key_bytes + value_bytes + b"\r\n".len();
-    (hit, b"HD O00000000\r\n".len())
 }
 
 /// The flags that come back.
@@ -87,14 +63,9 @@ impl<'a> Flags<'a> {
 /// Reads an answer on a stream.
 #[inline]
 pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
-    let (text, end) = match line(bytes, 0, MAX_LINE_BYTES) {
-        Line::Whole { text, end } => (text, end),
-        Line::Open if could_begin(bytes, &ANSWERS) => {
-            return Decoded::Partial {
-                at_least: SHORTEST.max(bytes.len() + 1),
-            };
-        }
-        Line::Open | Line::Bad => return Decoded::Malformed,
+    let (text, end) = match first_line(bytes, &ANSWERS, SHORTEST) {
+        Ok(line) => line,
+        Err(decoded) => return decoded,
     };
     let whole = |bytes, outcome| Decoded::Answer { bytes, outcome };
     let (code, rest) = word(text);
@@ -108,15 +79,7 @@ pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
             if !fits {
                 return Decoded::Malformed;
             }
-            let data_end = end + asked.value_bytes;
-            let wanted = data_end + 2;
-            if bytes.len() < wanted {
-                return Decoded::Partial { at_least: wanted };
-            }
-            if &bytes[data_end..wanted] != b"\r\n" {
-                return Decoded::Malformed;
-            }
-            whole(wanted, Outcome::Hit)
+            value(bytes, end + asked.value_bytes, b"\r\n")
         }
         // older servers give no flags back with a miss
         (Operation::Get, b"EN") => match Flags::read(rest).opaque {
@@ -134,10 +97,7 @@ pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
 
 /// Reads the text of an answer's first datagram, which is `whole` if it is the only one.
 pub(super) fn body(bytes: &[u8], whole: bool) -> Result<Body<'_>, Malformed> {
-    let Line::Whole { text, end } = line(bytes, 0, MAX_LINE_BYTES) else {
-        return Err(Malformed);
-    };
-    let data = &bytes[end..];
+    let (text, data) = body_line(bytes)?;
     let (code, rest) = word(text);
     if code == b"VA" {
         let (size, flags) = word(rest);
@@ -173,12 +133,13 @@ mod tests {
 
     #[test]
     fn requests_are_what_memcached_expects() {
+        let mut messages = messages(4, 3);
         assert_eq!(
-            get(4).fill(b"0042", 0x0102_abcd),
+            messages.get.fill(b"0042", 0x0102_abcd),
             b"mg 0042 O0102abcd k v\r\n"
         );
         assert_eq!(
-            set(4, 3).fill(b"0042", 0x0102_abcd),
+            messages.set.fill(b"0042", 0x0102_abcd),
             b"ms 0042 3 O0102abcd\r\nvvv\r\n"
         );
     }
@@ -190,7 +151,8 @@ mod tests {
         let answer = |bytes, outcome| Decoded::Answer { bytes, outcome };
         let hit = b"VA 3 O0102abcd k0042\r\nvvv\r\n";
         assert_eq!(get(hit), answer(hit.len(), Outcome::Hit));
-        assert_eq!(answer_bytes(4, 3), (hit.len(), 14));
+        let lengths = messages(4, 3);
+        assert_eq!((lengths.hit_bytes, lengths.stored_bytes), (hit.len(), 14));
         assert_eq!(get(&hit[..22]), Decoded::Partial { at_least: 27 });
         assert_eq!(
             get(b"VA 3 k0042 O0102ABCD t0\r\nvvv\r\n"),

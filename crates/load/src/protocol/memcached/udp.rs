@@ -8,75 +8,84 @@
 
 use taillab_model::Operation;
 
-use super::{Dialect, MemcachedWorkload, Prepared, ascii, binary, meta};
+use super::{Dialect, MAX_KEY_BYTES, ascii, binary, meta};
 use crate::LoadError;
 use crate::engine::Outcome;
-use crate::protocol::{Body, DatagramProtocol, Malformed, MessageSizes, Planned, Response};
+use crate::protocol::store::{Limits, Messages, Store, StoreWorkload, Stored};
+use crate::protocol::{Body, DatagramProtocol, MAX_DATAGRAM_BYTES, Malformed, Planned, Response};
 
 /// Bytes of the frame header.
 pub const FRAME_BYTES: usize = 8;
 
-/// Largest UDP payload that Ethernet carries unfragmented over IPv4. A fragmented
-/// request would be several packets at T1.
-pub const MAX_DATAGRAM_BYTES: usize = 1500 - 20 - 8;
-
 /// memcached in datagrams.
 #[derive(Clone, Debug)]
-pub struct MemcachedUdp(Prepared);
+pub struct MemcachedUdp {
+    dialect: Dialect,
+    store: Store,
+}
 
 impl MemcachedUdp {
     /// Prepares the requests of a workload.
     ///
     /// # Errors
-    /// As [`MemcachedWorkload::validate_datagrams`].
-    pub fn new(workload: MemcachedWorkload) -> Result<Self, LoadError> {
-        workload.validate_datagrams()?;
+    /// As [`super::MemcachedStream::new`], and [`LoadError::ValueTooLarge`] when a set would
+    /// not fit one datagram.
+    pub fn new(dialect: Dialect, workload: StoreWorkload) -> Result<Self, LoadError> {
+        let limit = Self::value_limit(dialect, workload.key_bytes);
+        if workload.key_bytes <= MAX_KEY_BYTES && workload.value_bytes > limit {
+            return Err(LoadError::ValueTooLarge {
+                value_bytes: workload.value_bytes,
+                limit,
+            });
+        }
+        let limits = Limits {
+            key_bytes: MAX_KEY_BYTES,
+            value_bytes: limit,
+        };
         // request id (patched), sequence 0, one datagram, reserved
         let frame = [0, 0, 0, 0, 0, 1, 0, 0];
-        let Prepared {
-            workload,
-            keys,
-            get,
-            set,
-        } = workload.prepare()?;
-        Ok(Self(Prepared {
-            workload,
-            keys,
-            get: get.behind(&frame),
-            set: set.behind(&frame),
-        }))
+        let store = Store::new(workload, limits, |w| {
+            let stream = dialect.messages(w);
+            Messages {
+                get: stream.get.behind(&frame),
+                set: stream.set.behind(&frame),
+                hit_bytes: FRAME_BYTES + stream.hit_bytes,
+                stored_bytes: FRAME_BYTES + stream.stored_bytes,
+            }
+        })?;
+        Ok(Self { dialect, store })
     }
 
-    /// The workload that it was made for.
-    pub fn workload(&self) -> &MemcachedWorkload {
-        &self.0.workload
+    /// The largest value that fits one datagram together with a key of this size.
+    pub fn value_limit(dialect: Dialect, key_bytes: usize) -> usize {
+        // a size of four digits, which is what the largest one has
+        let workload = StoreWorkload {
+            key_bytes,
+            value_bytes: 1000,
+            ..StoreWorkload::default()
+        };
+        let set = FRAME_BYTES + dialect.messages(&workload).set.bytes.len();
+        MAX_DATAGRAM_BYTES.saturating_sub(set - workload.value_bytes)
     }
+}
 
-    /// Whether the server names the key that was asked for.
-    #[inline]
-    fn names(&self, what: Planned, key: &[u8]) -> bool {
-        match self.0.workload.dialect {
-            Dialect::Binary => key == what.key().to_be_bytes(),
-            Dialect::Ascii | Dialect::Meta => key == self.0.keys.get(what.key()),
-        }
+impl Stored for MemcachedUdp {
+    fn store(&self) -> &Store {
+        &self.store
     }
 }
 
 impl DatagramProtocol for MemcachedUdp {
-    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
-        self.0.plan(n, seed)
-    }
-
     #[inline]
     fn encode(&mut self, what: Planned, id: u16) -> &[u8] {
-        let datagram = &mut self.0.request(what, what.key()).bytes;
+        let datagram = self.store.request(what, what.key());
         datagram[..2].copy_from_slice(&id.to_be_bytes());
         datagram
     }
 
     #[inline]
     fn decode<'a>(&self, datagram: &'a [u8]) -> Result<Response<'a>, Malformed> {
-        decode(self.0.workload.dialect, datagram)
+        decode(self.dialect, datagram)
     }
 
     #[inline]
@@ -85,27 +94,16 @@ impl DatagramProtocol for MemcachedUdp {
             (_, Body::Error) => Some(Outcome::ServerError),
             (Operation::Get, Body::Miss) => Some(Outcome::Miss),
             (Operation::Get, Body::Value { key, bytes }) => {
-                let fits = *bytes == self.0.workload.value_bytes && self.names(what, key);
-                fits.then_some(Outcome::Hit)
+                let asked = self.store.asked(what, what.key());
+                let named = match self.dialect {
+                    Dialect::Binary => *key == asked.tag.to_be_bytes(),
+                    Dialect::Ascii | Dialect::Meta => *key == asked.key,
+                };
+                (named && *bytes == asked.value_bytes).then_some(Outcome::Hit)
             }
             (Operation::Set, Body::Stored) => Some(Outcome::Stored),
             _ => None,
         }
-    }
-
-    fn sizes(&self) -> MessageSizes {
-        let MessageSizes {
-            request_bytes,
-            response_bytes,
-        } = self.0.sizes();
-        MessageSizes {
-            request_bytes,
-            response_bytes: FRAME_BYTES + response_bytes,
-        }
-    }
-
-    fn to_store(&self) -> Vec<Planned> {
-        self.0.keys.sets()
     }
 }
 
@@ -113,7 +111,7 @@ impl DatagramProtocol for MemcachedUdp {
 ///
 /// # Errors
 /// [`Malformed`] for anything that memcached does not send.
-pub fn decode(dialect: Dialect, datagram: &[u8]) -> Result<Response<'_>, Malformed> {
+fn decode(dialect: Dialect, datagram: &[u8]) -> Result<Response<'_>, Malformed> {
     let (frame, rest) = datagram
         .split_first_chunk::<FRAME_BYTES>()
         .ok_or(Malformed)?;
@@ -157,13 +155,16 @@ mod tests {
 
     #[test]
     fn requests_are_what_memcached_expects() {
-        let mut m = MemcachedUdp::new(MemcachedWorkload {
-            keys: 100,
-            key_bytes: 4,
-            value_bytes: 3,
-            get_share: 0.5,
-            ..MemcachedWorkload::default()
-        })
+        let mut m = MemcachedUdp::new(
+            Dialect::Ascii,
+            StoreWorkload {
+                keys: 100,
+                key_bytes: 4,
+                value_bytes: 3,
+                get_share: 0.5,
+                ..StoreWorkload::default()
+            },
+        )
         .unwrap();
         let get = m.encode(Planned::new(Operation::Get, 42), 0x1234);
         assert_eq!(get, b"\x12\x34\0\0\0\x01\0\0get 0042\r\n");
@@ -177,18 +178,17 @@ mod tests {
             .into_iter()
             .flat_map(|k| Dialect::ALL.map(|d| (k, d)))
         {
-            let mut workload = MemcachedWorkload {
+            let limit = MemcachedUdp::value_limit(dialect, key_bytes);
+            let mut workload = StoreWorkload {
                 key_bytes,
-                dialect,
+                value_bytes: limit,
                 ..Default::default()
             };
-            let limit = workload.datagram_value_limit();
-            workload.value_bytes = limit;
-            let mut m = MemcachedUdp::new(workload.clone()).unwrap();
+            let mut m = MemcachedUdp::new(dialect, workload.clone()).unwrap();
             let set = m.encode(Planned::new(Operation::Set, 0), 0);
             assert_eq!(set.len(), MAX_DATAGRAM_BYTES);
             workload.value_bytes = limit + 1;
-            let error = MemcachedUdp::new(workload).unwrap_err();
+            let error = MemcachedUdp::new(dialect, workload).unwrap_err();
             assert!(error.to_string().contains(&limit.to_string()), "{error}");
         }
     }
@@ -197,13 +197,15 @@ mod tests {
     #[test]
     fn the_other_dialects_name_the_key_too() {
         let of = |dialect| {
-            MemcachedUdp::new(MemcachedWorkload {
-                keys: 100,
-                key_bytes: 4,
-                value_bytes: 3,
+            MemcachedUdp::new(
                 dialect,
-                ..MemcachedWorkload::default()
-            })
+                StoreWorkload {
+                    keys: 100,
+                    key_bytes: 4,
+                    value_bytes: 3,
+                    ..StoreWorkload::default()
+                },
+            )
             .unwrap()
         };
         let (get, set) = (
@@ -255,13 +257,16 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let m = MemcachedUdp::new(MemcachedWorkload {
-            keys: 100,
-            key_bytes: 4,
-            value_bytes: 3,
-            get_share: 0.5,
-            ..MemcachedWorkload::default()
-        })
+        let m = MemcachedUdp::new(
+            Dialect::Ascii,
+            StoreWorkload {
+                keys: 100,
+                key_bytes: 4,
+                value_bytes: 3,
+                get_share: 0.5,
+                ..StoreWorkload::default()
+            },
+        )
         .unwrap();
         let get = Planned::new(Operation::Get, 42);
         let set = Planned::new(Operation::Set, 42);

@@ -4,21 +4,18 @@ mod opening;
 mod sequence;
 mod sockets;
 
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::Nanos;
 
 pub use sockets::StreamSockets;
 
-use crate::stamps::KernelStamps;
+use super::Sockets;
 
-/// Connections that carry bytes, are never waited for, may end, and are opened again.
+/// Connections that carry bytes, may end, and are opened again.
 ///
 /// The life of a connection: it is up from the beginning or since [`Event::Opened`], until
 /// [`Event::Ended`] is reported or [`StreamTransport::abandon`] is called. It is then
 /// opened again in calls of [`StreamTransport::tend`].
-pub trait StreamTransport {
-    /// Number of connections.
-    fn connections(&self) -> usize;
-
+pub trait StreamTransport: Sockets {
     /// Where the packets of a connection that is up come from.
     fn origin(&self, connection: usize) -> Option<Origin>;
 
@@ -41,24 +38,6 @@ pub trait StreamTransport {
     /// Opens what is closed, one connection a call, in a moment when nothing is due for
     /// `until_next`.
     fn tend(&mut self, until_next: Nanos);
-
-    /// Sleeps until something has arrived, `at_most` so long; a transport that cannot
-    /// sleep returns at once.
-    fn wait(&mut self, at_most: Nanos) {
-        let _ = at_most;
-    }
-
-    /// Which stamps the kernel takes.
-    fn stamps(&self) -> KernelStamps {
-        KernelStamps::NONE
-    }
-
-    /// When the device handed over the last packet of the last [`Event::Bytes`], if the
-    /// kernel stamps it.
-    #[inline]
-    fn stamp(&self) -> Option<Monotonic> {
-        None
-    }
 }
 
 /// The beginning of a connection as packets show it.

@@ -6,18 +6,18 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustix::time::Timespec;
 use taillab_model::{Monotonic, Nanos};
 
 use super::opening::{Attempt, Opener};
 use super::{Ending, Event, NotTaken, Origin, StreamTransport};
 use crate::clock::now;
 use crate::stamps::{self, KernelStamps, RealtimeBridge};
-use crate::transport::descriptors;
+use crate::transport::Sockets;
+use crate::transport::descriptors::{self, errno, fault};
+use crate::transport::poll::Poll;
 use crate::{Endpoint, LoadError};
 
 /// Bytes read by one call at most; all connections share the buffer.
@@ -64,8 +64,7 @@ const GONE: Nanos = Nanos::from_secs(1);
 pub struct StreamSockets {
     opener: Opener,
     links: Vec<Link>,
-    epoll: OwnedFd,
-    events: Vec<epoll::Event>,
+    poll: Poll,
     /// Connections that epoll reported and that were not yet looked at.
     ready: Vec<u32>,
     empty_looks: u32,
@@ -85,10 +84,6 @@ pub struct StreamSockets {
     /// The kernel's stamp of the bytes received last.
     stamp: Option<Monotonic>,
 }
-
-// SAFETY: the one part that is not `Send` is the buffer of epoll events, whose data may
-// be a pointer for other users of epoll; ours is always a connection's number.
-unsafe impl Send for StreamSockets {}
 
 #[derive(Debug)]
 struct Link {
@@ -111,22 +106,14 @@ enum State {
 
 impl StreamSockets {
     /// Opens `connections` connections to a TCP or Unix stream socket in the calling
-    /// thread's network namespace, all at once where the network is slow.
+    /// thread's network namespace, all at once where the network is slow. Of the kernel's
+    /// `stamps` there are those of what is received over TCP.
     ///
     /// # Errors
     /// [`LoadError::NoConnections`], [`LoadError::TooManyFiles`],
     /// [`LoadError::TooManyPorts`], [`LoadError::Refused`] or [`LoadError::Socket`], the
     /// last also when no connection comes up for 10 s or the server is one for datagrams.
-    pub fn connect(server: &Endpoint, connections: usize) -> Result<Self, LoadError> {
-        Self::connect_stamped(server, connections, KernelStamps::NONE)
-    }
-
-    /// The same with the kernel's stamps of what is received, over TCP. There are none of
-    /// what is sent, and none over Unix sockets.
-    ///
-    /// # Errors
-    /// As [`StreamSockets::connect`].
-    pub fn connect_stamped(
+    pub fn connect(
         server: &Endpoint,
         connections: usize,
         stamps: KernelStamps,
@@ -139,8 +126,7 @@ impl StreamSockets {
         let mut sockets = Self {
             opener: Opener::new(server).map_err(fault)?,
             links: (0..connections).map(|_| Link::closed()).collect(),
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fault)?,
-            events: Vec::with_capacity(EVENTS),
+            poll: Poll::new(EVENTS).map_err(fault)?,
             ready: Vec::with_capacity(EVENTS),
             empty_looks: 0,
             looks: 0,
@@ -178,7 +164,7 @@ impl StreamSockets {
                 }
             }
             if self.opening > 0 {
-                self.look_at_all(Duration::from_millis(1));
+                self.look_at_all(Nanos::from_millis(1));
             } else if self.up == before {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -200,14 +186,13 @@ impl StreamSockets {
         let link = &mut self.links[connection];
         link.attempted = now();
         let (socket, attempt) = self.opener.begin()?;
-        let data = epoll::EventData::new_u64(connection as u64);
         let wanted = match attempt {
-            Attempt::Up => epoll::EventFlags::IN,
-            Attempt::UnderWay => epoll::EventFlags::IN | epoll::EventFlags::OUT,
+            Attempt::Up => EventFlags::IN,
+            Attempt::UnderWay => EventFlags::IN | EventFlags::OUT,
         };
-        epoll::add(&self.epoll, &socket, data, wanted)?;
+        self.poll.add(&socket, connection, wanted)?;
         if self.stamps.any() {
-            stamps::enable(&socket, self.stamps).map_err(errno)?;
+            stamps::enable(&socket, self.stamps).map_err(|error| errno(&error))?;
         }
         link.socket = Some(socket);
         link.state = State::Opening;
@@ -227,8 +212,7 @@ impl StreamSockets {
         match self.opener.finish(socket) {
             Ok(None) => Ok(()),
             Ok(Some(origin)) => {
-                let data = epoll::EventData::new_u64(connection as u64);
-                epoll::modify(&self.epoll, socket, data, epoll::EventFlags::IN)?;
+                self.poll.modify(socket, connection, EventFlags::IN)?;
                 link.origin = origin.0;
                 link.state = State::Up;
                 link.was_reset = false;
@@ -278,7 +262,7 @@ impl StreamSockets {
                     self.stamp = stamp;
                     length
                 })
-                .map_err(errno)
+                .map_err(|error| errno(&error))
         } else {
             recv(socket, &mut self.buffer[..], RecvFlags::DONTWAIT).map(|(length, _)| length)
         };
@@ -351,15 +335,14 @@ impl StreamSockets {
         }
         if link.output.is_empty() {
             link.output = Vec::new();
-            self.watch(connection, epoll::EventFlags::IN);
+            self.watch(connection, EventFlags::IN);
         }
     }
 
-    fn watch(&self, connection: usize, flags: epoll::EventFlags) {
-        let data = epoll::EventData::new_u64(connection as u64);
+    fn watch(&self, connection: usize, flags: EventFlags) {
         if let Some(socket) = &self.links[connection].socket {
             // It cannot fail: the socket is in the set, and no memory is needed.
-            let _ = epoll::modify(&self.epoll, socket, data, flags);
+            let _ = self.poll.modify(socket, connection, flags);
         }
     }
 
@@ -370,29 +353,17 @@ impl StreamSockets {
         let first = link.output.is_empty();
         link.output.extend_from_slice(rest);
         if first {
-            self.watch(connection, epoll::EventFlags::IN | epoll::EventFlags::OUT);
+            self.watch(connection, EventFlags::IN | EventFlags::OUT);
         }
     }
 
-    fn look_at_all(&mut self, patience: Duration) {
+    fn look_at_all(&mut self, patience: Nanos) {
         self.empty_looks = 0;
         self.looks = 0;
-        self.events.clear();
-        let patience = Timespec {
-            tv_sec: 0,
-            tv_nsec: patience.subsec_nanos().into(),
-        };
-        // An error here (a signal) only means that nothing was found this time.
-        let _ = epoll::wait(
-            &self.epoll,
-            spare_capacity(&mut self.events),
-            Some(&patience),
-        );
         self.ready.clear();
-        // reversed: `ready` is read from its end
-        let found = self.events.iter().rev();
+        let found = self.poll.wait(patience);
         self.ready
-            .extend(found.map(|event| event.data.u64() as u32));
+            .extend(found.map(|(connection, _)| connection as u32));
     }
 
     /// What is not bytes and was not reported yet.
@@ -441,30 +412,6 @@ impl Link {
     }
 }
 
-fn errno(error: std::io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
-}
-
-fn fault(server: &Endpoint, connections: usize, error: Errno) -> LoadError {
-    match error {
-        Errno::CONNREFUSED | Errno::NOENT => LoadError::Refused {
-            server: server.clone(),
-        },
-        Errno::ADDRNOTAVAIL => LoadError::TooManyPorts {
-            server: server.clone(),
-            connections,
-        },
-        error if descriptors::is_full(error) => LoadError::TooManyFiles {
-            connections,
-            needed: descriptors::needed(connections),
-        },
-        error => LoadError::Socket {
-            server: server.clone(),
-            source: error.into(),
-        },
-    }
-}
-
 impl fmt::Debug for StreamSockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StreamSockets")
@@ -474,11 +421,29 @@ impl fmt::Debug for StreamSockets {
     }
 }
 
-impl StreamTransport for StreamSockets {
+impl Sockets for StreamSockets {
     fn connections(&self) -> usize {
         self.links.len()
     }
 
+    fn wait(&mut self, at_most: Nanos) {
+        let news = self.refused || !self.opened.is_empty();
+        if !news && self.ready.is_empty() {
+            self.look_at_all(at_most);
+        }
+    }
+
+    fn stamps(&self) -> KernelStamps {
+        self.stamps
+    }
+
+    #[inline]
+    fn stamp(&self) -> Option<Monotonic> {
+        self.stamp
+    }
+}
+
+impl StreamTransport for StreamSockets {
     fn origin(&self, connection: usize) -> Option<Origin> {
         self.links[connection].origin
     }
@@ -532,7 +497,7 @@ impl StreamTransport for StreamSockets {
                 found.unwrap_or(Event::Nothing)
             }
             _ => {
-                self.look_at_all(Duration::ZERO);
+                self.look_at_all(Nanos::ZERO);
                 let found = self.ready.pop();
                 found
                     .and_then(|connection| self.look_at_ready(connection as usize))
@@ -547,22 +512,6 @@ impl StreamTransport for StreamSockets {
 
     fn abandon(&mut self, connection: usize) {
         self.close(connection);
-    }
-
-    fn wait(&mut self, at_most: Nanos) {
-        let news = self.refused || !self.opened.is_empty();
-        if !news && self.ready.is_empty() {
-            self.look_at_all(Duration::from_nanos(at_most.get().min(999_999_999)));
-        }
-    }
-
-    fn stamps(&self) -> KernelStamps {
-        self.stamps
-    }
-
-    #[inline]
-    fn stamp(&self) -> Option<Monotonic> {
-        self.stamp
     }
 
     #[inline]

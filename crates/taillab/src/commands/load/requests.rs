@@ -1,13 +1,11 @@
 //! What is asked of the server: the target's protocol with the workload of the arguments.
 
-use taillab_load::protocol::echo::{EchoDatagrams, EchoStream, EchoWorkload};
-use taillab_load::protocol::http::{Http, HttpWorkload};
-use taillab_load::protocol::keys::KeyDistribution;
-use taillab_load::protocol::memcached::{MemcachedStream, MemcachedUdp, MemcachedWorkload};
-use taillab_load::protocol::redis::{Redis, RedisWorkload};
-use taillab_load::protocol::{DatagramProtocol, MessageSizes, StreamProtocol};
-use taillab_load::target::{Application, Dialect, Place};
-use taillab_load::{AnyProtocol, LoadError, Target};
+use taillab_load::protocol::{MessageSizes, echo};
+use taillab_load::target::Place;
+use taillab_load::{
+    Asks, Codec, EchoWorkload, HttpWorkload, KeyDistribution, LoadError, Protocol, StoreWorkload,
+    Target, Workload,
+};
 
 use crate::cli::LoadArgs;
 use crate::exit::{Exit, Failure};
@@ -15,49 +13,31 @@ use crate::exit::{Exit, Failure};
 /// A checked workload of the target's protocol.
 #[derive(Clone, Debug)]
 pub struct Requests {
-    kind: Kind,
+    protocol: &'static Protocol,
+    workload: Workload,
     datagrams: bool,
-}
-
-#[derive(Clone, Debug)]
-enum Kind {
-    Echo(EchoWorkload),
-    Memcached(MemcachedWorkload),
-    Http(HttpWorkload),
-    Redis(RedisWorkload),
 }
 
 impl Requests {
     /// Joins the target with the options that belong to its protocol; others are refused.
     pub fn of(target: &Target, args: &LoadArgs) -> Result<Self, Failure> {
-        let keyed = matches!(
-            target.protocol,
-            Application::Memcached(_) | Application::Redis
-        );
-        let echo = target.protocol == Application::Echo;
-        let http = matches!(target.protocol, Application::Http { .. });
-        for (given, belongs, option, to) in [
-            (args.get_share.is_some(), keyed, "--get-share", KEYED),
-            (args.keys.is_some(), keyed, "--keys", KEYED),
-            (args.key_bytes.is_some(), keyed, "--key-bytes", KEYED),
-            (args.value_bytes.is_some(), keyed, "--value-bytes", KEYED),
-            (args.zipf.is_some(), keyed, "--zipf", KEYED),
-            (args.no_prefill, keyed, "--no-prefill", KEYED),
-            (
-                args.request_bytes.is_some(),
-                echo,
-                "--request-bytes",
-                "echo",
-            ),
+        for (given, asks, option) in [
+            (args.get_share.is_some(), Asks::Store, "--get-share"),
+            (args.keys.is_some(), Asks::Store, "--keys"),
+            (args.key_bytes.is_some(), Asks::Store, "--key-bytes"),
+            (args.value_bytes.is_some(), Asks::Store, "--value-bytes"),
+            (args.zipf.is_some(), Asks::Store, "--zipf"),
+            (args.no_prefill, Asks::Store, "--no-prefill"),
+            (args.request_bytes.is_some(), Asks::Echo, "--request-bytes"),
             (
                 args.response_bytes.is_some(),
-                echo,
+                Asks::Echo,
                 "--response-bytes",
-                "echo",
             ),
-            (!args.header.is_empty(), http, "-H", "http"),
+            (!args.header.is_empty(), Asks::Http, "-H"),
         ] {
-            if given && !belongs {
+            if given && asks != target.protocol.asks {
+                let to = Protocol::names_of(asks);
                 return Err(Failure::new(
                     Exit::Usage,
                     format!("{option} belongs to {to}, and the target is {target}: leave it out"),
@@ -65,39 +45,33 @@ impl Requests {
             }
         }
         let requests = Self {
-            kind: kind(target, args)?,
+            protocol: target.protocol,
+            workload: workload(target, args)?,
             datagrams: matches!(target.place, Place::Udp(_)),
         };
         requests
-            .spoken()
+            .codec()
             .map_err(|error| Failure::new(Exit::Usage, error))?;
         Ok(requests)
     }
 
-    /// The protocol for one more thread.
-    pub fn spoken(&self) -> Result<AnyProtocol, LoadError> {
-        Ok(match (self.kind.clone(), self.datagrams) {
-            (Kind::Echo(w), true) => AnyProtocol::Datagrams(Box::new(EchoDatagrams::new(w)?)),
-            (Kind::Echo(w), false) => AnyProtocol::Streams(Box::new(EchoStream::new(w)?)),
-            (Kind::Memcached(w), true) => AnyProtocol::Datagrams(Box::new(MemcachedUdp::new(w)?)),
-            (Kind::Memcached(w), false) => AnyProtocol::Streams(Box::new(MemcachedStream::new(w)?)),
-            // the target's parser knows no datagrams of these
-            (Kind::Http(w), _) => AnyProtocol::Streams(Box::new(Http::new(w)?)),
-            (Kind::Redis(w), _) => AnyProtocol::Streams(Box::new(Redis::new(w)?)),
-        })
+    /// The codec for one more thread.
+    pub fn codec(&self) -> Result<Codec, LoadError> {
+        self.protocol.codec(&self.workload, self.datagrams)
     }
 
     /// An echo of the same sizes on the same kind of transport, for the null responder.
     pub fn imitated(&self) -> Result<(Self, MessageSizes), LoadError> {
-        let sizes = match self.spoken()? {
-            AnyProtocol::Streams(protocol) => protocol.sizes(),
-            AnyProtocol::Datagrams(protocol) => protocol.sizes(),
-        };
+        let sizes = self.codec()?.planner().sizes();
         let echo = Self {
-            kind: Kind::Echo(EchoWorkload {
-                request_bytes: sizes.request_bytes,
-                response_bytes: sizes.response_bytes,
-            }),
+            protocol: &echo::PROTOCOL,
+            workload: Workload {
+                echo: EchoWorkload {
+                    request_bytes: sizes.request_bytes,
+                    response_bytes: sizes.response_bytes,
+                },
+                ..Workload::default()
+            },
             datagrams: self.datagrams,
         };
         Ok((echo, sizes))
@@ -109,62 +83,35 @@ impl Requests {
     }
 
     /// The protocol's name in results.
-    pub fn name(&self) -> &'static str {
-        match &self.kind {
-            Kind::Echo(_) => "echo",
-            Kind::Memcached(workload) => match workload.dialect {
-                Dialect::Ascii => "memcached-ascii",
-                Dialect::Binary => "memcached-binary",
-                Dialect::Meta => "memcached-meta",
-            },
-            Kind::Http(_) => "http",
-            Kind::Redis(_) => "redis",
-        }
+    pub fn label(&self) -> &'static str {
+        self.protocol.label
     }
 }
 
-const KEYED: &str = "memcached and redis";
-
-fn kind(target: &Target, args: &LoadArgs) -> Result<Kind, Failure> {
-    let distribution = args
-        .zipf
-        .map_or(KeyDistribution::Uniform, KeyDistribution::Zipf);
-    Ok(match &target.protocol {
-        Application::Echo => {
-            let usual = EchoWorkload::default();
-            Kind::Echo(EchoWorkload {
-                request_bytes: args.request_bytes.unwrap_or(usual.request_bytes),
-                response_bytes: args.response_bytes.unwrap_or(usual.response_bytes),
-            })
-        }
-        Application::Memcached(dialect) => {
-            let usual = MemcachedWorkload::default();
-            Kind::Memcached(MemcachedWorkload {
-                keys: args.keys.unwrap_or(usual.keys),
-                key_bytes: args.key_bytes.unwrap_or(usual.key_bytes),
-                value_bytes: args.value_bytes.unwrap_or(usual.value_bytes),
-                get_share: args.get_share.unwrap_or(usual.get_share),
-                dialect: *dialect,
-                distribution,
-            })
-        }
-        Application::Redis => {
-            let usual = RedisWorkload::default();
-            Kind::Redis(RedisWorkload {
-                keys: args.keys.unwrap_or(usual.keys),
-                key_bytes: args.key_bytes.unwrap_or(usual.key_bytes),
-                value_bytes: args.value_bytes.unwrap_or(usual.value_bytes),
-                get_share: args.get_share.unwrap_or(usual.get_share),
-                distribution,
-            })
-        }
-        Application::Http { path } => Kind::Http(http(target, path, args)?),
+/// What the arguments say, and else the defaults.
+fn workload(target: &Target, args: &LoadArgs) -> Result<Workload, Failure> {
+    let usual = Workload::default();
+    Ok(Workload {
+        store: StoreWorkload {
+            keys: args.keys.unwrap_or(usual.store.keys),
+            key_bytes: args.key_bytes.unwrap_or(usual.store.key_bytes),
+            value_bytes: args.value_bytes.unwrap_or(usual.store.value_bytes),
+            get_share: args.get_share.unwrap_or(usual.store.get_share),
+            distribution: args
+                .zipf
+                .map_or(KeyDistribution::Uniform, KeyDistribution::Zipf),
+        },
+        http: http(target, args)?,
+        echo: EchoWorkload {
+            request_bytes: args.request_bytes.unwrap_or(usual.echo.request_bytes),
+            response_bytes: args.response_bytes.unwrap_or(usual.echo.response_bytes),
+        },
     })
 }
 
 /// A GET of the path; a `Host` among the headers replaces the target's own.
-fn http(target: &Target, path: &str, args: &LoadArgs) -> Result<HttpWorkload, Failure> {
-    let mut workload = HttpWorkload::get(&host(target), path);
+fn http(target: &Target, args: &LoadArgs) -> Result<HttpWorkload, Failure> {
+    let mut workload = HttpWorkload::get(&host(target), &target.path);
     for header in &args.header {
         let (name, value) = header.split_once(':').ok_or_else(|| {
             Failure::new(

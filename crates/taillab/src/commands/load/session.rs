@@ -89,10 +89,10 @@ impl<'a> Session<'a> {
                     client.threads(),
                     move |i| pin(&placing, i),
                     |i| {
-                        AnyClient::connect_stamped(
+                        AnyClient::connect(
                             &endpoint,
                             client.connections_of(i),
-                            requests.spoken()?,
+                            requests.codec()?,
                             client.stamps,
                         )
                     },
@@ -121,7 +121,9 @@ impl<'a> Session<'a> {
     /// Stores every key that the protocol asks for.
     pub fn prefill(&mut self) -> Result<(), Failure> {
         let (fleet, endpoint) = (&mut self.fleet, &self.endpoint);
-        let keys = taillab_load::Client::to_store(&fleet.clients()[0]).len() as u64;
+        let keys = taillab_load::Client::planner(&fleet.clients()[0])
+            .to_store()
+            .len() as u64;
         if keys == 0 {
             return Ok(());
         }
@@ -346,7 +348,7 @@ fn most_ping_pongs(length: Nanos, threads: usize) -> usize {
 pub fn setup(plan: &Plan, endpoint: &Endpoint) -> Setup {
     Setup {
         target: plan.target.to_string(),
-        protocol: plan.requests.name().to_owned(),
+        protocol: plan.requests.label().to_owned(),
         transport: match endpoint {
             Endpoint::Udp(_) => "udp",
             Endpoint::Tcp(_) => "tcp",

@@ -3,17 +3,10 @@
 use std::net::SocketAddr;
 
 use taillab_host::{CpuSet, NetNamespace, cpus};
-use taillab_load::protocol::echo::{EchoDatagrams, EchoStream, EchoWorkload};
-use taillab_load::protocol::http::{Http, HttpWorkload};
-use taillab_load::protocol::keys::KeyDistribution;
-use taillab_load::protocol::memcached::{
-    Dialect, MemcachedStream, MemcachedUdp, MemcachedWorkload,
-};
-use taillab_load::protocol::redis::{Redis, RedisWorkload};
-use taillab_load::{AnyClient, AnyProtocol, Endpoint, Fleet, LoadError};
+use taillab_load::{AnyClient, Codec, Endpoint, Fleet, KernelStamps, LoadError};
 
 use crate::exit::{Exit, Failure, OrExit};
-use crate::experiment::{Experiment, Protocol, Requests, Transport};
+use crate::experiment::{Experiment, Transport};
 use crate::fail::host;
 
 /// One client for each CPU of the generator, whose sockets live in the testbed's client
@@ -33,7 +26,7 @@ pub fn endpoint(experiment: &Experiment, address: SocketAddr) -> Endpoint {
 /// # Errors
 /// A usage failure that says what it does not.
 pub fn check(experiment: &Experiment, address: SocketAddr) -> Result<(), Failure> {
-    protocol(experiment, address).map(drop).or_exit(Exit::Usage)
+    codec(experiment, address).map(drop).or_exit(Exit::Usage)
 }
 
 /// Opens the connections, each thread's from its own CPU and inside `namespace`.
@@ -65,8 +58,9 @@ pub fn connect(
     let connect = |thread: usize| {
         let connections = all / threads + usize::from(thread < all % threads);
         let reserve = spare / threads + usize::from(thread < spare % threads);
-        let protocol = protocol(experiment, address)?;
-        let mut client = AnyClient::connect(&endpoint, connections + reserve, protocol)?;
+        let codec = codec(experiment, address)?;
+        let mut client =
+            AnyClient::connect(&endpoint, connections + reserve, codec, KernelStamps::NONE)?;
         client.hold_back(reserve);
         Ok(client)
     };
@@ -74,70 +68,15 @@ pub fn connect(
 }
 
 /// What is asked of the server at `address`.
-fn protocol(experiment: &Experiment, address: SocketAddr) -> Result<AnyProtocol, LoadError> {
+fn codec(experiment: &Experiment, address: SocketAddr) -> Result<Codec, LoadError> {
+    let mut workload = experiment.requests();
+    workload.http.host = address.to_string();
     let udp = experiment.server.transport == Transport::Udp;
-    Ok(match experiment.requests() {
-        Requests::KeyValue {
-            get_share,
-            keys,
-            key_bytes,
-            value_bytes,
-        } => {
-            let (key_bytes, value_bytes) = (key_bytes.into(), value_bytes as usize);
-            let distribution = KeyDistribution::Uniform;
-            if experiment.server.protocol == Protocol::Redis {
-                let workload = RedisWorkload {
-                    keys,
-                    key_bytes,
-                    value_bytes,
-                    get_share,
-                    distribution,
-                };
-                return Ok(AnyProtocol::Streams(Box::new(Redis::new(workload)?)));
-            }
-            let workload = MemcachedWorkload {
-                keys,
-                key_bytes,
-                value_bytes,
-                get_share,
-                dialect: Dialect::Ascii,
-                distribution,
-            };
-            match udp {
-                true => AnyProtocol::Datagrams(Box::new(MemcachedUdp::new(workload)?)),
-                false => AnyProtocol::Streams(Box::new(MemcachedStream::new(workload)?)),
-            }
-        }
-        Requests::Http {
-            path,
-            request_bytes,
-        } => {
-            let workload = HttpWorkload {
-                request_bytes: request_bytes.map(|bytes| bytes as usize),
-                ..HttpWorkload::get(&address.to_string(), &path)
-            };
-            AnyProtocol::Streams(Box::new(Http::new(workload)?))
-        }
-        Requests::Echo {
-            request_bytes,
-            response_bytes,
-        } => {
-            let workload = EchoWorkload {
-                request_bytes: request_bytes as usize,
-                response_bytes: response_bytes as usize,
-            };
-            match udp {
-                true => AnyProtocol::Datagrams(Box::new(EchoDatagrams::new(workload)?)),
-                false => AnyProtocol::Streams(Box::new(EchoStream::new(workload)?)),
-            }
-        }
-    })
+    experiment.server.protocol.codec(&workload, udp)
 }
 
 #[cfg(test)]
 mod tests {
-    use taillab_load::protocol::{Planned, StreamProtocol};
-
     use super::*;
     use crate::experiment::ServerKind;
 
@@ -146,11 +85,11 @@ mod tests {
     fn a_request_to_nginx_has_85_bytes() {
         let experiment = Experiment::resolve(Some(ServerKind::Nginx), None, vec![]).unwrap();
         for address in ["127.0.0.1:8080", "10.254.0.100:65535"] {
-            let protocol = protocol(&experiment, address.parse().unwrap()).unwrap();
-            let AnyProtocol::Streams(mut http) = protocol else {
+            let codec = codec(&experiment, address.parse().unwrap()).unwrap();
+            let Codec::Streams(mut http) = codec else {
                 panic!("HTTP is a stream")
             };
-            let planned: Planned = http.plan(1, 1)[0];
+            let planned = http.plan(1, 1)[0];
             let mut request = Vec::new();
             http.encode(planned, 0, &mut request);
             let text = String::from_utf8(request).unwrap();
@@ -166,8 +105,8 @@ mod tests {
         let is_stream = |kind, flags: &[(&'static str, &str)]| {
             let flags = flags.iter().map(|(key, text)| (*key, (*text).into()));
             let experiment = Experiment::resolve(Some(kind), None, flags.collect()).unwrap();
-            let protocol = protocol(&experiment, address).unwrap();
-            matches!(protocol, AnyProtocol::Streams(_))
+            let codec = codec(&experiment, address).unwrap();
+            matches!(codec, Codec::Streams(_))
         };
         assert!(!is_stream(ServerKind::Memcached, &[]));
         assert!(is_stream(

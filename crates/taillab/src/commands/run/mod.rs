@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::{Interrupt, JournalFolder, Roots, capture_environment};
-use taillab_load::StopReason;
+use taillab_load::{Asks, StopReason};
 use taillab_model::doctor::FoundHazard;
 use taillab_model::summary::{Hook, Reason};
 
@@ -140,9 +140,9 @@ fn take_measurements(
     say.step("loading the probe");
     let mut probe = rig.load_probe(experiment)?;
     let hooks = probe.hooks();
-    say.step(match experiment.server.protocol.has_keys() {
-        true => "connecting and storing the keys",
-        false => "connecting",
+    say.step(match experiment.server.protocol.asks {
+        Asks::Store => "connecting and storing the keys",
+        _ => "connecting",
     });
     let mut client = rig.connect(experiment)?;
     say.step("calibrating");

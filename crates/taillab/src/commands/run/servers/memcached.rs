@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 
-use crate::experiment::{Experiment, Requests, Transport};
+use crate::experiment::{Experiment, Transport};
 
 /// `memcached -u nobody -t 1`, on one transport only.
 pub fn args(experiment: &Experiment, address: SocketAddr) -> Vec<OsString> {
@@ -29,15 +29,7 @@ pub fn args(experiment: &Experiment, address: SocketAddr) -> Vec<OsString> {
 
 /// Room for every key many times over: an eviction would turn gets into misses.
 fn megabytes(experiment: &Experiment) -> usize {
-    let Requests::KeyValue {
-        keys,
-        key_bytes,
-        value_bytes,
-        ..
-    } = experiment.requests()
-    else {
-        return 64;
-    };
-    let item = usize::from(key_bytes) + value_bytes as usize + 64;
-    (2 * item * keys as usize / 1_000_000).max(64)
+    let store = experiment.requests().store;
+    let item = store.key_bytes + store.value_bytes + 64;
+    (2 * item * store.keys as usize / 1_000_000).max(64)
 }

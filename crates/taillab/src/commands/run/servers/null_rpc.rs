@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use taillab_host::{PrivateFolder, User};
 
 use crate::exit::Failure;
-use crate::experiment::{Experiment, Requests};
+use crate::experiment::Experiment;
 use crate::fail::host;
 
 /// Where a server in its own folder may write.
@@ -42,14 +42,9 @@ pub fn args(experiment: &Experiment, address: SocketAddr) -> Vec<OsString> {
     if let Some(workers) = server.workers {
         set("--workers", workers.to_string());
     }
-    if let Requests::Echo {
-        request_bytes,
-        response_bytes,
-    } = experiment.requests()
-    {
-        set("--request-bytes", request_bytes.to_string());
-        set("--response-bytes", response_bytes.to_string());
-    }
+    let sizes = experiment.requests().echo;
+    set("--request-bytes", sizes.request_bytes.to_string());
+    set("--response-bytes", sizes.response_bytes.to_string());
     set("--seed", experiment.workload.seed.to_string());
     args.into_iter().map(OsString::from).collect()
 }

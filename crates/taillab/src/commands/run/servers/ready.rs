@@ -4,46 +4,28 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use crate::experiment::{Experiment, Protocol, Requests, Transport};
+use taillab_load::protocol;
+
+use crate::experiment::{Experiment, Transport};
 
 /// How long an answer is waited for before the question is put again.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A question that a server which is ready answers, whatever it holds.
+/// A request that a server answers when it is ready, and over what it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     transport: Transport,
-    bytes: Vec<u8>,
-    /// What a part of its answer is; empty where any answer will do.
-    answer: &'static [u8],
+    request: protocol::Question,
 }
 
 impl Question {
     /// The question for the experiment's protocol.
     pub fn of(experiment: &Experiment) -> Self {
-        let transport = experiment.server.transport;
-        let (bytes, answer): (Vec<u8>, &[u8]) = match (experiment.server.protocol, transport) {
-            (Protocol::Memcached, Transport::Udp) => (
-                b"\0\x01\0\0\0\x01\0\0version\r\n".to_vec(),
-                b"VERSION".as_slice(),
-            ),
-            (Protocol::Memcached, Transport::Tcp) => (b"version\r\n".to_vec(), b"VERSION"),
-            // an error is an answer too: perhaps it asks for a password
-            (Protocol::Redis, _) => (b"PING\r\n".to_vec(), b""),
-            (Protocol::Http, _) => (
-                format!(
-                    "HEAD {} HTTP/1.1\r\nHost: taillab\r\nConnection: close\r\n\r\n",
-                    experiment.workload.path.as_deref().unwrap_or("/")
-                )
-                .into_bytes(),
-                b"HTTP/1.",
-            ),
-            (Protocol::Echo, _) => (vec![0; echo_bytes(experiment)], b""),
-        };
+        let server = &experiment.server;
+        let udp = server.transport == Transport::Udp;
         Self {
-            transport,
-            bytes,
-            answer,
+            transport: server.transport,
+            request: server.protocol.question(&experiment.requests(), udp),
         }
     }
 
@@ -53,12 +35,10 @@ impl Question {
             Transport::Udp => self.by_datagram(address),
             Transport::Tcp => self.on_stream(address),
         };
+        let wanted = self.request.answer;
         answer.is_ok_and(|answer| {
-            !answer.is_empty()
-                && (self.answer.is_empty()
-                    || answer
-                        .windows(self.answer.len())
-                        .any(|part| part == self.answer))
+            let says = |part: &[u8]| answer.windows(part.len()).any(|bytes| bytes == part);
+            !answer.is_empty() && (wanted.is_empty() || says(wanted))
         })
     }
 
@@ -66,7 +46,7 @@ impl Question {
         let socket = UdpSocket::bind("0.0.0.0:0")?;
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.connect(address)?;
-        socket.send(&self.bytes)?;
+        socket.send(&self.request.bytes)?;
         let mut answer = vec![0; 1 << 16];
         let length = socket.recv(&mut answer)?;
         answer.truncate(length);
@@ -76,18 +56,11 @@ impl Question {
     fn on_stream(&self, address: SocketAddr) -> std::io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(&self.bytes)?;
+        stream.write_all(&self.request.bytes)?;
         let mut answer = vec![0; 4096];
         let length = stream.read(&mut answer)?;
         answer.truncate(length);
         Ok(answer)
-    }
-}
-
-fn echo_bytes(experiment: &Experiment) -> usize {
-    match experiment.requests() {
-        Requests::Echo { request_bytes, .. } => request_bytes as usize,
-        _ => 0,
     }
 }
 
@@ -101,8 +74,10 @@ mod tests {
     fn question(transport: Transport, bytes: &[u8], answer: &'static [u8]) -> Question {
         Question {
             transport,
-            bytes: bytes.to_vec(),
-            answer,
+            request: protocol::Question {
+                bytes: bytes.to_vec(),
+                answer,
+            },
         }
     }
 

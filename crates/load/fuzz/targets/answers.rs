@@ -1,0 +1,26 @@
+//! Any bytes as a server's answer; the first byte chooses protocol, request and transport.
+#![no_main]
+
+#[path = "../../tests/fuzz/checks.rs"]
+mod checks;
+
+use libfuzzer_sys::fuzz_target;
+use taillab_load::protocol::{Asks, PROTOCOLS};
+use taillab_model::Operation;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((choice, bytes)) = data.split_first() else {
+        return;
+    };
+    let choice = usize::from(*choice);
+    let protocol = &PROTOCOLS[choice % PROTOCOLS.len()];
+    let operation = match (protocol.asks, choice / PROTOCOLS.len() % 2) {
+        (Asks::Store, 0) => Operation::Get,
+        (Asks::Store, _) => Operation::Set,
+        _ => Operation::Call,
+    };
+    checks::check_stream(&checks::on_stream(protocol.label, operation), bytes);
+    if protocol.over_udp() {
+        checks::check_datagram(&checks::in_datagrams(protocol.label), bytes);
+    }
+});

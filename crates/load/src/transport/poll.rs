@@ -1,0 +1,68 @@
+//! An epoll instance over numbered connections.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+use taillab_model::Nanos;
+
+/// Which connections have something to read, or room to write.
+pub(super) struct Poll {
+    epoll: OwnedFd,
+    events: Vec<Event>,
+}
+
+// SAFETY: the one part that is not `Send` is the buffer of epoll events, whose data may
+// be a pointer for other users of epoll; ours is always a connection's number.
+unsafe impl Send for Poll {}
+
+impl Poll {
+    /// An instance that reports at most `events` connections at a time.
+    pub(super) fn new(events: usize) -> Result<Self, Errno> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            events: Vec::with_capacity(events),
+        })
+    }
+
+    pub(super) fn add(
+        &self,
+        socket: impl AsFd,
+        connection: usize,
+        wanted: EventFlags,
+    ) -> Result<(), Errno> {
+        let data = EventData::new_u64(connection as u64);
+        epoll::add(&self.epoll, socket, data, wanted)
+    }
+
+    pub(super) fn modify(
+        &self,
+        socket: impl AsFd,
+        connection: usize,
+        wanted: EventFlags,
+    ) -> Result<(), Errno> {
+        let data = EventData::new_u64(connection as u64);
+        epoll::modify(&self.epoll, socket, data, wanted)
+    }
+
+    /// Waits at most for `at_most`; the connections that are ready, the last reported one
+    /// first: they are put on a stack.
+    pub(super) fn wait(&mut self, at_most: Nanos) -> impl Iterator<Item = (usize, EventFlags)> {
+        self.events.clear();
+        let at_most = Timespec {
+            tv_sec: (at_most.get() / 1_000_000_000) as i64,
+            tv_nsec: (at_most.get() % 1_000_000_000) as _,
+        };
+        // An error here (a signal) only means that nothing was found this time.
+        let _ = epoll::wait(
+            &self.epoll,
+            spare_capacity(&mut self.events),
+            Some(&at_most),
+        );
+        // copied: the kernel's struct is packed
+        let found = self.events.iter().rev();
+        found.map(|event| (event.data.u64() as usize, event.flags))
+    }
+}
