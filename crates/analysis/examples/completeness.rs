@@ -93,7 +93,7 @@ fn show_incomplete(matched: &Matched, from: Monotonic, show: usize, read: &impl 
             "  request {place} {:?} worker {}: {:?}, T6 {:?}",
             matched.keys[place],
             matched.workers[place],
-            stamps.middle.map(ns),
+            stamps.middle().map(ns),
             ns(Some(stamps.t6))
         );
         for event in read().into_events() {

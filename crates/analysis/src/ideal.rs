@@ -97,7 +97,10 @@ mod tests {
     fn request(t1: u64, t6: u64) -> Request {
         let server = Stamps {
             t1: at(t1),
-            middle: [None; 4],
+            t2: None,
+            t3: None,
+            t4: None,
+            t5: None,
             t6: at(t6),
         };
         Request {

@@ -178,7 +178,7 @@ impl MatchCounts {
         for place in matched.measured_places(measure_from) {
             let stamps = matched.requests.stamps(place);
             counts.matched += 1;
-            for (missing, stamp) in counts.missing_middle.iter_mut().zip(stamps.middle) {
+            for (missing, stamp) in counts.missing_middle.iter_mut().zip(stamps.middle()) {
                 *missing += u64::from(stamp.is_none());
             }
             if stamps.is_complete() {
@@ -234,15 +234,9 @@ pub struct Arrival {
 
 /// The stamps that are there do not contradict each other.
 fn in_order(stamps: &Stamps) -> bool {
-    let middle = stamps.middle.iter().flatten();
-    let mut last = stamps.t1;
-    for &stamp in middle.chain([&stamps.t6]) {
-        if stamp < last {
-            return false;
-        }
-        last = stamp;
-    }
-    true
+    let [t2, t3, t4, t5] = stamps.middle();
+    let all = [Some(stamps.t1), t2, t3, t4, t5, Some(stamps.t6)];
+    all.into_iter().flatten().is_sorted()
 }
 
 /// The union of the windows of all CPUs, as disjoint stretches in order of time.

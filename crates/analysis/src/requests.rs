@@ -35,7 +35,7 @@ fn offsets(stamps: &Stamps) -> Option<[u32; 5]> {
         (offset != NONE).then_some(offset)
     };
     let mut offsets = [NONE; 5];
-    for (offset, stamp) in offsets.iter_mut().zip(stamps.middle) {
+    for (offset, stamp) in offsets.iter_mut().zip(stamps.middle()) {
         if let Some(at) = stamp {
             *offset = since(at)?;
         }
@@ -94,7 +94,10 @@ impl Requests {
         let [t2, t3, t4, t5, t6] = offsets;
         Stamps {
             t1,
-            middle: [stamp(t2), stamp(t3), stamp(t4), stamp(t5)],
+            t2: stamp(t2),
+            t3: stamp(t3),
+            t4: stamp(t4),
+            t5: stamp(t5),
             t6: at(t6),
         }
     }
@@ -293,11 +296,7 @@ mod tests {
 
     fn request(t1: u64, middle: [Option<u64>; 4], t6: u64) -> Request {
         Request {
-            server: Stamps {
-                t1: at(t1),
-                middle: middle.map(|stamp| stamp.map(at)),
-                t6: at(t6),
-            },
+            server: Stamps::new(at(t1), middle.map(|stamp| stamp.map(at)), at(t6)),
             client: None,
             operation: None,
         }

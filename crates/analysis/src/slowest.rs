@@ -18,7 +18,7 @@ const MAX_CPUS: usize = 8;
 /// Everything known of one slow request.
 pub fn slow_request(timeline: &Timeline, entry: &Entry<'_>, labels: &Labels) -> SlowRequest {
     let stamps = entry.stamps;
-    let [t2, t3, t4, t5] = stamps.middle;
+    let [t2, t3, t4, t5] = stamps.middle();
     let since = |at: Option<Monotonic>| at.and_then(|at| at.checked_since(stamps.t1));
     let stamps_ns = [t2, t3, t4, t5, Some(stamps.t6)].map(since);
     let worker = (entry.worker != 0).then(|| labels.named(Who::Worker(entry.worker)));

@@ -160,12 +160,10 @@ mod tests {
         Request {
             server: Stamps {
                 t1: at(0),
-                middle: [
-                    Some(at(1)),
-                    complete.then(|| at(3)),
-                    Some(at(6)),
-                    Some(at(10)),
-                ],
+                t2: Some(at(1)),
+                t3: complete.then(|| at(3)),
+                t4: Some(at(6)),
+                t5: Some(at(10)),
                 t6: at(15),
             },
             client: None,

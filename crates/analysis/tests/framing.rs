@@ -184,10 +184,10 @@ fn all_right(matched: &Matched, truth: &[Truth]) -> Result<(), TestCaseError> {
             "request {}",
             place
         );
-        prop_assert_eq!(stamps.middle[2], Some(truth.t4), "request {}", place);
-        prop_assert!(stamps.middle[0].is_some());
+        prop_assert_eq!(stamps.t4, Some(truth.t4), "request {}", place);
+        prop_assert!(stamps.t2.is_some());
         // a server that reads before its write has left uses the write up
-        let t5 = stamps.middle[3];
+        let t5 = stamps.t5;
         prop_assert!(t5.is_none_or(|t5| truth.t4 <= t5 && t5 <= truth.t6));
         prop_assert_eq!(matched.keys[place].id, truth.id);
         prop_assert_eq!(matched.workers[place], 9);

@@ -88,7 +88,7 @@ fn describe(recording: Recording) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for request in &found.requests {
         let s = request.server;
-        let [t2, t3, t4, t5] = s.middle;
+        let [t2, t3, t4, t5] = s.middle();
         for stamp in [Some(s.t1), t2, t3, t4, t5, Some(s.t6)] {
             let ns = stamp.map_or(u64::MAX, Monotonic::nanos_since_boot);
             for byte in ns.to_le_bytes() {

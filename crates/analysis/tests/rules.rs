@@ -22,7 +22,7 @@ fn matched(script: &str) -> Matched {
 /// T1..T6 in nanoseconds, 0 where a stamp is missing.
 fn stamps(stamps: Stamps) -> [u64; 6] {
     let ns = |stamp: Option<Monotonic>| stamp.map_or(0, Monotonic::nanos_since_boot);
-    let [t2, t3, t4, t5] = stamps.middle;
+    let [t2, t3, t4, t5] = stamps.middle();
     [Some(stamps.t1), t2, t3, t4, t5, Some(stamps.t6)].map(ns)
 }
 

@@ -79,7 +79,7 @@ fn check(matched: &Matched, traffic: &Traffic) -> Result<(), TestCaseError> {
             truth.t6.contains(&stamps.t6),
             "a wrong match: {stamps:?} {truth:?}"
         );
-        let [t2, t3, t4, _] = stamps.middle;
+        let [t2, t3, t4, _] = stamps.middle();
         prop_assert!(t2.is_none_or(|t2| t2 == truth.t2), "{stamps:?} {truth:?}");
         prop_assert!(t4.is_none_or(|t4| t4 == truth.t4), "{stamps:?} {truth:?}");
         prop_assert!(t3.is_none_or(|t3| t3 <= truth.t4), "{stamps:?} {truth:?}");
@@ -102,7 +102,7 @@ fn check_all(matched: &Matched, traffic: &Traffic) -> Result<(), TestCaseError> 
         let stamps = request.server;
         prop_assert_eq!(stamps.t1, truth.t1);
         prop_assert_eq!(Some(&stamps.t6), truth.t6.last());
-        let [t2, _, t4, t5] = stamps.middle;
+        let [t2, _, t4, t5] = stamps.middle();
         prop_assert_eq!([t2, t4, t5], [truth.t2, truth.t4, truth.t5].map(Some));
     }
     Ok(())

@@ -3,12 +3,15 @@
 //! Everything that is said of a cause is one row of [`CAUSES`]. How to add one:
 //! `CONTRIBUTING.md`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Tid;
 
 /// What a nanosecond between T1 and T6 was spent on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The network stack received this request.
@@ -356,7 +359,9 @@ impl Cause {
 }
 
 /// Who or what did it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Culprit {
     /// A thread that was on the core, or that held the lock.

@@ -1,5 +1,6 @@
 //! A distribution as it is reported: moments, extremes and quantiles with intervals.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
@@ -11,9 +12,14 @@ pub const REPORTED_QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999
 pub const CONFIDENCE: f64 = 0.95;
 
 /// One quantile with its confidence interval ([`CONFIDENCE`]).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend(
+    "if" = {"properties": {"value": {"type": "null"}}},
+    "then" = {"properties": {"lo": {"type": "null"}, "hi": {"type": "null"}}},
+))]
 pub struct Quantile {
     /// The probability, in (0, 1).
+    #[schemars(range(min = 0, max = 1))]
     pub q: f64,
     /// The estimate; `None` where the sample cannot support it ([`quantile_ranks`]).
     pub value: Option<Nanos>,
@@ -25,7 +31,7 @@ pub struct Quantile {
 }
 
 /// A latency distribution; every time is in integer nanoseconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Distribution {
     /// Always `ns`.
     pub unit: Unit,
@@ -38,11 +44,18 @@ pub struct Distribution {
     /// The largest observation.
     pub max: Option<Nanos>,
     /// One for each of [`REPORTED_QUANTILES`], at least.
+    #[schemars(length(min = 6), extend("allOf" = each_reported()))]
     pub quantiles: Vec<Quantile>,
 }
 
+/// A JSON Schema for each reported quantile: it is contained.
+fn each_reported() -> Vec<serde_json::Value> {
+    let contained = |q| serde_json::json!({"contains": {"properties": {"q": {"const": q}}}});
+    REPORTED_QUANTILES.map(contained).to_vec()
+}
+
 /// The unit of a [`Distribution`]'s times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Unit {
     /// Nanoseconds.
     #[default]

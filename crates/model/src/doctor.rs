@@ -1,20 +1,27 @@
 //! What `taillab doctor` finds: what a kernel, a machine and a user allow.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The version of this shape.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// A text that is shown in a line.
+const ONE_LINE: &str = r"^[^\n]+$";
+
 /// Everything that was found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Diagnosis {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this shape: [`SCHEMA_VERSION`].
+    #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
-    /// `doctor`.
+    /// Always `doctor`.
+    #[schemars(extend("const" = "doctor"))]
     pub command: String,
     /// Version of taillab.
     pub taillab_version: String,
     /// What was looked at or tried, one group after the other.
+    #[schemars(length(min = 1))]
     pub checks: Vec<Check>,
     /// The probe's hooks, in the order in which they are preferred; empty where none could
     /// be tried, which is then a check of the group [`Group::Probe`].
@@ -22,11 +29,14 @@ pub struct Diagnosis {
     /// What may spoil a measurement here.
     pub hazards: Vec<FoundHazard>,
     /// Which commands work here.
+    #[schemars(length(min = 1))]
     pub commands: Vec<CommandVerdict>,
 }
 
 /// What checks have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
     /// What this user may do.
@@ -42,7 +52,7 @@ pub enum Group {
 }
 
 /// How a check ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckState {
     /// There.
@@ -56,7 +66,12 @@ pub enum CheckState {
 }
 
 /// One fact or trial.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend(
+    "if" = {"properties": {"state": {"const": "ok"}}},
+    "then" = {"properties": {"remedy": false}},
+    "else" = {"required": ["remedy"]},
+))]
 pub struct Check {
     /// Where it belongs.
     pub group: Group,
@@ -65,9 +80,11 @@ pub struct Check {
     /// How it ended.
     pub state: CheckState,
     /// What was found.
+    #[schemars(extend("pattern" = ONE_LINE))]
     pub found: String,
     /// One line that a reader can do; there whenever the state is not `ok`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = ONE_LINE))]
     pub remedy: Option<String>,
 }
 
@@ -100,7 +117,7 @@ impl Check {
 }
 
 /// A hook that was really loaded and attached, or refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HookTrial {
     /// `udp` or `tcp`.
     pub transport: String,
@@ -119,11 +136,12 @@ pub struct HookTrial {
     /// The kernel's refusal in words; `null` where it works.
     pub refusal: Option<String>,
     /// What would make it work; `null` where it works or a better one does.
+    #[schemars(extend("pattern" = ONE_LINE))]
     pub remedy: Option<String>,
 }
 
 /// What the probe found by trying.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Survey {
     /// What the probe needs beside its hooks.
     pub features: Vec<Check>,
@@ -132,7 +150,9 @@ pub struct Survey {
 }
 
 /// Where a hazard comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum HazardGroup {
     /// Others who want the same CPUs or memory.
@@ -144,27 +164,31 @@ pub enum HazardGroup {
 }
 
 /// What may spoil a measurement.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FoundHazard {
     /// Where it comes from.
     pub group: HazardGroup,
     /// Its name for programs, snake_case.
     pub key: String,
     /// The condition and its effect.
+    #[schemars(extend("pattern" = ONE_LINE))]
     pub text: String,
     /// One line that a reader can do.
+    #[schemars(extend("pattern" = ONE_LINE))]
     pub remedy: Option<String>,
 }
 
 /// Whether a command works here.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CommandVerdict {
     /// As typed, e.g. `run`.
     pub name: String,
     /// It works.
     pub works: bool,
     /// With what precision it works, or why it does not.
+    #[schemars(extend("pattern" = ONE_LINE))]
     pub remark: String,
     /// What to do first, where it does not work.
+    #[schemars(extend("pattern" = ONE_LINE))]
     pub remedy: Option<String>,
 }

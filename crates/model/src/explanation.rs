@@ -4,13 +4,14 @@
 //! one [`Cause`]; the causes of its *excess* are what is left beside the ideal queue and
 //! the ideal service. Shares are of the excess, between 0 and 1.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::cause::{Cause, CauseInfo, Culprit, Origin, nameless};
 use crate::{Monotonic, Nanos, Tid};
 
 /// A share with its interval (95 %).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Share {
     /// The estimate, between 0 and 1.
     pub value: f64,
@@ -21,7 +22,7 @@ pub struct Share {
 }
 
 /// One cause, or one culprit of it, over the whole measurement.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CauseShare {
     /// The cause.
     pub cause: Cause,
@@ -38,31 +39,37 @@ pub struct CauseShare {
     pub requests: u64,
     /// How often it happened (times on the core, interrupts …) while a request waited.
     pub episodes: u64,
-    /// Mean length of one.
+    /// Mean length of one, in nanoseconds.
+    #[schemars(range(min = 0))]
     pub mean_episode_ns: f64,
     /// Requests delayed by one on average: the amplification.
+    #[schemars(range(min = 0))]
     pub requests_per_episode: f64,
 }
 
 /// What the excess of the requests between two percentiles of the sojourn consists of.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Band {
     /// From this quantile of the sojourn …
+    #[schemars(range(min = 0, max = 1))]
     pub from_q: f64,
     /// … to this one (1: the slowest).
+    #[schemars(range(min = 0, max = 1))]
     pub to_q: f64,
     /// Requests in it.
     pub requests: u64,
-    /// Their mean sojourn.
+    /// Their mean sojourn, in nanoseconds.
+    #[schemars(range(min = 0))]
     pub mean_sojourn_ns: f64,
-    /// Their mean ideal sojourn.
+    /// Their mean ideal sojourn, in nanoseconds.
+    #[schemars(range(min = 0))]
     pub mean_ideal_ns: f64,
     /// Each cause's part of the mean excess; they sum to mean sojourn − mean ideal.
     pub parts: Vec<BandPart>,
 }
 
 /// One cause's part of a band.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BandPart {
     /// The cause.
     pub cause: Cause,
@@ -74,7 +81,7 @@ pub struct BandPart {
 }
 
 /// How well the replayed queue reproduces what was measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelFit {
     /// The queue that was replayed: `1 worker, FIFO by T2, 3 kinds of absence`.
     pub model: String,
@@ -95,9 +102,10 @@ pub const fn max_fit_error(workers: usize) -> f64 {
 }
 
 /// One percentile, measured and replayed.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FitPoint {
     /// The quantile.
+    #[schemars(range(min = 0, max = 1))]
     pub q: f64,
     /// As measured.
     pub measured_ns: Nanos,
@@ -108,7 +116,7 @@ pub struct FitPoint {
 }
 
 /// What the sojourn would be without a cause, or with a mitigation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Prediction {
     /// What is changed: `without background`, `rt-priority`.
     pub change: String,
@@ -125,9 +133,10 @@ pub struct Prediction {
 }
 
 /// One percentile, now and predicted.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PredictedPoint {
     /// The quantile.
+    #[schemars(range(min = 0, max = 1))]
     pub q: f64,
     /// As measured.
     pub measured_ns: Nanos,
@@ -140,7 +149,7 @@ pub struct PredictedPoint {
 }
 
 /// A sentence with its evidence.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// What was found, one or a few sentences, with figures and units.
     pub text: String,
@@ -153,7 +162,7 @@ pub struct Finding {
 }
 
 /// Requests that were overtaken, and by whom.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Inversions {
     /// Requests that a later one overtook.
     pub overtaken: u64,
@@ -164,7 +173,7 @@ pub struct Inversions {
 }
 
 /// One worker of the server.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerShare {
     /// The thread.
     pub tid: Tid,
@@ -173,13 +182,15 @@ pub struct WorkerShare {
     /// Requests that it served.
     pub requests: u64,
     /// Share of the measurement in which it was busy with requests.
+    #[schemars(range(min = 0))]
     pub busy_share: f64,
-    /// Mean sojourn of its requests.
+    /// Mean sojourn of its requests, in nanoseconds.
+    #[schemars(range(min = 0))]
     pub mean_sojourn_ns: f64,
 }
 
 /// A stretch of a slow request with one cause.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stretch {
     /// From T1 on, nanoseconds.
     pub from_ns: Nanos,
@@ -194,7 +205,7 @@ pub struct Stretch {
 }
 
 /// What one CPU did for a while during a slow request.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Activity {
     /// Which CPU.
     pub cpu: u16,
@@ -207,7 +218,7 @@ pub struct Activity {
 }
 
 /// One of the slowest requests, taken apart.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SlowRequest {
     /// T1, nanoseconds since boot.
     pub t1: Monotonic,
@@ -274,7 +285,7 @@ fn join(stretches: &mut Vec<Stretch>, most: usize) -> u64 {
 
 /// How many requests were how slow, over time: the question of Figure 12 of Deconstructing
 /// the Tail at Scale Effect (bursts, or single events?).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HeatMap {
     /// The width of a column.
     pub column_ns: Nanos,
@@ -285,22 +296,25 @@ pub struct HeatMap {
 }
 
 /// Whether slow requests come together.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Clustering {
     /// Slow means above this quantile of the sojourn.
+    #[schemars(range(min = 0, max = 1))]
     pub q: f64,
     /// Correlation of "the n-th request is slow" with "the (n + lag)-th is", for each lag.
     pub autocorrelation: Vec<(u32, f64)>,
     /// Slow requests that come in runs of two and more, of all slow ones.
+    #[schemars(range(min = 0, max = 1))]
     pub in_runs_share: f64,
     /// Episodes: slow requests that are neighbours in order of T1, or were there at once.
     pub episodes: u64,
     /// Mean requests of one.
+    #[schemars(range(min = 0))]
     pub mean_episode_requests: f64,
 }
 
 /// What a user sees who waits for the slowest of several such servers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FanOut {
     /// Servers asked at once.
     pub servers: u32,
@@ -311,7 +325,7 @@ pub struct FanOut {
 }
 
 /// A curve beside the measured one: points (x, P(sojourn ≥ x)).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NamedCurve {
     /// `multi_queue_ideal`, `replayed`, or the change of a [`Prediction`].
     pub name: String,
@@ -320,7 +334,7 @@ pub struct NamedCurve {
 }
 
 /// Everything that explains a measured distribution beside its causes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// The composition of the excess, from the fast requests to the slowest.
     pub bands: Vec<Band>,

@@ -2,12 +2,13 @@
 //!
 //! One measurement by a schedule is a [`LoadResult`], a sweep or a search a
 //! [`LoadSweepResult`], and a measurement without a schedule a [`ClosedLoopResult`];
-//! [`Mode`] tells them apart. Times are integer nanoseconds and their names end in `_ns`.
-//! The JSON Schema of all is `schemas/load.schema.json`; [`SCHEMA_VERSION`] changes with it.
+//! [`Mode`] says which it is. Times are integer nanoseconds and their names end in `_ns`.
+//! The JSON Schema of all is made from these types: `schemas/load.schema.json`.
 
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::summary::{ClientCost, LoadErrors, LoadSummary, Verdict};
@@ -20,16 +21,24 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub const COMMAND: &str = "load";
 
 /// What `taillab load` found at one load.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend(
+    "if" = {"properties": {"floor": {"type": "null"}}},
+    "then" = {"properties": {"floor_absent_because": {"type": "string"}}},
+    "else" = {"properties": {"floor_absent_because": {"type": "null"}}},
+))]
 pub struct LoadResult {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this shape: [`SCHEMA_VERSION`].
+    #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
-    /// [`COMMAND`].
+    /// The command that wrote this: [`COMMAND`].
+    #[schemars(extend("const" = COMMAND))]
     pub command: String,
     /// What was loaded, and how.
     #[serde(flatten)]
     pub setup: Setup,
     /// How requests were sent.
+    #[schemars(extend("enum" = ["open_loop"]))]
     pub mode: Mode,
     /// Start of the measurement, seconds since 1970 (UTC).
     pub started_unix_s: u64,
@@ -52,16 +61,24 @@ pub struct LoadResult {
 
 /// What `taillab load` found at several loads: a sweep, or the search for the highest rate
 /// that holds an objective.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend(
+    "if" = {"properties": {"floor": {"type": "null"}}},
+    "then" = {"properties": {"floor_absent_because": {"type": "string"}}},
+    "else" = {"properties": {"floor_absent_because": {"type": "null"}}},
+))]
 pub struct LoadSweepResult {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this shape: [`SCHEMA_VERSION`].
+    #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
-    /// [`COMMAND`].
+    /// The command that wrote this: [`COMMAND`].
+    #[schemars(extend("const" = COMMAND))]
     pub command: String,
     /// What was loaded, and how.
     #[serde(flatten)]
     pub setup: Setup,
     /// How requests were sent.
+    #[schemars(extend("enum" = ["sweep", "search"]))]
     pub mode: Mode,
     /// Start of the first measurement, seconds since 1970 (UTC).
     pub started_unix_s: u64,
@@ -72,7 +89,7 @@ pub struct LoadSweepResult {
     /// One for each load, in the order in which they were measured.
     pub steps: Vec<LoadStep>,
     /// What the search found; `None` for a sweep.
-    pub found: Option<Found>,
+    pub found: Option<SearchResult>,
     /// The client's own floor.
     pub floor: Option<Floor>,
     /// Why there is no floor; there whenever `floor` is not.
@@ -83,28 +100,38 @@ pub struct LoadSweepResult {
 
 /// What `taillab load` found without a schedule: the next request is sent when an answer is
 /// there. Says what the server can do, not what a user waits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend(
+    "if" = {"properties": {"floor": {"type": "null"}}},
+    "then" = {"properties": {"floor_absent_because": {"type": "string"}}},
+    "else" = {"properties": {"floor_absent_because": {"type": "null"}}},
+))]
 pub struct ClosedLoopResult {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this shape: [`SCHEMA_VERSION`].
+    #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
-    /// [`COMMAND`].
+    /// The command that wrote this: [`COMMAND`].
+    #[schemars(extend("const" = COMMAND))]
     pub command: String,
     /// What was loaded, and how.
     #[serde(flatten)]
     pub setup: Setup,
     /// [`Mode::ClosedLoop`] or [`Mode::PingPong`].
+    #[schemars(extend("enum" = ["closed_loop", "ping_pong"]))]
     pub mode: Mode,
     /// Start of the measurement, seconds since 1970 (UTC).
     pub started_unix_s: u64,
     /// The measurement ended before its time (Ctrl-C, or the server died).
     pub partial: bool,
     /// Requests kept in flight, all connections together.
+    #[schemars(range(min = 1))]
     pub outstanding: u32,
     /// Requests sent in the measurement.
     pub requests: u64,
     /// Length of the measurement.
     pub duration_ns: Nanos,
     /// Answers per second.
+    #[schemars(range(min = 0))]
     pub answered_rate_per_s: f64,
     /// From the send to the response.
     pub service_time: Distribution,
@@ -121,7 +148,7 @@ pub struct ClosedLoopResult {
 }
 
 /// The same closed loop against a responder that does nothing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClosedFloor {
     /// What answered, and where.
     pub responder: String,
@@ -130,6 +157,7 @@ pub struct ClosedFloor {
     /// Length of the measurement.
     pub duration_ns: Nanos,
     /// Answers per second.
+    #[schemars(range(min = 0))]
     pub answered_rate_per_s: f64,
     /// From the send to the response.
     pub service_time: Distribution,
@@ -138,7 +166,7 @@ pub struct ClosedFloor {
 }
 
 /// How requests were sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// By a schedule, whatever the answers: [`LoadResult`].
@@ -155,7 +183,7 @@ pub enum Mode {
 }
 
 /// What was loaded, and how.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Setup {
     /// The target as it was given: `memcached+udp://127.0.0.1:11211`.
     pub target: String,
@@ -164,8 +192,10 @@ pub struct Setup {
     /// What carried it: `udp`, `tcp` or `unix`.
     pub transport: String,
     /// Connections, or ports of the client.
+    #[schemars(range(min = 1))]
     pub connections: u32,
     /// Threads that sent and received.
+    #[schemars(range(min = 1))]
     pub threads: u32,
     /// All CPUs of the client's machine were kept from sleeping, the server's too if it is
     /// the same.
@@ -173,20 +203,23 @@ pub struct Setup {
 }
 
 /// The server's peak, measured with a closed loop before the load.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Capacity {
     /// Requests answered per second at the peak: median over the blocks.
+    #[schemars(range(min = 0))]
     pub peak_per_s: f64,
     /// Lower end of its interval; `None` with too few blocks.
+    #[schemars(range(min = 0))]
     pub peak_lo_per_s: Option<f64>,
     /// Upper end of its interval; `None` with too few blocks.
+    #[schemars(range(min = 0))]
     pub peak_hi_per_s: Option<f64>,
     /// Blocks measured.
     pub blocks: u32,
 }
 
 /// What the kernel's stamps say: the client's own delays inside its process left out.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Wire {
     /// Requests with both stamps.
     pub stamped: u64,
@@ -197,7 +230,7 @@ pub struct Wire {
 }
 
 /// The same client and schedule against a responder that does nothing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Floor {
     /// What answered, and where: `built-in null responder over udp on 127.0.0.1`.
     pub responder: String,
@@ -207,7 +240,7 @@ pub struct Floor {
 }
 
 /// One load of a sweep or of a search.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadStep {
     /// The measurement ended before its time.
     pub partial: bool,
@@ -223,36 +256,42 @@ pub struct LoadStep {
 }
 
 /// What a search found.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SearchResult {
     /// What was to hold.
     pub objective: Objective,
     /// Some rate holds it.
     pub held: bool,
     /// The highest rate that holds it, below all that do not; `None` if none holds.
+    #[schemars(range(min = 0))]
     pub rate_per_s: Option<f64>,
     /// That rate as a share of the capacity, where this is known.
+    #[schemars(range(min = 0))]
     pub utilization: Option<f64>,
     /// The lowest rate that does not hold it; `None` if all do.
+    #[schemars(range(min = 0))]
     pub fails_at_per_s: Option<f64>,
     /// Lower end of the interval of the true answer: the highest rate at which even the upper
     /// end of the quantile's interval is within the limit.
+    #[schemars(range(min = 0))]
     pub surely_holds_per_s: Option<f64>,
     /// Upper end: the lowest rate at which even the lower end is beyond the limit.
+    #[schemars(range(min = 0))]
     pub surely_fails_per_s: Option<f64>,
 }
 
 /// A limit on a quantile of the response time, as `p99.9<=200us`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Objective {
     /// The probability, in (0, 1).
+    #[schemars(range(min = 0, max = 1))]
     pub q: f64,
     /// The most that the quantile may be.
     pub limit_ns: Nanos,
 }
 
 /// A step of a search against the objective.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectiveAt {
     /// The quantile; `None` where the sample cannot support it.
     pub value_ns: Option<Nanos>,

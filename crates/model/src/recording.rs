@@ -250,6 +250,14 @@ impl Events {
             merge: Merge::new(chunks.into_iter().map(Cursor::new).collect()),
         }
     }
+
+    /// The next event and its CPU.
+    #[inline]
+    fn next_packed(&mut self) -> Option<(PackedEvent, u16)> {
+        let (event, index) = self.merge.next_before(u64::MAX)?;
+        self.remaining -= 1;
+        Some((event, self.cpus[index]))
+    }
 }
 
 impl Iterator for Events {
@@ -257,9 +265,8 @@ impl Iterator for Events {
 
     #[inline]
     fn next(&mut self) -> Option<Event> {
-        let (event, index) = self.merge.next_before(u64::MAX)?;
-        self.remaining -= 1;
-        Some(event.on_cpu(self.base, self.cpus[index]))
+        let (event, cpu) = self.next_packed()?;
+        Some(event.on_cpu(self.base, cpu))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -57,13 +57,37 @@ impl Stage {
 pub struct Stamps {
     /// T1: the driver handed the packet to the stack.
     pub t1: Monotonic,
-    /// T2 … T5, each where it was seen.
-    pub middle: [Option<Monotonic>; 4],
+    /// T2: TCP or UDP queued it at the socket.
+    pub t2: Option<Monotonic>,
+    /// T3: the thread that reads it was on a core.
+    pub t3: Option<Monotonic>,
+    /// T4: its read returned.
+    pub t4: Option<Monotonic>,
+    /// T5: the thread called write.
+    pub t5: Option<Monotonic>,
     /// T6: the driver took the response.
     pub t6: Monotonic,
 }
 
 impl Stamps {
+    /// The stamps in order, where `middle` is T2 … T5.
+    pub const fn new(t1: Monotonic, middle: [Option<Monotonic>; 4], t6: Monotonic) -> Self {
+        let [t2, t3, t4, t5] = middle;
+        Self {
+            t1,
+            t2,
+            t3,
+            t4,
+            t5,
+            t6,
+        }
+    }
+
+    /// T2 … T5, each where it was seen.
+    pub const fn middle(&self) -> [Option<Monotonic>; 4] {
+        [self.t2, self.t3, self.t4, self.t5]
+    }
+
     /// T6 − T1, the server's latency; `None` if the stamps are out of order.
     pub fn sojourn(&self) -> Option<Nanos> {
         self.t6.checked_since(self.t1)
@@ -77,8 +101,7 @@ impl Stamps {
     /// The five stages, whose sum is exactly the sojourn; `None` when a stamp is
     /// missing or out of order.
     pub fn stages(&self) -> Option<[Nanos; 5]> {
-        let [t2, t3, t4, t5] = self.middle;
-        let t = [self.t1, t2?, t3?, t4?, t5?, self.t6];
+        let t = [self.t1, self.t2?, self.t3?, self.t4?, self.t5?, self.t6];
         let mut stages = [Nanos::ZERO; 5];
         for (stage, pair) in stages.iter_mut().zip(t.windows(2)) {
             *stage = pair[1].checked_since(pair[0])?;
@@ -140,25 +163,19 @@ mod tests {
 
     #[test]
     fn stages_add_up_to_the_sojourn() {
-        let stamps = Stamps {
-            t1: at(100),
-            middle: [Some(at(110)), Some(at(110)), Some(at(140)), Some(at(200))],
-            t6: at(205),
-        };
+        let middle = [110, 110, 140, 200].map(|n| Some(at(n)));
+        let stamps = Stamps::new(at(100), middle, at(205));
         let stages = stamps.stages().unwrap();
         assert_eq!(stages.into_iter().sum::<Nanos>(), stamps.sojourn().unwrap());
     }
 
     #[test]
     fn a_missing_or_disordered_stamp_leaves_the_sojourn_but_no_stages() {
-        let mut stamps = Stamps {
-            t1: at(100),
-            middle: [None, Some(at(110)), Some(at(140)), Some(at(200))],
-            t6: at(205),
-        };
+        let middle = [None, Some(at(110)), Some(at(140)), Some(at(200))];
+        let mut stamps = Stamps::new(at(100), middle, at(205));
         assert_eq!(stamps.sojourn(), Some(Nanos::new(105)));
         assert_eq!(stamps.stages(), None);
-        stamps.middle[0] = Some(at(120));
+        stamps.t2 = Some(at(120));
         assert!(!stamps.is_complete());
     }
 }

@@ -1,8 +1,9 @@
 //! The result of measuring a server, as `summary.json` and `--json` carry it.
 //!
 //! Times are integer nanoseconds and their names end in `_ns`. The JSON Schema is
-//! `schemas/run.schema.json` or `schemas/trace.schema.json`; [`SCHEMA_VERSION`] changes with them.
+//! made from these types: `schemas/report.schema.json`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
@@ -34,11 +35,18 @@ pub const MAX_LATENESS_SHARE: f64 = 0.5;
 pub const NOTABLE_LATENESS_SHARE: f64 = 0.1;
 
 /// What a measurement of a server found: the result of `taillab run`, `trace` and `explain`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend(
+    "if" = {"properties": {"command": {"const": "run"}}},
+    "then" = {"required": ["load", "client_minus_server", "calibration"]},
+    "else" = {"properties": {"load": false, "client_minus_server": false, "calibration": false}},
+))]
 pub struct Report {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this shape: [`SCHEMA_VERSION`].
+    #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
     /// The command that wrote this: `run`, `trace` or `explain`.
+    #[schemars(extend("enum" = ["run", "trace", "explain"]))]
     pub command: String,
     /// What was measured: `memcached over UDP`, `pid 4711 (nginx), port 80 over TCP`.
     pub target: String,
@@ -49,6 +57,7 @@ pub struct Report {
     /// Length of what was analysed: from the start of the measurement to the last event.
     pub duration_ns: Nanos,
     /// Requests that came in per second.
+    #[schemars(range(min = 0))]
     pub arrival_rate_per_s: f64,
     /// The load, where the generator was ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,24 +79,28 @@ pub struct Report {
 }
 
 /// What watching cost the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Observer {
     /// CPU time of taillab's own threads while it recorded, as a share of one CPU.
+    #[schemars(range(min = 0))]
     pub cpu_share: f64,
-    /// Time in the eBPF programs per request, by the kernel's own count, which was on for the
+    /// Time in the eBPF programs per request, in nanoseconds, by the kernel's own count, which was on for the
     /// first of them only and is in the figure itself; the kernel's way to the programs is not.
     /// `None` where that was not counted.
+    #[schemars(range(min = 0))]
     pub program_ns_per_request: Option<f64>,
     /// Events recorded per request.
+    #[schemars(range(min = 0))]
     pub events_per_request: f64,
     /// Bytes written to disk per second; 0 when nothing was saved.
+    #[schemars(range(min = 0))]
     pub written_bytes_per_s: f64,
     /// Most memory that taillab had resident.
     pub peak_memory_bytes: u64,
 }
 
 /// What the probe saw of a server and what follows from it, whoever sent the requests.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerResult {
     /// t: the ideal service time of a request.
     pub service_time_ns: Nanos,
@@ -119,7 +132,7 @@ pub struct ServerResult {
 }
 
 /// How the service time t was found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ServiceTimeSource {
     /// Workers ÷ peak throughput, measured before the run.
@@ -134,13 +147,16 @@ pub enum ServiceTimeSource {
 }
 
 /// The load as wanted and as the client saw it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadSummary {
     /// Rate of the schedule, requests per second.
+    #[schemars(range(min = 0))]
     pub target_rate_per_s: f64,
     /// Target rate × t ÷ workers, where the capacity is known.
+    #[schemars(range(min = 0))]
     pub target_utilization: Option<f64>,
     /// Requests sent per second of the measurement.
+    #[schemars(range(min = 0))]
     pub sent_rate_per_s: f64,
     /// Length of the measurement.
     pub duration_ns: Nanos,
@@ -161,21 +177,26 @@ pub struct LoadSummary {
 }
 
 /// The arrival process as sent, against the one wanted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ArrivalsVerdict {
     /// The process wanted: `poisson`.
     pub process: String,
     /// What the sends are held against.
     pub reference: ArrivalsReference,
     /// Coefficient of variation of the gaps (Poisson: 1).
+    #[schemars(range(min = 0))]
     pub cv: f64,
     /// Kolmogorov–Smirnov distance of the gaps sent from the wanted distribution.
+    #[schemars(range(min = 0, max = 1))]
     pub ks_d: f64,
     /// The distance that 5 % of true samples of this size exceed.
+    #[schemars(range(min = 0))]
     pub ks_critical: f64,
     /// Anderson–Darling statistic A² of the gaps against the wanted distribution.
+    #[schemars(range(min = 0))]
     pub ad_a2: f64,
     /// The A² that 5 % of true samples exceed.
+    #[schemars(range(min = 0))]
     pub ad_critical: f64,
     /// Index of dispersion of counts (Poisson: 1) at several windows.
     pub idc: Vec<DispersionAt>,
@@ -184,7 +205,7 @@ pub struct ArrivalsVerdict {
 }
 
 /// What the sends of a run are held against.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ArrivalsReference {
     /// The process itself, whose distribution of gaps is known: Poisson.
@@ -196,7 +217,7 @@ pub enum ArrivalsReference {
 }
 
 /// Variance over mean of the number of sends in windows of one length.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DispersionAt {
     /// The window's length.
     pub window_ns: Nanos,
@@ -260,16 +281,17 @@ impl DispersionAt {
 }
 
 /// What one request costs the client.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClientCost {
     /// CPU time of the client thread in sending and receiving, idle spinning left out.
     pub cpu_ns_per_request: Nanos,
     /// Share of the measurement in which the client was not waiting for its next send.
+    #[schemars(range(min = 0, max = 1))]
     pub busy_share: f64,
 }
 
 /// Requests that did not end well, by kind. None of them leaves the record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadErrors {
     /// No response within the time-out.
     pub timeouts: u64,
@@ -327,45 +349,52 @@ impl LoadErrors {
 }
 
 /// How the service time was found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Calibration {
     /// Peak throughput of the server without the probe: median over the blocks.
+    #[schemars(range(min = 0))]
     pub peak_per_s: f64,
     /// Lower end of its interval.
+    #[schemars(range(min = 0))]
     pub peak_lo_per_s: f64,
     /// Upper end of its interval.
+    #[schemars(range(min = 0))]
     pub peak_hi_per_s: f64,
     /// Share of the server's CPUs that was not idle at the peak; well below 1 the
     /// client, not the server, was the limit.
+    #[schemars(range(min = 0, max = 1))]
     pub server_cpu_busy_share: f64,
     /// Blocks measured.
     pub blocks: u32,
 }
 
 /// The measured sojourn, T6 − T1.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measured {
     /// The distribution.
     pub sojourn: Distribution,
     /// Share of the measurement that the server's CPUs were not idle.
+    #[schemars(range(min = 0, max = 1))]
     pub server_cpu_busy_share: Option<f64>,
 }
 
 /// The ideal sojourn.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ideal {
     /// The distribution.
     pub sojourn: Distribution,
     /// Workers c of the ideal queue.
+    #[schemars(range(min = 1))]
     pub workers: u32,
     /// The workers wait on timers and share fewer CPUs than there are of them.
     pub virtual_workers: bool,
     /// Arrival rate at T1 × t ÷ c.
+    #[schemars(range(min = 0))]
     pub utilization: f64,
 }
 
 /// One distribution for each stage.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stages {
     /// T1–T2.
     pub t1_t2: Distribution,
@@ -380,20 +409,22 @@ pub struct Stages {
 }
 
 /// Mean stages of the complete requests around one percentile of the sojourn.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StagesAt {
     /// The percentile's probability; 1 for the slowest request.
+    #[schemars(range(min = 0, max = 1))]
     pub q: f64,
     /// Complete requests in the band.
     pub requests: u64,
     /// Their mean sojourn, in nanoseconds.
+    #[schemars(range(min = 0))]
     pub mean_sojourn_ns: f64,
     /// Their mean stages, in nanoseconds; the five sum to the mean sojourn.
     pub mean_stage_ns: [f64; 5],
 }
 
 /// How kernel events and responses joined.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Matching {
     /// Responses that the server sent (T6 events in the measurement).
     pub responses: u64,
@@ -427,7 +458,7 @@ pub struct Matching {
 }
 
 /// The kernel hook behind a stamp.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hook {
     /// `T1` … `T6`, or `switch`.
     pub stamp: String,
@@ -438,7 +469,7 @@ pub struct Hook {
 }
 
 /// Peak throughput with the probe against without, in interleaved blocks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Overhead {
     /// Interleaved pairs of blocks; 0 when it was not measured.
     pub pairs: u32,
@@ -448,12 +479,17 @@ pub struct Overhead {
     pub throughput_loss_lo: Option<f64>,
     /// Upper end of its interval.
     pub throughput_loss_hi: Option<f64>,
-    /// The same as CPU time of the server's core per request.
+    /// The same as CPU time of the server's core per request, in nanoseconds.
     pub cpu_ns_per_request: Option<f64>,
 }
 
 /// Whether a measurement can be believed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend(
+    "if" = {"properties": {"valid": {"const": true}}},
+    "then" = {"properties": {"reasons": {"maxItems": 0}}},
+    "else" = {"properties": {"reasons": {"minItems": 1}}},
+))]
 pub struct Verdict {
     /// No reason speaks against it.
     pub valid: bool,
@@ -464,9 +500,10 @@ pub struct Verdict {
 }
 
 /// One reason against a measurement, or one warning about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reason {
     /// Name for scripts, `snake_case`; `docs/verdict.md` lists them all.
+    #[schemars(extend("pattern" = "^[a-z0-9_]+$"))]
     pub key: String,
     /// One line for people: what was seen, and what to do about it.
     pub text: String,

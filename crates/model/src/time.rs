@@ -9,11 +9,23 @@ use std::num::NonZeroU64;
 use std::ops::{Add, AddAssign, Mul, Sub};
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A length of time in integer nanoseconds; never negative.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
 )]
 #[serde(transparent)]
 #[repr(transparent)]
@@ -192,7 +204,7 @@ impl Nanos {
 /// Instants of two hosts do not compare.
 // Held as n + 1, which is never zero: an `Option` of it then takes 8 bytes, not 16.
 // A request has five of them, and a run has millions of requests.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "u64", into = "u64")]
 #[repr(transparent)]
 pub struct Monotonic(NonZeroU64);

@@ -1,5 +1,4 @@
-//! `summary.json` and `--json`; the shapes are `schemas/run.schema.json` and, for traces,
-//! `schemas/trace.schema.json`.
+//! `summary.json` and `--json`; the shape is `schemas/report.schema.json`.
 
 use taillab_model::summary::Report;
 

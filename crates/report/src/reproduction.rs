@@ -1,5 +1,6 @@
 //! The results of `taillab reproduce`: a paper's figures beside its claims.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use taillab_model::Distribution;
 
@@ -8,12 +9,17 @@ use crate::chart::{Axis, Chart, Curve};
 use crate::table::{Column, Table, cell, name};
 use crate::terminal::text::Ink;
 
+/// Version of the shape of the JSON.
+pub const SCHEMA_VERSION: u32 = 1;
+
 /// One call of `taillab reproduce`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Reproduction {
-    /// Version of this shape.
+    /// Version of this shape: [`SCHEMA_VERSION`].
+    #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
     /// Always `reproduce`.
+    #[schemars(extend("const" = "reproduce"))]
     pub command: &'static str,
     /// The paper.
     pub paper: &'static str,
@@ -24,7 +30,7 @@ pub struct Reproduction {
 }
 
 /// One figure.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ReproducedFigure {
     /// `fig1` …
     pub figure: String,
@@ -39,7 +45,7 @@ pub struct ReproducedFigure {
 }
 
 /// One curve.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ReproducedCurve {
     /// In the legend.
     pub label: String,
@@ -51,7 +57,7 @@ pub struct ReproducedCurve {
 }
 
 /// One statement.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct JudgedClaim {
     /// In our words.
     pub statement: String,
@@ -70,7 +76,7 @@ pub struct JudgedClaim {
 }
 
 /// What became of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Our number is the paper's.

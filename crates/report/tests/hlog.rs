@@ -87,7 +87,10 @@ fn rows_go_to_the_second_in_which_they_were_due() {
         RequestRow {
             server: Some(Stamps {
                 t1: intended,
-                middle: [None; 4],
+                t2: None,
+                t3: None,
+                t4: None,
+                t5: None,
                 t6: intended + Nanos::from_micros(20),
             }),
             ideal: Some(Nanos::from_micros(10)),

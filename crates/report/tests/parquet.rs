@@ -30,7 +30,10 @@ fn three_rows() -> Vec<RequestRow> {
         RequestRow {
             server: Some(Stamps {
                 t1: at(100),
-                middle: [Some(at(110)), Some(at(130)), Some(at(160)), Some(at(200))],
+                t2: Some(at(110)),
+                t3: Some(at(130)),
+                t4: Some(at(160)),
+                t5: Some(at(200)),
                 t6: at(250),
             }),
             ideal: Some(Nanos::new(170)),
@@ -47,7 +50,10 @@ fn three_rows() -> Vec<RequestRow> {
         RequestRow {
             server: Some(Stamps {
                 t1: at(300),
-                middle: [Some(at(310)), None, Some(at(330)), None],
+                t2: Some(at(310)),
+                t3: None,
+                t4: Some(at(330)),
+                t5: None,
                 t6: at(450),
             }),
             ideal: Some(Nanos::new(120)),

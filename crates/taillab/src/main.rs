@@ -11,6 +11,8 @@ mod exit;
 mod experiment;
 mod fail;
 mod progress;
+#[cfg(test)]
+mod schemas;
 
 use std::process::ExitCode;
 

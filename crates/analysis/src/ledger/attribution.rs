@@ -144,7 +144,7 @@ impl Attribution {
             Some(w) => self.queues.was_served_by(w, t1_ns, t6_ns),
             None => (ideal_ns, 0),
         };
-        let [t2, t3, t4, _] = stamps.middle;
+        let [t2, t3, t4, _] = stamps.middle();
         let queued = t2.unwrap_or_else(|| {
             let read = t3.or(t4);
             let came = read.and_then(|read| {
@@ -213,7 +213,7 @@ impl Attribution {
         let request = &mut server.requests[id];
         request.begin = worker.history.end(&server.histories);
         request.inheritance = worker.inheritance;
-        let [_, t3, t4, _] = request.stamps.middle;
+        let [_, t3, t4, _] = request.stamps.middle();
         let begin_ns = match t3 {
             Some(t3) => t3.nanos_since_boot(),
             None => {

@@ -36,7 +36,7 @@ impl Baseline {
         let mut stack = Vec::new();
         for place in (0..requests.len()).step_by(step) {
             let stamps = requests.stamps(place);
-            let [t2, t3, ..] = stamps.middle;
+            let [t2, t3, ..] = stamps.middle();
             services.extend(t3.map(|t3| stamps.t6.saturating_since(t3).get()));
             stack.extend(t2.map(|t2| t2.saturating_since(stamps.t1).get()));
         }
@@ -94,7 +94,7 @@ fn fault_cost(matched: &Matched, timeline: &Timeline) -> u64 {
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for place in 0..matched.requests.len() {
         let stamps = matched.requests.stamps(place);
-        let Some(t3) = stamps.middle[1] else {
+        let Some(t3) = stamps.t3 else {
             continue;
         };
         let worker = matched.workers[place];

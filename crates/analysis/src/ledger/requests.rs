@@ -55,12 +55,12 @@ impl OpenRequest {
 
     /// T4.
     pub(super) fn t4_ns(&self) -> Option<u64> {
-        self.stamps.middle[2].map(Monotonic::nanos_since_boot)
+        self.stamps.t4.map(Monotonic::nanos_since_boot)
     }
 
     /// T5.
     pub(super) fn t5_ns(&self) -> Option<u64> {
-        self.stamps.middle[3].map(Monotonic::nanos_since_boot)
+        self.stamps.t5.map(Monotonic::nanos_since_boot)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use taillab_model::load_result::{Found, LoadStep, Objective, ObjectiveAt};
+use taillab_model::load_result::{LoadStep, Objective, ObjectiveAt, SearchResult};
 use taillab_model::summary::Verdict;
 use taillab_model::{Nanos, quantile_ranks};
 
@@ -66,7 +66,7 @@ pub fn objective_at(
 ///
 /// Chance can make a higher rate hold what a lower one does not: the answer is the highest
 /// rate below all that fail, never one above.
-pub fn found(objective: Objective, steps: &[LoadStep]) -> Found {
+pub fn found(objective: Objective, steps: &[LoadStep]) -> SearchResult {
     let probes = || {
         steps
             .iter()
@@ -93,7 +93,7 @@ pub fn found(objective: Objective, steps: &[LoadStep]) -> Found {
         .filter(below)
         .map(|probe| rate(&probe))
         .max_by(ascending);
-    Found {
+    SearchResult {
         objective,
         held: best.is_some(),
         rate_per_s: best.map(|probe| rate(&probe)),

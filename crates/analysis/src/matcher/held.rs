@@ -31,8 +31,10 @@ pub(super) enum Fate {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) t1: Monotonic,
-    /// T2 to T5.
-    pub(super) middle: [Option<Monotonic>; 4],
+    pub(super) t2: Option<Monotonic>,
+    pub(super) t3: Option<Monotonic>,
+    pub(super) t4: Option<Monotonic>,
+    pub(super) t5: Option<Monotonic>,
     /// Meaningless until it is answered.
     pub(super) t6: Monotonic,
     pub(super) key: RequestKey,
@@ -47,7 +49,10 @@ impl Held {
     const fn new(at: Monotonic, key: RequestKey) -> Self {
         Self {
             t1: at,
-            middle: [None; 4],
+            t2: None,
+            t3: None,
+            t4: None,
+            t5: None,
             t6: at,
             key,
             worker: 0,
@@ -58,7 +63,7 @@ impl Held {
 
     /// A datagram that has been read was queued by then: corrects a T2 that was stamped late.
     pub(super) fn was_queued_before(&mut self, read: Option<Read>) {
-        if let (Some(t2), Some(Read { at, .. })) = (&mut self.middle[0], read)
+        if let (Some(t2), Some(Read { at, .. })) = (&mut self.t2, read)
             && *t2 > at
             && *t2 <= at + STAMPED_LATE
         {
@@ -73,15 +78,17 @@ impl Held {
     }
 
     fn was_read(&mut self, read: Option<Read>, blind: &[BlindWindow]) {
-        let [t2, t3, t4, _] = &mut self.middle;
-        *t3 = read.and_then(|read| read.could_serve_from(self.t1, *t2, blind));
-        *t4 = read.map(|read| read.at);
+        self.t3 = read.and_then(|read| read.could_serve_from(self.t1, self.t2, blind));
+        self.t4 = read.map(|read| read.at);
     }
 
     pub(super) fn stamps(&self) -> Stamps {
         Stamps {
             t1: self.t1,
-            middle: self.middle,
+            t2: self.t2,
+            t3: self.t3,
+            t4: self.t4,
+            t5: self.t5,
             t6: self.t6,
         }
     }
@@ -145,7 +152,7 @@ impl HeldRequests {
         let place = slot.saturating_sub(self.first) as usize;
         let before = self.recent.range(..place.min(self.recent.len()));
         let is_ahead = |held: &&Held| {
-            let t2 = held.middle[0];
+            let t2 = held.t2;
             held.fate == Fate::Open && t2.is_some_and(|t2| t2 < queued && Some(t2) > after)
         };
         // nearly all others lie close before it

@@ -446,7 +446,7 @@ impl Matcher {
         if let Some(request) = self.held.get_mut(slot)
             && request.fate != Fate::Answered
         {
-            request.middle[0] = Some(at);
+            request.t2 = Some(at);
         }
     }
 
@@ -478,7 +478,7 @@ impl Matcher {
         let is_clients = |slot| held.get(slot).is_some_and(|other| same(other.key));
         let open = &self.open;
         let unseen = |t4: Monotonic| {
-            let unseen = |request: &Held| request.t1 < t4 && request.middle[0].is_none();
+            let unseen = |request: &Held| request.t1 < t4 && request.t2.is_none();
             open.any(open_key, |slot| held.get(slot).is_some_and(unseen))
         };
         if by_order && let Some(doubt) = self.doubts.get_mut(&open_key) {
@@ -520,7 +520,7 @@ impl Matcher {
                 }
             }
             Answer::One(slot) => {
-                let queued = (self.held.get(slot)).map(|held| held.middle[0].unwrap_or(held.t1));
+                let queued = (self.held.get(slot)).map(|held| held.t2.unwrap_or(held.t1));
                 let Some(queued) = queued else { return };
                 let ahead = |after, most| self.held.open_before(slot, queued, after, most);
                 let Sent { read, write, .. } = thread.answered_datagram(queued, sent, ahead);
@@ -528,7 +528,7 @@ impl Matcher {
                     request.t6 = at;
                     request.was_queued_before(read);
                     request.begun(read, write.map(|_| tid), &self.blind);
-                    request.middle[3] = write;
+                    request.t5 = write;
                     request.responder = tid;
                     request.fate = Fate::Answered;
                     thread.answered_up_to = thread.answered_up_to.max(Some(request.t1));
@@ -552,7 +552,7 @@ impl Matched {
                 self.unmatched.push(Unmatched {
                     key: request.key,
                     t1: request.t1,
-                    t2: request.middle[0],
+                    t2: request.t2,
                     ambiguous: matches!(request.fate, Fate::Doubtful | Fate::Ambiguous),
                 });
             }

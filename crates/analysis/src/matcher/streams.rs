@@ -46,7 +46,7 @@ impl Matcher {
             let held = &mut self.held;
             connection.queued(key.id, |slot| {
                 if let Some(request) = held.get_mut(slot) {
-                    request.middle[0] = Some(at);
+                    request.t2 = Some(at);
                 }
             });
         }
@@ -138,8 +138,8 @@ impl Matcher {
                 Settled::Answered(slot, t5, t6) => match self.held.get_mut(slot) {
                     Some(request) => {
                         // the write of another response, if this one's was not seen
-                        let begun = request.middle[2].unwrap_or(request.t1);
-                        request.middle[3] = t5.filter(|&t5| t5 >= begun);
+                        let begun = request.t4.unwrap_or(request.t1);
+                        request.t5 = t5.filter(|&t5| t5 >= begun);
                         request.t6 = t6;
                         request.fate = Fate::Finished;
                     }

@@ -78,7 +78,7 @@ impl Observed {
                 let arrival = arrival_ns(&of(place), usual, |from_ns, to_ns| {
                     resent.last_within(client, from_ns, to_ns)
                 });
-                self.without_arrival += u64::from(of(place).middle[0].is_none());
+                self.without_arrival += u64::from(of(place).t2.is_none());
                 (arrival.saturating_sub(origin), place, block)
             })
             .collect();
@@ -119,7 +119,9 @@ impl Observed {
                 ..Job::default()
             });
             beside.clients.push(client);
-            let read = stamps.middle[2].map_or(u64::MAX, |at| ns(at).saturating_sub(origin));
+            let read = stamps
+                .t4
+                .map_or(u64::MAX, |at| ns(at).saturating_sub(origin));
             beside.read_ns.push(read);
         }
         beside.finished = finishing_order(&mut self.requests);
@@ -134,7 +136,7 @@ fn ns(at: Monotonic) -> u64 {
 /// The median of T2 − T1.
 fn usual_stack_ns(requests: impl Iterator<Item = Stamps>) -> u64 {
     let mut stack: Vec<u64> = requests
-        .filter_map(|r| Some(r.middle[0]?.checked_since(r.t1)?.get()))
+        .filter_map(|r| Some(r.t2?.checked_since(r.t1)?.get()))
         .take(100_001)
         .collect();
     middle(&mut stack).unwrap_or(0)
@@ -147,10 +149,13 @@ fn arrival_ns(
     sent_again: impl FnOnce(u64, u64) -> Option<u64>,
 ) -> u64 {
     let t1 = ns(stamps.t1);
-    let latest = stamps.middle[1..].iter().flatten().chain([&stamps.t6]);
-    let latest = latest.map(|at| ns(*at)).min().unwrap_or(t1).max(t1);
+    let latest = [stamps.t3, stamps.t4, stamps.t5]
+        .into_iter()
+        .flatten()
+        .chain([stamps.t6]);
+    let latest = latest.map(ns).min().unwrap_or(t1).max(t1);
     let came = || sent_again(t1, latest).unwrap_or(t1);
-    let t2 = stamps.middle[0].map_or_else(|| came() + usual_stack_ns, ns);
+    let t2 = stamps.t2.map_or_else(|| came() + usual_stack_ns, ns);
     t2.clamp(t1, latest)
 }
 

@@ -95,14 +95,14 @@ fn add_services(
     let mut free = 0;
     for (i, &(_, place)) in served.iter().enumerate() {
         let stamps = matched.requests.stamps(place as usize);
-        let [t2, t3, t4, _] = stamps.middle;
+        let [t2, t3, t4, _] = stamps.middle();
         let from = t3.or(t4).or(t2).unwrap_or(stamps.t1);
         let (from, to) = (ns(from).max(free), ns(stamps.t6));
         let from = from.min(to);
         let after = to + (to - from);
         let next = served.get(i + 1).map_or(u64::MAX, |&(_, next)| {
             let stamps = matched.requests.stamps(next as usize);
-            ns(stamps.middle[1].unwrap_or(stamps.t1)).max(to)
+            ns(stamps.t3.unwrap_or(stamps.t1)).max(to)
         });
         intervals.push((from, after.min(next)));
         free = to;

@@ -160,11 +160,11 @@ impl Server {
             buffers.push((t4, packet.0));
             truth.push(Truth {
                 key,
-                stamps: Stamps {
-                    t1: instant(t1),
-                    middle: [t2, t3, t4, t5].map(|t| Some(instant(t))),
-                    t6: instant(t6),
-                },
+                stamps: Stamps::new(
+                    instant(t1),
+                    [t2, t3, t4, t5].map(|t| Some(instant(t))),
+                    instant(t6),
+                ),
             });
         }
         events.sort_by_key(|event| event.at);

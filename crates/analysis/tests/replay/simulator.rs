@@ -334,7 +334,10 @@ fn matched(jobs: &[Job]) -> Matched {
     let request = |job: &Job| Request {
         server: Stamps {
             t1: at(job.t1),
-            middle: [Some(at(job.t2)), None, Some(at(job.read)), None],
+            t2: Some(at(job.t2)),
+            t3: None,
+            t4: Some(at(job.read)),
+            t5: None,
             t6: at(job.t6),
         },
         client: None,

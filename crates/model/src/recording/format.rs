@@ -96,33 +96,33 @@ pub(super) struct BlockHeader {
 
 impl BlockHeader {
     pub(super) fn to_bytes(self) -> [u8; BLOCK_HEADER_BYTES] {
-        let mut bytes = Fields::default();
-        bytes.put(&MARK);
-        bytes.put(&[
-            u8::from(self.holds == Holds::Footer),
-            u8::from(self.compressed),
-        ]);
-        bytes.put(&self.cpu.to_le_bytes());
-        for word in [
+        let mut bytes = [0; BLOCK_HEADER_BYTES];
+        bytes[..4].copy_from_slice(&MARK);
+        bytes[4] = u8::from(self.holds == Holds::Footer);
+        bytes[5] = u8::from(self.compressed);
+        bytes[6..8].copy_from_slice(&self.cpu.to_le_bytes());
+        let lengths = [
             self.events,
             self.packed_len,
             self.unpacked_len,
             self.checksum,
-        ] {
-            bytes.put(&word.to_le_bytes());
+        ];
+        for (field, value) in bytes[8..24].chunks_exact_mut(4).zip(lengths) {
+            field.copy_from_slice(&value.to_le_bytes());
         }
-        for word in [
+        let times = [
             self.base,
             self.first,
             self.last,
             self.events_before,
             self.settled,
-        ] {
-            bytes.put(&word.to_le_bytes());
+        ];
+        for (field, value) in bytes[24..64].chunks_exact_mut(8).zip(times) {
+            field.copy_from_slice(&value.to_le_bytes());
         }
-        let checksum = checksum(&bytes.bytes[..bytes.len]);
-        bytes.put(&checksum.to_le_bytes());
-        bytes.bytes
+        let checksum = checksum(&bytes[..64]);
+        bytes[64..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
     }
 
     /// The header in these bytes, if that is what they are.
@@ -260,27 +260,6 @@ pub(super) fn to_json(value: &impl Serialize) -> io::Result<Vec<u8>> {
         ));
     }
     Ok(json)
-}
-
-struct Fields {
-    bytes: [u8; BLOCK_HEADER_BYTES],
-    len: usize,
-}
-
-impl Default for Fields {
-    fn default() -> Self {
-        Self {
-            bytes: [0; BLOCK_HEADER_BYTES],
-            len: 0,
-        }
-    }
-}
-
-impl Fields {
-    fn put(&mut self, field: &[u8]) {
-        self.bytes[self.len..self.len + field.len()].copy_from_slice(field);
-        self.len += field.len();
-    }
 }
 
 /// Four bytes at this place, which must be there.

@@ -150,7 +150,6 @@ impl PackedEvent {
         let (a, b) = (self.values as u32, (self.values >> 32) as u32);
         let extra = (self.head >> TIME_BITS) as u8;
         let key = unpack_key(extra, b);
-        let lasted = Nanos::new(b as u64);
         match (self.head >> KIND_SHIFT) as u8 {
             kind::PACKET_IN => EventKind::PacketIn {
                 packet: PacketId(a),
@@ -183,44 +182,6 @@ impl PackedEvent {
                 more: a & SECOND != 0,
                 resent: a & TOP != 0,
             },
-            kind::WOKEN => EventKind::Woken { tid: a, by: b },
-            kind::MIGRATED => EventKind::Migrated {
-                tid: a,
-                to: b as u16,
-            },
-            kind::INTERRUPT => EventKind::Interrupt {
-                interrupt: unpack_interrupt(a),
-                lasted,
-            },
-            kind::SOFTIRQ => EventKind::Softirq {
-                vector: extra,
-                lasted,
-            },
-            kind::IDLE_LEFT => EventKind::IdleLeft {
-                state: extra,
-                lasted,
-            },
-            kind::PAGE_FAULT => EventKind::PageFault {
-                tid: a,
-                write: extra != 0,
-            },
-            kind::MAJOR_FAULT => EventKind::MajorFault { tid: a },
-            kind::STORAGE_WAITED => EventKind::StorageWaited {
-                tid: a & TID_MASK,
-                call: (a >> TID_BITS) as u16,
-                waited: lasted,
-            },
-            kind::LOCK_TAKEN => EventKind::LockTaken {
-                tid: a,
-                flags: extra,
-                waited: lasted,
-            },
-            kind::FREQUENCY => EventKind::Frequency { khz: a },
-            kind::RETRANSMITTED => EventKind::Retransmitted { key },
-            kind::STOLEN => EventKind::Stolen { lasted },
-            kind::STALLED => EventKind::Stalled { lasted },
-            kind::THROTTLED => EventKind::Throttled { lasted },
-            kind::UNREADABLE => EventKind::Unreadable { lasted },
             kind::PAYLOAD => EventKind::Payload {
                 bytes: self.values.to_le_bytes(),
                 len: extra & !RESPONSE,
@@ -232,13 +193,13 @@ impl PackedEvent {
                 preempted: true,
                 asleep: None,
             },
-            // both constructors let only the kinds named here through
-            _ => EventKind::Switched {
+            kind::SLEPT => EventKind::Switched {
                 prev: a & TID_MASK,
                 next: b,
                 preempted: false,
                 asleep: unpack_sleep(extra, a >> TID_BITS),
             },
+            kind => disturbance(kind, extra, a, b),
         }
     }
 
@@ -313,6 +274,56 @@ impl From<RecordedEvent> for Event {
 impl fmt::Debug for PackedEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {:?}", self.since_base(), self.kind())
+    }
+}
+
+/// What happened to a CPU or a thread: the kinds that are no part of a request's way.
+// inlined, so that it is one table with `PackedEvent::kind`
+#[inline(always)]
+const fn disturbance(kind: u8, extra: u8, a: u32, b: u32) -> EventKind {
+    let lasted = Nanos::new(b as u64);
+    match kind {
+        kind::WOKEN => EventKind::Woken { tid: a, by: b },
+        kind::MIGRATED => EventKind::Migrated {
+            tid: a,
+            to: b as u16,
+        },
+        kind::INTERRUPT => EventKind::Interrupt {
+            interrupt: unpack_interrupt(a),
+            lasted,
+        },
+        kind::SOFTIRQ => EventKind::Softirq {
+            vector: extra,
+            lasted,
+        },
+        kind::IDLE_LEFT => EventKind::IdleLeft {
+            state: extra,
+            lasted,
+        },
+        kind::PAGE_FAULT => EventKind::PageFault {
+            tid: a,
+            write: extra != 0,
+        },
+        kind::MAJOR_FAULT => EventKind::MajorFault { tid: a },
+        kind::STORAGE_WAITED => EventKind::StorageWaited {
+            tid: a & TID_MASK,
+            call: (a >> TID_BITS) as u16,
+            waited: lasted,
+        },
+        kind::LOCK_TAKEN => EventKind::LockTaken {
+            tid: a,
+            flags: extra,
+            waited: lasted,
+        },
+        kind::FREQUENCY => EventKind::Frequency { khz: a },
+        kind::RETRANSMITTED => EventKind::Retransmitted {
+            key: unpack_key(extra, b),
+        },
+        kind::STOLEN => EventKind::Stolen { lasted },
+        kind::STALLED => EventKind::Stalled { lasted },
+        kind::THROTTLED => EventKind::Throttled { lasted },
+        // both constructors of an event let only the kinds named here through
+        _ => EventKind::Unreadable { lasted },
     }
 }
 

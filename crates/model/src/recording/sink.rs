@@ -54,7 +54,7 @@ impl<S: EventSink> EventSink for &mut S {
 /// It holds what is not settled, and what is settled and was not asked for.
 pub struct EventOrder {
     base: Monotonic,
-    merge: Merge<Queue>,
+    merge: Merge<EventQueue>,
     settled: Nanos,
 }
 
@@ -87,7 +87,7 @@ impl EventSink for EventOrder {
         let index = usize::from(cpu);
         let queues = self.merge.streams_mut();
         if queues.len() <= index {
-            queues.resize_with(index + 1, Queue::default);
+            queues.resize_with(index + 1, EventQueue::default);
         }
         for &event in events {
             queues[index].push(event);
@@ -111,9 +111,9 @@ impl std::fmt::Debug for EventOrder {
 
 /// The events of one CPU, in order of time.
 #[derive(Default)]
-struct Queue(VecDeque<PackedEvent>);
+struct EventQueue(VecDeque<PackedEvent>);
 
-impl Queue {
+impl EventQueue {
     fn push(&mut self, event: PackedEvent) {
         let later = self.0.iter().rev();
         let later = later.take_while(|other| other.since_base() > event.since_base());
@@ -122,7 +122,7 @@ impl Queue {
     }
 }
 
-impl Stream for Queue {
+impl Stream for EventQueue {
     #[inline]
     fn peek(&mut self) -> Option<PackedEvent> {
         self.0.front().copied()

@@ -10,7 +10,7 @@ use super::format::{
     BLOCK_EVENTS, BLOCK_HEADER_BYTES, BlockHeader, FileHeader, Footer, Holds, StreamEnd, checksum,
     to_json, trailer,
 };
-use super::{CpuStream, EventSink, LostEvents, PackedEvent, Recording, RecordingContext};
+use super::{EventSink, LostEvents, PackedEvent, Recording, RecordingContext};
 use crate::{Event, Monotonic, Nanos};
 
 /// The longest that a settled event waits for its block to fill.
@@ -349,51 +349,18 @@ impl Recording {
     /// When it cannot be written.
     pub fn write(&self, out: impl Write) -> io::Result<()> {
         let mut writer = RecordingWriter::new(out, self.base, &self.context)?;
-        // window by window, so that whoever reads it need not hold one CPU's events while
-        // it waits for another's
-        let mut streams: Vec<Unwritten> = self.streams.iter().map(Unwritten::new).collect();
-        while let Some(first) = streams.iter().filter_map(Unwritten::first).min() {
-            let end = first.get().saturating_add(BLOCK_SPAN.get());
-            for stream in &mut streams {
-                stream.write_before(Nanos::new(end), &mut writer)?;
+        // window by window, so that whoever reads it need not hold one CPU's events while it
+        // waits for another's
+        let mut end = Nanos::ZERO;
+        let mut events = self.events();
+        while let Some((event, cpu)) = events.next_packed() {
+            if event.since_base() >= end {
+                writer.settle(end)?;
+                end = Nanos::new(event.since_base().get().saturating_add(BLOCK_SPAN.get()));
             }
-            writer.settle(Nanos::new(end))?;
+            writer.take(cpu, &[event])?;
         }
         writer.finish(&self.context, self.lost)?;
-        Ok(())
-    }
-}
-
-/// What has yet to be written of a stream in memory.
-struct Unwritten<'a> {
-    cpu: u16,
-    slices: Vec<&'a [PackedEvent]>,
-}
-
-impl<'a> Unwritten<'a> {
-    fn new(stream: &'a CpuStream) -> Self {
-        let mut slices: Vec<_> = stream.slices().filter(|slice| !slice.is_empty()).collect();
-        slices.reverse();
-        Self {
-            cpu: stream.cpu(),
-            slices,
-        }
-    }
-
-    fn first(&self) -> Option<Nanos> {
-        Some(self.slices.last()?.first()?.since_base())
-    }
-
-    fn write_before(&mut self, end: Nanos, sink: &mut impl EventSink) -> io::Result<()> {
-        while let Some(slice) = self.slices.last_mut() {
-            let (now, later) = slice.split_at(slice.partition_point(|e| e.since_base() < end));
-            sink.take(self.cpu, now)?;
-            *slice = later;
-            if !later.is_empty() {
-                break;
-            }
-            self.slices.pop();
-        }
         Ok(())
     }
 }

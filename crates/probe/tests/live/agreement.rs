@@ -109,7 +109,7 @@ fn compare(best: Stamps, other: Stamps, shares: &mut [Vec<f64>; 6]) {
         panic!("a response before its request: {best:?}");
     };
     let all = |stamps: Stamps| {
-        let [t2, t3, t4, t5] = stamps.middle;
+        let [t2, t3, t4, t5] = stamps.middle();
         [Some(stamps.t1), t2, t3, t4, t5, Some(stamps.t6)]
     };
     let in_order = |stamps: Stamps| all(stamps).into_iter().flatten().is_sorted();

@@ -46,7 +46,8 @@ fn assert_datagrams(threads: usize, serve: fn(UdpSocket), at_once: usize, wanted
         if wanted.contains(&2) && counts.out_of_order > 0 {
             continue;
         }
-        let has_all = |stamps: &Stamps| wanted.iter().all(|&place| stamps.middle[place].is_some());
+        let has_all =
+            |stamps: &Stamps| wanted.iter().all(|&place| stamps.middle()[place].is_some());
         if let Some(share) = share_of_seen(&matched, has_all) {
             assert!(share >= 0.995, "{:.2} % have all stamps", share * 100.0);
             return;

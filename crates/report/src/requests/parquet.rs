@@ -27,13 +27,13 @@ const COLUMNS: [Column<RequestRow>; 21] = [
     Column::instant(
         "t2",
         "the transport queued the packet at the socket",
-        |row| row.server?.middle[0],
+        |row| row.server?.t2,
     ),
     Column::instant("t3", "the thread that reads it was on a CPU", |row| {
-        row.server?.middle[1]
+        row.server?.t3
     }),
-    Column::instant("t4", "the read returned", |row| row.server?.middle[2]),
-    Column::instant("t5", "the thread called write", |row| row.server?.middle[3]),
+    Column::instant("t4", "the read returned", |row| row.server?.t4),
+    Column::instant("t5", "the thread called write", |row| row.server?.t5),
     Column::instant("t6", "the driver took the response", |row| {
         Some(row.server?.t6)
     }),

@@ -7,6 +7,7 @@ mod figure;
 mod parquet;
 pub(crate) mod tables;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use taillab_model::{Distribution, Nanos};
 
@@ -20,11 +21,13 @@ pub use self::parquet::write_parquet;
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// One call of `taillab sim`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SimulationReport {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this shape: [`SCHEMA_VERSION`].
+    #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
     /// Always `sim`.
+    #[schemars(extend("const" = "sim"))]
     pub command: &'static str,
     /// It was interrupted; the results are what there was.
     pub partial: bool,
@@ -37,7 +40,7 @@ pub struct SimulationReport {
 }
 
 /// One system is told at the top level, several in a list.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Runs {
     /// The only one.
@@ -61,35 +64,42 @@ pub enum Swept {
 }
 
 /// One simulated system.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SimulatedRun {
     /// The arrival process as on the command line, or `trace:FILE`.
     pub arrivals: String,
     /// The service times as on the command line.
     pub service: String,
-    /// Their mean.
+    /// Their mean, in nanoseconds.
+    #[schemars(range(min = 0))]
     pub service_mean_ns: f64,
     /// The number of workers.
+    #[schemars(range(min = 1))]
     pub workers: u32,
     /// The discipline as on the command line.
     pub discipline: String,
     /// Arrival rate · mean service time / capacity.
+    #[schemars(range(min = 0))]
     pub utilization: f64,
     /// The seed of every random choice.
     pub seed: u64,
     /// Why it stopped: `finished`, `precise`, `limit` or `interrupted`.
+    #[schemars(extend("enum" = ["finished", "precise", "limit", "interrupted"]))]
     pub stopped: &'static str,
     /// Arrival to departure.
     pub sojourn: Distribution,
     /// Arrival to the start of service.
     pub wait: Distribution,
     /// Standard error of the mean sojourn, in nanoseconds.
+    #[schemars(range(min = 0))]
     pub mean_standard_error_ns: Option<f64>,
     /// The share of requests that waited at all.
+    #[schemars(range(min = 0, max = 1))]
     pub waited_share: Option<f64>,
     /// What was discarded.
     pub warm_up: WarmUp,
     /// Independent replications; 1 for a trace.
+    #[schemars(range(min = 1))]
     pub replications: u64,
     /// How it was calculated.
     pub engine: Engine,
@@ -113,7 +123,7 @@ pub struct SimulatedRun {
 }
 
 /// The start of each replication, which is discarded.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct WarmUp {
     /// Requests of each replication.
     pub requests: u64,
@@ -122,26 +132,29 @@ pub struct WarmUp {
 }
 
 /// How a result was calculated.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Engine {
     /// The kernel.
     pub kernel: String,
     /// The vector instructions.
     pub isa: String,
     /// The threads.
+    #[schemars(range(min = 1))]
     pub threads: usize,
     /// Requests simulated, the discarded ones included.
     pub requests: u64,
     /// How long it took.
     pub elapsed_ns: Nanos,
     /// Requests in a second of real time.
+    #[schemars(range(min = 0))]
     pub requests_per_second: f64,
 }
 
 /// The largest of `parts` requests that are sent together.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Fanout {
     /// How many.
+    #[schemars(range(min = 1))]
     pub parts: u32,
     /// Each to a system of its own: quantiles of the largest of independent ones.
     pub independent: Vec<taillab_model::Quantile>,
@@ -151,13 +164,14 @@ pub struct Fanout {
 }
 
 /// What theory says.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Exact {
     /// The system in Kendall's notation.
     pub model: String,
     /// Where the law comes from.
     pub source: String,
     /// Always `ns`.
+    #[schemars(extend("const" = "ns"))]
     pub unit: &'static str,
     /// The mean sojourn.
     pub mean: f64,
@@ -166,16 +180,17 @@ pub struct Exact {
 }
 
 /// One exact quantile.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct ExactQuantile {
     /// The probability.
+    #[schemars(range(min = 0, max = 1))]
     pub q: f64,
     /// The quantile.
     pub value: Option<Nanos>,
 }
 
 /// Deviations in standard errors.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Z {
     /// Of the mean sojourn.
     pub mean: Option<f64>,
@@ -184,9 +199,10 @@ pub struct Z {
 }
 
 /// The deviation at one quantile.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct ZQuantile {
     /// The probability.
+    #[schemars(range(min = 0, max = 1))]
     pub q: f64,
     /// `None` where nothing can be tested: no law, too few requests, or a jump of the law.
     pub z: Option<f64>,

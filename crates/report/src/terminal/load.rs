@@ -1,7 +1,9 @@
 //! What `taillab load` found, as a person reads it in a terminal.
 
 use taillab_model::Distribution;
-use taillab_model::load_result::{Capacity, ClosedLoopResult, Found, LoadSweepResult, Mode, Setup};
+use taillab_model::load_result::{
+    Capacity, ClosedLoopResult, LoadSweepResult, Mode, SearchResult, Setup,
+};
 
 use super::text::Ink;
 use super::{Page, Style, verdict_word};
@@ -269,7 +271,7 @@ impl Page {
         self.table(&table);
     }
 
-    fn found(&mut self, found: &Found) {
+    fn found(&mut self, found: &SearchResult) {
         self.line("");
         let objective = found.objective;
         let (ink, mark) = if found.held {

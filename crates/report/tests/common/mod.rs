@@ -86,11 +86,7 @@ pub(crate) fn sample(length: Nanos) -> Sample {
         };
         arrivals.push(t1);
         rows.push(RequestRow {
-            server: Some(Stamps {
-                t1: at(t1),
-                middle,
-                t6: at(t6),
-            }),
+            server: Some(Stamps::new(at(t1), middle, at(t6))),
             ideal: None,
             worker: None,
             main_cause: None,

@@ -1,8 +1,8 @@
 //! Results to show: the client's side of the simulated run.
 
 use taillab_model::load_result::{
-    COMMAND, Capacity, ClosedFloor, ClosedLoopResult, Floor, Found, LoadResult, LoadStep,
-    LoadSweepResult, Mode, Objective, ObjectiveAt, SCHEMA_VERSION, Setup, Wire,
+    COMMAND, Capacity, ClosedFloor, ClosedLoopResult, Floor, LoadResult, LoadStep, LoadSweepResult,
+    Mode, Objective, ObjectiveAt, SCHEMA_VERSION, SearchResult, Setup, Wire,
 };
 use taillab_model::summary::{LoadSummary, Reason, Verdict};
 use taillab_model::{Distribution, Nanos, Operation, WireTimes};
@@ -194,7 +194,7 @@ pub(crate) fn search() -> LoadSweepResult {
             at(0.6, 0.45, true, true),
             at(0.7, 0.52, false, false),
         ],
-        found: Some(Found {
+        found: Some(SearchResult {
             objective: Objective {
                 q: 0.999,
                 limit_ns: Nanos::from_millis(1),

@@ -54,7 +54,7 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
     let summary = summary(dir);
     assert_eq!(printed, summary);
     let schema: Value =
-        serde_json::from_str(include_str!("../../../../schemas/run.schema.json")).unwrap();
+        serde_json::from_str(include_str!("../../../../schemas/report.schema.json")).unwrap();
     let errors: Vec<String> = jsonschema::validator_for(&schema)
         .unwrap()
         .iter_errors(&summary)

@@ -194,7 +194,7 @@ fn spans(setup: &Setup, matched: &Matched) -> Vec<Span> {
         .map(|place| (place, matched.requests.stamps(place)))
         .map(|(place, stamps)| Span {
             t1: stamps.t1,
-            t2: stamps.middle[0].unwrap_or(stamps.t1),
+            t2: stamps.t2.unwrap_or(stamps.t1),
             t6: stamps.t6,
             // the one worker has served those of which that was not seen, too
             worker: if several { matched.workers[place] } else { 0 },

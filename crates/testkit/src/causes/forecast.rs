@@ -6,6 +6,7 @@
 //! measurements without it are held against one another too: what they differ by is the
 //! machine's own, and no forecast can be nearer than that.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use taillab_analysis::{MedianEstimate, median};
 use taillab_model::Nanos;
@@ -20,7 +21,7 @@ pub(super) const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 pub(super) const NEAR: f64 = 0.20;
 
 /// A forecast and what became of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FixCheck {
     /// The forecast: `without background`, `rt-priority`.
     pub change: String,
@@ -37,9 +38,10 @@ pub struct FixCheck {
 }
 
 /// One percentile.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FixPoint {
     /// The quantile.
+    #[schemars(range(min = 0, max = 1))]
     pub q: f64,
     /// As measured with the cause.
     pub with: Middle,
@@ -68,7 +70,7 @@ pub struct FixPoint {
 }
 
 /// A median over the pairs with its interval (95 %, sign test).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Middle {
     /// The median.
     pub median_ns: Nanos,
@@ -79,7 +81,7 @@ pub struct Middle {
 }
 
 /// What became of a forecast.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Came {
     /// It is within [`NEAR`] of what was measured.

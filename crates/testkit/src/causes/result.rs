@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 
 use crate::attribution::Row;
+use schemars::JsonSchema;
 use serde::Serialize;
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
 
 use super::account::Account;
 use super::forecast::{Came, FixCheck, NEAR};
+use super::kind::CauseKind;
 
 /// The version of the JSON's shape.
 const SCHEMA_VERSION: u32 = 1;
@@ -39,9 +41,13 @@ const IMPOSSIBLE: [Cause; 7] = [
 ];
 
 /// The whole benchmark, as it is printed with `--json`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct BenchResult {
+    /// Version of this shape.
+    #[schemars(extend("const" = SCHEMA_VERSION))]
     schema_version: u32,
+    /// Always `bench causes`.
+    #[schemars(extend("const" = "bench causes"))]
     command: &'static str,
     /// Each kind, in the order in which they ran.
     pub kinds: Vec<KindResult>,
@@ -54,9 +60,15 @@ pub struct BenchResult {
 }
 
 /// One kind.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(extend(
+    "if" = {"properties": {"not_run": {"type": "null"}}},
+    "then" = {"required": ["service_time_ns"]},
+    "else" = {"properties": {"service_time_ns": false}},
+))]
 pub struct KindResult {
     /// Its name on the command line.
+    #[schemars(extend("enum" = CauseKind::ALL.map(CauseKind::name)))]
     pub kind: String,
     /// Why it could not be run here; `None` when it ran.
     pub not_run: Option<String>,
@@ -66,7 +78,7 @@ pub struct KindResult {
 }
 
 /// One kind that ran.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Measured {
     /// t of the ideal queue.
     pub service_time_ns: Nanos,
@@ -89,8 +101,10 @@ pub struct Measured {
     /// Excess over the ideal, of all requests.
     pub excess_ns: Nanos,
     /// The causes' shares of it.
+    #[schemars(extend("additionalProperties" = {"type": "number", "minimum": 0, "maximum": 1}))]
     pub excess_shares: BTreeMap<&'static str, f64>,
     /// `unexplained`, of the excess above p99.
+    #[schemars(range(min = 0, max = 1))]
     pub unexplained_above_p99: f64,
     /// The replay's largest error from p50 to p99.9; `None` without a replay.
     pub model_fit_error: Option<f64>,
@@ -101,7 +115,7 @@ pub struct Measured {
 }
 
 /// One injected cause.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Injected {
     /// What was done.
     pub injected: String,
@@ -116,15 +130,19 @@ pub struct Injected {
     /// By how much, in all.
     pub delay_ns: Nanos,
     /// Of that, charged to the right cause and culprit.
+    #[schemars(range(min = 0, max = 1))]
     pub right_share: f64,
     /// Charged to each cause.
+    #[schemars(extend("additionalProperties" = {"type": "number", "minimum": 0, "maximum": 1}))]
     pub charged_shares: BTreeMap<&'static str, f64>,
     /// Where the ledger saw no excess.
+    #[schemars(range(min = 0, max = 1))]
     pub unseen_share: f64,
     /// By how much together with whatever else disturbed the server: what would not be
     /// without it; `None` where the two cannot be separated.
     pub together_delay_ns: Option<Nanos>,
     /// Of that, charged to the right cause and culprit.
+    #[schemars(range(min = 0, max = 1))]
     pub together_right_share: Option<f64>,
     /// All that is charged to the right cause and culprit, of whatever request.
     pub charged_ns: Nanos,
@@ -296,7 +314,6 @@ impl Injected {
 mod tests {
     use crate::ground_truth::InjectedSource;
 
-    use super::super::CauseKind;
     use super::super::contaminated::Machine;
     use super::super::forecast::{FixPoint, Middle};
     use super::*;
@@ -368,9 +385,6 @@ mod tests {
     fn what_it_says_keeps_to_the_schema() {
         let schema = include_str!("../../../../schemas/bench-causes.schema.json");
         let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
-        let names = CauseKind::ALL.map(CauseKind::name);
-        let kind = &schema["$defs"]["kind"]["properties"]["kind"]["enum"];
-        assert_eq!(*kind, serde_json::json!(names));
 
         let excess = vec![(Cause::Background, Nanos::new(1000))];
         let mut account = account(100, excess);

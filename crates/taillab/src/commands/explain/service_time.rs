@@ -91,7 +91,7 @@ fn typical_service(matched: &Matched, from: Monotonic) -> Option<Nanos> {
     let mut services = Vec::with_capacity(by_end.len());
     for place in by_end {
         let stamps = matched.requests.stamps(place);
-        let [t2, ..] = stamps.middle;
+        let [t2, ..] = stamps.middle();
         let before = previous.insert(matched.workers[place], stamps.t6);
         let Some(t2) = t2 else { continue };
         let began = before.map_or(t2, |t6| t6.max(t2));
@@ -115,7 +115,10 @@ mod tests {
         let request = |(t1, t6, _): &(u64, u64, Tid)| Request {
             server: Stamps {
                 t1: at(*t1),
-                middle: [Some(at(t1 + 1)), None, None, None],
+                t2: Some(at(t1 + 1)),
+                t3: None,
+                t4: None,
+                t5: None,
                 t6: at(*t6),
             },
             client: None,

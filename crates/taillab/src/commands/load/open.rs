@@ -250,7 +250,7 @@ pub fn finish(
     process: Process,
     mut steps: Steps,
     mode: Mode,
-    found: Option<taillab_model::load_result::Found>,
+    found: Option<taillab_model::load_result::SearchResult>,
     wanted: &mut Wanted,
 ) -> Result<Exit, Failure> {
     let plan = context.plan;

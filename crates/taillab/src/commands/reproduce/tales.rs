@@ -6,7 +6,7 @@ use taillab_host::Interrupt;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
 use taillab_report::reproduction::{
-    JudgedClaim, ReproducedCurve, ReproducedFigure, Reproduction, Verdict,
+    JudgedClaim, ReproducedCurve, ReproducedFigure, Reproduction, SCHEMA_VERSION, Verdict,
 };
 use taillab_report::{html, terminal};
 use taillab_simulator::paper::{self, Claim, Curve, Expected, Figure, Measure, Specification};
@@ -45,7 +45,7 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
     };
     outputs::make_directory(&args.output)?;
     let mut reproduction = Reproduction {
-        schema_version: 1,
+        schema_version: SCHEMA_VERSION,
         command: "reproduce",
         paper: PAPER,
         partial: false,

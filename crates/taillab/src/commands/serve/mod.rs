@@ -2,7 +2,7 @@
 
 mod fault_log;
 mod holder;
-mod output;
+pub(crate) mod output;
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;

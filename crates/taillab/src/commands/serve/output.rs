@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use taillab_load::Endpoint;
 use taillab_load::serve::{Architecture, Responder, Served, Spec};
@@ -15,36 +16,59 @@ const SCHEMA_VERSION: u32 = 1;
 const LISTED: usize = 64;
 
 /// One line of `--json`; the shape is `schemas/serve.schema.json`.
-#[derive(Serialize)]
-struct Line<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Line<'a> {
+    /// Version of this shape.
+    #[schemars(extend("const" = SCHEMA_VERSION))]
     schema_version: u32,
+    /// Always `serve`.
+    #[schemars(extend("const" = "serve"))]
     command: &'static str,
     #[serde(flatten)]
     event: Event<'a>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Event<'a> {
+    /// Requests are accepted from now on.
     Listening {
+        /// The architecture of the server, as on the command line.
         architecture: &'static str,
+        /// Address and port, or `unix:` and a path; the port is the real one.
         address: String,
+        /// What `taillab load` calls this server.
         target: String,
+        /// Its process id.
         pid: u32,
+        /// Worker threads; `None` where each connection has its own.
         workers: Option<usize>,
+        /// What a worker does between a request and its answer, in the notation of `--service`.
         service: String,
+        /// The seed of the service times.
         seed: u64,
+        /// Length of a request, bytes.
         request_bytes: usize,
+        /// Length of an answer, bytes.
         response_bytes: usize,
+        /// Workers never sleep.
         busy: bool,
     },
+    /// The server has ended.
     Stopped {
+        /// The architecture of the server, as on the command line.
         architecture: &'static str,
+        /// Requests answered.
         requests: u64,
+        /// The same by each worker; with `null-rpc` by each connection in the order of connecting.
         requests_by_worker: &'a [u64],
+        /// Connections accepted; 0 for UDP.
         connections: u64,
+        /// Connections refused for want of files or threads.
         refused_connections: u64,
+        /// Connections that ended in the middle of a request, and datagrams not as long as a request.
         malformed: u64,
+        /// Answers that could not be sent.
         unsent: u64,
     },
 }

@@ -13,7 +13,7 @@ use crate::support::{taillab, wait_for};
 static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../../schemas/trace.schema.json"
+        "/../../schemas/report.schema.json"
     );
     let schema = fs::read_to_string(path).unwrap();
     jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap()
