@@ -7,10 +7,11 @@
 use std::fs::File;
 use std::io::BufReader;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Instant;
 
 use taillab_analysis::timeline::{TimelineBuilder, busy_service_time};
-use taillab_analysis::{ExplainOptions, MatchOptions, Matcher, explain_each};
+use taillab_analysis::{Analysis, AnalysisOptions, MatchOptions, Matcher, Window};
 use taillab_model::{Event, Monotonic, Nanos, Recording};
 
 fn main() {
@@ -33,6 +34,7 @@ fn main() {
     } else {
         MatchOptions::default()
     };
+    let recording_lost = recording.lost.total();
     let mut events: Vec<Event> = recording.into_events().collect();
     events.sort_by_key(|event| event.at);
     let mut matcher = Matcher::new(options);
@@ -54,19 +56,21 @@ fn main() {
     let busy = busy_service_time(&matched, &timeline, measure_from);
     let t = given.map(Nanos::new).or(context.service_time_ns);
     println!("t: {:?}, by busy time {busy:?}", context.service_time_ns);
-    let options = ExplainOptions {
-        service_time: t.or(busy.map(|busy| busy.per_request)).unwrap(),
-        workers: NonZeroU32::new(context.workers.unwrap_or(1)).unwrap(),
-        measure_from,
+    let service_time = t.or(busy.map(|busy| busy.per_request)).unwrap();
+    let workers = NonZeroU32::new(context.workers.unwrap_or(1)).unwrap();
+    let options = AnalysisOptions {
         slowest: 5,
-        is_repeated: false,
+        ..AnalysisOptions::new(service_time, workers, measure_from)
     };
     let begin = Instant::now();
     let mut wrong = 0_u64;
-    let explained = explain_each(&matched, &timeline, &context, &options, |entry, _| {
+    let mut analysis = Analysis::new(&context, options);
+    analysis.push(&Arc::new(Window::whole(matched, timeline)), |entry, _| {
         let sum: u64 = entry.parts.iter().map(|part| part.1).sum();
         wrong += u64::from(sum != entry.sojourn_ns);
     });
+    let explained = analysis.finish(recording_lost).unwrap().server;
+    let explanation = explained.explanation.unwrap_or_default();
     println!(
         "explained in {:.2?}; {wrong} sums are wrong",
         begin.elapsed()
@@ -86,7 +90,7 @@ fn main() {
             share.mean_episode_ns
         );
     }
-    for band in &explained.explanation.bands {
+    for band in &explanation.bands {
         println!(
             "{}..{}: {} requests, {:.0} ns, ideal {:.0}",
             band.from_q, band.to_q, band.requests, band.mean_sojourn_ns, band.mean_ideal_ns
@@ -100,7 +104,7 @@ fn main() {
             );
         }
     }
-    for slow in &explained.explanation.slowest {
+    for slow in &explanation.slowest {
         println!(
             "{} ideal {} {:?}",
             slow.sojourn_ns, slow.ideal_ns, slow.stamps_ns
@@ -121,10 +125,7 @@ fn main() {
         }
     }
     println!("{:?}", explained.model_fit);
-    println!("{:#?}", explained.explanation.findings);
-    println!(
-        "{:?} {:?}",
-        explained.explanation.clustering, explained.explanation.inversions
-    );
-    println!("{:?}", explained.explanation.workers);
+    println!("{:#?}", explanation.findings);
+    println!("{:?} {:?}", explanation.clustering, explanation.inversions);
+    println!("{:?}", explanation.workers);
 }

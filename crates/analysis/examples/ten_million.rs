@@ -1,5 +1,5 @@
 //! Time and peak memory of explaining ten million requests: events of a simulated kernel, in
-//! parts as a long recording is read, or written to a file for `taillab explain`.
+//! windows as a long recording is read, or written to a file for `taillab explain`.
 //!
 //! `cargo run --release -p taillab-analysis --example ten_million [-- MILLIONS [FILE.tlc]]`
 #![allow(clippy::unwrap_used, reason = "an example fails by panicking")]
@@ -10,12 +10,11 @@ mod kernel;
 
 use std::fs::File;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernel::{Plan, What};
-use taillab_analysis::ledger::Baseline;
-use taillab_analysis::long::Account;
-use taillab_analysis::{AnalyseOptions, MatchOptions, Window, Windows, window};
+use taillab_analysis::{Analysis, AnalysisOptions, MatchOptions, Window, Windows, window};
 use taillab_model::{
     Event, EventSink, LostEvents, Monotonic, Nanos, RecordingContext, RecordingWriter,
 };
@@ -58,40 +57,34 @@ fn main() {
     if let Some(path) = std::env::args().nth(2) {
         return write(&path, &block, blocks, &context);
     }
-    let options = AnalyseOptions {
-        service_time: plan(0).service_time(),
-        workers: NonZeroU32::MIN,
-        measure_from: Monotonic::from_nanos_since_boot(0),
-        lost_events: 0,
+    let from = Monotonic::from_nanos_since_boot(0);
+    let options = AnalysisOptions {
+        slowest: 50,
+        ..AnalysisOptions::new(plan(0).service_time(), NonZeroU32::MIN, from)
     };
     let (mut making, mut adding) = (Duration::ZERO, Duration::ZERO);
-    let mut account = None;
-    let mut add = |part: Window, making: &mut Duration, since: &mut Instant| {
+    let mut analysis = Analysis::new(&context, options);
+    let mut add = |window: Window, making: &mut Duration, since: &mut Instant| {
         *making += since.elapsed();
         let begin = Instant::now();
-        let account = account.get_or_insert_with(|| {
-            let usual = Baseline::of(&part.matched, &part.timeline, options.service_time);
-            Account::new(options, &context, 50, usual)
-        });
-        account.add(&part, |_, _| {});
-        drop(part);
+        analysis.push(&Arc::new(window), |_, _| {});
         adding += begin.elapsed();
         *since = Instant::now();
     };
-    let mut parts = Windows::new(MatchOptions::default(), &context, window::REQUESTS);
+    let mut windows = Windows::new(MatchOptions::default(), &context, window::REQUESTS);
     let mut since = Instant::now();
     for event in events(&block, blocks) {
-        if let Some(part) = parts.observe(&event) {
-            add(part, &mut making, &mut since);
+        if let Some(window) = windows.observe(&event) {
+            add(window, &mut making, &mut since);
         }
     }
-    add(parts.finish(0), &mut making, &mut since);
+    add(windows.finish(0), &mut making, &mut since);
     println!(
         "events to requests and lines in {making:.2?}, accounts and sums in {adding:.2?}; {}",
         memory("VmHWM")
     );
     let begin = Instant::now();
-    let (analysis, explained) = account.unwrap().finish(0).unwrap();
+    let analysis = analysis.finish(0).unwrap().server;
     println!(
         "{} requests, {} events; concluded in {:.2?}; {}",
         analysis.matching.matched,
@@ -99,10 +92,10 @@ fn main() {
         begin.elapsed(),
         memory("VmHWM")
     );
-    for share in explained.causes.iter().take(5) {
+    for share in analysis.causes.iter().take(5) {
         println!("{} {:.3}", share.cause.key(), share.share.value);
     }
-    println!("{:?}", explained.explanation.limits);
+    println!("{:?}", analysis.explanation.unwrap_or_default().limits);
 }
 
 fn write(path: &str, block: &[Event], blocks: usize, context: &RecordingContext) {

@@ -8,11 +8,15 @@
 mod common;
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Instant;
 
 use common::server::{Server, Traffic};
-use taillab_analysis::{AnalyseOptions, ClientRecord, MatchOptions, analyse, match_events};
-use taillab_model::{ClientTimes, Event, EventKind, Monotonic, Nanos, Operation};
+use taillab_analysis::timeline::Timeline;
+use taillab_analysis::{
+    Analysis, AnalysisOptions, ClientRecord, MatchOptions, Window, match_events,
+};
+use taillab_model::{ClientTimes, Event, EventKind, Monotonic, Nanos, Operation, RecordingContext};
 
 const BLOCKS: u64 = 200;
 const BLOCK: usize = 10_000;
@@ -93,13 +97,14 @@ fn main() {
     println!("{join:?} made and joined in {:.2?}", begin.elapsed());
 
     let begin = Instant::now();
-    let options = AnalyseOptions {
-        service_time: Nanos::from_micros(14),
-        workers: NonZeroU32::MIN,
-        measure_from: from,
-        lost_events: 0,
-    };
-    let analysis = analyse(&matched, &options).unwrap();
+    let options = AnalysisOptions::new(Nanos::from_micros(14), NonZeroU32::MIN, from);
+    let context = RecordingContext::default();
+    let mut analysis = Analysis::new(&context, options);
+    analysis.push(
+        &Arc::new(Window::whole(matched, Timeline::default())),
+        |_, _| {},
+    );
+    let analysis = analysis.finish(0).unwrap().server;
     println!("analysed in {:.2?}", begin.elapsed());
     println!("{}", peak_memory());
     let complete = analysis.matching.complete;

@@ -1,9 +1,12 @@
 //! Joins the client's record of each request to the server's stamps.
 
+use std::iter::Peekable;
+
 use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, RequestKey};
 
 use crate::matched::Matched;
 use crate::matcher::{IdMap, packed};
+use crate::window::Window;
 
 /// What the client knows of one request that it sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,54 +38,88 @@ struct Use {
     taken: bool,
 }
 
-impl Matched {
-    /// Gives each request the client's times and operation.
+/// The client's records of a measurement, joined to the requests window by window.
+pub struct ClientRecords<I: Iterator<Item = ClientRecord>> {
+    records: Peekable<I>,
+    measure_from: Monotonic,
+    /// The latest use of each key, up to the last request.
+    uses: IdMap<Use, u64>,
+    join: ClientJoin,
+}
+
+impl<I: Iterator<Item = ClientRecord>> ClientRecords<I> {
+    /// `records` are all that the client sent, in order of their actual send; both sides read
+    /// the same clock.
+    pub fn new(records: impl IntoIterator<IntoIter = I>, measure_from: Monotonic) -> Self {
+        Self {
+            records: records.into_iter().peekable(),
+            measure_from,
+            uses: IdMap::default(),
+            join: ClientJoin::default(),
+        }
+    }
+
+    /// Gives each request of the next window the client's times and operation.
     ///
-    /// `records` are all that the client sent, in order of their actual send; both sides
-    /// read the same clock. A key is used many times: a request belongs to its latest
-    /// use sent by T1, and only if its response had left by the time the client read
-    /// it. Counting the uses would go wrong after the first lost one; this cannot.
-    /// Requests that no record contains keep `client: None`.
-    pub fn join_client(
-        &mut self,
-        records: impl IntoIterator<Item = ClientRecord>,
-        measure_from: Monotonic,
-    ) -> ClientJoin {
-        let mut records = records.into_iter().peekable();
-        let mut uses: IdMap<Use, u64> = IdMap::default();
-        let mut join = ClientJoin::default();
-        let answered =
-            |times: &ClientTimes| times.received.is_some() && times.intended >= measure_from;
-        let note = |record: &ClientRecord, join: &mut ClientJoin| {
-            join.responses += u64::from(answered(&record.times));
-        };
-        for (place, key) in self.keys.iter().enumerate() {
-            let (t1, t6) = (self.requests.t1(place), self.requests.t6(place));
-            while let Some(record) = records.next_if(|record| record.times.sent <= t1) {
-                note(&record, &mut join);
+    /// A key is used many times: a request belongs to its latest use sent by T1, and only if its
+    /// response had left by the time the client read it. Counting the uses would go wrong after
+    /// the first lost one; this cannot. Requests that no record contains keep `client: None`.
+    pub fn join(&mut self, window: &mut Window) {
+        let is_last = window.is_last();
+        self.join_next(&mut window.matched, is_last);
+    }
+
+    fn join_next(&mut self, matched: &mut Matched, is_last: bool) {
+        for place in 0..matched.keys.len() {
+            let (t1, t6) = (matched.requests.t1(place), matched.requests.t6(place));
+            while let Some(record) = self.records.next_if(|record| record.times.sent <= t1) {
+                self.note(&record);
                 let sent = Use {
                     times: record.times,
                     operation: record.operation,
                     taken: false,
                 };
-                uses.insert(packed(record.key), sent);
+                self.uses.insert(packed(record.key), sent);
             }
             let contains = |sent: &Use| sent.times.received.is_none_or(|at| t6 <= at);
-            match uses.get_mut(&packed(*key)) {
+            match self.uses.get_mut(&packed(matched.keys[place])) {
                 Some(sent) if !sent.taken && contains(sent) => {
                     sent.taken = true;
-                    let operation = Some(sent.operation);
-                    self.requests.set_client(place, Some(sent.times), operation);
-                    join.matched += u64::from(answered(&sent.times));
+                    let (times, operation) = (sent.times, Some(sent.operation));
+                    matched.requests.set_client(place, Some(times), operation);
+                    self.join.matched += u64::from(is_answered(&times, self.measure_from));
                 }
-                _ => join.unexplained += 1,
+                _ => self.join.unexplained += 1,
             }
         }
-        for record in records {
-            note(&record, &mut join);
+        if is_last {
+            while let Some(record) = self.records.next() {
+                self.note(&record);
+            }
         }
-        self.client = Some(join);
-        join
+        matched.client = Some(self.join);
+    }
+
+    fn note(&mut self, record: &ClientRecord) {
+        self.join.responses += u64::from(is_answered(&record.times, self.measure_from));
+    }
+}
+
+/// It was due in the measurement, and the client received its response.
+fn is_answered(times: &ClientTimes, measure_from: Monotonic) -> bool {
+    times.received.is_some() && times.intended >= measure_from
+}
+
+impl Matched {
+    /// Joins the records of a client to a whole recording; see [`ClientRecords::join`].
+    pub fn join_client(
+        &mut self,
+        records: impl IntoIterator<Item = ClientRecord>,
+        measure_from: Monotonic,
+    ) -> ClientJoin {
+        let mut records = ClientRecords::new(records, measure_from);
+        records.join_next(self, true);
+        records.join
     }
 
     /// Of each measured request that was joined and answered: by how much its time from the

@@ -1,4 +1,4 @@
-//! Everything that explains a measured distribution: the entry for all commands.
+//! Everything that explains a measured distribution.
 //!
 //! One pass of the [`ledger`](crate::ledger) gives each request's account; the composition,
 //! the inversions, the workers and the slowest requests are summed from it as it comes.
@@ -8,114 +8,37 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use taillab_model::explanation::{
-    Cause, CauseShare, Explanation, FanOut, Inversions, ModelFit, NamedCurve, Prediction,
-    SlowRequest, WorkerShare,
+    CauseShare, Explanation, FanOut, Inversions, ModelFit, NamedCurve, Prediction, SlowRequest,
+    WorkerShare,
 };
 use taillab_model::summary::Matching;
 use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::clustering::{Clusters, threshold_rank};
 use crate::composition::{Composed, Composition};
-use crate::fan_out::fan_out;
 use crate::heat_map::HeatCells;
 use crate::ledger::{Attribution, Baseline, Entry, Labels, Ledger, LedgerOptions};
 use crate::matched::Matched;
 use crate::matcher::IdMap;
 use crate::slowest::slow_request;
-use crate::statistics::{curve_of, inflation_at_quantiles};
+use crate::statistics::curve_of;
 use crate::timeline::{Seen, Timeline};
 use crate::{findings, predict, replay};
 
-/// What an explanation needs beside the recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExplainOptions {
-    /// t: what a request costs its core.
-    pub service_time: Nanos,
-    /// Workers of the ideal queue.
-    pub workers: NonZeroU32,
-    /// Requests due earlier are warm-up.
-    pub measure_from: Monotonic,
-    /// How many of the slowest requests are taken apart.
-    pub slowest: usize,
-    /// The measurement is one of many alike, whose spread says how sure a percentile is:
-    /// within it requests count as if they were independent.
-    pub is_repeated: bool,
-}
-
 /// What was found.
-#[derive(Clone, Debug, Default)]
-pub struct Explained {
+pub(crate) struct Explained {
     /// Causes of the excess: the wholes, then their culprits.
-    pub causes: Vec<CauseShare>,
+    pub(crate) causes: Vec<CauseShare>,
     /// How well the replay reproduces the measurement.
-    pub model_fit: Option<ModelFit>,
+    pub(crate) model_fit: Option<ModelFit>,
     /// Forecasts, the best first.
-    pub predictions: Vec<Prediction>,
+    pub(crate) predictions: Vec<Prediction>,
     /// The rest.
-    pub explanation: Explanation,
-    /// Of each request, in the order of [`Matched::requests`]: the cause that most of its
-    /// excess is charged to; `None` without an excess, and while the server warmed up. Empty
-    /// where a recording was explained in parts.
-    pub main_causes: Vec<Option<Cause>>,
+    pub(crate) explanation: Explanation,
 }
 
 /// Pairs of workers that are listed.
 const MAX_PAIRS: usize = 10;
-
-/// Explains the measured requests.
-pub fn explain(
-    matched: &Matched,
-    timeline: &Timeline,
-    context: &RecordingContext,
-    options: &ExplainOptions,
-) -> Explained {
-    explain_each(matched, timeline, context, options, |_, _| {})
-}
-
-/// [`explain`], and gives each measured request's account to `each`, in order of T6.
-pub fn explain_each(
-    matched: &Matched,
-    timeline: &Timeline,
-    context: &RecordingContext,
-    options: &ExplainOptions,
-    mut each: impl FnMut(&Entry<'_>, &Labels),
-) -> Explained {
-    let places = || matched.measured_places(options.measure_from);
-    let series: Vec<Nanos> = places()
-        .map(|place| matched.requests.sojourn(place))
-        .collect();
-    if series.is_empty() {
-        return Explained::default();
-    }
-    let mut sorted = series.clone();
-    sorted.sort_unstable();
-    let mut factors = inflation_at_quantiles(&series, &sorted);
-    if options.is_repeated {
-        factors.iter_mut().for_each(|(_, factor)| *factor = 1.0);
-    }
-    drop(series);
-    let sojourn = Sojourn {
-        distribution: correlated(&sorted, &factors),
-        fan_out: fan_out(&sorted, &factors),
-    };
-    drop(sorted);
-    let baseline = Baseline::of(matched, timeline, options.service_time);
-    let mut explainer = Explainer::new(context, *options, baseline);
-    let mut main_causes = vec![None; matched.requests.len()];
-    explainer.add(matched, timeline, Monotonic::MAX, |entry, labels| {
-        main_causes[entry.place] = entry.main_cause(labels);
-        each(entry, labels);
-    });
-    let matching = matched.counts(options.measure_from);
-    let explained = explainer.finish(&sojourn, &matching, || {
-        let cores = replay::Cores::new(timeline, context);
-        replay::Observed::build(matched, &cores, context, options.measure_from)
-    });
-    Explained {
-        main_causes,
-        ..explained
-    }
-}
 
 /// The measured sojourns.
 pub(crate) struct Sojourn {
@@ -123,10 +46,10 @@ pub(crate) struct Sojourn {
     pub(crate) fan_out: Vec<FanOut>,
 }
 
-/// An explanation while the parts of a recording come.
+/// The explanation while the windows of a recording come.
 pub(crate) struct Explainer<'c> {
     context: &'c RecordingContext,
-    options: ExplainOptions,
+    options: LedgerOptions,
     attribution: Attribution,
     /// T1 of the first and of the last measured request.
     span: Option<(Monotonic, Monotonic)>,
@@ -140,23 +63,19 @@ pub(crate) struct Explainer<'c> {
 }
 
 impl<'c> Explainer<'c> {
+    /// Before the first window; this many of the slowest requests are taken apart.
     pub(crate) fn new(
         context: &'c RecordingContext,
-        options: ExplainOptions,
+        options: LedgerOptions,
+        slowest: usize,
         baseline: Baseline,
     ) -> Self {
-        let ledger_options = LedgerOptions {
-            service_time: options.service_time,
-            workers: options.workers,
-            measure_from: options.measure_from,
-            trace_from: Nanos::MAX,
-        };
         Self {
-            attribution: Attribution::new(context, &ledger_options, baseline),
+            attribution: Attribution::new(context, &options, baseline),
             span: None,
             sojourns: Histogram::default(),
             composition: None,
-            collected: Collected::new(options),
+            collected: Collected::new(options.workers, slowest),
             heat: HeatCells::default(),
             clusters: Clusters::default(),
             seen: Seen::default(),
@@ -166,7 +85,7 @@ impl<'c> Explainer<'c> {
         }
     }
 
-    /// Adds the next part, which ends at `upto`.
+    /// Adds the next window, which ends at `upto`.
     pub(crate) fn add(
         &mut self,
         matched: &Matched,
@@ -237,7 +156,7 @@ impl<'c> Explainer<'c> {
             findings: Vec::new(),
             inversions,
             workers,
-            slowest: slowest(collected.slowest, self.options.slowest),
+            slowest: slowest(collected.slowest, collected.most_slow),
             heat_map: self.heat.finish(),
             clustering: self.clusters.finish(),
             fan_out: sojourn.fan_out.clone(),
@@ -277,7 +196,6 @@ impl<'c> Explainer<'c> {
             model_fit: predicted.model_fit,
             predictions: predicted.predictions,
             explanation,
-            main_causes: Vec::new(),
         }
     }
 }
@@ -287,14 +205,6 @@ fn slowest(mut requests: Vec<SlowRequest>, most: usize) -> Vec<SlowRequest> {
     requests.sort_by_key(|request| std::cmp::Reverse(request.sojourn_ns));
     requests.truncate(most);
     requests
-}
-
-/// The distribution of a sorted sample with these variance inflations.
-fn correlated(sorted: &[Nanos], factors: &[(f64, f64)]) -> Distribution {
-    Distribution::from_sorted_correlated(sorted, |q| {
-        let known = factors.iter().find(|(level, _)| *level == q);
-        known.map_or(1.0, |(_, factor)| *factor)
-    })
 }
 
 /// What is summed beside the composition.
@@ -313,15 +223,15 @@ struct Collected {
 }
 
 impl Collected {
-    fn new(options: ExplainOptions) -> Self {
+    fn new(workers: NonZeroU32, most_slow: usize) -> Self {
         Self {
             overtaken: 0,
             pairs: HashMap::new(),
             by_worker: IdMap::default(),
             ideal: Histogram::default(),
-            own_queue_ideal: (options.workers.get() > 1).then(Histogram::default),
+            own_queue_ideal: (workers.get() > 1).then(Histogram::default),
             slowest: Vec::new(),
-            most_slow: options.slowest,
+            most_slow,
             slowest_so_far: Vec::new(),
         }
     }

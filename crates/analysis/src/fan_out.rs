@@ -1,24 +1,28 @@
 //! What a user sees who waits for the slowest of several servers like this one.
 
+use taillab_model::Quantile;
 use taillab_model::explanation::FanOut;
-use taillab_model::{Nanos, Quantile};
 use taillab_queueing::fanout::{FanoutError, largest_of_histogram, largest_of_sorted};
+
+use crate::statistics::{Observations, Values};
 
 /// Servers asked at once.
 const SERVERS: [u32; 6] = [1, 10, 50, 100, 500, 1_000];
 
 /// The median and p99 over users for each number of servers, of independent servers with
-/// the measured sojourns; `factors` are those of
-/// [`crate::statistics::inflation_at_quantiles`].
-pub fn fan_out(sorted: &[Nanos], factors: &[(f64, f64)]) -> Vec<FanOut> {
-    let of = |servers, q, inflation| largest_of_sorted(sorted, servers, q, inflation);
-    all(factors, of)
-}
-
-/// The same of sojourns that are known with how often each occurred, in rising order.
-pub fn fan_out_of_counts(counts: &[(Nanos, u64)], factors: &[(f64, f64)]) -> Vec<FanOut> {
-    let of = |servers, q, inflation| largest_of_histogram(counts, servers, q, inflation);
-    all(factors, of)
+/// these sojourns.
+pub fn fan_out(sojourns: &Observations) -> Vec<FanOut> {
+    match sojourns.values() {
+        Values::Sorted(sorted) => all(sojourns.factors(), |servers, q, inflation| {
+            largest_of_sorted(sorted, servers, q, inflation)
+        }),
+        Values::Counted(histogram) => {
+            let counts = histogram.ranked().counts();
+            all(sojourns.factors(), |servers, q, inflation| {
+                largest_of_histogram(&counts, servers, q, inflation)
+            })
+        }
+    }
 }
 
 fn all(
@@ -43,15 +47,24 @@ fn all(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::Series;
+    use taillab_model::Nanos;
+
+    fn of(lengths: impl Iterator<Item = u64>) -> Vec<FanOut> {
+        let mut series = Series::new(usize::MAX);
+        series.extend(&lengths.map(Nanos::new).collect::<Vec<_>>());
+        let mut observations = series.finish();
+        observations.assume_independent();
+        fan_out(&observations)
+    }
 
     #[test]
     fn a_hundred_servers_make_the_median_a_p993() {
-        let sorted: Vec<Nanos> = (1..=1_000_000).map(Nanos::new).collect();
-        let found = fan_out(&sorted, &[]);
+        let found = of(1..=1_000_000);
         assert_eq!(found[0].p50_ns, Some(Nanos::new(500_000)));
         let hundred = found.iter().find(|f| f.servers == 100).unwrap();
         let p50 = hundred.p50_ns.unwrap().get();
         assert!((993_000..993_200).contains(&p50), "{p50}");
-        assert!(fan_out(&[], &[]).iter().all(|f| f.p50_ns.is_none()));
+        assert!(of(0..0).iter().all(|f| f.p50_ns.is_none()));
     }
 }

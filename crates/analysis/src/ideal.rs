@@ -1,86 +1,82 @@
-//! The ideal sojourn of each measured request, and its excess over it.
+//! The ideal sojourn of each measured request.
 
 use std::num::NonZeroU32;
 
 use taillab_model::{Monotonic, Nanos};
-use taillab_queueing::ideal;
+use taillab_queueing::ideal::IdealQueue;
 
 use crate::matched::Matched;
 
-/// The ideal of the requests of the measurement, in order of T1.
+/// The measured requests of a window, in order of T1.
 #[derive(Clone, Debug, Default)]
-pub struct IdealRun {
-    /// Measured sojourn T6 − T1.
-    pub measured: Vec<Nanos>,
-    /// Ideal sojourn of the same request.
+pub struct MeasuredRequests {
+    /// Their places in [`Matched::requests`].
+    pub places: Vec<u32>,
+    /// The ideal sojourn of each.
     pub ideal: Vec<Nanos>,
-    /// Arrivals per second over the measurement, all of them.
-    pub arrival_rate_per_s: f64,
 }
 
-impl IdealRun {
-    /// Sends the measured arrivals through the ideal queue: FIFO, `workers` workers, each
-    /// request taking `service_time`.
-    ///
-    /// *Every* request that came in is an arrival of the ideal queue, also in the warm-up
-    /// (so that the queue is in its state when the measurement begins), and also where
-    /// its response was not seen. Those were served and only their response was lost to
-    /// the probe, or the real server dropped them, which an ideal one does not. Where
-    /// they were in truth never served, the ideal carries a little more work than the
-    /// real server did, so the excess errs on the small side. They have no measured
-    /// sojourn and so stand in neither distribution.
-    pub fn of(
-        matched: &Matched,
-        service_time: Nanos,
-        workers: NonZeroU32,
-        measure_from: Monotonic,
-    ) -> Self {
-        let Some(origin) = matched.arrivals().next().map(|first| first.t1) else {
-            return Self::default();
-        };
-        let arrivals: Vec<Nanos> = matched
-            .arrivals()
-            .map(|arrival| arrival.t1.saturating_since(origin))
-            .collect();
-        let sojourns = ideal::sojourns(&arrivals, service_time, workers);
-        let is_measured = |place: usize| matched.is_measured(place, measure_from);
-        let mut run = Self {
-            arrival_rate_per_s: rate_per_s(&arrivals, measure_from.saturating_since(origin)),
-            ..Self::default()
-        };
-        drop(arrivals);
-        for (arrival, sojourn) in matched.arrivals().zip(sojourns) {
-            if let Some(place) = arrival.matched.filter(|&place| is_measured(place)) {
-                run.measured.push(matched.requests.sojourn(place));
-                run.ideal.push(sojourn);
+/// The measured arrivals through the ideal queue, window by window: FIFO, c workers, each request
+/// taking t.
+///
+/// *Every* request that came in is an arrival of the ideal queue, also in the warm-up (so that
+/// the queue is in its state when the measurement begins), and also where its response was not
+/// seen. Those were served and only their response was lost to the probe, or the real server
+/// dropped them, which an ideal one does not. Where they were in truth never served, the ideal
+/// carries a little more work than the real server did, so the excess errs on the small side.
+/// They have no measured sojourn and so are in neither distribution.
+pub struct IdealArrivals {
+    queue: IdealQueue,
+    measure_from: Monotonic,
+    /// The first and the last arrival of the measurement.
+    span: Option<(Monotonic, Monotonic)>,
+    count: u64,
+}
+
+impl IdealArrivals {
+    /// An empty queue; the measurement begins at `measure_from`.
+    pub fn new(service_time: Nanos, workers: NonZeroU32, measure_from: Monotonic) -> Self {
+        Self {
+            queue: IdealQueue::new(service_time, workers),
+            measure_from,
+            span: None,
+            count: 0,
+        }
+    }
+
+    /// Sends the arrivals of the next window through the queue.
+    pub fn take(&mut self, matched: &Matched) -> MeasuredRequests {
+        let mut requests = MeasuredRequests::default();
+        for arrival in matched.arrivals() {
+            let ideal = self
+                .queue
+                .sojourn(Nanos::new(arrival.t1.nanos_since_boot()));
+            if arrival.t1 >= self.measure_from {
+                self.span = Some((self.span.map_or(arrival.t1, |(first, _)| first), arrival.t1));
+                self.count += 1;
+            }
+            let measured = |place: &usize| matched.is_measured(*place, self.measure_from);
+            if let Some(place) = arrival.matched.filter(measured) {
+                requests.places.push(place as u32);
+                requests.ideal.push(ideal);
             }
         }
-        run
+        requests
     }
 
-    /// Measured − ideal of each request; zero where the ideal is the longer.
-    pub fn excess(&self) -> Vec<Nanos> {
-        let pairs = self.measured.iter().zip(&self.ideal);
-        pairs.map(|(m, i)| m.saturating_sub(*i)).collect()
+    /// Arrivals during the measurement.
+    pub const fn count(&self) -> u64 {
+        self.count
     }
 
-    /// Share of the requests that were faster than their ideal. Some are, because a
-    /// service time varies and t is its mean at the peak; many mean that t is too long.
-    pub fn faster_than_ideal(&self) -> f64 {
-        let pairs = self.measured.iter().zip(&self.ideal);
-        let faster = pairs.filter(|(measured, ideal)| measured < ideal).count();
-        faster as f64 / self.measured.len().max(1) as f64
-    }
-}
-
-/// Arrivals per second from `from` on (offsets from the same origin).
-fn rate_per_s(arrivals: &[Nanos], from: Nanos) -> f64 {
-    let first = arrivals.partition_point(|&at| at < from);
-    match arrivals[first..] {
-        [begin, .., end] if end > begin => {
-            (arrivals.len() - first - 1) as f64 / (end - begin).as_secs_f64()
+    /// Arrivals per second of the measurement.
+    pub fn rate_per_s(&self) -> f64 {
+        match self.span {
+            Some((first, last)) if last > first => {
+                (self.count - 1) as f64 / last.saturating_since(first).as_secs_f64()
+            }
+            _ => 0.0,
         }
-        _ => 0.0,
     }
 }
 
@@ -130,43 +126,43 @@ mod tests {
         }
     }
 
-    fn run(matched: &Matched, from: u64) -> IdealRun {
-        IdealRun::of(matched, Nanos::new(10), NonZeroU32::MIN, at(from))
+    fn arrivals(from: u64) -> IdealArrivals {
+        IdealArrivals::new(Nanos::new(10), NonZeroU32::MIN, at(from))
     }
 
-    fn ns(times: &[Nanos]) -> Vec<u64> {
-        times.iter().map(|t| t.get()).collect()
+    fn ideal(matched: &Matched, from: u64) -> Vec<u64> {
+        let ideal = arrivals(from).take(matched).ideal;
+        ideal.iter().map(|t| t.get()).collect()
     }
 
     #[test]
     fn the_warm_up_and_the_unanswered_keep_the_ideal_server_busy() {
         let matched = matched(&[(1_000, 1_030), (1_005, 1_050), (1_012, 1_070)], &[1_001]);
-        let all = run(&matched, 0);
-        assert_eq!(ns(&all.ideal), [10, 25, 28]);
-        let late = run(&matched, 1_004);
-        assert_eq!(ns(&late.ideal), [25, 28]);
-        assert_eq!(ns(&late.measured), [45, 58]);
-        assert_eq!(ns(&late.excess()), [20, 30]);
+        assert_eq!(ideal(&matched, 0), [10, 25, 28]);
+        assert_eq!(ideal(&matched, 1_004), [25, 28]);
+        assert_eq!(arrivals(1_004).take(&matched).places, [1, 2]);
     }
 
     #[test]
-    fn a_request_faster_than_its_ideal_has_no_excess_and_is_counted() {
-        let run = run(&matched(&[(1_000, 1_004), (1_100, 1_120)], &[]), 0);
-        assert_eq!(ns(&run.excess()), [0, 10]);
-        assert_eq!(run.faster_than_ideal(), 0.5);
+    fn the_queue_goes_on_from_window_to_window() {
+        let mut arrivals = arrivals(0);
+        arrivals.take(&matched(&[(1_000, 1_030)], &[1_001]));
+        let ideal = arrivals.take(&matched(&[(1_005, 1_050)], &[])).ideal;
+        assert_eq!(ideal, [Nanos::new(25)]);
     }
 
     #[test]
     fn the_rate_is_that_of_the_measurement() {
         let requests: Vec<(u64, u64)> = (0..101).map(|i| (1_000 * i, 1_000 * i + 20)).collect();
-        let run = run(&matched(&requests, &[]), 50_000);
-        assert!((run.arrival_rate_per_s - 1e6).abs() < 1e-6);
+        let mut arrivals = arrivals(50_000);
+        arrivals.take(&matched(&requests, &[]));
+        assert!((arrivals.rate_per_s() - 1e6).abs() < 1e-6);
     }
 
     #[test]
     fn nothing_in_gives_nothing_out() {
-        let run = run(&Matched::default(), 0);
-        assert!(run.ideal.is_empty());
-        assert_eq!(run.faster_than_ideal(), 0.0);
+        let mut arrivals = arrivals(0);
+        assert!(arrivals.take(&Matched::default()).ideal.is_empty());
+        assert_eq!((arrivals.count(), arrivals.rate_per_s()), (0, 0.0));
     }
 }

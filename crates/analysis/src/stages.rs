@@ -1,11 +1,10 @@
 //! Where the time of a sojourn went: the five stages.
 
 use taillab_model::histogram::{HISTOGRAM_BITS, cell};
-use taillab_model::summary::{Stages, StagesAt};
-use taillab_model::{Distribution, Histogram, Nanos, Stage};
+use taillab_model::summary::StagesAt;
+use taillab_model::{Histogram, Nanos};
 
-use crate::requests::Requests;
-use crate::statistics::distribution_of;
+use crate::statistics::{Observations, Values};
 
 /// The percentiles at which the stages are reported; 1 is the slowest request.
 pub const STAGE_PERCENTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
@@ -15,42 +14,6 @@ const BAND_SHARE: f64 = 0.05;
 
 /// Half the width of a band, in requests, at least; less only near the slowest.
 const BAND_MIN: u64 = 10;
-
-/// The distribution of each stage over the complete ones of `requests` at `places`, which
-/// are in order of time.
-pub fn stages(requests: &Requests, places: impl Iterator<Item = usize> + Clone) -> Stages {
-    let of = |stage: Stage| -> Distribution {
-        let complete = (places.clone()).filter_map(|place| requests.stamps(place).stages());
-        let series: Vec<Nanos> = complete.map(|stages| stages[stage as usize]).collect();
-        distribution_of(&series)
-    };
-    Stages {
-        t1_t2: of(Stage::StackReceive),
-        t2_t3: of(Stage::QueueAndWakeup),
-        t3_t4: of(Stage::CopyAndReturn),
-        t4_t5: of(Stage::Application),
-        t5_t6: of(Stage::Transmit),
-    }
-}
-
-/// Mean stages of the requests at `places` around each of [`STAGE_PERCENTILES`] of the sojourn.
-///
-/// All requests are ranked by sojourn, complete or not, so that the band lies at the
-/// percentile that is reported elsewhere. The band is the rank of the percentile and
-/// 5 % of the requests above it on either side, at least ten, but never past the slowest;
-/// its complete requests are averaged. A band without a complete one grows until it
-/// has one. A percentile with less than one request above it is left out.
-pub fn stages_at(requests: &Requests, places: impl Iterator<Item = usize>) -> Vec<StagesAt> {
-    let mut ranked: Vec<(Nanos, u32)> = places
-        .map(|place| (requests.sojourn(place), place as u32))
-        .collect();
-    // the earlier of two of the same length first: places are in order of T1
-    ranked.sort_unstable();
-    STAGE_PERCENTILES
-        .iter()
-        .filter_map(|&q| band_at(requests, &ranked, q))
-        .collect()
-}
 
 /// The rank of a percentile among `n`, and how many to either side are its band; `None` where
 /// less than one is above it.
@@ -64,85 +27,134 @@ fn band(n: u64, q: f64) -> Option<(u64, u64)> {
     Some((centre, half.min(n - 1 - centre).min(centre)))
 }
 
-/// [`stages_at`] of requests that come one at a time: summed by the cells of their sojourns, so
-/// that a band holds the complete ones of the cells in which its ends lie and of those between.
-/// A band without a complete request is left out.
-#[derive(Clone, Debug, Default)]
-pub struct StageCells(Vec<StageSums>);
+/// Mean stages of the requests around each of [`STAGE_PERCENTILES`] of the sojourn.
+///
+/// All requests are ranked by sojourn, complete or not, so that the band lies at the percentile
+/// that is reported elsewhere. The band is the rank of the percentile and 5 % of the requests
+/// above it on either side, at least ten, but never past the slowest; its complete requests are
+/// averaged. A band without a complete one grows until it has one. A percentile with less than one
+/// request above it is left out.
+///
+/// Up to a size the requests are kept. Beyond, they are summed by the cells of their sojourns: a
+/// band then holds the complete ones of the cells in which its ends lie and of those between,
+/// and is left out if there is none.
+#[derive(Clone, Debug)]
+pub struct StageBands {
+    /// Sojourn and, of a complete request, the stages; while there are no more than `exact`.
+    kept: Vec<(Nanos, Option<[Nanos; 5]>)>,
+    exact: usize,
+    /// By the cell of the sojourn; empty as long as the requests are kept.
+    cells: Vec<StageSums>,
+}
 
+/// The complete requests of a band, or of a cell.
 #[derive(Clone, Copy, Debug, Default)]
 struct StageSums {
     requests: u64,
     sums_ns: [u64; 5],
 }
 
-impl StageCells {
-    /// Takes a complete request.
-    pub fn add(&mut self, sojourn: Nanos, stages: [Nanos; 5]) {
-        let cell = cell(sojourn.get(), HISTOGRAM_BITS);
-        if cell >= self.0.len() {
-            self.0.resize(cell + 1, StageSums::default());
-        }
-        let sums = &mut self.0[cell];
-        sums.requests += 1;
-        for (sum, stage) in sums.sums_ns.iter_mut().zip(stages) {
+impl StageSums {
+    fn add(&mut self, stages: [Nanos; 5]) {
+        self.requests += 1;
+        for (sum, stage) in self.sums_ns.iter_mut().zip(stages) {
             *sum += stage.get();
         }
     }
 
+    /// The means at the percentile `q`; `None` without a request.
+    fn means(&self, q: f64) -> Option<StagesAt> {
+        let mean_stage_ns = self.sums_ns.map(|sum| sum as f64 / self.requests as f64);
+        (self.requests > 0).then(|| StagesAt {
+            q,
+            requests: self.requests,
+            // the sum of the stages' means, so that the parts make exactly the whole
+            mean_sojourn_ns: mean_stage_ns.iter().sum(),
+            mean_stage_ns,
+        })
+    }
+}
+
+impl StageBands {
+    /// Of no request; keeps up to `exact` of them.
+    pub const fn new(exact: usize) -> Self {
+        Self {
+            kept: Vec::new(),
+            exact,
+            cells: Vec::new(),
+        }
+    }
+
+    /// Takes the next request; the stages of a complete one.
+    pub fn add(&mut self, sojourn: Nanos, stages: Option<[Nanos; 5]>) {
+        if self.cells.is_empty() && self.kept.len() < self.exact {
+            self.kept.push((sojourn, stages));
+            return;
+        }
+        for (sojourn, stages) in std::mem::take(&mut self.kept) {
+            self.count(sojourn, stages);
+        }
+        self.count(sojourn, stages);
+    }
+
+    fn count(&mut self, sojourn: Nanos, stages: Option<[Nanos; 5]>) {
+        let cell = cell(sojourn.get(), HISTOGRAM_BITS);
+        if cell >= self.cells.len() {
+            self.cells.resize(cell + 1, StageSums::default());
+        }
+        if let Some(stages) = stages {
+            self.cells[cell].add(stages);
+        }
+    }
+
     /// The means, where these are the sojourns of all requests.
-    pub fn finish(&self, sojourns: &Histogram) -> Vec<StagesAt> {
-        let (n, ranked) = (sojourns.count(), sojourns.ranked());
-        let place = |rank: u64| Some(cell(ranked.at(rank)?.from.get(), HISTOGRAM_BITS));
-        let of = |&q: &f64| {
-            let (centre, half) = band(n, q)?;
-            let (first, last) = (place(centre - half)?, place(centre + half)?);
-            let cells = self.0.iter().take(last + 1).skip(first);
-            let all = cells.fold(StageSums::default(), |mut all, cell| {
-                all.requests += cell.requests;
-                for (sum, more) in all.sums_ns.iter_mut().zip(cell.sums_ns) {
-                    *sum += more;
-                }
-                all
-            });
-            (all.requests > 0).then(|| mean_stages(q, all.requests, all.sums_ns))
-        };
-        STAGE_PERCENTILES.iter().filter_map(of).collect()
+    pub fn finish(mut self, sojourns: &Observations) -> Vec<StagesAt> {
+        match sojourns.values() {
+            Values::Sorted(_) => {
+                // of two of the same length the earlier first
+                self.kept.sort_by_key(|(sojourn, _)| *sojourn);
+                let at = |&q: &f64| band_of_kept(&self.kept, q);
+                STAGE_PERCENTILES.iter().filter_map(at).collect()
+            }
+            Values::Counted(histogram) => {
+                let at = |&q: &f64| band_of_cells(&self.cells, histogram, q);
+                STAGE_PERCENTILES.iter().filter_map(at).collect()
+            }
+        }
     }
 }
 
-fn mean_stages(q: f64, requests: u64, sums_ns: [u64; 5]) -> StagesAt {
-    let mean_stage_ns = sums_ns.map(|sum| sum as f64 / requests as f64);
-    StagesAt {
-        q,
-        requests,
-        // the sum of the stages' means, so that the parts make exactly the whole
-        mean_sojourn_ns: mean_stage_ns.iter().sum(),
-        mean_stage_ns,
+fn band_of_cells(cells: &[StageSums], sojourns: &Histogram, q: f64) -> Option<StagesAt> {
+    let ranked = sojourns.ranked();
+    let place = |rank: u64| Some(cell(ranked.at(rank)?.from.get(), HISTOGRAM_BITS));
+    let (centre, half) = band(sojourns.count(), q)?;
+    let (first, last) = (place(centre - half)?, place(centre + half)?);
+    let mut all = StageSums::default();
+    for cell in cells.iter().take(last + 1).skip(first) {
+        all.requests += cell.requests;
+        for (sum, more) in all.sums_ns.iter_mut().zip(cell.sums_ns) {
+            *sum += more;
+        }
     }
+    all.means(q)
 }
 
-fn band_at(requests: &Requests, ranked: &[(Nanos, u32)], q: f64) -> Option<StagesAt> {
+/// The requests are in order of their sojourns.
+fn band_of_kept(ranked: &[(Nanos, Option<[Nanos; 5]>)], q: f64) -> Option<StagesAt> {
     let n = ranked.len() as u64;
     let (centre, mut half) = band(n, q)?;
     loop {
-        let band = centre.saturating_sub(half)..=(centre + half).min(n - 1);
-        let (from, to) = (*band.start() as usize, *band.end() as usize);
-        let mut sums = [0_u64; 5];
-        let mut count = 0_u64;
-        let complete = ranked[from..=to]
-            .iter()
-            .filter_map(|&(_, place)| requests.stamps(place as usize).stages());
-        for stages in complete {
-            count += 1;
-            for (sum, stage) in sums.iter_mut().zip(stages) {
-                *sum += stage.get();
+        let (from, to) = (centre.saturating_sub(half), (centre + half).min(n - 1));
+        let mut sums = StageSums::default();
+        for (_, stages) in &ranked[from as usize..=to as usize] {
+            if let Some(stages) = stages {
+                sums.add(*stages);
             }
         }
-        if count > 0 {
-            return Some(mean_stages(q, count, sums));
+        if let Some(means) = sums.means(q) {
+            return Some(means);
         }
-        if from == 0 && to as u64 == n - 1 {
+        if from == 0 && to == n - 1 {
             return None;
         }
         half = half * 2 + 1;
@@ -152,29 +164,35 @@ fn band_at(requests: &Requests, ranked: &[(Nanos, u32)], q: f64) -> Option<Stage
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taillab_model::{Monotonic, Request, Stamps};
+    use crate::statistics::Series;
+    use taillab_model::{HISTOGRAM_ERROR, Monotonic, Stamps};
 
-    /// A request whose stages are i, 2i, 3i, 4i, 5i (sojourn 15i), or without its T3.
-    fn request(i: u64, complete: bool) -> Request {
+    /// Stamps whose stages are i, 2i, 3i, 4i, 5i (sojourn 15i), or without T3.
+    fn stamps(i: u64, complete: bool) -> Stamps {
         let at = |parts: u64| Monotonic::from_nanos_since_boot(1_000 + parts * i);
-        Request {
-            server: Stamps {
-                t1: at(0),
-                t2: Some(at(1)),
-                t3: complete.then(|| at(3)),
-                t4: Some(at(6)),
-                t5: Some(at(10)),
-                t6: at(15),
-            },
-            client: None,
-            operation: None,
+        Stamps {
+            t1: at(0),
+            t2: Some(at(1)),
+            t3: complete.then(|| at(3)),
+            t4: Some(at(6)),
+            t5: Some(at(10)),
+            t6: at(15),
         }
+    }
+
+    fn stages_at(requests: impl Iterator<Item = Stamps>, exact: usize) -> Vec<StagesAt> {
+        let (mut bands, mut series) = (StageBands::new(exact), Series::new(exact));
+        for stamps in requests {
+            let sojourn = stamps.t6.saturating_since(stamps.t1);
+            bands.add(sojourn, stamps.stages());
+            series.extend(&[sojourn]);
+        }
+        bands.finish(&series.finish())
     }
 
     #[test]
     fn each_band_lies_around_its_percentile_and_its_parts_make_the_whole() {
-        let requests: Requests = (1..=100_000).rev().map(|i| request(i, true)).collect();
-        let bands = stages_at(&requests, 0..requests.len());
+        let bands = stages_at((1..=100_000).rev().map(|i| stamps(i, true)), 100_000);
         assert_eq!(bands.len(), STAGE_PERCENTILES.len());
         for (band, q) in bands.iter().zip(STAGE_PERCENTILES) {
             assert_eq!(band.q, q);
@@ -189,22 +207,26 @@ mod tests {
 
     #[test]
     fn a_percentile_is_ranked_among_all_and_described_by_the_complete() {
-        let requests: Requests = (1..=1_000).map(|i| request(i, i <= 980)).collect();
-        let bands = stages_at(&requests, 0..requests.len());
+        let bands = stages_at((1..=1_000).map(|i| stamps(i, i <= 980)), 1_000);
         let slowest = bands.last().unwrap();
         // the nearest complete ones, in a band that had to grow down to them
         assert!(slowest.requests >= 1 && slowest.mean_sojourn_ns <= 15.0 * 980.0);
         assert!(bands.iter().all(|band| band.q != 0.9999));
-        let none: Requests = (1..=50).map(|i| request(i, false)).collect();
-        assert!(stages_at(&none, 0..none.len()).is_empty());
-        assert!(stages_at(&none, 0..0).is_empty());
+        assert!(stages_at((1..=50).map(|i| stamps(i, false)), 50).is_empty());
+        assert!(stages_at(std::iter::empty(), 0).is_empty());
     }
 
     #[test]
-    fn distributions_stand_for_the_complete_requests() {
-        let requests: Requests = (1..=1_000).map(|i| request(i, i % 2 == 0)).collect();
-        let stages = stages(&requests, 0..requests.len());
-        assert_eq!(stages.t1_t2.count, 500);
-        assert_eq!(stages.t5_t6.max, Some(Nanos::new(5_000)));
+    fn more_requests_than_are_kept_give_nearly_the_same() {
+        let requests = || (1..=100_000).map(|i| stamps(i, i % 2 == 0));
+        let (exact, counted) = (
+            stages_at(requests(), 100_000),
+            stages_at(requests(), 99_999),
+        );
+        assert_eq!(counted.len(), exact.len());
+        for (found, exact) in counted.iter().zip(&exact) {
+            let off = (found.mean_sojourn_ns / exact.mean_sojourn_ns - 1.0).abs();
+            assert!(off < 2.0 * HISTOGRAM_ERROR, "{found:?} is not {exact:?}");
+        }
     }
 }

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use taillab_analysis::timeline::Timeline;
-use taillab_analysis::{ExplainOptions, MatchOptions, explain_each, match_events};
+use taillab_analysis::{Analysis, AnalysisOptions, MatchOptions, Window, match_events};
 use taillab_model::explanation::Cause;
 use taillab_model::{
     Asleep, Event, EventKind, Monotonic, Nanos, RecordingContext, RequestKey, ThreadName,
@@ -118,15 +119,11 @@ fn excess(events: &[Event]) -> BTreeMap<Cause, u64> {
     let matched = match_events(events.iter().copied(), &MatchOptions::default());
     assert!(matched.requests.len() >= 40 && matched.unmatched.is_empty());
     let timeline = Timeline::build(events.iter().copied(), &context);
-    let options = ExplainOptions {
-        service_time: Nanos::new(SERVICE),
-        workers: NonZeroU32::MIN,
-        measure_from: Monotonic::from_nanos_since_boot(0),
-        slowest: 20,
-        is_repeated: false,
-    };
+    let from = Monotonic::from_nanos_since_boot(0);
+    let options = AnalysisOptions::new(Nanos::new(SERVICE), NonZeroU32::MIN, from);
+    let window = Arc::new(Window::whole(matched, timeline));
     let mut charged = BTreeMap::new();
-    explain_each(&matched, &timeline, &context, &options, |entry, labels| {
+    Analysis::new(&context, options).push(&window, |entry, labels| {
         for &(label, ns) in entry.excess {
             *charged.entry(labels.cause(label)).or_default() += ns;
         }

@@ -4,32 +4,37 @@
 mod common;
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use common::server::Server;
 use taillab_analysis::statistics::distribution_of;
+use taillab_analysis::timeline::Timeline;
 use taillab_analysis::verdict::{Evidence, TraceFacts, TracedServer, judge, rules};
 use taillab_analysis::{
-    AnalyseOptions, Analysis, AnalysisError, MatchOptions, Matched, analyse, match_events,
+    Analysed, Analysis, AnalysisError, AnalysisOptions, MatchOptions, Matched, Window, match_events,
 };
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, LoadErrors,
-    LoadSummary, Overhead, Reason, Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource,
-    Verdict,
+    LoadSummary, Overhead, Reason, Report, SCHEMA_VERSION, ServerResult, Verdict,
 };
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::{Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps};
 
 const SERVICE: Nanos = Nanos::from_micros(900);
 
-fn options() -> AnalyseOptions {
-    AnalyseOptions {
-        service_time: SERVICE,
-        workers: NonZeroU32::MIN,
-        measure_from: Monotonic::from_nanos_since_boot(1_000_000_000),
-        lost_events: 0,
-    }
+fn options() -> AnalysisOptions {
+    let from = Monotonic::from_nanos_since_boot(1_000_000_000);
+    AnalysisOptions::new(SERVICE, NonZeroU32::MIN, from)
 }
 
-fn analysis() -> Analysis {
+fn analyse(matched: Matched, options: AnalysisOptions) -> Result<Analysed, AnalysisError> {
+    let context = RecordingContext::default();
+    let mut analysis = Analysis::new(&context, options);
+    let window = Window::whole(matched, Timeline::default());
+    analysis.push(&Arc::new(window), |_, _| {});
+    analysis.finish(0)
+}
+
+fn analysis() -> Analysed {
     let server = Server {
         requests: 20_000,
         load: 0.5,
@@ -41,11 +46,11 @@ fn analysis() -> Analysis {
         ..MatchOptions::default()
     };
     let matched = match_events(server.run().events, &options_);
-    analyse(&matched, &options()).unwrap()
+    analyse(matched, options()).unwrap()
 }
 
 /// A run with nothing to object to.
-fn good(analysis: &Analysis) -> Report {
+fn good(analysis: &Analysed) -> Report {
     let spread = |from: u64, to: u64| {
         let series: Vec<Nanos> = (0..20_000_u64)
             .map(|i| Nanos::new(from + i.wrapping_mul(2_654_435_761) % (to - from)))
@@ -96,14 +101,6 @@ fn good(analysis: &Analysis) -> Report {
             blocks: 5,
         }),
         server: ServerResult {
-            service_time_ns: SERVICE,
-            service_time_source: ServiceTimeSource::Calibrated,
-            measured: analysis.measured.clone(),
-            ideal: analysis.ideal.clone(),
-            excess: analysis.excess.clone(),
-            stages: analysis.stages.clone(),
-            stages_at: analysis.stages_at.clone(),
-            matching: analysis.matching.clone(),
             overhead: Overhead {
                 pairs: 3,
                 throughput_loss: Some(0.05),
@@ -111,10 +108,7 @@ fn good(analysis: &Analysis) -> Report {
                 throughput_loss_hi: Some(0.07),
                 cpu_ns_per_request: Some(700.0),
             },
-            causes: Vec::new(),
-            model_fit: None,
-            predictions: Vec::new(),
-            explanation: None,
+            ..analysis.server.clone()
         },
         verdict: Verdict::default(),
     }
@@ -122,7 +116,8 @@ fn good(analysis: &Analysis) -> Report {
 
 #[test]
 fn the_parts_of_a_summary_agree_with_each_other() {
-    let found = analysis();
+    let analysed = analysis();
+    let found = &analysed.server;
     let n = found.measured.sojourn.count;
     assert!(n > 15_000 && n < 20_000, "{n}: the warm-up is left out");
     assert_eq!((found.ideal.sojourn.count, found.excess.count), (n, n));
@@ -134,26 +129,58 @@ fn the_parts_of_a_summary_agree_with_each_other() {
         found.ideal
     );
     assert_eq!(found.ideal.sojourn.min, Some(SERVICE));
-    let last = found.measured_ccdf.last().unwrap();
+    let last = analysed.measured_ccdf.last().unwrap();
     assert_eq!(Some(last.0), found.measured.sojourn.max);
     assert!(found.stages_at.len() >= 5);
     // 20,000 correlated requests cannot tell p99.99
-    let unsupported: Vec<f64> = found.evidence.unsupported.iter().map(|u| u.q).collect();
+    let unsupported: Vec<f64> = analysed.evidence.unsupported.iter().map(|u| u.q).collect();
     assert!(unsupported.contains(&0.9999));
-    assert!(found.evidence.unsupported.iter().all(|u| u.needs > n));
+    assert!(analysed.evidence.unsupported.iter().all(|u| u.needs > n));
+}
+
+/// Some requests are faster than their ideal, since a service time varies and t is its mean.
+#[test]
+fn a_request_faster_than_its_ideal_has_no_excess_and_is_counted() {
+    let at = |us: u64| Monotonic::from_nanos_since_boot(2_000_000_000 + us * 1_000);
+    let request = |(t1, t6)| Request {
+        server: Stamps::new(at(t1), [None; 4], at(t6)),
+        client: None,
+        operation: None,
+    };
+    let key = RequestKey {
+        address: 0,
+        port: 1,
+        id: 1,
+    };
+    let matched = Matched {
+        requests: [(0, 400), (10_000, 12_000)]
+            .map(request)
+            .into_iter()
+            .collect(),
+        keys: vec![key; 2],
+        workers: vec![0; 2],
+        ..Matched::default()
+    };
+    let found = analyse(matched, options()).unwrap();
+    assert_eq!(found.evidence.faster_than_ideal, 0.5);
+    let excess = found.server.excess;
+    assert_eq!(
+        (excess.min, excess.max),
+        (Some(Nanos::ZERO), Some(Nanos::from_micros(1_100)))
+    );
 }
 
 #[test]
 fn without_traffic_or_responses_there_is_a_clear_error() {
-    let nothing = analyse(&Matched::default(), &options());
-    assert_eq!(nothing, Err(AnalysisError::NoPackets { events: 0 }));
+    let nothing = analyse(Matched::default(), options());
+    assert_eq!(nothing.unwrap_err(), AnalysisError::NoPackets { events: 0 });
     let events = Server::default().run().events;
     let matched = match_events(events, &MatchOptions::default());
-    let after_the_end = AnalyseOptions {
+    let after_the_end = AnalysisOptions {
         measure_from: Monotonic::from_nanos_since_boot(u64::MAX / 2),
         ..options()
     };
-    let error = analyse(&matched, &after_the_end).unwrap_err();
+    let error = analyse(matched, after_the_end).unwrap_err();
     assert_eq!(error, AnalysisError::NothingMatched { arrivals: 200 });
 }
 

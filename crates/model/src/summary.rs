@@ -469,7 +469,7 @@ pub struct Hook {
 }
 
 /// Peak throughput with the probe against without, in interleaved blocks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Overhead {
     /// Interleaved pairs of blocks; 0 when it was not measured.
     pub pairs: u32,

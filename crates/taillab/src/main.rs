@@ -10,7 +10,9 @@ mod commands;
 mod exit;
 mod experiment;
 mod fail;
+mod pipeline;
 mod progress;
+mod say;
 #[cfg(test)]
 mod schemas;
 

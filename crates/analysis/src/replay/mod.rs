@@ -34,4 +34,4 @@ pub(crate) use fit::{Fitted, fit};
 pub(crate) use histogram::BlockHistogram;
 pub(crate) use kernel::replay;
 pub(crate) use observed::{Source, UNCOUNTED};
-pub(crate) use sample::Beginnings;
+pub(crate) use sample::Sampler;

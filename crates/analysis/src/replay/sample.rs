@@ -1,8 +1,11 @@
 //! What of a recording is replayed: all, or stretches of time that lie evenly in it.
 
-use taillab_model::{Monotonic, Nanos};
+use std::sync::Arc;
 
-use super::observed::UNCOUNTED;
+use taillab_model::{Monotonic, Nanos, RecordingContext};
+
+use super::cores::Cores;
+use super::observed::{Observed, UNCOUNTED};
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::matched::Matched;
 use crate::timeline::{Stretches, Timeline};
@@ -70,8 +73,56 @@ impl Sample {
     }
 }
 
+/// Chooses what is replayed while the windows of a recording come. One window is replayed as a
+/// whole; of several, the beginnings of equal stretches of time.
+pub(crate) struct Sampler {
+    measure_from: Monotonic,
+    /// The only window so far.
+    only: Option<Arc<Window>>,
+    /// From the second window on.
+    beginnings: Option<Beginnings>,
+}
+
+impl Sampler {
+    /// Of what is due from `measure_from` on.
+    pub(crate) const fn new(measure_from: Monotonic) -> Self {
+        Self {
+            measure_from,
+            only: None,
+            beginnings: None,
+        }
+    }
+
+    /// Takes the next window.
+    pub(crate) fn add(&mut self, window: &Arc<Window>) {
+        match (&mut self.beginnings, self.only.take()) {
+            (Some(beginnings), _) => beginnings.add(window),
+            (None, None) => self.only = Some(Arc::clone(window)),
+            (none, Some(first)) => {
+                let beginnings = none.insert(Beginnings::new(self.measure_from));
+                beginnings.add(&first);
+                beginnings.add(window);
+            }
+        }
+    }
+
+    /// What is replayed.
+    pub(crate) fn finish(self, context: &RecordingContext) -> Observed {
+        if let Some(window) = self.only {
+            let cores = Cores::new(&window.timeline, context);
+            return Observed::build(&window.matched, &cores, context, self.measure_from);
+        }
+        let Some(beginnings) = self.beginnings else {
+            return Observed::default();
+        };
+        let (requests, lines, sample) = beginnings.finish();
+        let cores = Cores::new(&lines, context);
+        Observed::of_sample(&requests, &cores, context, &sample)
+    }
+}
+
 /// The beginnings of equal stretches of time of a recording that comes in several windows.
-pub(crate) struct Beginnings {
+struct Beginnings {
     measure_from: Monotonic,
     from: Option<Monotonic>,
     cells: Coarsening<Beginning>,
@@ -102,7 +153,7 @@ impl Coarsen for Beginning {
 
 impl Beginnings {
     /// Of what is due from `measure_from` on.
-    pub(crate) fn new(measure_from: Monotonic) -> Self {
+    fn new(measure_from: Monotonic) -> Self {
         Self {
             measure_from,
             from: None,
@@ -112,7 +163,7 @@ impl Beginnings {
     }
 
     /// Keeps of the next window what may be replayed.
-    pub(crate) fn add(&mut self, window: &Window) {
+    fn add(&mut self, window: &Window) {
         let matched = &window.matched;
         let n = matched.requests.len();
         let mut places = matched.measured_places(self.measure_from);
@@ -146,7 +197,7 @@ impl Beginnings {
     }
 
     /// What is replayed: requests and lines, and which of the requests count.
-    pub(crate) fn finish(self) -> (Matched, Timeline, Sample) {
+    fn finish(self) -> (Matched, Timeline, Sample) {
         let (mut requests, mut lines) = (Matched::default(), Stretches::default());
         let mut sample = Sample {
             blocks: self.cells.cells().len(),

@@ -8,7 +8,8 @@ use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES, quantile_ranks};
 
 pub use ccdf::{CCDF_POINTS, ccdf, ccdf_of_ranks};
 pub use inflation::{SCORE_Z, variance_inflation};
-pub use series::{Series, curve_of};
+pub(crate) use series::Values;
+pub use series::{Observations, Series, curve_of};
 
 /// The distribution of a series of observations in order of time.
 ///

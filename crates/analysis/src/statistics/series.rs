@@ -1,23 +1,26 @@
-//! Series that are too long to be kept: what is said of them comes from counts.
+//! Observations in order of time: kept as they are up to a size, and as counts beyond.
 
 use taillab_model::histogram::cell;
 use taillab_model::{Distribution, Histogram, Nanos, REPORTED_QUANTILES, quantile_ranks};
 
-use super::ccdf_of_ranks;
 use super::inflation::{CELLS, begin, inflation_of_counts};
+use super::{ccdf, ccdf_of_ranks, inflation_at_quantiles};
 use crate::coarsening::{Coarsen, Coarsening};
 
 /// log2 of the bins to a doubling in which a cell of a series is counted: 1.6 to 3.1 % wide.
 const BITS: u32 = 5;
 
-/// A series in order of time, as it comes: its distribution to the precision of a
-/// [`Histogram`], and how far neighbours correlate.
+/// A series in order of time, as it comes: its distribution, and how far neighbours correlate.
 ///
-/// For the latter the series is cut into a thousand or two equal cells, each counted in wider
-/// bins. At the end the threshold for a quantile is the edge of a bin that is nearest to it, and
-/// the counts at the bounds of other cells are interpolated.
+/// Up to a size the observations are kept, and all is exact. A longer series is known to the
+/// precision of a [`Histogram`]. For the correlation it is cut into a thousand or two equal cells,
+/// each counted in wider bins. At the end the threshold for a quantile is the edge of a bin that is
+/// nearest to it, and the counts at the bounds of other cells are interpolated.
 #[derive(Clone, Debug)]
 pub struct Series {
+    /// All observations, while there are no more than `exact`.
+    kept: Vec<Nanos>,
+    exact: usize,
     histogram: Histogram,
     cells: Coarsening<Bins>,
 }
@@ -79,18 +82,30 @@ impl Coarsen for Bins {
     }
 }
 
-impl Default for Series {
-    fn default() -> Self {
+impl Series {
+    /// An empty series that keeps up to `exact` observations.
+    pub fn new(exact: usize) -> Self {
         Self {
+            kept: Vec::new(),
+            exact,
             histogram: Histogram::default(),
             cells: Coarsening::new(1, 2 * CELLS),
         }
     }
-}
 
-impl Series {
     /// Takes the next observations.
-    pub fn extend(&mut self, mut observations: &[Nanos]) {
+    pub fn extend(&mut self, observations: &[Nanos]) {
+        let is_counted = self.histogram.count() > 0;
+        if !is_counted && self.kept.len() + observations.len() <= self.exact {
+            self.kept.extend_from_slice(observations);
+            return;
+        }
+        let kept = std::mem::take(&mut self.kept);
+        self.count_all(&kept);
+        self.count_all(observations);
+    }
+
+    fn count_all(&mut self, mut observations: &[Nanos]) {
         while !observations.is_empty() {
             let at = self.histogram.count();
             let (bins, end) = self.cells.cell(at);
@@ -103,13 +118,29 @@ impl Series {
         }
     }
 
-    /// The histogram.
-    pub const fn histogram(&self) -> &Histogram {
-        &self.histogram
+    /// How many observations there are.
+    pub fn count(&self) -> u64 {
+        self.histogram.count() + self.kept.len() as u64
+    }
+
+    /// All of them, when there are no more.
+    pub fn finish(self) -> Observations {
+        if self.histogram.count() > 0 {
+            return Observations {
+                factors: self.factors(),
+                values: Values::Counted(self.histogram),
+            };
+        }
+        let mut sorted = self.kept.clone();
+        sorted.sort_unstable();
+        Observations {
+            factors: inflation_at_quantiles(&self.kept, &sorted),
+            values: Values::Sorted(sorted),
+        }
     }
 
     /// The variance inflation at each quantile that independent observations would support.
-    pub fn factors(&self) -> Vec<(f64, f64)> {
+    fn factors(&self) -> Vec<(f64, f64)> {
         let n = self.histogram.count();
         let up_to = self.up_to();
         let edge = |q: f64| {
@@ -168,13 +199,64 @@ impl Series {
         };
         (0..=CELLS).map(at).collect()
     }
+}
 
-    /// The distribution with these factors.
-    pub fn distribution(&self, factors: &[(f64, f64)]) -> Distribution {
-        self.histogram.distribution(|q| {
-            let known = factors.iter().find(|(level, _)| *level == q);
+/// A finished [`Series`], by size, with what its order in time says of its correlation.
+#[derive(Clone, Debug)]
+pub struct Observations {
+    factors: Vec<(f64, f64)>,
+    values: Values,
+}
+
+/// Observations without their order in time.
+#[derive(Clone, Debug)]
+pub(crate) enum Values {
+    /// Each of them.
+    Sorted(Vec<Nanos>),
+    /// How often each length occurred, about.
+    Counted(Histogram),
+}
+
+impl Observations {
+    /// The variance inflation at each quantile that independent observations would support.
+    pub fn factors(&self) -> &[(f64, f64)] {
+        &self.factors
+    }
+
+    /// Counts them as if they were independent of each other.
+    pub fn assume_independent(&mut self) {
+        self.factors
+            .iter_mut()
+            .for_each(|(_, factor)| *factor = 1.0);
+    }
+
+    /// Whether each value is known.
+    pub const fn is_exact(&self) -> bool {
+        matches!(self.values, Values::Sorted(_))
+    }
+
+    pub(crate) const fn values(&self) -> &Values {
+        &self.values
+    }
+
+    /// Their distribution.
+    pub fn distribution(&self) -> Distribution {
+        let factor = |q: f64| {
+            let known = self.factors.iter().find(|(level, _)| *level == q);
             known.map_or(1.0, |(_, factor)| *factor)
-        })
+        };
+        match &self.values {
+            Values::Sorted(sorted) => Distribution::from_sorted_correlated(sorted, factor),
+            Values::Counted(histogram) => histogram.distribution(factor),
+        }
+    }
+
+    /// The points of [`ccdf()`](super::ccdf()).
+    pub fn curve(&self) -> Vec<(Nanos, f64)> {
+        match &self.values {
+            Values::Sorted(sorted) => ccdf(sorted),
+            Values::Counted(histogram) => curve_of(histogram),
+        }
     }
 }
 
@@ -214,7 +296,7 @@ mod tests {
     fn factors_are_about_those_of_the_whole_series() {
         for n in [150, 1_919, 1_921, 40_000, 500_001] {
             let observations = waits(n);
-            let mut series = Series::default();
+            let mut series = Series::new(0);
             for some in observations.chunks(777) {
                 series.extend(some);
             }

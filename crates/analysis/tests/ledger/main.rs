@@ -5,14 +5,13 @@ mod parts;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use kernel::{BURST, HOLDER, Plan, Traffic, Trouble, WORKER, What};
 use proptest::prelude::*;
 use taillab_analysis::timeline::{Timeline, busy_service_time};
-use taillab_analysis::{
-    ExplainOptions, Explained, MatchOptions, Matched, explain_each, match_events,
-};
-use taillab_model::explanation::{Cause, Culprit};
+use taillab_analysis::{Analysis, AnalysisOptions, MatchOptions, Matched, Window, match_events};
+use taillab_model::explanation::{Cause, CauseShare, Culprit, Explanation};
 use taillab_model::{Event, EventKind, Monotonic, Nanos};
 
 /// Excess by cause, and what the named culprits have of it.
@@ -26,17 +25,14 @@ struct Charged {
 struct Found {
     matched: Matched,
     charged: Charged,
-    explained: Explained,
+    causes: Vec<CauseShare>,
+    explanation: Explanation,
 }
 
-fn options(plan: &Plan) -> ExplainOptions {
-    ExplainOptions {
-        service_time: plan.service_time(),
-        workers: NonZeroU32::new(plan.gaps.len() as u32).expect("a plan has a CPU"),
-        measure_from: Monotonic::from_nanos_since_boot(0),
-        slowest: 20,
-        is_repeated: false,
-    }
+fn options(plan: &Plan) -> AnalysisOptions {
+    let workers = NonZeroU32::new(plan.gaps.len() as u32).expect("a plan has a CPU");
+    let from = Monotonic::from_nanos_since_boot(0);
+    AnalysisOptions::new(plan.service_time(), workers, from)
 }
 
 /// Explains the events, and checks each account on the way.
@@ -64,9 +60,18 @@ fn explained(plan: &Plan, events: &[Event]) -> Found {
             *charged.culprits.entry(culprit).or_default() += ns;
         }
     };
-    let explained = explain_each(&matched, &timeline, &context, &options(plan), each);
+    let window = Arc::new(Window::whole(matched, timeline));
+    let mut analysis = Analysis::new(&context, options(plan));
+    analysis.push(&window, each);
+    let matched = window.matched.clone();
     assert_eq!(accounts, matched.requests.len());
-    for band in &explained.explanation.bands {
+    // where no request was matched there is nothing to explain
+    let server = analysis.finish(0).ok().map(|analysed| analysed.server);
+    assert_eq!(server.is_some(), !matched.requests.is_empty());
+    let (causes, explanation) = server.map_or_else(Default::default, |server| {
+        (server.causes, server.explanation.unwrap_or_default())
+    });
+    for band in &explanation.bands {
         let parts: f64 = band.parts.iter().map(|part| part.mean_excess_ns).sum();
         let excess = band.mean_sojourn_ns - band.mean_ideal_ns;
         assert!(
@@ -77,7 +82,8 @@ fn explained(plan: &Plan, events: &[Event]) -> Found {
     Found {
         matched,
         charged,
-        explained,
+        causes,
+        explanation,
     }
 }
 
@@ -131,7 +137,7 @@ fn assert_charged(plan: &Plan, cause: Cause, culprit: Option<&Culprit>) {
             charged.culprits
         );
     }
-    let largest = &found.explained.causes[0];
+    let largest = &found.causes[0];
     assert_eq!((largest.cause, &largest.culprit), (cause, &None));
 }
 
@@ -405,13 +411,13 @@ fn the_last_first_is_order() {
         "{:#?}",
         found.charged
     );
-    assert!(found.explained.explanation.inversions.share > 0.1);
+    assert!(found.explanation.inversions.share > 0.1);
     let fifo = Plan {
         lifo: false,
         ..plan
     };
     let found = explained(&fifo, &fifo.run().events);
-    assert_eq!(found.explained.explanation.inversions.overtaken, 0);
+    assert_eq!(found.explanation.inversions.overtaken, 0);
 }
 
 #[test]
@@ -427,9 +433,9 @@ fn one_busy_and_one_idle_worker_are_imbalance() {
         "{:#?}",
         found.charged
     );
-    let fit = &found.explained.explanation.curves;
+    let fit = &found.explanation.curves;
     assert!(fit.iter().any(|curve| curve.name == "multi_queue_ideal"));
-    assert_eq!(found.explained.explanation.workers.len(), 2);
+    assert_eq!(found.explanation.workers.len(), 2);
 }
 
 #[test]
@@ -483,7 +489,7 @@ fn the_slowest_requests_are_whole() {
         ..Plan::default()
     };
     let found = explained(&plan, &plan.run().events);
-    let slowest = &found.explained.explanation.slowest;
+    let slowest = &found.explanation.slowest;
     assert_eq!(slowest.len(), 20);
     assert!(slowest.is_sorted_by(|a, b| a.sojourn_ns >= b.sojourn_ns));
     for request in slowest {
@@ -491,14 +497,7 @@ fn the_slowest_requests_are_whole() {
         assert_eq!(sum, request.sojourn_ns);
         assert!(!request.activities.is_empty());
     }
-    let cells: u64 = found
-        .explained
-        .explanation
-        .heat_map
-        .counts
-        .iter()
-        .flatten()
-        .sum();
+    let cells: u64 = found.explanation.heat_map.counts.iter().flatten().sum();
     assert_eq!(cells, found.matched.requests.len() as u64);
 }
 

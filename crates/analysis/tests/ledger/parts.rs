@@ -1,15 +1,14 @@
-//! A recording in many parts gives what it gives as a whole.
+//! A recording in many windows gives what it gives as one.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use taillab_analysis::ledger::{Attribution, Baseline, LedgerOptions, Who};
-use taillab_analysis::long::Account;
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
-    AnalyseOptions, Analysis, Explained, MatchOptions, Window, Windows, analyse, explain,
-    match_events,
+    Analysed, Analysis, AnalysisOptions, MatchOptions, Window, Windows, match_events,
 };
 use taillab_model::explanation::{Cause, CauseShare, Explanation};
 use taillab_model::{Distribution, Event, HISTOGRAM_ERROR, Monotonic, Nanos, Tid};
@@ -153,26 +152,15 @@ proptest! {
     }
 }
 
-/// What a long recording gives, in parts.
-fn in_parts(parts: &[Window], plan: &Plan, usual: Baseline) -> (Analysis, Explained) {
+fn analysed(windows: Vec<Window>, plan: &Plan, options: AnalysisOptions) -> Analysed {
     let context = plan.context();
-    let slowest = super::options(plan).slowest;
-    let mut account = Account::new(analyse_options(plan), &context, slowest, usual);
-    for part in parts {
-        let ideal = account.add(part, |_, _| {});
-        assert_eq!(ideal.len(), part.matched.requests.len());
+    let mut analysis = Analysis::new(&context, options);
+    for window in windows {
+        let window = Arc::new(window);
+        let ideal = analysis.push(&window, |_, _| {});
+        assert_eq!(ideal.len(), window.matched.requests.len());
     }
-    account.finish(0).expect("there are requests")
-}
-
-fn analyse_options(plan: &Plan) -> AnalyseOptions {
-    let options = super::options(plan);
-    AnalyseOptions {
-        service_time: options.service_time,
-        workers: options.workers,
-        measure_from: options.measure_from,
-        lost_events: 0,
-    }
+    analysis.finish(0).expect("there are requests")
 }
 
 /// Counts, means and extremes are equal, quantiles nearly.
@@ -196,7 +184,7 @@ fn assert_near(found: f64, exact: f64, error: f64) {
 }
 
 #[test]
-fn a_recording_read_in_parts_is_explained_like_one_that_is_held() {
+fn a_recording_read_in_windows_is_explained_like_one_that_is_held() {
     let plan = Plan {
         requests: 40_000,
         gaps: vec![60_000.0, 90_000.0],
@@ -207,54 +195,81 @@ fn a_recording_read_in_parts_is_explained_like_one_that_is_held() {
     };
     let events = with_losses(&plan, 5_000);
     let one = whole(&events, &plan);
-    let analysis = analyse(&one.matched, &analyse_options(&plan)).expect("there are requests");
-    let (context, options) = (plan.context(), super::options(&plan));
-    let explained = explain(&one.matched, &one.timeline, &context, &options);
+    let options = super::options(&plan);
     let usual = Baseline::of(&one.matched, &one.timeline, plan.service_time());
+    let analysis = analysed(vec![one], &plan, options);
     let many = parts(&events, &plan, 2_000);
-    assert!(many.len() > 5, "{} parts", many.len());
-    let (found, told) = in_parts(&many, &plan, usual);
+    assert!(many.len() > 5, "{} windows", many.len());
+    // nothing is kept, so everything comes from histograms
+    let options = AnalysisOptions {
+        exact: 0,
+        baseline: Some(usual),
+        ..options
+    };
+    let streamed = analysed(many, &plan, options);
+    let (found, explained) = (&streamed.server, &analysis.server);
 
-    assert_eq!(found.matching, analysis.matching);
-    assert_same(&found.measured.sojourn, &analysis.measured.sojourn);
-    assert_same(&found.ideal.sojourn, &analysis.ideal.sojourn);
-    assert_same(&found.excess, &analysis.excess);
-    assert_same(&found.stages.t2_t3, &analysis.stages.t2_t3);
-    assert_same(&found.stages.t5_t6, &analysis.stages.t5_t6);
-    let (rate, truth) = (found.ideal.utilization, analysis.ideal.utilization);
+    assert_eq!(found.matching, explained.matching);
+    assert_same(&found.measured.sojourn, &explained.measured.sojourn);
+    assert_same(&found.ideal.sojourn, &explained.ideal.sojourn);
+    assert_same(&found.excess, &explained.excess);
+    assert_same(&found.stages.t2_t3, &explained.stages.t2_t3);
+    assert_same(&found.stages.t5_t6, &explained.stages.t5_t6);
+    let (rate, truth) = (found.ideal.utilization, explained.ideal.utilization);
     assert_near(rate, truth, 1e-12);
-    assert_eq!(found.stages_at.len(), analysis.stages_at.len());
-    for (found, exact) in found.stages_at.iter().zip(&analysis.stages_at) {
+    assert_eq!(found.stages_at.len(), explained.stages_at.len());
+    for (found, exact) in found.stages_at.iter().zip(&explained.stages_at) {
         assert_near(found.mean_sojourn_ns, exact.mean_sojourn_ns, 0.01);
     }
-    let evidence = &analysis.evidence;
-    assert_eq!(found.evidence.faster_than_ideal, evidence.faster_than_ideal);
+    let faster = |of: &Analysed| of.evidence.faster_than_ideal;
+    assert_eq!(faster(&streamed), faster(&analysis));
 
-    assert_eq!(told.causes.len(), explained.causes.len());
+    assert_eq!(found.causes.len(), explained.causes.len());
     for exact in &explained.causes {
         let same =
             |share: &&CauseShare| share.cause == exact.cause && share.culprit == exact.culprit;
-        let found = told.causes.iter().find(same).expect("the same causes");
+        let found = found.causes.iter().find(same).expect("the same causes");
         assert_eq!(
             (found.excess_ns, found.requests, found.episodes),
             (exact.excess_ns, exact.requests, exact.episodes)
         );
         assert_eq!(found.share, exact.share);
     }
-    let (found, exact) = (&told.explanation, &explained.explanation);
+    let fits = [&streamed, &analysis].map(|of| of.server.model_fit.clone().expect("a replay"));
+    let explanation = |of: &Analysed| of.server.explanation.clone().expect("CPUs were watched");
+    let (found, exact) = (explanation(&streamed), explanation(&analysis));
     assert_eq!(found.inversions, exact.inversions);
     assert_eq!(found.workers, exact.workers);
     assert_eq!(found.heat_map, exact.heat_map);
     assert_eq!(found.slowest, exact.slowest);
     assert_eq!(found.bands, exact.bands);
     let clustering = |explanation: &Explanation| explanation.clustering.clone();
-    let (found, exact) = (clustering(found), clustering(exact));
+    let (found, exact) = (clustering(&found), clustering(&exact));
     let (found, exact) = (found.expect("slow ones"), exact.expect("slow ones"));
     // what is slow is known by and by
     let shares = (found.in_runs_share, exact.in_runs_share);
     assert!((shares.0 - shares.1).abs() < 0.1, "{shares:?}");
-    let fit = |explained: &Explained| explained.model_fit.clone().expect("a replay");
-    let (found, exact) = (fit(&told), fit(&explained));
+    let [found, exact] = fits;
     assert_eq!(found.model, exact.model);
     assert!((found.largest_error - exact.largest_error).abs() < 0.005);
+}
+
+/// As long as the values are kept, the number of windows changes no quantile.
+#[test]
+fn short_recordings_have_exact_quantiles_in_any_number_of_windows() {
+    let plan = Plan {
+        requests: 20_000,
+        ..Plan::default()
+    };
+    let events = plan.run().events;
+    let options = super::options(&plan);
+    let one = analysed(vec![whole(&events, &plan)], &plan, options).server;
+    let many = parts(&events, &plan, 2_000);
+    assert!(many.len() > 2, "{} windows", many.len());
+    let many = analysed(many, &plan, options).server;
+    assert_eq!(many.measured, one.measured);
+    assert_eq!(many.ideal, one.ideal);
+    assert_eq!(many.excess, one.excess);
+    assert_eq!(many.stages, one.stages);
+    assert_eq!(many.stages_at, one.stages_at);
 }

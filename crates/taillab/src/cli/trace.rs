@@ -123,7 +123,7 @@ impl TraceArgs {
 }
 
 /// What the analysis of a recording can be told; shared with `taillab explain`.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Copy, Debug, Default, Args)]
 pub struct AnalysisArgs {
     /// Time that a request needs in an ideal server [default: the workers' busy time per request]
     #[arg(long, value_name = "TIME", value_parser = positive, help_heading = "Analysis")]

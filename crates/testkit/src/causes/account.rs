@@ -1,11 +1,11 @@
 //! From a measurement to what the ledger made of what was injected: pure.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::attribution::{Charge, Row, Span, confusion, delays, imbalanced, lost, overtaken};
 use crate::ground_truth::{GroundTruth, InjectedSource};
-use taillab_analysis::timeline::Timeline;
-use taillab_analysis::{ExplainOptions, Matched, explain_each};
+use taillab_analysis::{Analysis, AnalysisError, AnalysisOptions, Matched, Window};
 use taillab_model::explanation::{Cause, Culprit, ModelFit, PredictedPoint, Prediction};
 use taillab_model::{Nanos, RecordingContext};
 
@@ -107,16 +107,17 @@ impl Account {
 /// Runs the ledger over what was matched and compares it with the truth.
 pub(super) fn account(
     setup: &Setup,
-    matched: &Matched,
-    timeline: &Timeline,
+    window: &Arc<Window>,
     context: &RecordingContext,
-    options: &ExplainOptions,
+    options: &AnalysisOptions,
     truth: &GroundTruth,
     evidence: &Evidence,
-) -> Account {
+) -> Result<Account, AnalysisError> {
+    let matched = &window.matched;
     let mut charges: Vec<Option<Vec<Charge>>> = vec![None; matched.requests.len()];
     let mut sojourns = Vec::new();
-    let explained = explain_each(matched, timeline, context, options, |entry, labels| {
+    let mut analysis = Analysis::new(context, *options);
+    analysis.push(window, |entry, labels| {
         sojourns.push(Nanos::new(entry.sojourn_ns));
         charges[entry.place] = Some(
             entry
@@ -130,6 +131,7 @@ pub(super) fn account(
                 .collect(),
         );
     });
+    let explained = analysis.finish(0)?.server;
     sojourns.sort_unstable();
     let spans = spans(setup, matched);
     let injection = Injection::of(setup, &spans, truth, options.service_time);
@@ -164,7 +166,7 @@ pub(super) fn account(
             .filter(|(place, _)| sojourn(*place) > p99)
             .filter_map(|(_, charges)| charges.as_ref()),
     );
-    account
+    Ok(account)
 }
 
 /// The culprits of what was injected, as forecasts may name them: the thread itself, or all of

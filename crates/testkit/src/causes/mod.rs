@@ -10,9 +10,10 @@ mod result;
 mod setup;
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use taillab_analysis::timeline::Timeline;
-use taillab_analysis::{ExplainOptions, MatchOptions, match_events};
+use taillab_analysis::{AnalysisError, AnalysisOptions, MatchOptions, Window, match_events};
 use taillab_model::{Monotonic, Recording};
 
 use crate::ground_truth::GroundTruth;
@@ -37,6 +38,9 @@ pub enum BadRecording {
     /// Its requests cannot be matched.
     #[error(transparent)]
     Match(#[from] taillab_analysis::matcher::ParseFramingError),
+    /// There is no request to explain.
+    #[error(transparent)]
+    Analysis(#[from] AnalysisError),
 }
 
 /// Explains a recording and judges what was charged to what `truth` says was injected.
@@ -67,16 +71,15 @@ pub fn explained(
         truth,
         service_time,
     );
-    let options = ExplainOptions {
-        service_time,
-        workers,
-        measure_from: Monotonic::from_nanos_since_boot(context.measure_from_ns.unwrap_or(0)),
+    let from = Monotonic::from_nanos_since_boot(context.measure_from_ns.unwrap_or(0));
+    let options = AnalysisOptions {
         slowest: 0,
         is_repeated: true,
+        exact: usize::MAX,
+        ..AnalysisOptions::new(service_time, workers, from)
     };
-    let account = account(
-        setup, &matched, &timeline, &context, &options, truth, &evidence,
-    );
+    let window = Arc::new(Window::whole(matched, timeline));
+    let account = account(setup, &window, &context, &options, truth, &evidence)?;
     let measured = Measured::new(&account, service_time, lost_events, &occurrences(truth));
     let contaminated = account.machine.contaminated();
     Ok((

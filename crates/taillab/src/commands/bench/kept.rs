@@ -8,9 +8,8 @@ use taillab_model::Recording;
 use taillab_testkit::ground_truth::GroundTruth;
 
 use super::trial::Trial;
-use crate::commands::explain::RECORDING;
-use crate::commands::run::rundir::RunDir;
 use crate::exit::{Exit, Failure, OrExit};
+use crate::pipeline::{RECORDING, RunDir};
 
 const TRUTH: &str = "truth.json";
 

@@ -7,7 +7,7 @@ mod trial;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 
 use taillab_host::keep_awake::KeepAwake;
@@ -21,9 +21,9 @@ use taillab_testkit::causes::{
 
 use crate::cli::{BenchArgs, BenchCommand, CausesArgs};
 use crate::commands::run::calibrate::Calibrated;
-use crate::commands::run::rundir::RunDir;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
+use crate::pipeline::{RunDir, print};
 use crate::progress::Progress;
 
 /// The median of fewer pairs has no interval.
@@ -77,15 +77,7 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
         true => String::from_utf8_lossy(&json).into_owned() + "\n",
         false => show::text(&result),
     };
-    match io::stdout().write_all(shown.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(Failure::new(
-                Exit::Failed,
-                format!("cannot print the result: {error}; redirect it to a file, or use -o"),
-            ));
-        }
-        _ => {}
-    }
+    print(shown.as_bytes())?;
     Ok(match &result {
         _ if interrupted => Exit::Interrupted,
         result if result.ran == 0 => Exit::Unsupported,

@@ -13,8 +13,8 @@ use taillab_report::terminal::{self, Detail};
 
 use self::waiting::Waiting;
 use crate::cli::{Cli, DoctorArgs};
-use crate::commands::sim::outputs::{print, style};
 use crate::exit::{Exit, Failure, OrExit};
+use crate::pipeline::{print, style};
 
 /// How long the machine is watched for other loads.
 const OBSERVE: Duration = Duration::from_millis(500);

@@ -10,7 +10,6 @@ mod placing;
 mod plan;
 mod requests;
 mod resolve;
-mod say;
 mod schedule;
 mod search;
 mod session;
@@ -24,19 +23,16 @@ use taillab_model::summary::Verdict;
 
 use self::outputs::Wanted;
 use self::plan::{Plan, Work};
-use self::say::Say;
 use self::session::Session;
 use crate::cli::LoadArgs;
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
+use crate::say::Say;
 
 /// Loads the server as asked; the result is printed and saved.
 pub fn run(args: LoadArgs) -> Result<Exit, Failure> {
     let plan = plan::plan(&args)?;
-    let say = Say {
-        quiet: args.common.quiet,
-        verbose: args.common.verbose > 0,
-    };
+    let say = Say::of(args.common);
     let interrupt = Interrupt::register().map_err(host)?;
     let mut wanted = Wanted::new(args.output, args.common.json, &plan)?;
     let _awake = plan

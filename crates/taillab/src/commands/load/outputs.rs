@@ -14,9 +14,8 @@ use taillab_report::load::{
 use taillab_report::{html, terminal};
 
 use super::plan::{Plan, Work};
-use crate::commands::run::rundir::RunDir;
-use crate::commands::sim::outputs::{print, style};
 use crate::exit::{Exit, Failure, OrExit};
+use crate::pipeline::{RunDir, print, style};
 
 /// What a person and a program want to see.
 #[derive(Debug)]

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use taillab_analysis::load::{LoadAnalysis, LoadFacts, LoadedRequest, summarise};
+use taillab_analysis::load::{LoadAnalysis, LoadedRequest};
 use taillab_analysis::median;
 use taillab_host::Interrupt;
 use taillab_load::fleet::PrepareError;
 use taillab_load::{
-    AnyClient, ClosedFleet, Endpoint, Entry, Fleet, FleetProgress, FleetRun, LoadError, NoHooks,
+    AnyClient, ClosedFleet, Endpoint, Fleet, FleetProgress, FleetRun, LoadError, NoHooks,
     OpenFleet, PingPong, Progress, Saturation, StopReason, arrivals_verdict, schedule_verdict,
 };
 use taillab_model::Nanos;
@@ -17,11 +17,12 @@ use taillab_model::load_result::{Capacity, Setup};
 use super::placing::Placing;
 use super::plan::{Client, Plan};
 use super::requests::Requests;
-use super::say::Say;
 use super::schedule::Schedule;
 use super::watch::Watch;
 use crate::exit::{Exit, Failure, OrExit};
+use crate::pipeline::{loaded_requests, summarise_load};
 use crate::progress::Phase;
+use crate::say::Say;
 
 /// Closed-loop blocks that the capacity is the median of.
 const BLOCKS: u32 = 7;
@@ -66,7 +67,7 @@ impl Measured {
 
     /// The requests of the measurement in order of the intended time.
     pub fn requests(&self) -> impl Iterator<Item = LoadedRequest> {
-        self.run.iter_measured().map(|entry| loaded(&entry))
+        loaded_requests(&self.run)
     }
 }
 
@@ -239,14 +240,7 @@ impl<'a> Session<'a> {
             let intended = run.iter_measured().map(|entry| entry.times.intended);
             schedule_verdict(process, intended, run.measured_sends())
         };
-        let facts = LoadFacts {
-            target_rate_per_s: rate_per_s,
-            target_utilization: utilization,
-            arrivals,
-            client: run.cpu().cost(),
-            errors: run.errors(),
-        };
-        let analysis = summarise(|| run.iter_measured().map(|entry| loaded(&entry)), facts);
+        let analysis = summarise_load(&run, rate_per_s, utilization, arrivals);
         Ok(Measured {
             run,
             analysis,
@@ -358,13 +352,6 @@ pub fn setup(plan: &Plan, endpoint: &Endpoint) -> Setup {
         connections: u32::try_from(plan.client.connections).unwrap_or(u32::MAX),
         threads: u32::try_from(plan.client.threads()).unwrap_or(u32::MAX),
         kept_awake: plan.client.keep_awake,
-    }
-}
-
-fn loaded(entry: &Entry) -> LoadedRequest {
-    LoadedRequest {
-        times: entry.times,
-        wire: entry.wire,
     }
 }
 

@@ -8,8 +8,8 @@ use taillab_load::{FleetProgress, LiveCounts};
 use taillab_model::Nanos;
 use taillab_report::load::{LiveWindow, live_line};
 
-use super::say::Say;
 use crate::progress::{self, Phase, Progress, meanwhile};
+use crate::say::Say;
 
 /// Between two rolling lines.
 const WINDOW: Duration = Duration::from_secs(1);

@@ -21,6 +21,7 @@ use crate::commands::sim::watch::{Gauge, watched};
 use crate::commands::sim::{outputs, play, simulate};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
+use crate::pipeline::{print, style};
 
 const PAPER: &str = "Tales of the Tail (Li, Sharma, Ports and Gribble, 2014), section 2";
 
@@ -66,11 +67,11 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
     let json = reproduction.json().or_exit(Exit::Failed)?;
     outputs::write(&args.output.join("tales.json"), &json)?;
     if args.common.json {
-        outputs::print(&json)?;
+        print(&json)?;
     } else {
-        let text = terminal::render_reproduction(&reproduction, outputs::style());
+        let text = terminal::render_reproduction(&reproduction, style());
         let place = args.output.display();
-        outputs::print(format!("{text}  saved in {place}\n").as_bytes())?;
+        print(format!("{text}  saved in {place}\n").as_bytes())?;
     }
     Ok(match (reproduction.partial, reproduction.succeeded()) {
         (true, _) => Exit::Interrupted,

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use taillab_host::observe::{self, Counters};
 use taillab_host::{CpuSample, CpuUsage, clock};
 use taillab_load::{FleetRun, OpenFleet, Waiting};
-use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
+use taillab_model::{Nanos, Recording, RecordingContext};
 use taillab_probe::Probe;
 use taillab_queueing::arrivals::ArrivalProcess;
 
@@ -27,12 +27,8 @@ pub struct Recorded {
     pub client: IpAddr,
     /// The kernel's events, with what is known beside them.
     pub events: Recording,
-    /// Where the warm-up ends.
-    pub measure_from: Monotonic,
     /// Requests per second of the schedule.
     pub rate_per_s: f64,
-    /// When it started, seconds since 1970.
-    pub started_unix_s: u64,
     /// What the server's CPUs did, warm-up included.
     pub server_cpus: Option<CpuUsage>,
 }
@@ -119,19 +115,16 @@ pub fn measure(
     let server_cpus = after
         .map_err(host)?
         .usage_since(&before.map_err(host)?, &server_cpus);
-    let measure_from = began + warm_up;
     context.started_unix_s = started_unix_s;
-    context.measure_from_ns = Some(measure_from.nanos_since_boot());
+    context.measure_from_ns = Some((began + warm_up).nanos_since_boot());
     events.context = context;
     events.insert(counted);
     events.insert(canary::stalls(&load, &rig.placement().client));
     Ok(Recorded {
-        measure_from,
         client: rig.client_address(),
         load,
         events,
         rate_per_s,
-        started_unix_s,
         server_cpus,
     })
 }

@@ -5,40 +5,39 @@ pub mod capacity;
 pub mod client;
 pub mod context;
 pub mod measure;
-mod outputs;
-pub mod result;
 pub mod rig;
-pub mod rundir;
 pub mod servers;
 
 use std::time::Duration;
 
+use taillab_analysis::MatchOptions;
+use taillab_analysis::verdict::VirtualWorkers;
 use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::{Interrupt, JournalFolder, Roots, capture_environment};
-use taillab_load::{Asks, StopReason};
+use taillab_load::{Asks, FleetRun, StopReason, arrivals_verdict};
+use taillab_model::Nanos;
 use taillab_model::doctor::FoundHazard;
-use taillab_model::summary::{Hook, Reason};
+use taillab_model::summary::{Reason, ServiceTimeSource};
 
 use self::calibrate::Calibrated;
 use self::measure::Recorded;
-use self::result::Context;
 use self::rig::Rig;
-use self::rundir::RunDir;
-use crate::cli::RunArgs;
-use crate::exit::{Exit, Failure};
-use crate::experiment::Experiment;
+use crate::cli::{AnalysisArgs, RunArgs};
+use crate::exit::{Exit, Failure, OrExit};
+use crate::experiment::{Experiment, ServerKind, Transport};
 use crate::fail::host;
+use crate::pipeline::{
+    self, Attachments, BeforeLoad, Client, Known, RECORDING, RunDir, Shown, Source, hypervisor,
+};
 use crate::progress::Progress;
+use crate::say::Say;
 
 /// How long the machine is watched for other loads before the run.
 const OBSERVE: Duration = Duration::from_millis(500);
 
 /// Runs the experiment; the result is printed and saved.
 pub fn run(args: RunArgs) -> Result<Exit, Failure> {
-    let say = Say {
-        quiet: args.common.quiet,
-        verbose: args.common.verbose > 0,
-    };
+    let say = Say::of(args.common);
     let (common, save_capture) = (args.common, args.save_capture);
     let (file, output) = (args.experiment.clone(), args.output.clone());
     let (kind, settings) = args.into_request();
@@ -52,7 +51,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     }
     let interrupt = Interrupt::register().map_err(host)?;
     let name = experiment.server.name();
-    let mut rundir = RunDir::create(output, &name, outputs::expected_bytes(&experiment))?;
+    let mut rundir = RunDir::create(output, &name, expected_bytes(&experiment))?;
 
     let progress = Progress::new(say.quiet);
     let mut rig = Rig::start(&experiment, progress, interrupt)?;
@@ -71,43 +70,117 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let torn_down = rig.take_down();
     let Session {
         calibrated,
-        hooks,
         recorded,
     } = session?;
     torn_down?;
-    let stopped = recorded.load.stopped;
-
-    let context = Context {
-        experiment: &experiment,
-        hooks,
-        hypervisor: hypervisor(&environment),
-        conditions: conditions(&environment),
-        server_cpus: environment.cpu.server.len(),
-        calibrated,
-    };
     if save_capture {
-        rundir.write("capture.tlc", |out| recorded.events.write(out))?;
+        rundir.write(RECORDING, |out| recorded.events.write(out))?;
     }
     say.step("analysing");
-    let result = result::evaluate(recorded, context)?;
-    outputs::save(&mut rundir, &result, &experiment, &environment)?;
-    outputs::show(&rundir, &result, &experiment, &environment, common)?;
-    match (stopped, server_failure) {
+    let (known, options) = known(&recorded, calibrated, &experiment, &environment)?;
+    let client = Client {
+        load: &recorded.load,
+        address: recorded.client,
+    };
+    let source = Source::Memory(Box::new(recorded.events), options, client);
+    let args = AnalysisArgs::default();
+    let analysed = pipeline::analyse(source, &args, known, Some(&mut rundir))?;
+    let attachments = Attachments {
+        environment: Some(serde_json::to_value(&environment).or_exit(Exit::Failed)?),
+        experiment_toml: Some(experiment.to_toml()?),
+    };
+    pipeline::save(&mut rundir, &analysed, &attachments)?;
+    let shown = Shown {
+        saved: Some(rundir.path()),
+        common,
+        slowest: false,
+    };
+    pipeline::show(&analysed, &attachments, &shown)?;
+    match (recorded.load.stopped, server_failure) {
         (_, Some(failure)) => Err(failure),
         (Some(StopReason::Interrupted), None) => Ok(Exit::Interrupted),
-        _ if !result.summary.verdict.valid => Ok(Exit::Invalid),
-        _ => Ok(Exit::Ok),
+        _ => Ok(analysed.exit()),
     }
 }
 
-/// The hypervisor's name, where there is one.
-pub fn hypervisor(environment: &Environment) -> Option<String> {
-    let facts = &environment.virtualization;
-    let name = facts
-        .product
-        .clone()
-        .or_else(|| facts.hypervisor_type.clone());
-    name.or_else(|| facts.hypervisor_flag?.then(|| "a hypervisor".to_owned()))
+/// What is known of the run besides its recording, and how its requests are matched.
+fn known(
+    recorded: &Recorded,
+    calibrated: Calibrated,
+    experiment: &Experiment,
+    environment: &Environment,
+) -> Result<(Known, MatchOptions), Failure> {
+    let Recorded {
+        load, rate_per_s, ..
+    } = recorded;
+    let capacity = calibrated.capacity;
+    let source = match capacity.waits {
+        Some(_) => ServiceTimeSource::VirtualWait,
+        None if experiment.calibration.service_time.is_some() => ServiceTimeSource::Given,
+        None => ServiceTimeSource::Calibrated,
+    };
+    let arrivals = arrivals_verdict(load.measured_sends(), *rate_per_s)?;
+    let utilization = capacity.utilization(*rate_per_s, calibrated.service_time);
+    let client = pipeline::summarise_load(load, *rate_per_s, Some(utilization), arrivals);
+    let known = Known {
+        command: "run",
+        target: Some(experiment.server.title()),
+        partial: load.stopped.is_some(),
+        server_cpus: recorded.server_cpus,
+        before_load: Some(BeforeLoad {
+            calibration: calibrated.calibration,
+            overhead: calibrated.overhead,
+            source,
+            virtual_workers: capacity.waits.map(|wait| VirtualWorkers {
+                workers: capacity.workers.get(),
+                wait,
+                cpus: environment.cpu.server.len(),
+            }),
+        }),
+        load: Some((client.summary, client.curves.response_time)),
+        conditions: conditions(environment),
+        ..Known::default()
+    };
+    Ok((known, match_options(load, experiment, *rate_per_s)))
+}
+
+fn match_options(load: &FleetRun, experiment: &Experiment, rate_per_s: f64) -> MatchOptions {
+    let timeout = experiment.client.timeout;
+    match experiment.server.transport {
+        Transport::Udp => {
+            // A thread's share of the keys and its share of the rate are the same.
+            let keys: f64 = load
+                .runs
+                .iter()
+                .map(|run| run.record.key_period() as f64)
+                .sum();
+            let period = keys / rate_per_s;
+            let period = Nanos::try_from_secs_f64(period).unwrap_or(Nanos::MAX);
+            MatchOptions::for_client(timeout, period)
+        }
+        // The servers that we know answer what they have read before they read more.
+        Transport::Tcp => {
+            MatchOptions::for_streams(timeout, experiment.server.kind != ServerKind::Custom)
+        }
+    }
+}
+
+/// Disk space that the run may need.
+fn expected_bytes(experiment: &Experiment) -> u64 {
+    /// Upper bound of what one request takes on disk, in all files.
+    const BYTES_PER_REQUEST: f64 = 120.0;
+    /// What the other files take.
+    const BYTES_FIXED: f64 = 8e6;
+    /// A rate that a single-core server does not exceed; used before calibration.
+    const RATE_BOUND_PER_S: f64 = 150_000.0;
+    /// Cores that serve at that rate at most; one machine has room for no more and its client.
+    const MOST_CORES: u32 = 8;
+    let workload = &experiment.workload;
+    let seconds = (workload.warmup + workload.duration).as_secs_f64();
+    let rate = workload
+        .rate_per_s
+        .unwrap_or_else(|| RATE_BOUND_PER_S * f64::from(experiment.workers().min(MOST_CORES)));
+    (seconds * rate * BYTES_PER_REQUEST + BYTES_FIXED) as u64
 }
 
 /// Conditions of the testbed and of the machine that affect this kind of run.
@@ -125,7 +198,6 @@ fn conditions(environment: &Environment) -> Vec<Reason> {
 /// What was measured.
 struct Session {
     calibrated: Calibrated,
-    hooks: Vec<Hook>,
     recorded: Recorded,
 }
 
@@ -139,7 +211,6 @@ fn take_measurements(
     rig.step_aside()?;
     say.step("loading the probe");
     let mut probe = rig.load_probe(experiment)?;
-    let hooks = probe.hooks();
     say.step(match experiment.server.protocol.asks {
         Asks::Store => "connecting and storing the keys",
         _ => "connecting",
@@ -155,28 +226,6 @@ fn take_measurements(
     let recorded = measure::measure(rig, &mut client, probe, experiment, context, rate_per_s)?;
     Ok(Session {
         calibrated,
-        hooks,
         recorded,
     })
-}
-
-/// Remarks on stderr.
-#[derive(Clone, Copy)]
-struct Say {
-    quiet: bool,
-    verbose: bool,
-}
-
-impl Say {
-    fn note(self, text: &impl std::fmt::Display) {
-        if !self.quiet {
-            eprintln!("taillab: {text}");
-        }
-    }
-
-    fn step(self, text: &str) {
-        if self.verbose {
-            eprintln!("taillab: {text}");
-        }
-    }
 }

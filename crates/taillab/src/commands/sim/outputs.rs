@@ -1,7 +1,6 @@
 //! Files and what is printed.
 
 use std::fs;
-use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use taillab_report::chart::Chart;
@@ -9,6 +8,7 @@ use taillab_report::simulation::{SimulationReport, chart, write_parquet};
 use taillab_report::{ReportError, html, terminal};
 
 use crate::exit::{Exit, Failure, OrExit};
+use crate::pipeline::{print, style};
 
 /// The outputs that were asked for.
 #[derive(Debug)]
@@ -183,29 +183,4 @@ pub fn show(wanted: &Wanted, report: &SimulationReport) -> Result<(), Failure> {
         text.push_str(&terminal::render_chart(&chart(report), style));
     }
     print(text.as_bytes())
-}
-
-/// Prints on stdout; a reader that has seen enough (`| head`) is no failure.
-pub fn print(bytes: &[u8]) -> Result<(), Failure> {
-    match io::stdout().write_all(bytes) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
-            Exit::Failed,
-            format!("cannot print the result: {error}; write it into files with -o DIR"),
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// Colour on a terminal unless NO_COLOR says otherwise; the terminal's width.
-pub fn style() -> terminal::Style {
-    let stdout = io::stdout();
-    if !stdout.is_terminal() {
-        return terminal::Style::PLAIN;
-    }
-    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let (_, columns) = console::Term::stdout().size();
-    terminal::Style {
-        colour,
-        width: usize::from(columns),
-    }
 }

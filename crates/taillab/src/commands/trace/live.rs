@@ -18,10 +18,8 @@ use self::tty::Tty;
 pub use self::tty::ensure_there;
 use super::whole::Whole;
 use crate::cli::{AnalysisArgs, TraceArgs};
-use crate::commands::explain::evaluate::{Beside, Evaluated};
-use crate::commands::explain::windows::Windows;
-use crate::commands::sim::outputs::style;
 use crate::exit::Failure;
+use crate::pipeline::{Analysed, LiveWindows, style};
 
 /// The p99 of so many seconds is shown.
 const HISTORY: usize = 240;
@@ -61,7 +59,7 @@ pub struct Screen<'a> {
     skipped: u64,
     failure: Option<Failure>,
     /// `None` before the first window, and after one that was left out.
-    analysed: Option<Windows>,
+    analysed: Option<LiveWindows>,
     whole: Whole,
     p99: VecDeque<Option<Nanos>>,
     shown: live::Screen,
@@ -172,19 +170,15 @@ impl<'a> Screen<'a> {
         };
         let going_on = match self.analysed.take() {
             Some(windows) => Ok(windows),
-            None => Windows::new(&self.context, first.at + SETTLE),
-        };
-        let beside = Beside {
-            command: "trace",
-            ..Beside::default()
+            None => LiveWindows::new(&self.context, first.at + SETTLE),
         };
         let analysed = going_on.and_then(|mut windows| {
-            let next = windows.next(&events, &self.context, &self.analysis, beside);
+            let next = windows.next(&events, &self.context, &self.analysis);
             self.analysed = Some(windows);
             next.transpose()
         });
         let (last, failure) = match analysed {
-            Ok(Some((evaluated, sojourns))) => (self.moment(&evaluated, sojourns), None),
+            Ok(Some((analysed, sojourns))) => (self.moment(&analysed, sojourns), None),
             // what was shown last stays, until more is settled
             Ok(None) => return,
             Err(failure) => (self.whole.nothing(), Some(failure)),
@@ -221,9 +215,9 @@ impl<'a> Screen<'a> {
             .retain(|thread| !thread.comm.is_empty());
     }
 
-    fn moment(&mut self, evaluated: &Evaluated, sojourns: Vec<Nanos>) -> Moment {
-        let summary = evaluated.summary();
-        self.whole.add(evaluated, sojourns);
-        Moment::of(&summary.server, summary.arrival_rate_per_s)
+    fn moment(&mut self, analysed: &Analysed, sojourns: Vec<Nanos>) -> Moment {
+        let report = &analysed.report;
+        self.whole.add(analysed, sojourns);
+        Moment::of(&report.server, report.arrival_rate_per_s)
     }
 }

@@ -17,12 +17,11 @@ use taillab_model::summary::Observer;
 
 use self::find::Found;
 use self::record::{End, Recorded};
-use super::explain::evaluate::{self, Beside, Evaluated};
-use super::explain::{RECORDING, outputs};
-use super::run::rundir::RunDir;
 use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
+use crate::pipeline::{self, Attachments, Known, RECORDING, RunDir, Shown, Source};
+use crate::say::Say;
 
 /// Disk space without which a recording is not begun.
 const LEAST_SPACE: u64 = 64 << 20;
@@ -33,9 +32,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
         live::ensure_there()?;
     }
     let roots = Roots::default();
-    let say = Say {
-        verbose: args.common.verbose > 0,
-    };
+    let say = Say::of(args.common);
     ensure_first_pid_namespace(&roots).map_err(host)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let mut found = Found::by(&args, &roots, &interrupt)?;
@@ -110,25 +107,22 @@ fn report(
         server_cpus,
     } = recorded;
     say.step("analysing");
-    let analysed = evaluate::file(
-        file,
-        &args.analysis,
-        Beside {
-            command: "trace",
-            target: Some(target),
-            partial: !matches!(end, End::TimeUp),
-            shares_cpus,
-            server_cpus,
-            ..Beside::default()
-        },
-        place.dir.as_mut(),
-    );
-    let mut evaluated: Evaluated = match analysed {
-        Ok(evaluated) => evaluated,
+    let known = Known {
+        command: "trace",
+        target: Some(target),
+        partial: !matches!(end, End::TimeUp),
+        shares_cpus,
+        server_cpus,
+        ..Known::default()
+    };
+    let source = Source::File(file);
+    let analysed = pipeline::analyse(source, &args.analysis, known, place.dir.as_mut());
+    let mut analysed = match analysed {
+        Ok(analysed) => analysed,
         Err(failure) => return Err(end.failure().unwrap_or(failure)),
     };
-    let events_per_request = events as f64 / evaluated.arrivals().max(1) as f64;
-    evaluated.observed(Observer {
+    let events_per_request = events as f64 / analysed.all_arrivals.max(1) as f64;
+    analysed.observed(Observer {
         cpu_share: cost.cpu_share,
         program_ns_per_request: cost.program_ns_per_event.map(|ns| ns * events_per_request),
         events_per_request,
@@ -138,23 +132,22 @@ fn report(
         },
         peak_memory_bytes: cost.peak_memory_bytes,
     });
-    let facts = serde_json::to_value(environment).or_exit(Exit::Failed)?;
+    let attachments = Attachments {
+        environment: Some(serde_json::to_value(environment).or_exit(Exit::Failed)?),
+        ..Attachments::default()
+    };
     if let Some(dir) = &mut place.dir {
-        dir.write("environment.json", |out| {
-            serde_json::to_writer_pretty(&mut *out, &facts)
-        })?;
-        outputs::save(dir, &evaluated, Some(&facts))?;
+        pipeline::save(dir, &analysed, &attachments)?;
     }
-    let shown = outputs::Shown {
+    let shown = Shown {
         saved: place.dir.as_ref().map(RunDir::path),
         common: args.common,
         slowest: args.analysis.slowest.is_some(),
     };
-    outputs::show(&evaluated, Some(&facts), shown)?;
+    pipeline::show(&analysed, &attachments, &shown)?;
     match end {
         End::Interrupted => Ok(Exit::Interrupted),
-        End::TimeUp if !evaluated.is_valid() => Ok(Exit::Invalid),
-        End::TimeUp => Ok(Exit::Ok),
+        End::TimeUp => Ok(analysed.exit()),
         other => Err(other
             .failure()
             .unwrap_or_else(|| Failure::new(Exit::Failed, "the trace ended early"))),
@@ -222,19 +215,4 @@ fn capture_environment(roots: &Roots, watched: &CpuSet) -> Environment {
         // watching would find the server's own load
         observe: Duration::ZERO,
     })
-}
-
-/// Remarks on stderr.
-#[derive(Clone, Copy)]
-pub struct Say {
-    pub verbose: bool,
-}
-
-impl Say {
-    /// A step of the work, for who wants to follow it.
-    pub fn step(self, text: &str) {
-        if self.verbose {
-            eprintln!("taillab: {text}");
-        }
-    }
 }

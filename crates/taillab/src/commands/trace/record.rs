@@ -25,6 +25,7 @@ use crate::cli::TraceArgs;
 use crate::commands::canary::Canary;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::{host, probe as probe_failure};
+use crate::pipeline::hypervisor;
 use crate::progress::{Phase, Progress};
 
 /// Between two drains of the probe, and two looks at steal and quotas.
@@ -311,7 +312,7 @@ fn first_context(
         transport: server.endpoint.transport.to_string().to_lowercase(),
         port: server.endpoint.port,
         kernel: environment.kernel.release.clone().unwrap_or_default(),
-        hypervisor: crate::commands::run::hypervisor(environment),
+        hypervisor: hypervisor(environment),
         server_cpus: probing::numbers(watched),
         hooks: probe.hooks(),
         service_time_ns: args.analysis.service_time,

@@ -5,7 +5,7 @@ use taillab_model::summary::Matching;
 use taillab_model::{Histogram, Nanos};
 use taillab_report::live::Moment;
 
-use crate::commands::explain::evaluate::Evaluated;
+use crate::pipeline::Analysed;
 
 /// Sums and a histogram: percentiles of all windows are those of their requests, not
 /// averages of the windows' percentiles.
@@ -22,13 +22,13 @@ pub struct Whole {
 
 impl Whole {
     /// Adds a window with these sojourns.
-    pub fn add(&mut self, evaluated: &Evaluated, sojourns: Vec<Nanos>) {
-        let summary = evaluated.summary();
-        let seconds = summary.duration_ns.as_secs_f64();
+    pub fn add(&mut self, analysed: &Analysed, sojourns: Vec<Nanos>) {
+        let report = &analysed.report;
+        let seconds = report.duration_ns.as_secs_f64();
         self.seconds += seconds;
-        self.arrivals += summary.arrival_rate_per_s * seconds;
+        self.arrivals += report.arrival_rate_per_s * seconds;
         self.sojourns.extend(sojourns);
-        let result = &summary.server;
+        let result = &report.server;
         let stages = &result.stages;
         let each = [
             &stages.t1_t2,

@@ -13,7 +13,7 @@ mod silence;
 
 use crate::attribution::{Span, delays};
 use crate::ground_truth::{GroundTruth, InjectedInterval, InjectedSource};
-use taillab_analysis::ExplainOptions;
+use taillab_analysis::AnalysisOptions;
 use taillab_model::explanation::Cause;
 use taillab_model::{Monotonic, Nanos};
 
@@ -60,10 +60,10 @@ impl Machine {
         evidence: &Evidence,
         spans: &[Span],
         injected: [&[Vec<Nanos>]; 2],
-        options: &ExplainOptions,
+        options: &AnalysisOptions,
         mut places: Vec<usize>,
     ) -> Self {
-        let ExplainOptions {
+        let AnalysisOptions {
             service_time: usual,
             workers,
             measure_from,
@@ -244,13 +244,7 @@ mod tests {
             silent: vec![stretch(silent)],
         };
         let places = (0..spans.len()).collect();
-        let options = ExplainOptions {
-            service_time: Nanos::from_micros(20),
-            workers: NonZeroU32::MIN,
-            measure_from: at(0),
-            slowest: 0,
-            is_repeated: true,
-        };
+        let options = AnalysisOptions::new(Nanos::from_micros(20), NonZeroU32::MIN, at(0));
         Machine::of(&evidence, &spans, [&delays, &delays], &options, places)
     }
 

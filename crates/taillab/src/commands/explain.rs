@@ -1,49 +1,37 @@
 //! `taillab explain`: the analysis of a recording, once more.
 
-pub mod evaluate;
-pub mod outputs;
-pub mod rows;
-pub mod service_time;
-pub mod windows;
-
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use self::evaluate::Beside;
-use super::run::rundir::RunDir;
 use crate::cli::ExplainArgs;
 use crate::exit::{Exit, Failure};
-
-/// What a directory of a result calls its recording.
-pub const RECORDING: &str = "capture.tlc";
+use crate::pipeline::{self, Attachments, Known, RECORDING, RunDir, Shown, Source};
 
 /// Reads, analyses, prints, and saves where that is asked for.
 pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
     let path = recording(args.recording);
     let file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
-    let beside = Beside {
+    let known = Known {
         command: "explain",
         path: Some(path),
-        ..Beside::default()
+        ..Known::default()
     };
     let mut dir = match args.output {
         Some(output) => Some(RunDir::create(Some(output), "explain", 0)?),
         None => None,
     };
-    let evaluated = evaluate::file(file, &args.analysis, beside, dir.as_mut())?;
+    let analysed = pipeline::analyse(Source::File(file), &args.analysis, known, dir.as_mut())?;
+    let attachments = Attachments::default();
     if let Some(dir) = &mut dir {
-        outputs::save(dir, &evaluated, None)?;
+        pipeline::save(dir, &analysed, &attachments)?;
     }
-    let shown = outputs::Shown {
+    let shown = Shown {
         saved: dir.as_ref().map(RunDir::path),
         common: args.common,
         slowest: args.analysis.slowest.is_some(),
     };
-    outputs::show(&evaluated, None, shown)?;
-    Ok(match evaluated.is_valid() {
-        true => Exit::Ok,
-        false => Exit::Invalid,
-    })
+    pipeline::show(&analysed, &attachments, &shown)?;
+    Ok(analysed.exit())
 }
 
 fn recording(path: PathBuf) -> PathBuf {

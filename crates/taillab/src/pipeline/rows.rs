@@ -14,48 +14,17 @@ use taillab_model::{Monotonic, Nanos};
 use taillab_report::requests::RequestRow;
 use taillab_report::{ReportError, hlog, requests};
 
-use crate::commands::run::rundir::{RunDir, Unfinished};
+use super::rundir::{RunDir, Unfinished};
 use crate::exit::{Exit, Failure, OrExit};
 
-/// What is known of each matched request beside its stamps.
-pub struct Known {
-    /// Ideal sojourns of the measured requests, in order of T1.
-    pub ideal: Vec<Nanos>,
-    /// The main cause of each request; empty where they are not known.
-    pub main_causes: Vec<Option<Cause>>,
-    /// Where the measurement begins.
-    pub from: Monotonic,
-}
-
-impl Known {
-    /// A row for each matched request, in order of T1.
-    pub fn rows<'a>(&'a self, matched: &'a Matched) -> impl Iterator<Item = RequestRow> + 'a {
-        let mut ideal = self.ideal.iter().copied();
-        let requests = matched.requests.iter().enumerate();
-        requests.map(move |(place, request)| {
-            let measured = matched.is_measured(place, self.from);
-            let worker = matched.workers[place];
-            RequestRow {
-                server: Some(request.server),
-                ideal: if measured { ideal.next() } else { None },
-                worker: (worker != 0).then_some(worker),
-                main_cause: self.main_causes.get(place).copied().flatten(),
-                client: request.client,
-                operation: request.operation,
-                warm_up: !measured,
-            }
-        })
-    }
-}
-
-/// The rows of a recording that comes in parts: one is complete when the request's account is
-/// drawn up, at its T6.
+/// The rows of a recording while its windows come: one is complete when the account of the
+/// request is drawn up, at its T6.
 pub struct Rows {
     from: Monotonic,
     files: RowFiles,
-    /// Of the requests that are not written: whether the main cause is known, and which.
+    /// The main cause of each request that is not written, once it is known.
     fates: VecDeque<Fate>,
-    /// Those of them that are of parts before.
+    /// Those of them that are of earlier windows.
     waiting: VecDeque<RequestRow>,
     written: usize,
 }
@@ -106,12 +75,19 @@ impl Rows {
         {
             self.waiting.pop_front();
         }
-        let known = Known {
-            ideal,
-            main_causes: Vec::new(),
-            from: self.from,
-        };
-        for row in known.rows(matched) {
+        let mut ideal = ideal.into_iter();
+        for (place, request) in matched.requests.iter().enumerate() {
+            let measured = matched.is_measured(place, self.from);
+            let worker = matched.workers[place];
+            let row = RequestRow {
+                server: Some(request.server),
+                ideal: if measured { ideal.next() } else { None },
+                worker: (worker != 0).then_some(worker),
+                main_cause: None,
+                client: request.client,
+                operation: request.operation,
+                warm_up: !measured,
+            };
             if !self.waiting.is_empty() || !self.write_next(row) {
                 self.waiting.push_back(row);
             }
@@ -130,10 +106,14 @@ impl Rows {
         true
     }
 
-    /// The rest, when no more accounts come.
-    pub fn finish(mut self, dir: &mut RunDir) -> Result<(), Failure> {
+    /// The rest, when no more accounts come, and then these others.
+    pub fn finish(
+        mut self,
+        dir: &mut RunDir,
+        others: impl Iterator<Item = RequestRow>,
+    ) -> Result<(), Failure> {
         // requests that the ledger had to leave
-        for row in self.waiting {
+        for row in self.waiting.into_iter().chain(others) {
             self.files.push(row);
         }
         self.files.finish(dir)

@@ -1,4 +1,4 @@
-//! The run directory: made before anything is measured, filled at the end.
+//! The directory of a result: made before anything is measured, filled at the end.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -11,6 +11,9 @@ use taillab_report::utc;
 
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
+
+/// What a directory of a result calls its recording.
+pub const RECORDING: &str = "capture.tlc";
 
 /// Files and folders can be read by everybody and written by their owner only.
 const FILE_MODE: u32 = 0o644;

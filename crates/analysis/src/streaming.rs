@@ -1,0 +1,413 @@
+//! The analysis of a recording, window by window: one pass, in bounded memory.
+//!
+//! Everything is a sum over the requests as they come. Up to [`AnalysisOptions::exact`] requests,
+//! the values themselves are kept, so that a short recording has exact quantiles. Beyond, they
+//! are those of a histogram, within [`HISTOGRAM_ERROR`] of the truth, and their intervals take
+//! the correlation from a [`Series`].
+//!
+//! A short recording is one window. Where there are several:
+//!
+//! - what is usual of the server ([`Baseline`]) is taken from the first;
+//! - whether slow requests come together is asked of those that are slow among all before them
+//!   and in their window;
+//! - only a sample of the time is replayed, as the result says.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use taillab_model::summary::{Ideal, Measured, Overhead, ServerResult, ServiceTimeSource, Stages};
+use taillab_model::{
+    Distribution, HISTOGRAM_ERROR, Monotonic, Nanos, REPORTED_QUANTILES, RecordingContext,
+};
+
+use crate::explain::{Explainer, Sojourn};
+use crate::fan_out::fan_out;
+use crate::ideal::{IdealArrivals, MeasuredRequests};
+use crate::ledger::{Baseline, Entry, Labels, LedgerOptions};
+use crate::matched::{MatchCounts, Matched};
+use crate::replay::Sampler;
+use crate::stages::StageBands;
+use crate::statistics::{Observations, Series, requests_needed};
+use crate::verdict::{self, Unsupported};
+use crate::window::Window;
+
+/// Up to this many requests the quantiles are exact, unless another number is asked for.
+pub const EXACT: usize = 500_000;
+
+/// This many of the slowest requests are taken apart, unless another number is asked for.
+pub const SLOWEST: usize = 20;
+
+/// The series of a recording; those of the stages come last.
+const MEASURED: usize = 0;
+const IDEAL: usize = 1;
+const EXCESS: usize = 2;
+const STAGES: usize = 3;
+const SERIES: usize = STAGES + 5;
+
+/// What the analysis needs besides the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnalysisOptions {
+    /// t: 1 / peak throughput of one core.
+    pub service_time: Nanos,
+    /// Workers c of the ideal queue.
+    pub workers: NonZeroU32,
+    /// Start of the measurement: requests due before it are warm-up.
+    pub measure_from: Monotonic,
+    /// How many of the slowest requests are taken apart.
+    pub slowest: usize,
+    /// The measurement is one of many alike, whose spread says how sure a percentile is:
+    /// within it requests count as if they were independent.
+    pub is_repeated: bool,
+    /// Up to this many requests the quantiles are exact.
+    pub exact: usize,
+    /// What is usual of the server; `None`: what the first window shows.
+    pub baseline: Option<Baseline>,
+}
+
+impl AnalysisOptions {
+    /// The usual options for this ideal server and this start of the measurement.
+    pub const fn new(service_time: Nanos, workers: NonZeroU32, measure_from: Monotonic) -> Self {
+        Self {
+            service_time,
+            workers,
+            measure_from,
+            slowest: SLOWEST,
+            is_repeated: false,
+            exact: EXACT,
+            baseline: None,
+        }
+    }
+}
+
+/// What a recording shows.
+#[derive(Clone, Debug)]
+pub struct Analysed {
+    /// The server's side. The analysis cannot know the source of t, the probe's cost, the CPUs'
+    /// busy share and whether the workers are virtual: the caller sets these.
+    pub server: ServerResult,
+    /// Requests that came in during the measurement.
+    pub arrivals: u64,
+    /// The same, with those of the warm-up.
+    pub all_arrivals: u64,
+    /// What the client's service time has beyond the sojourn, where a client was joined.
+    pub client_minus_server: Option<Distribution>,
+    /// Points (x, P(sojourn ≥ x)) of the measured sojourn.
+    pub measured_ccdf: Vec<(Nanos, f64)>,
+    /// The same of the ideal one.
+    pub ideal_ccdf: Vec<(Nanos, f64)>,
+    /// What the verdict needs and the report does not carry.
+    pub evidence: verdict::ServerEvidence,
+}
+
+/// Why a recording cannot be analysed at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnalysisError {
+    /// The probe saw nothing of the server's traffic.
+    #[error(
+        "the probe saw no packet of the server in {events} events: check that the server's port, address and interface are the ones traced"
+    )]
+    NoPackets {
+        /// Events read.
+        events: u64,
+    },
+    /// Requests came in, but none of the measurement was matched.
+    #[error(
+        "{arrivals} requests came in, but none of the measurement has a response: check that the server answers, and that the measurement outlasts the warm-up"
+    )]
+    NothingMatched {
+        /// Requests that came in, warm-up included.
+        arrivals: usize,
+    },
+}
+
+/// What is summed over the measured requests, each by itself.
+struct Sums {
+    series: [Series; SERIES],
+    client_minus_server: Series,
+    stages: StageBands,
+    /// Requests that were faster than their ideal.
+    faster: u64,
+}
+
+impl Sums {
+    fn new(exact: usize) -> Self {
+        Self {
+            series: std::array::from_fn(|_| Series::new(exact)),
+            client_minus_server: Series::new(exact),
+            stages: StageBands::new(exact),
+            faster: 0,
+        }
+    }
+
+    fn add(&mut self, matched: &Matched, requests: &MeasuredRequests, measure_from: Monotonic) {
+        /// Requests whose lengths are made before they are summed.
+        const BATCH: usize = 4_096;
+        let mut lengths: [Vec<Nanos>; SERIES] = Default::default();
+        let ideals = requests.ideal.chunks(BATCH);
+        for (places, ideals) in requests.places.chunks(BATCH).zip(ideals) {
+            for (&place, &ideal) in places.iter().zip(ideals) {
+                let stamps = matched.requests.stamps(place as usize);
+                let sojourn = stamps.t6.saturating_since(stamps.t1);
+                self.faster += u64::from(sojourn < ideal);
+                lengths[MEASURED].push(sojourn);
+                lengths[EXCESS].push(sojourn.saturating_sub(ideal));
+                let stages = stamps.stages();
+                self.stages.add(sojourn, stages);
+                for (of_stage, length) in lengths[STAGES..].iter_mut().zip(stages.iter().flatten())
+                {
+                    of_stage.push(*length);
+                }
+            }
+            lengths[IDEAL].extend_from_slice(ideals);
+            for (series, lengths) in self.series.iter_mut().zip(&mut lengths) {
+                series.extend(lengths);
+                lengths.clear();
+            }
+        }
+        if matched.client.is_some() {
+            let beyond: Vec<Nanos> = matched.client_minus_server(measure_from).collect();
+            self.client_minus_server.extend(&beyond);
+        }
+    }
+}
+
+/// The analysis of a recording while its windows come.
+pub struct Analysis<'c> {
+    options: AnalysisOptions,
+    context: &'c RecordingContext,
+    arrivals: IdealArrivals,
+    all_arrivals: u64,
+    events: u64,
+    late_events: u64,
+    windows: u64,
+    /// Requests of the first window.
+    shown_by: usize,
+    /// Matched requests that no record of the client explains; `None` without a client.
+    unexplained: Option<u64>,
+    /// Some window shows what the CPUs did.
+    disturbances: bool,
+    counts: MatchCounts,
+    sums: Sums,
+    explainer: Option<Explainer<'c>>,
+    sampler: Sampler,
+}
+
+impl<'c> Analysis<'c> {
+    /// Before the first window.
+    pub fn new(context: &'c RecordingContext, options: AnalysisOptions) -> Self {
+        let AnalysisOptions {
+            service_time,
+            workers,
+            measure_from,
+            ..
+        } = options;
+        Self {
+            arrivals: IdealArrivals::new(service_time, workers, measure_from),
+            all_arrivals: 0,
+            events: 0,
+            late_events: 0,
+            windows: 0,
+            shown_by: 0,
+            unexplained: None,
+            disturbances: false,
+            counts: MatchCounts::default(),
+            sums: Sums::new(options.exact),
+            explainer: None,
+            sampler: Sampler::new(measure_from),
+            options,
+            context,
+        }
+    }
+
+    /// Takes the next window, and gives the accounts of the requests that end in it to `each`,
+    /// where it is recorded what the CPUs did. Returns the ideal sojourns of the window's
+    /// measured requests, in order of T1.
+    pub fn push(
+        &mut self,
+        window: &Arc<Window>,
+        mut each: impl FnMut(&Entry<'_>, &Labels),
+    ) -> Vec<Nanos> {
+        let Window {
+            matched,
+            timeline,
+            from,
+            upto,
+        } = &**window;
+        let measure_from = self.options.measure_from;
+        if self.windows == 0 {
+            self.shown_by = matched.requests.len();
+        }
+        self.windows += 1;
+        self.all_arrivals += (matched.requests.len() + matched.unmatched.len()) as u64;
+        self.events += matched.events;
+        self.late_events += matched.late_events;
+        self.unexplained = matched.client.map(|client| client.unexplained);
+        self.disturbances |= timeline.has_disturbances();
+        self.counts.add(matched, measure_from, (*from, *upto));
+        let requests = self.arrivals.take(matched);
+        self.sums.add(matched, &requests, measure_from);
+        self.sampler.add(window);
+        let explainer = match &mut self.explainer {
+            Some(explainer) => explainer,
+            none => none.insert(explainer(self.context, &self.options, window)),
+        };
+        let disturbances = self.disturbances;
+        explainer.add(matched, timeline, *upto, |entry, labels| {
+            if disturbances {
+                each(entry, labels);
+            }
+        });
+        requests.ideal
+    }
+
+    /// Requests that came in so far, those of the warm-up too.
+    pub const fn all_arrivals(&self) -> u64 {
+        self.all_arrivals
+    }
+
+    /// What the whole recording shows, of which the probe lost this many events.
+    ///
+    /// # Errors
+    /// When there is no request to analyse.
+    pub fn finish(self, lost_events: u64) -> Result<Analysed, AnalysisError> {
+        if self.all_arrivals == 0 {
+            return Err(AnalysisError::NoPackets {
+                events: self.events,
+            });
+        }
+        let n = self.sums.series[MEASURED].count();
+        let Some(explainer) = self.explainer.filter(|_| n > 0) else {
+            return Err(AnalysisError::NothingMatched {
+                arrivals: self.all_arrivals as usize,
+            });
+        };
+        let mut matching = self.counts.finish();
+        matching.lost_events = lost_events;
+        matching.hooks.clone_from(&self.context.hooks);
+        let [measured, ideal, excess, stages @ ..] = self.sums.series;
+        let mut measured = measured.finish();
+        if self.options.is_repeated {
+            measured.assume_independent();
+        }
+        let ideal = ideal.finish();
+        let [t1_t2, t2_t3, t3_t4, t4_t5, t5_t6] = stages.map(|stage| stage.finish().distribution());
+        let stages = Stages {
+            t1_t2,
+            t2_t3,
+            t3_t4,
+            t4_t5,
+            t5_t6,
+        };
+        let stages_at = self.sums.stages.finish(&measured);
+        let sojourn = Sojourn {
+            fan_out: fan_out(&measured),
+            distribution: measured.distribution(),
+        };
+        let explained = self.disturbances.then(|| {
+            let (sampler, context) = (self.sampler, self.context);
+            explainer.finish(&sojourn, &matching, || sampler.finish(context))
+        });
+        let limits = limits(&measured, self.windows, self.shown_by);
+        let (causes, model_fit, predictions, explanation) = match explained {
+            Some(mut explained) => {
+                explained.explanation.limits.extend(limits);
+                (
+                    explained.causes,
+                    explained.model_fit,
+                    explained.predictions,
+                    Some(explained.explanation),
+                )
+            }
+            None => Default::default(),
+        };
+        let evidence = verdict::ServerEvidence {
+            faster_than_ideal: self.sums.faster as f64 / n as f64,
+            unsupported: unsupported(&sojourn.distribution, &measured),
+            late_events: self.late_events,
+            unexplained: self.unexplained.unwrap_or(0),
+        };
+        let workers = self.options.workers.get();
+        let service_time = self.options.service_time;
+        Ok(Analysed {
+            arrivals: self.arrivals.count(),
+            all_arrivals: self.all_arrivals,
+            client_minus_server: (self.unexplained)
+                .map(|_| self.sums.client_minus_server.finish().distribution()),
+            measured_ccdf: measured.curve(),
+            ideal_ccdf: ideal.curve(),
+            evidence,
+            server: ServerResult {
+                service_time_ns: service_time,
+                service_time_source: ServiceTimeSource::default(),
+                measured: Measured {
+                    sojourn: sojourn.distribution,
+                    server_cpu_busy_share: None,
+                },
+                ideal: Ideal {
+                    sojourn: ideal.distribution(),
+                    workers,
+                    virtual_workers: false,
+                    utilization: self.arrivals.rate_per_s() * service_time.as_secs_f64()
+                        / f64::from(workers),
+                },
+                excess: excess.finish().distribution(),
+                stages,
+                stages_at,
+                matching,
+                overhead: Overhead::default(),
+                causes,
+                model_fit,
+                predictions,
+                explanation,
+            },
+        })
+    }
+}
+
+/// The explainer of a recording that begins with this window.
+fn explainer<'c>(
+    context: &'c RecordingContext,
+    options: &AnalysisOptions,
+    first: &Window,
+) -> Explainer<'c> {
+    let baseline = options
+        .baseline
+        .unwrap_or_else(|| Baseline::of(&first.matched, &first.timeline, options.service_time));
+    let ledger = LedgerOptions {
+        service_time: options.service_time,
+        workers: options.workers,
+        measure_from: options.measure_from,
+        trace_from: Nanos::MAX,
+    };
+    Explainer::new(context, ledger, options.slowest, baseline)
+}
+
+/// The percentiles that the sample does not support, and what they need.
+fn unsupported(distribution: &Distribution, measured: &Observations) -> Vec<Unsupported> {
+    REPORTED_QUANTILES
+        .iter()
+        .filter(|&&q| distribution.quantile(q).is_none())
+        .map(|&q| Unsupported {
+            q,
+            needs: requests_needed(measured.factors(), q),
+        })
+        .collect()
+}
+
+/// What the length of the recording costs in precision.
+fn limits(measured: &Observations, windows: u64, shown_by: usize) -> Vec<String> {
+    let percentiles = (!measured.is_exact()).then(|| {
+        format!(
+            "The recording is long: percentiles are within {:.2} %.",
+            100.0 * HISTOGRAM_ERROR
+        )
+    });
+    let usual = (windows > 1).then(|| {
+        format!(
+            "The recording was read in several windows: what is usual of this server (t and the \
+             number of its workers, unless they were given) is what its first {shown_by} requests \
+             show."
+        )
+    });
+    percentiles.into_iter().chain(usual).collect()
+}

@@ -1,0 +1,288 @@
+//! From the windows of a recording to its report.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use taillab_analysis::verdict::{self, Evidence, ServerEvidence, TraceFacts, VirtualWorkers};
+use taillab_analysis::{Analysis, AnalysisOptions, Matched, Window, streaming};
+use taillab_host::CpuUsage;
+use taillab_model::summary::{
+    Calibration, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION,
+    ServiceTimeSource, Verdict,
+};
+use taillab_model::{Monotonic, Nanos, RecordingContext};
+use taillab_report::{Curve, Series};
+
+use super::rows::Rows;
+use super::service_time::IdealServer;
+use crate::cli::AnalysisArgs;
+use crate::exit::{Exit, Failure, OrExit};
+
+/// What is known of a measurement besides its recording.
+#[derive(Default)]
+pub struct Known {
+    /// The command that shows the result.
+    pub command: &'static str,
+    /// The recording's file, for messages.
+    pub path: Option<PathBuf>,
+    /// What was measured, where it is better known than the recording says.
+    pub target: Option<String>,
+    /// The recording ended before its time.
+    pub partial: bool,
+    /// The observer had no CPU of its own.
+    pub shares_cpus: bool,
+    /// What the server's CPUs did.
+    pub server_cpus: Option<CpuUsage>,
+    /// What was measured before the load.
+    pub before_load: Option<BeforeLoad>,
+    /// The load as the client saw it, with its curve, where the client is ours.
+    pub load: Option<(LoadSummary, Vec<(Nanos, f64)>)>,
+    /// Conditions of the testbed and the machine that affect the result.
+    pub conditions: Vec<Reason>,
+}
+
+/// What was measured before the load.
+pub struct BeforeLoad {
+    /// How the peak was measured.
+    pub calibration: Calibration,
+    /// What the probe costs.
+    pub overhead: Overhead,
+    /// Where t comes from.
+    pub source: ServiceTimeSource,
+    /// The workers, where they wait on a timer instead of using a CPU.
+    pub virtual_workers: Option<VirtualWorkers>,
+}
+
+/// A report, with what its figures and its verdict need.
+pub struct Analysed {
+    /// The report.
+    pub report: Report,
+    /// Ideal, measured and, where the client is ours, its view.
+    pub curves: Vec<Curve>,
+    /// Requests that came in, those of the warm-up too.
+    pub all_arrivals: u64,
+    evidence: ServerEvidence,
+    facts: Facts,
+}
+
+/// What the verdict needs and neither the report nor the analysis carries.
+struct Facts {
+    hypervisor: Option<String>,
+    conditions: Vec<Reason>,
+    virtual_workers: Option<VirtualWorkers>,
+    /// The observer had no CPU that is not the server's.
+    shares_cpus: bool,
+    damage: Option<String>,
+    /// Requests are identified by their content.
+    framed: bool,
+}
+
+/// How a recording was read to its end.
+#[derive(Default)]
+pub struct End {
+    /// The time of the last event.
+    pub last: Option<Monotonic>,
+    /// Events that the recording lacks.
+    pub lost: u64,
+    /// What is damaged.
+    pub damage: Option<String>,
+}
+
+/// The analysis of a recording while its windows come.
+pub struct Pass<'c> {
+    context: &'c RecordingContext,
+    from: Monotonic,
+    ideal_server: IdealServer,
+    analysis: Analysis<'c>,
+    rows: Option<Rows>,
+}
+
+impl<'c> Pass<'c> {
+    /// Learns from the first window what the ideal server is. The rows of the requests go to
+    /// `rows`.
+    ///
+    /// # Errors
+    /// When the recording does not show what the analysis needs.
+    pub fn begin(
+        args: &AnalysisArgs,
+        context: &'c RecordingContext,
+        first: &Window,
+        from: Monotonic,
+        exact: usize,
+    ) -> Result<Self, Failure> {
+        let (matched, timeline) = (&first.matched, &first.timeline);
+        // where t is known, the analysis itself says why there is nothing
+        if matched.requests.is_empty() && context.service_time_ns.is_none() {
+            return Err(nothing(matched, context));
+        }
+        let ideal_server = IdealServer::of(args, context, matched, timeline, from)?;
+        let options = AnalysisOptions {
+            slowest: args.slowest.unwrap_or(streaming::SLOWEST),
+            exact,
+            ..AnalysisOptions::new(ideal_server.service_time, ideal_server.workers, from)
+        };
+        Ok(Self {
+            context,
+            from,
+            ideal_server,
+            analysis: Analysis::new(context, options),
+            rows: None,
+        })
+    }
+
+    /// Writes a row for each request from now on.
+    pub fn write_rows(&mut self, rows: Rows) {
+        self.rows = Some(rows);
+    }
+
+    /// Takes the next window.
+    pub fn push(&mut self, window: &Arc<Window>) {
+        match &mut self.rows {
+            Some(rows) => {
+                rows.came(&window.matched);
+                let ideal =
+                    (self.analysis).push(window, |entry, labels| rows.account(entry, labels));
+                rows.write(&window.matched, ideal);
+            }
+            None => {
+                self.analysis.push(window, |_, _| {});
+            }
+        }
+    }
+
+    /// The rows, when no more windows come.
+    pub fn take_rows(&mut self) -> Option<Rows> {
+        self.rows.take()
+    }
+
+    /// The report, when no more windows come.
+    ///
+    /// # Errors
+    /// When no request of the measurement was matched.
+    pub fn conclude(self, end: End, known: Known) -> Result<Analysed, Failure> {
+        let context = self.context;
+        let found = self.analysis.finish(end.lost).or_exit(Exit::Failed)?;
+        let mut server = found.server;
+        server.service_time_source = self.ideal_server.source;
+        server.measured.server_cpu_busy_share = known.server_cpus.map(|usage| usage.busy_share);
+        let (mut calibration, mut virtual_workers) = (None, None);
+        if let Some(before) = known.before_load {
+            calibration = Some(before.calibration);
+            server.overhead = before.overhead;
+            server.service_time_source = before.source;
+            server.ideal.virtual_workers = before.virtual_workers.is_some();
+            virtual_workers = before.virtual_workers;
+        }
+        let (load, client_curve) = known.load.unzip();
+        let recorded = end.last.unwrap_or(self.from).saturating_since(self.from);
+        let duration = load.as_ref().map_or(recorded, |load| load.duration_ns);
+        let target = known.target;
+        let report = Report {
+            schema_version: SCHEMA_VERSION,
+            command: known.command.to_owned(),
+            target: target.unwrap_or_else(|| named(context, known.path.as_deref())),
+            started_unix_s: context.started_unix_s,
+            partial: known.partial || end.damage.is_some(),
+            duration_ns: duration,
+            arrival_rate_per_s: found.arrivals as f64 / duration.as_secs_f64().max(1e-9),
+            load,
+            client_minus_server: found.client_minus_server,
+            calibration,
+            server,
+            observer: None,
+            verdict: Verdict::default(),
+        };
+        let curve = |series, points| Curve { series, points };
+        let mut curves = vec![
+            curve(Series::Ideal, found.ideal_ccdf),
+            curve(Series::Measured, found.measured_ccdf),
+        ];
+        curves.extend(client_curve.map(|points| curve(Series::Client, points)));
+        let mut analysed = Analysed {
+            report,
+            curves,
+            all_arrivals: found.all_arrivals,
+            evidence: found.evidence,
+            facts: Facts {
+                hypervisor: context.hypervisor.clone(),
+                conditions: known.conditions,
+                virtual_workers,
+                shares_cpus: known.shares_cpus,
+                damage: end.damage,
+                framed: context.framing.is_some(),
+            },
+        };
+        analysed.judge();
+        Ok(analysed)
+    }
+}
+
+impl Analysed {
+    /// Adds what watching cost.
+    pub fn observed(&mut self, observer: Observer) {
+        self.report.observer = Some(observer);
+        if let Some(cost) = observer.program_ns_per_request {
+            self.report.server.overhead.cpu_ns_per_request = Some(cost);
+        }
+        self.judge();
+    }
+
+    fn judge(&mut self) {
+        let facts = &self.facts;
+        let recording = TraceFacts {
+            observer: self.report.observer,
+            shares_cpus: facts.shares_cpus,
+            damage: facts.damage.as_deref(),
+            framed: facts.framed,
+        };
+        let verdict = verdict::judge(&Evidence {
+            hypervisor: facts.hypervisor.as_deref(),
+            conditions: &facts.conditions,
+            virtual_workers: facts.virtual_workers,
+            recording: self.report.load.is_none().then_some(recording),
+            ..Evidence::of_report(&self.report, &self.evidence)
+        });
+        self.report.verdict = verdict;
+    }
+
+    /// How the command ends that shows this.
+    pub fn exit(&self) -> Exit {
+        match self.report.verdict.valid {
+            true => Exit::Ok,
+            false => Exit::Invalid,
+        }
+    }
+}
+
+/// What was recorded, or else the file.
+fn named(context: &RecordingContext, path: Option<&Path>) -> String {
+    match (context.server.as_str(), path) {
+        ("", Some(path)) => path.display().to_string(),
+        (server, _) => server.to_owned(),
+    }
+}
+
+/// Why there is nothing to analyse.
+fn nothing(matched: &Matched, context: &RecordingContext) -> Failure {
+    let server = match context.server.as_str() {
+        "" => "the server",
+        name => name,
+    };
+    let responses = matched.ambiguous.len() + matched.without_request.len();
+    let arrivals = matched.unmatched.len();
+    let why = match (arrivals, responses) {
+        (0, 0) => format!(
+            "no request came in to {server}: see that clients reach it on this port, or trace \
+             longer (-d)"
+        ),
+        (_, 0) => format!(
+            "{arrivals} requests came in to {server} and none was answered: see that it works, or \
+             trace longer (-d)"
+        ),
+        _ => format!(
+            "{arrivals} requests came in to {server} and {responses} responses left, and none \
+             could be matched: name its protocol with --protocol"
+        ),
+    };
+    Failure::new(Exit::Failed, why)
+}

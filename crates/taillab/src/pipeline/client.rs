@@ -1,0 +1,90 @@
+//! The client's side of a measurement with a load of our own.
+
+use std::net::IpAddr;
+
+use taillab_analysis::load::{LoadAnalysis, LoadFacts, LoadedRequest, summarise};
+use taillab_analysis::{ClientRecord, Matched};
+use taillab_load::{FleetRun, Outcome};
+use taillab_model::summary::ArrivalsVerdict;
+use taillab_model::{Monotonic, RequestKey, address_hash};
+use taillab_report::requests::RequestRow;
+
+/// What the generator recorded.
+pub struct Client<'a> {
+    /// All requests.
+    pub load: &'a FleetRun,
+    /// The address that they come from, as the server sees it.
+    pub address: IpAddr,
+}
+
+impl Client<'_> {
+    /// All requests that left the client, in order of the actual send.
+    pub fn records(&self) -> Vec<ClientRecord> {
+        let address = address_hash(self.address);
+        let mut sent: Vec<ClientRecord> = self
+            .load
+            .iter()
+            .filter(|entry| entry.outcome != Outcome::SendFailed)
+            .filter_map(|entry| {
+                Some(ClientRecord {
+                    key: RequestKey {
+                        address,
+                        ..entry.key?
+                    },
+                    times: entry.times,
+                    operation: entry.operation,
+                })
+            })
+            .collect();
+        // Each thread sends in order of intention; between threads the order may differ.
+        sent.sort_by_key(|record| record.times.sent);
+        sent
+    }
+
+    /// Rows of the requests whose intended sends are not in `seen`, which is sorted.
+    pub fn unseen<'a>(&'a self, seen: &'a [Monotonic]) -> impl Iterator<Item = RequestRow> + 'a {
+        self.load
+            .iter()
+            .filter(|entry| seen.binary_search(&entry.times.intended).is_err())
+            .map(|entry| RequestRow {
+                server: None,
+                ideal: None,
+                worker: None,
+                main_cause: None,
+                client: Some(entry.times),
+                operation: Some(entry.operation),
+                warm_up: entry.warm_up,
+            })
+    }
+}
+
+/// The intended sends of the matched requests that the client knows.
+pub fn intended_sends(matched: &Matched) -> impl Iterator<Item = Monotonic> {
+    let places = 0..matched.requests.len();
+    places.filter_map(|place| Some(matched.requests.client(place)?.intended))
+}
+
+/// What the requests of a load's measurement say.
+pub fn summarise_load(
+    load: &FleetRun,
+    target_rate_per_s: f64,
+    target_utilization: Option<f64>,
+    arrivals: ArrivalsVerdict,
+) -> LoadAnalysis {
+    let facts = LoadFacts {
+        target_rate_per_s,
+        target_utilization,
+        arrivals,
+        client: load.cpu().cost(),
+        errors: load.errors(),
+    };
+    summarise(|| loaded_requests(load), facts)
+}
+
+/// The requests of a load's measurement, in order of the intended time.
+pub fn loaded_requests(load: &FleetRun) -> impl Iterator<Item = LoadedRequest> {
+    load.iter_measured().map(|entry| LoadedRequest {
+        times: entry.times,
+        wire: entry.wire,
+    })
+}

@@ -1,0 +1,26 @@
+//! From a recording to its report: analyse → save → show.
+//!
+//! Every measurement of a server ends here. `run` brings a recording with the records of its own
+//! client, `trace` a file that it has just written, `explain` a file from earlier, and
+//! `trace --live` the windows of a recording that is still being made.
+
+mod analyse;
+mod client;
+mod live;
+mod machine;
+mod print;
+mod recording;
+
+mod rows;
+mod rundir;
+mod save;
+mod service_time;
+
+pub use analyse::{Analysed, BeforeLoad, Known};
+pub use client::{Client, loaded_requests, summarise_load};
+pub use live::LiveWindows;
+pub use machine::hypervisor;
+pub use print::{print, style};
+pub use recording::{Source, analyse};
+pub use rundir::{RECORDING, RunDir};
+pub use save::{Attachments, Shown, save, show};

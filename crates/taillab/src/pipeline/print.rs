@@ -1,0 +1,44 @@
+//! What goes to standard output.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use taillab_report::terminal::Style;
+
+use crate::exit::{Exit, Failure};
+
+/// Prints the result on stdout. That the reader has seen enough (`| head`) is no failure.
+pub fn print(bytes: &[u8]) -> Result<(), Failure> {
+    print_or(bytes, || "write it into files with -o DIR".to_owned())
+}
+
+/// [`print`], for a result that may have been saved in a directory.
+pub fn print_saved(bytes: &[u8], saved: Option<&Path>) -> Result<(), Failure> {
+    match saved {
+        Some(dir) => print_or(bytes, || format!("it is saved in {}", dir.display())),
+        None => print(bytes),
+    }
+}
+
+fn print_or(bytes: &[u8], remedy: impl FnOnce() -> String) -> Result<(), Failure> {
+    match io::stdout().write_all(bytes) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
+            Exit::Failed,
+            format!("cannot print the result: {error}; {}", remedy()),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Colour on a terminal unless NO_COLOR says otherwise; the terminal's width.
+pub fn style() -> Style {
+    if !io::stdout().is_terminal() {
+        return Style::PLAIN;
+    }
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let (_, columns) = console::Term::stdout().size();
+    Style {
+        colour,
+        width: usize::from(columns),
+    }
+}

@@ -1,0 +1,102 @@
+//! The files of a result, and what is printed of it.
+
+use std::io::Write;
+use std::path::Path;
+
+use taillab_model::explanation::SlowRequest;
+use taillab_report::{Document, html, json, perfetto, terminal};
+
+use super::analyse::Analysed;
+use super::print::{print_saved, style};
+use super::rundir::RunDir;
+use crate::cli::Output;
+use crate::exit::{Exit, Failure, OrExit};
+
+/// The page that a person opens.
+const REPORT: &str = "report.html";
+
+/// What the report shows of the circumstances, where they are known.
+#[derive(Default)]
+pub struct Attachments {
+    /// Host, kernel and settings.
+    pub environment: Option<serde_json::Value>,
+    /// The experiment with every default filled in.
+    pub experiment_toml: Option<String>,
+}
+
+impl Attachments {
+    fn document<'a>(&'a self, analysed: &'a Analysed) -> Document<'a> {
+        Document {
+            report: &analysed.report,
+            environment: self.environment.as_ref(),
+            experiment_toml: self.experiment_toml.as_deref(),
+            curves: &analysed.curves,
+        }
+    }
+}
+
+/// How a result is shown.
+pub struct Shown<'a> {
+    /// Where its files are.
+    pub saved: Option<&'a Path>,
+    /// The options that all commands share.
+    pub common: Output,
+    /// Also the slowest requests one by one.
+    pub slowest: bool,
+}
+
+/// Writes every file but the recording and those with rows.
+pub fn save(
+    dir: &mut RunDir,
+    analysed: &Analysed,
+    attachments: &Attachments,
+) -> Result<(), Failure> {
+    if let Some(toml) = &attachments.experiment_toml {
+        dir.write("experiment.toml", |out| out.write_all(toml.as_bytes()))?;
+    }
+    if let Some(environment) = &attachments.environment {
+        dir.write("environment.json", |out| {
+            serde_json::to_writer_pretty(&mut *out, environment)?;
+            out.write_all(b"\n")
+        })?;
+    }
+    let summary = json::pretty(&analysed.report).or_exit(Exit::Failed)?;
+    dir.write("summary.json", |out| out.write_all(&summary))?;
+    let slowest = slowest(analysed);
+    if !slowest.is_empty() {
+        let trace = perfetto::trace(&analysed.report.target, slowest);
+        dir.write("slowest.pftrace", |out| out.write_all(&trace))?;
+    }
+    let page = html::render(&attachments.document(analysed));
+    dir.write(REPORT, |out| out.write_all(&page))
+}
+
+/// Prints the result on stdout.
+pub fn show(
+    analysed: &Analysed,
+    attachments: &Attachments,
+    shown: &Shown<'_>,
+) -> Result<(), Failure> {
+    let bytes = if shown.common.json {
+        json::pretty(&analysed.report).or_exit(Exit::Failed)?
+    } else {
+        let place = shown
+            .saved
+            .map(|dir| dir.join(REPORT).display().to_string());
+        let document = attachments.document(analysed);
+        let mut text = terminal::render(&document, place.as_deref(), style());
+        if shown.common.verbose > 0 {
+            text.push_str(&terminal::details(&document, style()));
+        }
+        if shown.slowest {
+            text.push_str(&terminal::slowest(slowest(analysed), style()));
+        }
+        text.into_bytes()
+    };
+    print_saved(&bytes, shown.saved)
+}
+
+fn slowest(analysed: &Analysed) -> &[SlowRequest] {
+    let explanation = analysed.report.server.explanation.as_ref();
+    explanation.map_or(&[], |explanation| &explanation.slowest)
+}
