@@ -1,7 +1,6 @@
 //! The join with the client's records.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use common::script::{at, events, key};
 use taillab_analysis::{ClientJoin, ClientRecord, DatagramIds, MatchOptions, match_events};

@@ -1,7 +1,6 @@
 //! Datagrams of protocols whose first two bytes may or may not name the request.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use std::collections::HashMap;
 

@@ -1,7 +1,6 @@
 //! Requests and responses told apart by their content.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use std::collections::HashMap;
 

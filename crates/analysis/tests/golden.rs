@@ -4,9 +4,8 @@
 //! A change here is either a defect or an improvement that a person has looked at. A test that
 //! fails leaves the new files in a directory of the build and names the command that accepts
 //! them; a new capture gets its text the same way.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,5 +1,4 @@
 //! The ideal queue, and the intervals, against exact results for M/D/c.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::num::NonZeroU32;
 

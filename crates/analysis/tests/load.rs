@@ -1,5 +1,4 @@
 //! From the requests of a simulated load to its result, its verdict and its objective.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};

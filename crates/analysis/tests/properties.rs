@@ -1,7 +1,6 @@
 //! The matcher against a simulated server whose truth is known.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use std::collections::HashMap;
 

@@ -1,5 +1,4 @@
 //! The replay must give the recorded servers back: real ones, of each architecture.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::File;
 use std::path::Path;

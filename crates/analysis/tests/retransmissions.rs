@@ -1,5 +1,4 @@
 //! Requests that their clients had to send again.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

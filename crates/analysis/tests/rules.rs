@@ -1,7 +1,6 @@
 //! One hand-written stream for each of the matcher's rules.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use common::script::{at, events, key};
 use taillab_analysis::{DatagramIds, MatchOptions, Matched, match_events};

@@ -1,7 +1,6 @@
 //! The matcher against simulated servers of streams whose truth is known.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use std::collections::HashMap;
 

@@ -1,7 +1,6 @@
 //! From a simulated server to a summary and its verdict.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -1,9 +1,6 @@
 //! The generator against the real memcached, on loopback.
 
-// the helpers: clippy allows it only inside tests
-#![allow(clippy::unwrap_used)]
-
-mod support;
+use crate::support;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};

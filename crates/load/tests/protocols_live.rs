@@ -1,8 +1,5 @@
 //! The codecs against the real servers: memcached, Redis and nginx, over plain sockets.
 
-// the helpers: clippy allows it only inside tests
-#![allow(clippy::unwrap_used)]
-
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};

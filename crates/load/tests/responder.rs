@@ -1,6 +1,6 @@
 //! The engine over real sockets against servers that behave and servers that do not.
 
-mod support;
+use crate::support;
 
 use std::net::UdpSocket;
 use std::sync::atomic::AtomicBool;

@@ -1,11 +1,7 @@
 //! The key of a TCP request is what the server's kernel counts.
 
-// the helpers: clippy allows it only inside tests
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/streams.rs"]
-mod streams;
-mod support;
+use crate::support;
+use crate::support::streams;
 
 use std::io::Write;
 use std::net::TcpStream;

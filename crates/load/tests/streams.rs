@@ -1,12 +1,8 @@
 //! The engine over TCP and Unix sockets, against servers that behave and servers that do
 //! not.
 
-// the helpers: clippy allows it only inside tests
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/streams.rs"]
-mod streams;
-mod support;
+use crate::support;
+use crate::support::streams;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use taillab_model::Nanos;
 use taillab_report::html;
 
-mod browser;
-mod common;
+use crate::browser;
+use crate::common;
 
 use browser::Browser;
 use common::Sample;

@@ -17,7 +17,7 @@ use taillab_model::{ClientTimes, Monotonic, Nanos, Stamps};
 use taillab_report::requests::RequestRow;
 use taillab_report::{Series, hlog};
 
-mod common;
+use crate::common;
 
 /// (tag, start of the interval) → its histogram.
 type Log = BTreeMap<(String, Duration), Histogram<u64>>;

@@ -10,7 +10,7 @@ use taillab_model::Nanos;
 use taillab_model::summary::Reason;
 use taillab_report::{Document, html};
 
-mod common;
+use crate::common;
 
 fn page(report: &Document<'_>) -> String {
     String::from_utf8(html::render(report)).unwrap()

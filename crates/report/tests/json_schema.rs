@@ -10,7 +10,7 @@ use taillab_model::summary::{Reason, Report};
 use taillab_model::{Distribution, Nanos};
 use taillab_report::json;
 
-mod common;
+use crate::common;
 
 fn schema() -> Value {
     serde_json::from_str(include_str!("../../../schemas/report.schema.json")).unwrap()

@@ -9,7 +9,7 @@ use taillab_model::Nanos;
 use taillab_report::live::{Moment, Screen};
 use taillab_report::terminal::Style;
 
-mod common;
+use crate::common;
 
 fn screen() -> Screen {
     let sample = common::explained::trace(Nanos::from_secs(20));

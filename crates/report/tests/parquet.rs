@@ -18,7 +18,7 @@ use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Stamps};
 use taillab_report::ReportError;
 use taillab_report::requests::{RequestRow, write_parquet};
 
-mod common;
+use crate::common;
 
 fn at(ns: u64) -> Monotonic {
     Monotonic::from_nanos_since_boot(ns)

@@ -12,7 +12,7 @@ use taillab_model::explanation::SlowRequest;
 use taillab_model::{Monotonic, Nanos};
 use taillab_report::perfetto;
 
-mod common;
+use crate::common;
 
 /// One field of a message: its number and what it holds.
 #[derive(Clone, Debug)]

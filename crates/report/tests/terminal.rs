@@ -10,7 +10,7 @@ use taillab_model::summary::Reason;
 use taillab_report::Document;
 use taillab_report::terminal::{Style, render};
 
-mod common;
+use crate::common;
 
 #[test]
 fn a_valid_run_in_80_columns() {

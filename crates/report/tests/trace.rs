@@ -11,7 +11,7 @@ use taillab_model::{Distribution, Nanos};
 use taillab_report::terminal::{self, Style};
 use taillab_report::{html, perfetto};
 
-mod common;
+use crate::common;
 
 use common::explained::{TraceSample, trace};
 

@@ -1,15 +1,12 @@
 //! `taillab doctor` from the outside: as root, as nobody, and what it leaves behind.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(dead_code, reason = "the support module serves other tests too")]
-
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-mod support;
+use crate::support;
 
 const NOBODY: u32 = 65534;
 

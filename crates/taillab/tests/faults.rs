@@ -1,7 +1,5 @@
 //! Bad input and missing privileges: one clear line, the right exit code, nothing left.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::process::Output;
 
 use assert_cmd::Command;

@@ -1,7 +1,5 @@
 //! `taillab serve` from the outside: ready, serving, stopped, and what it refuses.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;

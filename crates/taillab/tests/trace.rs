@@ -1,7 +1,5 @@
 //! What `taillab trace` and `taillab explain` say without root and without a server.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Output};
 

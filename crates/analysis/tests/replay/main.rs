@@ -1,5 +1,4 @@
 //! The replay and its forecasts against servers of which everything is known.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod simulator;
 

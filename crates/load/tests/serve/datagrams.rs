@@ -2,7 +2,7 @@
 
 use taillab_load::serve::{Architecture, Responder, Spec};
 
-use crate::clients::{DATAGRAMS, exchange, request, served, sizes, start, udp};
+use super::clients::{DATAGRAMS, exchange, request, served, sizes, start, udp};
 
 fn many_clients(spec: &Spec) {
     const CLIENTS: usize = 8;

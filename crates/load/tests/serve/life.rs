@@ -11,7 +11,7 @@ use std::time::Instant;
 use taillab_load::serve::{Architecture, Listen, Responder, ServeError, ServiceTime, Spec};
 use taillab_model::Nanos;
 
-use crate::clients::{
+use super::clients::{
     DATAGRAMS, PATIENCE, STREAMS, call, connect, exchange, is_over, request, sizes, start, tcp, udp,
 };
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::net::sockopt::set_socket_linger;
 use taillab_load::serve::{Architecture, Listen, Responder, Spec};
 
-use crate::clients::{STREAMS, call, connect, request, served, sizes, start, tcp};
+use super::clients::{STREAMS, call, connect, request, served, sizes, start, tcp};
 
 /// Eight clients at once, each on a connection of its own, with 100 requests in turn.
 fn many_clients(spec: &Spec) {

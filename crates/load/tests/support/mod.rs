@@ -3,6 +3,8 @@
 // each test file uses a part of it, and clippy sees no tests in here
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub(crate) mod streams;
+
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

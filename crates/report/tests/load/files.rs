@@ -6,7 +6,7 @@ use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, WireTimes};
 use taillab_report::chart::Axis;
 use taillab_report::load::{LoadRow, LoadSeries, RequestOutcome, chart, sweep_chart, write_hlog};
 
-use crate::samples;
+use super::samples;
 
 fn at(ns: u64) -> Monotonic {
     Monotonic::from_nanos_since_boot(ns)

@@ -5,8 +5,7 @@
     reason = "helpers of a test may panic, as the test itself may"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
+use crate::common;
 mod files;
 mod page;
 mod samples;

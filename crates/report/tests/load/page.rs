@@ -4,7 +4,7 @@ use taillab_model::Nanos;
 use taillab_model::summary::Reason;
 use taillab_report::html::{render_load, render_load_sweep};
 
-use crate::samples;
+use super::samples;
 
 /// Elements that are opened are closed, in order; void elements are not.
 fn is_balanced(page: &str) -> bool {

@@ -7,7 +7,7 @@ use taillab_model::summary::Reason;
 use taillab_model::{Distribution, Nanos};
 use taillab_report::load;
 
-use crate::samples;
+use super::samples;
 
 fn schema() -> Value {
     serde_json::from_str(include_str!("../../../../schemas/load.schema.json")).unwrap()

@@ -6,7 +6,7 @@ use taillab_model::summary::Reason;
 use taillab_report::load::LoadReport;
 use taillab_report::terminal::{Style, render_closed_loop, render_load, render_load_sweep};
 
-use crate::samples;
+use super::samples;
 
 fn style(width: usize) -> Style {
     Style {

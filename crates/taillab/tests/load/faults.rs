@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{number, run};
+use super::support::{number, run};
 
 /// Bytes of an echo's request and of its answer.
 const SIZE: usize = 128;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use taillab_load::serve::Listen;
 
-use crate::support::{SHORT, in_mid_load, number, responder, run, short, taillab, wait_for};
+use super::support::{SHORT, in_mid_load, number, responder, run, short, taillab, wait_for};
 
 #[test]
 fn an_echo_is_measured_over_every_transport() {

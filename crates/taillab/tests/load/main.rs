@@ -1,7 +1,6 @@
 //! `taillab load` from the outside: every kind of target and of load, what it refuses, and
 //! servers that misbehave.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(
     unreachable_pub,
     reason = "shared among the modules of one test binary"

@@ -3,7 +3,7 @@
 use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
 
-use crate::support::{SHORT, finish, responder, run, taillab};
+use super::support::{SHORT, finish, responder, run, taillab};
 use taillab_load::serve::Listen;
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{in_mid_load, number, run, short, taillab, wait_for};
+use super::support::{in_mid_load, number, run, short, taillab, wait_for};
 
 /// A server's process, killed at the end of the test.
 struct Server(Child);

@@ -86,7 +86,9 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
     let ideal = median(&summary, "/ideal/sojourn");
     let measured = median(&summary, "/measured/sojourn");
     let client = median(&summary, "/load/response_time");
-    assert!(measured < client, "{measured} {client}");
+    // of a run that is believed: else they may not be of the same requests
+    let is_valid = summary["verdict"]["valid"] == true;
+    assert!(measured < client || !is_valid, "{measured} {client}");
     let reasons = summary["verdict"]["reasons"].to_string();
     assert_eq!(
         ideal >= measured,

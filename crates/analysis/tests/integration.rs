@@ -1,0 +1,22 @@
+//! The matcher, the ledger, the replay and the verdicts on streams whose truth is known.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod client;
+mod common;
+mod coverage;
+mod datagrams;
+mod framing;
+mod golden;
+mod ideal_exact;
+#[path = "ledger/main.rs"]
+mod ledger;
+mod load;
+mod properties;
+#[path = "replay/main.rs"]
+mod replay;
+mod replay_golden;
+mod retransmissions;
+mod rules;
+mod streams;
+mod verdict;

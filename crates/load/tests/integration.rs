@@ -1,0 +1,14 @@
+//! The engine, the codecs and the built-in servers over real sockets.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "fuzz/main.rs"]
+mod fuzz;
+mod memcached;
+mod protocols_live;
+mod responder;
+mod sequence;
+#[path = "serve/main.rs"]
+mod serve;
+mod streams;
+mod support;

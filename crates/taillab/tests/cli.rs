@@ -1,0 +1,13 @@
+//! The commands from the outside, without root: what they print, write and refuse.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod doctor;
+mod faults;
+#[path = "load/main.rs"]
+mod load;
+mod reproduce;
+mod serve;
+mod sim;
+mod support;
+mod trace;
