@@ -3,7 +3,7 @@
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Finding, Prediction};
 
-use super::{Count, Evidence, NOTABLE, Tail, Whole, list};
+use super::evidence::{Count, Evidence, NOTABLE, Tail, Whole, list};
 use crate::fmt::Percentile;
 
 /// Culprits that a sentence names.

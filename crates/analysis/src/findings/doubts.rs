@@ -2,7 +2,7 @@
 
 use taillab_model::explanation::{Cause, Finding};
 
-use super::{Count, Evidence, Whole};
+use super::evidence::{Count, Evidence, Whole};
 use crate::fmt::Percentile;
 
 /// More than this of the excess above p99 without a cause needs another look.

@@ -2,7 +2,7 @@
 
 use taillab_model::explanation::{Cause, Finding};
 
-use super::{Count, Evidence, NOTABLE, Whole};
+use super::evidence::{Count, Evidence, NOTABLE, Whole};
 use crate::fmt::{Percentile, share};
 
 /// Up to this factor of the ideal there is little to gain.

@@ -1,6 +1,10 @@
 use super::*;
-use taillab_model::explanation::{Cause, Culprit, FitPoint, PredictedPoint, Share};
-use taillab_model::{Quantile, Unit};
+use taillab_model::explanation::{
+    Cause, CauseShare, Clustering, Culprit, FitPoint, Inversions, ModelFit, PredictedPoint,
+    Prediction, Share, WorkerShare,
+};
+use taillab_model::summary::Matching;
+use taillab_model::{Distribution, Nanos, Quantile, Unit};
 
 fn distribution(quantiles: &[(f64, u64)]) -> Distribution {
     let quantile = |&(q, ns): &(f64, u64)| Quantile {

@@ -440,44 +440,9 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
                     break;
                 }
                 self.workers[w].began = true;
-                let woke = self.first_of_batch(w, i);
-                let requests = &mut self.observed.requests;
-                let (i, arrival) = (woke, requests[woke].arrival_ns);
-                let (shallow, deep) = idle_ns(&self.idle[cpu], arrival, from);
-                if shallow + deep > 0 {
-                    requests[i].wake_ns = short(shallow + deep);
-                    // a CPU in a power state is told to come out of it by what arrives
-                    let t1 = arrival - requests[i].stack_ns.min(arrival);
-                    let (shallow_before, deep_before) = idle_ns(&self.idle[cpu], t1, arrival);
-                    if deep + deep_before > 0 {
-                        requests[i].exit_stack_ns = short(deep_before);
-                        requests[i].exit_wake_ns = short(deep);
-                    } else {
-                        self.shallow.push(short(shallow_before));
-                    }
-                }
+                self.woke(w, cpu, i, from);
             }
-            let worker = &mut self.workers[w];
-            let blocked = worker.blocked.take();
-            if let Some((.., cause)) = blocked {
-                self.observed.requests[i].slept |= 1 << cause as u32;
-            }
-            if let (Some((since, _, cause)), false) = (blocked, self.shared) {
-                // others on its CPU meanwhile do not hold it up: it is away as a whole
-                let source = self.asleep(cause);
-                let server = if self.residence.is_some() { w } else { cpu };
-                self.observed.vacations[server].push(since, from, source);
-            } else if let Some((since, until, cause)) = blocked {
-                // that it then waits for its CPU follows from what others do there
-                let (shallow, deep) = idle_ns(&self.idle[cpu], until, from);
-                let slept = short(until.saturating_sub(since) + shallow + deep);
-                let requests = &mut self.observed.requests;
-                if requests[i].blocked_ns == 0 {
-                    requests[i].first_ns = short(self.workers[w].on_core_ns);
-                }
-                requests[i].blocked_ns = requests[i].blocked_ns.saturating_add(slept);
-                requests[i].blocked_cause = cause as u8;
-            }
+            self.slept_in(w, cpu, i, from);
             let worker = &mut self.workers[w];
             worker.on_core_ns += end - from;
             if !worker.slept {
@@ -513,6 +478,49 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         // woken or not yet said to be: what it sleeps for is there
         let wanted = next.map_or(until, |i| self.observed.requests[i].arrival_ns.max(to));
         self.waits(w, cpu, until.min(wanted));
+    }
+
+    /// Worker `w` comes onto `cpu` at `from` for request `i`: a wake-up, if the CPU was idle.
+    fn woke(&mut self, w: usize, cpu: usize, i: usize, from: u64) {
+        let first = self.first_of_batch(w, i);
+        let job = &mut self.observed.requests[first];
+        let (shallow, deep) = idle_ns(&self.idle[cpu], job.arrival_ns, from);
+        if shallow + deep == 0 {
+            return;
+        }
+        job.wake_ns = short(shallow + deep);
+        // a CPU in a power state is told to come out of it by what arrives
+        let t1 = job.arrival_ns.saturating_sub(job.stack_ns);
+        let (shallow_before, deep_before) = idle_ns(&self.idle[cpu], t1, job.arrival_ns);
+        if deep + deep_before > 0 {
+            job.exit_stack_ns = short(deep_before);
+            job.exit_wake_ns = short(deep);
+        } else {
+            self.shallow.push(short(shallow_before));
+        }
+    }
+
+    /// Worker `w` goes on with request `i` on `cpu` at `from`, in which it may have slept.
+    fn slept_in(&mut self, w: usize, cpu: usize, i: usize, from: u64) {
+        let Some((since, until, cause)) = self.workers[w].blocked.take() else {
+            return;
+        };
+        self.observed.requests[i].slept |= 1 << cause as u32;
+        if !self.shared {
+            // others on its CPU meanwhile do not hold it up: it is away as a whole
+            let source = self.asleep(cause);
+            let server = if self.residence.is_some() { w } else { cpu };
+            return self.observed.vacations[server].push(since, from, source);
+        }
+        // that it then waits for its CPU follows from what others do there
+        let (shallow, deep) = idle_ns(&self.idle[cpu], until, from);
+        let slept = short(until.saturating_sub(since) + shallow + deep);
+        let job = &mut self.observed.requests[i];
+        if job.blocked_ns == 0 {
+            job.first_ns = short(self.workers[w].on_core_ns);
+        }
+        job.blocked_ns = job.blocked_ns.saturating_add(slept);
+        job.blocked_cause = cause as u8;
     }
 
     /// The request that came first among those that worker `w` reads before it answers

@@ -5,23 +5,39 @@ use std::sync::Arc;
 
 use taillab_model::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, RecordingContext, Tid};
 
-use super::codes::{pack_state, pack_top, unpack_state};
+use super::codes::{pack_state, unpack_state};
 use super::column::Column;
+use super::cpu::{CpuBuilder, before};
+use super::line::{CpuLine, Seen, ThrottleWindow, Timeline, WorkerLine, at as instant, ns};
 use super::resent::Streams;
+use super::sleep::Sleep;
 use super::stalls::{self, Silence, Stall, StallEvidence, Stolen};
-use super::unheard::{Inbound, PacketName, Quiet};
+use super::state::{Top, WorkerState};
+use super::unheard::{Inbound, PacketName};
 use super::unwatched::Unwatched;
-use super::{CpuLine, Seen, Sleep, ThrottleWindow, Timeline, Top, WorkerLine, WorkerState, ns};
+
 use crate::matched::BlindWindow;
-use crate::matcher::{IdMap, LastFound};
+use crate::matcher::{InOrder, LastFound};
 
 /// Silences of a CPU that are remembered at least over the parts of a recording.
 const MANY_SILENCES: usize = 4_096;
 
+impl Timeline {
+    /// The lines of these events, which are in order of time or out of it by at most a
+    /// millisecond.
+    pub fn build(events: impl IntoIterator<Item = Event>, context: &RecordingContext) -> Self {
+        let mut builder = TimelineBuilder::new(context);
+        for event in InOrder::new(events.into_iter(), Nanos::from_millis(1)) {
+            builder.observe(&event);
+        }
+        builder.finish()
+    }
+}
+
 /// Makes a [`Timeline`] of events that come one at a time, in order of time.
 pub struct TimelineBuilder {
     /// By number.
-    cpus: Vec<Option<Box<Cpu>>>,
+    cpus: Vec<Option<Box<CpuBuilder>>>,
     workers: Vec<Worker>,
     /// Where the line of a thread stands.
     places: LastFound<usize>,
@@ -35,27 +51,6 @@ pub struct TimelineBuilder {
     streams: Streams,
     inbound: Inbound,
     unwatched: Unwatched,
-}
-
-struct Cpu {
-    changes: Column,
-    meanings: Vec<(Tid, Top)>,
-    codes: IdMap<u64, u64>,
-    /// Who is current, where any switch was seen.
-    current: Option<Tid>,
-    /// The code of that thread with nothing on top of it.
-    current_code: Option<u64>,
-    /// The last event that proves it.
-    proven_ns: u64,
-    /// The last event of any kind.
-    active_ns: u64,
-    silences: Vec<Silence>,
-    /// The last time in which nothing was recorded here, whoever was current.
-    quiet: Option<Quiet>,
-    /// Where it did not hear other CPUs.
-    unheard: Vec<Stall>,
-    blind: Vec<BlindWindow>,
-    last_stolen: Option<Monotonic>,
 }
 
 struct Worker {
@@ -123,31 +118,8 @@ impl TimelineBuilder {
                 preempted,
                 asleep,
             } => self.switched(cpu, at, (prev, next), preempted, asleep),
-            EventKind::Woken { tid, by } => {
-                self.seen.wakes = true;
-                let worker = self.worker(tid, cpu);
-                if let WorkerState::Asleep(sleep) = worker.state {
-                    let by = if sleep == Sleep::Work { 0 } else { by };
-                    let cpu = worker.cpu;
-                    worker.set(at, WorkerState::Woken { cpu, by });
-                } else if worker.state == WorkerState::Unknown {
-                    let cpu = worker.cpu;
-                    worker.set(at, WorkerState::Woken { cpu, by: 0 });
-                }
-            }
-            EventKind::Migrated { tid, to } => {
-                let worker = self.worker(tid, cpu);
-                worker.cpu = to;
-                match worker.state {
-                    WorkerState::Woken { by, .. } => {
-                        worker.set(at, WorkerState::Woken { cpu: to, by });
-                    }
-                    WorkerState::Preempted { .. } => {
-                        worker.set(at, WorkerState::Preempted { cpu: to });
-                    }
-                    _ => {}
-                }
-            }
+            EventKind::Woken { tid, by } => self.woken(cpu, tid, by, at),
+            EventKind::Migrated { tid, to } => self.migrated(cpu, tid, to, at),
             EventKind::Interrupt { interrupt, lasted } => {
                 self.seen.interrupts = true;
                 if interrupt == Interrupt::CallFunction
@@ -165,31 +137,10 @@ impl TimelineBuilder {
                 self.seen.idle = true;
                 self.cpu(cpu).ran(at, lasted, Top::Idle { state });
             }
-            EventKind::PageFault { tid, write } => {
-                self.seen.faults = true;
-                let worker = self.worker(tid, cpu);
-                worker.faults.push_event(ns(at), write.into());
-                worker.fault_ns = Some(ns(at));
-                self.called(cpu, tid, at);
-            }
-            EventKind::MajorFault { tid } => {
-                let from_ns = self.worker(tid, cpu).fault_ns.take();
-                self.called(cpu, tid, at);
-                if let Some(from_ns) = from_ns {
-                    self.waited_for_storage(tid, from_ns, at, None);
-                }
-            }
-            EventKind::StorageWaited { tid, call, waited } => {
-                self.worker(tid, cpu);
-                self.called(cpu, tid, at);
-                self.waited_for_storage(tid, ns(before(at, waited)), at, Some(call));
-            }
-            EventKind::LockTaken { tid, waited, .. } => {
-                self.seen.locks = true;
-                self.worker(tid, cpu);
-                self.called(cpu, tid, at);
-                self.waited_for_lock(cpu, tid, at, waited);
-            }
+            EventKind::PageFault { tid, .. }
+            | EventKind::MajorFault { tid }
+            | EventKind::StorageWaited { tid, .. }
+            | EventKind::LockTaken { tid, .. } => self.waited(event, tid),
             EventKind::Unreadable { lasted } => self.unreadable(cpu, before(at, lasted), at),
             EventKind::SegmentIn { key, bytes, .. } => {
                 self.inbound.came(at, cpu, PacketName::of_segment(key));
@@ -198,6 +149,72 @@ impl TimelineBuilder {
                 }
             }
             EventKind::Retransmitted { key } => self.retransmissions.push((at, key.client())),
+            EventKind::Stolen { .. } | EventKind::Stalled { .. } | EventKind::Throttled { .. } => {
+                self.lost_time(event, first);
+            }
+        }
+    }
+
+    fn woken(&mut self, cpu: u16, tid: Tid, by: Tid, at: Monotonic) {
+        self.seen.wakes = true;
+        let worker = self.worker(tid, cpu);
+        if let WorkerState::Asleep(sleep) = worker.state {
+            let by = if sleep == Sleep::Work { 0 } else { by };
+            let cpu = worker.cpu;
+            worker.set(at, WorkerState::Woken { cpu, by });
+        } else if worker.state == WorkerState::Unknown {
+            let cpu = worker.cpu;
+            worker.set(at, WorkerState::Woken { cpu, by: 0 });
+        }
+    }
+
+    fn migrated(&mut self, cpu: u16, tid: Tid, to: u16, at: Monotonic) {
+        let worker = self.worker(tid, cpu);
+        worker.cpu = to;
+        match worker.state {
+            WorkerState::Woken { by, .. } => {
+                worker.set(at, WorkerState::Woken { cpu: to, by });
+            }
+            WorkerState::Preempted { .. } => {
+                worker.set(at, WorkerState::Preempted { cpu: to });
+            }
+            _ => {}
+        }
+    }
+
+    /// A thread of the server handled a page fault, or waited for storage or a lock.
+    fn waited(&mut self, event: &Event, tid: Tid) {
+        let (at, cpu) = (event.at, event.cpu);
+        self.worker(tid, cpu);
+        self.called(cpu, tid, at);
+        match event.kind {
+            EventKind::PageFault { write, .. } => {
+                self.seen.faults = true;
+                let worker = self.worker(tid, cpu);
+                worker.faults.push_event(ns(at), write.into());
+                worker.fault_ns = Some(ns(at));
+            }
+            EventKind::MajorFault { .. } => {
+                if let Some(from_ns) = self.worker(tid, cpu).fault_ns.take() {
+                    self.waited_for_storage(tid, from_ns, at, None);
+                }
+            }
+            EventKind::StorageWaited { call, waited, .. } => {
+                self.waited_for_storage(tid, ns(before(at, waited)), at, Some(call));
+            }
+            EventKind::LockTaken { waited, .. } => {
+                self.seen.locks = true;
+                self.waited_for_lock(cpu, tid, at, waited);
+            }
+            _ => {}
+        }
+    }
+
+    /// The hypervisor, a canary or the cgroup says that time was lost; the recording began at
+    /// `first`.
+    fn lost_time(&mut self, event: &Event, first: Monotonic) {
+        let (at, cpu) = (event.at, event.cpu);
+        match event.kind {
             EventKind::Stolen { lasted } => {
                 self.seen.stalls = true;
                 let since = self.cpu(cpu).last_stolen.replace(at);
@@ -223,18 +240,19 @@ impl TimelineBuilder {
                     });
                 }
             }
+            _ => {}
         }
     }
 
-    fn cpu(&mut self, cpu: u16) -> &mut Cpu {
+    fn cpu(&mut self, cpu: u16) -> &mut CpuBuilder {
         let place = usize::from(cpu);
         if place >= self.cpus.len() {
             self.cpus.resize_with(place + 1, || None);
         }
-        self.cpus[place].get_or_insert_with(|| Box::new(Cpu::new()))
+        self.cpus[place].get_or_insert_with(|| Box::new(CpuBuilder::new()))
     }
 
-    fn known_cpu(&mut self, cpu: u16) -> Option<&mut Cpu> {
+    fn known_cpu(&mut self, cpu: u16) -> Option<&mut CpuBuilder> {
         self.cpus.get_mut(usize::from(cpu))?.as_deref_mut()
     }
 
@@ -374,7 +392,7 @@ impl TimelineBuilder {
         let of_server = self.places.contains(current);
         let unwatched = !of_server && self.unwatched.missed(current);
         let line = self.cpu(cpu);
-        let from = super::at(line.proven_ns.min(ns(at)));
+        let from = instant(line.proven_ns.min(ns(at)));
         if unwatched {
             line.blind.push(BlindWindow { cpu, from, to: at });
         } else {
@@ -429,7 +447,7 @@ impl TimelineBuilder {
 
     /// The lines, when there are no more events.
     pub fn finish(mut self) -> Timeline {
-        self.part(super::at(u64::MAX))
+        self.part(instant(u64::MAX))
     }
 
     /// The lines so far. Of what lies before `keep_from` hardly anything stays here: the
@@ -500,156 +518,6 @@ impl TimelineBuilder {
     }
 }
 
-impl Cpu {
-    fn new() -> Self {
-        Self {
-            changes: Column::default(),
-            meanings: Vec::new(),
-            codes: IdMap::default(),
-            current: None,
-            current_code: None,
-            proven_ns: 0,
-            active_ns: 0,
-            silences: Vec::new(),
-            quiet: None,
-            unheard: Vec::new(),
-            blind: Vec::new(),
-            last_stolen: None,
-        }
-    }
-
-    fn code(&mut self, thread: Tid, top: Top) -> u64 {
-        code_of(&mut self.meanings, &mut self.codes, (thread, top))
-    }
-
-    fn active(&mut self, from: Monotonic, at: Monotonic, timer: bool) {
-        let was_active = self.active_ns;
-        self.active_ns = was_active.max(ns(at));
-        if was_active > 0 && ns(from).saturating_sub(was_active) >= stalls::MIN_SILENCE.get() {
-            self.quiet = Some(Quiet {
-                from: super::at(was_active),
-                to: from,
-                interrupted: self.current == Some(0),
-            });
-        }
-        if was_active == 0 || self.current.is_none_or(|current| current == 0) {
-            return;
-        }
-        if timer && let Some(last) = self.silences.last_mut() {
-            last.ticked(from);
-        }
-        let mut note = |from_ns: u64, to_ns: u64| {
-            if to_ns.saturating_sub(from_ns) >= stalls::MIN_SILENCE.get() {
-                self.silences.push(Silence {
-                    from: super::at(from_ns),
-                    to: super::at(to_ns),
-                    tick: timer.then_some(from),
-                });
-            }
-        };
-        note(was_active, ns(from));
-        note(was_active.max(ns(from)), ns(at));
-    }
-
-    /// From then on it did something that ended later: it did not stand still.
-    #[inline]
-    fn heard(&mut self, from: Monotonic) {
-        if let Some(last) = self.unheard.last_mut()
-            && last.to > from
-        {
-            last.to = from;
-            if from.saturating_since(last.from) < stalls::MIN_SILENCE {
-                self.unheard.pop();
-            }
-        }
-    }
-
-    /// What was taken for silence since then was none.
-    fn was_not_silent(&mut self, from_ns: u64) {
-        let from = super::at(from_ns);
-        while let Some(mut last) = self.silences.pop_if(|silence| silence.to > from) {
-            if last.from < from && from.saturating_since(last.from) >= stalls::MIN_SILENCE {
-                (last.to, last.tick) = (from, None);
-                self.silences.push(last);
-                break;
-            }
-        }
-        self.quiet.take_if(|quiet| quiet.to > from);
-        while self.unheard.last().is_some_and(|stall| stall.to > from) {
-            self.heard(from);
-        }
-    }
-
-    fn is_current(&mut self, at: Monotonic, thread: Tid) {
-        self.current = Some(thread);
-        self.proven_ns = ns(at);
-        let code = self.code(thread, Top::Nothing);
-        self.current_code = Some(code);
-        self.changes.push(ns(at), code);
-    }
-
-    /// Something ran until now, for so long, on top of whoever is current.
-    fn ran(&mut self, at: Monotonic, lasted: Nanos, what: Top) {
-        let from = before(at, lasted);
-        let (from_ns, to_ns) = (ns(from), ns(at));
-        // a power state is left late by itself; 0 only polls
-        if what != (Top::Idle { state: 0 }) {
-            self.heard(from);
-        }
-        if self.changes.last_ns().is_none() {
-            let code = self.code(0, Top::Nothing);
-            self.changes.push(from_ns, code);
-        }
-        self.relabel(from_ns, to_ns, |(thread, top)| {
-            let free = match what {
-                Top::Idle { .. } => thread == 0 && top == Top::Nothing,
-                _ => matches!(
-                    top,
-                    Top::Nothing | Top::Idle { .. } | Top::KernelLock | Top::Storage { .. }
-                ),
-            };
-            (thread, if free { what } else { top })
-        });
-        let code = match self.current_code {
-            Some(code) => code,
-            None => self.code(0, Top::Nothing),
-        };
-        self.changes.push(to_ns, code);
-    }
-
-    fn blind_between(&mut self, cpu: u16, from: Monotonic, to: Monotonic) {
-        self.blind.push(BlindWindow { cpu, from, to });
-        self.relabel(ns(from), ns(to), |(thread, top)| match top {
-            Top::Softirq { .. } | Top::Interrupt(_) => (thread, top),
-            _ => (thread, Top::Blind),
-        });
-    }
-
-    fn relabel(&mut self, from_ns: u64, to_ns: u64, mut f: impl FnMut((Tid, Top)) -> (Tid, Top)) {
-        let (meanings, codes) = (&mut self.meanings, &mut self.codes);
-        self.changes.rewrite(from_ns, to_ns, |code| {
-            let before = meanings[code as usize];
-            match f(before) {
-                after if after == before => code,
-                after => code_of(meanings, codes, after),
-            }
-        });
-    }
-}
-
-/// The code of a meaning, a new one where it has none.
-fn code_of(
-    meanings: &mut Vec<(Tid, Top)>,
-    codes: &mut IdMap<u64, u64>,
-    (thread, top): (Tid, Top),
-) -> u64 {
-    let key = u64::from(thread) << 32 | u64::from(pack_top(top));
-    *codes.entry(key).or_insert_with(|| {
-        meanings.push((thread, top));
-        meanings.len() as u64 - 1
-    })
-}
-
 impl Worker {
     fn set(&mut self, at: Monotonic, state: WorkerState) {
         self.state = state;
@@ -663,9 +531,4 @@ impl Worker {
         self.states.rewrite(since_ns, ns(at), |_| unknown);
         self.states.push(ns(at), unknown);
     }
-}
-
-/// The instant `length` before `at`, or boot.
-fn before(at: Monotonic, length: Nanos) -> Monotonic {
-    super::at(ns(at).saturating_sub(length.get()))
 }

@@ -19,7 +19,8 @@
 
 use taillab_model::{Monotonic, Nanos};
 
-use super::{Timeline, Top, WorkerLine, WorkerState, ns};
+use super::line::{Segments, Timeline, WorkerLine, ns};
+use super::state::{Top, WorkerState};
 use crate::matched::Matched;
 
 /// `NET_RX_SOFTIRQ` of the kernel.
@@ -108,7 +109,7 @@ fn add_services(
         free = to;
     }
     // on its core, and nothing on top of it
-    let mut segments: Vec<Option<super::Segments<'_>>> = vec![None; timeline.cpus.len()];
+    let mut segments: Vec<Option<Segments<'_>>> = vec![None; timeline.cpus.len()];
     let mut next = 0;
     for span in line.spans() {
         let WorkerState::OnCore { cpu } = span.state else {

@@ -2,7 +2,8 @@
 
 use taillab_model::{Interrupt, Tid};
 
-use super::{Sleep, Top, WorkerState};
+use super::sleep::Sleep;
+use super::state::{Top, WorkerState};
 
 pub(super) const fn pack_top(top: Top) -> u32 {
     match top {

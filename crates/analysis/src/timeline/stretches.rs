@@ -7,7 +7,8 @@ use taillab_model::{Monotonic, Tid};
 
 use super::codes::pack_state;
 use super::column::Column;
-use super::{CpuLine, Seen, Timeline, WorkerLine, WorkerState, ns};
+use super::line::{CpuLine, Seen, Timeline, WorkerLine, ns};
+use super::state::WorkerState;
 
 /// The lines of some stretches of time, taken from the parts of a recording. Between two
 /// stretches nothing is known of the workers, and nothing happens on the CPUs.

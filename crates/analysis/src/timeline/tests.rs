@@ -1,6 +1,8 @@
+use super::line::ns;
 use super::*;
 use proptest::prelude::*;
 use taillab_model::{Asleep, EventKind, PacketId, RequestKey};
+use taillab_model::{Event, Interrupt, Monotonic, Nanos, RecordingContext, Tid};
 
 const SERVER: Tid = 9;
 

@@ -1,0 +1,194 @@
+//! A CPU while events come: who is current, what ran on top, and where it was silent.
+
+use taillab_model::{Monotonic, Nanos, Tid};
+
+use super::codes::pack_top;
+use super::column::Column;
+use super::line::{at as instant, ns};
+use super::stalls::{self, Silence, Stall};
+use super::state::Top;
+use super::unheard::Quiet;
+use crate::matched::BlindWindow;
+use crate::matcher::IdMap;
+
+/// What is known of a CPU while events come.
+pub(super) struct CpuBuilder {
+    pub(super) changes: Column,
+    pub(super) meanings: Vec<(Tid, Top)>,
+    pub(super) codes: IdMap<u64, u64>,
+    /// Who is current, where any switch was seen.
+    pub(super) current: Option<Tid>,
+    /// The code of that thread with nothing on top of it.
+    pub(super) current_code: Option<u64>,
+    /// The last event that proves it.
+    pub(super) proven_ns: u64,
+    /// The last event of any kind.
+    pub(super) active_ns: u64,
+    pub(super) silences: Vec<Silence>,
+    /// The last time in which nothing was recorded here, whoever was current.
+    pub(super) quiet: Option<Quiet>,
+    /// Where it did not hear other CPUs.
+    pub(super) unheard: Vec<Stall>,
+    pub(super) blind: Vec<BlindWindow>,
+    pub(super) last_stolen: Option<Monotonic>,
+}
+
+impl CpuBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            changes: Column::default(),
+            meanings: Vec::new(),
+            codes: IdMap::default(),
+            current: None,
+            current_code: None,
+            proven_ns: 0,
+            active_ns: 0,
+            silences: Vec::new(),
+            quiet: None,
+            unheard: Vec::new(),
+            blind: Vec::new(),
+            last_stolen: None,
+        }
+    }
+
+    pub(super) fn code(&mut self, thread: Tid, top: Top) -> u64 {
+        code_of(&mut self.meanings, &mut self.codes, (thread, top))
+    }
+
+    pub(super) fn active(&mut self, from: Monotonic, at: Monotonic, timer: bool) {
+        let was_active = self.active_ns;
+        self.active_ns = was_active.max(ns(at));
+        if was_active > 0 && ns(from).saturating_sub(was_active) >= stalls::MIN_SILENCE.get() {
+            self.quiet = Some(Quiet {
+                from: instant(was_active),
+                to: from,
+                interrupted: self.current == Some(0),
+            });
+        }
+        if was_active == 0 || self.current.is_none_or(|current| current == 0) {
+            return;
+        }
+        if timer && let Some(last) = self.silences.last_mut() {
+            last.ticked(from);
+        }
+        let mut note = |from_ns: u64, to_ns: u64| {
+            if to_ns.saturating_sub(from_ns) >= stalls::MIN_SILENCE.get() {
+                self.silences.push(Silence {
+                    from: instant(from_ns),
+                    to: instant(to_ns),
+                    tick: timer.then_some(from),
+                });
+            }
+        };
+        note(was_active, ns(from));
+        note(was_active.max(ns(from)), ns(at));
+    }
+
+    /// From then on it did something that ended later: it did not stand still.
+    #[inline]
+    pub(super) fn heard(&mut self, from: Monotonic) {
+        if let Some(last) = self.unheard.last_mut()
+            && last.to > from
+        {
+            last.to = from;
+            if from.saturating_since(last.from) < stalls::MIN_SILENCE {
+                self.unheard.pop();
+            }
+        }
+    }
+
+    /// What was taken for silence since then was none.
+    pub(super) fn was_not_silent(&mut self, from_ns: u64) {
+        let from = instant(from_ns);
+        while let Some(mut last) = self.silences.pop_if(|silence| silence.to > from) {
+            if last.from < from && from.saturating_since(last.from) >= stalls::MIN_SILENCE {
+                (last.to, last.tick) = (from, None);
+                self.silences.push(last);
+                break;
+            }
+        }
+        self.quiet.take_if(|quiet| quiet.to > from);
+        while self.unheard.last().is_some_and(|stall| stall.to > from) {
+            self.heard(from);
+        }
+    }
+
+    pub(super) fn is_current(&mut self, at: Monotonic, thread: Tid) {
+        self.current = Some(thread);
+        self.proven_ns = ns(at);
+        let code = self.code(thread, Top::Nothing);
+        self.current_code = Some(code);
+        self.changes.push(ns(at), code);
+    }
+
+    /// Something ran until now, for so long, on top of whoever is current.
+    pub(super) fn ran(&mut self, at: Monotonic, lasted: Nanos, what: Top) {
+        let from = before(at, lasted);
+        let (from_ns, to_ns) = (ns(from), ns(at));
+        // a power state is left late by itself; 0 only polls
+        if what != (Top::Idle { state: 0 }) {
+            self.heard(from);
+        }
+        if self.changes.last_ns().is_none() {
+            let code = self.code(0, Top::Nothing);
+            self.changes.push(from_ns, code);
+        }
+        self.relabel(from_ns, to_ns, |(thread, top)| {
+            let free = match what {
+                Top::Idle { .. } => thread == 0 && top == Top::Nothing,
+                _ => matches!(
+                    top,
+                    Top::Nothing | Top::Idle { .. } | Top::KernelLock | Top::Storage { .. }
+                ),
+            };
+            (thread, if free { what } else { top })
+        });
+        let code = match self.current_code {
+            Some(code) => code,
+            None => self.code(0, Top::Nothing),
+        };
+        self.changes.push(to_ns, code);
+    }
+
+    pub(super) fn blind_between(&mut self, cpu: u16, from: Monotonic, to: Monotonic) {
+        self.blind.push(BlindWindow { cpu, from, to });
+        self.relabel(ns(from), ns(to), |(thread, top)| match top {
+            Top::Softirq { .. } | Top::Interrupt(_) => (thread, top),
+            _ => (thread, Top::Blind),
+        });
+    }
+
+    pub(super) fn relabel(
+        &mut self,
+        from_ns: u64,
+        to_ns: u64,
+        mut f: impl FnMut((Tid, Top)) -> (Tid, Top),
+    ) {
+        let (meanings, codes) = (&mut self.meanings, &mut self.codes);
+        self.changes.rewrite(from_ns, to_ns, |code| {
+            let before = meanings[code as usize];
+            match f(before) {
+                after if after == before => code,
+                after => code_of(meanings, codes, after),
+            }
+        });
+    }
+}
+
+/// The code of a meaning, a new one where it has none.
+fn code_of(
+    meanings: &mut Vec<(Tid, Top)>,
+    codes: &mut IdMap<u64, u64>,
+    (thread, top): (Tid, Top),
+) -> u64 {
+    let key = u64::from(thread) << 32 | u64::from(pack_top(top));
+    *codes.entry(key).or_insert_with(|| {
+        meanings.push((thread, top));
+        meanings.len() as u64 - 1
+    })
+}
+
+/// The instant `length` before `at`, or boot.
+pub(super) fn before(at: Monotonic, length: Nanos) -> Monotonic {
+    instant(ns(at).saturating_sub(length.get()))
+}

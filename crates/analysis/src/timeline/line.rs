@@ -1,0 +1,450 @@
+//! Lines of time: what happened on each CPU, and what each thread of the server did.
+
+use std::sync::Arc;
+
+use taillab_model::{Monotonic, Nanos, Tid};
+
+use super::codes;
+use super::column::{Change, Column, Reader};
+use super::stalls::Stall;
+use super::state::{Top, WorkerState};
+use crate::matched::BlindWindow;
+use crate::matcher::IdMap;
+
+/// A stretch of a CPU's time in which nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// From.
+    pub from: Monotonic,
+    /// To; the next segment's `from`.
+    pub to: Monotonic,
+    /// The current thread; 0: the idle thread, or not known yet.
+    pub thread: Tid,
+    /// What ran on top of it.
+    pub top: Top,
+}
+
+impl Segment {
+    /// How long it lasted.
+    pub fn length(&self) -> Nanos {
+        self.to.saturating_since(self.from)
+    }
+}
+
+/// What a thread of the server did for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerSpan {
+    /// From.
+    pub from: Monotonic,
+    /// To; the next span's `from`.
+    pub to: Monotonic,
+    /// What.
+    pub state: WorkerState,
+}
+
+/// A time on a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnCore {
+    /// Which CPU.
+    pub cpu: u16,
+    /// From.
+    pub from: Monotonic,
+    /// To.
+    pub to: Monotonic,
+}
+
+/// A time in which the server's cgroup may have been held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThrottleWindow {
+    /// The last look at the cgroup's count before it had grown.
+    pub from: Monotonic,
+    /// The look that saw it grown.
+    pub to: Monotonic,
+    /// By how much, summed over the threads.
+    pub held_back: Nanos,
+}
+
+/// Which kinds of events a recording holds: what is not there cannot be charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Changes of threads.
+    pub switches: bool,
+    /// Wake-ups of the server's threads.
+    pub wakes: bool,
+    /// Interrupts' handlers.
+    pub interrupts: bool,
+    /// Softirqs.
+    pub softirqs: bool,
+    /// Power states.
+    pub idle: bool,
+    /// Page faults.
+    pub faults: bool,
+    /// Locks of the kernel that had to be waited for.
+    pub locks: bool,
+    /// Why threads slept.
+    pub sleeps: bool,
+    /// A canary's or the hypervisor's word on lost time.
+    pub stalls: bool,
+    /// Throttling of the cgroup.
+    pub throttling: bool,
+}
+
+/// The lines of a recording, or of a window of it. A clone shares them.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    pub(super) span: Option<(Monotonic, Monotonic)>,
+    pub(super) cpus: Arc<[CpuLine]>,
+    pub(super) workers: Arc<[WorkerLine]>,
+    pub(super) places: Arc<IdMap<usize>>,
+    pub(super) throttled: Arc<[ThrottleWindow]>,
+    pub(super) retransmissions: Arc<[(Monotonic, u32)]>,
+    pub(super) seen: Seen,
+}
+
+impl Timeline {
+    /// Time of the first event; the machine's boot where there is none.
+    pub fn from(&self) -> Monotonic {
+        let boot = Monotonic::from_nanos_since_boot(0);
+        self.span.map_or(boot, |(from, _)| from)
+    }
+
+    /// Time of the last event.
+    pub fn to(&self) -> Monotonic {
+        let boot = Monotonic::from_nanos_since_boot(0);
+        self.span.map_or(boot, |(_, to)| to)
+    }
+
+    /// There was no event.
+    pub const fn is_empty(&self) -> bool {
+        self.span.is_none()
+    }
+
+    /// The CPUs whose switches, interrupts or power states were recorded, by number.
+    pub fn cpus(&self) -> &[CpuLine] {
+        &self.cpus
+    }
+
+    /// One of them.
+    pub fn cpu(&self, cpu: u16) -> Option<&CpuLine> {
+        let place = self.cpus.binary_search_by_key(&cpu, |line| line.cpu);
+        place.ok().map(|place| &self.cpus[place])
+    }
+
+    /// The server's threads that were seen to do anything, by their ids.
+    pub fn workers(&self) -> &[WorkerLine] {
+        &self.workers
+    }
+
+    /// One of them.
+    pub fn worker(&self, tid: Tid) -> Option<&WorkerLine> {
+        Some(&self.workers[self.worker_place(tid)?])
+    }
+
+    /// Where it stands among them.
+    pub(crate) fn worker_place(&self, tid: Tid) -> Option<usize> {
+        self.places.get(&tid).copied()
+    }
+
+    /// Where the cgroup was held back, in order of time.
+    pub fn throttled(&self) -> &[ThrottleWindow] {
+        &self.throttled
+    }
+
+    /// When a connection's client or the server sent something again, in order of time, and
+    /// which client's ([`taillab_model::RequestKey::client`]).
+    pub fn retransmissions(&self) -> &[(Monotonic, u32)] {
+        &self.retransmissions
+    }
+
+    /// Which kinds of events there were.
+    pub const fn seen(&self) -> Seen {
+        self.seen
+    }
+
+    /// Switches of threads were recorded.
+    pub const fn has_switches(&self) -> bool {
+        self.seen.switches
+    }
+
+    /// Softirqs, interrupts or wake-ups were recorded too: causes can be told.
+    pub const fn has_disturbances(&self) -> bool {
+        self.seen.softirqs || self.seen.interrupts || self.seen.wakes
+    }
+
+    /// Memory of all lines, in bytes.
+    pub fn bytes(&self) -> usize {
+        let cpus = self.cpus.iter().map(|line| line.changes.bytes());
+        let workers = self.workers.iter();
+        let workers = workers.map(|line| line.states.bytes() + line.faults.bytes());
+        cpus.sum::<usize>() + workers.sum::<usize>()
+    }
+}
+
+/// What happened on one CPU.
+#[derive(Clone, Debug)]
+pub struct CpuLine {
+    pub(super) cpu: u16,
+    pub(super) changes: Column,
+    /// Meaning of the codes in `changes`.
+    pub(super) meanings: Vec<(Tid, Top)>,
+    pub(super) stalls: Vec<Stall>,
+    pub(super) blind: Vec<BlindWindow>,
+    pub(super) end_ns: u64,
+}
+
+impl CpuLine {
+    /// Which CPU.
+    pub const fn cpu(&self) -> u16 {
+        self.cpu
+    }
+
+    /// All of it, in order of time.
+    pub fn segments(&self) -> Segments<'_> {
+        Segments {
+            line: self,
+            cursor: self.cursor(self.changes.start()),
+        }
+    }
+
+    /// From the segment in which `at` lies on, or from the first.
+    pub fn segments_from(&self, at: Monotonic) -> Segments<'_> {
+        Segments {
+            line: self,
+            cursor: self.cursor_from(at),
+        }
+    }
+
+    /// Where the segments begin, or the one in which `at` lies.
+    pub(crate) fn cursor_from(&self, at: Monotonic) -> SegmentCursor {
+        let mut cursor = self.cursor(self.changes.reader_from(ns(at)));
+        while let Some(next) = cursor.peek(self)
+            && next.to <= at
+        {
+            cursor.next(self);
+        }
+        cursor
+    }
+
+    fn cursor(&self, mut reader: Reader) -> SegmentCursor {
+        let current = reader.next(&self.changes);
+        let at_ns = current.map_or(0, |current| current.at_ns);
+        SegmentCursor {
+            current,
+            following: reader.next(&self.changes),
+            reader,
+            next_stall: self.stalls.partition_point(|s| ns(s.to) <= at_ns),
+        }
+    }
+
+    /// Where the CPU stood still, in order of time.
+    pub fn stalls(&self) -> &[Stall] {
+        &self.stalls
+    }
+
+    /// Where a switch was missed, in order of time.
+    pub fn blind(&self) -> &[BlindWindow] {
+        &self.blind
+    }
+}
+
+pub(super) const fn ns(at: Monotonic) -> u64 {
+    at.nanos_since_boot()
+}
+
+pub(super) const fn at(ns: u64) -> Monotonic {
+    Monotonic::from_nanos_since_boot(ns)
+}
+
+/// A place in the segments of a CPU. It does not borrow the line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SegmentCursor {
+    /// What is left of the current change.
+    current: Option<Change>,
+    following: Option<Change>,
+    reader: Reader,
+    next_stall: usize,
+}
+
+impl SegmentCursor {
+    /// The next segment of the line that this cursor is of; it stays the next.
+    #[inline]
+    pub(crate) fn peek(&self, line: &CpuLine) -> Option<Segment> {
+        let current = self.current?;
+        let end_ns = self.end_ns(line);
+        let (thread, top) = line.meanings[current.code as usize];
+        let (to_ns, top) = match self.stall(line, current.at_ns, end_ns) {
+            Some(stall) => cut((current.at_ns, end_ns), top, stall),
+            None => (end_ns.max(current.at_ns), top),
+        };
+        Some(Segment {
+            from: at(current.at_ns),
+            to: at(to_ns),
+            thread,
+            top,
+        })
+    }
+
+    /// The next segment of the line that this cursor is of.
+    // so that a segment need not be moved where it is used
+    #[inline(always)]
+    pub(crate) fn next(&mut self, line: &CpuLine) -> Option<Segment> {
+        let segment = self.peek(line)?;
+        let end_ns = self.end_ns(line);
+        if let Some(stall) = self.stall(line, ns(segment.from), end_ns) {
+            self.next_stall += usize::from(stall.to == segment.to);
+        }
+        match &mut self.current {
+            Some(current) if ns(segment.to) < end_ns => current.at_ns = ns(segment.to),
+            _ => {
+                self.current = self.following;
+                self.following = self.reader.next(&line.changes);
+            }
+        }
+        Some(segment)
+    }
+
+    /// Where the current change ends.
+    #[inline]
+    fn end_ns(&self, line: &CpuLine) -> u64 {
+        self.following.map_or(line.end_ns, |next| next.at_ns)
+    }
+
+    /// The next stall, if it cuts what is between the two.
+    #[inline]
+    fn stall<'l>(&self, line: &'l CpuLine, from_ns: u64, to_ns: u64) -> Option<&'l Stall> {
+        let stall = line.stalls.get(self.next_stall)?;
+        (ns(stall.from) < to_ns && ns(stall.to) > from_ns).then_some(stall)
+    }
+}
+
+/// What is before a stall inside of a change, or the stall: its end, and what it is.
+#[cold]
+fn cut((from_ns, end_ns): (u64, u64), top: Top, stall: &Stall) -> (u64, Top) {
+    if ns(stall.from) > from_ns {
+        (ns(stall.from), top)
+    } else {
+        (ns(stall.to).min(end_ns), Top::Stall)
+    }
+}
+
+/// The segments of a CPU: see [`CpuLine::segments`].
+#[derive(Clone, Debug)]
+pub struct Segments<'a> {
+    line: &'a CpuLine,
+    cursor: SegmentCursor,
+}
+
+impl Segments<'_> {
+    /// The next segment, which stays the next.
+    pub fn peek(&self) -> Option<Segment> {
+        self.cursor.peek(self.line)
+    }
+}
+
+impl Iterator for Segments<'_> {
+    type Item = Segment;
+
+    #[inline]
+    fn next(&mut self) -> Option<Segment> {
+        self.cursor.next(self.line)
+    }
+}
+
+/// What one thread of the server did.
+#[derive(Clone, Debug)]
+pub struct WorkerLine {
+    pub(super) tid: Tid,
+    pub(super) states: Column,
+    pub(super) faults: Column,
+    pub(super) end_ns: u64,
+}
+
+impl WorkerLine {
+    /// Which thread.
+    pub const fn tid(&self) -> Tid {
+        self.tid
+    }
+
+    /// All of it, in order of time, from when it was first seen.
+    pub fn spans(&self) -> Spans<'_> {
+        Spans {
+            line: self,
+            cursor: SpanCursor {
+                next: None,
+                reader: self.states.start(),
+            },
+        }
+    }
+
+    /// Where the spans begin, or the one in which `at` lies.
+    pub(crate) fn cursor_from(&self, at: Monotonic) -> SpanCursor {
+        SpanCursor {
+            next: None,
+            reader: self.states.reader_from(ns(at)),
+        }
+    }
+
+    /// When it was on which core.
+    pub fn on_core(&self) -> impl Iterator<Item = OnCore> + '_ {
+        self.spans().filter_map(|span| match span.state {
+            WorkerState::OnCore { cpu } => Some(OnCore {
+                cpu,
+                from: span.from,
+                to: span.to,
+            }),
+            _ => None,
+        })
+    }
+
+    /// When it began to handle a page fault, and whether it wanted to write.
+    pub fn faults(&self) -> impl Iterator<Item = (Monotonic, bool)> + '_ {
+        let faults = self.faults.changes();
+        faults.map(|fault| (at(fault.at_ns), fault.code != 0))
+    }
+}
+
+/// A place in the spans of a thread. It does not borrow the line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SpanCursor {
+    next: Option<Change>,
+    reader: Reader,
+}
+
+impl SpanCursor {
+    /// What comes after the span that was given last, if anything does.
+    pub(crate) fn following(&self) -> Option<WorkerState> {
+        self.next.map(|next| codes::unpack_state(next.code))
+    }
+
+    /// The next span of the line that this cursor is of.
+    #[inline]
+    pub(crate) fn next(&mut self, line: &WorkerLine) -> Option<WorkerSpan> {
+        let current = self
+            .next
+            .take()
+            .or_else(|| self.reader.next(&line.states))?;
+        self.next = self.reader.next(&line.states);
+        let end_ns = self.next.map_or(line.end_ns, |next| next.at_ns);
+        Some(WorkerSpan {
+            from: at(current.at_ns),
+            to: at(end_ns.max(current.at_ns)),
+            state: codes::unpack_state(current.code),
+        })
+    }
+}
+
+/// The spans of a thread: see [`WorkerLine::spans`].
+#[derive(Clone, Debug)]
+pub struct Spans<'a> {
+    line: &'a WorkerLine,
+    cursor: SpanCursor,
+}
+
+impl Iterator for Spans<'_> {
+    type Item = WorkerSpan;
+
+    #[inline]
+    fn next(&mut self) -> Option<WorkerSpan> {
+        self.cursor.next(self.line)
+    }
+}

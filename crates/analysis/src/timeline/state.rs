@@ -1,0 +1,77 @@
+//! What a CPU and a thread of the server can be doing.
+
+use taillab_model::{Interrupt, Tid};
+
+use super::sleep::Sleep;
+
+/// What really ran on a CPU, on top of its current thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Top {
+    /// Nothing: the thread itself, or the idle thread outside a power state.
+    Nothing,
+    /// The CPU was in a power state.
+    Idle {
+        /// Which, 0 the shallowest.
+        state: u8,
+    },
+    /// A softirq.
+    Softirq {
+        /// Which: `NET_RX` is 3.
+        vector: u8,
+    },
+    /// The handler of an interrupt.
+    Interrupt(Interrupt),
+    /// The current thread waited for a lock of the kernel, without sleeping.
+    KernelLock,
+    /// The current thread waited for storage, without sleeping.
+    Storage {
+        /// In which system call; `None` in a page fault.
+        call: Option<u16>,
+    },
+    /// The probe was blind: who was current is not certain.
+    Blind,
+    /// The CPU stood still, by the evidence of its [`Stall`].
+    Stall,
+}
+
+/// What a thread of the server is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerState {
+    /// It is current on this CPU; interrupts may run on top of it.
+    OnCore {
+        /// Which.
+        cpu: u16,
+    },
+    /// It could go on, and another thread is current in its place.
+    Preempted {
+        /// The CPU that it waits for.
+        cpu: u16,
+    },
+    /// It was woken, and is not on a CPU yet.
+    Woken {
+        /// The CPU that it waits for: its last one, or the one that it was moved to.
+        cpu: u16,
+        /// Who woke it; 0 where it had waited for work, since the waker is then only
+        /// whoever was current when the packet came in.
+        by: Tid,
+    },
+    /// It sleeps.
+    Asleep(Sleep),
+    /// A switch of it was missed.
+    Unknown,
+}
+
+impl WorkerState {
+    /// The CPU that it is on or waits for.
+    pub const fn cpu(self) -> Option<u16> {
+        match self {
+            Self::OnCore { cpu } | Self::Preempted { cpu } | Self::Woken { cpu, .. } => Some(cpu),
+            Self::Asleep(_) | Self::Unknown => None,
+        }
+    }
+
+    /// Asleep until a timer expires: in `nanosleep` or `clock_nanosleep`.
+    pub const fn is_timer(self) -> bool {
+        matches!(self, Self::Asleep(Sleep::Other { call: 35 | 230 }))
+    }
+}
