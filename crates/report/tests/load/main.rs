@@ -5,7 +5,6 @@
     reason = "helpers of a test may panic, as the test itself may"
 )]
 
-use crate::common;
 mod files;
 mod page;
 mod samples;
