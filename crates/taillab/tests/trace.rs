@@ -1,7 +1,8 @@
 //! What `taillab trace` and `taillab explain` say without root and without a server.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn taillab(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_taillab"))
@@ -64,12 +65,23 @@ fn wrong_values_are_refused_in_one_line() {
 
 #[test]
 fn unix_sockets_and_processes_that_do_not_listen_are_refused_with_the_reason() {
-    let own = std::process::id().to_string();
-    refused(&["trace", "-p", &own], 2, "listens on no TCP or UDP port");
+    // not this process: it is also that of other tests, which listen
+    let refused_of = |stdin: Stdio, part: &str| {
+        let mut other = Command::new("sleep")
+            .arg("60")
+            .stdin(stdin)
+            .spawn()
+            .unwrap();
+        let pid = other.id().to_string();
+        let result = std::panic::catch_unwind(|| refused(&["trace", "-p", &pid], 2, part));
+        other.kill().unwrap();
+        other.wait().unwrap();
+        result.unwrap();
+    };
+    refused_of(Stdio::null(), "listens on no TCP or UDP port");
     let place = tempfile::tempdir().unwrap();
-    let socket = place.path().join("server.sock");
-    let _listener = UnixListener::bind(&socket).unwrap();
-    refused(&["trace", "-p", &own], 2, "server.sock");
+    let listener = UnixListener::bind(place.path().join("server.sock")).unwrap();
+    refused_of(OwnedFd::from(listener).into(), "server.sock");
 }
 
 #[test]
