@@ -73,7 +73,7 @@ impl Veth {
              --warmup 100ms --wait hybrid --json -q --floor off",
             self.client.pid()
         ));
-        clients.connected()
+        clients.connected(CONNECTIONS)
     }
 }
 

@@ -45,7 +45,7 @@ impl Running {
     }
 
     /// Once it has its connections to a server, over which it then sends.
-    pub fn connected(self) -> Self {
+    pub fn connected(self, connections: usize) -> Self {
         let descriptors = format!("/proc/{}/fd", self.0.id());
         let is_socket = |file: &fs::DirEntry| {
             fs::read_link(file.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
@@ -55,7 +55,7 @@ impl Running {
                 .unwrap()
                 .flatten()
                 .filter(is_socket);
-            (sockets.count() >= CONNECTIONS).then_some(())
+            (sockets.count() >= connections).then_some(())
         });
         self
     }
@@ -91,11 +91,16 @@ pub fn free_port() -> u16 {
 
 /// Clients of `target` for as long as the test, once they have begun.
 pub fn load(target: &str, rate: u32) -> Running {
+    load_over(CONNECTIONS, target, rate)
+}
+
+/// The same over this many connections.
+pub fn load_over(connections: usize, target: &str, rate: u32) -> Running {
     let line = format!(
-        "load {target} -R {rate} -d 600s -c {CONNECTIONS} --warmup 100ms --wait hybrid --json \
+        "load {target} -R {rate} -d 600s -c {connections} --warmup 100ms --wait hybrid --json \
          -q --floor off"
     );
-    Running::taillab(&line).connected()
+    Running::taillab(&line).connected(connections)
 }
 
 /// Traces to the end, as JSON.
