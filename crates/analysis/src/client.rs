@@ -4,7 +4,7 @@ use std::iter::Peekable;
 
 use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, RequestKey};
 
-use crate::matched::Matched;
+use crate::matched::{ClientJoin, Matched};
 use crate::matcher::{IdMap, packed};
 use crate::window::Window;
 
@@ -17,18 +17,6 @@ pub struct ClientRecord {
     pub times: ClientTimes,
     /// What it asked for.
     pub operation: Operation,
-}
-
-/// How the client's records and the matched requests joined.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClientJoin {
-    /// Responses that the client received to requests due in the measurement.
-    pub responses: u64,
-    /// Of these, with T1 and T6: the probe's coverage, counted without the probe.
-    pub matched: u64,
-    /// Matched requests that no record of the client explains; above zero, something
-    /// else sends requests, or records are missing.
-    pub unexplained: u64,
 }
 
 /// A use of a key that no request has been joined to yet.

@@ -40,8 +40,8 @@ pub mod timeline;
 pub mod verdict;
 pub mod window;
 
-pub use client::{ClientJoin, ClientRecord, ClientRecords};
-pub use matched::{BlindWindow, DatagramIds, MatchCounts, Matched, Unmatched};
+pub use client::{ClientRecord, ClientRecords};
+pub use matched::{BlindWindow, ClientJoin, DatagramIds, MatchCounts, Matched, Unmatched};
 pub use matcher::{Framing, MatchOptions, Matcher, match_events};
 pub use median::{MedianEstimate, median};
 pub use requests::Requests;

@@ -3,8 +3,19 @@
 use taillab_model::summary::Matching;
 use taillab_model::{Monotonic, Nanos, Request, RequestKey, Stamps, Tid};
 
-use crate::client::ClientJoin;
 use crate::requests::{Requests, reordered};
+
+/// How the client's records and the matched requests joined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientJoin {
+    /// Responses that the client received to requests due in the measurement.
+    pub responses: u64,
+    /// Of these, with T1 and T6: the probe's coverage, counted without the probe.
+    pub matched: u64,
+    /// Matched requests that no record of the client explains; above zero, something
+    /// else sends requests, or records are missing.
+    pub unexplained: u64,
+}
 
 /// A request whose response was not seen, or not for certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
