@@ -9,5 +9,6 @@ mod load;
 mod reproduce;
 mod serve;
 mod sim;
+mod structure;
 mod support;
 mod trace;

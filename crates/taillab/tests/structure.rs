@@ -1,0 +1,450 @@
+//! The shape of the source: no circle of modules, no endless function, no endless file.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::visit::{self, Visit};
+
+/// Lines of one function, with its signature and its braces.
+const LONGEST_FUNCTION: usize = 80;
+/// Lines of one file, comments and its unit tests included.
+const LONGEST_FILE: usize = 600;
+
+#[test]
+fn no_module_depends_on_itself_through_others() {
+    let mut circles = Vec::new();
+    for source in crate_sources() {
+        circles.extend(Modules::read(&source).circles());
+    }
+    assert!(
+        circles.is_empty(),
+        "these files use each other in a circle:\n{}",
+        circles.join("\n")
+    );
+}
+
+#[test]
+fn functions_fit_on_a_page() {
+    let mut long = Vec::new();
+    for path in crate_sources().iter().flat_map(|source| rust_files(source)) {
+        if path
+            .components()
+            .any(|part| part.as_os_str() == "tests.rs" || part.as_os_str() == "tests")
+        {
+            continue;
+        }
+        let mut functions = Functions {
+            path: &path,
+            long: Vec::new(),
+        };
+        functions.visit_file(&parse(&path));
+        long.append(&mut functions.long);
+    }
+    assert!(
+        long.is_empty(),
+        "functions of more than {LONGEST_FUNCTION} lines:\n{}",
+        long.join("\n")
+    );
+}
+
+#[test]
+fn files_have_one_reason_to_exist() {
+    let long: Vec<String> = crate_sources()
+        .iter()
+        .flat_map(|source| rust_files(source))
+        .filter_map(|path| {
+            let lines = read(&path).lines().count();
+            (lines > LONGEST_FILE).then(|| format!("{}: {lines} lines", shown(&path)))
+        })
+        .collect();
+    assert!(
+        long.is_empty(),
+        "files of more than {LONGEST_FILE} lines:\n{}",
+        long.join("\n")
+    );
+}
+
+fn crates_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the crate lies in `crates`")
+        .to_owned()
+}
+
+/// The `src` of every crate.
+fn crate_sources() -> Vec<PathBuf> {
+    let entries = fs::read_dir(crates_folder()).expect("`crates` can be read");
+    let mut sources: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").path().join("src"))
+        .collect();
+    sources.sort();
+    assert!(sources.len() > 5, "the crates were not found");
+    sources
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of sources can be read") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn parse(path: &Path) -> syn::File {
+    syn::parse_file(&read(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn shown(path: &Path) -> String {
+    path.strip_prefix(crates_folder())
+        .unwrap_or(path)
+        .display()
+        .to_string()
+}
+
+fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("test")
+            || (attribute.path().is_ident("cfg")
+                && matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string().contains("test")))
+    })
+}
+
+struct Functions<'a> {
+    path: &'a Path,
+    long: Vec<String>,
+}
+
+impl Functions<'_> {
+    fn note(&mut self, signature: &syn::Signature, block: &syn::Block) {
+        let first = signature.fn_token.span.start().line;
+        let last = block.brace_token.span.close().end().line;
+        let lines = last + 1 - first;
+        if lines > LONGEST_FUNCTION {
+            self.long.push(format!(
+                "{}:{first} {}: {lines} lines",
+                shown(self.path),
+                signature.ident
+            ));
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Functions<'_> {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if !is_for_tests(&item.attrs) {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.note(&item.sig, &item.block);
+        visit::visit_item_fn(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.note(&item.sig, &item.block);
+        visit::visit_impl_item_fn(self, item);
+    }
+}
+
+/// Segments below the root of the crate: `crate::a::b` is `["a", "b"]`.
+type ModulePath = Vec<String>;
+
+/// The modules of one crate, and what each defines, imports and mentions. What is compiled for tests only is left out.
+#[derive(Default)]
+struct Modules {
+    scopes: BTreeMap<ModulePath, Scope>,
+    /// Module → the file that holds it.
+    files: HashMap<ModulePath, PathBuf>,
+}
+
+#[derive(Default)]
+struct Scope {
+    defined: BTreeSet<String>,
+    /// Name here → where it comes from.
+    imported: HashMap<String, Vec<String>>,
+    globs: Vec<Vec<String>>,
+    mentioned: BTreeSet<Vec<String>>,
+}
+
+impl Modules {
+    fn read(source: &Path) -> Self {
+        let mut modules = Self::default();
+        for root in ["lib.rs", "main.rs"] {
+            let path = source.join(root);
+            if path.exists() {
+                modules.add_file(source, &path, Vec::new());
+            }
+        }
+        modules
+    }
+
+    fn add_file(&mut self, source: &Path, path: &Path, module: ModulePath) {
+        let file = parse(path);
+        self.add_items(source, path, module, file.items);
+    }
+
+    fn add_items(&mut self, source: &Path, path: &Path, module: ModulePath, items: Vec<syn::Item>) {
+        let mut scope = Scope::default();
+        for item in items {
+            if is_for_tests(attributes_of(&item)) {
+                continue;
+            }
+            match item {
+                syn::Item::Mod(inner) => {
+                    let mut below = module.clone();
+                    below.push(inner.ident.to_string());
+                    if let Some((_, items)) = inner.content {
+                        self.add_items(source, path, below, items);
+                    } else {
+                        let folder = below
+                            .iter()
+                            .fold(source.to_owned(), |folder, name| folder.join(name));
+                        let alone = folder.with_extension("rs");
+                        let path = if alone.exists() {
+                            alone
+                        } else {
+                            folder.join("mod.rs")
+                        };
+                        self.add_file(source, &path, below);
+                    }
+                }
+                item => scope.add(&item),
+            }
+        }
+        self.files.insert(module.clone(), path.to_owned());
+        self.scopes.insert(module, scope);
+    }
+
+    /// The module that defines what a path of `from` names; none for what other crates define.
+    fn resolve(&self, from: &ModulePath, path: &[String], depth: usize) -> Option<ModulePath> {
+        let (first, rest) = path.split_first()?;
+        match first.as_str() {
+            "crate" => return self.resolve_below(&Vec::new(), rest, depth),
+            "self" => return self.resolve_below(from, rest, depth),
+            "super" => {
+                let parent = from[..from.len().checked_sub(1)?].to_vec();
+                return if rest.first().is_some_and(|next| next == "super") {
+                    self.resolve(&parent, rest, depth)
+                } else {
+                    self.resolve_below(&parent, rest, depth)
+                };
+            }
+            _ => {}
+        }
+        self.resolve_below(from, path, depth)
+    }
+
+    fn resolve_below(
+        &self,
+        module: &ModulePath,
+        path: &[String],
+        depth: usize,
+    ) -> Option<ModulePath> {
+        let scope = self.scopes.get(module)?;
+        let (first, rest) = path.split_first()?;
+        if depth > 20 {
+            return None;
+        }
+        let mut below = module.clone();
+        below.push(first.clone());
+        if self.scopes.contains_key(&below) {
+            return self.resolve_below(&below, rest, depth + 1);
+        }
+        if scope.defined.contains(first) {
+            return Some(module.clone());
+        }
+        if let Some(origin) = scope.imported.get(first) {
+            let whole: Vec<String> = origin.iter().chain(rest).cloned().collect();
+            return if whole == path {
+                None
+            } else {
+                self.resolve(module, &whole, depth + 1)
+            };
+        }
+        scope.globs.iter().find_map(|glob| {
+            let whole: Vec<String> = glob.iter().chain(path).cloned().collect();
+            self.resolve(module, &whole, depth + 1)
+        })
+    }
+
+    /// File → the files whose items it names. What a module's children take from it is left out: a module
+    /// may hold what its children share, and join them.
+    fn uses(&self) -> BTreeMap<&Path, BTreeSet<&Path>> {
+        let mut uses: BTreeMap<&Path, BTreeSet<&Path>> = BTreeMap::new();
+        for (module, scope) in &self.scopes {
+            let user = self.files[module].as_path();
+            let targets = uses.entry(user).or_default();
+            // a re-export alone is no use of what it names
+            for path in &scope.mentioned {
+                if let Some(target) = self.resolve(module, path, 0) {
+                    let used = self.files[&target].as_path();
+                    let is_above = module.starts_with(&target);
+                    if used != user && !is_above {
+                        targets.insert(used);
+                    }
+                }
+            }
+        }
+        uses
+    }
+
+    /// Each strongly connected set of files, and the uses inside it, as text.
+    fn circles(&self) -> Vec<String> {
+        let uses = self.uses();
+        let reach: BTreeMap<&Path, BTreeSet<&Path>> = uses
+            .keys()
+            .map(|file| (*file, reachable(&uses, file)))
+            .collect();
+        let mut seen = BTreeSet::new();
+        let mut circles = Vec::new();
+        for file in uses
+            .keys()
+            .copied()
+            .filter(|file| reach[file].contains(file))
+        {
+            let members: BTreeSet<&Path> = reach[file]
+                .iter()
+                .copied()
+                .filter(|other| reach[other].contains(file))
+                .collect();
+            if seen.insert(members.clone()) {
+                let mut text = format!("a circle of {} files:", members.len());
+                for user in &members {
+                    for used in uses[user].intersection(&members) {
+                        text += &format!("\n    {} uses {}", shown(user), shown(used));
+                    }
+                }
+                circles.push(text);
+            }
+        }
+        circles
+    }
+}
+
+fn reachable<'a>(
+    uses: &BTreeMap<&'a Path, BTreeSet<&'a Path>>,
+    from: &'a Path,
+) -> BTreeSet<&'a Path> {
+    let mut found = BTreeSet::new();
+    let mut next = vec![from];
+    while let Some(file) = next.pop() {
+        for used in uses.get(file).into_iter().flatten() {
+            if found.insert(*used) {
+                next.push(used);
+            }
+        }
+    }
+    found
+}
+
+fn attributes_of(item: &syn::Item) -> &[syn::Attribute] {
+    match item {
+        syn::Item::Const(item) => &item.attrs,
+        syn::Item::Enum(item) => &item.attrs,
+        syn::Item::Fn(item) => &item.attrs,
+        syn::Item::Impl(item) => &item.attrs,
+        syn::Item::Macro(item) => &item.attrs,
+        syn::Item::Mod(item) => &item.attrs,
+        syn::Item::Static(item) => &item.attrs,
+        syn::Item::Struct(item) => &item.attrs,
+        syn::Item::Trait(item) => &item.attrs,
+        syn::Item::Type(item) => &item.attrs,
+        syn::Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+impl Scope {
+    fn add(&mut self, item: &syn::Item) {
+        match item {
+            syn::Item::Const(item) => self.define(&item.ident),
+            syn::Item::Enum(item) => self.define(&item.ident),
+            syn::Item::Fn(item) => self.define(&item.sig.ident),
+            syn::Item::Static(item) => self.define(&item.ident),
+            syn::Item::Struct(item) => self.define(&item.ident),
+            syn::Item::Trait(item) => self.define(&item.ident),
+            syn::Item::Type(item) => self.define(&item.ident),
+            syn::Item::Union(item) => self.define(&item.ident),
+            syn::Item::Use(item) => {
+                let is_re_export = !matches!(item.vis, syn::Visibility::Inherited);
+                self.import(&item.tree, &mut Vec::new(), is_re_export);
+                return;
+            }
+            _ => {}
+        }
+        Mentions(&mut self.mentioned).visit_item(item);
+    }
+
+    fn define(&mut self, name: &syn::Ident) {
+        self.defined.insert(name.to_string());
+    }
+
+    fn import(&mut self, tree: &syn::UseTree, prefix: &mut Vec<String>, is_re_export: bool) {
+        let (name, last) = match tree {
+            syn::UseTree::Path(path) => {
+                prefix.push(path.ident.to_string());
+                self.import(&path.tree, prefix, is_re_export);
+                prefix.pop();
+                return;
+            }
+            syn::UseTree::Group(group) => {
+                for tree in &group.items {
+                    self.import(tree, prefix, is_re_export);
+                }
+                return;
+            }
+            syn::UseTree::Glob(_) => return self.globs.push(prefix.clone()),
+            syn::UseTree::Name(name) => (name.ident.to_string(), name.ident.to_string()),
+            syn::UseTree::Rename(rename) => (rename.rename.to_string(), rename.ident.to_string()),
+        };
+        let mut whole = prefix.clone();
+        let name = if last == "self" {
+            prefix.last().cloned().unwrap_or(name)
+        } else {
+            whole.push(last);
+            name
+        };
+        if !is_re_export {
+            self.mentioned.insert(whole.clone());
+        }
+        self.imported.insert(name, whole);
+    }
+}
+
+/// Every path in an item, as its segments. What macros are given is not parsed: its names come from `use`.
+struct Mentions<'a>(&'a mut BTreeSet<Vec<String>>);
+
+impl<'ast> Visit<'ast> for Mentions<'_> {
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        if path.leading_colon.is_none() {
+            self.0.insert(
+                path.segments
+                    .iter()
+                    .map(|segment| segment.ident.to_string())
+                    .collect(),
+            );
+        }
+        visit::visit_path(self, path);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        if !is_for_tests(&item.attrs) {
+            visit::visit_impl_item_fn(self, item);
+        }
+    }
+}
