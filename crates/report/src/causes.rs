@@ -10,7 +10,7 @@ use crate::figures::{
     count, counted, interval, mean_length, micros, micros_f64, percent, quantile_name, ratio,
 };
 use crate::table::{Column, Table, cell, known, name};
-use crate::terminal::text::Ink;
+use crate::text::Ink;
 
 /// Marks of the parts, so that the bars in a terminal read without colours.
 const MARKS: [char; 5] = ['█', '▓', '▒', '░', '╱'];

@@ -14,7 +14,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use taillab_model::{Monotonic, Nanos, Operation};
 
-use crate::ReportError;
+use crate::error::ReportError;
 
 /// Rows encoded at a time; bounds the memory together with [`GROUP_ROWS`].
 const BATCH_ROWS: usize = 8_192;

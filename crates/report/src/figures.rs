@@ -1,9 +1,6 @@
 //! How figures are written for people.
 
-use taillab_model::summary::{ServerResult, ServiceTimeSource};
 use taillab_model::{Nanos, quantile_ranks};
-
-use crate::Document;
 
 /// A length in microseconds with one decimal and its thousands set apart: `1,234.5`.
 pub(crate) fn micros(length: Nanos) -> String {
@@ -56,56 +53,6 @@ pub(crate) fn rate(per_s: f64) -> String {
         _ => 0,
     };
     grouped(per_s, decimals)
-}
-
-/// Requests per second that the workers of the ideal queue serve at most.
-pub(crate) fn capacity_per_s(result: &ServerResult) -> f64 {
-    f64::from(result.ideal.workers) / result.service_time_ns.as_secs_f64()
-}
-
-/// The workers of the ideal queue: `1 worker`, `8 virtual workers`.
-pub(crate) fn workers(result: &ServerResult) -> String {
-    let kind = match result.ideal.virtual_workers {
-        true => "virtual ",
-        false => "",
-    };
-    let n = u64::from(result.ideal.workers);
-    counted(n, &format!("{kind}worker"), &format!("{kind}workers"))
-}
-
-/// How much longer than its own ideal a request stays, where that is known.
-pub(crate) fn excess_sentence(result: &ServerResult) -> Option<String> {
-    let (p50, p99) = (result.excess.quantile(0.5)?, result.excess.quantile(0.99)?);
-    Some(format!(
-        "Request by request, the excess over its own ideal is {p50} (p50) and {p99} (p99)."
-    ))
-}
-
-/// Where the service time comes from, in words.
-pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
-    match (
-        document.report.server.service_time_source,
-        document.report.calibration.as_ref(),
-    ) {
-        (ServiceTimeSource::Calibrated, Some(calibration)) => {
-            let peak = rate(calibration.peak_per_s);
-            format!(
-                "{} ÷ the peak of {peak}/s",
-                workers(&document.report.server)
-            )
-        }
-        (ServiceTimeSource::Calibrated, None) => {
-            format!(
-                "{} ÷ the peak, calibrated",
-                workers(&document.report.server)
-            )
-        }
-        (ServiceTimeSource::Given, _) => "as given, not calibrated".to_owned(),
-        (ServiceTimeSource::VirtualWait, _) => "the mean wait of a worker".to_owned(),
-        (ServiceTimeSource::BusyTime, _) => {
-            "the busy time of the workers ÷ requests, in this recording".to_owned()
-        }
-    }
 }
 
 /// A share as a percentage: `6.1 %`.
@@ -264,6 +211,16 @@ pub(crate) const NO_BREAK_SPACE: char = '\u{a0}';
 /// `2 requests`, `1 request`.
 pub(crate) fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
+}
+
+/// A number of bytes in a few digits: `41.2 MB`.
+pub(crate) fn bytes(n: f64) -> String {
+    match n {
+        n if n >= 1e9 => format!("{:.1} GB", n / 1e9),
+        n if n >= 1e6 => format!("{:.1} MB", n / 1e6),
+        n if n >= 1e3 => format!("{:.0} kB", n / 1e3),
+        n => format!("{n:.0} B"),
+    }
 }
 
 /// A number with so many decimals and its thousands set apart.

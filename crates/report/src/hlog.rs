@@ -10,8 +10,10 @@ use hdrhistogram::serialization::interval_log::{
 };
 use taillab_model::{Monotonic, Nanos};
 
+use crate::document::Series;
+use crate::error::ReportError;
+use crate::hgrm;
 use crate::requests::RequestRow;
-use crate::{ReportError, Series, hgrm};
 
 const OUTPUT: &str = "latency.hlog";
 

@@ -1,8 +1,9 @@
 //! `summary.json` and `--json`; the shape is `schemas/report.schema.json`.
 
+use serde::Serialize;
 use taillab_model::summary::Report;
 
-use crate::ReportError;
+use crate::error::ReportError;
 
 /// Of each of the slowest requests: stretches, and activities of each CPU. The Perfetto trace
 /// has more.
@@ -18,8 +19,16 @@ pub fn pretty(report: &Report) -> Result<Vec<u8>, ReportError> {
     for request in (report.server.explanation.iter_mut()).flat_map(|of| &mut of.slowest) {
         request.shorten(STRETCHES, ACTIVITIES);
     }
-    let mut bytes = serde_json::to_vec_pretty(&report).map_err(|e| ReportError::Format {
-        output: "summary.json",
+    indented(&report, "summary.json")
+}
+
+/// A value as JSON, indented for people, with a newline at its end.
+pub(crate) fn indented(
+    value: &impl Serialize,
+    output: &'static str,
+) -> Result<Vec<u8>, ReportError> {
+    let mut bytes = serde_json::to_vec_pretty(value).map_err(|e| ReportError::Format {
+        output,
         cause: e.to_string(),
     })?;
     bytes.push(b'\n');

@@ -2,10 +2,10 @@
 
 use taillab_model::{Distribution, Nanos, Quantile};
 
-use crate::Document;
+use crate::document::Document;
 use crate::figures;
 use crate::table::{Cell, Column, Table, cell, known, lacking, name};
-use crate::terminal::text::Ink;
+use crate::text::Ink;
 
 /// The quantiles of the main table; the maximum follows them.
 pub(crate) const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];

@@ -1,17 +1,23 @@
 //! Outputs of a measurement: terminal, JSON, HTML, Perfetto, Parquet and HdrHistogram logs.
 //!
-//! Small outputs are functions from a result to text; the caller owns files and
-//! standard output. What grows with the requests ([`requests`], [`hlog`]) is written
-//! through a stream that the caller hands in, so that memory does not grow.
+//! Small outputs are functions from a result to text; the caller owns files and standard output.
+//! What grows with the requests ([`requests`], [`hlog`]) is written through a stream that the
+//! caller hands in, so that memory does not grow.
+//!
+//! From the bottom up: `figures` writes numbers, `text` and `markup` write for a terminal and
+//! for a page, `table` and [`chart`] hold what both show, the modules of a subject (`latency`,
+//! `causes`, `stages` …) make tables and sentences, and [`terminal`] and [`html`] put them
+//! together.
 
 mod causes;
 pub mod chart;
+mod checks;
 #[cfg(feature = "parquet")]
 mod columns;
+mod document;
 mod error;
 mod explained;
 mod figures;
-mod findings;
 mod hgrm;
 pub mod hlog;
 pub mod html;
@@ -19,113 +25,18 @@ pub mod json;
 mod latency;
 pub mod live;
 pub mod load;
+mod markup;
 pub mod perfetto;
 pub mod reproduction;
 pub mod requests;
-mod scale;
+mod server;
 pub mod simulation;
 mod stages;
 mod table;
 mod tail;
 pub mod terminal;
+mod text;
 
-use taillab_model::summary::Report;
-use taillab_model::{Distribution, Nanos};
-
+pub use document::{Curve, Document, Series};
 pub use error::ReportError;
 pub use figures::utc;
-
-/// A report, and what the outputs for people (terminal, HTML) show with it.
-#[derive(Clone, Copy, Debug)]
-pub struct Document<'a> {
-    /// The result.
-    pub report: &'a Report,
-    /// Host, kernel and settings, as `environment.json` has them, where they are known.
-    pub environment: Option<&'a serde_json::Value>,
-    /// The experiment with every default filled in, as `experiment.toml` has it, where there
-    /// is one.
-    pub experiment_toml: Option<&'a str>,
-    /// The curves of the figure; one that is missing is left out. Those that explain are in the
-    /// report.
-    pub curves: &'a [Curve],
-}
-
-impl<'a> Document<'a> {
-    /// The views that there are, each with its distribution, in the order of [`Series::ALL`].
-    pub(crate) fn views(&self) -> Vec<(Series, &'a Distribution)> {
-        let Report { server, load, .. } = self.report;
-        let mut views = vec![
-            (Series::Ideal, &server.ideal.sojourn),
-            (Series::Measured, &server.measured.sojourn),
-        ];
-        views.extend((load.as_ref()).map(|load| (Series::Client, &load.response_time)));
-        views
-    }
-
-    /// What the views are, in one sentence.
-    pub(crate) const fn views_explained(&self) -> &'static str {
-        match self.report.load {
-            Some(_) => EXPLANATION,
-            None => SERVER_EXPLANATION,
-        }
-    }
-}
-
-/// A complementary distribution function to draw.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Curve {
-    /// What it is of.
-    pub series: Series,
-    /// (time, share of requests that took longer), in order of time.
-    pub points: Vec<(Nanos, f64)>,
-}
-
-/// The three views of one run's latency.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Series {
-    /// The sojourn that the ideal queue would give the same arrivals.
-    Ideal,
-    /// The measured sojourn, T6 − T1.
-    Measured,
-    /// What the client waits: from the intended send to the response.
-    Client,
-}
-
-impl Series {
-    /// The two of the server's side.
-    pub const SERVER: [Self; 2] = [Self::Ideal, Self::Measured];
-
-    /// All three, from the best to what a user sees.
-    pub const ALL: [Self; 3] = [Self::Ideal, Self::Measured, Self::Client];
-
-    /// What a person reads.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Ideal => "ideal",
-            Self::Measured => "measured",
-            Self::Client => "client’s view",
-        }
-    }
-
-    /// The name in machine-readable outputs.
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Ideal => "ideal",
-            Self::Measured => "measured",
-            Self::Client => "client_response",
-        }
-    }
-}
-
-/// What the three views are, in one sentence, for every output that a person reads.
-pub const EXPLANATION: &str = "“Ideal” is how long each request would have stayed in a perfect \
-first-come, first-served server that needs exactly t for each and gets the very same arrivals; \
-“measured” is how long it really stayed, from the driver handing its packet to the stack (T1) to \
-the driver taking the response (T6); “client’s view” is what a user waits, from the moment the \
-schedule wanted the request sent to the moment its response was read.";
-
-/// The same without a client of our own.
-pub const SERVER_EXPLANATION: &str = "“Ideal” is how long each request would have stayed in a \
-perfect first-come, first-served server that needs exactly t for each and gets the very same \
-arrivals; “measured” is how long it really stayed, from the driver handing its packet to the stack \
-(T1) to the driver taking the response (T6). What lies between the two is the excess.";

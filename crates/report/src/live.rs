@@ -6,11 +6,10 @@ use taillab_model::explanation::{CauseShare, Origin};
 use taillab_model::summary::{Matching, Observer, ServerResult};
 use taillab_model::{Nanos, Stage};
 
-use crate::figures::{count, counted, percent, percent_of, rate};
-use crate::findings::bytes;
+use crate::figures::{bytes, count, counted, percent, percent_of, rate};
+
 use crate::table::{Column, Table, cell, known};
-use crate::terminal::Style;
-use crate::terminal::text::{Ink, clean, columns};
+use crate::text::{Ink, Style, clean, columns};
 use crate::{explained, stages};
 
 /// What is known of a while: the last second, or all since the start.

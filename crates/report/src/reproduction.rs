@@ -4,10 +4,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use taillab_model::Distribution;
 
-use crate::ReportError;
 use crate::chart::{Axis, Chart, Curve};
+use crate::error::ReportError;
+use crate::json::indented;
 use crate::table::{Column, Table, cell, name};
-use crate::terminal::text::Ink;
+use crate::text::Ink;
 
 /// Version of the shape of the JSON.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -193,7 +194,7 @@ impl Reproduction {
     /// # Errors
     /// [`ReportError::Format`], which no result is known to cause.
     pub fn json(&self) -> Result<Vec<u8>, ReportError> {
-        crate::simulation::json(self, "the result as JSON")
+        indented(self, "the result as JSON")
     }
 
     /// Whether every claim was judged and none fails for a reason that is not known.

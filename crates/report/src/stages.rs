@@ -6,7 +6,7 @@ use taillab_model::{Distribution, Stage};
 use crate::figures::{count, micros, micros_f64, percent, quantile_name};
 use crate::latency;
 use crate::table::{Column, Table, cell, known, lacking, name};
-use crate::terminal::text::Ink;
+use crate::text::Ink;
 
 /// `T1–T2`.
 pub(crate) fn span(stage: Stage) -> String {

@@ -2,9 +2,10 @@
 
 use taillab_model::Nanos;
 
-use crate::Document;
 use crate::chart::{Axis, Chart, Curve};
-use crate::{Series, explained};
+use crate::document::Document;
+use crate::document::Series;
+use crate::explained;
 
 /// Classes of the forecasts that are drawn; the others are in the table only.
 const PREDICTED: [&str; 3] = ["predicted-1", "predicted-2", "predicted-3"];
@@ -59,7 +60,7 @@ pub(crate) fn views(document: &Document<'_>) -> Vec<Curve> {
     (Series::ALL.iter())
         .filter_map(|&series| document.curves.iter().find(|curve| curve.series == series))
         .map(|curve| Curve {
-            class: crate::html::class(curve.series),
+            class: curve.series.class(),
             ..Curve::new(curve.series.label(), drawable(&curve.points))
         })
         .collect()

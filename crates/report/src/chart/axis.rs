@@ -1,8 +1,8 @@
 //! Scales and their ticks.
 
-use super::{Axis, Chart};
+use super::figure::{Axis, Chart};
+use super::scale::LogScale;
 use crate::figures;
-use crate::scale::LogScale;
 
 /// An axis that fits the curves.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,15 +4,26 @@ use tiny_skia::{
     Color, FillRule, LineJoin, Paint, Path, PathBuilder, Pixmap, Stroke, StrokeDash, Transform,
 };
 
+use super::figure::Chart;
 use super::font;
 use super::scene::{Anchor, Ink, Mark, Scene};
-use crate::ReportError;
+use crate::error::ReportError;
 
 /// Pixels for each unit of the scene: sharp on screens and in print.
 const PIXELS: f32 = 2.0;
 
+impl Chart {
+    /// The chart as a picture of twice as many pixels as the SVG has units.
+    ///
+    /// # Errors
+    /// [`ReportError::Format`] when it is too large for the rasteriser.
+    pub fn png(&self) -> Result<Vec<u8>, ReportError> {
+        encode(&Scene::of(self))
+    }
+}
+
 /// The picture on white.
-pub(super) fn encode(scene: &Scene) -> Result<Vec<u8>, ReportError> {
+fn encode(scene: &Scene) -> Result<Vec<u8>, ReportError> {
     let defect = |cause: String| ReportError::Format {
         output: "the figure (PNG)",
         cause,

@@ -1,7 +1,8 @@
 //! Charts as marks in their places: the one drawing behind the page, the SVG and the PNG.
 
 use super::axis::FittedAxis;
-use super::{Chart, Curve, font};
+use super::figure::{Chart, Curve};
+use super::font;
 
 /// A chart as a plain value. Marks around the plot have their places in units, x to the right
 /// and y downwards; marks in the plot have them as shares of the plot.

@@ -1,13 +1,21 @@
 //! A scene as SVG: a file of its own, or the plot of a page that stretches to any width.
 
 use super::scene::{Anchor, CURVE_WIDTH, Ink, Mark, Scene, dashes};
-use crate::html::markup::{Esc, Markup, put};
+use crate::chart::figure::Chart;
+use crate::markup::{Esc, Markup, put};
 
 /// Units of the curves' own coordinates, in both directions.
 const SIDE: f64 = 1000.0;
 
+impl Chart {
+    /// The chart as an SVG file.
+    pub fn svg(&self) -> Vec<u8> {
+        document(&Scene::of(self)).into_bytes()
+    }
+}
+
 /// A file of its own, on white.
-pub(super) fn document(scene: &Scene) -> String {
+fn document(scene: &Scene) -> String {
     let mut svg = Markup(String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"));
     let (width, height) = (scene.width, scene.height);
     put!(

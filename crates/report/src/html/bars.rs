@@ -1,7 +1,6 @@
 //! Horizontal bars of segments, with a legend.
 
-use super::markup::{Esc, Markup, put};
-use super::patch;
+use crate::markup::{Esc, Markup, patch, put};
 
 /// A row: its name, the bar and a total at the right.
 pub(super) struct Bar {

@@ -3,11 +3,11 @@
 use taillab_model::explanation::{Cause, CauseShare, Finding};
 
 use super::bars::{Bar, Segment, put_bars};
-use super::markup::{Esc, Markup, paragraph, put, section};
-use crate::Document;
 use crate::causes::{class, composition_table, culprits_table};
+use crate::document::Document;
 use crate::explained::{self, Composition};
 use crate::figures::{counted, glued, micros_f64, percent};
+use crate::markup::{Esc, Markup, paragraph, put, section};
 
 /// Causes with a colour of their own, other than `unexplained`.
 const CAUSES: usize = 8;

@@ -2,12 +2,12 @@
 
 use taillab_model::summary::Reason;
 
-use super::markup::{Esc, Markup, put};
+use crate::checks::{State, TrustCheck};
 use crate::figures::glued;
-use crate::findings::{Finding, State};
+use crate::markup::{Esc, Markup, put};
 
 /// What was found, and the verdict's warnings.
-pub(super) fn put(page: &mut Markup, findings: &[Finding], warnings: &[Reason]) {
+pub(super) fn put(page: &mut Markup, findings: &[TrustCheck], warnings: &[Reason]) {
     put!(
         page,
         "<section aria-labelledby=\"checks\">\n<h2 id=\"checks\">Can it be believed?</h2>\n\

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::markup::{Esc, Markup, put};
+use crate::checks;
+use crate::document::Document;
+use crate::markup::{Esc, Markup, put};
 use crate::table::{Column, Table, cell};
-use crate::{Document, findings};
 
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     put!(
@@ -28,7 +29,7 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
         );
     }
     put!(page, "<details>\n<summary>Kernel hooks</summary>\n");
-    findings::hooks_table(&document.report.server.matching.hooks).put(page);
+    checks::hooks_table(&document.report.server.matching.hooks).put(page);
     put!(page, "</details>\n</section>\n");
 }
 

@@ -2,11 +2,9 @@
 
 use serde::Serialize;
 
-use super::markup::{Esc, Markup, put, section};
-use super::swatch;
-use crate::Document;
-use crate::chart::svg::{curve_look, put_plot};
-use crate::chart::{Chart, Scene};
+use crate::chart::{Chart, Scene, curve_look, put_plot};
+use crate::document::Document;
+use crate::markup::{Esc, Markup, put, section, swatch};
 use crate::tail;
 
 /// What the script draws from.

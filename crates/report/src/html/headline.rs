@@ -3,17 +3,15 @@
 use taillab_model::Nanos;
 use taillab_model::summary::Report;
 
-use super::class;
-use super::markup::{Esc, Markup, paragraph, put, section};
-use crate::Document;
-use crate::Series;
+use crate::document::{Document, Series};
 use crate::figures::{self, rate};
-use crate::latency;
+use crate::markup::{Esc, Markup, paragraph, put, section};
+use crate::{latency, server};
 
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     let report = document.report;
-    let server = &report.server;
-    let service_time = format!("{} on {}", server.service_time_ns, figures::workers(server));
+    let result = &report.server;
+    let service_time = format!("{} on {}", result.service_time_ns, server::workers(result));
     let began = figures::began(report.started_unix_s);
     let facts = match &report.load {
         Some(load) => vec![
@@ -36,10 +34,10 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
         ],
         None => vec![
             ("Rate", format!("{}/s", rate(report.arrival_rate_per_s))),
-            ("Utilisation", figures::percent(server.ideal.utilization, 1)),
+            ("Utilisation", figures::percent(result.ideal.utilization, 1)),
             ("Service time t", service_time),
-            ("t is", figures::service_time_origin(document)),
-            ("Responses", figures::count(server.matching.responses)),
+            ("t is", server::service_time_origin(document)),
+            ("Responses", figures::count(result.matching.responses)),
             ("Traced for", report.duration_ns.to_string()),
             ("From", began),
         ],
@@ -106,7 +104,7 @@ pub(super) fn put_latency(page: &mut Markup, document: &Document<'_>) {
         "</div>\n<p class=\"explain\">{}</p>\n",
         explanation(document)
     );
-    if let Some(excess) = figures::excess_sentence(&document.report.server) {
+    if let Some(excess) = server::excess_sentence(&document.report.server) {
         paragraph(page, "explain", &excess);
     }
     put!(page, "</section>\n");
@@ -153,7 +151,7 @@ fn put_card(page: &mut Markup, document: &Document<'_>, q: f64) {
             "<li><span>{}</span><svg aria-hidden=\"true\"><rect class=\"{}\" \
              width=\"{width:.1}%\" height=\"100%\" rx=\"2\"/></svg><span>{text}</span></li>\n",
             series.label(),
-            class(*series),
+            series.class(),
         );
     }
     put!(page, "</ul>\n</div>\n");
@@ -161,13 +159,13 @@ fn put_card(page: &mut Markup, document: &Document<'_>, q: f64) {
 
 /// What the views are, with the name of each view in the colour of its curve.
 fn explanation(document: &Document<'_>) -> String {
-    let mut text = Esc(document.views_explained()).to_string();
+    let mut text = Esc(&document.views_explained()).to_string();
     for (name, series) in [
         ("“Ideal”", Series::Ideal),
         ("“measured”", Series::Measured),
         ("“client’s view”", Series::Client),
     ] {
-        let coloured = format!("<b class=\"{}\">{name}</b>", class(series));
+        let coloured = format!("<b class=\"{}\">{name}</b>", series.class());
         text = text.replace(name, &coloured);
     }
     text

@@ -3,11 +3,11 @@
 use taillab_model::load_result::{LoadSweepResult, Setup};
 use taillab_model::summary::Verdict;
 
-use super::markup::{Esc, Markup, paragraph, put, section};
-use super::{checks, figure, plain_document};
+use super::page::plain_document;
+use super::{checks, figure};
 use crate::figures::{self, counted, rate};
-use crate::findings;
 use crate::load::{EXPLANATION, LoadReport, awake, chart, latency_table, steps_table, sweep_chart};
+use crate::markup::{Esc, Markup, paragraph, put, section};
 use crate::table::Table;
 
 /// The page of one load, in UTF-8; it refers to nothing outside itself.
@@ -32,7 +32,11 @@ pub fn render_load(report: &LoadReport<'_>) -> Vec<u8> {
         }
         put_percentiles(page, &latency_table(result));
         paragraph(page, "explain", EXPLANATION);
-        checks::put(page, &findings::of_load(result), &result.verdict.warnings);
+        checks::put(
+            page,
+            &crate::checks::of_load(result),
+            &result.verdict.warnings,
+        );
         put!(page, "</main>\n");
     })
 }
@@ -69,7 +73,7 @@ pub fn render_load_sweep(result: &LoadSweepResult) -> Vec<u8> {
         figure::put(page, &sweep_chart(result), "");
         put!(page, "</section>\n");
         put_percentiles(page, &steps_table(result, true));
-        let floor = findings::floor(
+        let floor = crate::checks::floor(
             result.floor.as_ref(),
             result.floor_absent_because.as_deref(),
         );

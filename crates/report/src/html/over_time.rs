@@ -3,12 +3,11 @@
 use taillab_model::Nanos;
 use taillab_model::explanation::{Clustering, Explanation, FanOut, HeatMap};
 
-use super::markup::{Markup, paragraph, put, section};
-use super::patch;
-use crate::Document;
 use crate::causes::workers_table;
+use crate::document::Document;
 use crate::explained;
 use crate::figures::{count, quantile_name, round_length};
+use crate::markup::{Markup, paragraph, patch, put, section};
 use crate::table::{Column, Table, cell, lacking};
 
 /// Columns drawn at most; more are joined, so that the page stays small.

@@ -2,10 +2,10 @@
 
 use taillab_model::explanation::Prediction;
 
-use super::markup::{Markup, paragraph, put, section};
-use crate::Document;
 use crate::causes::{fit_table, predictions_table};
+use crate::document::Document;
 use crate::explained;
+use crate::markup::{Markup, paragraph, put, section};
 
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     if document.report.server.explanation.is_none() {

@@ -1,7 +1,8 @@
 //! A paper's figures and claims as a page.
 
-use super::markup::{Esc, Markup, put};
-use super::{figure, plain_document};
+use super::figure;
+use super::page::plain_document;
+use crate::markup::{Esc, Markup, put};
 use crate::reproduction::{ReproducedFigure, Reproduction};
 
 /// The page, in UTF-8; it refers to nothing outside itself.

@@ -2,8 +2,9 @@
 
 use taillab_model::REPORTED_QUANTILES;
 
-use super::markup::{Esc, Markup, paragraph, put, section};
-use super::{figure, plain_document};
+use super::figure;
+use super::page::plain_document;
+use crate::markup::{Esc, Markup, paragraph, put, section};
 use crate::simulation::tables::{Unit, rows_table, run_table};
 use crate::simulation::{SimulationReport, chart};
 

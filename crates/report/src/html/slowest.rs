@@ -4,11 +4,11 @@ use taillab_model::Nanos;
 use taillab_model::explanation::{Activity, Cause, Culprit, Origin, SlowRequest};
 
 use super::bars::{Segment, put_bar, put_legend};
-use super::markup::{Esc, Markup, paragraph, put, section};
-use crate::Document;
 use crate::causes::stretches_table;
+use crate::document::Document;
 use crate::explained;
 use crate::figures::{counted, glued, round_length};
+use crate::markup::{Esc, Markup, paragraph, put, section};
 
 /// Requests that are drawn; all of them are in the JSON and in the Perfetto trace.
 const DRAWN: usize = 10;

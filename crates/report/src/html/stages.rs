@@ -4,8 +4,8 @@ use taillab_model::Stage;
 use taillab_model::summary::ServerResult;
 
 use super::bars::{Bar, Segment, put_bars};
-use super::markup::{Markup, put, section};
 use crate::figures::{micros_f64, percent, quantile_name};
+use crate::markup::{Markup, put, section};
 use crate::stages::{at_percentiles, distributions, span};
 
 /// Segments narrower than this have no room for their share as text.

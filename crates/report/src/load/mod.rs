@@ -27,7 +27,7 @@ pub use self::live::{LiveWindow, live_line};
 #[cfg(feature = "parquet")]
 pub use self::parquet::write_parquet;
 pub(crate) use self::tables::{closed_table, latency_table, steps_table};
-use crate::ReportError;
+use crate::error::ReportError;
 use crate::{hgrm, hlog};
 
 /// What the person's outputs show of one load.

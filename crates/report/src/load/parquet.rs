@@ -5,8 +5,8 @@ use std::io;
 use taillab_model::Monotonic;
 
 use super::LoadRow;
-use crate::ReportError;
 use crate::columns::{Column, length_ns, name_of, write_rows};
+use crate::error::ReportError;
 
 fn since(row: &LoadRow, from: Monotonic) -> Option<i64> {
     Some(length_ns(row.times.received?.saturating_since(from)))

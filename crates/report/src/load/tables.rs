@@ -7,7 +7,7 @@ use super::LoadSeries;
 use crate::figures::{count, known_percent, rate};
 use crate::latency::{self, View, short_quantile};
 use crate::table::{Cell, Column, Table, cell, known, name};
-use crate::terminal::text::Ink;
+use crate::text::Ink;
 
 const LATENCY: &str = "Latency in microseconds, below each its 95 % interval";
 

@@ -4,9 +4,9 @@ use std::io;
 
 use taillab_model::explanation::Cause;
 
-use super::RequestRow;
-use crate::ReportError;
+use super::row::RequestRow;
 use crate::columns::{Column, length_ns, name_of, write_rows};
+use crate::error::ReportError;
 
 /// A stage is there only where all six stamps are, in order, so that the five always sum to the
 /// sojourn.

@@ -1,6 +1,6 @@
 //! The figure of a simulation: distributions, or a quantile along a sweep.
 
-use super::{SimulatedRun, SimulationReport, Swept, utilisation, workers};
+use super::result::{SimulatedRun, SimulationReport, Swept, utilisation, workers};
 use crate::chart::{Axis, Chart, Curve};
 use crate::figures;
 

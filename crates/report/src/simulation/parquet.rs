@@ -9,9 +9,10 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use taillab_model::{Distribution, REPORTED_QUANTILES};
 
-use super::{SimulatedRun, SimulationReport};
+use super::result::{SimulatedRun, SimulationReport};
 use crate::columns::failed;
-use crate::{ReportError, figures};
+use crate::error::ReportError;
+use crate::figures;
 
 const OUTPUT: &str = "the table (Parquet)";
 

@@ -2,11 +2,11 @@
 
 use taillab_model::{Distribution, Nanos, Quantile, REPORTED_QUANTILES};
 
-use super::{Fanout, SimulatedRun, SimulationReport};
+use super::result::{Fanout, SimulatedRun, SimulationReport};
 use crate::figures::{self, quantile_name};
 use crate::latency::find;
 use crate::table::{Cell, Column, Table, cell, known, lacking, name};
-use crate::terminal::text::Ink;
+use crate::text::Ink;
 
 /// The unit and the decimals of all times in a report, so that columns can be compared.
 #[derive(Clone, Copy)]

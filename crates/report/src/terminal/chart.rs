@@ -1,8 +1,7 @@
 //! A chart as text: marks on a grid of cells, percentiles or latencies at the left.
 
-use super::text::{Ink, clean, columns, wrap};
-use super::{INDENT, Style, WIDEST};
 use crate::chart::{Axis, Chart, Curve, FittedAxis};
+use crate::text::{INDENT, Ink, Style, WIDEST, clean, columns, wrap};
 
 /// Rows of a plot whose rows are not percentiles.
 const ROWS: usize = 18;

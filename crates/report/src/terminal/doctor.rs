@@ -4,8 +4,9 @@ use taillab_model::doctor::{
     Check, CheckState, CommandVerdict, Diagnosis, FoundHazard, Group, HazardGroup, HookTrial,
 };
 
-use super::text::{Ink, clean, columns, wrap};
-use super::{INDENT, Page, Style};
+use super::page::Page;
+use crate::text::{INDENT, Style};
+use crate::text::{Ink, clean, columns, wrap};
 
 /// Everything, or only what is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

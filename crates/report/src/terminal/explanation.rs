@@ -5,12 +5,13 @@ use taillab_model::explanation::{
     Band, Cause, CauseShare, Explanation, Finding, Prediction, WorkerShare,
 };
 
-use super::text::{Ink, columns};
-use super::{INDENT, Page};
-use crate::Document;
+use super::page::Page;
 use crate::causes::{composition_table, culprits_table, mark, predictions_table, workers_table};
+use crate::document::Document;
 use crate::explained::{self, Composition};
 use crate::figures::{counted, micros_f64};
+use crate::text::INDENT;
+use crate::text::{Ink, columns};
 
 /// How much of it to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,14 +5,14 @@ use taillab_model::load_result::{
     Capacity, ClosedLoopResult, LoadSweepResult, Mode, SearchResult, Setup,
 };
 
-use super::text::Ink;
-use super::{Page, Style, verdict_word};
+use super::page::{Page, verdict_word};
+use crate::checks;
 use crate::figures::{self, count, counted, percent, rate};
-use crate::findings;
 use crate::latency::QUANTILES;
 use crate::load::{
     EXPLANATION, LoadReport, awake, chart, closed_table, latency_table, steps_table, sweep_chart,
 };
+use crate::text::{Ink, Style};
 
 /// The result of one load; `saved_in` is the directory of its files, if there is one.
 pub fn render_load(report: &LoadReport<'_>, saved_in: Option<&str>, style: Style) -> String {
@@ -48,7 +48,7 @@ pub fn render_load(report: &LoadReport<'_>, saved_in: Option<&str>, style: Style
     page.chart(&chart(report));
     page.line("");
     page.paragraph(Ink::Quiet, EXPLANATION);
-    page.checks(findings::of_load(result));
+    page.checks(checks::of_load(result));
     page.verdict(&result.verdict, result.partial);
     page.text
 }
@@ -80,7 +80,7 @@ pub fn render_load_sweep(result: &LoadSweepResult, saved_in: Option<&str>, style
         );
     }
     page.chart(&sweep_chart(result));
-    let floor = findings::floor(
+    let floor = checks::floor(
         result.floor.as_ref(),
         result.floor_absent_because.as_deref(),
     );
@@ -153,8 +153,8 @@ pub fn render_closed_loop(
          its own: give a rate with -R for that.",
     );
     page.checks(vec![
-        findings::closed_floor(result),
-        findings::errors(&result.errors),
+        checks::closed_floor(result),
+        checks::errors(&result.errors),
     ]);
     page.verdict(&result.verdict, result.partial);
     page.text

@@ -1,8 +1,10 @@
 //! A paper's figures and claims as text.
 
-use super::text::Ink;
-use super::{Page, Style, chart};
+use super::chart;
+use super::page::Page;
 use crate::reproduction::{ReproducedFigure, Reproduction};
+use crate::text::Ink;
+use crate::text::Style;
 
 /// All figures with their claims.
 pub fn render(reproduction: &Reproduction, style: Style) -> String {

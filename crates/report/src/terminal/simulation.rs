@@ -2,8 +2,7 @@
 
 use taillab_model::{CONFIDENCE, REPORTED_QUANTILES};
 
-use super::text::Ink;
-use super::{Page, Style};
+use super::page::Page;
 use crate::figures;
 use crate::simulation::tables::{
     Unit, exact_table, fanout_table, fanouts_table, relative, rows_table, run_table,
@@ -11,6 +10,8 @@ use crate::simulation::tables::{
 };
 use crate::simulation::{Runs, SimulatedRun, SimulationReport};
 use crate::table::Table;
+use crate::text::Ink;
+use crate::text::Style;
 
 /// Columns of runs that are compared side by side; more of them stand in rows.
 const MOST_COLUMNS: usize = 4;

@@ -6,11 +6,12 @@ use std::ops::RangeInclusive;
 use taillab_model::Nanos;
 use taillab_model::explanation::{Activity, Culprit, SlowRequest};
 
-use super::text::{Ink, clean, columns};
-use super::{INDENT, Page, Style};
+use super::page::Page;
 use crate::causes::stretches_table;
 use crate::explained;
 use crate::figures::counted;
+use crate::text::{INDENT, Style};
+use crate::text::{Ink, clean, columns};
 
 /// Columns before the bars: `CPU 127`.
 const LABEL: usize = 8;

@@ -7,15 +7,14 @@ use taillab_model::summary::{
 };
 use taillab_model::{Distribution, Nanos};
 
-use crate::Document;
-use crate::figures::{
-    count, counted, micros_f64, percent, percent_of, rate, round_length, service_time_origin,
-};
+use crate::document::Document;
+use crate::figures::{bytes, count, counted, micros_f64, percent, percent_of, rate, round_length};
+use crate::server::service_time_origin;
 use crate::table::{Column, Table, cell, name};
 
 /// One thing that was checked.
 #[derive(Clone, Debug)]
-pub(crate) struct Finding {
+pub(crate) struct TrustCheck {
     /// What was looked at.
     pub(crate) name: &'static str,
     /// How it came out.
@@ -36,7 +35,7 @@ pub(crate) enum State {
 }
 
 /// Everything that was checked, in the order of a reader's doubts.
-pub(crate) fn of(document: &Document<'_>) -> Vec<Finding> {
+pub(crate) fn of(document: &Document<'_>) -> Vec<TrustCheck> {
     let mut findings = vec![matching(document), lost_and_blind(document)];
     if let Some(load) = document.report.load.as_ref() {
         findings.extend([
@@ -56,10 +55,10 @@ pub(crate) fn of(document: &Document<'_>) -> Vec<Finding> {
 }
 
 /// Everything that was checked about a load.
-pub(crate) fn of_load(result: &LoadResult) -> Vec<Finding> {
+pub(crate) fn of_load(result: &LoadResult) -> Vec<TrustCheck> {
     let mut findings = vec![arrivals(&result.load), sender(&result.load)];
     if let Some(wire) = &result.wire {
-        findings.push(Finding {
+        findings.push(TrustCheck {
             name: "on the wire",
             state: State::Good,
             lines: vec![
@@ -85,7 +84,7 @@ pub(crate) fn of_load(result: &LoadResult) -> Vec<Finding> {
 }
 
 /// The client's floor, which says how much of a result is the client's own.
-pub(crate) fn floor(floor: Option<&Floor>, absent_because: Option<&str>) -> Finding {
+pub(crate) fn floor(floor: Option<&Floor>, absent_because: Option<&str>) -> TrustCheck {
     let lines = floor.map(|floor| {
         vec![
             format!("{}: {}", floor.responder, brief(&floor.load.response_time)),
@@ -96,7 +95,7 @@ pub(crate) fn floor(floor: Option<&Floor>, absent_because: Option<&str>) -> Find
 }
 
 /// The same of a closed loop.
-pub(crate) fn closed_floor(result: &ClosedLoopResult) -> Finding {
+pub(crate) fn closed_floor(result: &ClosedLoopResult) -> TrustCheck {
     let lines = result.floor.as_ref().map(|floor| {
         vec![format!(
             "{}: {}; {} answers/s",
@@ -108,7 +107,7 @@ pub(crate) fn closed_floor(result: &ClosedLoopResult) -> Finding {
     about_floor(lines, result.floor_absent_because.as_deref())
 }
 
-fn about_floor(lines: Option<Vec<String>>, absent_because: Option<&str>) -> Finding {
+fn about_floor(lines: Option<Vec<String>>, absent_because: Option<&str>) -> TrustCheck {
     let (state, lines) = match lines {
         Some(lines) => (State::Good, lines),
         None => (
@@ -119,14 +118,14 @@ fn about_floor(lines: Option<Vec<String>>, absent_because: Option<&str>) -> Find
             )],
         ),
     };
-    Finding {
+    TrustCheck {
         name: "floor",
         state,
         lines,
     }
 }
 
-fn matching(document: &Document<'_>) -> Finding {
+fn matching(document: &Document<'_>) -> TrustCheck {
     let m = &document.report.server.matching;
     let at_least = |part: u64, whole: u64, share: f64| part as f64 >= whole as f64 * share;
     let mut lines = vec![format!(
@@ -163,7 +162,7 @@ fn matching(document: &Document<'_>) -> Finding {
         count(m.unanswered),
         count(m.out_of_order),
     ));
-    Finding {
+    TrustCheck {
         name: "matching",
         state: if at_least(m.matched, m.responses, MIN_MATCHED_SHARE)
             && at_least(m.client_matched, m.client_responses, MIN_MATCHED_SHARE)
@@ -177,7 +176,7 @@ fn matching(document: &Document<'_>) -> Finding {
     }
 }
 
-fn lost_and_blind(document: &Document<'_>) -> Finding {
+fn lost_and_blind(document: &Document<'_>) -> TrustCheck {
     let m = &document.report.server.matching;
     let blind = if m.blind_windows == 0 {
         "no blind window".to_owned()
@@ -190,7 +189,7 @@ fn lost_and_blind(document: &Document<'_>) -> Finding {
             counted(m.blind_requests, "request", "requests"),
         )
     };
-    Finding {
+    TrustCheck {
         name: "lost events",
         state: match (m.lost_events, m.blind_windows) {
             (0, 0) => State::Good,
@@ -201,7 +200,7 @@ fn lost_and_blind(document: &Document<'_>) -> Finding {
     }
 }
 
-pub(crate) fn arrivals(load: &LoadSummary) -> Finding {
+pub(crate) fn arrivals(load: &LoadSummary) -> TrustCheck {
     let a = &load.arrivals;
     let how = match (a.reference, a.gaps_passed()) {
         (ArrivalsReference::Process, true) => "gap by gap",
@@ -230,7 +229,7 @@ pub(crate) fn arrivals(load: &LoadSummary) -> Finding {
             idc.join(", ")
         ));
     }
-    Finding {
+    TrustCheck {
         name: "arrivals",
         // Bursts decide, not single gaps of microseconds: they make the queues.
         state: if a.foreign_bursts(load.duration_ns).is_some() {
@@ -244,8 +243,8 @@ pub(crate) fn arrivals(load: &LoadSummary) -> Finding {
     }
 }
 
-fn sender(load: &LoadSummary) -> Finding {
-    Finding {
+fn sender(load: &LoadSummary) -> TrustCheck {
+    TrustCheck {
         name: "sender",
         state: if load.client.busy_share > MAX_CLIENT_BUSY_SHARE {
             State::Bad
@@ -265,14 +264,14 @@ fn sender(load: &LoadSummary) -> Finding {
     }
 }
 
-pub(crate) fn errors(errors: &LoadErrors) -> Finding {
+pub(crate) fn errors(errors: &LoadErrors) -> TrustCheck {
     let kinds = errors.kinds();
     let seen: Vec<String> = kinds
         .iter()
         .filter(|(n, _)| *n > 0)
         .map(|(n, kind)| format!("{} {kind}", count(*n)))
         .collect();
-    Finding {
+    TrustCheck {
         name: "errors",
         state: if seen.is_empty() {
             State::Good
@@ -287,12 +286,12 @@ pub(crate) fn errors(errors: &LoadErrors) -> Finding {
     }
 }
 
-fn probe(document: &Document<'_>) -> Finding {
+fn probe(document: &Document<'_>) -> TrustCheck {
     /// Above this share of the peak throughput the probe's cost is worth a reader's eye.
     const DEAR: f64 = 0.1;
     let o = &document.report.server.overhead;
     let Some(loss) = o.throughput_loss else {
-        return Finding {
+        return TrustCheck {
             name: "probe",
             state: State::Notable,
             lines: vec!["its cost was not measured".to_owned()],
@@ -315,7 +314,7 @@ fn probe(document: &Document<'_>) -> Finding {
             micros_f64(cost)
         ));
     }
-    Finding {
+    TrustCheck {
         name: "probe",
         state: if loss > DEAR {
             State::Notable
@@ -326,7 +325,7 @@ fn probe(document: &Document<'_>) -> Finding {
     }
 }
 
-fn calibrated(document: &Document<'_>, c: &Calibration) -> Finding {
+fn calibrated(document: &Document<'_>, c: &Calibration) -> TrustCheck {
     /// Below this share the server was not the limit at the peak.
     const BUSY: f64 = 0.9;
     let result = &document.report.server;
@@ -347,7 +346,7 @@ fn calibrated(document: &Document<'_>, c: &Calibration) -> Finding {
             percent(result.ideal.utilization, 1),
         ));
     }
-    Finding {
+    TrustCheck {
         name: "calibration",
         state: if c.server_cpu_busy_share < BUSY && !result.ideal.virtual_workers {
             State::Notable
@@ -358,7 +357,7 @@ fn calibrated(document: &Document<'_>, c: &Calibration) -> Finding {
     }
 }
 
-fn precision(document: &Document<'_>) -> Finding {
+fn precision(document: &Document<'_>) -> TrustCheck {
     let lost: Vec<String> = document
         .report
         .server
@@ -376,7 +375,7 @@ fn precision(document: &Document<'_>) -> Finding {
             .collect();
         of.join(", ")
     };
-    Finding {
+    TrustCheck {
         name: "hooks",
         state: if lost.is_empty() {
             State::Good
@@ -404,7 +403,7 @@ pub(crate) fn hooks_table(hooks: &[Hook]) -> Table {
 }
 
 /// What watching cost, by the observer's own account.
-fn observer(o: &Observer) -> Finding {
+fn observer(o: &Observer) -> TrustCheck {
     /// Above this share of a CPU the observer is worth a reader's eye.
     const DEAR: f64 = 0.5;
     let mut line = format!(
@@ -425,7 +424,7 @@ fn observer(o: &Observer) -> Finding {
     if o.written_bytes_per_s > 0.0 {
         events.push_str(&format!(", {}/s written", bytes(o.written_bytes_per_s)));
     }
-    Finding {
+    TrustCheck {
         name: "observer",
         state: if o.cpu_share > DEAR {
             State::Notable
@@ -436,20 +435,10 @@ fn observer(o: &Observer) -> Finding {
     }
 }
 
-/// A number of bytes in a few digits: `41.2 MB`.
-pub(crate) fn bytes(n: f64) -> String {
-    match n {
-        n if n >= 1e9 => format!("{:.1} GB", n / 1e9),
-        n if n >= 1e6 => format!("{:.1} MB", n / 1e6),
-        n if n >= 1e3 => format!("{:.0} kB", n / 1e3),
-        n => format!("{n:.0} B"),
-    }
-}
-
 /// What could not be recorded, and what therefore stays unexplained.
-fn not_recorded(document: &Document<'_>) -> Option<Finding> {
+fn not_recorded(document: &Document<'_>) -> Option<TrustCheck> {
     let explanation = document.report.server.explanation.as_ref()?;
-    (!explanation.limits.is_empty()).then(|| Finding {
+    (!explanation.limits.is_empty()).then(|| TrustCheck {
         name: "not recorded",
         state: State::Notable,
         lines: explanation.limits.clone(),

@@ -65,6 +65,22 @@ pub(crate) fn paragraph(page: &mut Markup, class: &str, text: &str) {
     put!(page, "<p class=\"{class}\">{}</p>\n", Esc(&glued(text)));
 }
 
+/// A short piece of a curve's line, with the look of its class or of further attributes.
+pub(crate) fn swatch(class: &str, look: &str) -> String {
+    format!(
+        "<svg class=\"swatch\" width=\"30\" height=\"10\" aria-hidden=\"true\">\
+         <line class=\"curve {class}\" {look} x1=\"0\" y1=\"5\" x2=\"30\" y2=\"5\"/></svg>"
+    )
+}
+
+/// A small square of a colour.
+pub(crate) fn patch(class: &str) -> String {
+    format!(
+        "<svg class=\"patch\" width=\"14\" height=\"14\" aria-hidden=\"true\">\
+         <rect class=\"{class}\" width=\"14\" height=\"14\" rx=\"3\"/></svg>"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,29 @@
 //! Colours and wrapping of text in a terminal.
 
-use super::Style;
-use crate::{Series, figures};
+use crate::document::Series;
+use crate::figures;
+
+/// How the terminal wants its text; the caller decides it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Use colours: standard output is a terminal and `NO_COLOR` is not set.
+    pub colour: bool,
+    /// Columns of the terminal.
+    pub width: usize,
+}
+
+impl Style {
+    /// No colours, 80 columns: a file or a pipe.
+    pub const PLAIN: Self = Self {
+        colour: false,
+        width: 80,
+    };
+}
+
+/// Lines longer than this are hard to read, however wide the terminal is.
+pub(crate) const WIDEST: usize = 110;
+/// Columns before every line but the headings.
+pub(crate) const INDENT: usize = 2;
 
 /// The meaning of a piece of text, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,56 @@
+//! What is said of a server's result wherever it is shown.
+
+use taillab_model::summary::{ServerResult, ServiceTimeSource};
+
+use crate::document::Document;
+use crate::figures::{counted, rate};
+
+/// Requests per second that the workers of the ideal queue serve at most.
+pub(crate) fn capacity_per_s(result: &ServerResult) -> f64 {
+    f64::from(result.ideal.workers) / result.service_time_ns.as_secs_f64()
+}
+
+/// The workers of the ideal queue: `1 worker`, `8 virtual workers`.
+pub(crate) fn workers(result: &ServerResult) -> String {
+    let kind = match result.ideal.virtual_workers {
+        true => "virtual ",
+        false => "",
+    };
+    let n = u64::from(result.ideal.workers);
+    counted(n, &format!("{kind}worker"), &format!("{kind}workers"))
+}
+
+/// How much longer than its own ideal a request stays, where that is known.
+pub(crate) fn excess_sentence(result: &ServerResult) -> Option<String> {
+    let (p50, p99) = (result.excess.quantile(0.5)?, result.excess.quantile(0.99)?);
+    Some(format!(
+        "Request by request, the excess over its own ideal is {p50} (p50) and {p99} (p99)."
+    ))
+}
+
+/// Where the service time comes from, in words.
+pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
+    match (
+        document.report.server.service_time_source,
+        document.report.calibration.as_ref(),
+    ) {
+        (ServiceTimeSource::Calibrated, Some(calibration)) => {
+            let peak = rate(calibration.peak_per_s);
+            format!(
+                "{} ÷ the peak of {peak}/s",
+                workers(&document.report.server)
+            )
+        }
+        (ServiceTimeSource::Calibrated, None) => {
+            format!(
+                "{} ÷ the peak, calibrated",
+                workers(&document.report.server)
+            )
+        }
+        (ServiceTimeSource::Given, _) => "as given, not calibrated".to_owned(),
+        (ServiceTimeSource::VirtualWait, _) => "the mean wait of a worker".to_owned(),
+        (ServiceTimeSource::BusyTime, _) => {
+            "the busy time of the workers ÷ requests, in this recording".to_owned()
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! What a table consists of: columns, cells, rows.
+
+use crate::text::Ink;
+
+/// What stands for a value that is not known.
+pub(super) const DASH: &str = "–";
+
+/// The edge at which the texts of a column line up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+/// A column: its heading and how its cells are aligned.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    pub(super) head: String,
+    pub(super) short_head: Option<&'static str>,
+    pub(super) note: String,
+    pub(super) ink: Ink,
+    pub(super) side: Side,
+    pub(super) gap: Option<usize>,
+    pub(super) shows_notes: bool,
+    pub(super) widest: Option<usize>,
+    pub(super) on_page: bool,
+}
+
+impl Column {
+    fn new(head: impl Into<String>, side: Side) -> Self {
+        Self {
+            head: head.into(),
+            short_head: None,
+            note: String::new(),
+            ink: Ink::Quiet,
+            side,
+            gap: None,
+            shows_notes: false,
+            widest: None,
+            on_page: false,
+        }
+    }
+
+    /// A column of words.
+    pub(crate) fn left(head: impl Into<String>) -> Self {
+        Self::new(head, Side::Left)
+    }
+
+    /// A column of numbers.
+    pub(crate) fn right(head: impl Into<String>) -> Self {
+        Self::new(head, Side::Right)
+    }
+
+    /// The heading in a terminal with little room.
+    pub(crate) fn short(mut self, head: &'static str) -> Self {
+        self.short_head = Some(head);
+        self
+    }
+
+    /// The colour of the heading.
+    pub(crate) fn ink(mut self, ink: Ink) -> Self {
+        self.ink = ink;
+        self
+    }
+
+    /// A remark below the heading, on the page.
+    pub(crate) fn note(mut self, note: String) -> Self {
+        self.note = note;
+        self
+    }
+
+    /// Blanks before the column in a terminal, where the usual number is not right.
+    pub(crate) fn gap(mut self, gap: usize) -> Self {
+        self.gap = Some(gap);
+        self
+    }
+
+    /// Shows the notes of the cells (intervals, mostly) in a terminal as well.
+    pub(crate) fn notes(mut self) -> Self {
+        self.shows_notes = true;
+        self
+    }
+
+    /// Leaves the column out of terminals.
+    pub(crate) fn on_page(mut self) -> Self {
+        self.on_page = true;
+        self
+    }
+
+    /// Wraps long texts in a terminal at `widest` columns, or earlier where there is less room.
+    pub(crate) fn wrapped(mut self, widest: usize) -> Self {
+        self.widest = Some(widest);
+        self
+    }
+}
+
+/// A text with its colour, and a note below it (page) or next to it (terminal).
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    pub(super) text: String,
+    pub(super) ink: Ink,
+    pub(super) note: String,
+    pub(super) lacks: bool,
+    pub(super) mark: Option<(Ink, char, String)>,
+    pub(super) bars: Vec<(&'static str, f64)>,
+}
+
+/// A cell in the usual colour.
+pub(crate) fn cell(text: impl Into<String>) -> Cell {
+    Cell {
+        text: text.into(),
+        ink: Ink::Plain,
+        note: String::new(),
+        lacks: false,
+        mark: None,
+        bars: Vec::new(),
+    }
+}
+
+/// The text, or a dash where it is not known.
+pub(crate) fn known(text: Option<String>) -> Cell {
+    text.map_or_else(|| cell(DASH), cell)
+}
+
+/// The name of a row.
+pub(crate) fn name(text: impl Into<String>) -> Cell {
+    cell(text).ink(Ink::Title)
+}
+
+/// What a sample lacks for a value.
+pub(crate) fn lacking(what: impl Into<String>) -> Cell {
+    Cell {
+        lacks: true,
+        ..cell(what).ink(Ink::Quiet)
+    }
+}
+
+impl Cell {
+    pub(crate) fn ink(mut self, ink: Ink) -> Self {
+        self.ink = ink;
+        self
+    }
+
+    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = note.into();
+        self
+    }
+
+    /// A patch of colour before the text: a character in a terminal, a class on the page.
+    pub(crate) fn mark(mut self, ink: Ink, mark: char, class: String) -> Self {
+        self.mark = Some((ink, mark, class));
+        self
+    }
+
+    /// Bars on top of each other instead of a text, as shares of the cell; page only.
+    pub(crate) fn bars(mut self, bars: Vec<(&'static str, f64)>) -> Self {
+        self.bars = bars;
+        self
+    }
+}
+
+/// The cells of one row and what is said below them.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(super) cells: Vec<Cell>,
+    pub(super) below: Vec<(Ink, String)>,
+    pub(super) commands: Vec<String>,
+}
+
+impl Row {
+    /// A sentence below the row.
+    pub(crate) fn below(&mut self, ink: Ink, text: impl Into<String>) -> &mut Self {
+        self.below.push((ink, text.into()));
+        self
+    }
+
+    /// A command below the row, on one line so that it can be copied.
+    pub(crate) fn command(&mut self, command: &str) -> &mut Self {
+        self.commands.push(command.to_owned());
+        self
+    }
+
+    /// The reason that is left of a row without any value.
+    pub(super) fn lacks_all(&self) -> Option<&Cell> {
+        let mut others = self.cells.iter().skip(1);
+        let has_none = others.clone().all(|cell| cell.lacks || cell.text == DASH);
+        others.find(|cell| cell.lacks).filter(|_| has_none)
+    }
+}
+
+/// Columns and rows; the first cell of a row is its name. The last cell of a row with too few
+/// cells runs over the columns that are left.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub(super) caption: String,
+    pub(super) class: &'static str,
+    pub(super) columns: Vec<Column>,
+    pub(super) rows: Vec<Row>,
+    pub(super) short: bool,
+}
+
+impl Table {
+    /// A table without rows. `caption` says on the page what it shows and in which unit.
+    pub(crate) fn new(
+        caption: impl Into<String>,
+        columns: impl IntoIterator<Item = Column>,
+    ) -> Self {
+        Self {
+            caption: caption.into(),
+            class: "",
+            columns: columns.into_iter().collect(),
+            rows: Vec::new(),
+            short: false,
+        }
+    }
+
+    /// A further class in the page's style sheet.
+    pub(crate) fn class(mut self, class: &'static str) -> Self {
+        self.class = class;
+        self
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) -> &mut Row {
+        self.rows.push(Row {
+            cells: cells.into_iter().collect(),
+            below: Vec::new(),
+            commands: Vec::new(),
+        });
+        let last = self.rows.len() - 1;
+        &mut self.rows[last]
+    }
+
+    /// Leaves out the notes of a column in the terminal.
+    pub(crate) fn hide_notes(&mut self, column: usize) {
+        if let Some(column) = self.columns.get_mut(column) {
+            column.shows_notes = false;
+        }
+    }
+
+    /// Uses the short headings in the terminal.
+    pub(crate) fn shorten(&mut self) {
+        self.short = true;
+    }
+
+    /// Whether a terminal shows the notes of any column.
+    pub(crate) fn shows_notes(&self) -> bool {
+        self.columns.iter().any(|column| column.shows_notes)
+    }
+
+    /// What the dashes mean: each value that is lacking in a row which has others, as
+    /// (name of the row, heading, what it lacks).
+    pub(crate) fn lacks(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        let rows = self.rows.iter().filter(|row| row.lacks_all().is_none());
+        rows.flat_map(|row| {
+            let cells = row.cells.iter().zip(&self.columns);
+            let lacking = cells.filter(|(cell, _)| cell.lacks);
+            lacking.map(|(cell, column)| {
+                (
+                    row.cells[0].text.as_str(),
+                    column.head.as_str(),
+                    cell.text.as_str(),
+                )
+            })
+        })
+    }
+}

@@ -1,0 +1,7 @@
+//! Tables: built once from a result, written to a terminal or to a page.
+
+mod cells;
+mod page;
+mod terminal;
+
+pub(crate) use self::cells::{Cell, Column, Table, cell, known, lacking, name};

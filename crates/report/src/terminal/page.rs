@@ -1,0 +1,176 @@
+//! A text under construction, with the parts that several results have.
+
+use taillab_model::summary::{Reason, Verdict};
+
+use super::chart;
+use crate::chart::Chart;
+use crate::checks::{State, TrustCheck};
+use crate::table::Table;
+use crate::text::{INDENT, Ink, Style, WIDEST, clean, columns, wrap};
+
+/// Whether a run can be believed, in one word and its colour.
+pub(super) const fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, &'static str) {
+    match (verdict.valid, partial) {
+        (false, false) => (Ink::Bad, "INVALID"),
+        (false, true) => (Ink::Bad, "INVALID, PARTIAL"),
+        (true, true) => (Ink::Notable, "PARTIAL"),
+        (true, false) => (Ink::Good, "VALID"),
+    }
+}
+
+pub(super) struct Page {
+    pub(super) style: Style,
+    pub(super) text: String,
+}
+
+impl Page {
+    pub(super) fn new(style: Style) -> Self {
+        Self {
+            style: Style {
+                width: style.width.clamp(40, WIDEST),
+                ..style
+            },
+            text: String::new(),
+        }
+    }
+
+    pub(super) fn line(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    pub(super) fn heading(&mut self, title: &str, remark: &str) {
+        let title_text = self.style.paint(Ink::Title, title);
+        self.line("");
+        if columns(title) + 2 + columns(remark) <= self.style.width {
+            let remark = self.style.paint(Ink::Quiet, remark);
+            self.line(&format!("{title_text}  {remark}"));
+        } else {
+            self.line(&title_text);
+            self.paragraph(Ink::Quiet, remark);
+        }
+    }
+
+    pub(super) fn paragraph(&mut self, ink: Ink, text: &str) {
+        self.hanging(&" ".repeat(INDENT), INDENT, ink, text);
+    }
+
+    /// A text after `lead`, which takes `width` columns; its further lines begin below it.
+    pub(super) fn hanging(&mut self, lead: &str, width: usize, ink: Ink, text: &str) {
+        let mut lead = lead.to_owned();
+        for line in wrap(&clean(text), self.style.width.saturating_sub(width)) {
+            self.line(&format!("{lead}{}", self.style.paint(ink, &line)));
+            lead = " ".repeat(width);
+        }
+    }
+
+    /// A text after a mark.
+    pub(super) fn marked(&mut self, ink: Ink, mark: &str, text: &str) {
+        let lead = format!("{:INDENT$}{} ", "", self.style.paint(ink, mark));
+        self.hanging(&lead, INDENT + 2, Ink::Plain, text);
+    }
+
+    pub(super) fn table(&mut self, table: &Table) {
+        for line in table.lines(self.style) {
+            self.line(&line);
+        }
+    }
+
+    /// The first line: what it is about, and whether it can be believed.
+    pub(super) fn title(&mut self, title: &str, (ink, word): (Ink, &str)) {
+        let mut lines = wrap(&clean(title), self.style.width);
+        let last = lines.pop().unwrap_or_default();
+        for line in lines {
+            let line = self.style.paint(Ink::Title, &line);
+            self.line(&line);
+        }
+        // the word at the end of the last line, or on a line of its own
+        let gap = self.style.width.checked_sub(columns(&last) + columns(word));
+        let painted = self.style.paint(Ink::Title, &last);
+        let word = self.style.paint(ink, word);
+        match gap.filter(|gap| *gap >= 2) {
+            Some(gap) => self.line(&format!("{painted}{:gap$}{word}", "")),
+            None => {
+                self.line(&painted);
+                self.line(&word);
+            }
+        }
+    }
+
+    pub(super) fn fact(&mut self, name: &str, fact: &str) {
+        /// Columns of the longest name, and two.
+        const NAME: usize = 14;
+        let name = self.style.paint(Ink::Quiet, &format!("{name:NAME$}"));
+        self.hanging(
+            &format!("{:INDENT$}{name}", ""),
+            INDENT + NAME,
+            Ink::Plain,
+            fact,
+        );
+    }
+
+    pub(super) fn latency_table(&mut self, table: &Table) {
+        let remark = match table.shows_notes() {
+            true => "with 95 % intervals",
+            false => "",
+        };
+        self.heading("Latency in µs", remark);
+        self.table(table);
+    }
+
+    /// A figure, where there is anything to draw and room for it.
+    pub(super) fn chart(&mut self, chart: &Chart) {
+        const NARROWEST: usize = 60;
+        if !chart.is_empty() && self.style.width >= NARROWEST {
+            self.line("");
+            self.text.push_str(&chart::render(chart, self.style));
+        }
+    }
+
+    pub(super) fn checks(&mut self, checks: Vec<TrustCheck>) {
+        self.heading("Can it be believed?", "");
+        let name_width = checks
+            .iter()
+            .map(|check| columns(check.name))
+            .max()
+            .unwrap_or(0);
+        let lead = INDENT + 2 + name_width + 2;
+        for check in checks {
+            let (ink, mark) = match check.state {
+                State::Good => (Ink::Good, "✓"),
+                State::Notable => (Ink::Notable, "!"),
+                State::Bad => (Ink::Bad, "✗"),
+            };
+            let mut lead_text = format!(
+                "{:INDENT$}{} {:name_width$}  ",
+                "",
+                self.style.paint(ink, mark),
+                check.name,
+            );
+            for text in &check.lines {
+                self.hanging(&lead_text, lead, Ink::Plain, text);
+                lead_text = " ".repeat(lead);
+            }
+        }
+    }
+
+    pub(super) fn verdict(&mut self, verdict: &Verdict, partial: bool) {
+        let (ink, word) = verdict_word(verdict, partial);
+        let meaning = match (verdict.valid, partial) {
+            (true, false) => "nothing speaks against this result",
+            (true, true) => "the measurement ended before its time; what there is can be believed",
+            (false, _) => "do not use these figures:",
+        };
+        self.line("");
+        let line = format!("{}  {meaning}", self.style.paint(ink, word));
+        self.line(&line);
+        for (ink, mark, reasons) in [
+            (Ink::Bad, "✗", &verdict.reasons),
+            (Ink::Notable, "!", &verdict.warnings),
+        ] {
+            for Reason { text, .. } in reasons {
+                self.marked(ink, mark, text);
+            }
+        }
+    }
+}

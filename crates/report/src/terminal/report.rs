@@ -1,0 +1,198 @@
+//! The result of a run or of a trace, and the details that it leaves out.
+
+use std::collections::BTreeSet;
+
+use taillab_model::summary::LoadSummary;
+
+use super::page::{Page, verdict_word};
+use crate::chart::Chart;
+use crate::document::Document;
+use crate::figures::{self, count, rate};
+use crate::text::{Ink, Style};
+use crate::{checks, latency, server, stages, tail};
+
+/// The result on one screen or two, the most important first; `saved_in` is the page of the
+/// report, if it was saved.
+pub fn render(document: &Document<'_>, saved_in: Option<&str>, style: Style) -> String {
+    let report = document.report;
+    let mut page = Page::new(style);
+    page.header(document, saved_in);
+    page.findings(document);
+    page.latency(document);
+    page.causes(document);
+    if report.server.explanation.is_none() {
+        page.figure(document);
+    }
+    page.stages_at(document);
+    page.checks(checks::of(document));
+    page.verdict(&report.verdict, report.partial);
+    page.text
+}
+
+/// What the result leaves out: the figure, every cause and every forecast, the workers, the
+/// stages by themselves and the kernel hook behind each stamp.
+pub fn details(document: &Document<'_>, style: Style) -> String {
+    let mut page = Page::new(style);
+    page.views_explained(document);
+    if document.report.server.explanation.is_some() {
+        page.figure(document);
+    }
+    page.all_causes(document);
+    page.stages(document);
+    page.hooks_of_stamps(document);
+    page.text
+}
+
+impl Page {
+    fn header(&mut self, document: &Document<'_>, saved_in: Option<&str>) {
+        let report = document.report;
+        self.title(
+            &format!("taillab {} {}", report.command, report.target),
+            verdict_word(&report.verdict, report.partial),
+        );
+        let facts = match &report.load {
+            Some(load) => load_facts(document, load),
+            None => trace_facts(document),
+        };
+        for (name, fact) in facts {
+            self.fact(name, &fact);
+        }
+        if let Some(place) = saved_in {
+            self.fact("saved in", place);
+        }
+    }
+
+    fn latency(&mut self, document: &Document<'_>) {
+        // as many intervals as there is room for: the measured one first
+        let table = latency::of_server(document).fit(
+            self.style,
+            &[
+                &|table| table.hide_notes(1),
+                &|table| table.hide_notes(4),
+                &|table| table.hide_notes(2),
+            ],
+        );
+        self.latency_table(&table);
+        let lacking: Vec<String> = (table.lacks())
+            .map(|(name, head, what)| format!("– {name} of {head}: {what}"))
+            .collect();
+        for note in lacking {
+            self.paragraph(Ink::Quiet, &note);
+        }
+        if let Some(excess) = server::excess_sentence(&document.report.server) {
+            self.paragraph(Ink::Quiet, &excess);
+        }
+    }
+
+    fn figure(&mut self, document: &Document<'_>) {
+        // the forecasts would be too many curves for a terminal
+        self.chart(&Chart {
+            curves: tail::views(document),
+            ..tail::chart(document)
+        });
+    }
+
+    fn views_explained(&mut self, document: &Document<'_>) {
+        self.line("");
+        self.paragraph(Ink::Quiet, &document.views_explained());
+    }
+
+    fn stages(&mut self, document: &Document<'_>) {
+        let complete = count(document.report.server.stages.t1_t2.count);
+        self.heading(
+            "Stages in µs",
+            &format!("over {complete} complete requests"),
+        );
+        let table = stages::distributions(&document.report.server)
+            .fit(self.style, &[&|table| table.shorten()]);
+        self.table(&table);
+        let lacking = table
+            .lacks()
+            .map(|(_, head, what)| format!("– {head}: {what}"));
+        for note in lacking.collect::<BTreeSet<String>>() {
+            self.paragraph(Ink::Quiet, &note);
+        }
+    }
+
+    fn stages_at(&mut self, document: &Document<'_>) {
+        if document.report.server.stages_at.is_empty() {
+            return;
+        }
+        self.heading(
+            "Where the time goes",
+            "mean µs of the complete requests around each percentile",
+        );
+        self.table(&stages::at_percentiles(&document.report.server));
+    }
+
+    fn hooks_of_stamps(&mut self, document: &Document<'_>) {
+        let hooks = &document.report.server.matching.hooks;
+        if !hooks.is_empty() {
+            self.heading("Kernel hooks", "");
+            self.table(&checks::hooks_table(hooks));
+        }
+    }
+}
+
+/// What the head says of a server under a load of ours.
+fn load_facts(document: &Document<'_>, load: &LoadSummary) -> Vec<(&'static str, String)> {
+    let report = document.report;
+    vec![
+        (
+            "load",
+            format!(
+                "{} of {}/s on {} = {} utilisation, {}",
+                rate(load.target_rate_per_s),
+                rate(server::capacity_per_s(&report.server)),
+                server::workers(&report.server),
+                figures::known_percent(load.target_utilization),
+                load.arrivals.process,
+            ),
+        ),
+        (
+            "service time",
+            format!(
+                "t = {} = {}",
+                report.server.service_time_ns,
+                server::service_time_origin(document),
+            ),
+        ),
+        (
+            "measured",
+            format!(
+                "{} in {}, from {}",
+                figures::counted(load.requests, "request", "requests"),
+                load.duration_ns,
+                figures::utc(report.started_unix_s)
+            ),
+        ),
+    ]
+}
+
+/// What the head says of a server that was watched.
+fn trace_facts(document: &Document<'_>) -> Vec<(&'static str, String)> {
+    let report = document.report;
+    let server = &report.server;
+    vec![
+        (
+            "traced",
+            format!(
+                "{} in {} = {}/s, from {}",
+                figures::counted(server.matching.responses, "response", "responses"),
+                report.duration_ns,
+                rate(report.arrival_rate_per_s),
+                figures::began(report.started_unix_s)
+            ),
+        ),
+        (
+            "service time",
+            format!(
+                "t = {} = {}; {} {} utilised",
+                server.service_time_ns,
+                server::service_time_origin(document),
+                server::workers(server),
+                figures::known_percent(Some(server.ideal.utilization)),
+            ),
+        ),
+    ]
+}
