@@ -37,7 +37,7 @@ pub mod verdict;
 pub use client::{AnyClient, Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
-    CpuUse, Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, Outcome, PingPong,
+    CpuUse, Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, PingPong,
     Progress, Record, StopReason, Wait, Waiting, open_loop, ping_pong,
 };
 pub use error::LoadError;
@@ -47,5 +47,6 @@ pub use protocol::keys::KeyDistribution;
 pub use protocol::{Asks, Codec, EchoWorkload, HttpWorkload, Protocol, StoreWorkload, Workload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
 pub use stamps::KernelStamps;
+pub use taillab_model::Outcome;
 pub use target::Target;
 pub use verdict::{arrivals_verdict, schedule_verdict};

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use taillab_model::{Nanos, Operation};
+use taillab_model::{Nanos, Operation, Outcome};
 
 use crate::client::{Client, Received};
 use crate::clock::now;
-use crate::engine::{Outcome, Progress};
+use crate::engine::Progress;
 use crate::protocol::Planned;
 use crate::{Endpoint, LoadError};
 

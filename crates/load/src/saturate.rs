@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use taillab_model::summary::LoadErrors;
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::{Monotonic, Nanos, Outcome};
 
 use crate::LoadError;
 use crate::client::{Client, Received};
 use crate::clock::now;
-use crate::engine::{Hooks, Outcome, Progress, StopReason};
+use crate::engine::{Hooks, Progress, StopReason};
 use crate::protocol::Planned;
 use crate::transport::NotSent;
 

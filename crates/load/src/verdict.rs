@@ -9,37 +9,23 @@
 //! the 2-CPU virtual machine of the first runs a send over veth takes 7 µs, mostly the
 //! interprocessor interrupt of RPS: at 20,000/s that is D = 0.08 against 0.004 for 5 s.)
 //! The test is not softened for that. [`KolmogorovSmirnov`] says instead how large the
-//! distortion is, at which gap, and with how many gaps it would pass; [`BlockTest`] up to
-//! which sample the sends cannot be told from the process; and the index of dispersion whether bursts of a
-//! millisecond and longer, which make queues, are those of the process.
+//! distortion is, at which gap, and with how many gaps it would pass. The index of dispersion
+//! says whether bursts of a millisecond and longer, which make queues, are those of the process.
 
-mod power;
+mod gaps;
 mod schedule;
 
-use std::fmt;
-
+use taillab_model::Monotonic;
 use taillab_model::summary::{ArrivalsReference, ArrivalsVerdict, DispersionAt};
-use taillab_model::{Monotonic, Nanos};
-use taillab_queueing::arrivals::ArrivalError;
 
+use self::gaps::{index_of_dispersion, sorted_gaps, sorted_ns};
 use crate::LoadError;
 
-pub use self::power::BlockTest;
+pub use self::gaps::{
+    ANDERSON_DARLING_CRITICAL, KolmogorovSmirnov, WINDOWS, anderson_darling,
+    coefficient_of_variation, ks_critical,
+};
 pub use self::schedule::schedule_verdict;
-
-/// A² that 5 % of samples from the true distribution exceed, when it is fully
-/// specified (Stephens 1974, JASA 69, table 1, case 0; n ≥ 5).
-pub const ANDERSON_DARLING_CRITICAL: f64 = 2.492;
-
-/// The windows of the index of dispersion.
-pub const WINDOWS: [Nanos; 3] = [
-    Nanos::from_millis(1),
-    Nanos::from_millis(10),
-    Nanos::from_millis(100),
-];
-
-/// Fewer windows than this give no index of dispersion.
-const FEWEST_WINDOWS: usize = 10;
 
 /// Judges the times at which requests were sent against a Poisson process of `rate_per_s`.
 ///
@@ -78,210 +64,13 @@ pub fn arrivals_verdict(
     })
 }
 
-/// The Kolmogorov–Smirnov distance of the gaps from the exponential distribution, with
-/// the place where it is attained, which says what the distortion is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct KolmogorovSmirnov {
-    /// Gaps there were.
-    pub gaps: usize,
-    /// The largest difference between the two distribution functions.
-    pub d: f64,
-    /// The difference that 5 % of true samples of this size exceed.
-    pub critical: f64,
-    /// The gap at which they differ most.
-    pub at: Nanos,
-    /// Share of the gaps sent that are shorter than, or as long as, `at`.
-    pub sent_share: f64,
-    /// Share wanted there.
-    pub wanted_share: f64,
-}
-
-impl KolmogorovSmirnov {
-    /// The distance of the gaps between the given times.
-    ///
-    /// # Errors
-    /// [`LoadError::Arrivals`] when the rate is not positive and finite.
-    pub fn of_sends(
-        sends: impl IntoIterator<Item = Monotonic>,
-        rate_per_s: f64,
-    ) -> Result<Self, LoadError> {
-        Self::of_sorted(&sorted_gaps(&sorted_ns(sends)), rate_per_s)
-    }
-
-    /// The distance of sorted gaps; 1, which always fails, without any.
-    ///
-    /// D = max over i of i/n − F(x_i) and F(x_i) − (i−1)/n. Tied gaps take the steps
-    /// of all of them at once, so that times in whole nanoseconds are not punished.
-    ///
-    /// # Errors
-    /// [`LoadError::Arrivals`] when the rate is not positive and finite.
-    pub fn of_sorted(gaps: &[Nanos], rate_per_s: f64) -> Result<Self, LoadError> {
-        let mean_ns = mean_gap_ns(rate_per_s)?;
-        let n = gaps.len();
-        let mut ks = Self {
-            gaps: n,
-            d: if n == 0 { 1.0 } else { 0.0 },
-            critical: ks_critical(n),
-            at: Nanos::ZERO,
-            sent_share: 0.0,
-            wanted_share: 0.0,
-        };
-        let mut before = 0;
-        for tied in gaps.chunk_by(|a, b| a == b) {
-            let wanted = -(-(tied[0].get() as f64) / mean_ns).exp_m1();
-            let until = before + tied.len();
-            for rank in [before, until] {
-                let sent = rank as f64 / n as f64;
-                if (sent - wanted).abs() > ks.d {
-                    ks.d = (sent - wanted).abs();
-                    ks.at = tied[0];
-                    ks.sent_share = sent;
-                    ks.wanted_share = wanted;
-                }
-            }
-            before = until;
-        }
-        Ok(ks)
-    }
-
-    /// The gaps pass at 5 %.
-    pub fn passed(&self) -> bool {
-        self.gaps > 0 && self.d <= self.critical
-    }
-}
-
-impl fmt::Display for KolmogorovSmirnov {
-    /// One sentence for a person: how far off, and which gaps.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:.2} % of the gaps sent are at most {}, {:.2} % were wanted (KS distance {:.4}, 5 % critical {:.4} for {} gaps; up to {} would pass)",
-            self.sent_share * 100.0,
-            self.at,
-            self.wanted_share * 100.0,
-            self.d,
-            self.critical,
-            self.gaps,
-            self.passing_sample()
-        )
-    }
-}
-
-/// The distance that 5 % of samples of `n` from the true distribution exceed: the
-/// limiting 1.358 with the correction for finite n of Stephens (1974, table 1, case 0),
-/// good to the third digit from n = 5 on.
-pub fn ks_critical(n: usize) -> f64 {
-    let root = (n as f64).sqrt();
-    if n == 0 {
-        return 1.0;
-    }
-    1.358 / (root + 0.12 + 0.11 / root)
-}
-
-/// Anderson and Darling's A² of sorted gaps against the exponential distribution of the
-/// given rate; 0 without gaps.
-///
-/// A² = −n − Σ (2i−1)/n · (ln F(x_i) + ln(1 − F(x_{n+1−i}))) (Anderson, Darling 1954,
-/// JASA 49). It weighs the shortest and the longest gaps most.
-///
-/// # Errors
-/// [`LoadError::Arrivals`] when the rate is not positive and finite.
-pub fn anderson_darling(gaps: &[Nanos], rate_per_s: f64) -> Result<f64, LoadError> {
-    let mean_ns = mean_gap_ns(rate_per_s)?;
-    let n = gaps.len() as f64;
-    // A gap of "0 ns" is one of less than a nanosecond: ln F(0) would be −∞.
-    let scaled = |gap: &Nanos| (gap.get() as f64).max(0.5) / mean_ns;
-    let sum: f64 = gaps
-        .iter()
-        .zip(gaps.iter().rev())
-        .enumerate()
-        .map(|(i, (short, long))| {
-            // 1 − F(x) is exp(−x/mean), so its logarithm is exact
-            let ln_f = (-(-scaled(short)).exp_m1()).ln();
-            (2 * i + 1) as f64 / n * (ln_f - scaled(long))
-        })
-        .sum();
-    Ok(if gaps.is_empty() { 0.0 } else { -n - sum })
-}
-
-/// Standard deviation over mean; 0 with fewer than two gaps.
-pub fn coefficient_of_variation(gaps: &[Nanos]) -> f64 {
-    let (mean, variance) = moments(gaps.iter().map(|g| g.get() as f64));
-    if mean > 0.0 {
-        variance.sqrt() / mean
-    } else {
-        0.0
-    }
-}
-
-/// Variance over mean of the counts in the whole windows after the first send; `None`
-/// with fewer than ten windows.
-///
-/// `sent_ns` must be sorted.
-fn index_of_dispersion(sent_ns: &[u64], window: Nanos) -> Option<f64> {
-    let (&first, &last) = (sent_ns.first()?, sent_ns.last()?);
-    let windows = usize::try_from((last - first) / window.get()).ok()?;
-    if windows < FEWEST_WINDOWS {
-        return None;
-    }
-    let mut counts = vec![0_u32; windows];
-    // without the first, which would be in its window for certain
-    for &at in &sent_ns[1..] {
-        let window = (at - first) / window.get();
-        if let Some(count) = counts.get_mut(window as usize) {
-            *count += 1;
-        }
-    }
-    let (mean, variance) = moments(counts.iter().map(|&c| f64::from(c)));
-    (mean > 0.0).then(|| variance / mean)
-}
-
-/// Mean and sample variance; zeros with fewer than two values (Welford 1962).
-fn moments(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (mut n, mut mean, mut squares) = (0.0, 0.0, 0.0);
-    for value in values {
-        n += 1.0;
-        let before = value - mean;
-        mean += before / n;
-        squares += before * (value - mean);
-    }
-    if n < 2.0 {
-        (0.0, 0.0)
-    } else {
-        (mean, squares / (n - 1.0))
-    }
-}
-
-fn mean_gap_ns(rate_per_s: f64) -> Result<f64, LoadError> {
-    if rate_per_s > 0.0 && rate_per_s.is_finite() {
-        Ok(1e9 / rate_per_s)
-    } else {
-        Err(ArrivalError::Rate(rate_per_s).into())
-    }
-}
-
-fn sorted_ns(sends: impl IntoIterator<Item = Monotonic>) -> Vec<u64> {
-    let mut sent_ns: Vec<u64> = sends.into_iter().map(Monotonic::nanos_since_boot).collect();
-    if !sent_ns.is_sorted() {
-        sent_ns.sort_unstable();
-    }
-    sent_ns
-}
-
-fn sorted_gaps(sent_ns: &[u64]) -> Vec<Nanos> {
-    let mut gaps: Vec<_> = sent_ns
-        .windows(2)
-        .map(|pair| Nanos::new(pair[1] - pair[0]))
-        .collect();
-    gaps.sort_unstable();
-    gaps
-}
-
 #[cfg(test)]
 mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_distr::{Distribution, Exp1};
     use rand_xoshiro::Xoshiro256PlusPlus;
+
+    use taillab_model::Nanos;
 
     use super::*;
 
@@ -464,5 +253,40 @@ mod tests {
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(arrivals_verdict(sends([1.0]), rate).is_err());
         }
+    }
+
+    #[test]
+    fn the_passing_sample_is_where_the_critical_distance_is() {
+        for d in [0.3, 0.05, 0.0096, 0.0008] {
+            let ks = KolmogorovSmirnov {
+                gaps: 1,
+                d,
+                critical: 0.0,
+                at: Nanos::ZERO,
+                sent_share: 0.0,
+                wanted_share: 0.0,
+            };
+            let n = ks.passing_sample();
+            assert!(ks_critical(n) >= d && ks_critical(n + 1) < d, "{d}: {n}");
+        }
+        let perfect = KolmogorovSmirnov::of_sorted(&[], RATE).unwrap();
+        // no gap at all: the distance is 1, which few gaps would pass
+        assert!(perfect.passing_sample() < 3);
+    }
+
+    /// Over seeds, 95 % of true samples of n would pass with n: within 4 standard
+    /// deviations.
+    #[test]
+    fn a_true_sample_would_pass_with_its_own_size() {
+        let (seeds, n) = (1000, 400);
+        let passed = (0..seeds)
+            .filter(|&seed| {
+                let ks = KolmogorovSmirnov::of_sends(sends(exponential(n, seed)), RATE).unwrap();
+                assert_eq!(ks.passed(), ks.passing_sample() >= n);
+                ks.passed()
+            })
+            .count();
+        let share = passed as f64 / seeds as f64;
+        assert!((share - 0.95).abs() < 4.0 * (0.05_f64 * 0.95 / seeds as f64).sqrt());
     }
 }

@@ -24,5 +24,5 @@ pub use recording::{
     PackedEvent, Recorded, RecordedEvent, Recording, RecordingContext, RecordingError,
     RecordingReader, RecordingWriter, ThreadName, VERSION as RECORDING_VERSION,
 };
-pub use request::{ClientTimes, Operation, Request, Stage, Stamps, WireTimes};
+pub use request::{ClientTimes, Operation, Outcome, Request, Stage, Stamps, WireTimes};
 pub use time::{Monotonic, Nanos, ParseNanosError};

@@ -142,6 +142,47 @@ pub enum Operation {
     Call,
 }
 
+/// How a request ended at the client. The numbers are those of the generator's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Outcome {
+    /// No answer within the time-out, or none at all.
+    TimedOut = 1,
+    /// The kernel did not take it.
+    SendFailed = 2,
+    /// A get that found its value.
+    Hit = 3,
+    /// A get that found nothing.
+    Miss = 4,
+    /// A set that was stored.
+    Stored = 5,
+    /// The server answered with an error.
+    ServerError = 6,
+    /// A call that was answered as it should be.
+    Done = 9,
+    /// Its connection ended before its answer.
+    ConnectionLost = 10,
+    /// What came as its answer is none of the protocol.
+    Malformed = 11,
+}
+
+impl Outcome {
+    /// The name in machine-readable outputs.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::TimedOut => "timed_out",
+            Self::SendFailed => "send_failed",
+            Self::Hit => "hit",
+            Self::Miss => "miss",
+            Self::Stored => "stored",
+            Self::ServerError => "server_error",
+            Self::Done => "done",
+            Self::ConnectionLost => "connection_lost",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
 /// One request, from the client's schedule to the response's departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {

@@ -3,6 +3,8 @@
 //! Times are integer nanoseconds and their names end in `_ns`. The JSON Schema is
 //! made from these types: `schemas/report.schema.json`.
 
+use std::iter::Sum;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +12,7 @@ use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
 use crate::{Distribution, Nanos};
 
 /// Version of the shape of [`Report`].
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 1;
 
 /// At least this share of the responses must have T1 and T6.
 pub const MIN_MATCHED_SHARE: f64 = 0.999;
@@ -345,6 +347,22 @@ impl LoadErrors {
             + self.server_errors
             + self.malformed_responses
             + self.lost_with_connection
+    }
+}
+
+impl Sum for LoadErrors {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        parts.fold(Self::default(), |a, b| Self {
+            timeouts: a.timeouts + b.timeouts,
+            send_errors: a.send_errors + b.send_errors,
+            server_errors: a.server_errors + b.server_errors,
+            unexpected_responses: a.unexpected_responses + b.unexpected_responses,
+            malformed_responses: a.malformed_responses + b.malformed_responses,
+            misses: a.misses + b.misses,
+            lost_with_connection: a.lost_with_connection + b.lost_with_connection,
+            connections_reset: a.connections_reset + b.connections_reset,
+            connections_closed: a.connections_closed + b.connections_closed,
+        })
     }
 }
 

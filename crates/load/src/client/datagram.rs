@@ -1,9 +1,8 @@
 //! Requests that are one datagram each and carry an id.
 
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::{Monotonic, Nanos, Outcome};
 
 use super::{Client, Ids, Keys, Received, Traits};
-use crate::engine::Outcome;
 use crate::protocol::{DatagramProtocol, Planned, Planner};
 use crate::transport::udp::UdpSockets;
 use crate::transport::{DatagramTransport, NotSent, Receipt};

@@ -9,14 +9,13 @@ mod pending;
 mod rotation;
 mod stream;
 
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::{Monotonic, Nanos, Outcome};
 
 pub use any::AnyClient;
 pub use datagram::DatagramClient;
 pub use keys::{Ids, Keys, Place, Places};
 pub use stream::StreamClient;
 
-use crate::engine::Outcome;
 use crate::protocol::{Planned, Planner};
 use crate::stamps::KernelStamps;
 use crate::transport::NotSent;

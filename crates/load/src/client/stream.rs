@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 
-use taillab_model::{Monotonic, Nanos, RequestKey};
+use taillab_model::{Monotonic, Nanos, Outcome, RequestKey};
 
 use super::leftover::Leftovers;
 use super::pending::{Pending, Request};
 use super::rotation::Rotation;
 use super::{Client, Keys, Place, Places, Received, Traits};
 use crate::clock::now;
-use crate::engine::Outcome;
 use crate::protocol::{Decoded, Planned, Planner, StreamProtocol};
 use crate::transport::NotSent;
 use crate::transport::stream::{Ending, Event, NotTaken, Origin, StreamSockets, StreamTransport};

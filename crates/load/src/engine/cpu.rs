@@ -1,5 +1,7 @@
 //! What the generator's thread did with its CPU.
 
+use std::iter::Sum;
+
 use taillab_model::Nanos;
 use taillab_model::summary::ClientCost;
 
@@ -59,9 +61,46 @@ impl CpuUse {
     }
 }
 
+impl Sum for CpuUse {
+    /// Of several threads: [`CpuUse::cost`] is then per request of all of them, and the busy
+    /// share is the mean of the threads'.
+    fn sum<I: Iterator<Item = Self>>(threads: I) -> Self {
+        threads.fold(Self::default(), |a, b| Self {
+            elapsed: a.elapsed + b.elapsed,
+            thread: a.thread + b.thread,
+            idle: a.idle + b.idle,
+            interrupted: a.interrupted + b.interrupted,
+            asleep: a.asleep + b.asleep,
+            hook: a.hook + b.hook,
+            requests: a.requests + b.requests,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_busy_share_of_several_threads_is_their_mean() {
+        let thread = |asleep, requests| CpuUse {
+            elapsed: Nanos::new(100_000),
+            thread: Nanos::new(100_000 - asleep),
+            idle: Nanos::new(10_000),
+            interrupted: Nanos::new(3_000),
+            asleep: Nanos::new(asleep),
+            hook: Nanos::new(5_000),
+            requests,
+        };
+        let threads = [thread(60_000, 10), thread(20_000, 30)];
+        let all: CpuUse = threads.iter().copied().sum();
+        // 25 % and 65 %
+        assert!((all.cost().busy_share - 0.45).abs() < 1e-9);
+        // 25 + 65 µs for 40 requests
+        assert_eq!(all.cost().cpu_ns_per_request, Nanos::new(2_250));
+        assert_eq!(all.interrupt_per_request(), Nanos::new(150));
+        assert_eq!(threads[..1].iter().copied().sum::<CpuUse>(), threads[0]);
+    }
 
     #[test]
     fn spinning_is_not_counted_and_interrupts_are_stated() {

@@ -22,7 +22,7 @@ pub(crate) use open_loop::open_loop_from;
 pub use open_loop::{OpenLoop, open_loop};
 pub use ping_pong::{PingPong, ping_pong};
 pub use progress::Progress;
-pub use record::{Entry, Outcome, Record};
+pub use record::{Entry, Record};
 pub use session::{LoadRun, StopReason};
 pub use waiting::Waiting;
 pub use waits::Wait;

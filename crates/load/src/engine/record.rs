@@ -3,36 +3,12 @@
 use std::ops::Range;
 
 use taillab_model::summary::LoadErrors;
-use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, RequestKey, WireTimes};
+use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Outcome, RequestKey, WireTimes};
 
 use super::kernel_times::KernelTimes;
 use crate::client::Keys;
 use crate::protocol::Planned;
 use crate::stamps::KernelStamps;
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Outcome {
-    /// No answer within the time-out, or none at all.
-    TimedOut = 1,
-    /// The kernel did not take it.
-    SendFailed = 2,
-    /// A get that found its value.
-    Hit = 3,
-    /// A get that found nothing.
-    Miss = 4,
-    /// A set that was stored.
-    Stored = 5,
-    /// The server answered with an error.
-    ServerError = 6,
-    /// A call that was answered as it should be.
-    Done = 9,
-    /// Its connection ended before its answer.
-    ConnectionLost = 10,
-    /// What came as its answer is none of the protocol.
-    Malformed = 11,
-}
 
 /// State of a request while the run goes on; the first values are [`Outcome`]'s.
 mod state {

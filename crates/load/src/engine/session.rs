@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use taillab_model::summary::LoadErrors;
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::{Monotonic, Nanos, Outcome};
 
 use super::cpu::CpuUse;
 use super::waiting::{Naps, Waiting};
 use super::waits::{Wait, Waits};
-use super::{HOOK_GUARD, Hooks, Outcome, Progress, Record};
+use super::{HOOK_GUARD, Hooks, Progress, Record};
 use crate::client::{Client, Received};
 use crate::clock::{now, thread_cpu_time};
 use crate::transport::NotSent;

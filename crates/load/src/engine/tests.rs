@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use taillab_model::Nanos;
 use taillab_model::summary::LoadErrors;
+use taillab_model::{Nanos, Outcome};
 
 use super::*;
 use crate::DatagramClient;

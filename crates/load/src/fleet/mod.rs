@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use taillab_model::{Nanos, summary::LoadErrors};
+use taillab_model::Nanos;
 
 pub use run::FleetRun;
 
@@ -505,7 +505,7 @@ fn together(found: Vec<Saturation>, hook: bool) -> Saturation {
         responses: 0,
         elapsed: Nanos::ZERO,
         times: Vec::new(),
-        errors: LoadErrors::default(),
+        errors: found.iter().map(|part| part.errors).sum(),
         idle_share: 0.0,
         stopped,
     };
@@ -513,7 +513,6 @@ fn together(found: Vec<Saturation>, hook: bool) -> Saturation {
         all.responses += part.responses;
         all.elapsed = all.elapsed.max(part.elapsed);
         all.times.extend(part.times);
-        all.errors = run::sum(all.errors, part.errors);
         all.idle_share += part.idle_share / threads;
     }
     all

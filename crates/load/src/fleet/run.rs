@@ -40,36 +40,12 @@ impl FleetRun {
 
     /// What went wrong in the measurement, by kind.
     pub fn errors(&self) -> LoadErrors {
-        let parts = self.runs.iter().map(|run| run.errors);
-        parts.fold(LoadErrors::default(), sum)
+        self.runs.iter().map(|run| run.errors).sum()
     }
 
-    /// What the client threads did, summed: [`CpuUse::cost`] is then per request, and the
-    /// busy share the mean of the threads'.
+    /// What the client threads did, summed.
     pub fn cpu(&self) -> CpuUse {
-        let mut all = CpuUse::default();
-        for part in self.runs.iter().map(|run| run.cpu) {
-            all.elapsed += part.elapsed;
-            all.thread += part.thread;
-            all.idle += part.idle;
-            all.hook += part.hook;
-            all.requests += part.requests;
-        }
-        all
-    }
-}
-
-pub(super) fn sum(a: LoadErrors, b: LoadErrors) -> LoadErrors {
-    LoadErrors {
-        timeouts: a.timeouts + b.timeouts,
-        send_errors: a.send_errors + b.send_errors,
-        server_errors: a.server_errors + b.server_errors,
-        unexpected_responses: a.unexpected_responses + b.unexpected_responses,
-        malformed_responses: a.malformed_responses + b.malformed_responses,
-        misses: a.misses + b.misses,
-        lost_with_connection: a.lost_with_connection + b.lost_with_connection,
-        connections_reset: a.connections_reset + b.connections_reset,
-        connections_closed: a.connections_closed + b.connections_closed,
+        self.runs.iter().map(|run| run.cpu).sum()
     }
 }
 

@@ -1,5 +1,7 @@
 use std::sync::atomic::AtomicUsize;
 
+use taillab_model::summary::LoadErrors;
+
 use super::*;
 use crate::DatagramClient;
 use crate::fake::{Fake, answer};

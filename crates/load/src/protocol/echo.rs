@@ -2,17 +2,16 @@
 //! section 3.1 (128 bytes both ways).
 //!
 //! A request begins with what its answer must begin with: four bytes of the tag on a
-//! stream, two bytes of the request id in a datagram, both big endian. The id stands
-//! where memcached's frame has it, so the kernel probe reads both from the same place.
+//! stream, two bytes of the request id in a datagram, both big endian. The id is
+//! where memcached's frame has it, so that the kernel probe reads both from the same place.
 
-use taillab_model::Operation;
+use taillab_model::{Operation, Outcome};
 
 use super::{
-    Asks, Body, DatagramProtocol, Decoded, MAX_DATAGRAM_BYTES, Malformed, MessageSizes, Planned,
-    Planner, Protocol, Question, Response, StreamProtocol,
+    Asks, Body, DatagramProtocol, Decoded, EchoWorkload, MAX_DATAGRAM_BYTES, Malformed,
+    MessageSizes, Planned, Planner, Protocol, Question, Response, StreamProtocol,
 };
 use crate::LoadError;
-use crate::engine::Outcome;
 
 /// Echo in the table of protocols; its port is RFC 862's.
 pub const PROTOCOL: Protocol = Protocol {
@@ -28,25 +27,6 @@ pub const PROTOCOL: Protocol = Protocol {
         answer: b"",
     },
 };
-
-/// Sizes of an echo's messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EchoWorkload {
-    /// Bytes of a request.
-    pub request_bytes: usize,
-    /// Bytes of an answer.
-    pub response_bytes: usize,
-}
-
-impl Default for EchoWorkload {
-    /// The null RPC of Tales of the Tail, section 3.1.
-    fn default() -> Self {
-        Self {
-            request_bytes: 128,
-            response_bytes: 128,
-        }
-    }
-}
 
 impl EchoWorkload {
     /// The largest message on a stream.

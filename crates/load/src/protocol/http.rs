@@ -7,13 +7,14 @@
 
 mod head;
 
-use taillab_model::Operation;
+use taillab_model::{Operation, Outcome};
 
 use super::scan::{Line, hexadecimal, line};
-use super::{Asks, Decoded, MessageSizes, Planned, Planner, Protocol, Question, StreamProtocol};
+use super::{
+    Asks, Decoded, HttpWorkload, MessageSizes, Planned, Planner, Protocol, Question, StreamProtocol,
+};
 use crate::LoadError;
-use crate::engine::Outcome;
-use head::{Framing, Head, head};
+use head::{Framing, Head, Look, MAX_HEAD_BYTES, head};
 
 /// HTTP in the table of protocols.
 pub const PROTOCOL: Protocol = Protocol {
@@ -37,9 +38,6 @@ pub const PROTOCOL: Protocol = Protocol {
 /// The longest request.
 pub const MAX_REQUEST_BYTES: usize = 1 << 16;
 
-/// The longest head of an answer, interim answers (1xx) before it included.
-pub const MAX_HEAD_BYTES: usize = 1 << 16;
-
 /// The longest line with the size of a chunk and its extensions.
 const MAX_CHUNK_LINE_BYTES: usize = 1024;
 
@@ -49,37 +47,10 @@ const MAX_BODY_BYTES: usize = 1 << 30;
 /// The end of the chunked coding: `0`, two line ends.
 const LAST_CHUNK_BYTES: usize = 5;
 
-/// Stands before the bytes that fill a request up.
+/// The header whose value fills a request up.
 const PADDING: &str = "X-Padding: ";
 
-/// What the requests ask for.
-#[derive(Clone, Debug, PartialEq)]
-pub struct HttpWorkload {
-    /// The `Host` header: name or address, with the port unless it is 80.
-    pub host: String,
-    /// The path with its query, beginning with `/`.
-    pub path: String,
-    /// More headers, name and value.
-    pub headers: Vec<(String, String)>,
-    /// Fill the request up to this size by one more header.
-    pub request_bytes: Option<usize>,
-    /// About how long the answers are, for a null responder to imitate. The default is
-    /// that of the nginx workload of Tales of the Tail, section 3.1.
-    pub response_bytes: usize,
-}
-
 impl HttpWorkload {
-    /// A GET of this path without further headers.
-    pub fn get(host: &str, path: &str) -> Self {
-        Self {
-            host: host.to_owned(),
-            path: path.to_owned(),
-            headers: Vec::new(),
-            request_bytes: None,
-            response_bytes: 849,
-        }
-    }
-
     /// The bytes of the request.
     fn request(&self) -> Result<Vec<u8>, LoadError> {
         let refused = |what, text: &str, remedy| LoadError::RequestText {
@@ -228,9 +199,9 @@ fn decode(bytes: &[u8]) -> Decoded {
     let mut from = 0;
     let found = loop {
         let found = match head(bytes, from) {
-            head::Found::Whole(found) => found,
-            head::Found::Partial { at_least } => return Decoded::Partial { at_least },
-            head::Found::Bad => return Decoded::Malformed,
+            Look::Whole(found) => found,
+            Look::Partial { at_least } => return Decoded::Partial { at_least },
+            Look::Bad => return Decoded::Malformed,
         };
         match found.status {
             // nobody asked for another protocol

@@ -3,22 +3,23 @@
 //! A protocol is one module of this folder and one row of [`PROTOCOLS`]. The row says all
 //! that the rest of the program needs to know of it.
 
+mod codec;
 pub mod echo;
 pub mod http;
 pub mod keys;
 pub mod memcached;
 pub mod redis;
+mod row;
 mod scan;
 pub mod store;
+mod workload;
 
-use taillab_model::Operation;
-
-use crate::LoadError;
-use crate::engine::Outcome;
-
-pub use echo::EchoWorkload;
-pub use http::HttpWorkload;
-pub use store::StoreWorkload;
+pub use codec::{
+    Body, DatagramProtocol, Decoded, MAX_DATAGRAM_BYTES, Malformed, MessageSizes, Planned, Planner,
+    Response, StreamProtocol,
+};
+pub use row::{Asks, Codec, Protocol, Question};
+pub use workload::{EchoWorkload, HttpWorkload, StoreWorkload, Workload};
 
 /// The protocols of the generator. Several rows with one name are dialects of one protocol,
 /// the usual one first.
@@ -30,101 +31,6 @@ pub static PROTOCOLS: [Protocol; 6] = [
     http::PROTOCOL,
     redis::PROTOCOL,
 ];
-
-/// The largest UDP payload that Ethernet carries unfragmented over IPv4. A fragmented
-/// request would be several packets at T1.
-pub const MAX_DATAGRAM_BYTES: usize = 1500 - 20 - 8;
-
-/// A protocol as the rest of the program sees it.
-#[derive(Debug)]
-pub struct Protocol {
-    /// What people call it, and an experiment's `server.protocol`.
-    pub name: &'static str,
-    /// Its scheme in a target, without the transport.
-    pub scheme: &'static str,
-    /// Its name in results, which is a scheme too.
-    pub label: &'static str,
-    /// The port that its servers usually have.
-    pub default_port: u16,
-    /// The part of a [`Workload`] that it reads.
-    pub asks: Asks,
-    /// Its codec on streams.
-    stream: Prepare<dyn StreamProtocol>,
-    /// Its codec in datagrams; `None` where it does not run over UDP.
-    datagrams: Option<Prepare<dyn DatagramProtocol>>,
-    /// See [`Protocol::question`].
-    question: fn(&Workload, bool) -> Question,
-}
-
-/// Makes a codec for a workload.
-type Prepare<C> = fn(&Workload) -> Result<Box<C>, LoadError>;
-
-impl PartialEq for Protocol {
-    fn eq(&self, other: &Self) -> bool {
-        self.label == other.label
-    }
-}
-
-impl Eq for Protocol {}
-
-/// The part of a [`Workload`] that a protocol reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
-    /// [`Workload::store`]
-    Store,
-    /// [`Workload::http`]
-    Http,
-    /// [`Workload::echo`]
-    Echo,
-}
-
-/// What requests ask for; each protocol reads the part that it has.
-#[derive(Clone, Debug)]
-pub struct Workload {
-    /// Gets and sets.
-    pub store: StoreWorkload,
-    /// The GET of HTTP.
-    pub http: HttpWorkload,
-    /// Sizes of an echo.
-    pub echo: EchoWorkload,
-}
-
-impl Default for Workload {
-    fn default() -> Self {
-        Self {
-            store: StoreWorkload::default(),
-            http: HttpWorkload::get("localhost", "/"),
-            echo: EchoWorkload::default(),
-        }
-    }
-}
-
-/// A request that a server answers when it is ready, whatever it holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
-    /// The request.
-    pub bytes: Vec<u8>,
-    /// A part of the answer; empty where any answer will do.
-    pub answer: &'static [u8],
-}
-
-/// A codec with the transport that it is for.
-pub enum Codec {
-    /// For UDP.
-    Datagrams(Box<dyn DatagramProtocol>),
-    /// For TCP and Unix stream sockets.
-    Streams(Box<dyn StreamProtocol>),
-}
-
-impl Codec {
-    /// What it asks for.
-    pub fn planner(&self) -> &dyn Planner {
-        match self {
-            Self::Datagrams(codec) => &**codec,
-            Self::Streams(codec) => &**codec,
-        }
-    }
-}
 
 impl Protocol {
     /// The protocol with this name, in its usual dialect.
@@ -164,199 +70,4 @@ impl Protocol {
             .iter()
             .find(|protocol| protocol.name == self.name && protocol.dialect() == Some(dialect))
     }
-
-    /// What its dialect is called, where it has several.
-    pub fn dialect(&self) -> Option<&'static str> {
-        self.label.strip_prefix(self.name)?.strip_prefix('-')
-    }
-
-    /// Whether it runs over UDP.
-    pub fn over_udp(&self) -> bool {
-        self.datagrams.is_some()
-    }
-
-    /// Its codec for a workload, over UDP if it has one for that.
-    ///
-    /// # Errors
-    /// What of the workload the protocol cannot carry.
-    pub fn codec(&self, workload: &Workload, over_udp: bool) -> Result<Codec, LoadError> {
-        match self.datagrams {
-            Some(datagrams) if over_udp => datagrams(workload).map(Codec::Datagrams),
-            _ => (self.stream)(workload).map(Codec::Streams),
-        }
-    }
-
-    /// A request that shows whether a server is ready.
-    pub fn question(&self, workload: &Workload, over_udp: bool) -> Question {
-        (self.question)(workload, over_udp)
-    }
 }
-
-/// What a codec asks for, drawn before the run.
-pub trait Planner {
-    /// Draws what the first `n` requests ask for, reproducibly.
-    fn plan(&self, n: usize, seed: u64) -> Vec<Planned>;
-
-    /// How large requests and answers typically are, for a null responder to imitate.
-    fn sizes(&self) -> MessageSizes;
-
-    /// What must be stored before a measurement, in the order of sending; empty where
-    /// nothing must be.
-    fn to_store(&self) -> Vec<Planned> {
-        Vec::new()
-    }
-}
-
-/// A protocol whose every request is one datagram with a 16-bit request id.
-pub trait DatagramProtocol: Planner + Send {
-    /// The datagram of a request; must neither allocate nor format nor draw.
-    fn encode(&mut self, what: Planned, id: u16) -> &[u8];
-
-    /// Reads one datagram of the server; any bytes are allowed.
-    ///
-    /// # Errors
-    /// [`Malformed`] when they are not an answer of this protocol.
-    fn decode<'a>(&self, datagram: &'a [u8]) -> Result<Response<'a>, Malformed>;
-
-    /// How the request ended, or `None` if this cannot be the answer to it.
-    fn judge(&self, what: Planned, body: &Body<'_>) -> Option<Outcome>;
-}
-
-/// A protocol on a stream of bytes, where each connection's answers come in the order
-/// of its requests.
-pub trait StreamProtocol: Planner + Send {
-    /// Appends the bytes of a request to `out`; must neither format nor draw, nor
-    /// allocate except to let `out` grow. `tag` is free for the protocol to send and to
-    /// expect back (an echo does); it is the same in [`StreamProtocol::decode`].
-    fn encode(&mut self, what: Planned, tag: u32, out: &mut Vec<u8>);
-
-    /// Reads the answer to a request at the beginning of `bytes`; any bytes are allowed,
-    /// those of later answers may follow.
-    fn decode(&self, what: Planned, tag: u32, bytes: &[u8]) -> Decoded;
-}
-
-/// What a look at the bytes of an answer found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decoded {
-    /// The answer is not complete before there are `at_least` bytes of it, which is more
-    /// than there are; do not look again before.
-    Partial {
-        /// Bytes of the answer, counted from its beginning.
-        at_least: usize,
-    },
-    /// The answer is complete.
-    Answer {
-        /// How many bytes it takes.
-        bytes: usize,
-        /// How the request ended.
-        outcome: Outcome,
-    },
-    /// The answer is complete, and the server ends the connection after it: what was
-    /// sent behind this request gets no answer.
-    LastAnswer {
-        /// How many bytes it takes.
-        bytes: usize,
-        /// How the request ended.
-        outcome: Outcome,
-    },
-    /// Not an answer to this request: where the next one begins is unknown.
-    Malformed,
-}
-
-/// Bytes of a typical request and of its answer, protocol headers included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MessageSizes {
-    /// Of a request.
-    pub request_bytes: usize,
-    /// Of an answer.
-    pub response_bytes: usize,
-}
-
-/// What one request asks for, drawn before the run: operation and key.
-///
-/// Four bytes and below 2^28, because the record keeps it together with the outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Planned(u32);
-
-impl Planned {
-    /// The most keys that a plan can number.
-    pub const MAX_KEYS: u32 = 1 << 26;
-
-    /// An operation on the key number `key`.
-    ///
-    /// # Panics
-    /// When `key` is not below [`Planned::MAX_KEYS`].
-    pub fn new(operation: Operation, key: u32) -> Self {
-        assert!(key < Self::MAX_KEYS, "key number out of range");
-        let operation = match operation {
-            Operation::Get => 0,
-            Operation::Set => 1,
-            Operation::Call => 2,
-        };
-        Self(key << 2 | operation)
-    }
-
-    /// What it does.
-    #[inline]
-    pub fn operation(self) -> Operation {
-        match self.0 & 3 {
-            0 => Operation::Get,
-            1 => Operation::Set,
-            _ => Operation::Call,
-        }
-    }
-
-    /// To which key.
-    #[inline]
-    pub fn key(self) -> u32 {
-        self.0 >> 2
-    }
-
-    pub(crate) fn to_bits(self) -> u32 {
-        self.0
-    }
-
-    pub(crate) fn from_bits(bits: u32) -> Self {
-        Self(bits)
-    }
-}
-
-/// One datagram of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Response<'a> {
-    /// The id of the request it answers.
-    pub id: u16,
-    /// Which of the answer's datagrams it is, from 0.
-    pub sequence: u16,
-    /// How many datagrams the answer has; more than `sequence`.
-    pub datagrams: u16,
-    /// What it says.
-    pub body: Body<'a>,
-}
-
-/// What an answer's datagram says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body<'a> {
-    /// The value of a key (its first bytes, when the answer has several datagrams).
-    Value {
-        /// The key that the server names, in the protocol's own way.
-        key: &'a [u8],
-        /// The value's size.
-        bytes: usize,
-    },
-    /// The key is not there.
-    Miss,
-    /// The value is stored.
-    Stored,
-    /// What was called for is done.
-    Done,
-    /// The server could not or would not.
-    Error,
-    /// A datagram after the first one.
-    Continuation,
-}
-
-/// A datagram that is not an answer of the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the datagram is not an answer of the protocol")]
-pub struct Malformed;

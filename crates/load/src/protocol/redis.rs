@@ -3,13 +3,12 @@
 //! RESP has nothing that a server gives back with an answer: the request that an answer
 //! belongs to follows from its place, and a get is checked by the size of its value alone.
 
-use taillab_model::Operation;
+use taillab_model::{Operation, Outcome};
 
 use super::scan::{Line, decimal, line};
-use super::store::{Limits, Messages, Store, StoreWorkload, Stored, Template};
-use super::{Asks, Decoded, Planned, Protocol, Question, StreamProtocol};
+use super::store::{Limits, Messages, Store, Stored, Template};
+use super::{Asks, Decoded, Planned, Protocol, Question, StoreWorkload, StreamProtocol};
 use crate::LoadError;
-use crate::engine::Outcome;
 
 /// Redis in the table of protocols.
 pub const PROTOCOL: Protocol = Protocol {

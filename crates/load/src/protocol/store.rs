@@ -2,37 +2,9 @@
 
 use taillab_model::Operation;
 
-use super::keys::{self, KeyDistribution, KeySet};
-use super::{MessageSizes, Planned, Planner};
+use super::keys::{self, KeySet};
+use super::{MessageSizes, Planned, Planner, StoreWorkload};
 use crate::LoadError;
-
-/// What is asked of a key-value store.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StoreWorkload {
-    /// How many keys there are.
-    pub keys: u32,
-    /// Bytes of a key.
-    pub key_bytes: usize,
-    /// Bytes of a value.
-    pub value_bytes: usize,
-    /// Share of gets; the others are sets.
-    pub get_share: f64,
-    /// How popular each key is.
-    pub distribution: KeyDistribution,
-}
-
-impl Default for StoreWorkload {
-    /// The memcached workload of Tales of the Tail, section 3.1.
-    fn default() -> Self {
-        Self {
-            keys: 10_000,
-            key_bytes: 64,
-            value_bytes: 1024,
-            get_share: 0.9,
-            distribution: KeyDistribution::Uniform,
-        }
-    }
-}
 
 /// The largest key and value that a protocol sends.
 #[derive(Clone, Copy, Debug)]

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recvfrom, sendto};
 
 use super::connection::Message;
-use super::responder::Stop;
 use super::service::Work;
+use super::stop::Stop;
 use super::tally::{Answered, Rare};
 
 /// Serves until told to stop. `busy` looks again and again instead of sleeping in the
@@ -27,7 +27,7 @@ pub(super) fn serve(
 ) {
     work.prepare();
     let request_bytes = message.request_bytes;
-    // one byte more tells a datagram that is too long
+    // one byte more shows that a datagram is too long
     let mut buffer = vec![b'.'; (request_bytes + 1).max(message.response_bytes)];
     let flags = if busy {
         RecvFlags::DONTWAIT

@@ -32,8 +32,8 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 
 use super::connection::{Connection, Connections, Message, Step};
-use super::responder::Stop;
 use super::service::Work;
+use super::stop::Stop;
 use super::tally::{Answered, Rare};
 
 /// What epoll says when the server is to stop; no connection has this number.

@@ -20,6 +20,7 @@
 //! architecture demands and nothing else; it shares no memory with the other workers that
 //! is written while requests are served.
 
+mod accept;
 mod architecture;
 mod connection;
 mod datagram;
@@ -29,11 +30,14 @@ mod listen;
 mod null_rpc;
 mod responder;
 mod service;
+mod spec;
+mod stop;
 mod tally;
 
 pub use architecture::{Architecture, UnknownArchitecture};
 pub use error::ServeError;
 pub use listen::{BadListen, Listen};
-pub use responder::{Responder, Spec};
+pub use responder::Responder;
 pub use service::{BadServiceTime, BeforeRequest, ServiceTime};
+pub use spec::Spec;
 pub use tally::Served;

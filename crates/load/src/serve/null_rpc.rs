@@ -17,8 +17,8 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::ServeError;
 use super::connection::{End, Message};
-use super::responder::Spec;
 use super::service::{BeforeRequest, ServiceTime, Work};
+use super::spec::Spec;
 use super::tally::{Answered, Rare};
 
 /// A worker needs little, and there may be ten thousand.

@@ -9,7 +9,7 @@
 use taillab_model::summary::{ArrivalsReference, ArrivalsVerdict, DispersionAt};
 use taillab_model::{Monotonic, Nanos};
 
-use super::{
+use super::gaps::{
     ANDERSON_DARLING_CRITICAL, WINDOWS, coefficient_of_variation, index_of_dispersion, sorted_gaps,
     sorted_ns,
 };
@@ -66,7 +66,7 @@ struct Distances {
 ///
 /// Anderson and Darling's is the k-sample statistic with mid-ranks for ties of Scholz and
 /// Stephens (1987, JASA 82, equation 7) for k = 2; its limit is that of one sample
-/// (Pettitt 1976, Biometrika 63), so the same 5 % point stands.
+/// (Pettitt 1976, Biometrika 63), so the 5 % point is the same.
 fn two_samples(a: &[Nanos], b: &[Nanos]) -> Distances {
     if a.is_empty() || b.is_empty() {
         return Distances {

@@ -1,7 +1,9 @@
 //! The head of an answer: status line and headers.
 
-use super::MAX_HEAD_BYTES;
 use crate::protocol::scan::{Line, could_begin, decimal, line};
+
+/// The longest head of an answer, interim answers (1xx) before it included.
+pub(super) const MAX_HEAD_BYTES: usize = 1 << 16;
 
 /// What the head of an answer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +26,8 @@ pub(super) enum Framing {
     Connection,
 }
 
-/// What was found.
-pub(super) enum Found {
+/// What a look at the bytes of a head found.
+pub(super) enum Look {
     Whole(Head),
     Partial { at_least: usize },
     Bad,
@@ -36,8 +38,8 @@ pub(super) enum Found {
 const SHORTEST: usize = 12 + 2 + 2;
 
 /// Reads the head that begins at `from`.
-pub(super) fn head(bytes: &[u8], from: usize) -> Found {
-    let partial = |shortest: usize| Found::Partial {
+pub(super) fn head(bytes: &[u8], from: usize) -> Look {
+    let partial = |shortest: usize| Look::Partial {
         at_least: shortest.max(bytes.len() + 1),
     };
     let next = |at: usize| line(bytes, at, MAX_HEAD_BYTES.saturating_sub(at));
@@ -46,10 +48,10 @@ pub(super) fn head(bytes: &[u8], from: usize) -> Found {
         Line::Open if could_begin(&bytes[from..], &[b"HTTP/1."]) => {
             return partial(from + SHORTEST);
         }
-        Line::Open | Line::Bad => return Found::Bad,
+        Line::Open | Line::Bad => return Look::Bad,
     };
     let Some((minor, status)) = status_line(text) else {
-        return Found::Bad;
+        return Look::Bad;
     };
     let mut length = None;
     let mut chunked = false;
@@ -59,7 +61,7 @@ pub(super) fn head(bytes: &[u8], from: usize) -> Found {
         let (text, end) = match next(at) {
             Line::Whole { text, end } => (text, end),
             Line::Open => return partial(at + 2),
-            Line::Bad => return Found::Bad,
+            Line::Bad => return Look::Bad,
         };
         at = end;
         let Some(first) = text.first() else {
@@ -72,12 +74,12 @@ pub(super) fn head(bytes: &[u8], from: usize) -> Found {
         if let Some(value) = value_of(text, b"content-length") {
             let value = decimal(value);
             if value.is_none() || length.is_some() && length != value {
-                return Found::Bad;
+                return Look::Bad;
             }
             length = value;
         } else if let Some(value) = value_of(text, b"transfer-encoding") {
             if !tokens(value).last().is_some_and(|t| is(t, b"chunked")) {
-                return Found::Bad;
+                return Look::Bad;
             }
             chunked = true;
         } else if let Some(value) = value_of(text, b"connection") {
@@ -92,12 +94,12 @@ pub(super) fn head(bytes: &[u8], from: usize) -> Found {
     }
     let framing = match (length, chunked) {
         // contradictory: an attack, or a broken server (RFC 9112, 6.3)
-        (Some(_), true) => return Found::Bad,
+        (Some(_), true) => return Look::Bad,
         (Some(length), false) => Framing::Length(length),
         (None, true) => Framing::Chunked,
         (None, false) => Framing::Connection,
     };
-    Found::Whole(Head {
+    Look::Whole(Head {
         status,
         end: at,
         framing,

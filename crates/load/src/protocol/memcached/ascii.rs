@@ -1,8 +1,7 @@
 //! `get` and `set`, memcached's text protocol.
 
-use taillab_model::Operation;
+use taillab_model::{Operation, Outcome};
 
-use crate::engine::Outcome;
 use crate::protocol::scan::{Line, could_begin, decimal, line, word};
 use crate::protocol::store::{Asked, Messages, Template};
 use crate::protocol::{Body, Decoded, Malformed};

@@ -5,9 +5,8 @@
 //! server gives the opaque back: on a stream it is the request's tag, in a datagram,
 //! where the frame's id tells requests apart, the number of the key.
 
-use taillab_model::Operation;
+use taillab_model::{Operation, Outcome};
 
-use crate::engine::Outcome;
 use crate::protocol::store::{Asked, Messages, Tag, Template};
 use crate::protocol::{Body, Decoded, Malformed};
 

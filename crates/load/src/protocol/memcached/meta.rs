@@ -3,10 +3,9 @@
 //! A request asks for its opaque back (`O`, on a stream the tag) and a get for its key
 //! (`k`), so that an answer says which request it is for.
 
-use taillab_model::Operation;
+use taillab_model::{Operation, Outcome};
 
 use super::ascii::{body_line, first_line, is_refusal, value};
-use crate::engine::Outcome;
 use crate::protocol::scan::{decimal, hexadecimal, word};
 use crate::protocol::store::{Asked, Messages, Tag, Template};
 use crate::protocol::{Body, Decoded, Malformed};

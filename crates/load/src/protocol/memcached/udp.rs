@@ -6,13 +6,15 @@
 //! at the first byte behind the frame to tell the binary protocol from the text
 //! (`try_read_command_udp`), so all dialects can be sent this way.
 
-use taillab_model::Operation;
+use taillab_model::{Operation, Outcome};
 
-use super::{Dialect, MAX_KEY_BYTES, ascii, binary, meta};
+use super::dialect::{Dialect, MAX_KEY_BYTES};
+use super::{ascii, binary, meta};
 use crate::LoadError;
-use crate::engine::Outcome;
-use crate::protocol::store::{Limits, Messages, Store, StoreWorkload, Stored};
-use crate::protocol::{Body, DatagramProtocol, MAX_DATAGRAM_BYTES, Malformed, Planned, Response};
+use crate::protocol::store::{Limits, Messages, Store, Stored};
+use crate::protocol::{
+    Body, DatagramProtocol, MAX_DATAGRAM_BYTES, Malformed, Planned, Response, StoreWorkload,
+};
 
 /// Bytes of the frame header.
 pub const FRAME_BYTES: usize = 8;

@@ -2,17 +2,14 @@
 //!
 //! With n gaps Kolmogorov–Smirnov sees a distortion of 1.36/√n, so the same sender passes
 //! with few gaps and fails with many: two sends cannot be nearer than one send takes, and
-//! some n shows it. Two numbers say how good a sender is without that accident.
-//! [`KolmogorovSmirnov::passing_sample`] is the n at which its distance would be on the
-//! limit. [`BlockTest`] really tests blocks of consecutive gaps: of a true process 5 % are
+//! some n shows it. [`BlockTest`] tests blocks of consecutive gaps: of a true process 5 % are
 //! rejected, and whether more are is a test with a stated power.
 
+use taillab_load::LoadError;
+use taillab_load::verdict::KolmogorovSmirnov;
 use taillab_model::{Monotonic, Nanos};
 
-use super::{KolmogorovSmirnov, sorted_ns};
-use crate::LoadError;
-
-/// Of true blocks so many are rejected.
+/// The share of true blocks that the test rejects.
 const LEVEL: f64 = 0.05;
 
 /// The smallest block of [`BlockTest::largest_true_block`].
@@ -26,34 +23,15 @@ const FEWEST_BLOCKS: usize = 20;
 /// five sizes or so together reject a true sender in one case of twenty.
 const SEARCH_LEVEL: f64 = 0.01;
 
-impl KolmogorovSmirnov {
-    /// The most gaps with which this distance would pass at 5 %; of a true sample of n
-    /// gaps it is at least n in 95 of 100 cases.
-    ///
-    /// It solves [`super::ks_critical`] for n: √n + 0.12 + 0.11/√n = 1.358/D.
-    pub fn passing_sample(&self) -> usize {
-        if self.d <= 0.0 {
-            return usize::MAX;
-        }
-        let right = 1.358 / self.d - 0.12;
-        let discriminant = right * right - 0.44;
-        if discriminant < 0.0 {
-            return 0;
-        }
-        let root = (right + discriminant.sqrt()) / 2.0;
-        (root * root) as usize
-    }
-}
-
 /// Kolmogorov–Smirnov at 5 % on each whole block of consecutive gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockTest {
+pub(crate) struct BlockTest {
     /// Gaps in a block.
-    pub gaps: usize,
+    pub(crate) gaps: usize,
     /// Whole blocks there were.
-    pub blocks: usize,
+    pub(crate) blocks: usize,
     /// Blocks that the test rejected.
-    pub rejected: usize,
+    pub(crate) rejected: usize,
 }
 
 impl BlockTest {
@@ -61,7 +39,8 @@ impl BlockTest {
     ///
     /// # Errors
     /// [`LoadError::Arrivals`] when the rate is not positive and finite.
-    pub fn of_sends(
+    #[cfg(test)]
+    pub(crate) fn of_sends(
         sends: impl IntoIterator<Item = Monotonic>,
         rate_per_s: f64,
         gaps: usize,
@@ -70,12 +49,12 @@ impl BlockTest {
     }
 
     /// The largest block, a power of two from 64 on, of which no more are rejected than of
-    /// a true process (binomial test at 1 % for each size): up to there the sender cannot be told from the process with
-    /// the gaps there are. `None` when not even the smallest is, or there are too few gaps.
+    /// a true process (binomial test at 1 % for each size): up to there the gaps do not
+    /// show that the sender is none. `None` when not even the smallest is, or there are too few gaps.
     ///
     /// # Errors
     /// As [`BlockTest::of_sends`].
-    pub fn largest_true_block(
+    pub(crate) fn largest_true_block(
         sends: impl IntoIterator<Item = Monotonic>,
         rate_per_s: f64,
     ) -> Result<Option<Self>, LoadError> {
@@ -113,13 +92,15 @@ impl BlockTest {
     }
 
     /// Share of the blocks that were rejected; 5 % of true ones are.
-    pub fn rejected_share(&self) -> f64 {
+    #[cfg(test)]
+    pub(crate) fn rejected_share(&self) -> f64 {
         self.rejected as f64 / self.blocks.max(1) as f64
     }
 
     /// No more blocks are rejected than 19 of 20 true senders would have: the exact
     /// one-sided binomial test at 5 %.
-    pub fn is_true(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_true(&self) -> bool {
         self.blocks > 0 && self.chance_of_as_many() > LEVEL
     }
 
@@ -139,10 +120,10 @@ impl BlockTest {
 }
 
 fn gaps_of(sends: impl IntoIterator<Item = Monotonic>) -> Vec<Nanos> {
-    sorted_ns(sends)
-        .windows(2)
-        .map(|pair| Nanos::new(pair[1] - pair[0]))
-        .collect()
+    let mut sends: Vec<_> = sends.into_iter().collect();
+    sends.sort_unstable();
+    let gaps = sends.windows(2);
+    gaps.map(|pair| pair[1].saturating_since(pair[0])).collect()
 }
 
 #[cfg(test)]
@@ -152,7 +133,6 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
 
     use super::*;
-    use crate::verdict::ks_critical;
 
     const RATE: f64 = 20_000.0;
     const MEAN_NS: f64 = 50_000.0;
@@ -171,42 +151,6 @@ mod tests {
                 Monotonic::from_nanos_since_boot(at as u64)
             })
             .collect()
-    }
-
-    #[test]
-    fn the_passing_sample_is_where_the_critical_distance_is() {
-        for d in [0.3, 0.05, 0.0096, 0.0008] {
-            let ks = KolmogorovSmirnov {
-                gaps: 1,
-                d,
-                critical: 0.0,
-                at: Nanos::ZERO,
-                sent_share: 0.0,
-                wanted_share: 0.0,
-            };
-            let n = ks.passing_sample();
-            assert!(ks_critical(n) >= d && ks_critical(n + 1) < d, "{d}: {n}");
-        }
-        let perfect = KolmogorovSmirnov::of_sorted(&[], RATE).unwrap();
-        // no gap at all: the distance is 1, which few gaps would pass
-        assert!(perfect.passing_sample() < 3);
-    }
-
-    /// Over seeds, 95 % of true samples of n would pass with n: within 4 standard
-    /// deviations.
-    #[test]
-    fn a_true_sample_would_pass_with_its_own_size() {
-        let (seeds, n) = (1000, 400);
-        let passed = (0..seeds)
-            .filter(|&seed| {
-                let sends = sends(n + 1, 0.0, seed);
-                let ks = KolmogorovSmirnov::of_sends(sends, RATE).unwrap();
-                assert_eq!(ks.passed(), ks.passing_sample() >= n);
-                ks.passed()
-            })
-            .count();
-        let share = passed as f64 / seeds as f64;
-        assert!((share - 0.95).abs() < 4.0 * (0.05_f64 * 0.95 / seeds as f64).sqrt());
     }
 
     /// The binomial tail against exact values: of 20 blocks at 5 %, P(X ≥ 1) = 1 − .95²⁰,

@@ -9,7 +9,8 @@
 //! `--busy` (the echo never sleeps), and for namespaces that exist `--client-netns PATH
 //! --server-netns PATH --server IP`.
 
-#[path = "wire_watch/capture.rs"]
+mod blocks;
+#[path = "../wire_watch/capture.rs"]
 mod capture;
 
 use std::error::Error;
@@ -19,11 +20,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use blocks::BlockTest;
 use capture::{Capture, Layer4};
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 use taillab_load::serve::{Architecture, Listen, Responder, Spec};
 use taillab_load::stamps::RealtimeBridge;
-use taillab_load::verdict::{BlockTest, KolmogorovSmirnov};
+use taillab_load::verdict::KolmogorovSmirnov;
 use taillab_load::{
     AnyClient, ClosedLoop, CpuUse, Endpoint, KernelStamps, LoadRun, NoHooks, OpenLoop, PingPong,
     Progress, Protocol, Waiting, Workload, arrivals_verdict, open_loop, ping_pong, saturate,

@@ -1,0 +1,100 @@
+//! What requests ask for; each protocol reads the part that it has.
+
+use super::keys::KeyDistribution;
+
+/// What requests ask for.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Gets and sets.
+    pub store: StoreWorkload,
+    /// The GET of HTTP.
+    pub http: HttpWorkload,
+    /// Sizes of an echo.
+    pub echo: EchoWorkload,
+}
+
+impl Default for Workload {
+    fn default() -> Self {
+        Self {
+            store: StoreWorkload::default(),
+            http: HttpWorkload::get("localhost", "/"),
+            echo: EchoWorkload::default(),
+        }
+    }
+}
+
+/// What is asked of a key-value store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoreWorkload {
+    /// How many keys there are.
+    pub keys: u32,
+    /// Bytes of a key.
+    pub key_bytes: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Share of gets; the others are sets.
+    pub get_share: f64,
+    /// How popular each key is.
+    pub distribution: KeyDistribution,
+}
+
+impl Default for StoreWorkload {
+    /// The memcached workload of Tales of the Tail, section 3.1.
+    fn default() -> Self {
+        Self {
+            keys: 10_000,
+            key_bytes: 64,
+            value_bytes: 1024,
+            get_share: 0.9,
+            distribution: KeyDistribution::Uniform,
+        }
+    }
+}
+
+/// A GET over HTTP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HttpWorkload {
+    /// The `Host` header: name or address, with the port unless it is 80.
+    pub host: String,
+    /// The path with its query, beginning with `/`.
+    pub path: String,
+    /// More headers, name and value.
+    pub headers: Vec<(String, String)>,
+    /// Fill the request up to this size by one more header.
+    pub request_bytes: Option<usize>,
+    /// About how long the answers are, for a null responder to imitate. The default is
+    /// that of the nginx workload of Tales of the Tail, section 3.1.
+    pub response_bytes: usize,
+}
+
+impl HttpWorkload {
+    /// A GET of this path without further headers.
+    pub fn get(host: &str, path: &str) -> Self {
+        Self {
+            host: host.to_owned(),
+            path: path.to_owned(),
+            headers: Vec::new(),
+            request_bytes: None,
+            response_bytes: 849,
+        }
+    }
+}
+
+/// Sizes of an echo's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EchoWorkload {
+    /// Bytes of a request.
+    pub request_bytes: usize,
+    /// Bytes of an answer.
+    pub response_bytes: usize,
+}
+
+impl Default for EchoWorkload {
+    /// The null RPC of Tales of the Tail, section 3.1.
+    fn default() -> Self {
+        Self {
+            request_bytes: 128,
+            response_bytes: 128,
+        }
+    }
+}

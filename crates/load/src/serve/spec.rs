@@ -1,0 +1,89 @@
+//! What a server is to be, and the limits of that.
+
+use super::architecture::Architecture;
+use super::error::ServeError;
+use super::listen::Listen;
+use super::service::ServiceTime;
+use crate::protocol::MessageSizes;
+
+/// More workers than this help nobody.
+const MOST_WORKERS: usize = 4096;
+/// The largest messages on a stream: each connection has a buffer.
+const LARGEST_MESSAGE: usize = 16 << 20;
+/// The largest UDP payload over IPv4.
+const LARGEST_DATAGRAM: usize = 65_507;
+/// The id of a datagram's request.
+const ID_BYTES: usize = 2;
+
+/// What a server is to be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// How requests are divided among threads.
+    pub architecture: Architecture,
+    /// Where it listens.
+    pub listen: Listen,
+    /// Worker threads; without meaning for null-rpc, which has one for each connection.
+    pub workers: usize,
+    /// What a worker does between request and answer.
+    pub service: ServiceTime,
+    /// Seed of the service times; each worker has a stream of its own.
+    pub seed: u64,
+    /// Lengths of request and answer.
+    pub sizes: MessageSizes,
+    /// Workers never sleep: they look again and again whether there is something to do.
+    /// For measuring a client, whose floor must not be the server's wake-up.
+    pub busy: bool,
+}
+
+impl Spec {
+    /// One worker on a free port of loopback that answers 128 bytes with 128 bytes at
+    /// once, the paper's message sizes.
+    pub fn new(architecture: Architecture) -> Self {
+        Self {
+            architecture,
+            listen: Listen::loopback(),
+            workers: 1,
+            service: ServiceTime::None,
+            seed: 1,
+            sizes: MessageSizes {
+                request_bytes: 128,
+                response_bytes: 128,
+            },
+            busy: false,
+        }
+    }
+
+    /// Whether there can be such a server.
+    pub(super) fn check(&self) -> Result<(), ServeError> {
+        if self.workers == 0 || self.workers > MOST_WORKERS {
+            return Err(ServeError::Workers {
+                workers: self.workers,
+                max: MOST_WORKERS,
+            });
+        }
+        let (min, max) = if self.architecture.is_datagram() {
+            (ID_BYTES, LARGEST_DATAGRAM)
+        } else {
+            (1, LARGEST_MESSAGE)
+        };
+        let lengths = [
+            ("requests", self.sizes.request_bytes),
+            ("responses", self.sizes.response_bytes),
+        ];
+        for (what, bytes) in lengths {
+            if !(min..=max).contains(&bytes) {
+                return Err(ServeError::Size {
+                    what,
+                    bytes,
+                    min,
+                    max,
+                    architecture: self.architecture,
+                });
+            }
+        }
+        if self.busy && self.architecture == Architecture::NullRpc {
+            return Err(ServeError::BusyNullRpc);
+        }
+        Ok(())
+    }
+}
