@@ -10,11 +10,15 @@ mod commands;
 mod exit;
 mod experiment;
 mod fail;
+mod known_servers;
 mod pipeline;
 mod progress;
 mod say;
 #[cfg(test)]
 mod schemas;
+mod simulation;
+mod testbed;
+mod time_stamps;
 
 use std::process::ExitCode;
 

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueHint};
 use taillab_model::Nanos;
 use taillab_testkit::causes::CauseKind;
 
-use super::{Output, share};
+use super::shared::{Output, share};
 
 const CAUSES_EXIT_CODES: &str = "Exit codes:\n  0    every cause that can be injected here was \
     found\n  1    something failed\n  2    wrong command line\n  3    a cause was charged wrongly: \

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::Output;
+use super::shared::Output;
 
 const EXIT_CODES: &str = "With -q only what is wrong is printed, and nothing where nothing is.\n\n\
     Exit codes:\n  0    `taillab run` can work here\n  1    something failed\n  2    wrong command \

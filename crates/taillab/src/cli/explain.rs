@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::{AnalysisArgs, Output};
+use super::shared::{AnalysisArgs, Output};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \
     there is no such file\n  2    wrong command line\n  4    the result cannot be believed (it says \
@@ -21,11 +21,11 @@ pub struct ExplainArgs {
     /// The recording, or the directory of the result that holds it
     #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub recording: PathBuf,
-    #[command(flatten)]
-    pub analysis: AnalysisArgs,
     /// Directory for the files of the result [default: none are written]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Result")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub common: Output,
+    #[command(flatten, next_help_heading = "Analysis")]
+    pub analysis: AnalysisArgs,
 }

@@ -12,8 +12,7 @@ use taillab_model::load_result::Objective;
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::arrivals::profile::{RateProfile, rate_per_s};
 
-use super::sim::numbers;
-use super::{Output, TimeUnit, share};
+use super::shared::{Output, StoreArgs, TraceFileArgs, numbers, share};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \
     the server died\n  2    wrong command line\n  3    --find: no rate holds the objective\n  4    \
@@ -72,165 +71,118 @@ fn wrapped(list: &str, width: usize) -> String {
 pub struct LoadArgs {
     /// The server, e.g. memcached+udp://127.0.0.1:11211
     pub target: Target,
-
-    /// Load in requests per second: 20000, 20k, several 5k,10k, a sweep 5k..50k:5k, or max: as
-    /// fast as the server answers (goes before --utilization)
-    #[arg(short = 'R', long, value_name = "PER_S", value_parser = rates, allow_hyphen_values = true, help_heading = "Load")]
-    pub rate: Option<Amounts>,
-    /// Load as a share of the capacity, which is measured first: 75%, or a sweep 10%..90%:10%
-    #[arg(short, long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true, help_heading = "Load")]
-    pub utilization: Option<Amounts>,
-    /// Search for the highest rate that holds this, e.g. 'p99.9<=200us'; with -R LOW..HIGH or
-    /// -u LOW..HIGH between these [default: 1%..100% of the capacity]
-    #[arg(long, value_name = "OBJECTIVE", conflicts_with_all = ["profile", "trace", "ping_pong"], help_heading = "Load")]
-    pub find: Option<Objective>,
-    /// Length of the measurement [default: 10s]; with --find, of the longest at one rate
-    /// [default: 30s]
-    #[arg(short, long, value_name = "TIME", help_heading = "Load")]
-    pub duration: Option<Nanos>,
-    /// Load before it, not measured [default: 1s; none with --trace]
-    #[arg(
-        long,
-        value_name = "TIME",
-        value_parser = length_or_zero,
-        help_heading = "Load"
-    )]
-    pub warmup: Option<Nanos>,
-    /// How requests are spaced
-    #[arg(
-        long,
-        value_name = "PROCESS",
-        default_value = "poisson",
-        help_heading = "Load"
-    )]
-    pub arrivals: ArrivalProcess,
-    /// A rate that changes: steps (below), or a CSV file with a column of times and one of
-    /// rates; -R or -u set its mean
-    #[arg(long, value_name = "STEPS|FILE", value_hint = ValueHint::FilePath, conflicts_with = "trace", help_heading = "Load")]
-    pub profile: Option<String>,
-    /// Recorded arrivals: a file of time stamps (text, CSV or Parquet); -R or -u set its mean rate
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Load")]
-    pub trace: Option<PathBuf>,
-    /// The column of the time stamps: its name, or its number from 1
-    #[arg(long, value_name = "COLUMN", requires = "trace", help_heading = "Load")]
-    pub trace_column: Option<String>,
-    /// The unit of the time stamps [default: by the column's name, as in time_us]
-    #[arg(long, value_name = "UNIT", requires = "trace", help_heading = "Load")]
-    pub trace_unit: Option<TimeUnit>,
-    /// One request in flight on each connection, the next one as soon as it is answered
-    #[arg(long, conflicts_with_all = ["rate", "utilization", "profile", "trace"], help_heading = "Load")]
-    pub ping_pong: bool,
-    /// Requests kept in flight by -R max and while the capacity is measured [default: 32]
-    #[arg(long, value_name = "N", help_heading = "Load")]
-    pub outstanding: Option<NonZeroUsize>,
-    /// Seed of the schedule and of what is asked for
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
-    pub seed: u64,
-
-    /// Connections, shared out among the threads
-    #[arg(
-        short,
-        long,
-        value_name = "N",
-        default_value = "16",
-        help_heading = "Client"
-    )]
-    pub connections: NonZeroUsize,
-    /// Threads that send and receive, each on a CPU of its own
-    #[arg(
-        short,
-        long,
-        value_name = "N",
-        default_value = "1",
-        help_heading = "Client"
-    )]
-    pub threads: NonZeroUsize,
-    /// CPUs of these threads, e.g. 1 or 2-3 [default: the last ones allowed]
-    #[arg(short = 'C', long, value_name = "CPUS", help_heading = "Client")]
-    pub cpus: Option<String>,
-    /// Allow more threads than CPUs; they make each other late
-    #[arg(long, help_heading = "Client")]
-    pub oversubscribe: bool,
-    /// How long an answer is waited for
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "1s",
-        help_heading = "Client"
-    )]
-    pub timeout: Nanos,
-    /// What a thread does between requests: spin, or sleep when there is time (hybrid)
-    #[arg(
-        long,
-        value_name = "HOW",
-        default_value = "spin",
-        help_heading = "Client"
-    )]
-    pub wait: WaitKind,
-    /// Keep all CPUs from sleeping meanwhile (as root): sends that wake another CPU get cheaper and
-    /// arrivals more exact, and a server on this machine is faster than it would be otherwise
-    #[arg(long, help_heading = "Client")]
-    pub keep_awake: bool,
-    /// Also take the kernel's time stamps of what is sent and received
-    #[arg(
-        long,
-        value_name = "WHOSE",
-        default_value = "none",
-        help_heading = "Client"
-    )]
-    pub stamps: StampKind,
-    /// Length of the client's own floor, the same load on a server that does nothing, or off
-    /// [default: as long as the load, at most 3s]
-    #[arg(long, value_name = "TIME|off", help_heading = "Client")]
-    pub floor: Option<Floor>,
-
-    /// How memcached is spoken to [default: ascii]
-    #[arg(long, value_name = "NAME", value_parser = dialect, help_heading = "Requests")]
-    pub dialect: Option<&'static str>,
-    /// A header of every HTTP request, e.g. 'Host: example.org'; may be given often
-    #[arg(
-        short = 'H',
-        long,
-        value_name = "NAME: VALUE",
-        help_heading = "Requests"
-    )]
-    pub header: Vec<String>,
-    /// Share of gets, the others are sets [default: 90%]
-    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true, help_heading = "Requests")]
-    pub get_share: Option<f64>,
-    /// Distinct keys, all stored before the load [default: 10000]
-    #[arg(long, value_name = "N", help_heading = "Requests")]
-    pub keys: Option<u32>,
-    /// Length of a key [default: 64]
-    #[arg(long, value_name = "BYTES", help_heading = "Requests")]
-    pub key_bytes: Option<usize>,
-    /// Length of a value [default: 1024]
-    #[arg(long, value_name = "BYTES", help_heading = "Requests")]
-    pub value_bytes: Option<usize>,
-    /// Ask for popular keys more often: exponent of a Zipf law, e.g. 0.99 [default: all alike]
-    #[arg(
-        long,
-        value_name = "EXPONENT",
-        allow_hyphen_values = true,
-        help_heading = "Requests"
-    )]
-    pub zipf: Option<f64>,
-    /// Do not store the keys before the load
-    #[arg(long, help_heading = "Requests")]
-    pub no_prefill: bool,
-    /// Length of an echo's request [default: 128]
-    #[arg(long, value_name = "BYTES", help_heading = "Requests")]
-    pub request_bytes: Option<usize>,
-    /// Length of an echo's response [default: 128]
-    #[arg(long, value_name = "BYTES", help_heading = "Requests")]
-    pub response_bytes: Option<usize>,
-
+    #[command(flatten)]
+    pub common: Output,
+    #[command(flatten, next_help_heading = "Load")]
+    pub load: ScheduleArgs,
+    #[command(flatten, next_help_heading = "Client")]
+    pub client: ClientArgs,
+    #[command(flatten, next_help_heading = "Requests")]
+    pub requests: RequestArgs,
     /// Directory for result.json, report.html, ccdf.svg, latency.hlog, latency.hgrm and
     /// requests.parquet; of a sweep or a search: result.json, report.html and sweep.svg
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Result")]
     pub output: Option<PathBuf>,
+}
+
+/// What is sent, and when.
+#[derive(Debug, Args)]
+pub struct ScheduleArgs {
+    /// Load in requests per second: 20000, 20k, several 5k,10k, a sweep 5k..50k:5k, or max: as
+    /// fast as the server answers (goes before --utilization)
+    #[arg(short = 'R', long, value_name = "PER_S", value_parser = rates, allow_hyphen_values = true)]
+    pub rate: Option<Amounts>,
+    /// Load as a share of the capacity, which is measured first: 75%, or a sweep 10%..90%:10%
+    #[arg(short, long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true)]
+    pub utilization: Option<Amounts>,
+    /// Search for the highest rate that holds this, e.g. 'p99.9<=200us'; with -R LOW..HIGH or
+    /// -u LOW..HIGH between these [default: 1%..100% of the capacity]
+    #[arg(long, value_name = "OBJECTIVE", conflicts_with_all = ["profile", "trace", "ping_pong"])]
+    pub find: Option<Objective>,
+    /// Length of the measurement [default: 10s]; with --find, of the longest at one rate
+    /// [default: 30s]
+    #[arg(short, long, value_name = "TIME")]
+    pub duration: Option<Nanos>,
+    /// Load before it, not measured [default: 1s; none with --trace]
+    #[arg(long, value_name = "TIME", value_parser = length_or_zero)]
+    pub warmup: Option<Nanos>,
+    /// How requests are spaced
+    #[arg(long, value_name = "PROCESS", default_value = "poisson")]
+    pub arrivals: ArrivalProcess,
+    /// A rate that changes: steps (below), or a CSV file with a column of times and one of
+    /// rates; -R or -u set its mean
+    #[arg(long, value_name = "STEPS|FILE", value_hint = ValueHint::FilePath, conflicts_with = "trace")]
+    pub profile: Option<String>,
     #[command(flatten)]
-    pub common: Output,
+    pub recorded: TraceFileArgs,
+    /// One request in flight on each connection, the next one as soon as it is answered
+    #[arg(long, conflicts_with_all = ["rate", "utilization", "profile", "trace"])]
+    pub ping_pong: bool,
+    /// Requests kept in flight by -R max and while the capacity is measured [default: 32]
+    #[arg(long, value_name = "N")]
+    pub outstanding: Option<NonZeroUsize>,
+    /// Seed of the schedule and of what is asked for
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// How the client is made.
+#[derive(Debug, Args)]
+pub struct ClientArgs {
+    /// Connections, shared out among the threads
+    #[arg(short, long, value_name = "N", default_value = "16")]
+    pub connections: NonZeroUsize,
+    /// Threads that send and receive, each on a CPU of its own
+    #[arg(short, long, value_name = "N", default_value = "1")]
+    pub threads: NonZeroUsize,
+    /// CPUs of these threads, e.g. 1 or 2-3 [default: the last ones allowed]
+    #[arg(short = 'C', long, value_name = "CPUS")]
+    pub cpus: Option<String>,
+    /// Allow more threads than CPUs; they make each other late
+    #[arg(long)]
+    pub oversubscribe: bool,
+    /// How long an answer is waited for
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub timeout: Nanos,
+    /// What a thread does between requests: spin, or sleep when there is time (hybrid)
+    #[arg(long, value_name = "HOW", default_value = "spin")]
+    pub wait: WaitKind,
+    /// Keep all CPUs from sleeping meanwhile (as root): sends that wake another CPU get cheaper and
+    /// arrivals more exact, and a server on this machine is faster than it would be otherwise
+    #[arg(long)]
+    pub keep_awake: bool,
+    /// Also take the kernel's time stamps of what is sent and received
+    #[arg(long, value_name = "WHOSE", default_value = "none")]
+    pub stamps: StampKind,
+    /// Length of the client's own floor, the same load on a server that does nothing, or off
+    /// [default: as long as the load, at most 3s]
+    #[arg(long, value_name = "TIME|off")]
+    pub floor: Option<Floor>,
+}
+
+/// What is asked of the server.
+#[derive(Debug, Args)]
+pub struct RequestArgs {
+    /// How memcached is spoken to [default: ascii]
+    #[arg(long, value_name = "NAME", value_parser = dialect)]
+    pub dialect: Option<&'static str>,
+    /// A header of every HTTP request, e.g. 'Host: example.org'; may be given often
+    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
+    pub header: Vec<String>,
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Ask for popular keys more often: exponent of a Zipf law, e.g. 0.99 [default: all alike]
+    #[arg(long, value_name = "EXPONENT", allow_hyphen_values = true)]
+    pub zipf: Option<f64>,
+    /// Do not store the keys before the load
+    #[arg(long)]
+    pub no_prefill: bool,
+    /// Length of an echo's request [default: 128]
+    #[arg(long, value_name = "BYTES")]
+    pub request_bytes: Option<usize>,
+    /// Length of an echo's response [default: 128]
+    #[arg(long, value_name = "BYTES")]
+    pub response_bytes: Option<usize>,
 }
 
 /// How much load, in requests per second or as shares.

@@ -9,7 +9,7 @@ use taillab_load::serve::{Architecture, Listen};
 use taillab_queueing::service::Service;
 use taillab_testkit::fault::Fault;
 
-use super::Output;
+use super::shared::Output;
 
 const EXIT_CODES: &str = "Exit codes:\n  0    stopped by Ctrl-C or SIGTERM: that is how a server \
     ends\n  1    something failed, e.g. the port is taken\n  2    wrong command line\n  5    a \

@@ -10,7 +10,7 @@ use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
 use taillab_simulator::simulation::Precision;
 
-use super::{Output, share};
+use super::shared::{Output, TraceFileArgs, numbers, share};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or a \
     claim was not reproduced\n  2    wrong command line or trace\n  130  interrupted; what was \
@@ -41,131 +41,101 @@ fn sim_help() -> String {
 #[derive(Debug, Args)]
 #[command(after_help = sim_help())]
 pub struct SimArgs {
+    #[command(flatten)]
+    pub common: Output,
+    #[command(flatten, next_help_heading = "System")]
+    pub system: SystemArgs,
+    #[command(flatten, next_help_heading = "Recorded arrivals")]
+    pub recorded: RecordedArgs,
+    #[command(flatten, next_help_heading = "Sample")]
+    pub sample: SampleArgs,
+    #[command(flatten, next_help_heading = "Result")]
+    pub result: ResultArgs,
+}
+
+/// The queue.
+#[derive(Debug, Args)]
+pub struct SystemArgs {
     /// How requests arrive
     #[arg(
         long,
         value_name = "PROCESS",
         default_value = "poisson",
-        help_heading = "System"
+        conflicts_with = "trace"
     )]
     pub arrivals: ArrivalProcess,
     /// The service times
-    #[arg(
-        long,
-        value_name = "LAW",
-        default_value = "deterministic:50us",
-        help_heading = "System"
-    )]
+    #[arg(long, value_name = "LAW", default_value = "deterministic:50us")]
     pub service: String,
     /// The number of workers
-    #[arg(
-        short,
-        long,
-        value_name = "N",
-        default_value = "1",
-        value_parser = workers,
-        allow_hyphen_values = true,
-        help_heading = "System"
-    )]
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = workers, allow_hyphen_values = true)]
     pub workers: NonZeroU32,
     /// How busy the workers are, e.g. 0.8 or 80% [default: 80%; a trace is played as recorded]
-    #[arg(
-        short,
-        long,
-        value_name = "SHARE",
-        value_parser = share,
-        allow_hyphen_values = true,
-        help_heading = "System"
-    )]
+    #[arg(short, long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]
     pub utilization: Option<f64>,
     /// Who is served when; several, with commas, are compared
-    #[arg(
-        long,
-        value_name = "NAME,...",
-        default_value = "fifo",
-        help_heading = "System"
-    )]
+    #[arg(long, value_name = "NAME,...", default_value = "fifo")]
     pub discipline: Disciplines,
     /// Also the slowest of N parts: the latency of a request that goes to N servers
-    #[arg(long, value_name = "N", value_parser = workers, help_heading = "System")]
+    #[arg(long, value_name = "N", value_parser = workers)]
     pub fanout: Option<NonZeroU32>,
     /// Simulate the parts of --fanout as well, with their common arrivals (fork-join)
-    #[arg(long, requires = "fanout", conflicts_with_all = ["trace", "sweep"], help_heading = "System")]
+    #[arg(long, requires = "fanout", conflicts_with_all = ["trace", "sweep"])]
     pub fork_join: bool,
+}
 
-    /// Arrivals from a file of time stamps: text, CSV or Parquet
-    #[arg(
-        long,
-        value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        conflicts_with_all = ["arrivals", "requests", "precision", "exact"],
-        help_heading = "Recorded arrivals"
-    )]
-    pub trace: Option<PathBuf>,
-    /// The column of the time stamps: its name, or its number from 1
-    #[arg(
-        long,
-        value_name = "COLUMN",
-        requires = "trace",
-        help_heading = "Recorded arrivals"
-    )]
-    pub trace_column: Option<String>,
-    /// The unit of the time stamps [default: by the column's name, as in time_us; or seconds]
-    #[arg(
-        long,
-        value_name = "UNIT",
-        requires = "trace",
-        help_heading = "Recorded arrivals"
-    )]
-    pub trace_unit: Option<TimeUnit>,
+/// Arrivals from a file.
+#[derive(Debug, Args)]
+pub struct RecordedArgs {
+    #[command(flatten)]
+    pub file: TraceFileArgs,
     /// Play a trace even where it asks for more than can be served
-    #[arg(long, help_heading = "Recorded arrivals")]
+    #[arg(long)]
     pub allow_overload: bool,
+}
 
+/// How much is simulated.
+#[derive(Debug, Args)]
+pub struct SampleArgs {
     /// How many requests, e.g. 20M, 1e9, 1.2G [default: 20M]
     #[arg(
         short = 'n',
         long,
         value_name = "N",
         allow_hyphen_values = true,
-        help_heading = "Sample"
+        conflicts_with = "trace"
     )]
     pub requests: Option<Count>,
     /// Simulate until a quantile is known so well, e.g. p99.9=1%; --requests is the limit
-    #[arg(long, value_name = "TARGET", help_heading = "Sample")]
+    #[arg(long, value_name = "TARGET", conflicts_with = "trace")]
     pub precision: Option<Precision>,
     /// The seed of every random choice
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Sample")]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Threads; the result does not depend on them [default: one for each processor]
-    #[arg(short, long, value_name = "N", help_heading = "Sample")]
+    #[arg(short, long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
     /// Simulate along utilization=0.5..0.95:0.05, workers=1,2,4,8 or discipline=fifo,lifo; may
     /// be given often
-    #[arg(long, value_name = "WHAT=VALUES", help_heading = "Sample")]
+    #[arg(long, value_name = "WHAT=VALUES")]
     pub sweep: Vec<Sweep>,
+}
 
+/// What is shown and written.
+#[derive(Debug, Args)]
+pub struct ResultArgs {
     /// Show exact results next to the simulated ones, with z-scores
-    #[arg(long, help_heading = "Result")]
+    #[arg(long, conflicts_with = "trace")]
     pub exact: bool,
     /// Draw the result: FILE.svg, .png or .html, or - for the terminal; may be given often
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        allow_hyphen_values = true,
-        help_heading = "Result"
-    )]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, allow_hyphen_values = true)]
     pub plot: Vec<PathBuf>,
     /// Write a table with one row for each system
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Result")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub parquet: Option<PathBuf>,
     /// Write everything into a directory: sim.json, sim.parquet, sim.svg, sim.png, sim.html
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Result")]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
-    #[command(flatten)]
-    pub common: Output,
 }
 
 /// Reproduce the figures of a paper and check its claims.
@@ -201,15 +171,8 @@ pub struct TalesArgs {
     /// Threads; the result does not depend on them [default: one for each processor]
     #[arg(short, long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
-    /// A recorded trace for figure 1, where the paper has one of Wikipedia
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub trace: Option<PathBuf>,
-    /// The column of its time stamps: its name, or its number from 1
-    #[arg(long, value_name = "COLUMN", requires = "trace")]
-    pub trace_column: Option<String>,
-    /// The unit of its time stamps [default: by the column's name, or seconds]
-    #[arg(long, value_name = "UNIT", requires = "trace")]
-    pub trace_unit: Option<TimeUnit>,
+    #[command(flatten)]
+    pub recorded: TraceFileArgs,
     /// Directory for fig1.svg, fig1.png ... and tales.html
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "taillab-tales")]
     pub output: PathBuf,
@@ -229,19 +192,6 @@ pub enum FigureName {
     Fig4,
     /// All four
     All,
-}
-
-/// The unit of a trace's time stamps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TimeUnit {
-    /// Seconds
-    S,
-    /// Milliseconds
-    Ms,
-    /// Microseconds
-    Us,
-    /// Nanoseconds
-    Ns,
 }
 
 /// A number of requests, as `20M`, `1e9` or `1.2G`.
@@ -340,36 +290,6 @@ impl FromStr for Sweep {
             other => Err(format!("`{other}` cannot be swept; {HELP}")),
         }
     }
-}
-
-/// `a,b,c` or `from..to:step`.
-pub(super) fn numbers(
-    text: &str,
-    one: impl Fn(&str) -> Result<f64, String>,
-) -> Result<Vec<f64>, String> {
-    /// More systems than anybody waits for.
-    const MOST: f64 = 1_000.0;
-    let Some((from, rest)) = text.split_once("..") else {
-        return text.split(',').map(one).collect();
-    };
-    let (to, step) = rest.split_once(':').ok_or_else(|| {
-        format!("`{text}` lacks its step; write from..to:step, e.g. 0.5..0.95:0.05")
-    })?;
-    let (from, to, step) = (one(from)?, one(to)?, one(step)?);
-    if !(step > 0.0 && to >= from) {
-        return Err(format!(
-            "`{text}` must go up: from..to:step, with a step above 0"
-        ));
-    }
-    let steps = ((to - from) / step + 1e-9).floor();
-    if steps >= MOST {
-        return Err(format!(
-            "`{text}` has more than {MOST} values; take a larger step"
-        ));
-    }
-    // to nine decimals: 0.5 + 4 · 0.05 is meant to be 0.7
-    let value = |i: u32| ((from + f64::from(i) * step) * 1e9).round() / 1e9;
-    Ok((0..=steps as u32).map(value).collect())
 }
 
 fn workers(text: &str) -> Result<NonZeroU32, String> {

@@ -11,7 +11,7 @@ use taillab_host::CpuSet;
 use taillab_model::Nanos;
 use taillab_probe::Disturbances;
 
-use super::Output;
+use super::shared::{AnalysisArgs, Output, positive};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or the \
     server ended; what was recorded is kept\n  2    wrong command line, or no such server\n  4    the \
@@ -42,99 +42,87 @@ fn help() -> String {
         .args(["pid", "port", "cgroup", "words"])
 )]
 pub struct TraceArgs {
+    #[command(flatten)]
+    pub common: Output,
+    #[command(flatten, next_help_heading = "Server")]
+    pub server: ServerArgs,
+    #[command(flatten, next_help_heading = "Recording")]
+    pub recording: RecordingArgs,
+    #[command(flatten, next_help_heading = "Analysis")]
+    pub analysis: AnalysisArgs,
+    #[command(flatten, next_help_heading = "Result")]
+    pub result: ResultArgs,
+}
+
+/// Which server.
+#[derive(Debug, Args)]
+pub struct ServerArgs {
     /// The server's process, or any one of them
-    #[arg(short, long, value_name = "PID", value_parser = process, conflicts_with_all = ["cgroup", "words"], help_heading = "Server")]
+    #[arg(short, long, value_name = "PID", value_parser = process, conflicts_with_all = ["cgroup", "words"])]
     pub pid: Option<NonZeroU32>,
     /// The server's port; with -p, --cgroup or a command: which of its ports
-    #[arg(long, value_name = "PORT", value_parser = port, help_heading = "Server")]
+    #[arg(long, value_name = "PORT", value_parser = port)]
     pub port: Option<NonZeroU16>,
     /// The server's control group, e.g. system.slice/nginx.service
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath, conflicts_with = "words", help_heading = "Server")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath, conflicts_with = "words")]
     pub cgroup: Option<PathBuf>,
     /// Start this server, trace it, and end it
     #[arg(value_name = "COMMAND", last = true, value_hint = ValueHint::CommandWithArguments)]
     pub words: Vec<OsString>,
     /// Its TCP port, where it listens on both
-    #[arg(long, conflicts_with = "udp", help_heading = "Server")]
+    #[arg(long, conflicts_with = "udp")]
     pub tcp: bool,
     /// Its UDP port
-    #[arg(long, help_heading = "Server")]
+    #[arg(long)]
     pub udp: bool,
     // the help names the framings that there are
-    #[arg(
-        long,
-        help = protocol_help(),
-        value_name = "NAME",
-        default_value = "auto",
-        help_heading = "Server"
-    )]
+    #[arg(long, help = protocol_help(), value_name = "NAME", default_value = "auto")]
     pub protocol: Told,
     /// Watch these CPUs [default: all on which the server may run]
-    #[arg(short = 'C', long, value_name = "CPUS", help_heading = "Server")]
+    #[arg(short = 'C', long, value_name = "CPUS")]
     pub cpus: Option<CpuSet>,
+}
 
+/// What is recorded, and how long.
+#[derive(Debug, Args)]
+pub struct RecordingArgs {
     /// How long [default: 10s; with --live until q is pressed]
-    #[arg(short, long, value_name = "TIME", value_parser = positive, help_heading = "Recording")]
+    #[arg(short, long, value_name = "TIME", value_parser = positive)]
     pub duration: Option<Nanos>,
     /// What to record beside the stamps: all, none, or some of sched, wake, irq, softirq, idle,
     /// fault, storage, lock, frequency, retransmit
-    #[arg(
-        long,
-        value_name = "LIST",
-        default_value = "all",
-        help_heading = "Recording"
-    )]
+    #[arg(long, value_name = "LIST", default_value = "all")]
     pub disturbances: Disturbances,
     /// How long clients wait for a response; one that takes four times as long is not looked for
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "1s",
-        value_parser = positive,
-        help_heading = "Recording"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive)]
     pub timeout: Nanos,
     /// Buffer for each CPU [default: 8 MiB, less on many CPUs]
-    #[arg(long, value_name = "BYTES", help_heading = "Recording")]
+    #[arg(long, value_name = "BYTES")]
     pub ring_bytes: Option<u32>,
+}
 
-    #[command(flatten)]
-    pub analysis: AnalysisArgs,
-
+/// Where the result goes.
+#[derive(Debug, Args)]
+pub struct ResultArgs {
     /// A screen that shows every second what the last one was like; q or Ctrl-C ends it
-    #[arg(long, conflicts_with = "json", help_heading = "Result")]
+    #[arg(long, conflicts_with = "json")]
     pub live: bool,
     /// Directory for the result [default: taillab-<server>-<time>]
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Result")]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
     /// Write no files; the recording goes to a temporary file without a name
-    #[arg(long, conflicts_with = "output", help_heading = "Result")]
+    #[arg(long, conflicts_with = "output")]
     pub no_save: bool,
-    #[command(flatten)]
-    pub common: Output,
 }
 
 impl TraceArgs {
     /// How long is recorded; `None` until the user ends it.
     pub fn length(&self) -> Option<Nanos> {
         const DEFAULT: Nanos = Nanos::from_secs(10);
-        self.duration.or((!self.live).then_some(DEFAULT))
+        self.recording
+            .duration
+            .or((!self.result.live).then_some(DEFAULT))
     }
-}
-
-/// What the analysis of a recording can be told; shared with `taillab explain`.
-#[derive(Clone, Copy, Debug, Default, Args)]
-pub struct AnalysisArgs {
-    /// Time that a request needs in an ideal server [default: the workers' busy time per request]
-    #[arg(long, value_name = "TIME", value_parser = positive, help_heading = "Analysis")]
-    pub service_time: Option<Nanos>,
-    /// Workers of the ideal server [default: threads that served requests, at most the CPUs]
-    #[arg(short, long, value_name = "N", value_parser = workers, help_heading = "Analysis")]
-    pub workers: Option<NonZeroU32>,
-    /// Print so many of the slowest requests one by one, with what each CPU did meanwhile
-    /// [default: none; 20 go into the files]
-    #[arg(long, value_name = "N", help_heading = "Analysis")]
-    pub slowest: Option<usize>,
 }
 
 fn process(text: &str) -> Result<NonZeroU32, String> {
@@ -145,19 +133,6 @@ fn process(text: &str) -> Result<NonZeroU32, String> {
 fn port(text: &str) -> Result<NonZeroU16, String> {
     text.parse()
         .map_err(|_| "a port is a number from 1 to 65535".to_owned())
-}
-
-fn workers(text: &str) -> Result<NonZeroU32, String> {
-    text.parse()
-        .map_err(|_| "a number from 1 on is needed".to_owned())
-}
-
-fn positive(text: &str) -> Result<Nanos, String> {
-    match text.parse::<Nanos>() {
-        Ok(Nanos::ZERO) => Err("it must be above 0".to_owned()),
-        Ok(time) => Ok(time),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 fn protocol_help() -> String {
@@ -215,12 +190,13 @@ mod tests {
         assert_eq!(
             parse(&["-p", "7", "--port", "80"])
                 .unwrap()
+                .server
                 .pid
                 .map(NonZeroU32::get),
             Some(7)
         );
         let command = parse(&["-d", "5s", "--", "redis-server", "--port", "7000"]).unwrap();
-        assert_eq!(command.words.len(), 3);
+        assert_eq!(command.server.words.len(), 3);
         assert_eq!(command.length(), Some(Nanos::from_secs(5)));
         assert_eq!(
             parse(&["-p", "7"]).unwrap().length(),

@@ -1,7 +1,6 @@
 //! One module for each command.
 
 pub mod bench;
-mod canary;
 pub mod doctor;
 pub mod explain;
 pub mod load;

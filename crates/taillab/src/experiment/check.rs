@@ -6,7 +6,8 @@ use taillab_model::Nanos;
 use super::layers::usage;
 use taillab_load::Asks;
 
-use super::{Experiment, ServerKind, Transport};
+use super::server::{ServerKind, Transport};
+use super::settings::Experiment;
 use crate::exit::Failure;
 
 /// The most connections of a client.

@@ -7,10 +7,8 @@ use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Nanos;
 use taillab_probe::Disturbances;
 
-use super::{
-    Calibration, Client, Experiment, Probe, Protocol, Server, ServerKind, Testbed, TestbedKind,
-    Transport, Workload,
-};
+use super::server::{Protocol, Server, ServerKind, Transport};
+use super::settings::{Calibration, Client, Experiment, Probe, Testbed, TestbedKind, Workload};
 
 /// Our own program, whatever it is called and wherever it lies: readable for every user by
 /// this name.

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use taillab_load::protocol::{echo, http, memcached};
 use taillab_load::serve::{Architecture, ServiceTime};
 
+use crate::known_servers::KnownServer;
+
 /// The server under test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -157,6 +159,16 @@ impl Server {
             ),
             kind => kind.name().to_owned(),
         }
+    }
+
+    /// It is known to answer what it has read of a connection before it reads more.
+    pub fn is_sequential(&self) -> bool {
+        let comm = match self.kind {
+            ServerKind::NullRpc => "taillab",
+            ServerKind::Memcached | ServerKind::Nginx => self.kind.name(),
+            ServerKind::Custom => return false,
+        };
+        KnownServer::called(comm).sequential
     }
 
     /// What was measured, in one line: `memcached over UDP`.

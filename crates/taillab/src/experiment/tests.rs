@@ -4,6 +4,8 @@ use std::io::Write;
 
 use taillab_load::{KeyDistribution, StoreWorkload};
 
+use taillab_model::Nanos;
+
 use super::*;
 
 fn file(text: &str) -> tempfile::NamedTempFile {

@@ -5,18 +5,19 @@
 //! `trace --live` the windows of a recording that is still being made.
 
 mod analyse;
+mod canary;
 mod client;
 mod live;
 mod machine;
 mod print;
 mod recording;
-
 mod rows;
 mod rundir;
 mod save;
 mod service_time;
 
 pub use analyse::{Analysed, BeforeLoad, Known};
+pub use canary::{Canary, stalls};
 pub use client::{Client, loaded_requests, summarise_load};
 pub use live::LiveWindows;
 pub use machine::hypervisor;

@@ -20,11 +20,11 @@ use taillab_testkit::causes::{
 };
 
 use crate::cli::{BenchArgs, BenchCommand, CausesArgs};
-use crate::commands::run::calibrate::Calibrated;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::pipeline::{RunDir, print};
 use crate::progress::Progress;
+use crate::testbed::Calibrated;
 
 /// The median of fewer pairs has no interval.
 const MIN_PAIRS: u32 = 6;

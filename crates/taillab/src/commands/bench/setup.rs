@@ -2,9 +2,9 @@
 
 use taillab_testkit::causes::{Asked, Base, Setup};
 
-use crate::commands::run::servers::null_rpc::FAULT_LOG;
 use crate::exit::Failure;
 use crate::experiment::{Experiment, Override, ServerKind};
+use crate::testbed::servers::FAULT_LOG;
 
 /// The experiment, in the words of `taillab run`.
 ///

@@ -10,15 +10,12 @@ use taillab_testkit::causes::{Asked, Disturbers, Setup, Target};
 use taillab_testkit::ground_truth::GroundTruth;
 
 use super::setup::experiment;
-use crate::commands::run::calibrate::{self, Calibrated};
-use crate::commands::run::context;
-use crate::commands::run::measure::{self, Recorded};
-use crate::commands::run::rig::Rig;
-use crate::commands::run::servers::null_rpc::FAULT_LOG;
 use crate::exit::{Exit, Failure};
 use crate::experiment::Experiment;
 use crate::fail::injection;
 use crate::progress::Progress;
+use crate::testbed::servers::FAULT_LOG;
+use crate::testbed::{self, Calibrated, Recorded, Rig, context, measure};
 
 /// What a measurement gave.
 pub struct Trial {
@@ -47,7 +44,7 @@ pub fn calibrate(
         rig.step_aside()?;
         let mut probe = rig.load_probe(&experiment)?;
         let mut client = rig.connect(&experiment)?;
-        calibrate::calibrate(&mut rig, &mut client, &mut probe, &experiment)
+        testbed::calibrate(&mut rig, &mut client, &mut probe, &experiment)
     };
     let found = found();
     rig.take_down()?;

@@ -5,9 +5,8 @@ use std::path::Path;
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::profile::{RateProfile, rate_per_s};
 
-use crate::cli::TimeUnit;
-use crate::commands::sim::trace::{TraceFile, TraceOptions, decimal};
 use crate::exit::{Exit, Failure};
+use crate::time_stamps::{TimeUnit, TraceFile, TraceOptions, decimal};
 
 /// More recorded arrivals than this are refused: they are all held in memory.
 const MOST_STAMPS: usize = 500_000_000;

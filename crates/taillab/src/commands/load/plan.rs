@@ -8,9 +8,9 @@ use super::files;
 use super::placing::Placing;
 use super::requests::Requests;
 use super::schedule::Shape;
-use crate::cli::{Amounts, Floor, LoadArgs, StampKind, WaitKind};
-use crate::commands::sim::trace::TraceOptions;
+use crate::cli::{Amounts, ClientArgs, Floor, LoadArgs, ScheduleArgs, StampKind, WaitKind};
 use crate::exit::{Exit, Failure, OrExit};
+use crate::time_stamps::TraceOptions;
 
 /// Length of a measurement that was told nothing.
 const DURATION: Nanos = Nanos::from_secs(10);
@@ -123,15 +123,15 @@ impl Client {
 
 /// The plan that the arguments ask for.
 pub fn plan(args: &LoadArgs) -> Result<Plan, Failure> {
-    let target = match args.dialect {
+    let target = match args.requests.dialect {
         Some(dialect) => args.target.clone().with_dialect(dialect),
         None => Ok(args.target.clone()),
     }
     .or_exit(Exit::Usage)?;
-    let requests = Requests::of(&target, args)?;
-    let client = client(args)?;
-    let work = work(args)?;
-    let floor = match args.floor {
+    let requests = Requests::of(&target, &args.requests)?;
+    let client = client(&args.client)?;
+    let work = work(&args.load)?;
+    let floor = match args.client.floor {
         Some(Floor::Off) => None,
         Some(Floor::For(length)) => Some(length),
         None => Some(work.usual_length().min(FLOOR)),
@@ -142,8 +142,8 @@ pub fn plan(args: &LoadArgs) -> Result<Plan, Failure> {
         work,
         client,
         floor,
-        prefill: !args.no_prefill,
-        seed: args.seed,
+        prefill: !args.requests.no_prefill,
+        seed: args.load.seed,
     })
 }
 
@@ -173,7 +173,7 @@ impl Work {
     }
 }
 
-fn client(args: &LoadArgs) -> Result<Client, Failure> {
+fn client(args: &ClientArgs) -> Result<Client, Failure> {
     let (connections, threads) = (args.connections.get(), args.threads.get());
     if connections > MOST_CONNECTIONS {
         return Err(usage(format!(
@@ -206,7 +206,7 @@ fn client(args: &LoadArgs) -> Result<Client, Failure> {
     })
 }
 
-fn work(args: &LoadArgs) -> Result<Work, Failure> {
+fn work(args: &ScheduleArgs) -> Result<Work, Failure> {
     if args.duration == Some(Nanos::ZERO) {
         return Err(usage("the duration must be above 0; give e.g. -d 10s"));
     }
@@ -221,7 +221,7 @@ fn work(args: &LoadArgs) -> Result<Work, Failure> {
     };
     let warmup = args.warmup.unwrap_or(WARM_UP);
     if args.ping_pong || args.rate == Some(Amounts::Max) {
-        if args.find.is_some() || args.profile.is_some() || args.trace.is_some() {
+        if args.find.is_some() || args.profile.is_some() || args.recorded.trace.is_some() {
             return Err(usage(
                 "-R max has no schedule: leave out --find, --profile and --trace, or give a rate",
             ));
@@ -272,14 +272,12 @@ fn work(args: &LoadArgs) -> Result<Work, Failure> {
     }))
 }
 
-fn shape(args: &LoadArgs) -> Result<Shape, Failure> {
-    if let Some(path) = &args.trace {
+fn shape(args: &ScheduleArgs) -> Result<Shape, Failure> {
+    if let Some(path) = &args.recorded.trace {
         let stretched = args.rate.is_some() || args.utilization.is_some();
         let times = files::recorded(TraceOptions {
-            path: path.clone(),
-            column: args.trace_column.clone(),
-            unit: args.trace_unit,
             unit_matters: !stretched,
+            ..args.recorded.options(path)
         })?;
         return Ok(Shape::Recorded(times));
     }

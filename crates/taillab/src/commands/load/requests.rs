@@ -7,7 +7,7 @@ use taillab_load::{
     Target, Workload,
 };
 
-use crate::cli::LoadArgs;
+use crate::cli::RequestArgs;
 use crate::exit::{Exit, Failure};
 
 /// A checked workload of the target's protocol.
@@ -20,12 +20,16 @@ pub struct Requests {
 
 impl Requests {
     /// Joins the target with the options that belong to its protocol; others are refused.
-    pub fn of(target: &Target, args: &LoadArgs) -> Result<Self, Failure> {
+    pub fn of(target: &Target, args: &RequestArgs) -> Result<Self, Failure> {
         for (given, asks, option) in [
-            (args.get_share.is_some(), Asks::Store, "--get-share"),
-            (args.keys.is_some(), Asks::Store, "--keys"),
-            (args.key_bytes.is_some(), Asks::Store, "--key-bytes"),
-            (args.value_bytes.is_some(), Asks::Store, "--value-bytes"),
+            (args.store.get_share.is_some(), Asks::Store, "--get-share"),
+            (args.store.keys.is_some(), Asks::Store, "--keys"),
+            (args.store.key_bytes.is_some(), Asks::Store, "--key-bytes"),
+            (
+                args.store.value_bytes.is_some(),
+                Asks::Store,
+                "--value-bytes",
+            ),
             (args.zipf.is_some(), Asks::Store, "--zipf"),
             (args.no_prefill, Asks::Store, "--no-prefill"),
             (args.request_bytes.is_some(), Asks::Echo, "--request-bytes"),
@@ -89,14 +93,15 @@ impl Requests {
 }
 
 /// What the arguments say, and else the defaults.
-fn workload(target: &Target, args: &LoadArgs) -> Result<Workload, Failure> {
-    let usual = Workload::default();
+fn workload(target: &Target, args: &RequestArgs) -> Result<Workload, Failure> {
+    let (usual, store) = (Workload::default(), args.store);
+    let length = |bytes: Option<u32>, usual| bytes.map_or(usual, |bytes| bytes as usize);
     Ok(Workload {
         store: StoreWorkload {
-            keys: args.keys.unwrap_or(usual.store.keys),
-            key_bytes: args.key_bytes.unwrap_or(usual.store.key_bytes),
-            value_bytes: args.value_bytes.unwrap_or(usual.store.value_bytes),
-            get_share: args.get_share.unwrap_or(usual.store.get_share),
+            keys: store.keys.unwrap_or(usual.store.keys),
+            key_bytes: length(store.key_bytes, usual.store.key_bytes),
+            value_bytes: length(store.value_bytes, usual.store.value_bytes),
+            get_share: store.get_share.unwrap_or(usual.store.get_share),
             distribution: args
                 .zipf
                 .map_or(KeyDistribution::Uniform, KeyDistribution::Zipf),
@@ -110,7 +115,7 @@ fn workload(target: &Target, args: &LoadArgs) -> Result<Workload, Failure> {
 }
 
 /// A GET of the path; a `Host` among the headers replaces the target's own.
-fn http(target: &Target, args: &LoadArgs) -> Result<HttpWorkload, Failure> {
+fn http(target: &Target, args: &RequestArgs) -> Result<HttpWorkload, Failure> {
     let mut workload = HttpWorkload::get(&host(target), &target.path);
     for header in &args.header {
         let (name, value) = header.split_once(':').ok_or_else(|| {

@@ -16,12 +16,11 @@ use taillab_simulator::simulation::{Simulation, Stop};
 use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 
 use crate::cli::{FigureName, TalesArgs};
-use crate::commands::sim::trace::{TraceFile, TraceOptions};
-use crate::commands::sim::watch::{Gauge, watched};
-use crate::commands::sim::{outputs, play, simulate};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::pipeline::{print, style};
+use crate::simulation::{Gauge, make_directory, play, save_figure, simulate, watched, write};
+use crate::time_stamps::TraceFile;
 
 const PAPER: &str = "Tales of the Tail (Li, Sharma, Ports and Gribble, 2014), section 2";
 
@@ -29,13 +28,10 @@ const PAPER: &str = "Tales of the Tail (Li, Sharma, Ports and Gribble, 2014), se
 pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::register().map_err(host)?;
     let wanted = figures(&args.figures);
-    let trace = match &args.trace {
-        Some(path) if wanted.contains(&Figure::Fig1) => Some(TraceFile::open(TraceOptions {
-            path: path.clone(),
-            column: args.trace_column.clone(),
-            unit: args.trace_unit,
-            unit_matters: false,
-        })?),
+    let trace = match &args.recorded.trace {
+        Some(path) if wanted.contains(&Figure::Fig1) => {
+            Some(TraceFile::open(args.recorded.options(path))?)
+        }
         Some(_) => {
             return Err(Failure::new(
                 Exit::Usage,
@@ -44,7 +40,7 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
         }
         None => None,
     };
-    outputs::make_directory(&args.output)?;
+    make_directory(&args.output)?;
     let mut reproduction = Reproduction {
         schema_version: SCHEMA_VERSION,
         command: "reproduce",
@@ -58,14 +54,14 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
             break;
         }
         let (figure, partial) = reproduce(figure, &args, trace.as_ref(), &interrupt)?;
-        outputs::save_figure(&args.output, &figure.figure, &figure.chart())?;
+        save_figure(&args.output, &figure.figure, &figure.chart())?;
         reproduction.figures.push(figure);
         reproduction.partial |= partial;
     }
     let page = html::render_reproduction(&reproduction);
-    outputs::write(&args.output.join("tales.html"), &page)?;
+    write(&args.output.join("tales.html"), &page)?;
     let json = reproduction.json().or_exit(Exit::Failed)?;
-    outputs::write(&args.output.join("tales.json"), &json)?;
+    write(&args.output.join("tales.json"), &json)?;
     if args.common.json {
         print(&json)?;
     } else {

@@ -1,13 +1,5 @@
 //! `taillab run`: one server, one load, measured against its ideal.
 
-pub mod calibrate;
-pub mod capacity;
-pub mod client;
-pub mod context;
-pub mod measure;
-pub mod rig;
-pub mod servers;
-
 use std::time::Duration;
 
 use taillab_analysis::MatchOptions;
@@ -19,18 +11,16 @@ use taillab_model::Nanos;
 use taillab_model::doctor::FoundHazard;
 use taillab_model::summary::{Reason, ServiceTimeSource};
 
-use self::calibrate::Calibrated;
-use self::measure::Recorded;
-use self::rig::Rig;
 use crate::cli::{AnalysisArgs, RunArgs};
 use crate::exit::{Exit, Failure, OrExit};
-use crate::experiment::{Experiment, ServerKind, Transport};
+use crate::experiment::{Experiment, Transport};
 use crate::fail::host;
 use crate::pipeline::{
     self, Attachments, BeforeLoad, Client, Known, RECORDING, RunDir, Shown, Source, hypervisor,
 };
 use crate::progress::Progress;
 use crate::say::Say;
+use crate::testbed::{Calibrated, Recorded, Rig, calibrate, context, measure, servers};
 
 /// How long the machine is watched for other loads before the run.
 const OBSERVE: Duration = Duration::from_millis(500);
@@ -159,9 +149,7 @@ fn match_options(load: &FleetRun, experiment: &Experiment, rate_per_s: f64) -> M
             MatchOptions::for_client(timeout, period)
         }
         // The servers that we know answer what they have read before they read more.
-        Transport::Tcp => {
-            MatchOptions::for_streams(timeout, experiment.server.kind != ServerKind::Custom)
-        }
+        Transport::Tcp => MatchOptions::for_streams(timeout, experiment.server.is_sequential()),
     }
 }
 
@@ -217,7 +205,7 @@ fn take_measurements(
     });
     let mut client = rig.connect(experiment)?;
     say.step("calibrating");
-    let calibrated = calibrate::calibrate(rig, &mut client, &mut probe, experiment)?;
+    let calibrated = calibrate(rig, &mut client, &mut probe, experiment)?;
     let rate_per_s = measure::rate(experiment, &calibrated);
     say.step(&format!("measuring at {rate_per_s:.0} requests per second"));
     let mut context = context::before(rig, &probe, experiment, &calibrated);

@@ -17,9 +17,9 @@ use taillab_testkit::fault::Faults;
 
 use self::fault_log::FaultLog;
 use crate::cli::ServeArgs;
-use crate::commands::sim::empirical;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
+use crate::time_stamps::empirical;
 
 /// Serves until SIGINT or SIGTERM.
 pub fn run(args: ServeArgs) -> Result<Exit, Failure> {

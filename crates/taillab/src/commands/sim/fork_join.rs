@@ -11,8 +11,8 @@ use taillab_simulator::histogram::Histogram;
 use taillab_simulator::sample::Sample;
 use taillab_simulator::simulation::{Simulation, Stop};
 
-use super::watch::{Gauge, watched};
 use crate::exit::{Exit, Failure, OrExit};
+use crate::simulation::{Gauge, watched};
 
 /// Independent batches, from which the intervals come.
 const BATCHES: u64 = 32;

@@ -1,14 +1,13 @@
 //! Files and what is printed.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use taillab_report::chart::Chart;
 use taillab_report::simulation::{SimulationReport, chart, write_parquet};
 use taillab_report::{ReportError, html, terminal};
 
 use crate::exit::{Exit, Failure, OrExit};
 use crate::pipeline::{print, style};
+use crate::simulation::{make_directory, save_figure, write};
 
 /// The outputs that were asked for.
 #[derive(Debug)]
@@ -131,40 +130,11 @@ pub fn save(wanted: &Wanted, report: &SimulationReport) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes `name.svg` and `name.png`.
-pub fn save_figure(directory: &Path, name: &str, figure: &Chart) -> Result<(), Failure> {
-    write(&directory.join(format!("{name}.svg")), &figure.svg())?;
-    let png = figure.png().or_exit(Exit::Failed)?;
-    write(&directory.join(format!("{name}.png")), &png)
-}
-
 fn table(report: &SimulationReport) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     write_parquet(report, &mut bytes)
         .map_err(|error: ReportError| Failure::new(Exit::Failed, error))?;
     Ok(bytes)
-}
-
-/// Makes the directory unless it is there.
-pub fn make_directory(directory: &Path) -> Result<(), Failure> {
-    fs::create_dir_all(directory).map_err(|error| {
-        let text = format!(
-            "cannot make the directory {}: {error}; choose another with -o",
-            directory.display()
-        );
-        Failure::new(Exit::Failed, text)
-    })
-}
-
-/// Writes a file as a whole.
-pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    fs::write(path, bytes).map_err(|error| {
-        let text = format!(
-            "cannot write {}: {error}; choose a place that you may write to",
-            path.display()
-        );
-        Failure::new(Exit::Failed, text)
-    })
 }
 
 /// Prints the result on stdout.

@@ -1,20 +1,19 @@
 //! Random arrivals.
 
-use std::ops::ControlFlow;
-
 use taillab_host::Interrupt;
 use taillab_report::simulation::SimulatedRun;
 use taillab_simulator::run::{Outcome, Stopped};
 use taillab_simulator::simulation::Simulation;
 
 use super::evaluate::{self, Described};
-use super::plan::{RandomPlan, refused};
-use super::watch::{Gauge, watched};
-use super::{Finished, fork_join};
+use super::fork_join;
+use super::plan::RandomPlan;
 use crate::exit::{Exit, Failure, OrExit};
+use crate::simulation::simulate;
 
-/// Runs every simulation of the plan, one after the other.
-pub fn run(plan: &RandomPlan, interrupt: &Interrupt) -> Result<Finished, Failure> {
+/// Runs every simulation of the plan, one after the other; the runs, and whether an interrupt cut
+/// them short.
+pub fn run(plan: &RandomPlan, interrupt: &Interrupt) -> Result<(Vec<SimulatedRun>, bool), Failure> {
     let mut runs = Vec::new();
     let all = plan.simulations.len();
     for (i, simulation) in plan.simulations.iter().enumerate() {
@@ -32,32 +31,8 @@ pub fn run(plan: &RandomPlan, interrupt: &Interrupt) -> Result<Finished, Failure
         runs.push(described(plan, simulation, &outcome, interrupt)?);
     }
     let cut = runs.iter().any(|run| run.stopped == "interrupted");
-    Ok(Finished {
-        partial: cut || runs.len() < all,
-        runs,
-    })
-}
-
-/// One simulation, with a progress bar when it takes its time.
-pub fn simulate(
-    simulation: &Simulation,
-    name: &str,
-    quiet: bool,
-    interrupt: &Interrupt,
-) -> Result<Outcome, Failure> {
-    let gauge = Gauge::default();
-    let flag = interrupt.flag();
-    watched(name, quiet, &gauge, || {
-        simulation.run_observed(&|progress| {
-            gauge.set(progress.done, progress.total);
-            if flag.load(std::sync::atomic::Ordering::Relaxed) {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        })
-    })
-    .map_err(refused)
+    let partial = cut || runs.len() < all;
+    Ok((runs, partial))
 }
 
 fn described(

@@ -1,32 +1,26 @@
-//! Recorded arrivals: the file is read twice, once to know its rate and once to play it.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! Recorded arrivals.
 
 use taillab_host::Interrupt;
 use taillab_report::simulation::SimulatedRun;
-use taillab_simulator::simulation::SimulationError;
-use taillab_simulator::trace::{TraceSimulation, TraceSummary};
 
-use super::Finished;
 use super::evaluate::{self, Described};
-use super::plan::{RecordedPlan, refused};
-use super::trace::TraceFile;
-use super::watch::{Gauge, watched};
-use crate::exit::{Exit, Failure};
+use super::plan::RecordedPlan;
+use crate::exit::Failure;
+use crate::simulation::{Gauge, play, watched};
 
 /// Plays the trace through every system at once.
-pub fn run(plan: &RecordedPlan, interrupt: &Interrupt) -> Result<Finished, Failure> {
+pub fn run(plan: &RecordedPlan, interrupt: &Interrupt) -> Result<Vec<SimulatedRun>, Failure> {
     let name = format!("trace {}", plan.trace.name());
     let gauge = Gauge::default();
     let outcomes = watched(&name, plan.quiet, &gauge, || {
         play(&plan.trace, &plan.simulations, &gauge, interrupt)
     })?;
-    let runs = plan
+    Ok(plan
         .simulations
         .iter()
         .zip(outcomes)
         .map(|(simulation, outcome)| {
-            let mut run: SimulatedRun = evaluate::describe(
+            let mut run = evaluate::describe(
                 &Described {
                     arrivals: format!("trace:{}", plan.trace.name()),
                     service: &simulation.service,
@@ -41,73 +35,5 @@ pub fn run(plan: &RecordedPlan, interrupt: &Interrupt) -> Result<Finished, Failu
                 .map(|parts| evaluate::fanout(&outcome.sojourn, parts));
             run
         })
-        .collect();
-    Ok(Finished {
-        runs,
-        partial: false,
-    })
-}
-
-/// One pass for the summary, one for all simulations together.
-pub fn play(
-    trace: &TraceFile,
-    simulations: &[TraceSimulation],
-    gauge: &Gauge,
-    interrupt: &Interrupt,
-) -> Result<Vec<taillab_simulator::run::Outcome>, Failure> {
-    let passes = 2 * trace.size();
-    let read = AtomicU64::new(0);
-    let step = |part: u64| -> Result<(), Failure> {
-        gauge.set(read.fetch_add(part, Ordering::Relaxed), passes);
-        if interrupt.is_raised() {
-            return Err(Failure::new(
-                Exit::Interrupted,
-                "interrupted; a trace gives no result before its end",
-            ));
-        }
-        Ok(())
-    };
-    let mut summary = TraceSummary::default();
-    trace.read(|part, size| {
-        step(size)?;
-        summary
-            .extend(part)
-            .map_err(|error| refused(SimulationError::Trace(error)))
-    })?;
-    let mut runs = Vec::new();
-    for simulation in simulations {
-        runs.push(
-            simulation
-                .start(&summary)
-                .map_err(|error| overload(trace, error))?,
-        );
-    }
-    trace.read(|part, size| {
-        step(size)?;
-        for run in &mut runs {
-            run.push(part)
-                .map_err(|error| refused(SimulationError::Trace(error)))?;
-        }
-        Ok(())
-    })?;
-    runs.into_iter()
-        .map(|run| run.finish().map_err(refused))
-        .collect()
-}
-
-/// A trace that asks for too much can be played all the same.
-fn overload(trace: &TraceFile, error: SimulationError) -> Failure {
-    let text = error.to_string();
-    match error {
-        SimulationError::Overload { .. } => Failure::new(
-            Exit::Usage,
-            text.replace(
-                "(a finite trace can be run with overload allowed)",
-                "or play the trace to its end with --allow-overload",
-            )
-            .replace("; lower the utilisation or", "; lower the utilisation, or"),
-        ),
-        SimulationError::Trace(_) => Failure::new(Exit::Usage, format!("{}: {text}", trace.name())),
-        other => refused(other),
-    }
+        .collect())
 }

@@ -27,14 +27,15 @@ pub struct Found {
 impl Found {
     /// The server that the command line names.
     pub fn by(args: &TraceArgs, roots: &Roots, interrupt: &Interrupt) -> Result<Self, Failure> {
-        let port = args.port.map(std::num::NonZeroU16::get);
-        let transport = match (args.tcp, args.udp) {
+        let port = args.server.port.map(std::num::NonZeroU16::get);
+        let transport = match (args.server.tcp, args.server.udp) {
             (true, _) => Some(Transport::Tcp),
             (_, true) => Some(Transport::Udp),
             _ => None,
         };
-        if !args.words.is_empty() {
-            let mut command = StartedCommand::start(&args.words, invoking_user()).map_err(host)?;
+        if !args.server.words.is_empty() {
+            let mut command =
+                StartedCommand::start(&args.server.words, invoking_user()).map_err(host)?;
             let target = listening(&mut command, port, transport, roots, interrupt)?;
             let server = chosen(&target, port, transport, roots)?;
             return Ok(Self {
@@ -42,7 +43,7 @@ impl Found {
                 command: Some(command),
             });
         }
-        let target = match (args.pid, &args.cgroup, port) {
+        let target = match (args.server.pid, &args.server.cgroup, port) {
             (Some(pid), ..) => Target::of_process(roots, pid.get()),
             (None, Some(path), _) => Target::of_cgroup(roots, path),
             (None, None, port) => Target::of_port(roots, port.unwrap_or_default(), transport),

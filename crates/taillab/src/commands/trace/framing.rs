@@ -4,39 +4,14 @@ use taillab_analysis::Framing;
 use taillab_host::target::{Server, Transport};
 
 use crate::cli::Told;
+use crate::known_servers::KnownServer;
 
-/// Servers that answer each connection's requests in order, all that they have read of it
-/// before they read more.
-const SEQUENTIAL: [&str; 8] = [
-    "memcached",
-    "nginx",
-    "redis-server",
-    "valkey-server",
-    "keydb-server",
-    "taillab",
-    "haproxy",
-    "lighttpd",
-];
-
-/// Servers whose datagrams begin with two bytes that name the request: DNS, memcached's
-/// frame, and our own.
-const DATAGRAM_IDS: [&str; 8] = [
-    "memcached",
-    "taillab",
-    "named",
-    "unbound",
-    "dnsmasq",
-    "pdns_server",
-    "knotd",
-    "coredns",
-];
-
-/// How the requests of a server are told apart.
+/// How the requests of a server are found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// In order and all of them, see [`SEQUENTIAL`].
+pub struct Identification {
+    /// It answers in order all that it has read, see [`KnownServer::sequential`].
     pub sequential: bool,
-    /// Datagrams by their first two bytes, see [`DATAGRAM_IDS`].
+    /// By the first two bytes of a datagram, see [`KnownServer::datagram_ids`].
     pub datagram_ids: bool,
     /// By their content, in the words of a recording.
     pub framing: Option<String>,
@@ -44,7 +19,7 @@ pub struct Known {
     pub payload_bytes: u16,
 }
 
-impl Known {
+impl Identification {
     /// What the user says, and else what the name tells.
     pub fn of(server: &Server, asked: Told) -> Self {
         let framing = match (server.endpoint.transport, asked) {
@@ -52,11 +27,10 @@ impl Known {
             (Transport::Udp, _) | (Transport::Tcp, Told::Auto) => Framing::OneInTurn,
             (Transport::Tcp, Told::As(framing)) => framing,
         };
-        let comm = server.comm.as_str();
+        let known = KnownServer::called(&server.comm);
         Self {
-            sequential: asked == Told::Auto && SEQUENTIAL.contains(&comm),
-            datagram_ids: server.endpoint.transport == Transport::Udp
-                && DATAGRAM_IDS.contains(&comm),
+            sequential: asked == Told::Auto && known.sequential,
+            datagram_ids: server.endpoint.transport == Transport::Udp && known.datagram_ids,
             payload_bytes: framing.payload_bytes(),
             framing: (framing != Framing::OneInTurn).then(|| framing.to_string()),
         }
@@ -88,18 +62,19 @@ mod tests {
 
     #[test]
     fn a_known_name_says_how_requests_are_answered() {
-        let known = Known::of(&server("nginx", Transport::Tcp), Told::Auto);
+        let known = Identification::of(&server("nginx", Transport::Tcp), Told::Auto);
         assert_eq!(
             (known.sequential, known.framing, known.payload_bytes),
             (true, None, 0)
         );
-        let other = Known::of(&server("python3", Transport::Tcp), Told::Auto);
+        let other = Identification::of(&server("python3", Transport::Tcp), Told::Auto);
         assert!(!other.sequential);
     }
 
     #[test]
     fn a_known_name_says_whether_datagrams_have_ids() {
-        let ids = |comm, transport| Known::of(&server(comm, transport), Told::Auto).datagram_ids;
+        let ids =
+            |comm, transport| Identification::of(&server(comm, transport), Told::Auto).datagram_ids;
         assert!(ids("memcached", Transport::Udp));
         assert!(!ids("memcached", Transport::Tcp));
         assert!(!ids("python3", Transport::Udp));
@@ -107,10 +82,10 @@ mod tests {
 
     #[test]
     fn content_is_recorded_only_where_it_is_read() {
-        let http = Known::of(&server("x", Transport::Tcp), Told::As(Framing::Http1));
+        let http = Identification::of(&server("x", Transport::Tcp), Told::As(Framing::Http1));
         assert_eq!(http.framing.as_deref(), Some("http"));
         assert!(http.payload_bytes > 0);
-        let udp = Known::of(&server("x", Transport::Udp), Told::As(Framing::Http1));
+        let udp = Identification::of(&server("x", Transport::Udp), Told::As(Framing::Http1));
         assert_eq!((udp.framing, udp.payload_bytes), (None, 0));
     }
 }

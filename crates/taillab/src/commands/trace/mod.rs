@@ -28,7 +28,7 @@ const LEAST_SPACE: u64 = 64 << 20;
 
 /// Records, analyses, prints and saves.
 pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
-    if args.live {
+    if args.result.live {
         live::ensure_there()?;
     }
     let roots = Roots::default();
@@ -37,6 +37,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::register().map_err(host)?;
     let mut found = Found::by(&args, &roots, &interrupt)?;
     let watched = args
+        .server
         .cpus
         .clone()
         .unwrap_or_else(|| found.server.cpus.clone());
@@ -126,7 +127,7 @@ fn report(
         cpu_share: cost.cpu_share,
         program_ns_per_request: cost.program_ns_per_event.map(|ns| ns * events_per_request),
         events_per_request,
-        written_bytes_per_s: match args.no_save {
+        written_bytes_per_s: match args.result.no_save {
             true => 0.0,
             false => cost.written_bytes_per_s,
         },
@@ -161,14 +162,14 @@ struct Place {
 
 impl Place {
     fn make(args: &TraceArgs, found: &Found) -> Result<Self, Failure> {
-        if args.no_save {
+        if args.result.no_save {
             return Ok(Self { dir: None });
         }
         // a thread may be called anything
         let name: String = (found.server.comm.chars())
             .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
             .collect();
-        let dir = RunDir::create(args.output.clone(), &name, LEAST_SPACE)?;
+        let dir = RunDir::create(args.result.output.clone(), &name, LEAST_SPACE)?;
         Ok(Self { dir: Some(dir) })
     }
 

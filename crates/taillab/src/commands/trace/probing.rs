@@ -6,7 +6,7 @@ use taillab_host::CpuSet;
 use taillab_host::target::{Server, Transport};
 use taillab_probe::{Devices, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5};
 
-use super::framing::Known;
+use super::framing::Identification;
 use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure};
 use crate::fail::probe as probe_failure;
@@ -22,7 +22,7 @@ const MOST_PROCESSES: usize = 64;
 
 /// Loads it; nothing is attached yet.
 pub fn load(args: &TraceArgs, server: &Server, watched: &CpuSet) -> Result<Probe, Failure> {
-    let known = Known::of(server, args.protocol);
+    let known = Identification::of(server, args.server.protocol);
     let spec = ProbeSpec {
         devices: Devices::all_in(server.namespace),
         transport: match server.endpoint.transport {
@@ -32,9 +32,10 @@ pub fn load(args: &TraceArgs, server: &Server, watched: &CpuSet) -> Result<Probe
         server_port: server.endpoint.port,
         server: processes(server)?,
         server_cpus: numbers(watched),
-        disturbances: args.disturbances,
+        disturbances: args.recording.disturbances,
         payload_bytes: known.payload_bytes,
         ring_bytes_per_cpu: args
+            .recording
             .ring_bytes
             .map_or_else(ring_bytes_per_cpu, |bytes| bytes as usize),
     };

@@ -18,14 +18,13 @@ use taillab_model::{
 use taillab_probe::Probe;
 
 use super::find::Found;
-use super::framing::Known;
+use super::framing::Identification;
 use super::live::{Screen, Window, Written};
 use super::probing;
 use crate::cli::TraceArgs;
-use crate::commands::canary::Canary;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::{host, probe as probe_failure};
-use crate::pipeline::hypervisor;
+use crate::pipeline::{Canary, hypervisor};
 use crate::progress::{Phase, Progress};
 
 /// Between two drains of the probe, and two looks at steal and quotas.
@@ -142,7 +141,8 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let mut counters = Counters::begin(roots, watched, &found.server.processes);
     let asked = args.length().unwrap_or(Nanos::MAX);
     let length = Duration::from_nanos(asked.get());
-    let mut screen = (args.live).then(|| Screen::new(&context, args, roots, &processes, place));
+    let mut screen =
+        (args.result.live).then(|| Screen::new(&context, args, roots, &processes, place));
     let batches = screen.as_mut().map(Screen::batches);
 
     let busy_before = CpuSample::take(roots).map_err(host)?;
@@ -217,7 +217,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         name: "recording",
         total: length.as_millis() as u64,
     }];
-    let quiet = args.common.quiet || args.live;
+    let quiet = args.common.quiet || args.result.live;
     let (probe, sinks, written) = Progress::new(quiet).during(&phases, draw, drain);
     drop(screen);
     let took = began.elapsed();
@@ -306,7 +306,7 @@ fn first_context(
     environment: &Environment,
 ) -> RecordingContext {
     let server = &found.server;
-    let known = Known::of(server, args.protocol);
+    let known = Identification::of(server, args.server.protocol);
     RecordingContext {
         server: server.to_string(),
         transport: server.endpoint.transport.to_string().to_lowercase(),
@@ -317,7 +317,7 @@ fn first_context(
         hooks: probe.hooks(),
         service_time_ns: args.analysis.service_time,
         workers: args.analysis.workers.map(std::num::NonZeroU32::get),
-        timeout_ns: Some(args.timeout),
+        timeout_ns: Some(args.recording.timeout),
         sequential: known.sequential,
         datagram_ids: known.datagram_ids,
         framing: known.framing,

@@ -3,7 +3,7 @@
 mod custom;
 mod memcached;
 mod nginx;
-pub mod null_rpc;
+mod null_rpc;
 mod ready;
 
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use taillab_host::{PrivateFolder, User, server};
 use crate::exit::Failure;
 use crate::experiment::{Experiment, ServerKind};
 
-pub use self::custom::words;
+pub use self::null_rpc::FAULT_LOG;
 pub use self::ready::Question;
 
 /// How a server is started.

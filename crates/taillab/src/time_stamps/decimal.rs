@@ -2,7 +2,7 @@
 
 use taillab_model::Nanos;
 
-use crate::cli::TimeUnit;
+use super::options::TimeUnit;
 
 /// Why a text is no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,13 +14,3 @@ pub fn args(experiment: &Experiment, address: SocketAddr) -> Vec<OsString> {
     };
     experiment.server.args.iter().map(fill).collect()
 }
-
-/// The words of a command line, by the quoting rules of a POSIX shell; nothing else of a shell
-/// is understood, and none is started.
-pub fn words(command: &str) -> Result<Vec<String>, String> {
-    let words = shlex::split(command).ok_or("a quote is not closed, or a \\ ends the line")?;
-    match words.first() {
-        Some(program) if !program.is_empty() => Ok(words),
-        _ => Err("it names no program".to_owned()),
-    }
-}

@@ -13,10 +13,10 @@ use taillab_queueing::arrivals::ArrivalProcess;
 use super::calibrate::{Calibrated, DrainProbe, EVENTS_PER_REQUEST};
 use super::client::LoadClient;
 use super::rig::Rig;
-use crate::commands::canary;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
 use crate::fail::{host, probe as probe_failure};
+use crate::pipeline::stalls;
 use crate::progress::Phase;
 
 /// What the measurement recorded.
@@ -119,7 +119,7 @@ pub fn measure(
     context.measure_from_ns = Some((began + warm_up).nanos_since_boot());
     events.context = context;
     events.insert(counted);
-    events.insert(canary::stalls(&load, &rig.placement().client));
+    events.insert(stalls(&load, &rig.placement().client));
     Ok(Recorded {
         client: rig.client_address(),
         load,

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use super::decimal::{self, Bad};
-use super::{Sink, TraceOptions, choose, unit, usage};
-use crate::cli::TimeUnit;
+use super::options::{TimeUnit, TraceOptions, choose, unit, usage};
+use super::sink::Sink;
 use crate::exit::Failure;
 
 /// A line longer than this is no line of a trace.

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use taillab_queueing::service::Service;
 
-use super::trace::{Order, TraceFile, TraceOptions};
-use crate::cli::TimeUnit;
+use super::file::TraceFile;
+use super::options::{TimeUnit, TraceOptions};
+use super::sink::Order;
 use crate::exit::{Exit, Failure, OrExit};
 
 /// More would not make the distribution better known, only fill the memory.

@@ -1,11 +1,11 @@
-//! What a run's recording says beside its events.
+//! What a run's recording says besides its events.
 
 use taillab_model::RecordingContext;
 use taillab_probe::Probe;
 
 use super::calibrate::Calibrated;
 use super::rig::Rig;
-use crate::experiment::{Experiment, ServerKind, Transport};
+use crate::experiment::{Experiment, Transport};
 
 /// What is known before the load begins.
 pub fn before(
@@ -28,8 +28,7 @@ pub fn before(
         service_time_ns: Some(calibrated.service_time),
         workers: Some(calibrated.capacity.workers.get()),
         timeout_ns: Some(experiment.client.timeout),
-        // the servers that we know answer what they have read before they read more
-        sequential: experiment.server.kind != ServerKind::Custom,
+        sequential: experiment.server.is_sequential(),
         // as our generator finds its requests again
         datagram_ids: experiment.server.transport == Transport::Udp,
         ..RecordingContext::default()

@@ -14,8 +14,8 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use taillab_model::Nanos;
 
-use super::{PART, Sink, TraceOptions, choose, unit, usage};
-use crate::cli::TimeUnit;
+use super::options::{TimeUnit, TraceOptions, choose, unit, usage};
+use super::sink::{PART, Sink};
 use crate::exit::Failure;
 
 /// Where the times are.

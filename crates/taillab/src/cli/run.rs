@@ -1,0 +1,359 @@
+//! The command line of `taillab run`.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueHint};
+use taillab_load::serve::{Architecture, ServiceTime};
+use taillab_model::Nanos;
+use taillab_probe::Disturbances;
+
+use super::shared::{Output, StoreArgs, share};
+use crate::experiment::{Override, Protocol, ServerKind, TestbedKind, Transport};
+
+pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
+    wrong command line or experiment file\n  4    the measurement cannot be believed (the result \
+    says why)\n  5    a privilege or a kernel feature is missing\n  130  interrupted; what was \
+    measured is kept";
+
+/// A protocol of the generator by its name.
+fn protocol() -> impl TypedValueParser<Value = Protocol> {
+    PossibleValuesParser::new(taillab_load::Protocol::names())
+        .try_map(|name| name.parse::<Protocol>())
+}
+
+/// Measure a server under controlled load against its ideal.
+///
+/// Starts the server on its own CPUs in its own network namespace, finds its service time t
+/// (workers / peak throughput), sends it an open-loop Poisson load, stamps every request
+/// six times in the kernel, and shows the sojourn beside that of an ideal queue fed with the very
+/// same arrivals. Needs root; changes nothing on the machine that outlives it.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct RunArgs {
+    /// The server to measure; --server or an experiment file can name it instead
+    #[arg(value_name = "SERVER")]
+    pub kind: Option<ServerKind>,
+    /// Measure a server of your own: its command line, split into words as a shell would, with
+    /// {address} and {port} for where it is to listen; needs --port and --protocol
+    #[arg(
+        long = "server",
+        value_name = "COMMAND",
+        value_hint = ValueHint::CommandString,
+        conflicts_with_all = ["kind", "server_program", "server_arg"],
+        value_parser = command_line
+    )]
+    pub own_server: Option<CommandLine>,
+
+    /// Experiment file (TOML) under the flags; `experiment.toml` of an earlier run repeats it
+    #[arg(short = 'f', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub experiment: Option<PathBuf>,
+    /// Directory for the result [default: taillab-<server>-<time>]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub output: Option<PathBuf>,
+    /// Also keep the recorded kernel events (capture.tlc)
+    #[arg(long)]
+    pub save_capture: bool,
+    #[command(flatten)]
+    pub common: Output,
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+/// The words of a command line: a program and its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandLine(Vec<String>);
+
+fn command_line(text: &str) -> Result<CommandLine, String> {
+    words(text).map(CommandLine)
+}
+
+impl RunArgs {
+    /// The server named, and the settings given, by their key in the experiment.
+    pub fn into_request(self) -> (Option<ServerKind>, Vec<Override>) {
+        let mut overrides = self.settings.into_overrides();
+        let Some(CommandLine(words)) = self.own_server else {
+            return (self.kind, overrides);
+        };
+        let mut words = words.into_iter().map(toml::Value::String);
+        overrides.extend(words.next().map(|program| ("server.program", program)));
+        overrides.push(("server.args", toml::Value::Array(words.collect())));
+        (Some(ServerKind::Custom), overrides)
+    }
+}
+
+/// Settings of the experiment; each is a key of the experiment file too.
+#[derive(Debug, Default, Args)]
+pub struct Settings {
+    #[command(flatten, next_help_heading = "Load")]
+    load: LoadSettings,
+    #[command(flatten, next_help_heading = "Server and testbed")]
+    server: ServerSettings,
+    #[command(flatten, next_help_heading = "Calibration and probe")]
+    calibration: CalibrationSettings,
+}
+
+#[derive(Debug, Default, Args)]
+struct LoadSettings {
+    /// Load in requests per second (goes before --utilization)
+    #[arg(allow_negative_numbers = true, short = 'R', long, value_name = "PER_S")]
+    rate: Option<f64>,
+    /// Load as a share of the calibrated capacity, e.g. 75% or 0.75 [default: 75%]
+    #[arg(allow_negative_numbers = true, short, long, value_name = "SHARE", value_parser = share)]
+    utilization: Option<f64>,
+    /// Length of the measurement [default: 20s]
+    #[arg(short, long, value_name = "TIME")]
+    duration: Option<Nanos>,
+    /// Load before it, not measured [default: 3s]
+    #[arg(long, value_name = "TIME")]
+    warmup: Option<Nanos>,
+    /// Connections of the generator [default: 256, UDP 16]
+    #[arg(short, long, value_name = "N")]
+    connections: Option<u16>,
+    /// More TCP connections, used only while all others wait for a response, so that a stall makes
+    /// no request queue on its own connection [default: 3840, null-rpc 768]
+    #[arg(long, value_name = "N")]
+    reserve: Option<u16>,
+    /// Seed of the schedule and of the mix [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<i64>,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// What is asked for over HTTP [default: /, nginx /index.html]
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
+    /// Length of a request (echo, and HTTP, which a header fills up) [default: 128, nginx 85]
+    #[arg(long, value_name = "BYTES")]
+    request_bytes: Option<u32>,
+    /// Length of a response (echo, nginx) [default: 128, nginx 849]
+    #[arg(long, value_name = "BYTES")]
+    response_bytes: Option<u32>,
+    /// How long a response is waited for [default: 1s]
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<Nanos>,
+}
+
+#[derive(Debug, Default, Args)]
+struct ServerSettings {
+    /// CPUs of the server, e.g. 0 or 0-2 [default: 0]
+    #[arg(short = 'C', long, value_name = "CPUS")]
+    server_cpus: Option<String>,
+    /// CPUs of the generator, one thread spinning on each, e.g. 1 or 4-7 [default: 1]
+    #[arg(long, visible_alias = "client-cpu", value_name = "CPUS")]
+    client_cpus: Option<String>,
+    /// What carries the requests [default: tcp, memcached udp]
+    #[arg(long, value_name = "NAME")]
+    transport: Option<Transport>,
+    /// What a server of your own speaks
+    #[arg(long, value_name = "NAME", value_parser = protocol())]
+    protocol: Option<Protocol>,
+    /// Worker threads or processes of the server; of your own: how many requests it serves at
+    /// once [default: 1]
+    #[arg(short = 't', long, visible_alias = "threads", value_name = "N")]
+    workers: Option<u32>,
+    /// How null-rpc divides requests among its threads: null-rpc (a thread for each
+    /// connection), epoll-shared, epoll-per-worker, udp-shared or udp-reuseport
+    /// [default: null-rpc]
+    #[arg(long, value_name = "NAME")]
+    architecture: Option<Architecture>,
+    /// What a worker of null-rpc does for a request: none, spin:LAW (keeps its CPU busy) or
+    /// wait:LAW (sleeps), e.g. wait:exponential:1ms [default: none]
+    #[arg(long, value_name = "WHAT")]
+    service: Option<ServiceTime>,
+    /// Port of the server [default: memcached 11211, nginx 8080, null-rpc 7777]
+    #[arg(short, long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Receive buffer of the server's UDP sockets, so that a stall drops no request; 0 leaves
+    /// the server's own [default: 8388608]
+    #[arg(long, value_name = "BYTES")]
+    receive_buffer: Option<u32>,
+    /// User that the server runs as [default: nobody]
+    #[arg(long, value_name = "NAME")]
+    server_user: Option<String>,
+    /// The server's program, by name or path [default: memcached or nginx]
+    #[arg(long, value_name = "PATH")]
+    server_program: Option<String>,
+    /// A further argument of the server; may be given often
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    server_arg: Vec<String>,
+    /// How generator and server are connected [default: veth]
+    #[arg(long, value_name = "KIND")]
+    testbed: Option<TestbedKind>,
+}
+
+#[derive(Debug, Default, Args)]
+struct CalibrationSettings {
+    /// Interleaved pairs of calibration blocks, without and with the probe [default: 9]
+    #[arg(long, value_name = "N")]
+    pairs: Option<u32>,
+    /// Length of a calibration block [default: 400ms]
+    #[arg(long, value_name = "TIME")]
+    block: Option<Nanos>,
+    /// Requests kept outstanding in a calibration block [default: 32]
+    #[arg(long, value_name = "N")]
+    outstanding: Option<u16>,
+    /// Use this service time instead of the measured one
+    #[arg(long, value_name = "TIME")]
+    service_time: Option<Nanos>,
+    /// Ring buffer of each CPU, a power of two [default: 4194304]
+    #[arg(long, value_name = "BYTES")]
+    ring_bytes: Option<u32>,
+    /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle,
+    /// fault, storage, lock, frequency, retransmit [default: all]
+    #[arg(long, value_name = "LIST")]
+    disturbances: Option<Disturbances>,
+}
+
+/// The flags that were given, by their key in the experiment.
+#[derive(Default)]
+struct Overrides(Vec<Override>);
+
+impl Overrides {
+    fn text(&mut self, key: &'static str, value: Option<impl ToString>) {
+        let value = value.map(|value| toml::Value::String(value.to_string()));
+        self.0.extend(value.map(|value| (key, value)));
+    }
+
+    fn length(&mut self, key: &'static str, value: Option<Nanos>) {
+        self.text(key, value.map(Nanos::to_exact_string));
+    }
+
+    fn whole(&mut self, key: &'static str, value: Option<impl Into<i64>>) {
+        let value = value.map(|value| toml::Value::Integer(value.into()));
+        self.0.extend(value.map(|value| (key, value)));
+    }
+
+    fn number(&mut self, key: &'static str, value: Option<f64>) {
+        self.0
+            .extend(value.map(|value| (key, toml::Value::Float(value))));
+    }
+}
+
+impl Settings {
+    /// The flags that were given, by their key in the experiment.
+    pub fn into_overrides(self) -> Vec<Override> {
+        let mut given = Overrides::default();
+        self.load.add_to(&mut given);
+        self.server.add_to(&mut given);
+        self.calibration.add_to(&mut given);
+        given.0
+    }
+}
+
+impl LoadSettings {
+    fn add_to(self, given: &mut Overrides) {
+        given.number("workload.rate_per_s", self.rate);
+        given.number("workload.utilization", self.utilization);
+        given.length("workload.duration", self.duration);
+        given.length("workload.warmup", self.warmup);
+        given.whole("workload.seed", self.seed);
+        given.number("workload.get_share", self.store.get_share);
+        given.whole("workload.keys", self.store.keys);
+        given.whole("workload.key_bytes", self.store.key_bytes);
+        given.whole("workload.value_bytes", self.store.value_bytes);
+        given.text("workload.path", self.path);
+        given.whole("workload.request_bytes", self.request_bytes);
+        given.whole("workload.response_bytes", self.response_bytes);
+        given.whole("client.connections", self.connections);
+        given.whole("client.reserve", self.reserve);
+        given.length("client.timeout", self.timeout);
+    }
+}
+
+impl ServerSettings {
+    fn add_to(self, given: &mut Overrides) {
+        given.text("client.cpus", self.client_cpus);
+        given.text("server.cpus", self.server_cpus);
+        given.whole("server.workers", self.workers);
+        given.text("server.transport", self.transport.map(Transport::name));
+        given.text(
+            "server.protocol",
+            self.protocol.map(|protocol| protocol.name),
+        );
+        given.text("server.architecture", self.architecture);
+        given.text("server.service", self.service);
+        given.whole("server.port", self.port);
+        given.whole("server.receive_buffer_bytes", self.receive_buffer);
+        given.text("server.user", self.server_user);
+        given.text("server.program", self.server_program);
+        if !self.server_arg.is_empty() {
+            let args = self.server_arg.into_iter().map(toml::Value::String);
+            given
+                .0
+                .push(("server.args", toml::Value::Array(args.collect())));
+        }
+        given.text("testbed.kind", self.testbed.map(TestbedKind::name));
+    }
+}
+
+impl CalibrationSettings {
+    fn add_to(self, given: &mut Overrides) {
+        given.whole("calibration.pairs", self.pairs);
+        given.length("calibration.block", self.block);
+        given.whole("calibration.outstanding", self.outstanding);
+        given.length("calibration.service_time", self.service_time);
+        given.whole("probe.ring_bytes", self.ring_bytes);
+        given.text("probe.disturbances", self.disturbances);
+    }
+}
+
+/// The words of a command line, by the quoting rules of a POSIX shell; nothing else of a shell
+/// is understood, and none is started.
+fn words(command: &str) -> Result<Vec<String>, String> {
+    let words = shlex::split(command).ok_or("a quote is not closed, or a \\ ends the line")?;
+    match words.first() {
+        Some(program) if !program.is_empty() => Ok(words),
+        _ => Err("it names no program".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn request(args: &[&str]) -> (Option<ServerKind>, Vec<Override>) {
+        let all = ["taillab", "run"].iter().chain(args);
+        match Cli::try_parse_from(all).unwrap().command {
+            Command::Run(args) => args.into_request(),
+            _ => panic!("not a run"),
+        }
+    }
+
+    #[test]
+    fn a_command_line_is_split_without_a_shell() {
+        let (kind, overrides) = request(&["--server", "redis-server --save '' --port {port}"]);
+        assert_eq!(kind, Some(ServerKind::Custom));
+        let words = ["--save", "", "--port", "{port}"];
+        assert_eq!(
+            overrides,
+            vec![
+                ("server.program", "redis-server".into()),
+                (
+                    "server.args",
+                    toml::Value::Array(words.map(toml::Value::from).into())
+                ),
+            ]
+        );
+        for wrong in ["", " ", "program 'unclosed", "''"] {
+            let parsed = Cli::try_parse_from(["taillab", "run", "--server", wrong]);
+            assert!(parsed.is_err(), "{wrong}");
+        }
+        assert!(Cli::try_parse_from(["taillab", "run", "nginx", "--server", "x"]).is_err());
+    }
+
+    #[test]
+    fn only_the_flags_given_become_overrides() {
+        let (kind, overrides) = request(&["memcached", "-R", "5000", "--server-arg", "-v"]);
+        assert_eq!(kind, Some(ServerKind::Memcached));
+        assert_eq!(
+            overrides,
+            vec![
+                ("workload.rate_per_s", toml::Value::Float(5000.0)),
+                ("server.args", toml::Value::Array(vec!["-v".into()])),
+            ]
+        );
+    }
+}

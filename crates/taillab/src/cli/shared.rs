@@ -1,0 +1,150 @@
+//! Options and values that several commands have.
+
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use clap::{ArgAction, Args, ValueHint};
+use taillab_model::Nanos;
+
+use crate::time_stamps::{TimeUnit, TraceOptions};
+
+/// Options that every command has.
+#[derive(Debug, Args, Clone, Copy)]
+pub struct Output {
+    /// Print one JSON object on stdout instead of tables
+    #[arg(long)]
+    pub json: bool,
+    /// No progress, no hints; errors only
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say what is being done, and show more of the result
+    #[arg(short, long, action = ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// What the analysis of a recording can be told; shared with `taillab explain`.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct AnalysisArgs {
+    /// Time that a request needs in an ideal server [default: the workers' busy time per request]
+    #[arg(long, value_name = "TIME", value_parser = positive)]
+    pub service_time: Option<Nanos>,
+    /// Workers of the ideal server [default: threads that served requests, at most the CPUs]
+    #[arg(short, long, value_name = "N", value_parser = workers)]
+    pub workers: Option<NonZeroU32>,
+    /// Print so many of the slowest requests one by one, with what each CPU did meanwhile
+    /// [default: none; 20 go into the files]
+    #[arg(long, value_name = "N")]
+    pub slowest: Option<usize>,
+}
+
+/// Gets and sets of a key-value store.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct StoreArgs {
+    /// Share of gets, the others are sets (key-value stores) [default: 90%]
+    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]
+    pub get_share: Option<f64>,
+    /// Distinct keys, all stored before the load (key-value stores) [default: 10000]
+    #[arg(long, value_name = "N")]
+    pub keys: Option<u32>,
+    /// Length of a key (key-value stores) [default: 64]
+    #[arg(long, value_name = "BYTES")]
+    pub key_bytes: Option<u32>,
+    /// Length of a value (key-value stores) [default: 1024]
+    #[arg(long, value_name = "BYTES")]
+    pub value_bytes: Option<u32>,
+}
+
+/// A file of recorded arrivals.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TraceFileArgs {
+    /// Recorded arrivals: a file of time stamps (text, CSV or Parquet)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub trace: Option<PathBuf>,
+    /// The column of the time stamps: its name, or its number from 1
+    #[arg(long, value_name = "COLUMN", requires = "trace")]
+    pub trace_column: Option<String>,
+    /// The unit of the time stamps [default: by the column's name, as in time_us; or seconds]
+    #[arg(long, value_name = "UNIT", requires = "trace")]
+    pub trace_unit: Option<TimeUnit>,
+}
+
+impl TraceFileArgs {
+    /// The file at `path` with the column and the unit that were given, if any.
+    pub fn options(&self, path: &Path) -> TraceOptions {
+        TraceOptions {
+            path: path.to_owned(),
+            column: self.trace_column.clone(),
+            unit: self.trace_unit,
+            unit_matters: false,
+        }
+    }
+}
+
+/// A share written as `75%` or `0.75`.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.trim().strip_suffix('%') {
+        Some(percent) => (percent, 100.0),
+        None => (text.trim(), 1.0),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(value) if value.is_finite() => Ok(value / scale),
+        _ => Err("write a share, e.g. 75% or 0.75".to_owned()),
+    }
+}
+
+/// `a,b,c` or `from..to:step`.
+pub(super) fn numbers(
+    text: &str,
+    one: impl Fn(&str) -> Result<f64, String>,
+) -> Result<Vec<f64>, String> {
+    /// More systems than anybody waits for.
+    const MOST: f64 = 1_000.0;
+    let Some((from, rest)) = text.split_once("..") else {
+        return text.split(',').map(one).collect();
+    };
+    let (to, step) = rest.split_once(':').ok_or_else(|| {
+        format!("`{text}` lacks its step; write from..to:step, e.g. 0.5..0.95:0.05")
+    })?;
+    let (from, to, step) = (one(from)?, one(to)?, one(step)?);
+    if !(step > 0.0 && to >= from) {
+        return Err(format!(
+            "`{text}` must go up: from..to:step, with a step above 0"
+        ));
+    }
+    let steps = ((to - from) / step + 1e-9).floor();
+    if steps >= MOST {
+        return Err(format!(
+            "`{text}` has more than {MOST} values; take a larger step"
+        ));
+    }
+    // to nine decimals: 0.5 + 4 · 0.05 is meant to be 0.7
+    let value = |i: u32| ((from + f64::from(i) * step) * 1e9).round() / 1e9;
+    Ok((0..=steps as u32).map(value).collect())
+}
+
+fn workers(text: &str) -> Result<NonZeroU32, String> {
+    text.parse()
+        .map_err(|_| "a number from 1 on is needed".to_owned())
+}
+
+/// A length of time above 0.
+pub(super) fn positive(text: &str) -> Result<Nanos, String> {
+    match text.parse::<Nanos>() {
+        Ok(Nanos::ZERO) => Err("it must be above 0".to_owned()),
+        Ok(time) => Ok(time),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_read_as_percent_or_fraction() {
+        assert_eq!(share("75%"), Ok(0.75));
+        assert_eq!(share("0.75"), Ok(0.75));
+        assert!(share("most").is_err());
+        assert!(share("NaN").is_err());
+    }
+}

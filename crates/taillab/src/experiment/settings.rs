@@ -1,0 +1,142 @@
+//! The settings of an experiment, section by section.
+
+use serde::{Deserialize, Serialize};
+use taillab_model::Nanos;
+use taillab_probe::Disturbances;
+
+use super::server::Server;
+use super::text::{length, optional_length, words};
+
+/// Every setting of `taillab run`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// What is measured.
+    pub server: Server,
+    /// The generator.
+    pub client: Client,
+    /// What is asked of the server, and how fast.
+    pub workload: Workload,
+    /// Where both run.
+    pub testbed: Testbed,
+    /// How t and the probe's cost are found.
+    pub calibration: Calibration,
+    /// The kernel probe.
+    pub probe: Probe,
+}
+
+/// The generator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Client {
+    /// CPUs, e.g. `1` or `4-7`; on each a thread that spins and has its share of the
+    /// connections and of the rate.
+    pub cpus: String,
+    /// TCP connections, or UDP sockets; each has a port of its own.
+    pub connections: u16,
+    /// More TCP connections, which take a request only when no other one is idle; 0 over UDP.
+    pub reserve: u16,
+    /// How long a response is waited for.
+    #[serde(with = "length")]
+    pub timeout: Nanos,
+}
+
+/// What is asked of the server, and how fast.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// Length of the measurement.
+    #[serde(with = "length")]
+    pub duration: Nanos,
+    /// Load before it, not measured.
+    #[serde(with = "length")]
+    pub warmup: Nanos,
+    /// Load as a share of the calibrated capacity, in (0, 1). Used without a rate.
+    pub utilization: f64,
+    /// Load as requests per second; goes before `utilization`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<f64>,
+    /// Seed of the schedule and of the mix.
+    pub seed: u64,
+    /// Share of gets; the others are sets. Of key-value stores, as the next three.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub get_share: Option<f64>,
+    /// Distinct keys, all stored before the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<u32>,
+    /// Length of a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_bytes: Option<u16>,
+    /// Length of a value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_bytes: Option<u32>,
+    /// What is asked for over HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Length of a request: of an echo's, or what a header fills an HTTP request up to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_bytes: Option<u32>,
+    /// Length of a response, where the server lets us choose: of an echo's, and of our nginx's
+    /// with its header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_bytes: Option<u32>,
+}
+
+/// Where server and generator run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Testbed {
+    /// How they are connected.
+    pub kind: TestbedKind,
+}
+
+/// How server and generator are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum TestbedKind {
+    /// Two network namespaces and a veth pair, receive work steered to each side's CPU.
+    Veth,
+    /// The loopback device; receive work runs on the sender's CPU.
+    Loopback,
+}
+
+impl TestbedKind {
+    /// The name in an experiment.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Veth => "veth",
+            Self::Loopback => "loopback",
+        }
+    }
+}
+
+/// How t and the probe's cost are found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// Interleaved pairs of closed-loop blocks, without and with the probe.
+    pub pairs: u32,
+    /// Length of a block.
+    #[serde(with = "length")]
+    pub block: Nanos,
+    /// Requests kept outstanding in a block.
+    pub outstanding: u16,
+    /// A service time given instead of the measured one.
+    #[serde(
+        default,
+        with = "optional_length",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub service_time: Option<Nanos>,
+}
+
+/// The kernel probe.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probe {
+    /// Ring buffer of each CPU, in bytes; a power of two.
+    pub ring_bytes: u32,
+    /// The kinds of disturbance to record: `all`, `none`, or a list.
+    #[serde(with = "words")]
+    pub disturbances: Disturbances,
+}

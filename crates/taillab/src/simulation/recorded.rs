@@ -1,0 +1,78 @@
+//! Simulations of recorded arrivals: the file is read twice, once to know its rate and once to
+//! play it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use taillab_host::Interrupt;
+use taillab_simulator::run::Outcome;
+use taillab_simulator::simulation::SimulationError;
+use taillab_simulator::trace::{TraceSimulation, TraceSummary};
+
+use super::refusal::refused;
+use super::watch::Gauge;
+use crate::exit::{Exit, Failure};
+use crate::time_stamps::TraceFile;
+
+/// One pass for the summary, one for all simulations together.
+pub fn play(
+    trace: &TraceFile,
+    simulations: &[TraceSimulation],
+    gauge: &Gauge,
+    interrupt: &Interrupt,
+) -> Result<Vec<Outcome>, Failure> {
+    let passes = 2 * trace.size();
+    let read = AtomicU64::new(0);
+    let step = |part: u64| -> Result<(), Failure> {
+        gauge.set(read.fetch_add(part, Ordering::Relaxed), passes);
+        if interrupt.is_raised() {
+            return Err(Failure::new(
+                Exit::Interrupted,
+                "interrupted; a trace gives no result before its end",
+            ));
+        }
+        Ok(())
+    };
+    let mut summary = TraceSummary::default();
+    trace.read(|part, size| {
+        step(size)?;
+        summary
+            .extend(part)
+            .map_err(|error| refused(SimulationError::Trace(error)))
+    })?;
+    let mut runs = Vec::new();
+    for simulation in simulations {
+        runs.push(
+            simulation
+                .start(&summary)
+                .map_err(|error| overload(trace, error))?,
+        );
+    }
+    trace.read(|part, size| {
+        step(size)?;
+        for run in &mut runs {
+            run.push(part)
+                .map_err(|error| refused(SimulationError::Trace(error)))?;
+        }
+        Ok(())
+    })?;
+    runs.into_iter()
+        .map(|run| run.finish().map_err(refused))
+        .collect()
+}
+
+/// A trace that asks for too much can be played all the same.
+fn overload(trace: &TraceFile, error: SimulationError) -> Failure {
+    let text = error.to_string();
+    match error {
+        SimulationError::Overload { .. } => Failure::new(
+            Exit::Usage,
+            text.replace(
+                "(a finite trace can be run with overload allowed)",
+                "or play the trace to its end with --allow-overload",
+            )
+            .replace("; lower the utilisation or", "; lower the utilisation, or"),
+        ),
+        SimulationError::Trace(_) => Failure::new(Exit::Usage, format!("{}: {text}", trace.name())),
+        other => refused(other),
+    }
+}

@@ -1,0 +1,13 @@
+//! A server of ours under a load of ours: what `run` and `bench` measure with.
+
+mod calibrate;
+mod capacity;
+mod client;
+pub mod context;
+pub mod measure;
+mod rig;
+pub mod servers;
+
+pub use self::calibrate::{Calibrated, calibrate};
+pub use self::measure::Recorded;
+pub use self::rig::Rig;
