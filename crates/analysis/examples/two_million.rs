@@ -14,7 +14,7 @@ use std::time::Instant;
 use common::server::{Server, Traffic};
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
-    Analysis, AnalysisOptions, ClientRecord, MatchOptions, Window, match_events,
+    Analysis, AnalysisOptions, ClientRecord, ClientRecords, MatchOptions, Window, match_events,
 };
 use taillab_model::{ClientTimes, Event, EventKind, Monotonic, Nanos, Operation, RecordingContext};
 
@@ -83,7 +83,7 @@ fn main() {
     println!("{}", peak_memory());
 
     let begin = Instant::now();
-    let mut matched = match_events(events(), &MatchOptions::default());
+    let matched = match_events(events(), &MatchOptions::default());
     println!(
         "{} events made and matched in {:.2?}",
         matched.events,
@@ -93,17 +93,19 @@ fn main() {
 
     let begin = Instant::now();
     let from = Monotonic::from_nanos_since_boot(0);
-    let join = matched.join_client(records(), from);
-    println!("{join:?} made and joined in {:.2?}", begin.elapsed());
+    let mut window = Window::whole(matched, Timeline::default());
+    ClientRecords::new(records(), from).join(&mut window);
+    println!(
+        "{:?} made and joined in {:.2?}",
+        window.matched.client,
+        begin.elapsed()
+    );
 
     let begin = Instant::now();
     let options = AnalysisOptions::new(Nanos::from_micros(14), NonZeroU32::MIN, from);
     let context = RecordingContext::default();
     let mut analysis = Analysis::new(&context, options);
-    analysis.push(
-        &Arc::new(Window::whole(matched, Timeline::default())),
-        |_, _| {},
-    );
+    analysis.push(&Arc::new(window), |_, _| {});
     let analysis = analysis.finish(0).unwrap().server;
     println!("analysed in {:.2?}", begin.elapsed());
     println!("{}", peak_memory());

@@ -4,8 +4,8 @@ use std::iter::Peekable;
 
 use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, RequestKey};
 
+use crate::id_map::{IdMap, packed};
 use crate::matched::{ClientJoin, Matched};
-use crate::matcher::{IdMap, packed};
 use crate::window::Window;
 
 /// What the client knows of one request that it sent.
@@ -54,10 +54,7 @@ impl<I: Iterator<Item = ClientRecord>> ClientRecords<I> {
     /// the first lost one; this cannot. Requests that no record contains keep `client: None`.
     pub fn join(&mut self, window: &mut Window) {
         let is_last = window.is_last();
-        self.join_next(&mut window.matched, is_last);
-    }
-
-    fn join_next(&mut self, matched: &mut Matched, is_last: bool) {
+        let matched = &mut window.matched;
         for place in 0..matched.keys.len() {
             let (t1, t6) = (matched.requests.t1(place), matched.requests.t6(place));
             while let Some(record) = self.records.next_if(|record| record.times.sent <= t1) {
@@ -99,17 +96,6 @@ fn is_answered(times: &ClientTimes, measure_from: Monotonic) -> bool {
 }
 
 impl Matched {
-    /// Joins the records of a client to a whole recording; see [`ClientRecords::join`].
-    pub fn join_client(
-        &mut self,
-        records: impl IntoIterator<Item = ClientRecord>,
-        measure_from: Monotonic,
-    ) -> ClientJoin {
-        let mut records = ClientRecords::new(records, measure_from);
-        records.join_next(self, true);
-        records.join
-    }
-
     /// Of each measured request that was joined and answered: by how much its time from the
     /// actual send to the receipt is longer than its sojourn, in order of T1.
     pub fn client_minus_server(&self, measure_from: Monotonic) -> impl Iterator<Item = Nanos> {

@@ -17,8 +17,8 @@ use taillab_model::histogram::cell;
 use taillab_model::{Monotonic, Nanos};
 
 use crate::coarsening::{Coarsen, Coarsening};
+use crate::id_map::IdMap;
 use crate::ledger::{Entry, GroupKey, Label, Labels, Ledger};
-use crate::matcher::IdMap;
 
 /// Where the bands begin; the last one ends with the slowest request.
 pub const BANDS: [f64; 4] = [0.0, 0.9, 0.99, 0.999];

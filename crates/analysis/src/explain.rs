@@ -17,9 +17,9 @@ use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext,
 use crate::clustering::{Clusters, threshold_rank};
 use crate::composition::{Composed, Composition};
 use crate::heat_map::HeatCells;
+use crate::id_map::IdMap;
 use crate::ledger::{Attribution, Baseline, Entry, Labels, Ledger, LedgerOptions};
 use crate::matched::Matched;
-use crate::matcher::IdMap;
 use crate::slowest::slow_request;
 use crate::statistics::curve_of;
 use crate::timeline::{Seen, Timeline};

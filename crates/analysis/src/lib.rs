@@ -22,6 +22,7 @@ pub mod fan_out;
 pub mod findings;
 mod fmt;
 pub mod heat_map;
+mod id_map;
 pub mod ideal;
 pub mod ledger;
 pub mod load;

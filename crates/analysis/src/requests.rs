@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Request, Stamps};
 
-use crate::matcher::IdMap;
+use crate::id_map::IdMap;
 
 /// An offset that stands for no stamp. As the offset of T6, which is always there, it
 /// says that the stamps do not fit and stand aside.

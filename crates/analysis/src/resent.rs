@@ -1,6 +1,6 @@
 //! What was sent again on each client's connection, and when.
 
-use crate::matcher::IdMap;
+use crate::id_map::IdMap;
 
 /// When something was sent again on each client's connection
 /// ([`taillab_model::RequestKey::client`]), in order; nanoseconds since boot.

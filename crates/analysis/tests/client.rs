@@ -3,7 +3,11 @@
 use crate::common;
 
 use common::script::{at, events, key};
-use taillab_analysis::{ClientJoin, ClientRecord, DatagramIds, MatchOptions, match_events};
+use taillab_analysis::timeline::Timeline;
+use taillab_analysis::{
+    ClientJoin, ClientRecord, ClientRecords, DatagramIds, MatchOptions, Matched, Window,
+    match_events,
+};
 use taillab_model::{ClientTimes, Monotonic, Operation};
 
 fn ids() -> MatchOptions {
@@ -26,9 +30,17 @@ fn record(id: u16, sent: u64, received: u64) -> ClientRecord {
     }
 }
 
+/// The requests of a script, joined to these records as one window.
+fn joined(script: &str, records: &[ClientRecord], from: Monotonic) -> (Matched, ClientJoin) {
+    let matched = match_events(events(script), &ids());
+    let mut window = Window::whole(matched, Timeline::default());
+    ClientRecords::new(records.iter().copied(), from).join(&mut window);
+    let join = window.matched.client.unwrap();
+    (window.matched, join)
+}
+
 fn join(script: &str, records: &[ClientRecord], from: Monotonic) -> (Vec<u64>, ClientJoin) {
-    let mut matched = match_events(events(script), &ids());
-    let join = matched.join_client(records.iter().copied(), from);
+    let (matched, join) = joined(script, records, from);
     let counts = matched.counts(from);
     assert_eq!(counts.client_responses, join.responses);
     assert_eq!(counts.client_matched, join.matched);
@@ -95,12 +107,11 @@ fn responses_that_nobody_saw_at_the_end_are_counted_too() {
 #[test]
 fn the_measurement_begins_with_the_intended_send() {
     let records = [record(7, 99, 111), record(7, 199, 211)];
-    let mut matched = match_events(events(TWO_USES), &ids());
-    let join = matched.join_client(records, at(98));
+    let (matched, join) = joined(TWO_USES, &records, at(98));
     assert_eq!(join.responses, 2);
     assert_eq!(matched.measured(at(98)).count(), 2);
     // due at 98, came in at 100: due before the measurement, so it is warm-up
     assert_eq!(matched.measured(at(99)).count(), 1);
-    let join = matched.join_client(records, at(99));
+    let (_, join) = joined(TWO_USES, &records, at(99));
     assert_eq!((join.responses, join.matched), (1, 1));
 }

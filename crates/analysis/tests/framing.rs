@@ -356,10 +356,12 @@ proptest! {
             } else {
                 parser.feed(&bytes).map(|(taken, _)| taken as u64)
             };
-            prop_assert_eq!(done.is_err(), parser.is_lost());
-            prop_assert!(done.is_err() || done.unwrap() <= bytes.len() as u64);
-            if parser.is_lost() {
-                parser.restart();
+            match done {
+                Ok(taken) => prop_assert!(taken <= bytes.len() as u64),
+                Err(Lost) => {
+                    prop_assert_eq!(parser.feed(b"x"), Err(Lost), "lost until it is restarted");
+                    parser.restart();
+                }
             }
         }
     }

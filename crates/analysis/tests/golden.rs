@@ -47,13 +47,15 @@ fn simulated() -> Recording {
     Recording::from_events(traffic.events, LostEvents::default())
 }
 
-/// The requests as they are given out while the events come.
-fn given_out(events: &[Event], options: &MatchOptions) -> Requests {
-    let mut matcher = Matcher::streaming(*options);
+/// The requests as they are taken while the events come.
+fn taken(events: &[Event], options: &MatchOptions) -> Requests {
+    let mut matcher = Matcher::new(*options);
     let mut requests = Requests::default();
     for event in InOrder::new(events.iter().copied(), options.disorder) {
         matcher.observe(&event);
-        requests.extend(matcher.drain_finished().requests.iter());
+        if let Some(upto) = matcher.settled() {
+            requests.extend(matcher.take_settled(upto).requests.iter());
+        }
     }
     requests.extend(matcher.finish().requests.iter());
     requests
@@ -73,7 +75,7 @@ fn describe(recording: Recording) -> String {
     };
     let events: Vec<Event> = recording.into_events().collect();
     let found = match_events(events.iter().copied(), &options);
-    assert_eq!(given_out(&events, &options), found.requests);
+    assert_eq!(taken(&events, &options), found.requests);
     let start = Monotonic::from_nanos_since_boot(0);
     let counts = found.counts(start);
     writeln!(

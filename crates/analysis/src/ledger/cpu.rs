@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use taillab_model::{Monotonic, Tid};
 
-use crate::matcher::LastFound;
+use crate::id_map::LastFound;
 use crate::timeline::{CpuLine, Segment, SegmentCursor, Top};
 
 /// Segments that are remembered, to look back from T2 to T1.

@@ -3,7 +3,7 @@
 use taillab_model::explanation::{Cause, Culprit, nameless};
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
-use crate::matcher::IdMap;
+use crate::id_map::IdMap;
 use crate::timeline::{Top, call_name};
 
 /// Number of a cause with its culprit, in the [`Labels`] that gave it.

@@ -5,7 +5,7 @@ use taillab_model::explanation::Cause;
 
 use super::cpu::CpuClock;
 use super::label::{Label, Labels, Who, of_storage, of_top};
-use crate::matcher::LastFound;
+use crate::id_map::LastFound;
 use crate::timeline::{NET_RX, Segment, Top};
 
 /// Labelled lengths, the latest first.

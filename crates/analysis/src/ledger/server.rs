@@ -16,8 +16,8 @@ use super::label::{Label, Labels, Who, of_top};
 use super::pieces::Moment;
 use super::requests::OpenRequests;
 use super::worker::{CountedOn, Worker};
+use crate::id_map::LastFound;
 use crate::matched::Matched;
-use crate::matcher::LastFound;
 use crate::timeline::{NET_RX, Sleep, Timeline, Top, WorkerState};
 
 /// A runnable thread that an idle CPU leaves waiting for longer is not on its way: somebody

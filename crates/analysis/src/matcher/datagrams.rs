@@ -1,245 +1,345 @@
-//! Datagrams of protocols that nobody told us: does a response name its request?
+//! Datagrams: a response is found by its id, or by the order of a client's requests.
 //!
 //! The probe takes the first two bytes of each datagram for an id, and in many protocols
-//! (memcached's frame, DNS) they are one. Whether they are shows in the datagrams:
-//! [`Evidence`] weighs the first thousand responses that can tell.
+//! (memcached's frame, DNS) they are one. If the options do not say, the datagrams show it:
+//! [`IdEvidence`] weighs the first thousand conclusive responses.
 //!
-//! **By order.** Where they are none, a response can belong to any open request of the same
+//! **By order.** Without ids, a response can belong to any open request of the same
 //! client (address and port):
 //!
 //! - If one is open, it is that one, with the same exceptions as for ids (see `open.rs`).
-//! - If several are, it is certain only for a server with one thread that reads datagrams:
-//!   a socket gives them out in the order in which they were queued (T2), so it is known
+//! - If several are open, the request is certain only for a server with one thread that reads
+//!   datagrams: a socket gives them out in the order in which they were queued (T2), so it is known
 //!   which one the thread has in hand. A thread that has one request of the client in hand
-//!   answers that one, if all that came before it were read was seen to be queued. Whatever contradicts this (a response without a request in hand, a
+//!   answers that one, provided that everything read before it was seen to be queued. Whatever
+//!   contradicts this (a response without a request in hand, a
 //!   read when nothing is queued, a second thread that reads) takes the certainty away,
 //!   until the thread waits for input with nothing queued. All else is ambiguous.
 //! - A further datagram of a thread that has not read since its last response to this
-//!   client goes on with that response if no request of the client is open; if one is,
-//!   it could be either's, and is ambiguous.
+//!   client continues that response if no request of the client is open; if one is,
+//!   it could belong to either, and is ambiguous.
 
-use std::collections::VecDeque;
+mod evidence;
+mod in_hand;
 
-use taillab_model::{Asleep, Event, EventKind, Monotonic, Nanos, Tid};
+use taillab_model::{Asleep, Event, EventKind, Monotonic, PacketId, RequestKey, Tid};
 
-use super::{IdMap, Slot};
-use crate::matched::DatagramIds;
+use super::held::{Fate, Held, HeldRequests};
+use super::open::{Answer, OpenRequests};
+use super::options::MatchOptions;
+use super::parts::Slot;
+use super::shared::Shared;
+use super::threads::{Sent, Thread};
+use crate::id_map::{IdMap, packed};
+use crate::matched::{BlindWindow, DatagramIds};
+use evidence::IdEvidence;
+use in_hand::InHand;
 
-/// Responses that are weighed.
-const RESPONSES: u32 = 1_000;
-
-/// Events that are held back for it, at most.
-const EVENTS: usize = 200_000;
-
-/// Of the requests and responses that can say anything, how many must speak for ids.
-const SHARE: f64 = 0.9;
-
-/// For each response with the id of a request that was seen, at most so many more may answer
-/// requests from before the recording.
-const BACKLOG: u32 = 20;
-
-/// Ids of a client's open requests that are remembered: as many as wait in a socket's buffer.
-const OPEN: usize = 4_096;
-
-/// A thread that falls asleep longer than this after the last datagram was queued has seen
-/// that datagram: it is woken by what comes while it looks, and does not sleep then.
-const LOOKED: Nanos = Nanos::from_micros(50);
-
-/// The system calls of x86-64 that wait for input: read, poll, select, recvfrom, recvmsg,
-/// `epoll_wait`, pselect6, ppoll, `epoll_pwait`, recvmmsg, `epoll_pwait2`.
-const WAITS: [u16; 11] = [0, 7, 23, 45, 47, 232, 270, 271, 281, 299, 441];
-
-/// Reads after which a thread is taken for the only one that reads.
-const ALONE: u32 = 128;
-
-/// The events of the beginning, held back until it shows how to read them.
-///
-/// A server that is behind answers requests from before the recording first: what it sends
-/// to a client counts against ids only after the first response that has one.
-#[derive(Default)]
-pub(super) struct Evidence {
-    events: Vec<Event>,
-    clients: IdMap<Client>,
-    /// Requests that came while their client's previous one was known, and of these those
-    /// with another id than that.
-    followed: u32,
-    differ: u32,
-    responses: Responses,
+/// The datagrams that are under way.
+pub(super) struct Datagrams {
+    /// How responses are found; `None` until it is known.
+    ids: Option<DatagramIds>,
+    /// The events until then, from the first datagram on.
+    evidence: Option<Box<IdEvidence>>,
+    /// There have been datagrams.
+    any: bool,
+    open: OpenRequests,
+    in_hand: InHand,
+    /// By order: when the last ambiguous response left, by client.
+    doubts: IdMap<Monotonic, u64>,
+    /// Packets that wait for their T2.
+    packets: IdMap<Slot>,
 }
 
-/// Responses to clients with an open request.
-#[derive(Default)]
-struct Responses {
-    /// They have the id of an open request.
-    hits: u32,
-    /// They have not, and their client has had one that has.
-    misses: u32,
-    /// They have not, and their requests may have come before the recording.
-    early: u32,
+/// A response that leaves, and what its thread did before.
+struct Response {
+    at: Monotonic,
+    tid: Tid,
+    key: RequestKey,
+    sent: Sent,
+    /// The latest T1 among the requests that the thread has answered.
+    answered_up_to: Option<Monotonic>,
+    /// The request that the thread has just answered, if this may be the rest of that response.
+    before: Option<Slot>,
 }
 
-#[derive(Default)]
-struct Client {
-    last: Option<u16>,
-    open: VecDeque<u16>,
-    /// The id of the last response: more datagrams with it say nothing.
-    answered: Option<u16>,
-    /// A response had the id of an open request.
-    hit: bool,
-}
-
-impl Evidence {
-    /// Holds an event back; true if it has seen enough.
-    pub(super) fn weigh(&mut self, event: Event) -> bool {
-        self.events.push(event);
-        match event.kind {
-            EventKind::PacketIn { key, .. } => {
-                let client = self.clients.entry(key.client()).or_default();
-                if let Some(last) = client.last.replace(key.id) {
-                    self.followed += 1;
-                    self.differ += u32::from(last != key.id);
-                }
-                if client.open.len() == OPEN {
-                    client.open.pop_front();
-                }
-                client.open.push_back(key.id);
-                client.answered = None;
-            }
-            EventKind::PacketOut { key, .. } => {
-                if let Some(client) = self.clients.get_mut(&key.client()) {
-                    client.respond(key.id, &mut self.responses);
-                }
-            }
-            _ => {}
-        }
-        self.responses.hits + self.responses.misses >= RESPONSES || self.events.len() >= EVENTS
+impl Response {
+    /// It cannot answer a request that came in at `t1`: that is too long ago, or still to come,
+    /// in a stream of events that is out of order.
+    fn too_late_for(&self, t1: Monotonic, options: &MatchOptions) -> bool {
+        self.at < t1 || self.at.saturating_since(t1) > options.stale_after
     }
 
-    /// What it says; with nothing to go by, ids, which are never guessed either.
-    pub(super) fn verdict(&self) -> DatagramIds {
-        let enough = |part: u32, of: u32| f64::from(part) >= SHARE * f64::from(of);
-        let Responses {
-            hits,
-            misses,
-            early,
-        } = self.responses;
-        let ids = enough(self.differ, self.followed)
-            && enough(hits, hits + misses)
-            && early <= BACKLOG.saturating_mul(hits);
-        if ids {
-            DatagramIds::Ids
-        } else {
-            DatagramIds::Order
-        }
+    /// Its thread has answered a request that came in much later than `t1`.
+    fn has_overtaken(&self, t1: Monotonic, options: &MatchOptions) -> bool {
+        let later = self
+            .answered_up_to
+            .and_then(|up_to| up_to.checked_since(t1));
+        later.is_some_and(|later| later >= options.overtaken_after)
     }
 
-    pub(super) fn into_events(self) -> Vec<Event> {
-        self.events
+    /// The request that it goes on answering, if it is the rest of a response.
+    fn continues<'a>(
+        &self,
+        held: &'a mut HeldRequests,
+        options: &MatchOptions,
+    ) -> Option<&'a mut Held> {
+        let request = held.get_mut(self.before?)?;
+        (!self.too_late_for(request.t1, options)).then_some(request)
     }
-}
 
-impl Client {
-    fn respond(&mut self, id: u16, responses: &mut Responses) {
-        if let Some(place) = self.open.iter().position(|&open| open == id) {
-            self.open.remove(place);
-            self.hit = true;
-            responses.hits += 1;
-        } else if self.open.is_empty() || self.answered == Some(id) {
+    /// Notes that it answers this request.
+    fn answers(
+        &self,
+        slot: Slot,
+        thread: &mut Thread,
+        held: &mut HeldRequests,
+        blind: &[BlindWindow],
+    ) {
+        let Some(request) = held.get(slot) else {
             return;
-        } else if self.hit {
-            responses.misses += 1;
-        } else {
-            responses.early += 1;
+        };
+        let queued = request.t2.unwrap_or(request.t1);
+        let ahead = |after, most| held.open_before(slot, queued, after, most);
+        let Sent { read, write, .. } = thread.answered_datagram(queued, self.sent, ahead);
+        if let Some(request) = held.get_mut(slot) {
+            request.t6 = self.at;
+            request.was_queued_before(read);
+            request.begun(read, write.map(|_| self.tid), blind);
+            request.t5 = write;
+            request.responder = self.tid;
+            request.fate = Fate::Answered;
+            thread.answered_up_to = thread.answered_up_to.max(Some(request.t1));
+            thread.answered = Some((self.key, slot));
         }
-        self.answered = Some(id);
     }
 }
 
-/// What the only thread that reads datagrams has in hand.
-#[derive(Default)]
-pub(super) struct InHand {
-    reader: Option<Tid>,
-    reads: u32,
-    /// More than one thread reads.
-    several: bool,
-    /// Nothing has contradicted the order since the reader last slept.
-    certain: bool,
-    /// Queued and not read, in order of T2.
-    queued: VecDeque<Slot>,
-    /// The last T2.
-    last_queued: Option<Monotonic>,
-    /// Read and not answered, with their T4.
-    read: Vec<(Slot, Monotonic)>,
-}
+impl Datagrams {
+    /// Before the first; `ids` is `None` where the evidence has to say.
+    pub(super) fn new(ids: Option<DatagramIds>) -> Self {
+        Self {
+            ids,
+            evidence: None,
+            any: false,
+            open: OpenRequests::default(),
+            in_hand: InHand::default(),
+            doubts: IdMap::default(),
+            packets: IdMap::default(),
+        }
+    }
 
-impl InHand {
+    /// Holds an event back if it is not known yet how to read it. Once it is known, `ready` gets
+    /// all events that were held back.
+    #[inline]
+    pub(super) fn hold_back(&mut self, event: &Event, ready: &mut Option<Vec<Event>>) -> bool {
+        if self.ids.is_some() {
+            return false;
+        }
+        if matches!(event.kind, EventKind::PacketIn { .. }) {
+            self.evidence.get_or_insert_default();
+        }
+        let Some(evidence) = &mut self.evidence else {
+            return false;
+        };
+        if evidence.weigh(*event) {
+            *ready = Some(self.decide_ids());
+        }
+        true
+    }
+
+    /// Decides how responses are found; the events that were held back.
+    pub(super) fn decide_ids(&mut self) -> Vec<Event> {
+        let Some(evidence) = self.evidence.take() else {
+            return Vec::new();
+        };
+        self.ids = Some(evidence.verdict());
+        evidence.into_events()
+    }
+
+    /// How responses were found, if there were datagrams.
+    pub(super) fn used_ids(&self) -> Option<DatagramIds> {
+        self.ids.filter(|_| self.any)
+    }
+
+    fn by_order(&self) -> bool {
+        self.ids == Some(DatagramIds::Order)
+    }
+
+    /// What a response must have in common with its request.
+    fn open_key(&self, key: RequestKey) -> u64 {
+        let id = if self.by_order() { 0 } else { key.id };
+        packed(RequestKey { id, ..key })
+    }
+
+    /// T1.
+    pub(super) fn packet_in(
+        &mut self,
+        shared: &mut Shared,
+        at: Monotonic,
+        packet: PacketId,
+        key: RequestKey,
+    ) {
+        let Some(slot) = shared.open_request(at, key) else {
+            return;
+        };
+        self.any = true;
+        self.packets.insert(packet.0, slot);
+        let open_key = self.open_key(key);
+        if let Some(&doubt) = self.doubts.get(&open_key)
+            && at.saturating_since(doubt) > shared.options.overtaken_after
+        {
+            // after such a silence, all earlier requests have been answered
+            self.doubts.remove(&open_key);
+            self.open.forget_tainted(open_key);
+        }
+        self.open.insert(open_key, slot);
+    }
+
     /// T2.
-    pub(super) fn enqueued(&mut self, at: Monotonic, slot: Slot) {
-        self.last_queued = Some(at);
-        if !self.several {
-            self.queued.push_back(slot);
+    pub(super) fn enqueued(&mut self, shared: &mut Shared, at: Monotonic, packet: PacketId) {
+        let Some(slot) = self.packets.remove(&packet.0) else {
+            return;
+        };
+        if let Some(request) = shared.held.get_mut(slot)
+            && request.fate != Fate::Answered
+        {
+            request.t2 = Some(at);
+        }
+        if self.by_order() {
+            self.in_hand.enqueued(at, slot);
         }
     }
 
     /// T4.
     pub(super) fn read_returned(&mut self, tid: Tid, at: Monotonic) {
-        if *self.reader.get_or_insert(tid) != tid {
-            *self = Self {
-                reader: Some(tid),
-                several: true,
-                ..Self::default()
-            };
-        }
-        if self.several {
-            return;
-        }
-        self.reads = self.reads.saturating_add(1);
-        match self.queued.pop_front() {
-            Some(slot) => self.read.push((slot, at)),
-            None => self.certain = false,
+        if self.by_order() {
+            self.in_hand.read_returned(tid, at);
         }
     }
 
-    /// A thread went to sleep: a reader that waits for input has read all there was.
+    /// A thread went to sleep.
     pub(super) fn slept(&mut self, tid: Tid, asleep: Option<Asleep>, at: Monotonic) {
-        let waits = asleep.and_then(|asleep| asleep.call);
-        let waits = waits.is_some_and(|call| WAITS.contains(&call));
-        let looked = self.last_queued.is_none_or(|last| last + LOOKED < at);
-        let alone = self.reader == Some(tid) && self.reads >= ALONE;
-        if !self.certain && waits && looked && alone {
-            self.queued.clear();
-            self.read.clear();
-            self.certain = true;
-        }
+        self.in_hand.slept(tid, asleep, at);
     }
 
-    /// A response left that the order does not explain.
-    pub(super) fn contradicted(&mut self) {
-        self.certain = false;
-    }
-
-    /// Which request `tid` answers, of those for which `is_clients`; `None` if that is not
-    /// certain. `unseen` says of a T4 whether the client has an open request that came
-    /// before it and was not seen to be queued.
-    pub(super) fn answered(
+    /// T6.
+    pub(super) fn packet_out(
         &mut self,
+        shared: &mut Shared,
+        at: Monotonic,
         tid: Tid,
-        is_clients: impl Fn(Slot) -> bool,
-        unseen: impl Fn(Monotonic) -> bool,
-    ) -> Option<Slot> {
-        if self.several || self.reader != Some(tid) {
-            return None;
+        key: RequestKey,
+    ) {
+        let Shared {
+            options,
+            held,
+            threads,
+            found,
+            blind,
+            ..
+        } = shared;
+        let thread = threads.entry(tid).or_default();
+        let sent = thread.packet_out(at);
+        let before = thread.answered.filter(|&(other, _)| self.same(other, key));
+        let response = Response {
+            at,
+            tid,
+            key,
+            sent,
+            answered_up_to: thread.answered_up_to,
+            before: before.map(|(_, slot)| slot),
+        };
+        let mut doubtful = Vec::new();
+        match self.answer(&response, held, options, &mut doubtful) {
+            Answer::None => match response.continues(held, options) {
+                Some(request) => request.t6 = at,
+                None => found.without_request.push(at),
+            },
+            Answer::Ambiguous => {
+                found.ambiguous.push(at);
+                if self.by_order() {
+                    self.doubts.insert(self.open_key(key), at);
+                }
+                for slot in doubtful {
+                    held.decide(slot, Fate::Doubtful);
+                }
+            }
+            Answer::One(slot) => response.answers(slot, thread, held, blind),
         }
-        let mut of_client = (0..self.read.len()).filter(|&place| is_clients(self.read[place].0));
-        match (of_client.next(), of_client.next()) {
-            (Some(place), None) if !unseen(self.read[place].1) => {
-                let (slot, _) = self.read.remove(place);
-                self.certain.then_some(slot)
+    }
+
+    /// Responses with these keys may answer the same request.
+    fn same(&self, one: RequestKey, other: RequestKey) -> bool {
+        match self.by_order() {
+            true => one.client() == other.client(),
+            false => one == other,
+        }
+    }
+
+    /// Which request a response answers; the requests that it may answer, where there are several,
+    /// go into `doubtful`.
+    fn answer(
+        &mut self,
+        response: &Response,
+        held: &HeldRequests,
+        options: &MatchOptions,
+        doubtful: &mut Vec<Slot>,
+    ) -> Answer {
+        let open_key = self.open_key(response.key);
+        let by_order = self.by_order();
+        let mut in_hand = None;
+        if by_order {
+            if let Some(doubt) = self.doubts.get_mut(&open_key) {
+                *doubt = response.at;
             }
-            _ => {
-                self.certain = false;
-                None
+            if response.before.is_none() {
+                in_hand = self.in_hand(response, held);
+            } else if self.open.is_open(open_key) {
+                self.in_hand.contradicted();
+                self.open.taint(open_key, |slot| doubtful.push(slot));
+                return Answer::Ambiguous;
             }
+        }
+        let t1 = |slot: Slot| held.get(slot).map(|request| request.t1);
+        let overtaken = |t1: Monotonic| {
+            // by order: a request that came in after the read cannot be what was read
+            by_order && response.sent.read.is_some_and(|read| read.at < t1)
+                || response.has_overtaken(t1, options)
+        };
+        self.open.answer(
+            open_key,
+            in_hand,
+            |slot| t1(slot).is_some_and(overtaken),
+            |slot| t1(slot).is_none_or(|t1| response.too_late_for(t1, options)),
+            |slot| doubtful.push(slot),
+        )
+    }
+
+    /// By order: the request of this client that the thread has in hand, if that is certain.
+    fn in_hand(&mut self, response: &Response, held: &HeldRequests) -> Option<Slot> {
+        let open_key = self.open_key(response.key);
+        let is_clients = |slot| {
+            let request = held.get(slot);
+            request.is_some_and(|request| request.key.client() == response.key.client())
+        };
+        let open = &self.open;
+        let unseen = |t4: Monotonic| {
+            let unseen = |request: &Held| request.t1 < t4 && request.t2.is_none();
+            open.any(open_key, |slot| held.get(slot).is_some_and(unseen))
+        };
+        self.in_hand.answered(response.tid, is_clients, unseen)
+    }
+
+    /// No response to this request is waited for any more.
+    pub(super) fn give_up(&mut self, slot: Slot, key: RequestKey) {
+        self.open.close(self.open_key(key), slot);
+    }
+
+    /// Forgets packets that were never queued, where their requests have left `held`.
+    pub(super) fn forget(&mut self, held: &HeldRequests) {
+        if self.packets.len() > 1_024 + 4 * held.len() {
+            self.packets.retain(|_, &mut slot| held.get(slot).is_some());
         }
     }
 }

@@ -18,8 +18,7 @@
 
 use taillab_model::{Monotonic, Nanos};
 
-use super::Slot;
-use super::stream::parts::Settled;
+use super::parts::{Settled, Slot};
 
 /// So many in a row are no coincidence.
 const TURNS: usize = 16;

@@ -15,25 +15,19 @@
 //! request after its response begins anew. It is not followed before a packet of the server
 //! has been seen, without which one that is lost would not show.
 
-use taillab_model::{Event, EventKind, Monotonic, RequestKey, Tid};
+use taillab_model::{Monotonic, Tid};
 
 use super::framer::Framer;
 use super::framing::{Lost, Message};
+use super::options::MatchOptions;
+use super::packet::Extent;
+use super::parts::{Leaving, Position, Settled, Slot, Write};
 use super::stream::Connection;
-use super::stream::parts::{Leaving, Position, Settled, Write};
 use super::threads::{Read, Sent};
-use super::{MatchOptions, Matcher, Slot};
 
 /// No more than this can be lost at the beginning of a server's stream: what stands further
 /// on has its sequence number, as older recordings have it.
 const LONGEST_HOLE: u32 = 1 << 20;
-
-/// How much of a stream a packet carries: bytes, and of the server's how many come before.
-#[derive(Clone, Copy)]
-pub(super) struct Extent {
-    bytes: u32,
-    place: u32,
-}
 
 /// Notes of a request that its response begins to leave: the read that returned it, and who
 /// wrote.
@@ -155,7 +149,8 @@ impl Connection {
             Some((extent, Part::New { leave_out, hole })) => {
                 self.read = self.read.max(position);
                 let sent = sent();
-                self.give_writes(&mut framer.writes, segment, sent);
+                let of_thread = self.write_of_thread(segment, sent);
+                self.writes.give_to(&mut framer.writes, of_thread);
                 let recorded = payload.get(leave_out as usize..).unwrap_or_default();
                 let new = (hole, recorded, extent.bytes - leave_out);
                 let elsewhere = std::mem::take(&mut framer.fresh) && hole > 0;
@@ -169,7 +164,7 @@ impl Connection {
                     if !framer.turns {
                         self.doubted(segment.at, settled);
                     }
-                    self.take_back_writes(&mut framer.writes);
+                    self.writes.take_back(&mut framer.writes);
                     self.framer = Some(framer);
                     self.departed(segment, sent, begun);
                     return true;
@@ -210,17 +205,14 @@ impl Connection {
                 }
             }
             let until = if seen { hole + bytes } else { hole };
-            let rest = recorded
-                .get(at.saturating_sub(hole)..)
-                .filter(|rest| seen && !rest.is_empty());
-            let (taken, end) = match rest {
-                Some(rest) => framer.responses.feed(rest)?,
-                None => {
-                    let (taken, end) = framer.responses.skip((until - at) as u64)?;
-                    (taken as usize, end)
-                }
+            let rest = if seen {
+                recorded.get(at - hole..)
+            } else {
+                None
             };
-            at += taken;
+            let unread = (until - at) as u64;
+            let (taken, end) = (framer.responses).read_on(rest.unwrap_or_default(), unread)?;
+            at += taken as usize;
             if let Some(message) = end {
                 // its last byte was seen to leave
                 let t6 = (at > hole).then_some(segment.at);
@@ -291,140 +283,6 @@ impl Framer {
                 leave_out: ahead.unsigned_abs(),
                 hole: 0,
             },
-        }
-    }
-}
-
-/// A packet whose content may follow.
-pub(super) struct Packet {
-    cpu: u16,
-    at: Monotonic,
-    kind: EventKind,
-    payload: Vec<u8>,
-    extent: Option<Extent>,
-}
-
-impl Matcher {
-    /// Takes an event that belongs to the content of packets; true if that is all it was.
-    pub(super) fn collect(&mut self, event: &Event) -> bool {
-        if let EventKind::Payload { bytes, len, .. } = event.kind {
-            if let Some(packet) = &mut self.packet
-                && (packet.cpu, packet.at) == (event.cpu, event.at)
-            {
-                packet.add(bytes, len);
-            }
-            return true;
-        }
-        self.flush_packet();
-        let is_packet = matches!(
-            event.kind,
-            EventKind::SegmentIn { bytes: 1.., .. } | EventKind::SegmentOut { .. }
-        );
-        if is_packet {
-            let payload = std::mem::take(&mut self.payload_memory);
-            self.packet = Some(Packet {
-                cpu: event.cpu,
-                at: event.at,
-                kind: event.kind,
-                payload,
-                extent: None,
-            });
-        }
-        is_packet
-    }
-
-    /// Reads the packet that was held back for its content.
-    pub(super) fn flush_packet(&mut self) {
-        let Some(mut packet) = self.packet.take() else {
-            return;
-        };
-        let at = packet.at;
-        match packet.kind {
-            EventKind::SegmentIn { key, bytes, push }
-                if !self.framed_in(at, key, (bytes, push), &packet.payload) =>
-            {
-                self.segment_in(at, key, bytes, push);
-            }
-            EventKind::SegmentOut {
-                tid,
-                key,
-                more,
-                resent,
-            } => {
-                self.running(packet.cpu, tid, at);
-                let segment = Leaving {
-                    at,
-                    tid,
-                    more,
-                    resent,
-                };
-                if !self.framed_out(key, segment, &packet) {
-                    self.segment_out(key, segment);
-                }
-            }
-            _ => {}
-        }
-        packet.payload.clear();
-        self.payload_memory = packet.payload;
-    }
-
-    fn framed_in(
-        &mut self,
-        at: Monotonic,
-        key: RequestKey,
-        (bytes, push): (u32, bool),
-        payload: &[u8],
-    ) -> bool {
-        let start = key.id.wrapping_sub(bytes as u16);
-        let framing = self.options.framing;
-        let connections = self.streams.by_client.entry(key.client());
-        let connection = connections.or_insert_with(|| Connection::joined(start, at, framing));
-        let held = &mut self.held;
-        let open = |end: u32| {
-            let id = start.wrapping_add(end as u16);
-            held.open(at, RequestKey { id, ..key })
-        };
-        let settled = &mut self.streams.settled;
-        let packet = (at, key.id, bytes, push);
-        let taken = connection.packet_arrived(packet, payload, &self.options, settled, open);
-        self.note_settled();
-        self.opened();
-        taken
-    }
-
-    fn framed_out(&mut self, key: RequestKey, segment: Leaving, packet: &Packet) -> bool {
-        let Some(connection) = self.streams.by_client.get_mut(&key.client()) else {
-            return false;
-        };
-        let thread = self.threads.entry(segment.tid).or_default();
-        let is_own = connection.is_writer(segment.tid);
-        let sent = || thread.packet_out_if(is_own, segment.at);
-        let (held, blind) = (&mut self.held, &self.blind);
-        let mut begun = |slot: Slot, read: Option<Read>, writer: Option<Tid>| {
-            if let Some(request) = held.get_mut(slot) {
-                request.begun(read, writer, blind);
-            }
-        };
-        let content = (packet.payload.as_slice(), packet.extent);
-        let outcome = (&mut self.streams.settled, &mut begun as _);
-        let taken = connection.packet_departed(key.id, segment, content, sent, outcome);
-        self.note_settled();
-        taken
-    }
-}
-
-impl Packet {
-    /// `Payload` with length 0 is the packet's extent.
-    fn add(&mut self, bytes: [u8; 8], len: u8) {
-        let word = u64::from_le_bytes(bytes);
-        match usize::from(len) {
-            0 => {
-                self.extent = Some(Extent {
-                    bytes: word as u32,
-                    place: (word >> 32) as u32,
-                });
-            }
-            len => self.payload.extend_from_slice(&bytes[..len.min(8)]),
         }
     }
 }

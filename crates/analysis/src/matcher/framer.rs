@@ -3,7 +3,7 @@
 use taillab_model::Monotonic;
 
 use super::framing::{Direction, Framing, Lost, Message, Parser};
-use super::stream::parts::Write;
+use super::parts::Write;
 
 /// Both directions of a connection.
 pub(super) struct Framer {
@@ -61,19 +61,12 @@ impl Framer {
         bytes: u32,
         ends: &mut Vec<(u32, Message)>,
     ) -> Result<(), Lost> {
-        let recorded = payload.len().min(bytes as usize);
+        let recorded = &payload[..payload.len().min(bytes as usize)];
         let mut at = 0;
         while at < bytes {
-            let taken;
-            let end;
-            if (at as usize) < recorded {
-                let (n, message) = self.requests.feed(&payload[at as usize..recorded])?;
-                (taken, end) = (n as u32, message);
-            } else {
-                let (n, message) = self.requests.skip(u64::from(bytes - at))?;
-                (taken, end) = (n as u32, message);
-            }
-            at += taken;
+            let rest = recorded.get(at as usize..).unwrap_or_default();
+            let (taken, end) = self.requests.read_on(rest, u64::from(bytes - at))?;
+            at += taken as u32;
             if let Some(message) = end {
                 ends.push((at, message));
             }

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use taillab_model::{Monotonic, RequestKey, Stamps, Tid};
 
+use super::parts::Slot;
 use super::threads::{Read, STAMPED_LATE};
-use super::{IdMap, Slot};
+use crate::id_map::IdMap;
 use crate::matched::BlindWindow;
 
 /// What is known of a request's fate.
@@ -184,15 +185,12 @@ impl HeldRequests {
         }
     }
 
-    /// Those that were set aside, are such ones, and wait for their response.
-    pub(super) fn open_stragglers(
-        &self,
-        are_such: impl Fn(&Held) -> bool,
-    ) -> Vec<(Slot, RequestKey)> {
-        let open = |held: &Held| matches!(held.fate, Fate::Open | Fate::Doubtful);
+    /// Those that were set aside, are `stale`, and still wait for their response.
+    pub(super) fn open_stragglers(&self, stale: impl Fn(&Held) -> bool) -> Vec<(Slot, RequestKey)> {
+        let waits = |held: &Held| matches!(held.fate, Fate::Open | Fate::Doubtful);
         let stragglers = self.stragglers.iter();
-        let such = stragglers.filter(|(_, held)| open(held) && are_such(held));
-        such.map(|(slot, held)| (*slot, held.key)).collect()
+        let open = stragglers.filter(|(_, held)| waits(held) && stale(held));
+        open.map(|(slot, held)| (*slot, held.key)).collect()
     }
 
     /// Gives those that were set aside, and of which `decided` says that nothing will change any

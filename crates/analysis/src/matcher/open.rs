@@ -19,8 +19,8 @@
 
 use std::collections::hash_map::Entry;
 
-use super::Slot;
-use super::id_map::IdMap;
+use super::parts::Slot;
+use crate::id_map::IdMap;
 
 /// What a response answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Waiting {
 }
 
 impl OpenRequests {
-    /// Opens a request, to be found by `key` (see [`packed`](super::packed)).
+    /// Opens a request, to be found by `key` (see [`packed`](crate::id_map::packed)).
     pub(super) fn insert(&mut self, key: u64, slot: Slot) {
         match self.by_key.entry(key) {
             Entry::Vacant(entry) => {

@@ -14,7 +14,6 @@
 //! first T1 stays; what fills a hole there is new.
 
 mod batch;
-pub(super) mod parts;
 mod writes;
 
 use std::collections::VecDeque;
@@ -24,9 +23,9 @@ use taillab_model::{Monotonic, Tid};
 use super::doubt::Doubt;
 use super::framer::Framer;
 use super::framing::{Framing, Message};
+use super::options::MatchOptions;
+use super::parts::{Leaving, Position, Role, Settled, Slot, Write};
 use super::threads::{Read, Sent};
-use super::{MatchOptions, Slot};
-use parts::{Leaving, Position, Role, Settled};
 use writes::Writes;
 
 /// Low enough never to be reached from above, high enough never to wrap below zero.
@@ -84,7 +83,7 @@ pub(super) struct Connection {
     /// In order of their ends.
     segments: VecDeque<Segment>,
     departures: Vec<Departure>,
-    writes: Writes,
+    pub(super) writes: Writes,
     /// Who has read last.
     reader: Option<Tid>,
     /// Nothing lies before `done` that was neither seen nor read.
@@ -405,6 +404,42 @@ impl Connection {
             write: write.map(|write| write.at),
             writes,
         });
+    }
+
+    /// T5: `tid` writes, and has read up to a position with these low bits.
+    pub(super) fn was_written(&mut self, at: Monotonic, tid: Tid, id: u16) {
+        let upto = self.continued(id);
+        self.writes.become_known();
+        if upto <= self.next {
+            self.writes.wait(Write { at, tid, upto });
+        }
+    }
+
+    /// A write was called by a thread that has answered here and not read since.
+    pub(super) fn wrote_again(&mut self) {
+        if !self.departures.is_empty() {
+            self.writes.add_unknown();
+        }
+    }
+
+    /// The write that led to a segment, the first one of several, and how many did.
+    fn led_to(&mut self, segment: Leaving, sent: Sent) -> (Option<Write>, u32) {
+        if !self.writes.are_known() {
+            return (self.write_of_thread(segment, sent), sent.writes);
+        }
+        if self.departures.last().is_some_and(|last| last.segment.more) {
+            // what has been written meanwhile is behind it
+            return (None, 0);
+        }
+        // of the first request, not of what came before
+        let begins = self.batch().next().map_or(self.read, |first| first.end);
+        self.writes.take_from(begins)
+    }
+
+    /// The thread's last write, taken for that of this segment.
+    pub(super) fn write_of_thread(&self, segment: Leaving, sent: Sent) -> Option<Write> {
+        let (tid, upto) = (segment.tid, self.read);
+        sent.write.map(|at| Write { at, tid, upto })
     }
 
     /// The client pipelines, or something was not seen.

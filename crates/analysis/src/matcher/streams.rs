@@ -1,91 +1,141 @@
-//! The matcher's part for streams: between its events and their [`Connection`]s.
+//! Streams: passes the events of TCP packets to their [`Connection`]s, and what these decide to
+//! the requests.
 
-use taillab_model::{Monotonic, RequestKey, Tid};
+use taillab_model::{Event, EventKind, Monotonic, RequestKey, Tid};
 
 use super::held::Fate;
+use super::packet::Packet;
+use super::parts::{Leaving, Role, Settled, Slot};
+use super::shared::Shared;
 use super::stream::Connection;
-use super::stream::parts::{Leaving, Role, Settled};
 use super::threads::{Read, Sent};
-use super::{IdMap, Matcher, Slot};
+use crate::id_map::IdMap;
 
-/// The connections, by the client's address and port.
+/// The streams that are under way.
 #[derive(Default)]
 pub(super) struct Streams {
-    pub(super) by_client: IdMap<Connection>,
+    /// The connections, by the client's address and port.
+    by_client: IdMap<Connection>,
     /// Empty between two events; kept for its memory.
-    pub(super) settled: Vec<Settled>,
+    settled: Vec<Settled>,
+    /// A packet whose content may still come.
+    packet: Option<Packet>,
+    /// Memory for the content of the next packet.
+    payload: Vec<u8>,
 }
 
-impl Matcher {
-    pub(super) fn segment_in(&mut self, at: Monotonic, key: RequestKey, bytes: u32, push: bool) {
+impl Streams {
+    /// Takes an event about a stream.
+    pub(super) fn note(&mut self, shared: &mut Shared, event: &Event) {
+        let (at, cpu) = (event.at, event.cpu);
+        match event.kind {
+            EventKind::SegmentIn { key, bytes, push } => {
+                self.segment_in(shared, at, key, bytes, push);
+            }
+            EventKind::SegmentQueued { key } => self.segment_queued(shared, at, key),
+            EventKind::SegmentRead {
+                tid,
+                key,
+                bytes_mod_1024,
+            } => {
+                let (thread, on_core) = shared.reader(cpu, tid, at);
+                let read = thread.stream_read(tid, at, on_core, Some(bytes_mod_1024));
+                self.segment_read(shared, key, read);
+            }
+            EventKind::SegmentWritten { tid, key } => {
+                shared.running(cpu, tid, at);
+                shared.thread(tid).stream_written();
+                if let Some(connection) = self.by_client.get_mut(&key.client()) {
+                    connection.was_written(at, tid, key.id);
+                }
+            }
+            EventKind::SegmentOut {
+                tid,
+                key,
+                more,
+                resent,
+            } => {
+                shared.running(cpu, tid, at);
+                let segment = Leaving {
+                    at,
+                    tid,
+                    more,
+                    resent,
+                };
+                self.segment_out(shared, key, segment);
+            }
+            _ => {}
+        }
+    }
+
+    /// T1.
+    fn segment_in(
+        &mut self,
+        shared: &mut Shared,
+        at: Monotonic,
+        key: RequestKey,
+        bytes: u32,
+        push: bool,
+    ) {
         let client = key.client();
+        let framing = shared.options.framing;
         if bytes == 0 {
             // a new connection from the same port
-            let before = self
-                .streams
-                .by_client
-                .insert(client, Connection::opened(key.id, self.options.framing));
-            if let Some(mut before) = before {
-                before.end(None, &self.options, &mut self.streams.settled);
-                self.note_settled();
+            let opened = Connection::opened(key.id, framing);
+            if let Some(mut before) = self.by_client.insert(client, opened) {
+                before.end(None, &shared.options, &mut self.settled);
+                self.pass_on(shared);
             }
             return;
         }
         let start = key.id.wrapping_sub(bytes as u16);
-        let connections = self.streams.by_client.entry(client);
-        let connection =
-            connections.or_insert_with(|| Connection::joined(start, at, self.options.framing));
-        let request = push.then(|| self.held.next()).flatten();
+        let connections = self.by_client.entry(client);
+        let connection = connections.or_insert_with(|| Connection::joined(start, at, framing));
+        let request = push.then(|| shared.held.next()).flatten();
         if connection.arrived(at, key.id, bytes, request, None) && request.is_some() {
-            self.open_request(at, key);
+            shared.open_request(at, key);
         }
     }
 
-    pub(super) fn segment_queued(&mut self, at: Monotonic, key: RequestKey) {
-        if let Some(connection) = self.streams.by_client.get_mut(&key.client()) {
-            let held = &mut self.held;
+    /// T2.
+    fn segment_queued(&mut self, shared: &mut Shared, at: Monotonic, key: RequestKey) {
+        if let Some(connection) = self.by_client.get_mut(&key.client()) {
             connection.queued(key.id, |slot| {
-                if let Some(request) = held.get_mut(slot) {
+                if let Some(request) = shared.held.get_mut(slot) {
                     request.t2 = Some(at);
                 }
             });
         }
     }
 
-    pub(super) fn segment_read(&mut self, tid: Tid, key: RequestKey, read: Read) {
-        if let Some(connection) = self.streams.by_client.get_mut(&key.client()) {
-            let settled = &mut self.streams.settled;
-            if !connection.was_read(key.id, read, &self.options, settled) {
-                self.thread(tid).goes_on_reading(read);
+    /// T4.
+    fn segment_read(&mut self, shared: &mut Shared, key: RequestKey, read: Read) {
+        if let Some(connection) = self.by_client.get_mut(&key.client()) {
+            if !connection.was_read(key.id, read, &shared.options, &mut self.settled) {
+                shared.thread(read.tid).goes_on_reading(read);
             }
-            self.note_settled();
+            self.pass_on(shared);
         }
     }
 
-    pub(super) fn segment_written(&mut self, at: Monotonic, tid: Tid, key: RequestKey) {
-        self.thread(tid).stream_written();
-        if let Some(connection) = self.streams.by_client.get_mut(&key.client()) {
-            connection.was_written(at, tid, key.id);
-        }
-    }
-
-    pub(super) fn segment_out(&mut self, key: RequestKey, segment: Leaving) {
+    /// T6.
+    fn segment_out(&mut self, shared: &mut Shared, key: RequestKey, segment: Leaving) {
         let Leaving { at, tid, .. } = segment;
-        let thread = self.threads.entry(tid).or_default();
-        let Some(connection) = self.streams.by_client.get_mut(&key.client()) else {
+        let thread = shared.threads.entry(tid).or_default();
+        let Some(connection) = self.by_client.get_mut(&key.client()) else {
             thread.packet_out(at);
-            self.found.without_request.push(at);
+            shared.found.without_request.push(at);
             return;
         };
         let mut wrote_elsewhere = None;
         // a write may leave in the context of another thread, which has not sent it
-        let is_own = connection.is_writer(tid);
-        let role = connection.leaving(key.id, segment, &self.options, &mut self.streams.settled);
+        let is_own = connection.writes.is_next_by(tid);
+        let role = connection.leaving(key.id, segment, &shared.options, &mut self.settled);
         let sent = match role {
             Role::Again => None,
             Role::Unknown => {
                 thread.packet_out_if(is_own, at);
-                self.found.without_request.push(at);
+                shared.found.without_request.push(at);
                 None
             }
             Role::Begins => {
@@ -102,66 +152,167 @@ impl Matcher {
             }
         };
         if let Some(sent) = sent {
-            let (held, blind) = (&mut self.held, &self.blind);
+            let (held, blind) = (&mut shared.held, &shared.blind);
             connection.departed(segment, sent, |slot, read, writer| {
                 if let Some(request) = held.get_mut(slot) {
                     request.begun(read, writer, blind);
                 }
             });
         }
-        if let Some(before) =
-            wrote_elsewhere.and_then(|client| self.streams.by_client.get_mut(&client))
-        {
-            before.wrote_elsewhere();
+        if let Some(before) = wrote_elsewhere.and_then(|client| self.by_client.get_mut(&client)) {
+            before.writes.was_elsewhere();
         }
-        self.note_settled();
+        self.pass_on(shared);
     }
 
     /// A thread has called a write after it had answered on this connection.
     pub(super) fn wrote_again(&mut self, client: u32) {
-        if let Some(connection) = self.streams.by_client.get_mut(&client) {
+        if let Some(connection) = self.by_client.get_mut(&client) {
             connection.wrote_again();
         }
     }
 
-    /// Settles what is open on every connection.
-    pub(super) fn end_of_streams(&mut self) {
-        for connection in self.streams.by_client.values_mut() {
-            connection.end(self.last, &self.options, &mut self.streams.settled);
+    /// Takes an event that belongs to the content of packets; true if that is all it was.
+    pub(super) fn collect(&mut self, shared: &mut Shared, event: &Event) -> bool {
+        if let EventKind::Payload { bytes, len, .. } = event.kind {
+            if let Some(packet) = &mut self.packet {
+                packet.add(event, bytes, len);
+            }
+            return true;
         }
-        self.note_settled();
+        self.flush_packet(shared);
+        self.packet = Packet::begin(event, &mut self.payload);
+        self.packet.is_some()
     }
 
-    pub(super) fn note_settled(&mut self) {
-        for settled in self.streams.settled.drain(..) {
+    /// Reads the packet that was held back for its content.
+    fn flush_packet(&mut self, shared: &mut Shared) {
+        let Some(mut packet) = self.packet.take() else {
+            return;
+        };
+        let taken = match packet.kind {
+            EventKind::SegmentIn { key, bytes, push } => {
+                self.framed_in(shared, key, (bytes, push), &packet)
+            }
+            EventKind::SegmentOut {
+                tid,
+                key,
+                more,
+                resent,
+            } => {
+                shared.running(packet.cpu, tid, packet.at);
+                let segment = Leaving {
+                    at: packet.at,
+                    tid,
+                    more,
+                    resent,
+                };
+                self.framed_out(shared, key, segment, &packet)
+            }
+            _ => true,
+        };
+        if !taken {
+            let Packet { cpu, at, kind, .. } = packet;
+            self.note(shared, &Event { at, cpu, kind });
+        }
+        packet.payload.clear();
+        self.payload = packet.payload;
+    }
+
+    /// T1, of requests that are separated by their content; false if they are not.
+    fn framed_in(
+        &mut self,
+        shared: &mut Shared,
+        key: RequestKey,
+        (bytes, push): (u32, bool),
+        packet: &Packet,
+    ) -> bool {
+        let at = packet.at;
+        let start = key.id.wrapping_sub(bytes as u16);
+        let framing = shared.options.framing;
+        let connections = self.by_client.entry(key.client());
+        let connection = connections.or_insert_with(|| Connection::joined(start, at, framing));
+        let held = &mut shared.held;
+        let open = |end: u32| {
+            let id = start.wrapping_add(end as u16);
+            held.open(at, RequestKey { id, ..key })
+        };
+        let arrived = (at, key.id, bytes, push);
+        let (payload, settled) = (&packet.payload, &mut self.settled);
+        let taken = connection.packet_arrived(arrived, payload, &shared.options, settled, open);
+        self.pass_on(shared);
+        shared.opened();
+        taken
+    }
+
+    /// T6, of responses that are separated by their content; false if they are not.
+    fn framed_out(
+        &mut self,
+        shared: &mut Shared,
+        key: RequestKey,
+        segment: Leaving,
+        packet: &Packet,
+    ) -> bool {
+        let Some(connection) = self.by_client.get_mut(&key.client()) else {
+            return false;
+        };
+        let thread = shared.threads.entry(segment.tid).or_default();
+        let is_own = connection.writes.is_next_by(segment.tid);
+        let sent = || thread.packet_out_if(is_own, segment.at);
+        let (held, blind) = (&mut shared.held, &shared.blind);
+        let mut begun = |slot: Slot, read: Option<Read>, writer: Option<Tid>| {
+            if let Some(request) = held.get_mut(slot) {
+                request.begun(read, writer, blind);
+            }
+        };
+        let content = (packet.payload.as_slice(), packet.extent);
+        let outcome = (&mut self.settled, &mut begun as _);
+        let taken = connection.packet_departed(key.id, segment, content, sent, outcome);
+        self.pass_on(shared);
+        taken
+    }
+
+    /// No more of the response to this request is waited for.
+    pub(super) fn expire(&mut self, shared: &mut Shared, slot: Slot, key: RequestKey) {
+        if let Some(connection) = self.by_client.get_mut(&key.client()) {
+            connection.expire(slot, &shared.options, &mut self.settled);
+            self.pass_on(shared);
+        }
+    }
+
+    /// Settles what is open on every connection, when there are no more events.
+    pub(super) fn finish(&mut self, shared: &mut Shared) {
+        self.flush_packet(shared);
+        for connection in self.by_client.values_mut() {
+            connection.end(shared.last, &shared.options, &mut self.settled);
+        }
+        self.pass_on(shared);
+    }
+
+    /// Passes on to the requests what the connections have settled.
+    fn pass_on(&mut self, shared: &mut Shared) {
+        let (held, found) = (&mut shared.held, &mut shared.found);
+        for settled in self.settled.drain(..) {
             match settled {
-                Settled::Answered(slot, t5, t6) => match self.held.get_mut(slot) {
+                Settled::Answered(slot, t5, t6) => match held.get_mut(slot) {
                     Some(request) => {
-                        // the write of another response, if this one's was not seen
+                        // an earlier write was for another response: this one's was not seen
                         let begun = request.t4.unwrap_or(request.t1);
                         request.t5 = t5.filter(|&t5| t5 >= begun);
                         request.t6 = t6;
                         request.fate = Fate::Finished;
                     }
-                    // given out as unanswered: it took too long
-                    None => self.found.without_request.push(t6),
+                    // it took too long: the result has it as unanswered
+                    None => found.without_request.push(t6),
                 },
                 Settled::Ambiguous(slot, at) => {
-                    self.held.decide(slot, Fate::Ambiguous);
-                    self.found.ambiguous.push(at);
+                    held.decide(slot, Fate::Ambiguous);
+                    found.ambiguous.push(at);
                 }
-                Settled::Part(slot) => self.held.decide(slot, Fate::Part),
-                Settled::Unanswered(slot) => self.held.decide(slot, Fate::Unanswered),
-                Settled::Unfinished(at) => self.found.without_request.push(at),
+                Settled::Part(slot) => held.decide(slot, Fate::Part),
+                Settled::Unanswered(slot) => held.decide(slot, Fate::Unanswered),
+                Settled::Unfinished(at) => found.without_request.push(at),
             }
-        }
-    }
-
-    /// No more of the response to this request is waited for.
-    pub(super) fn expire_in_stream(&mut self, slot: Slot, key: RequestKey) {
-        if let Some(connection) = self.streams.by_client.get_mut(&key.client()) {
-            connection.expire(slot, &self.options, &mut self.streams.settled);
-            self.note_settled();
         }
     }
 }

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 
 use taillab_model::{Asleep, Monotonic, Nanos, RequestKey, Tid};
 
-use super::Slot;
+use super::parts::Slot;
 use crate::matched::BlindWindow;
 
 /// The system calls of x86-64 that read from one connection: read, readv, recvfrom, recvmsg.

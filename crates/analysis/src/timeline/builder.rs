@@ -16,8 +16,9 @@ use super::state::{Top, WorkerState};
 use super::unheard::{Inbound, PacketName};
 use super::unwatched::Unwatched;
 
+use crate::id_map::LastFound;
 use crate::matched::BlindWindow;
-use crate::matcher::{InOrder, LastFound};
+use crate::matcher::InOrder;
 
 /// Silences of a CPU that are remembered at least over the parts of a recording.
 const MANY_SILENCES: usize = 4_096;

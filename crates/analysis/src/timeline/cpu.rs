@@ -8,8 +8,8 @@ use super::line::{at as instant, ns};
 use super::stalls::{self, Silence, Stall};
 use super::state::Top;
 use super::unheard::Quiet;
+use crate::id_map::IdMap;
 use crate::matched::BlindWindow;
-use crate::matcher::IdMap;
 
 /// What is known of a CPU while events come.
 pub(super) struct CpuBuilder {

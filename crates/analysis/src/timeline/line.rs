@@ -8,8 +8,8 @@ use super::codes;
 use super::column::{Change, Column, Reader};
 use super::stalls::Stall;
 use super::state::{Top, WorkerState};
+use crate::id_map::IdMap;
 use crate::matched::BlindWindow;
-use crate::matcher::IdMap;
 
 /// A stretch of a CPU's time in which nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use taillab_model::RequestKey;
 
-use crate::matcher::IdMap;
+use crate::id_map::IdMap;
 
 /// How far each client's stream has come in.
 #[derive(Debug, Default)]

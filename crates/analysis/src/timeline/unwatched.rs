@@ -7,7 +7,7 @@
 
 use taillab_model::Tid;
 
-use crate::matcher::IdMap;
+use crate::id_map::IdMap;
 
 /// As often must it have gone unseen.
 const OFTEN: u32 = 3;

@@ -4,8 +4,8 @@ use taillab_model::summary::{
     MAX_CLIENT_BUSY_SHARE, MAX_ERROR_SHARE, MAX_LATENESS_SHARE, MIN_MATCHED_SHARE, MIN_SENT_SHARE,
 };
 
-use super::evidence::Growth;
-use super::{Evidence, Rule, Severity, exceeds, remedy_for_ambiguity};
+use super::evidence::{Evidence, Growth};
+use super::rule::{Rule, Severity, exceeds, remedy_for_ambiguity};
 use crate::fmt::{Errors, Percent, Percentile, share};
 
 pub(super) const RULES: &[Rule] = &[

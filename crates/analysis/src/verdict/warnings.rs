@@ -5,7 +5,7 @@ use taillab_model::summary::{
     MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE, ServiceTimeSource,
 };
 
-use super::{Rule, Severity, exceeds, is_overload, remedy_for_ambiguity};
+use super::rule::{Rule, Severity, exceeds, is_overload, remedy_for_ambiguity};
 use crate::fmt::{Errors, Percent, Percentile, share};
 
 /// Server CPUs less busy than this at the calibrated peak: something else was the limit.

@@ -1,10 +1,9 @@
 //! HTTP/1.0 and HTTP/1.1 (RFC 9112).
 
-use super::{Direction, Grammar, Lost, Message, Next, number};
+use super::grammar::{Direction, Grammar, Lost, Message, Next, number};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    #[default]
     First,
     Fields,
     ChunkSize,
@@ -14,8 +13,9 @@ enum Part {
 }
 
 /// What has been read of a message.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Http {
+    direction: Direction,
     part: Part,
     /// Of a response.
     status: u16,
@@ -44,30 +44,25 @@ const METHODS: [&[u8]; 16] = [
 ];
 
 impl Grammar for Http {
-    fn begin(&mut self, _first: u8, _direction: Direction) -> Option<usize> {
-        *self = Self::default();
+    fn begin(&mut self, _first: u8) -> Option<usize> {
+        *self = Self::new(self.direction);
         None
     }
 
-    fn line(
-        &mut self,
-        line: &[u8],
-        cut: bool,
-        direction: Direction,
-        message: &mut Message,
-    ) -> Result<Next, Lost> {
+    fn line(&mut self, line: &[u8], cut: bool, message: &mut Message) -> Result<Next, Lost> {
+        let request = self.direction == Direction::Requests;
         match self.part {
             // RFC 9112, 2.2: an empty line before a request is to be ignored
-            Part::First if line.is_empty() && direction == Direction::Requests => Ok(Next::Line),
+            Part::First if line.is_empty() && request => Ok(Next::Line),
             Part::First => {
-                match direction {
+                match self.direction {
                     Direction::Requests => self.request_line(line, cut, message)?,
                     Direction::Responses => self.status_line(line)?,
                 }
                 self.part = Part::Fields;
                 Ok(Next::Line)
             }
-            Part::Fields if line.is_empty() => self.end_of_head(direction, *message),
+            Part::Fields if line.is_empty() => self.end_of_head(*message),
             Part::Fields => self.field(line, cut),
             Part::ChunkSize => {
                 let digits = line.split(|byte| b"; \t".contains(byte)).next();
@@ -98,10 +93,20 @@ impl Grammar for Http {
 }
 
 impl Http {
+    pub(super) const fn new(direction: Direction) -> Self {
+        Self {
+            direction,
+            part: Part::First,
+            status: 0,
+            length: None,
+            chunked: false,
+        }
+    }
+
     fn request_line(&self, line: &[u8], cut: bool, message: &mut Message) -> Result<(), Lost> {
         let method = line.split(|&byte| byte == b' ').next().unwrap_or(line);
         let version = line.windows(7).any(|bytes| bytes == b"HTTP/1.");
-        // CONNECT: what follows is another protocol's
+        // what follows CONNECT is another protocol
         if !METHODS.contains(&method) || method == b"CONNECT" || !(version || cut) {
             return Err(Lost);
         }
@@ -140,10 +145,10 @@ impl Http {
     }
 
     /// RFC 9112, 6.3.
-    fn end_of_head(&mut self, direction: Direction, message: Message) -> Result<Next, Lost> {
-        let response = direction == Direction::Responses;
+    fn end_of_head(&mut self, message: Message) -> Result<Next, Lost> {
+        let response = self.direction == Direction::Responses;
         if response && (100..200).contains(&self.status) {
-            *self = Self::default(); // the response itself is still to come
+            *self = Self::new(self.direction); // the response itself is still to come
             return Ok(Next::Line);
         }
         if response && (message.head_only || self.status == 204 || self.status == 304) {

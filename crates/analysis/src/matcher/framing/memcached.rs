@@ -1,7 +1,7 @@
 //! memcached's text, meta and binary protocols (protocol.txt and protocol-binary.txt of
 //! memcached).
 
-use super::{Direction, Grammar, Lost, Message, Next, number, words};
+use super::grammar::{Direction, Grammar, Lost, Message, Next, number, words};
 
 /// Bytes of a binary header.
 const HEADER: usize = 24;
@@ -49,8 +49,9 @@ fn header(header: &[u8], direction: Direction, message: &mut Message) -> Result<
 }
 
 /// What has been read of a text message.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Memcached {
+    direction: Direction,
     /// Values or statistics have come: more may follow.
     listing: bool,
     /// A value has come, and the line break behind it has not.
@@ -58,28 +59,17 @@ pub(super) struct Memcached {
 }
 
 impl Grammar for Memcached {
-    fn begin(&mut self, first: u8, direction: Direction) -> Option<usize> {
-        *self = Self::default();
-        is_binary(first, direction).then_some(HEADER)
+    fn begin(&mut self, first: u8) -> Option<usize> {
+        *self = Self::new(self.direction);
+        is_binary(first, self.direction).then_some(HEADER)
     }
 
-    fn header(
-        &mut self,
-        bytes: &[u8],
-        direction: Direction,
-        message: &mut Message,
-    ) -> Result<Next, Lost> {
-        header(bytes, direction, message)
+    fn header(&mut self, bytes: &[u8], message: &mut Message) -> Result<Next, Lost> {
+        header(bytes, self.direction, message)
     }
 
-    fn line(
-        &mut self,
-        line: &[u8],
-        cut: bool,
-        direction: Direction,
-        message: &mut Message,
-    ) -> Result<Next, Lost> {
-        match direction {
+    fn line(&mut self, line: &[u8], cut: bool, message: &mut Message) -> Result<Next, Lost> {
+        match self.direction {
             Direction::Requests => request(line, cut, message),
             Direction::Responses => self.response(line, cut),
         }
@@ -87,6 +77,14 @@ impl Grammar for Memcached {
 }
 
 impl Memcached {
+    pub(super) const fn new(direction: Direction) -> Self {
+        Self {
+            direction,
+            listing: false,
+            value: false,
+        }
+    }
+
     fn response(&mut self, line: &[u8], cut: bool) -> Result<Next, Lost> {
         if std::mem::take(&mut self.value) {
             return if line.is_empty() {

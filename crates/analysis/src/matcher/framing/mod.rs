@@ -13,6 +13,7 @@
 //! | [`Framing::Memcached`] | text, meta and binary (`doc/protocol*.txt` of memcached) | a meta command with flag q |
 //! | [`Framing::Resp`] | RESP2 and RESP3, inline commands | a subscription, `MONITOR`, streamed types |
 
+mod grammar;
 mod http;
 mod memcached;
 mod resp;
@@ -20,6 +21,9 @@ mod resp;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
+
+pub use grammar::{Direction, Lost, Message};
+use grammar::{Grammar, Next};
 
 /// How the requests of a connection are separated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,14 +48,18 @@ pub enum Framing {
 
 /// The framings by content: the name of each in a recording, and its grammar.
 const BY_CONTENT: [(Framing, &str, MakeGrammar); 3] = [
-    (Framing::Http1, "http", || Box::<http::Http>::default()),
-    (Framing::Memcached, "memcached", || {
-        Box::<memcached::Memcached>::default()
+    (Framing::Http1, "http", |direction| {
+        Box::new(http::Http::new(direction))
     }),
-    (Framing::Resp, "resp", || Box::<resp::Resp>::default()),
+    (Framing::Memcached, "memcached", |direction| {
+        Box::new(memcached::Memcached::new(direction))
+    }),
+    (Framing::Resp, "resp", |direction| {
+        Box::new(resp::Resp::new(direction))
+    }),
 ];
 
-type MakeGrammar = fn() -> Box<dyn Grammar>;
+type MakeGrammar = fn(Direction) -> Box<dyn Grammar>;
 
 impl Framing {
     /// How many bytes of each packet the parsers want to see; 0 where they need none and
@@ -116,48 +124,8 @@ impl FromStr for Framing {
     }
 }
 
-/// Which way a stream goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From the client.
-    Requests,
-    /// From the server.
-    Responses,
-}
-
-/// What a request says of its response, and a response of its request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Message {
-    /// Opcode and opaque of memcached's binary protocol: the same in both directions.
-    pub tag: Option<u64>,
-    /// Of a request: there may be no response.
-    pub quiet: bool,
-    /// Of a request: there is no response.
-    pub silent: bool,
-    /// Of a request: its response has no body, whatever its head says (`HEAD`).
-    pub head_only: bool,
-}
-
-/// The end of a message is not known: no later message is found until the parser is started
-/// again where one begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost;
-
 /// Bytes of a line that are kept.
 const MAX_LINE: usize = 1_024;
-
-/// What follows a line, or a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
-    /// Another line.
-    Line,
-    /// As many bytes, and then another line.
-    Body(u64),
-    /// As many bytes, and then the message ends.
-    LastBody(u64),
-    /// The message ends here.
-    End,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -173,42 +141,10 @@ enum State {
     Lost,
 }
 
-/// What follows each part of a message: the grammar of a protocol, for one direction of a
-/// connection.
-trait Grammar: fmt::Debug + Send {
-    /// Forgets the last message and begins one with this byte: the length of its header,
-    /// where it has one of a fixed length instead of a line.
-    fn begin(&mut self, first: u8, direction: Direction) -> Option<usize>;
-
-    /// What follows a header.
-    fn header(
-        &mut self,
-        _header: &[u8],
-        _direction: Direction,
-        _message: &mut Message,
-    ) -> Result<Next, Lost> {
-        Err(Lost)
-    }
-
-    /// What follows a line, which was `cut` where it is longer than what is kept of one.
-    fn line(
-        &mut self,
-        line: &[u8],
-        cut: bool,
-        direction: Direction,
-        message: &mut Message,
-    ) -> Result<Next, Lost>;
-
-    /// What follows a body that is not the message's last.
-    fn after_body(&mut self) -> Next {
-        Next::Line
-    }
-}
-
 /// How the end of a message is found.
 #[derive(Debug)]
 enum Ends {
-    /// After as many bytes.
+    /// After this many bytes.
     Fixed(NonZeroU32),
     /// As its content says.
     ByContent(Box<dyn Grammar>),
@@ -238,7 +174,7 @@ impl Parser {
             }),
             _ => {
                 let (_, _, grammar) = BY_CONTENT.iter().find(|row| row.0 == framing)?;
-                Ends::ByContent(grammar())
+                Ends::ByContent(grammar(direction))
             }
         };
         Some(Self {
@@ -264,14 +200,23 @@ impl Parser {
         self.state == State::Start
     }
 
-    /// The end of a message was not known, and it was not started again.
-    pub fn is_lost(&self) -> bool {
-        self.state == State::Lost
-    }
-
     /// The request that the response to come answers; to be said while that is at its start.
     pub fn expect(&mut self, request: Message) {
         self.message.head_only = request.head_only;
+    }
+
+    /// Reads on in the next `bytes` of the stream, of which the first are `recorded`, up to the end
+    /// of the message or of what was recorded: how many bytes that took, and the message if it
+    /// ended there.
+    ///
+    /// # Errors
+    /// [`Lost`], as [`Parser::feed`] and [`Parser::skip`] say.
+    pub fn read_on(&mut self, recorded: &[u8], bytes: u64) -> Result<(u64, Option<Message>), Lost> {
+        if recorded.is_empty() {
+            return self.skip(bytes);
+        }
+        let (taken, message) = self.feed(recorded)?;
+        Ok((taken as u64, message))
     }
 
     /// Reads up to the end of the message: how many of `bytes` that took, and the message
@@ -364,7 +309,7 @@ impl Parser {
                 left: length.get().into(),
                 last: true,
             },
-            Ends::ByContent(grammar) => match grammar.begin(first, self.direction) {
+            Ends::ByContent(grammar) => match grammar.begin(first) {
                 Some(length) => State::Header(length),
                 None => State::Line,
             },
@@ -374,9 +319,7 @@ impl Parser {
     fn end_header(&mut self) -> Result<Next, Lost> {
         let next = match &mut self.ends {
             Ends::Fixed(_) => Err(Lost),
-            Ends::ByContent(grammar) => {
-                grammar.header(&self.line, self.direction, &mut self.message)
-            }
+            Ends::ByContent(grammar) => grammar.header(&self.line, &mut self.message),
         };
         self.line.clear();
         self.turn(next)
@@ -386,9 +329,7 @@ impl Parser {
         let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
         let next = match &mut self.ends {
             Ends::Fixed(_) => Err(Lost),
-            Ends::ByContent(grammar) => {
-                grammar.line(line, self.cut, self.direction, &mut self.message)
-            }
+            Ends::ByContent(grammar) => grammar.line(line, self.cut, &mut self.message),
         };
         self.line.clear();
         self.cut = false;
@@ -436,19 +377,4 @@ impl Parser {
         self.state = State::Start;
         std::mem::take(&mut self.message)
     }
-}
-
-/// A decimal number that is nothing else.
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 18 || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let value = digits.iter();
-    Some(value.fold(0, |value, digit| value * 10 + u64::from(digit - b'0')))
-}
-
-/// The words of a line.
-fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|&byte| byte == b' ')
-        .filter(|word| !word.is_empty())
 }

@@ -1,10 +1,11 @@
 //! Redis' protocol, versions 2 and 3, and its inline commands.
 
-use super::{Direction, Grammar, Lost, Message, Next, number, words};
+use super::grammar::{Direction, Grammar, Lost, Message, Next, number, words};
 
 /// What has been read of a message.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Resp {
+    direction: Direction,
     begun: bool,
     /// Elements that are still to come.
     elements: u64,
@@ -32,19 +33,13 @@ fn subscribes(name: &[u8]) -> bool {
 }
 
 impl Grammar for Resp {
-    fn begin(&mut self, _first: u8, _direction: Direction) -> Option<usize> {
-        *self = Self::default();
+    fn begin(&mut self, _first: u8) -> Option<usize> {
+        *self = Self::new(self.direction);
         None
     }
 
-    fn line(
-        &mut self,
-        line: &[u8],
-        cut: bool,
-        direction: Direction,
-        _message: &mut Message,
-    ) -> Result<Next, Lost> {
-        match direction {
+    fn line(&mut self, line: &[u8], cut: bool, _message: &mut Message) -> Result<Next, Lost> {
+        match self.direction {
             Direction::Requests => self.request(line, cut),
             Direction::Responses => self.response(line, cut),
         }
@@ -56,6 +51,17 @@ impl Grammar for Resp {
 }
 
 impl Resp {
+    pub(super) const fn new(direction: Direction) -> Self {
+        Self {
+            direction,
+            begun: false,
+            elements: 0,
+            name: None,
+            named: false,
+            push: false,
+        }
+    }
+
     fn request(&mut self, line: &[u8], cut: bool) -> Result<Next, Lost> {
         if let Some(length) = self.name.take() {
             if line.len() as u64 != length || subscribes(line) {
@@ -124,7 +130,7 @@ impl Resp {
         Ok(self.next())
     }
 
-    /// A string of so many bytes, and its line break.
+    /// A string of this many bytes, and its line break.
     const fn body(&self, bytes: u64) -> Next {
         if self.elements == 0 && !self.push {
             Next::LastBody(bytes + 2)
@@ -139,7 +145,7 @@ impl Resp {
             return Next::Line;
         }
         if self.push {
-            *self = Self::default();
+            *self = Self::new(self.direction);
             return Next::Line;
         }
         Next::End

@@ -26,10 +26,10 @@
 
 use taillab_model::Monotonic;
 
-use super::parts::{Leaving, Settled};
 use super::{Connection, Segment};
 use crate::matcher::doubt::{Doubt, Turn};
-use crate::matcher::{MatchOptions, Slot};
+use crate::matcher::options::MatchOptions;
+use crate::matcher::parts::{Leaving, Settled, Slot};
 
 impl Connection {
     /// What has been read and is not settled.
@@ -175,7 +175,14 @@ impl Connection {
             }
         }
         let all_in_one = writes.len() == 1 && first.writes == 1 && self.writes.further() == 0;
-        (all_in_one || writes.len() == requests && self.are_of_each(&writes)).then_some(writes)
+        (all_in_one || writes.len() == requests && self.are_all_writes(writes.len()))
+            .then_some(writes)
+    }
+
+    /// No more writes than this led to the batch's segments, as far as is known.
+    fn are_all_writes(&self, writes: usize) -> bool {
+        let calls = self.departures.iter().map(|departure| departure.writes);
+        !self.writes.are_known() || calls.sum::<u32>() as usize + self.writes.further() == writes
     }
 
     /// All that was read was seen to come in.

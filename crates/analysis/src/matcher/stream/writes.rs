@@ -1,30 +1,58 @@
-//! The writes to a connection, and what left because of them.
+//! The writes to a connection that wait for the segments they lead to.
 //!
 //! Where the probe says which connection a thread writes to, a write waits here for its
 //! segments, which may leave later and in any context: Nagle's algorithm holds the end of a
 //! response back until the client acknowledges what came before. Where it does not, a write is
 //! known by the thread alone, and a segment is taken for that of the thread's last write.
 
-use taillab_model::{Monotonic, Tid};
+use taillab_model::Tid;
 
-use super::Connection;
-use super::parts::{Leaving, Position, Write};
-use crate::matcher::threads::Sent;
+use crate::matcher::parts::{Position, Write};
 
 /// The writes of a batch.
 #[derive(Default)]
-pub(super) struct Writes {
-    /// They say which connection they are to.
-    known: bool,
+pub(in crate::matcher) struct Writes {
+    /// The events of writes name the connection.
+    are_known: bool,
     /// Those since the last segment that began to leave.
     waiting: Vec<Write>,
-    /// Where they do not say: those of a thread that has answered here and not read since,
+    /// Where they are not known: those of a thread that has answered here and not read since,
     /// and that led to no packet of another connection.
     again: u32,
 }
 
 impl Writes {
-    /// Those behind what left last.
+    /// The events of writes name the connection.
+    pub(super) const fn are_known(&self) -> bool {
+        self.are_known
+    }
+
+    /// From now on they are known.
+    pub(super) const fn become_known(&mut self) {
+        self.are_known = true;
+    }
+
+    /// A write waits for its segments.
+    pub(super) fn wait(&mut self, write: Write) {
+        self.waiting.push(write);
+    }
+
+    /// What leaves next may have been written by `tid`.
+    pub(in crate::matcher) fn is_next_by(&self, tid: Tid) -> bool {
+        self.waiting.first().is_none_or(|w| w.tid == tid)
+    }
+
+    /// A thread that has answered here and not read since has called another write.
+    pub(super) const fn add_unknown(&mut self) {
+        self.again += 1;
+    }
+
+    /// One of these was for another connection.
+    pub(in crate::matcher) const fn was_elsewhere(&mut self) {
+        self.again = self.again.saturating_sub(1);
+    }
+
+    /// How many there are behind what left last.
     pub(super) fn further(&self) -> usize {
         self.waiting.len() + self.again as usize
     }
@@ -34,85 +62,33 @@ impl Writes {
         self.again = 0;
         self.waiting.retain(|write| write.upto > read);
     }
-}
 
-impl Connection {
-    /// T5: `tid` writes, and has read up to a position with these low bits.
-    pub(in crate::matcher) fn was_written(&mut self, at: Monotonic, tid: Tid, id: u16) {
-        let upto = self.continued(id);
-        self.writes.known = true;
-        if upto <= self.next {
-            self.writes.waiting.push(Write { at, tid, upto });
-        }
-    }
-
-    /// What leaves next may have been written by `tid`.
-    pub(in crate::matcher) fn is_writer(&self, tid: Tid) -> bool {
-        self.writes.waiting.first().is_none_or(|w| w.tid == tid)
-    }
-
-    /// A write was called by a thread that has answered here and not read since.
-    pub(in crate::matcher) fn wrote_again(&mut self) {
-        self.writes.again += u32::from(!self.departures.is_empty());
-    }
-
-    /// One of these writes was for another connection.
-    pub(in crate::matcher) const fn wrote_elsewhere(&mut self) {
-        self.writes.again = self.writes.again.saturating_sub(1);
-    }
-
-    /// The write that led to a segment, the first one of several, and how many did.
-    pub(super) fn led_to(&mut self, segment: Leaving, sent: Sent) -> (Option<Write>, u32) {
-        if !self.writes.known {
-            return (self.of_thread(segment, sent), sent.writes);
-        }
-        let goes_on = self.departures.last().is_some_and(|last| last.segment.more);
-        if goes_on {
-            // what has been written meanwhile is behind it
-            return (None, 0);
-        }
-        // of the first request, not of what came before
-        let begins = self.batch().next().map_or(self.read, |first| first.end);
-        let waiting = self.writes.waiting.drain(..);
+    /// Takes those that wait: the first that was called when `begins` had been read, and how many
+    /// such there are.
+    pub(super) fn take_from(&mut self, begins: Position) -> (Option<Write>, u32) {
+        let waiting = self.waiting.drain(..);
         let mut own = waiting.filter(|write| write.upto >= begins);
         let first = own.next();
         (first, u32::from(first.is_some()) + own.count() as u32)
     }
 
-    fn of_thread(&self, segment: Leaving, sent: Sent) -> Option<Write> {
-        let tid = segment.tid;
-        let upto = self.read;
-        sent.write.map(|at| Write { at, tid, upto })
-    }
-
-    /// The writes that led to a segment of a connection whose messages are told apart.
-    pub(in crate::matcher) fn give_writes(
+    /// Moves those that wait to `writes`; where they are not known, that is `of_thread`.
+    pub(in crate::matcher) fn give_to(
         &mut self,
         writes: &mut Vec<Write>,
-        segment: Leaving,
-        sent: Sent,
+        of_thread: Option<Write>,
     ) {
         writes.clear();
-        match self.writes.known {
-            true => writes.append(&mut self.writes.waiting),
-            false => writes.extend(self.of_thread(segment, sent)),
+        match self.are_known {
+            true => writes.append(&mut self.waiting),
+            false => writes.extend(of_thread),
         }
     }
 
-    /// They are not told apart any more.
-    pub(in crate::matcher) fn take_back_writes(&mut self, writes: &mut Vec<Write>) {
-        if self.writes.known {
-            self.writes.waiting.append(writes);
+    /// These wait again: the connection's content is no longer followed.
+    pub(in crate::matcher) fn take_back(&mut self, writes: &mut Vec<Write>) {
+        if self.are_known {
+            self.waiting.append(writes);
         }
-    }
-
-    /// No more writes than these led to the batch's segments, as far as is known.
-    pub(super) fn are_of_each<T>(&self, writes: &[T]) -> bool {
-        let calls: u32 = self
-            .departures
-            .iter()
-            .map(|departure| departure.writes)
-            .sum();
-        !self.writes.known || calls as usize + self.writes.further() == writes.len()
     }
 }

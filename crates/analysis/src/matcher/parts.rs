@@ -1,28 +1,30 @@
-//! What a connection is told, and what it says of its requests.
+//! The vocabulary of the matcher: what its parts tell each other about requests and responses.
 
 use taillab_model::{Monotonic, Tid};
 
-use crate::matcher::Slot;
+/// A request's number, in the order in which requests came in.
+pub(super) type Slot = u32;
 
 /// A position in a client's stream; its low 16 bits are those of the sequence number.
-pub(in crate::matcher) type Position = u64;
+pub(super) type Position = u64;
 
-/// A segment of a response as the driver takes it.
+/// A segment of a response when the driver takes it.
 #[derive(Clone, Copy)]
-pub(in crate::matcher) struct Leaving {
-    pub(in crate::matcher) at: Monotonic,
-    pub(in crate::matcher) tid: Tid,
-    pub(in crate::matcher) more: bool,
-    pub(in crate::matcher) resent: bool,
+pub(super) struct Leaving {
+    pub(super) at: Monotonic,
+    pub(super) tid: Tid,
+    /// The socket had more to send behind it.
+    pub(super) more: bool,
+    pub(super) resent: bool,
 }
 
 /// What a segment of a response is to its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::matcher) enum Role {
-    /// The first one that answers the batch, or a further one behind which nothing was
-    /// waiting: what the thread has called led to it.
+pub(super) enum Role {
+    /// The first segment that answers the batch, or a later one that was written separately: the
+    /// thread's last write led to it.
     Begins,
-    /// The rest of what the segments before it began, left by this thread.
+    /// The rest of a response that this thread began to send.
     Continues(Tid),
     /// It was sent before.
     Again,
@@ -32,7 +34,7 @@ pub(in crate::matcher) enum Role {
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::matcher) enum Settled {
+pub(super) enum Settled {
     /// It was answered: T5 if known, and T6.
     Answered(Slot, Option<Monotonic>, Monotonic),
     /// One of several, at the time of the last response that may be its own.
@@ -47,10 +49,10 @@ pub(in crate::matcher) enum Settled {
 
 /// A write that a thread has called.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::matcher) struct Write {
+pub(super) struct Write {
     /// T5.
-    pub(in crate::matcher) at: Monotonic,
-    pub(in crate::matcher) tid: Tid,
+    pub(super) at: Monotonic,
+    pub(super) tid: Tid,
     /// How far the server had read by then.
-    pub(in crate::matcher) upto: Position,
+    pub(super) upto: Position,
 }

@@ -1,0 +1,78 @@
+//! The grammar of a protocol: what follows each part of a message.
+
+use std::fmt;
+
+/// Which way a stream goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client.
+    Requests,
+    /// From the server.
+    Responses,
+}
+
+/// What a request says of its response, and a response of its request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// Opcode and opaque of memcached's binary protocol: the same in both directions.
+    pub tag: Option<u64>,
+    /// Of a request: there may be no response.
+    pub quiet: bool,
+    /// Of a request: there is no response.
+    pub silent: bool,
+    /// Of a request: its response has no body, whatever its head says (`HEAD`).
+    pub head_only: bool,
+}
+
+/// The end of a message is not known: no later message is found until the parser is started
+/// again where one begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+/// What follows a line, or a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Another line.
+    Line,
+    /// This many bytes, and then another line.
+    Body(u64),
+    /// This many bytes, and then the message ends.
+    LastBody(u64),
+    /// The message ends here.
+    End,
+}
+
+/// What follows each part of a message, in one direction of a connection.
+pub(super) trait Grammar: fmt::Debug + Send {
+    /// Forgets the last message and begins one with this byte: the length of its header,
+    /// where it has one of a fixed length instead of a line.
+    fn begin(&mut self, first: u8) -> Option<usize>;
+
+    /// What follows a header.
+    fn header(&mut self, _header: &[u8], _message: &mut Message) -> Result<Next, Lost> {
+        Err(Lost)
+    }
+
+    /// What follows a line, which is `cut` if it is longer than what is kept of one.
+    fn line(&mut self, line: &[u8], cut: bool, message: &mut Message) -> Result<Next, Lost>;
+
+    /// What follows a body that is not the message's last.
+    fn after_body(&mut self) -> Next {
+        Next::Line
+    }
+}
+
+/// A decimal number that is nothing else.
+pub(super) fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 18 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let value = digits.iter();
+    Some(value.fold(0, |value, digit| value * 10 + u64::from(digit - b'0')))
+}
+
+/// The words of a line.
+pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|&byte| byte == b' ')
+        .filter(|word| !word.is_empty())
+}

@@ -1,0 +1,55 @@
+//! A packet of a stream, put together from the events that carry its content.
+
+use taillab_model::{Event, EventKind, Monotonic};
+
+/// How much of a stream a packet carries: bytes, and of the server's how many come before.
+#[derive(Clone, Copy)]
+pub(super) struct Extent {
+    pub(super) bytes: u32,
+    pub(super) place: u32,
+}
+
+/// A packet whose content may follow.
+pub(super) struct Packet {
+    pub(super) cpu: u16,
+    pub(super) at: Monotonic,
+    pub(super) kind: EventKind,
+    /// The beginning of what it carries, as far as it was recorded.
+    pub(super) payload: Vec<u8>,
+    pub(super) extent: Option<Extent>,
+}
+
+impl Packet {
+    /// The packet that begins with this event, if one does; it uses the `memory`.
+    pub(super) fn begin(event: &Event, memory: &mut Vec<u8>) -> Option<Self> {
+        let is_packet = matches!(
+            event.kind,
+            EventKind::SegmentIn { bytes: 1.., .. } | EventKind::SegmentOut { .. }
+        );
+        is_packet.then(|| Self {
+            cpu: event.cpu,
+            at: event.at,
+            kind: event.kind,
+            payload: std::mem::take(memory),
+            extent: None,
+        })
+    }
+
+    /// Adds the content that an event carries, if it belongs to this packet; length 0 marks the
+    /// packet's extent.
+    pub(super) fn add(&mut self, event: &Event, bytes: [u8; 8], len: u8) {
+        if (self.cpu, self.at) != (event.cpu, event.at) {
+            return;
+        }
+        let word = u64::from_le_bytes(bytes);
+        match usize::from(len) {
+            0 => {
+                self.extent = Some(Extent {
+                    bytes: word as u32,
+                    place: (word >> 32) as u32,
+                });
+            }
+            len => self.payload.extend_from_slice(&bytes[..len.min(8)]),
+        }
+    }
+}

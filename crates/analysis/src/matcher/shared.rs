@@ -1,0 +1,187 @@
+//! What the matching of datagrams and that of streams share: the requests in the server, its
+//! threads, and the result so far.
+
+use taillab_model::{Event, Monotonic, Nanos, RequestKey, Tid};
+
+use super::held::{Fate, Held, HeldRequests};
+use super::options::MatchOptions;
+use super::parts::Slot;
+use super::threads::{Cores, Since, Thread};
+use crate::id_map::IdMap;
+use crate::matched::{BlindWindow, Matched, Unmatched};
+
+/// After this many new requests, the decided ones move to the result.
+const GIVE_OUT_EVERY: u32 = 4_096;
+
+/// With more requests than this in the server, the oldest is set aside if it is undecided, so that
+/// those behind it can move to the result.
+const SET_ASIDE_BEYOND: usize = 65_536;
+
+/// See the module.
+pub(super) struct Shared {
+    pub(super) options: MatchOptions,
+    pub(super) held: HeldRequests,
+    pub(super) threads: IdMap<Thread>,
+    cores: Cores,
+    pub(super) blind: Vec<BlindWindow>,
+    /// What is decided.
+    pub(super) found: Matched,
+    since_given_out: u32,
+    first: Option<Monotonic>,
+    pub(super) last: Option<Monotonic>,
+}
+
+impl Shared {
+    pub(super) fn new(options: MatchOptions) -> Self {
+        Self {
+            options,
+            held: HeldRequests::default(),
+            threads: IdMap::default(),
+            cores: Cores::default(),
+            blind: Vec::new(),
+            found: Matched::default(),
+            since_given_out: 0,
+            first: None,
+            last: None,
+        }
+    }
+
+    /// Counts an event.
+    pub(super) fn saw(&mut self, event: &Event) {
+        self.found.events += 1;
+        self.first.get_or_insert(event.at);
+        self.last = self.last.max(Some(event.at));
+    }
+
+    pub(super) fn thread(&mut self, tid: Tid) -> &mut Thread {
+        self.threads.entry(tid).or_default()
+    }
+
+    /// A thread whose read has returned on this CPU, and since when it has been there.
+    pub(super) fn reader(
+        &mut self,
+        cpu: u16,
+        tid: Tid,
+        at: Monotonic,
+    ) -> (&mut Thread, Option<Since>) {
+        let on_core = self.running(cpu, tid, at);
+        let begun = self.first.map(|first| first + self.options.overtaken_after);
+        let thread = self.threads.entry(tid).or_insert_with(|| {
+            Thread::unseen(match on_core {
+                Some(Since::Exactly(at)) if Some(at) > begun => Some(at),
+                _ => None,
+            })
+        });
+        (thread, on_core)
+    }
+
+    /// Notes that `tid` is the thread on `cpu`, and says since when.
+    pub(super) fn running(&mut self, cpu: u16, tid: Tid, at: Monotonic) -> Option<Since> {
+        let (since, blind) = self.cores.called(cpu, tid, at);
+        self.blind.extend(blind);
+        since
+    }
+
+    /// The CPU changed from the thread `prev` to `next`.
+    pub(super) fn switched(&mut self, cpu: u16, prev: Tid, next: Tid, at: Monotonic) {
+        self.blind.extend(self.cores.switched(cpu, prev, next, at));
+    }
+
+    /// The probe could not read memory on this CPU for so long before `to`.
+    pub(super) fn unreadable(&mut self, cpu: u16, to: Monotonic, lasted: Nanos) {
+        let from = to.nanos_since_boot().saturating_sub(lasted.get());
+        self.blind.push(BlindWindow {
+            cpu,
+            from: Monotonic::from_nanos_since_boot(from),
+            to,
+        });
+    }
+
+    pub(super) fn open_request(&mut self, at: Monotonic, key: RequestKey) -> Option<Slot> {
+        self.opened();
+        self.held.open(at, key)
+    }
+
+    /// Now and then moves what is decided to the result, so that not all requests are held.
+    pub(super) fn opened(&mut self) {
+        self.since_given_out += 1;
+        if self.since_given_out >= GIVE_OUT_EVERY {
+            self.give_out();
+        }
+    }
+
+    /// Moves the oldest requests to the result as far as they are decided.
+    pub(super) fn give_out(&mut self) {
+        self.since_given_out = 0;
+        while let Some((slot, request)) = self.held.front() {
+            if is_decided(&self.threads, slot, request) {
+                if let Some(request) = self.held.pop_front() {
+                    self.found.add(&request);
+                }
+            } else if self.held.len() > SET_ASIDE_BEYOND {
+                self.held.set_front_aside();
+            } else {
+                break;
+            }
+        }
+    }
+
+    /// Moves the requests that were set aside to the result if they are decided or `stale`;
+    /// returns when the oldest of the others came in.
+    pub(super) fn settle_stragglers(&mut self, stale: impl Fn(&Held) -> bool) -> Option<Monotonic> {
+        let (threads, found) = (&self.threads, &mut self.found);
+        self.held.settle_stragglers(
+            |slot, request| stale(request) || is_decided(threads, slot, request),
+            |request| found.add(request),
+        )
+    }
+
+    /// All that was found, when there are no more events.
+    pub(super) fn finish(mut self) -> Matched {
+        while let Some(request) = self.held.pop_front() {
+            self.found.add(&request);
+        }
+        for request in self.held.stragglers() {
+            self.found.add(&request);
+        }
+        self.found.blind = self.blind;
+        self.found.last = self.last;
+        self.found.restore_order();
+        self.found
+    }
+}
+
+/// Nothing that may still come changes the request.
+fn is_decided(threads: &IdMap<Thread>, slot: Slot, request: &Held) -> bool {
+    match request.fate {
+        Fate::Finished | Fate::Ambiguous | Fate::Unanswered | Fate::Part => true,
+        Fate::Answered => {
+            let thread = threads.get(&request.responder);
+            let still = thread.and_then(|thread| thread.answered);
+            still.is_none_or(|(_, answered)| answered != slot)
+        }
+        Fate::Open | Fate::Doubtful => false,
+    }
+}
+
+impl Matched {
+    /// Adds a request whose fate is decided, or that is no longer waited for.
+    fn add(&mut self, request: &Held) {
+        match request.fate {
+            Fate::Answered | Fate::Finished => {
+                self.requests.push_stamps(request.stamps());
+                self.keys.push(request.key);
+                self.workers.push(request.worker);
+            }
+            Fate::Open | Fate::Doubtful | Fate::Ambiguous | Fate::Unanswered => {
+                self.unmatched.push(Unmatched {
+                    key: request.key,
+                    t1: request.t1,
+                    t2: request.t2,
+                    ambiguous: matches!(request.fate, Fate::Doubtful | Fate::Ambiguous),
+                });
+            }
+            Fate::Part => {}
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What a rule of the verdict is, and what several rules share.
+
+use taillab_model::Nanos;
+use taillab_model::summary::{Reason, Verdict};
+
+use super::evidence::{Evidence, TraceFacts};
+
+/// What a rule that applies means for the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The result must not be used.
+    Invalid,
+    /// The result can be used, by a reader who knows this.
+    Warning,
+}
+
+/// One thing that can be wrong with a measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Its name in JSON; never changes once released.
+    pub key: &'static str,
+    /// What it means for the result.
+    pub severity: Severity,
+    /// What was seen; `None` where the rule does not apply.
+    pub(super) seen: fn(&Evidence<'_>) -> Option<String>,
+    /// What to do about it, or what it means; empty where `seen` says it.
+    pub(super) remedy: fn(&Evidence<'_>) -> &'static str,
+}
+
+impl Rule {
+    pub(super) fn reason(&self, evidence: &Evidence<'_>) -> Option<Reason> {
+        let seen = (self.seen)(evidence)?;
+        Some(match (self.remedy)(evidence) {
+            "" => Reason::new(self.key, seen),
+            remedy => Reason::new(self.key, format!("{seen}: {remedy}")),
+        })
+    }
+}
+
+/// The rules that say that the server did not keep up with the load.
+pub(super) const OVERLOAD: [&str; 2] = ["overload", "growing"];
+
+/// The server did not keep up with the load.
+pub fn is_overload(verdict: &Verdict) -> bool {
+    let mut keys = verdict.reasons.iter().map(|reason| reason.key.as_str());
+    keys.any(|key| OVERLOAD.contains(&key))
+}
+
+/// `part` is more than `limit` of `whole`.
+pub(super) fn exceeds(part: Nanos, limit: f64, whole: Nanos) -> bool {
+    part.get() as f64 > limit * whole.get() as f64
+}
+
+/// What identifies more requests, so that fewer responses are ambiguous.
+pub(super) fn remedy_for_ambiguity(evidence: &Evidence<'_>) -> &'static str {
+    match evidence.recording {
+        None => "use more client ports, or a longer time-out",
+        Some(TraceFacts { framed: true, .. }) => "check that --protocol is what the server speaks",
+        Some(_) => {
+            "name the server's protocol with --protocol, so that requests are identified by their \
+             content"
+        }
+    }
+}
