@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::time::Instant;
 
-use taillab_analysis::predict::{Evidence, predict};
+use taillab_analysis::predict::{Basis, predict};
 use taillab_analysis::replay::{Cores, Observed};
 use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::timeline::Timeline;
@@ -31,7 +31,7 @@ fn main() {
         let cores = Cores::new(&timeline, &context);
         let observed = Observed::build(&matched, &cores, &context, from);
         let built = begin.elapsed();
-        let evidence = Evidence {
+        let evidence = Basis {
             sojourn: &sojourn,
             causes: &[],
             service_time: context.service_time_ns.unwrap_or(Nanos::from_micros(15)),

@@ -10,7 +10,7 @@ mod simulator;
 use std::time::Instant;
 
 use simulator::Server;
-use taillab_analysis::predict::{Evidence, predict};
+use taillab_analysis::predict::{Basis, predict};
 use taillab_analysis::replay::{MAX_REPLAYED, Observed};
 use taillab_analysis::statistics::distribution_of;
 use taillab_model::{Monotonic, Nanos, RecordingContext};
@@ -32,7 +32,7 @@ fn main() {
     let observed = Observed::build(&matched, &track, &context, from);
     println!("built in {:.2?}", begin.elapsed());
     let begin = Instant::now();
-    let evidence = Evidence {
+    let evidence = Basis {
         sojourn: &sojourn,
         causes: &[],
         service_time: Nanos::new(100),

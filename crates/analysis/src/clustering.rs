@@ -12,14 +12,13 @@ const LAGS: [u32; 12] = [1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000];
 /// Fewer slow requests say nothing.
 const MIN_SLOW: u64 = 30;
 
-/// Where the slow ones begin: above this one of `n` sojourns, by rank; `None` where that says
-/// nothing.
+/// The rank among `n` sojourns above which a request is slow; `None` if there are too few.
 pub fn threshold_rank(n: u64) -> Option<u64> {
     Some(quantile_ranks(n, QUANTILE, 1.0)?.value)
 }
 
-/// How the slow ones among requests in order of T1 lie to each other, while they come. None is
-/// slow until [`Clusters::slow_is_above`] says which are.
+/// Counts how close together slow requests come, while requests come in order of T1. None is slow
+/// until [`Clusters::slow_is_above`] has set the threshold.
 #[derive(Clone, Debug)]
 pub struct Clusters {
     threshold: Nanos,
@@ -27,7 +26,7 @@ pub struct Clusters {
     /// Which of the last requests were slow, one bit for each.
     recent: [u64; RECENT / 64],
     slow: u64,
-    /// How often the request so many before a slow one was slow too, by lag.
+    /// How often the request `lag` before a slow one was slow too, for each lag.
     both: [u64; LAGS.len()],
     in_runs: u64,
     /// The last slow one: its number, and whether it is known to be in a run.
@@ -82,15 +81,15 @@ impl Clusters {
                 *both += u64::from(self.recent[word] & bit != 0);
             }
         }
-        let beside = self.last.filter(|(last, _)| last + 1 == self.n);
-        if let Some((_, counted)) = beside {
+        let neighbour = self.last.filter(|(last, _)| last + 1 == self.n);
+        if let Some((_, counted)) = neighbour {
             self.in_runs += 1 + u64::from(!counted);
         }
         // what delays several at once delays neighbours, and those that came in meanwhile
-        let together = beside.is_some() || Some(t1) <= self.until;
+        let together = neighbour.is_some() || Some(t1) <= self.until;
         self.episodes += u64::from(!together);
         self.until = self.until.max(Some(t6));
-        self.last = Some((self.n, beside.is_some()));
+        self.last = Some((self.n, neighbour.is_some()));
     }
 
     /// What was found; `None` with fewer than 30 slow ones.

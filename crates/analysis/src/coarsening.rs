@@ -1,8 +1,8 @@
 //! Sums along a line that becomes longer and longer, in bounded memory: coarsening.
 //!
-//! The line (of time, or of observations) is cut into equal cells. When there would be too
-//! many of them, each two neighbours become one. So their number lies between half of the
-//! most and the most, whatever the length, and nobody needs to know that beforehand.
+//! The line (of time, or of observations) is cut into equal cells. When there would be too many
+//! of them, neighbours are joined in pairs. So there are between half of the allowed number and
+//! that number, and the length need not be known beforehand.
 
 /// What is summed in a cell.
 pub(crate) trait Coarsen: Default {
@@ -19,7 +19,7 @@ pub(crate) struct Coarsening<T> {
 }
 
 impl<T: Coarsen> Coarsening<T> {
-    /// At most so many cells, which are of `width` at first.
+    /// At most `most` cells, each `width` wide at first.
     pub(crate) fn new(width: u64, most: usize) -> Self {
         Self {
             cells: Vec::new(),

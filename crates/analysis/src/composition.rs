@@ -338,7 +338,7 @@ impl Composed {
         }
         let excess_ns = sums.iter().map(|block| block[0]).sum();
         if episodes == 0 {
-            // it has no beginning and end of its own: each request is one
+            // such a cause has no beginning and end: each request counts as an episode
             (episodes, held_up) = (requests, excess_ns);
         }
         CauseShare {

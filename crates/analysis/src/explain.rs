@@ -25,7 +25,8 @@ use crate::statistics::curve_of;
 use crate::timeline::{Seen, Timeline};
 use crate::{findings, predict, replay};
 
-/// What was found.
+/// What explains a measurement; nothing where it was not recorded what the CPUs did.
+#[derive(Default)]
 pub(crate) struct Explained {
     /// Causes of the excess: the wholes, then their culprits.
     pub(crate) causes: Vec<CauseShare>,
@@ -33,8 +34,8 @@ pub(crate) struct Explained {
     pub(crate) model_fit: Option<ModelFit>,
     /// Forecasts, the best first.
     pub(crate) predictions: Vec<Prediction>,
-    /// The rest.
-    pub(crate) explanation: Explanation,
+    /// The rest of what was found.
+    pub(crate) explanation: Option<Explanation>,
 }
 
 /// Pairs of workers that are listed.
@@ -131,11 +132,13 @@ impl<'c> Explainer<'c> {
             });
     }
 
-    /// What was found; `observed` gives the queue to replay.
+    /// What was found; `observed` gives the queue to replay, and `length_limits` say what the length of
+    /// the recording costs.
     pub(crate) fn finish(
         self,
         sojourn: &Sojourn,
         matching: &Matching,
+        length_limits: Vec<String>,
         observed: impl FnOnce() -> replay::Observed,
     ) -> Explained {
         let ledger = self.attribution.finish();
@@ -169,7 +172,7 @@ impl<'c> Explainer<'c> {
         drop((composed, ledger));
         let predicted = predict::predict(
             &observed(),
-            &predict::Evidence {
+            &predict::Basis {
                 sojourn: &sojourn.distribution,
                 causes: &causes,
                 service_time: self.options.service_time,
@@ -179,7 +182,8 @@ impl<'c> Explainer<'c> {
         );
         explanation.curves.extend(predicted.curves);
         explanation.limits.extend(predicted.limits);
-        explanation.findings = findings::findings(&findings::Evidence {
+        explanation.limits.extend(length_limits);
+        explanation.findings = findings::findings(&findings::Facts {
             sojourn: &sojourn.distribution,
             ideal: &ideal,
             causes: &causes,
@@ -195,19 +199,19 @@ impl<'c> Explainer<'c> {
             causes,
             model_fit: predicted.model_fit,
             predictions: predicted.predictions,
-            explanation,
+            explanation: Some(explanation),
         }
     }
 }
 
-/// So many of the slowest, the slowest first.
+/// The `most` slowest requests, the slowest first.
 fn slowest(mut requests: Vec<SlowRequest>, most: usize) -> Vec<SlowRequest> {
     requests.sort_by_key(|request| std::cmp::Reverse(request.sojourn_ns));
     requests.truncate(most);
     requests
 }
 
-/// What is summed beside the composition.
+/// What is summed besides the composition.
 struct Collected {
     overtaken: u64,
     pairs: HashMap<(Tid, Tid), u64>,
@@ -269,7 +273,8 @@ impl Collected {
         }
     }
 
-    /// Many may be as slow as the slowest but some: only so many are kept.
+    /// Keeps a request that may be one of the slowest. Many may: only a multiple of what is wanted is
+    /// kept.
     fn slow(&mut self, request: SlowRequest) {
         self.slowest.push(request);
         if self.slowest.len() > 4 * self.most_slow {
@@ -306,36 +311,36 @@ impl Collected {
     }
 }
 
-/// What was not recorded, and what it costs.
+/// What was not recorded, and what the account therefore cannot show.
 fn limits(seen: Seen) -> Vec<String> {
     let missing = [
         (
             seen.switches,
-            "Switches of threads were not recorded: other threads on the server's CPUs cannot be told from slow service.",
+            "Switches of threads were not recorded: other threads on the server's CPUs look like slow service.",
         ),
         (
             seen.wakes,
-            "Wake-ups were not recorded: time until a woken worker runs stands under `wakeup` as a whole.",
+            "Wake-ups were not recorded: the whole time until a woken worker runs is counted as `wakeup`.",
         ),
         (
             seen.interrupts,
-            "Interrupts were not recorded: their time stands under the thread that they interrupted, mostly `slow_service`.",
+            "Interrupts were not recorded: their time is charged to the thread that they interrupted, mostly as `slow_service`.",
         ),
         (
             seen.softirqs,
-            "Softirqs were not recorded: their time stands under the thread that they interrupted, mostly `slow_service`.",
+            "Softirqs were not recorded: their time is charged to the thread that they interrupted, mostly as `slow_service`.",
         ),
         (
             seen.idle,
-            "No exit from a power state was recorded: `idle_exit` stands under `wakeup`.",
+            "No exit from a power state was recorded: `idle_exit` is counted as `wakeup`.",
         ),
         (
             seen.sleeps,
-            "Why threads slept was not recorded: locks, storage and page faults stand under `blocked_other`.",
+            "Why threads slept was not recorded: locks, storage and page faults are counted as `blocked_other`.",
         ),
         (
             seen.stalls,
-            "No canary noticed a stall and no time was stolen, or nobody looked: a stall of the hypervisor is found only where two CPUs, an interrupt between them or the timer show it, and stands under `slow_service` or `unexplained` otherwise.",
+            "No canary noticed a stall and no time was stolen, or neither was recorded: a stall of the hypervisor is found only where two CPUs, an interrupt between them or the timer show it. Otherwise it is counted as `slow_service` or `unexplained`.",
         ),
     ];
     let missing = missing.iter().filter(|(there, _)| !there);

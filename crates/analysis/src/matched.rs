@@ -20,7 +20,7 @@ pub struct ClientJoin {
 /// A request whose response was not seen, or not for certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmatched {
-    /// Whose.
+    /// The client's address and port, and the request's id.
     pub key: RequestKey,
     /// When it came in.
     pub t1: Monotonic,
@@ -43,7 +43,7 @@ pub enum DatagramIds {
 /// time in which it was blind there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlindWindow {
-    /// Which CPU.
+    /// The CPU's number.
     pub cpu: u16,
     /// The last event that proves which thread was current.
     pub from: Monotonic,
@@ -67,7 +67,7 @@ pub struct Matched {
     pub ambiguous: Vec<Monotonic>,
     /// T6 of each response whose request was not seen.
     pub without_request: Vec<Monotonic>,
-    /// How datagrams' requests and responses were told apart; `None` without datagrams.
+    /// How the responses to datagrams were found; `None` without datagrams.
     pub datagram_ids: Option<DatagramIds>,
     /// In order of their ends.
     pub blind: Vec<BlindWindow>,
@@ -75,7 +75,7 @@ pub struct Matched {
     pub client: Option<ClientJoin>,
     /// Events read.
     pub events: u64,
-    /// Events that stood further out of the order of time than the matcher puts right.
+    /// Events that were further out of the order of time than the matcher can correct.
     pub late_events: u64,
     /// Time of the last event.
     pub last: Option<Monotonic>,
@@ -237,7 +237,7 @@ impl MatchCounts {
 /// A request that came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When.
+    /// When it came in.
     pub t1: Monotonic,
     /// Its place in [`Matched::requests`], if it is there.
     pub matched: Option<usize>,

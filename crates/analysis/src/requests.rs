@@ -6,21 +6,21 @@ use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Request, Stamps};
 
 use crate::id_map::IdMap;
 
-/// An offset that stands for no stamp. As the offset of T6, which is always there, it
-/// says that the stamps do not fit and stand aside.
+/// An offset that means: no stamp. T6 always has one, so there it means that the stamps do not fit
+/// into offsets and are kept separately.
 const NONE: u32 = u32::MAX;
 
 /// Requests by their place: 28 bytes each, and 25 more once the client's times are known.
 ///
 /// T2 to T6 are offsets from T1 of at most 4.29 s. Stamps that do not fit, because they
-/// are longer or before T1, are kept whole beside them, so nothing is lost.
+/// are longer or before T1, are kept whole in a map, so nothing is lost.
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     /// T1.
     came_in: Vec<Monotonic>,
-    /// T2 to T6 since T1, in nanoseconds.
+    /// T2 to T6, as nanoseconds since T1.
     offsets_ns: Vec<[u32; 5]>,
-    /// Stamps that are no such offsets, by place.
+    /// Stamps that do not fit into offsets, by place.
     unusual: IdMap<Stamps>,
     /// The client's times; empty, or as long as the others.
     clients: Vec<Option<ClientTimes>>,
@@ -28,7 +28,7 @@ pub struct Requests {
     operations: Vec<Option<Operation>>,
 }
 
-/// T2 to T6 as offsets, if they are.
+/// T2 to T6 as offsets, if they fit.
 fn offsets(stamps: &Stamps) -> Option<[u32; 5]> {
     let since = |at: Monotonic| {
         let offset = u32::try_from(at.checked_since(stamps.t1)?.get()).ok()?;
@@ -45,12 +45,12 @@ fn offsets(stamps: &Stamps) -> Option<[u32; 5]> {
 }
 
 impl Requests {
-    /// How many there are.
+    /// Number of requests.
     pub const fn len(&self) -> usize {
         self.came_in.len()
     }
 
-    /// There is none.
+    /// Whether there is none.
     pub const fn is_empty(&self) -> bool {
         self.came_in.is_empty()
     }
@@ -135,7 +135,7 @@ impl Requests {
         }
     }
 
-    /// Adds one behind the others.
+    /// Appends a request.
     pub fn push(&mut self, request: Request) {
         let place = self.len();
         self.push_stamps(request.server);
@@ -144,7 +144,7 @@ impl Requests {
         }
     }
 
-    /// Adds one of which the client's side is not known.
+    /// Appends a request of which the client's side is not known.
     pub(crate) fn push_stamps(&mut self, stamps: Stamps) {
         let place = self.len() as u32;
         self.came_in.push(stamps.t1);
@@ -192,7 +192,7 @@ impl Requests {
         later
     }
 
-    /// Where each request stands once they are sorted by T1; `None` if they are.
+    /// The places of the requests in order of T1; `None` if they are in that order.
     pub(crate) fn order(&self) -> Option<Vec<u32>> {
         if self.came_in.is_sorted() {
             return None;
@@ -202,7 +202,7 @@ impl Requests {
         Some(order)
     }
 
-    /// Puts the requests into this order of places.
+    /// Puts the requests into the order that [`Requests::order`] returned.
     pub(crate) fn reorder(&mut self, order: &[u32]) {
         self.came_in = reordered(&self.came_in, order);
         self.offsets_ns = reordered(&self.offsets_ns, order);
@@ -219,7 +219,7 @@ impl Requests {
     }
 }
 
-/// The items in this order of places.
+/// The items in an order of places.
 pub(crate) fn reordered<T: Copy>(items: &[T], order: &[u32]) -> Vec<T> {
     order.iter().map(|&place| items[place as usize]).collect()
 }

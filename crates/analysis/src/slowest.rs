@@ -15,7 +15,7 @@ const MAX_ACTIVITIES: usize = 60;
 /// CPUs that are shown.
 const MAX_CPUS: usize = 8;
 
-/// Everything known of one slow request.
+/// All that is known of one slow request.
 pub fn slow_request(timeline: &Timeline, entry: &Entry<'_>, labels: &Labels) -> SlowRequest {
     let stamps = entry.stamps;
     let [t2, t3, t4, t5] = stamps.middle();

@@ -20,7 +20,7 @@ use taillab_model::{
     Distribution, HISTOGRAM_ERROR, Monotonic, Nanos, REPORTED_QUANTILES, RecordingContext,
 };
 
-use crate::explain::{Explainer, Sojourn};
+use crate::explain::{Explained, Explainer, Sojourn};
 use crate::fan_out::fan_out;
 use crate::ideal::{IdealArrivals, MeasuredRequests};
 use crate::ledger::{Baseline, Entry, Labels, LedgerOptions};
@@ -120,7 +120,7 @@ pub enum AnalysisError {
     },
 }
 
-/// What is summed over the measured requests, each by itself.
+/// What is summed over the measured requests one by one.
 struct Sums {
     series: [Series; SERIES],
     client_minus_server: Series,
@@ -285,41 +285,21 @@ impl<'c> Analysis<'c> {
         matching.lost_events = lost_events;
         matching.hooks.clone_from(&self.context.hooks);
         let [measured, ideal, excess, stages @ ..] = self.sums.series;
-        let mut measured = measured.finish();
+        let (mut measured, ideal) = (measured.finish(), ideal.finish());
         if self.options.is_repeated {
             measured.assume_independent();
         }
-        let ideal = ideal.finish();
-        let [t1_t2, t2_t3, t3_t4, t4_t5, t5_t6] = stages.map(|stage| stage.finish().distribution());
-        let stages = Stages {
-            t1_t2,
-            t2_t3,
-            t3_t4,
-            t4_t5,
-            t5_t6,
-        };
-        let stages_at = self.sums.stages.finish(&measured);
         let sojourn = Sojourn {
             fan_out: fan_out(&measured),
             distribution: measured.distribution(),
         };
-        let explained = self.disturbances.then(|| {
+        let mut explained = Explained::default();
+        if self.disturbances {
             let (sampler, context) = (self.sampler, self.context);
-            explainer.finish(&sojourn, &matching, || sampler.finish(context))
-        });
-        let limits = limits(&measured, self.windows, self.shown_by);
-        let (causes, model_fit, predictions, explanation) = match explained {
-            Some(mut explained) => {
-                explained.explanation.limits.extend(limits);
-                (
-                    explained.causes,
-                    explained.model_fit,
-                    explained.predictions,
-                    Some(explained.explanation),
-                )
-            }
-            None => Default::default(),
-        };
+            let limits = limits(&measured, self.windows, self.shown_by);
+            let observed = || sampler.finish(context);
+            explained = explainer.finish(&sojourn, &matching, limits, observed);
+        }
         let evidence = verdict::ServerEvidence {
             faster_than_ideal: self.sums.faster as f64 / n as f64,
             unsupported: unsupported(&sojourn.distribution, &measured),
@@ -351,16 +331,28 @@ impl<'c> Analysis<'c> {
                         / f64::from(workers),
                 },
                 excess: excess.finish().distribution(),
-                stages,
-                stages_at,
+                stages: distributions(stages),
+                stages_at: self.sums.stages.finish(&measured),
                 matching,
                 overhead: Overhead::default(),
-                causes,
-                model_fit,
-                predictions,
-                explanation,
+                causes: explained.causes,
+                model_fit: explained.model_fit,
+                predictions: explained.predictions,
+                explanation: explained.explanation,
             },
         })
+    }
+}
+
+/// The distribution of each stage.
+fn distributions(stages: [Series; 5]) -> Stages {
+    let [t1_t2, t2_t3, t3_t4, t4_t5, t5_t6] = stages.map(|stage| stage.finish().distribution());
+    Stages {
+        t1_t2,
+        t2_t3,
+        t3_t4,
+        t4_t5,
+        t5_t6,
     }
 }
 

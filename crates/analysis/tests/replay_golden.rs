@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use taillab_analysis::predict::{Evidence, Predicted, predict};
+use taillab_analysis::predict::{Basis, Predicted, predict};
 use taillab_analysis::replay::{Cores, Observed};
 use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::timeline::Timeline;
@@ -25,7 +25,7 @@ fn predicted(name: &str) -> Predicted {
     let cores = Cores::new(&timeline, &context);
     let from = Monotonic::from_nanos_since_boot(0);
     let observed = Observed::build(&matched, &cores, &context, from);
-    let evidence = Evidence {
+    let evidence = Basis {
         sojourn: &distribution_of(&sojourns),
         causes: &[],
         service_time: Nanos::from_micros(15),

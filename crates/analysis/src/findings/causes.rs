@@ -3,7 +3,7 @@
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Finding, Prediction};
 
-use super::evidence::{Count, Evidence, NOTABLE, Tail, Whole, list};
+use super::facts::{Count, Facts, NOTABLE, Tail, Whole, list};
 use crate::fmt::Percentile;
 
 /// Culprits that a sentence names.
@@ -17,15 +17,15 @@ const WORTH_TRYING: f64 = 0.95;
 
 /// A sentence for each cause that makes a notable part of the excess above p99, the largest
 /// first.
-pub(super) fn main_causes(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(tail) = evidence.tail().filter(|tail| tail.measured > tail.ideal) else {
+pub(super) fn main_causes(facts: &Facts<'_>) -> Vec<Finding> {
+    let Some(tail) = facts.tail().filter(|tail| tail.measured > tail.ideal) else {
         return Vec::new();
     };
-    let told_elsewhere = [Cause::Unexplained, Cause::Unobserved];
-    let mut wholes: Vec<&CauseShare> = evidence
+    let have_own_findings = [Cause::Unexplained, Cause::Unobserved];
+    let mut wholes: Vec<&CauseShare> = facts
         .causes
         .iter()
-        .filter(|share| share.culprit.is_none() && !told_elsewhere.contains(&share.cause))
+        .filter(|share| share.culprit.is_none() && !have_own_findings.contains(&share.cause))
         .filter(|share| share.excess_share_above_p99.value >= NOTABLE)
         .collect();
     let above = |share: &CauseShare| share.excess_share_above_p99.value;
@@ -33,12 +33,12 @@ pub(super) fn main_causes(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for whole in wholes {
         let first = findings.is_empty();
-        findings.push(finding(evidence, &tail, whole, first));
+        findings.push(finding(facts, &tail, whole, first));
     }
     findings
 }
 
-fn finding(evidence: &Evidence<'_>, tail: &Tail, whole: &CauseShare, first: bool) -> Finding {
+fn finding(facts: &Facts<'_>, tail: &Tail, whole: &CauseShare, first: bool) -> Finding {
     let mut text = if first {
         format!("{tail}. ")
     } else {
@@ -50,14 +50,14 @@ fn finding(evidence: &Evidence<'_>, tail: &Tail, whole: &CauseShare, first: bool
     } else {
         "of it comes from"
     };
-    let culprits = culprits(evidence.causes, whole);
+    let culprits = culprits(facts.causes, whole);
     text += &format!("{share} {of} {}", whole.cause.blame(&list(&culprits)));
     // each culprit has its own figures; without one they are the cause's
     if culprits.is_empty() {
         text += &episodes(whole);
     }
     text.push('.');
-    let best = best(evidence.predictions, whole.cause, tail.q);
+    let best = best(facts.predictions, whole.cause, tail.q);
     if let Some((prediction, predicted)) = best {
         text += &format!(
             " Predicted with {}: {} {predicted}",

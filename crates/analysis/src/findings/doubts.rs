@@ -2,7 +2,7 @@
 
 use taillab_model::explanation::{Cause, Finding};
 
-use super::evidence::{Count, Evidence, Whole};
+use super::facts::{Count, Facts, Whole};
 use crate::fmt::Percentile;
 
 /// More than this of the excess above p99 without a cause needs another look.
@@ -17,14 +17,14 @@ fn inconclusive(text: String, advice: &str, cause: Option<Cause>) -> Finding {
     }
 }
 
-pub(super) fn unexplained(evidence: &Evidence<'_>) -> Option<Finding> {
-    let share = evidence.share_above_p99(Cause::Unexplained);
+pub(super) fn unexplained(facts: &Facts<'_>) -> Option<Finding> {
+    let share = facts.share_above_p99(Cause::Unexplained);
     (share >= MAX_UNEXPLAINED).then(|| {
         let text = format!(
             "{} of the excess above p99 has no cause that was recorded.",
             Whole(share)
         );
-        let advice = if evidence.disturbances {
+        let advice = if facts.disturbances {
             "Record for longer and with a canary on the server's CPUs: it tells stalls of the \
              hypervisor from slow code."
         } else {
@@ -34,10 +34,10 @@ pub(super) fn unexplained(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn unobserved(evidence: &Evidence<'_>) -> Option<Finding> {
-    let share = evidence.share_above_p99(Cause::Unobserved);
+pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
+    let share = facts.share_above_p99(Cause::Unobserved);
     (share >= MAX_UNEXPLAINED).then(|| {
-        let matching = evidence.matching;
+        let matching = facts.matching;
         let text = format!(
             "{} of the excess above p99 lies in time in which the probe was blind: {} windows, \
              {} in all, {} lost events.",
@@ -56,8 +56,8 @@ pub(super) fn unobserved(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn poor_fit(evidence: &Evidence<'_>) -> Option<Finding> {
-    let fit = evidence.model_fit.filter(|fit| !fit.good)?;
+pub(super) fn poor_fit(facts: &Facts<'_>) -> Option<Finding> {
+    let fit = facts.model_fit.filter(|fit| !fit.good)?;
     let worst = fit.points.iter().max_by(|a, b| {
         let of = |error: f64| error.abs();
         of(a.error).total_cmp(&of(b.error))
@@ -72,7 +72,7 @@ pub(super) fn poor_fit(evidence: &Evidence<'_>) -> Option<Finding> {
         Whole(worst.error.abs()),
         Whole(fit.largest_borne)
     );
-    let advice = if evidence.disturbances {
+    let advice = if facts.disturbances {
         "Something delays requests that the replay does not know: see the causes and the \
          slowest requests (`taillab explain --slowest 50`)."
     } else {
@@ -81,11 +81,11 @@ pub(super) fn poor_fit(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(inconclusive(text, advice, None))
 }
 
-pub(super) fn without_disturbances(evidence: &Evidence<'_>) -> Option<Finding> {
-    (!evidence.disturbances).then(|| {
+pub(super) fn without_disturbances(facts: &Facts<'_>) -> Option<Finding> {
+    (!facts.disturbances).then(|| {
         inconclusive(
-            "Interrupts, softirqs and wake-ups were not recorded: what they cost stands under \
-             other causes."
+            "Interrupts, softirqs and wake-ups were not recorded: what they cost is \
+             charged to other causes."
                 .to_owned(),
             "Record again with `--disturbances all`.",
             None,
@@ -94,9 +94,9 @@ pub(super) fn without_disturbances(evidence: &Evidence<'_>) -> Option<Finding> {
 }
 
 /// p99.9 is what this is about: without it the tail is not known.
-pub(super) fn too_short(evidence: &Evidence<'_>) -> Option<Finding> {
-    let count = evidence.sojourn.count;
-    (evidence.sojourn.quantile(0.999).is_none()).then(|| {
+pub(super) fn too_short(facts: &Facts<'_>) -> Option<Finding> {
+    let count = facts.sojourn.count;
+    (facts.sojourn.quantile(0.999).is_none()).then(|| {
         let text = format!(
             "p99.9 is not known: {} requests, as correlated as these are, are too few for it.",
             Count(count)

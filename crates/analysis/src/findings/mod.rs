@@ -6,27 +6,27 @@
 
 mod causes;
 mod doubts;
-mod evidence;
+mod facts;
 mod shape;
 #[cfg(test)]
 mod tests;
 
 use taillab_model::explanation::Finding;
 
-pub use evidence::Evidence;
+pub use facts::Facts;
 
 /// All findings, the most important first.
-pub fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
+pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    findings.extend(shape::near_the_ideal(evidence));
-    findings.extend(causes::main_causes(evidence));
-    findings.extend(doubts::unexplained(evidence));
-    findings.extend(doubts::unobserved(evidence));
-    findings.extend(shape::overtaking(evidence));
-    findings.extend(shape::uneven_workers(evidence));
-    findings.extend(shape::bursts(evidence));
-    findings.extend(doubts::poor_fit(evidence));
-    findings.extend(doubts::without_disturbances(evidence));
-    findings.extend(doubts::too_short(evidence));
+    findings.extend(shape::near_the_ideal(facts));
+    findings.extend(causes::main_causes(facts));
+    findings.extend(doubts::unexplained(facts));
+    findings.extend(doubts::unobserved(facts));
+    findings.extend(shape::overtaking(facts));
+    findings.extend(shape::uneven_workers(facts));
+    findings.extend(shape::bursts(facts));
+    findings.extend(doubts::poor_fit(facts));
+    findings.extend(doubts::without_disturbances(facts));
+    findings.extend(doubts::too_short(facts));
     findings
 }

@@ -2,7 +2,7 @@
 
 use taillab_model::explanation::{Cause, Finding};
 
-use super::evidence::{Count, Evidence, NOTABLE, Whole};
+use super::facts::{Count, Facts, NOTABLE, Whole};
 use crate::fmt::{Percentile, share};
 
 /// Up to this factor of the ideal there is little to gain.
@@ -29,8 +29,8 @@ fn conclusive(text: String, advice: Option<String>, cause: Option<Cause>) -> Fin
     }
 }
 
-pub(super) fn near_the_ideal(evidence: &Evidence<'_>) -> Option<Finding> {
-    let tail = evidence.tail()?;
+pub(super) fn near_the_ideal(facts: &Facts<'_>) -> Option<Finding> {
+    let tail = facts.tail()?;
     let ratio = tail.measured.get() as f64 / tail.ideal.get().max(1) as f64;
     (ratio <= NEAR).then(|| {
         let text = format!(
@@ -41,9 +41,9 @@ pub(super) fn near_the_ideal(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn overtaking(evidence: &Evidence<'_>) -> Option<Finding> {
-    let inversions = evidence.inversions;
-    let matters = evidence.share_above_p99(Cause::Order) >= NOTABLE;
+pub(super) fn overtaking(facts: &Facts<'_>) -> Option<Finding> {
+    let inversions = facts.inversions;
+    let matters = facts.share_above_p99(Cause::Order) >= NOTABLE;
     (inversions.share >= MANY_OVERTAKEN || matters).then(|| {
         let mut text = format!(
             "{} requests ({}) were overtaken by a later one",
@@ -60,15 +60,15 @@ pub(super) fn overtaking(evidence: &Evidence<'_>) -> Option<Finding> {
         let advice = (!matters).then(|| {
             format!(
                 "It makes {} of the excess above p99: no need to change it.",
-                Whole(evidence.share_above_p99(Cause::Order))
+                Whole(facts.share_above_p99(Cause::Order))
             )
         });
         conclusive(text, advice, Some(Cause::Order))
     })
 }
 
-pub(super) fn uneven_workers(evidence: &Evidence<'_>) -> Option<Finding> {
-    let workers = evidence.workers;
+pub(super) fn uneven_workers(facts: &Facts<'_>) -> Option<Finding> {
+    let workers = facts.workers;
     let busy = |a: &&_, b: &&_| {
         let of = |worker: &taillab_model::explanation::WorkerShare| worker.busy_share;
         of(a).total_cmp(&of(b))
@@ -77,7 +77,7 @@ pub(super) fn uneven_workers(evidence: &Evidence<'_>) -> Option<Finding> {
     let least = workers.iter().min_by(busy)?;
     let requests: u64 = workers.iter().map(|worker| worker.requests).sum();
     let uneven = most.busy_share > UNEVEN * least.busy_share;
-    let matters = evidence.share_above_p99(Cause::Imbalance) >= NOTABLE;
+    let matters = facts.share_above_p99(Cause::Imbalance) >= NOTABLE;
     (workers.len() > 1 && uneven && matters).then(|| {
         let text = format!(
             "The workers are uneven: {} (thread {}) served {} of the requests and was busy {} of \
@@ -96,8 +96,8 @@ pub(super) fn uneven_workers(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn bursts(evidence: &Evidence<'_>) -> Option<Finding> {
-    let clustering = evidence.clustering?;
+pub(super) fn bursts(facts: &Facts<'_>) -> Option<Finding> {
+    let clustering = facts.clustering?;
     let above = Percentile(clustering.q);
     let runs = Whole(clustering.in_runs_share);
     let in_bursts = clustering.in_runs_share >= IN_BURSTS;

@@ -99,7 +99,7 @@ impl Default for Case {
 
 impl Case {
     fn findings(&self) -> Vec<Finding> {
-        findings(&Evidence {
+        findings(&Facts {
             sojourn: &self.sojourn,
             ideal: &self.ideal,
             causes: &self.causes,

@@ -58,7 +58,7 @@ pub(super) struct ServedBy<'a> {
 /// What is known of a request at its T6.
 pub(super) struct Case<'a> {
     pub(super) request: &'a OpenRequest,
-    /// `None` where nobody knows who served it.
+    /// `None` if it is not known who served it.
     pub(super) served_by: Option<ServedBy<'a>>,
     /// Something was sent again on its connection while it was here.
     pub(super) resent: bool,
@@ -81,8 +81,8 @@ pub(super) struct Account {
     pub(super) pieces: Vec<Piece>,
     /// What held the request up.
     held: Lengths,
-    /// What the time is charged to in which the CPU worked for others, in the order in which it
-    /// is told.
+    /// What the time in which the CPU worked for others is charged to, in the order in which it
+    /// is shown.
     waits: Vec<Wait>,
 }
 

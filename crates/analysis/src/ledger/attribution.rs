@@ -5,7 +5,7 @@ use taillab_model::{Monotonic, Nanos, RecordingContext};
 use super::account::{Account, Case, Fixed, ServedBy, draw_up};
 use super::baseline::Baseline;
 use super::entry::{Entry, Ledger, LedgerOptions};
-use super::events::{Event, RequestId};
+use super::events::{RequestEvent, RequestId};
 use super::history::Position;
 use super::label::Labels;
 use super::queues::{Late, Line, Queues, Waits};
@@ -113,15 +113,15 @@ impl Attribution {
     fn until(&mut self, until_ns: u64, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
         while let Some((at_ns, event)) = self.server.events.pop_before(until_ns) {
             match event {
-                Event::StateEnds(w, busy_period) => {
+                RequestEvent::StateEnds(w, busy_period) => {
                     let worker = &self.server.workers[w as usize];
                     if worker.busy_period == busy_period && worker.outstanding > 0 {
                         self.server.state_ends(w as usize, at_ns);
                     }
                 }
-                Event::Queued(id) => self.queued(id, at_ns),
-                Event::Begun(id) => self.begun(id, at_ns),
-                Event::Answered(id) => {
+                RequestEvent::Queued(id) => self.queued(id, at_ns),
+                RequestEvent::Begun(id) => self.begun(id, at_ns),
+                RequestEvent::Answered(id) => {
                     self.answered(id, at_ns, sink);
                     self.server.requests.remove(id);
                 }
@@ -182,7 +182,7 @@ impl Attribution {
             stack: Vec::new(),
             moments: traced.then(Vec::new),
         });
-        self.server.events.push(queued_ns, Event::Queued(id));
+        self.server.events.push(queued_ns, RequestEvent::Queued(id));
     }
 
     /// T2.
@@ -191,7 +191,7 @@ impl Attribution {
         let Some(w) = server.requests[id].worker else {
             self.receive(None, id, at_ns);
             let t6_ns = self.server.requests[id].t6_ns;
-            return self.server.events.push(t6_ns, Event::Answered(id));
+            return self.server.events.push(t6_ns, RequestEvent::Answered(id));
         };
         let first = server.workers[w].outstanding == 0;
         match first {
@@ -222,7 +222,7 @@ impl Attribution {
             }
         };
         let begin_ns = begin_ns.clamp(at_ns, request.t6_ns.max(at_ns));
-        // virtual workers share no CPU: each has an order of its own
+        // virtual workers share no CPU: each has its own order
         let line = match home.filter(|_| !server.baseline.virtual_workers) {
             Some(k) => Line::OfCpu(k),
             None => Line::OfWorker(w),
@@ -232,7 +232,7 @@ impl Attribution {
         if request.moments.is_some() {
             server.requests.traced.push(id);
         }
-        server.events.push(begin_ns, Event::Begun(id));
+        server.events.push(begin_ns, RequestEvent::Begun(id));
     }
 
     /// Worker `w` gets a request and had none: nothing from before is inherited.
@@ -312,7 +312,9 @@ impl Attribution {
                 server.workers[w].pending.push_back(id);
             }
         }
-        server.events.push(t6_ns.max(at_ns), Event::Answered(id));
+        server
+            .events
+            .push(t6_ns.max(at_ns), RequestEvent::Answered(id));
     }
 
     /// T6.

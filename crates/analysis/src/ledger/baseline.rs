@@ -1,4 +1,4 @@
-//! The baseline: what is usual on this server, which decides where work ends and delay begins.
+//! The baseline: what is usual on this server. It decides where work ends and delay begins.
 
 use taillab_model::Nanos;
 
@@ -6,10 +6,10 @@ use crate::matched::Matched;
 use crate::statistics::middle;
 use crate::timeline::{NET_RX, Segment, Timeline, Top, WorkerLine};
 
-/// At most so many requests are looked at for a median.
+/// At most this many requests are looked at for a median.
 const SAMPLE: usize = 200_000;
 
-/// Services with and without a page fault that are needed at least to tell what one costs.
+/// The least number of services with and without a page fault that show what one costs.
 const MIN_FAULTED: usize = 20;
 
 /// What is usual on a server.

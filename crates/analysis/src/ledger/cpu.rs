@@ -92,8 +92,8 @@ impl CpuClock {
         self.upto_ns < upto_ns || self.segment.as_ref().is_some_and(ends)
     }
 
-    /// What is to be charged next, which it then counts as charged; `None` when the clock
-    /// stands at `upto_ns`.
+    /// The next stretch to be charged, which it then counts as charged; `None` once the clock
+    /// has reached `upto_ns`.
     #[inline]
     pub(super) fn advance(
         &mut self,

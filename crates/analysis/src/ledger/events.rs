@@ -8,7 +8,7 @@ pub(super) type RequestId = u32;
 
 /// Events of the same time are handled in the order of these kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Event {
+pub(super) enum RequestEvent {
     /// A worker's state ends: its index, and the number of its busy period.
     StateEnds(u32, u32),
     Answered(RequestId),
@@ -25,13 +25,13 @@ const KIND: u32 = 62;
 
 impl Due {
     #[inline]
-    fn new(at_ns: u64, event: Event) -> Self {
+    fn new(at_ns: u64, event: RequestEvent) -> Self {
         let of = |kind: u64, id: RequestId| kind << KIND | u64::from(id);
         let event = match event {
-            Event::StateEnds(w, number) => u64::from(w) << 32 | u64::from(number),
-            Event::Answered(id) => of(1, id),
-            Event::Queued(id) => of(2, id),
-            Event::Begun(id) => of(3, id),
+            RequestEvent::StateEnds(w, number) => u64::from(w) << 32 | u64::from(number),
+            RequestEvent::Answered(id) => of(1, id),
+            RequestEvent::Queued(id) => of(2, id),
+            RequestEvent::Begun(id) => of(3, id),
         };
         Self(u128::from(at_ns) << 64 | u128::from(event))
     }
@@ -40,14 +40,14 @@ impl Due {
         (self.0 >> 64) as u64
     }
 
-    const fn event(self) -> Event {
+    const fn event(self) -> RequestEvent {
         let event = self.0 as u64;
         let id = event as RequestId;
         match event >> KIND {
-            0 => Event::StateEnds((event >> 32) as u32, id),
-            1 => Event::Answered(id),
-            2 => Event::Queued(id),
-            _ => Event::Begun(id),
+            0 => RequestEvent::StateEnds((event >> 32) as u32, id),
+            1 => RequestEvent::Answered(id),
+            2 => RequestEvent::Queued(id),
+            _ => RequestEvent::Begun(id),
         }
     }
 }
@@ -66,7 +66,7 @@ pub(super) struct EventQueue {
 
 impl EventQueue {
     #[inline]
-    pub(super) fn push(&mut self, at_ns: u64, event: Event) {
+    pub(super) fn push(&mut self, at_ns: u64, event: RequestEvent) {
         self.push_due(Due::new(at_ns, event));
     }
 
@@ -85,7 +85,7 @@ impl EventQueue {
 
     /// Takes the next event and its time, if it comes before `until_ns`.
     #[inline]
-    pub(super) fn pop_before(&mut self, until_ns: u64) -> Option<(u64, Event)> {
+    pub(super) fn pop_before(&mut self, until_ns: u64) -> Option<(u64, RequestEvent)> {
         if self.soon.is_empty() {
             let Reverse(first) = self.later.pop()?;
             self.soon.push(first);
@@ -108,13 +108,13 @@ mod tests {
             steps in prop::collection::vec((0_u64..300, 0_u32..4, any::<bool>()), 1..400),
         ) {
             let mut events = EventQueue::default();
-            let mut plain: Vec<(u64, Event)> = Vec::new();
+            let mut plain: Vec<(u64, RequestEvent)> = Vec::new();
             for (at_ns, id, goes) in steps {
                 let event = [
-                    Event::StateEnds(id, 7),
-                    Event::Answered(id),
-                    Event::Queued(id),
-                    Event::Begun(id),
+                    RequestEvent::StateEnds(id, 7),
+                    RequestEvent::Answered(id),
+                    RequestEvent::Queued(id),
+                    RequestEvent::Begun(id),
                 ];
                 let event = event[id as usize];
                 events.push(at_ns, event);

@@ -108,8 +108,8 @@ impl CpuHistory {
 
 /// Where a piece of a worker's history comes from.
 #[derive(Clone, Copy, Debug)]
-enum Source {
-    /// A reason of its own.
+enum Origin {
+    /// The worker itself was off its CPU, for this reason.
     Own(Label),
     /// The history of a CPU (its index), from this delay on.
     Cpu(usize, u64),
@@ -118,12 +118,12 @@ enum Source {
 /// The delay history of a worker, while it has requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkerHistory {
-    /// The CPU whose history is the worker's now, and where that stood when it became so.
+    /// The CPU whose history is the worker's now, and the position at which it became so.
     attached: Option<(usize, Position)>,
     /// Its position, without what the CPU it is attached to has added.
     base: Position,
     /// Each with the delay at which it begins.
-    pieces: VecDeque<(u64, Source)>,
+    pieces: VecDeque<(u64, Origin)>,
 }
 
 impl WorkerHistory {
@@ -144,7 +144,7 @@ impl WorkerHistory {
         self.detach(cpus);
         let now = cpus[k].end;
         self.attached = Some((k, now));
-        self.begin(Source::Cpu(k, now.delay_ns));
+        self.begin(Origin::Cpu(k, now.delay_ns));
     }
 
     pub(super) fn detach(&mut self, cpus: &[CpuHistory]) {
@@ -153,7 +153,7 @@ impl WorkerHistory {
     }
 
     /// From its present end on, it comes from `source`.
-    fn begin(&mut self, source: Source) {
+    fn begin(&mut self, source: Origin) {
         let at = self.base.delay_ns;
         match self.pieces.back_mut() {
             Some(last) if last.0 == at => last.1 = source,
@@ -163,9 +163,9 @@ impl WorkerHistory {
 
     /// The worker, which is not attached, was held up by its own `label`.
     pub(super) fn held_up(&mut self, label: Label, ns: u64) {
-        let same = matches!(self.pieces.back(), Some((_, Source::Own(l))) if *l == label);
+        let same = matches!(self.pieces.back(), Some((_, Origin::Own(l))) if *l == label);
         if !same {
-            self.begin(Source::Own(label));
+            self.begin(Origin::Own(label));
         }
         self.base.delay_ns += ns;
     }
@@ -179,7 +179,7 @@ impl WorkerHistory {
     }
 
     /// Gives the labelled delays between two of its positions to `visit`, and whether the worker
-    /// was off its CPU for a reason of its own; returns how much that was.
+    /// itself was off its CPU; returns how much that was.
     pub(super) fn visit(
         &self,
         cpus: &[CpuHistory],
@@ -200,11 +200,11 @@ impl WorkerHistory {
                 continue;
             }
             given += match source {
-                Source::Own(label) => {
+                Origin::Own(label) => {
                     visit(label, hi - lo, true);
                     hi - lo
                 }
-                Source::Cpu(k, at) => {
+                Origin::Cpu(k, at) => {
                     let (lo, hi) = (at + (lo - begin), at + (hi - begin));
                     cpus[k].visit(lo, hi, |label, ns| visit(label, ns, false))
                 }

@@ -19,10 +19,10 @@
 //! the cause and the culprit: another thread (`background`), an interrupt, a softirq, a
 //! service that takes longer than it may (`slow_service`), idle though somebody waits
 //! (`idle_exit`, `wakeup`, `throttled`), a lock, a stall, a blind window. A worker that sleeps in
-//! the middle of a request adds pieces of its own (`blocked_*`). From one that may not run
+//! the middle of a request adds its own pieces (`blocked_*`). From one that may not run
 //! (its CPU idled for long while it waited) nothing takes the CPU: all that time is
 //! `throttled`. One that sleeps where it waits
-//! for requests, though it has one, is about to be woken, or nobody saw that it was: it is
+//! for requests, though it has one, is about to be woken, or its wake-up was not seen: it is
 //! held up by what its CPU does. For the request itself, the
 //! history between its T2 and its T6 is what held it up directly; the rest of T2 to T6 is work:
 //! its own (`service`, and from T5 on `stack_tx`), and that for requests before it.
@@ -86,14 +86,13 @@
 //!
 //! One pass over the lines of time and the stamps, in order of time; memory for the open
 //! requests and the current busy periods only.
-
 //!
-//! # Where what is
+//! # Files
 //!
 //! [`Attribution`] takes the events of requests in order of time (`events`) and knows those that
 //! are in the server (`requests`). `server` follows the CPUs (`cpu`) and workers (`worker`)
 //! between the events and writes their delay histories (`history`). `queues` are those that the
-//! server is held against. At T6 the pure function `account::draw_up` gives the account.
+//! server is compared with. At T6 the pure function `account::draw_up` gives the account.
 
 mod account;
 mod attribution;

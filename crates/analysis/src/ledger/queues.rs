@@ -1,4 +1,4 @@
-//! The queues that the server is held against: the ideal one, one of each worker alone, one that
+//! The queues that the server is compared with: the ideal one, one for each worker alone, one that
 //! all workers share, and first come, first served.
 
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use taillab_queueing::ideal::IdealQueue;
 use super::events::RequestId;
 use super::history::Position;
 
-/// What a request waits in the queues that it is held against.
+/// How long a request waits in the queues that the server is compared with.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waits {
     /// In the ideal queue.
@@ -28,14 +28,14 @@ pub(super) enum Line {
     OfWorker(usize),
 }
 
-/// The queues that the server is held against.
+/// The queues that the server is compared with.
 pub(super) struct Queues {
     service_time: Nanos,
     ideal: IdealQueue,
     one: OneQueue,
     workers: Vec<OwnQueue>,
-    of_cpus: Vec<InOrder>,
-    of_workers: Vec<InOrder>,
+    of_cpus: Vec<ArrivalOrder>,
+    of_workers: Vec<ArrivalOrder>,
     /// The latest arrival that was begun: its place, its worker, and when.
     latest: Option<(usize, Tid, u64)>,
 }
@@ -75,13 +75,13 @@ impl Queues {
     }
 
     /// The requests of a line.
-    pub(super) fn in_order(&mut self, line: Line) -> &mut InOrder {
+    pub(super) fn in_order(&mut self, line: Line) -> &mut ArrivalOrder {
         let (lines, place) = match line {
             Line::OfCpu(k) => (&mut self.of_cpus, k),
             Line::OfWorker(w) => (&mut self.of_workers, w),
         };
         if place >= lines.len() {
-            lines.resize_with(place + 1, InOrder::default);
+            lines.resize_with(place + 1, ArrivalOrder::default);
         }
         &mut lines[place]
     }
@@ -136,7 +136,7 @@ impl OneQueue {
     }
 }
 
-/// A worker with a queue of its own.
+/// The queue of one worker alone.
 struct OwnQueue {
     ideal: IdealQueue,
     /// When it has answered all that came so far.
@@ -169,14 +169,14 @@ impl OwnQueue {
 /// have been the k-th request's. From then on a request that is still there is late, and
 /// whatever it then waits for, it waits for because of the order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct InOrder {
+pub(super) struct ArrivalOrder {
     /// Places of those whose turn to leave has not come; `None` where they have left already.
     waiting: VecDeque<(usize, Option<RequestId>)>,
     /// The worker that last answered a request before its turn.
     overtaker: usize,
 }
 
-impl InOrder {
+impl ArrivalOrder {
     /// A request is queued; places count in order of arrival.
     pub(super) fn came(&mut self, place: usize, id: RequestId) {
         if self.waiting.back().is_none_or(|&(last, _)| last < place) {
@@ -216,7 +216,7 @@ impl InOrder {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Late {
     pub(super) since_ns: u64,
-    /// Where its worker's history stood then.
+    /// The end of its worker's history then.
     pub(super) since: Position,
     /// The worker that overtook it.
     pub(super) by: Tid,
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_overtaker_is_the_one_that_left_before_its_turn() {
-        let mut order = InOrder::default();
+        let mut order = ArrivalOrder::default();
         for place in 0..3 {
             order.came(place, place as RequestId);
         }
@@ -269,7 +269,7 @@ mod tests {
         fn each_is_late_from_when_its_turn_was(keys in prop::collection::vec(any::<u32>(), 1..40)) {
             let mut leaving: Vec<usize> = (0..keys.len()).collect();
             leaving.sort_by_key(|&place| (keys[place], place));
-            let mut order = InOrder::default();
+            let mut order = ArrivalOrder::default();
             for place in 0..keys.len() {
                 order.came(place, place as RequestId);
             }

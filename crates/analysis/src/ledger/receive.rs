@@ -9,7 +9,7 @@ use crate::id_map::LastFound;
 use crate::timeline::{NET_RX, Segment, Top};
 
 /// Labelled lengths, the latest first.
-pub(super) type Pieces = Vec<(Label, u64)>;
+pub(super) type LabelledLengths = Vec<(Label, u64)>;
 
 /// What splits the way to the socket.
 pub(super) struct Receiving<'l> {
@@ -29,7 +29,13 @@ pub(super) fn receives(cpu: &CpuClock) -> bool {
 impl Receiving<'_> {
     /// Splits [T1, T2] on the CPU that received the packet, which has come to T2, into
     /// `pieces`; the lengths sum to T2 − T1.
-    pub(super) fn split(&mut self, cpu: &CpuClock, t1_ns: u64, t2_ns: u64, pieces: &mut Pieces) {
+    pub(super) fn split(
+        &mut self,
+        cpu: &CpuClock,
+        t1_ns: u64,
+        t2_ns: u64,
+        pieces: &mut LabelledLengths,
+    ) {
         let deferred = cpu
             .segment
             .is_some_and(|segment| self.labels.runs_softirqs(segment.thread));
@@ -95,7 +101,7 @@ impl Receiving<'_> {
     }
 
     /// The split where nobody saw the CPU that received the packet.
-    pub(super) fn unseen(&mut self, t1_ns: u64, t2_ns: u64, pieces: &mut Pieces) {
+    pub(super) fn unseen(&mut self, t1_ns: u64, t2_ns: u64, pieces: &mut LabelledLengths) {
         let length = t2_ns - t1_ns;
         let usual = length.min(self.usual_ns);
         self.push(pieces, Cause::StackRx, Who::Nobody, usual);
@@ -103,7 +109,7 @@ impl Receiving<'_> {
         self.push(pieces, Cause::Unexplained, Who::Nobody, rest);
     }
 
-    fn push(&mut self, pieces: &mut Pieces, cause: Cause, who: Who, ns: u64) {
+    fn push(&mut self, pieces: &mut LabelledLengths, cause: Cause, who: Who, ns: u64) {
         if ns > 0 {
             pieces.push((self.labels.label(cause, who), ns));
         }
@@ -114,7 +120,7 @@ impl Receiving<'_> {
 fn too_long(segment: &Segment) -> (Cause, Who) {
     match segment.top {
         Top::Idle { state } => (Cause::IdleExit, Who::Idle(state)),
-        // a thread that waits for storage keeps no packet waiting, unless its CPU stands still
+        // a thread that waits for storage keeps no packet waiting, unless its CPU is stalled
         Top::Storage { call } => of_storage(call),
         _ => (Cause::Unexplained, Who::Nobody),
     }

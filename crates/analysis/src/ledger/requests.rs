@@ -25,11 +25,11 @@ pub(super) struct OpenRequest {
     /// Its place among the workers.
     pub(super) worker: Option<usize>,
     pub(super) t1_ns: u64,
-    /// T2, or what stands for it.
+    /// T2, or the estimate that replaces it.
     pub(super) queued_ns: u64,
     pub(super) t6_ns: u64,
     pub(super) waits: Waits,
-    /// Where its worker's history stood at T2.
+    /// The end of its worker's history at T2.
     pub(super) begin: Position,
     pub(super) late: Option<Late>,
     /// Work for itself.
@@ -37,7 +37,7 @@ pub(super) struct OpenRequest {
     /// The same beyond the time that a service may take.
     pub(super) over_ns: u64,
     pub(super) inheritance: Inheritance,
-    /// Whose requests it is to be served in order with.
+    /// The line in which it is to be served in order.
     pub(super) line: Option<Line>,
     /// A later arrival that was begun before it, and by whom.
     pub(super) overtaken_by: Option<(usize, Tid)>,
@@ -66,14 +66,14 @@ impl OpenRequest {
 
 /// The requests between T1 and T6, by their ids.
 #[derive(Default)]
-pub(super) struct OpenRequests {
+pub(super) struct RequestsInside {
     slots: Vec<OpenRequest>,
     free: Vec<RequestId>,
     /// Those from T2 on that are told in order of time.
     pub(super) traced: Vec<RequestId>,
 }
 
-impl OpenRequests {
+impl RequestsInside {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
@@ -103,7 +103,7 @@ impl OpenRequests {
     }
 }
 
-impl Index<RequestId> for OpenRequests {
+impl Index<RequestId> for RequestsInside {
     type Output = OpenRequest;
 
     fn index(&self, id: RequestId) -> &OpenRequest {
@@ -111,7 +111,7 @@ impl Index<RequestId> for OpenRequests {
     }
 }
 
-impl IndexMut<RequestId> for OpenRequests {
+impl IndexMut<RequestId> for RequestsInside {
     fn index_mut(&mut self, id: RequestId) -> &mut OpenRequest {
         &mut self.slots[id as usize]
     }

@@ -68,8 +68,8 @@ pub struct LoadCurves {
 
 /// What the requests of a measurement say.
 ///
-/// `requests` gives them in order of the intended time, as often as it is asked: the
-/// series are walked one after the other, so that only one is held at a time.
+/// `requests` gives them in order of the intended time, as often as it is called: the
+/// series are made one after the other, so that only one is held at a time.
 pub fn summarise<I>(requests: impl Fn() -> I, facts: LoadFacts) -> LoadAnalysis
 where
     I: Iterator<Item = LoadedRequest>,
@@ -203,7 +203,7 @@ const PARTS: usize = 5;
 /// Fewer answers than this in a part say nothing about growth.
 const FEWEST_IN_A_PART: usize = 100;
 
-/// The fastest tenth of a part takes so many times longer than that of the first part.
+/// How many times longer the fastest tenth of the last part takes than that of the first.
 const GROWTH: u64 = 3;
 
 /// Whether the queue only grew: even the fastest tenth of the answers took longer in each

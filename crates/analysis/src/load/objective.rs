@@ -10,12 +10,12 @@ use super::LoadedRequest;
 use crate::statistics::variance_inflation;
 use crate::verdict::{client_failed, is_overload};
 
-/// How a load stands to the objective, whatever its percentile.
+/// Whether a load holds the objective, whatever its percentile.
 ///
 /// `requests` come in order of the intended time. A request without an answer counts as
 /// one that took too long, so that a server cannot hold an objective by not answering.
-/// Without support for the percentile the objective is not held, nor where the client
-/// spoiled the measurement; neither is ever sure. Else the interval decides that.
+/// The objective is not held if the sample does not support the percentile, or if the client
+/// contaminated the measurement; neither is ever sure. Otherwise the interval says whether it is.
 pub fn objective_at(
     objective: Objective,
     requests: impl Iterator<Item = LoadedRequest>,
@@ -45,19 +45,19 @@ pub fn objective_at(
     let limit = objective.limit_ns;
     let within = |x: Option<Nanos>| x.is_some_and(|x| x <= limit);
     let overload = is_overload(verdict);
-    let spoiled = client_failed(verdict);
-    let held = within(value) && !overload && !spoiled;
-    // what never came has no length that could be told
-    let told = |x: Option<Nanos>| x.filter(|x| *x != Nanos::MAX);
+    let contaminated = client_failed(verdict);
+    let held = within(value) && !overload && !contaminated;
+    // an answer that never came has no response time
+    let finite = |x: Option<Nanos>| x.filter(|x| *x != Nanos::MAX);
     ObjectiveAt {
-        value_ns: told(value),
-        lo_ns: told(value).and(told(lo)),
-        hi_ns: told(value).and(told(hi)),
+        value_ns: finite(value),
+        lo_ns: finite(value).and(finite(lo)),
+        hi_ns: finite(value).and(finite(hi)),
         held,
         sure: if held {
             within(hi)
         } else {
-            !spoiled && (overload || lo.is_some_and(|lo| lo > limit))
+            !contaminated && (overload || lo.is_some_and(|lo| lo > limit))
         },
     }
 }

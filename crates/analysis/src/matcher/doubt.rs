@@ -1,7 +1,7 @@
 //! A connection that may owe responses to requests that nobody saw.
 //!
 //! A recording begins while requests are under way, and events get lost. How many responses
-//! a server still owes then, TCP's numbers do not say: a segment of a response says how far
+//! a server still owes then does not follow from TCP's sequence numbers: a segment of a response says how far
 //! the server has read, not what it answers. Three things show that it owes none:
 //!
 //! - **Silence** of [`overtaken_after`](super::MatchOptions) before a request. What left last
@@ -20,7 +20,7 @@ use taillab_model::{Monotonic, Nanos};
 
 use super::parts::{Settled, Slot};
 
-/// So many in a row are no coincidence.
+/// This many in a row are no coincidence.
 const TURNS: usize = 16;
 
 /// A request, and what left before the next one.
@@ -57,7 +57,7 @@ impl Doubt {
         self.broken = true;
     }
 
-    /// A response left that nobody can tell whose it is, and so is all before it.
+    /// A response left of which it is unknown what it answers; so is everything before it.
     pub(super) fn renew(&mut self, at: Monotonic, settled: &mut Vec<Settled>) {
         self.give_up(settled);
         self.since = at;
@@ -87,7 +87,7 @@ impl Doubt {
         over
     }
 
-    /// Nothing has left for so long before `at` that nothing is owed any more.
+    /// Nothing has left within `silence` before `at`: nothing is owed any more.
     pub(super) fn is_silent(&self, at: Monotonic, silence: Nanos) -> bool {
         at.saturating_since(self.since) > silence
     }

@@ -25,8 +25,8 @@ use super::parts::{Leaving, Position, Settled, Slot, Write};
 use super::stream::Connection;
 use super::threads::{Read, Sent};
 
-/// No more than this can be lost at the beginning of a server's stream: what stands further
-/// on has its sequence number, as older recordings have it.
+/// No more than this can be lost at the beginning of a server's stream: a greater place is a
+/// sequence number, as older recordings have it.
 const LONGEST_HOLE: u32 = 1 << 20;
 
 /// Notes of a request that its response begins to leave: the read that returned it, and who
@@ -34,7 +34,7 @@ const LONGEST_HOLE: u32 = 1 << 20;
 type Begun<'a> = &'a mut dyn FnMut(Slot, Option<Read>, Option<Tid>);
 
 /// What a packet of a response is to its connection.
-enum Part {
+enum ResponsePart {
     /// It was sent before.
     Again,
     /// These bytes of it are new: of those that were recorded, how many to leave out.
@@ -137,7 +137,7 @@ impl Connection {
             framer.next_out = Some(extent.place);
         }
         let part = extent.map(|extent| (extent, framer.place(extent)));
-        if let Some((extent, Part::New { .. })) = part {
+        if let Some((extent, ResponsePart::New { .. })) = part {
             framer.next_out = Some(extent.place.wrapping_add(extent.bytes));
         }
         let taken = match part {
@@ -145,8 +145,8 @@ impl Connection {
             // nothing says how long it is, or the server has read what was not seen
             None => false,
             Some(_) if position > self.next => false,
-            Some((_, Part::Again)) => true,
-            Some((extent, Part::New { leave_out, hole })) => {
+            Some((_, ResponsePart::Again)) => true,
+            Some((extent, ResponsePart::New { leave_out, hole })) => {
                 self.read = self.read.max(position);
                 let sent = sent();
                 let of_thread = self.write_of_thread(segment, sent);
@@ -271,15 +271,15 @@ impl Framer {
         }
     }
 
-    /// Where a packet of the server stands in what was seen of its stream.
-    fn place(&self, extent: Extent) -> Part {
+    /// What a packet of the server adds to what was seen of its stream.
+    fn place(&self, extent: Extent) -> ResponsePart {
         let ahead = self
             .next_out
             .map_or(0, |next| extent.place.wrapping_sub(next) as i32);
         match u32::try_from(ahead) {
-            Ok(hole) => Part::New { leave_out: 0, hole },
-            Err(_) if ahead.unsigned_abs() >= extent.bytes => Part::Again,
-            Err(_) => Part::New {
+            Ok(hole) => ResponsePart::New { leave_out: 0, hole },
+            Err(_) if ahead.unsigned_abs() >= extent.bytes => ResponsePart::Again,
+            Err(_) => ResponsePart::New {
                 leave_out: ahead.unsigned_abs(),
                 hole: 0,
             },

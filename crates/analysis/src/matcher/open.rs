@@ -1,6 +1,6 @@
 //! Requests that wait for their response, by key, and which of them a response answers.
 //!
-//! A key is a client's port and a 16-bit id, so it comes round again while an older
+//! A key is a client's port and a 16-bit id, so it is used again while an older
 //! request with the same key may still be open: because it is still being served, or
 //! because its response was lost to the probe. A response is matched only when exactly
 //! one open request can have caused it:
@@ -11,7 +11,7 @@
 //! - Of what is left, one: matched, unless it is older than
 //!   [`stale_after`](super::MatchOptions); then the response more likely belongs to a later
 //!   request with the same key that was not seen to come in. None: the response's request
-//!   was not seen. More: ambiguous, and because nobody knows which of them was answered,
+//!   was not seen. More: ambiguous, and because it is unknown which of them was answered,
 //!   none of these requests is ever matched.
 //!
 //! A client that gives up on a request and uses its key again while the server still
@@ -128,7 +128,7 @@ impl OpenRequests {
         self.by_key.contains_key(&key)
     }
 
-    /// One of the requests with this key is such a one.
+    /// `is_such` holds for one of the requests with this key.
     pub(super) fn any(&self, key: u64, is_such: impl Fn(Slot) -> bool) -> bool {
         self.by_key.get(&key).is_some_and(|waiting| {
             is_such(waiting.first.slot) || waiting.rest.iter().any(|c| is_such(c.slot))

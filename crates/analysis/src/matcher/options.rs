@@ -8,12 +8,12 @@ use crate::matched::DatagramIds;
 /// What the matcher must know of the client and of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatchOptions {
-    /// How far an event may stand from its place in the order of time; such events are
+    /// How far an event may be from its place in the order of time; such events are
     /// put back. An event that comes later than that is counted ([`Matched::late_events`]).
     pub disorder: Nanos,
     /// A response that leaves longer than this after a request came in is not taken for
     /// its own. Longer than any sojourn to be measured (and than the client's time-out),
-    /// shorter than the time in which a request id comes round again.
+    /// shorter than the time until a request id is used again.
     pub stale_after: Nanos,
     /// A thread that has answered a request which arrived this much later than another
     /// will not answer that other one any more: threads take requests in the order of
@@ -21,13 +21,13 @@ pub struct MatchOptions {
     pub overtaken_after: Nanos,
     /// Each connection's requests are handled in their order, and all that was read of a
     /// connection is answered before more of it is read, as memcached, nginx, Redis and
-    /// every loop of blocking reads and writes do. It lets pipelined requests be told
-    /// apart that were read together; without it they are ambiguous.
+    /// every loop of blocking reads and writes do. With it, pipelined requests
+    /// that were read together can be matched; without it they are ambiguous.
     pub sequential: bool,
     /// Whether the first two bytes of a datagram are its request's id; `None`: as the first
     /// thousand responses show.
     pub datagram_ids: Option<DatagramIds>,
-    /// How the requests of a connection are told apart.
+    /// How the requests of a connection are separated.
     pub framing: Framing,
 }
 
@@ -48,7 +48,7 @@ impl MatchOptions {
     /// For a client that waits `timeout` for a response and uses each of its request
     /// ids again after `key_period` (ports × 65,536 ÷ rate).
     ///
-    /// A request then goes stale after four time-outs, but before its id comes round
+    /// A request then goes stale after four time-outs, but before its id is used
     /// again, except where the client itself uses it sooner than its time-out.
     pub fn for_client(timeout: Nanos, key_period: Nanos) -> Self {
         let before_reuse = Nanos::new(key_period.get() / 10 * 9);
@@ -78,8 +78,8 @@ impl MatchOptions {
 
     /// For a client of connections (TCP) that waits `timeout` for a response.
     ///
-    /// When keys come round again does not matter there: a connection's requests are told
-    /// apart by their order.
+    /// It does not matter there when keys are used again: a connection's requests are separated
+    /// by their order.
     pub fn for_streams(timeout: Nanos, sequential: bool) -> Self {
         Self {
             stale_after: timeout * 4,

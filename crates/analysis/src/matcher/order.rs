@@ -23,22 +23,22 @@ impl Timed for RecordedEvent {
 }
 
 /// An iterator that gives the events of another one in order of time, where none
-/// stands further than `slack` from its place.
+/// is further than `slack` from its place.
 ///
 /// A probe takes an event's time before it writes the event, so an interrupt in
 /// between makes two events of one CPU swap, and a merge of the CPUs' streams keeps
 /// that. Events of the same time keep their order.
 ///
-/// Events that come in order are read on from many at a time: what they have to wait for then
-/// changes nothing.
+/// Events that come in order are read many at a time: waiting for more changes nothing.
 pub struct InOrder<I: Iterator> {
     source: I,
     /// Sorted by time.
     held: Vec<I::Item>,
-    /// Of these, so many have been given, and so many may be.
+    /// How many of these have been given.
     given: usize,
+    /// How many of these may be given.
     ready: usize,
-    /// One that came too late to stand behind those that are held.
+    /// One that is older than the last that is held.
     stray: Option<I::Item>,
     slack: Nanos,
     /// The latest that was given.
@@ -46,7 +46,7 @@ pub struct InOrder<I: Iterator> {
     late: u64,
 }
 
-/// Events that are read on from at a time.
+/// Events that are read at a time.
 const READ_ON: usize = 1_024;
 
 impl<I: Iterator<Item: Timed + Copy>> InOrder<I> {

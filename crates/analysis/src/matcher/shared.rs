@@ -6,7 +6,7 @@ use taillab_model::{Event, Monotonic, Nanos, RequestKey, Tid};
 use super::held::{Fate, Held, HeldRequests};
 use super::options::MatchOptions;
 use super::parts::Slot;
-use super::threads::{Cores, Since, Thread};
+use super::threads::{CurrentThreads, Since, Thread};
 use crate::id_map::IdMap;
 use crate::matched::{BlindWindow, Matched, Unmatched};
 
@@ -22,7 +22,7 @@ pub(super) struct Shared {
     pub(super) options: MatchOptions,
     pub(super) held: HeldRequests,
     pub(super) threads: IdMap<Thread>,
-    cores: Cores,
+    cores: CurrentThreads,
     pub(super) blind: Vec<BlindWindow>,
     /// What is decided.
     pub(super) found: Matched,
@@ -37,7 +37,7 @@ impl Shared {
             options,
             held: HeldRequests::default(),
             threads: IdMap::default(),
-            cores: Cores::default(),
+            cores: CurrentThreads::default(),
             blind: Vec::new(),
             found: Matched::default(),
             since_given_out: 0,

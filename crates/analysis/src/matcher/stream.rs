@@ -5,8 +5,9 @@
 //! returns (T4) and when a segment of a response leaves (T6). A request is what ends in a
 //! segment that its sender pushed; in a long write Linux also pushes segments in between,
 //! so a [long](MAY_GO_ON) request may turn out to be the beginning of the next one: when
-//! the server reads on without answering it, or reads both at once. Positions have 16 bits, and each kind only ever moves
-//! forward, nearly always by less than 65,536 bytes at a time, so they are continued to 64 bits.
+//! the server reads on without answering it, or reads both at once. Positions have 16 bits, and each
+//! kind only ever moves forward, nearly always by less than 65,536 bytes at a time, so they are
+//! continued to 64 bits.
 //!
 //! Which request a response answers: see `stream/batch.rs`.
 //!
@@ -43,7 +44,7 @@ const fn forward(base: Position, id: u16) -> Position {
 const MAY_GO_ON: Position = 2_048;
 
 /// A piece of the client's stream that has come in and is not settled.
-struct Segment {
+struct RequestSegment {
     start: Position,
     end: Position,
     /// Where the packet ends that it came in.
@@ -81,7 +82,7 @@ pub(super) struct Connection {
     /// What the server has read; the batch is all that is not settled before it.
     pub(super) read: Position,
     /// In order of their ends.
-    segments: VecDeque<Segment>,
+    segments: VecDeque<RequestSegment>,
     departures: Vec<Departure>,
     pub(super) writes: Writes,
     /// Who has read last.
@@ -90,7 +91,7 @@ pub(super) struct Connection {
     from_its_beginning: bool,
     /// Responses may be owed to requests that were not seen.
     pub(super) doubt: Option<Doubt>,
-    /// Tells its messages apart by their content.
+    /// Separates its messages by their content.
     pub(super) framer: Option<Box<Framer>>,
 }
 
@@ -154,7 +155,7 @@ impl Connection {
 
     /// Takes the oldest request out that has been read: its slot, read and content.
     pub(super) fn take_request(&mut self) -> Option<(Option<Slot>, Option<Read>, Message)> {
-        let ends = |segment: &Segment| segment.request.is_some();
+        let ends = |segment: &RequestSegment| segment.request.is_some();
         let place = self.segments.iter().position(ends)?;
         if self.segments[place].end > self.read {
             return None;
@@ -181,7 +182,7 @@ impl Connection {
         self.segments.is_empty() || self.is_answered()
     }
 
-    /// From `at` on nobody knows how many responses are owed.
+    /// From `at` on it is unknown how many responses are owed.
     pub(super) fn doubted(&mut self, at: Monotonic, settled: &mut Vec<Settled>) {
         let doubt = self.doubt.get_or_insert_with(|| Doubt::since(at));
         doubt.renew(at, settled);
@@ -211,7 +212,7 @@ impl Connection {
             .map(|segment| (segment.message, segment.end))
     }
 
-    /// Its messages are told apart by their content.
+    /// Its messages are separated by their content.
     fn is_framed(&self) -> bool {
         self.framer.as_ref().is_some_and(|framer| framer.synced)
     }
@@ -234,7 +235,7 @@ impl Connection {
             end = self.next - back;
             start = end.saturating_sub(length);
             place = self.segments.partition_point(|other| other.end < end);
-            let overlaps = |other: &Segment| other.start < end && other.end > start;
+            let overlaps = |other: &RequestSegment| other.start < end && other.end > start;
             let neighbours = self.segments.iter().skip(place.saturating_sub(1)).take(2);
             if start < self.done.max(self.read) || neighbours.into_iter().any(overlaps) {
                 return false;
@@ -250,7 +251,7 @@ impl Connection {
             place = self.segments.len();
             self.next = end;
         }
-        let waits = |other: &Segment| {
+        let waits = |other: &RequestSegment| {
             let whole = other.request.is_some() && !other.may_go_on;
             whole && (other.end > self.read || !self.is_answered())
         };
@@ -265,7 +266,7 @@ impl Connection {
         if request.is_some() {
             self.pushed = self.pushed.max(end);
         }
-        let segment = Segment {
+        let segment = RequestSegment {
             start,
             end,
             packet_end: if whole { 0 } else { end },
@@ -290,7 +291,7 @@ impl Connection {
             return; // data that was not seen to come in, or the end of the stream
         }
         self.queued = position;
-        let before = |segment: &Segment| segment.packet_end < position;
+        let before = |segment: &RequestSegment| segment.packet_end < position;
         let first = self.segments.partition_point(before);
         for segment in self.segments.range_mut(first..) {
             if segment.packet_end != position {
@@ -488,7 +489,7 @@ impl Connection {
         position
     }
 
-    /// The server has read data that was not seen to come in: nothing before it can be told.
+    /// The server has read data that was not seen to come in: nothing before it can be matched.
     fn lost_sight(&mut self, position: Position, at: Monotonic, settled: &mut Vec<Settled>) {
         if let Some(framer) = &mut self.framer {
             framer.synced = false;

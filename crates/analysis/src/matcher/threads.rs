@@ -290,9 +290,9 @@ struct Core {
 
 /// Who is current on each CPU whose switches are recorded.
 #[derive(Default)]
-pub(super) struct Cores(Vec<Option<Core>>);
+pub(super) struct CurrentThreads(Vec<Option<Core>>);
 
-impl Cores {
+impl CurrentThreads {
     /// A switch; it gives the blind window that it reveals.
     pub(super) fn switched(
         &mut self,

@@ -17,7 +17,7 @@ const MIN_BLOCKS: usize = 8;
 
 /// The same draws of blocks for every forecast.
 pub(crate) struct Bootstrap {
-    /// How often each block stands in each draw.
+    /// How often each draw has each block.
     draws: Vec<Vec<u32>>,
     /// The quantiles of the replay as it was, for each draw.
     with: Vec<Vec<Option<f64>>>,

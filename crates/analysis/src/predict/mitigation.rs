@@ -65,8 +65,8 @@ pub struct Mitigation {
     pub treats: &'static [Cause],
     /// What of these it leaves; empty: nothing.
     pub keeps: &'static str,
-    /// What does it today. `PID` stands for the server's process, and is put in; other
-    /// capitals are for the reader to fill in. `None`: a change of the server itself.
+    /// The command that does it. `PID` is replaced by the server's process; the reader fills in
+    /// other capitals. `None`: a change of the server itself.
     pub command: Option<&'static str>,
     /// What it costs or risks.
     pub cost: &'static str,
@@ -211,7 +211,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
     },
     Mitigation {
         key: "threaded-napi",
-        description: "receive work in a thread of its own on another CPU (threaded NAPI)",
+        description: "receive work in a separate thread on another CPU (threaded NAPI)",
         treats: &[Cause::Softirq],
         keeps: "the softirqs of timer and scheduler",
         command: Some("echo 1 > /sys/class/net/DEVICE/threaded"),
@@ -316,7 +316,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
     },
     Mitigation {
         key: "async-io",
-        description: "storage in threads beside the workers, or data in memory",
+        description: "storage in separate threads, or data in memory",
         treats: &[Cause::BlockedIo],
         keeps: "the time of the storage itself in those requests that need it",
         command: None,
@@ -365,7 +365,7 @@ mod tests {
     fn each_row_is_complete_and_its_key_its_own() {
         let mut keys = HashSet::new();
         for row in MITIGATIONS {
-            assert!(keys.insert(row.key), "{} stands twice", row.key);
+            assert!(keys.insert(row.key), "{} is there twice", row.key);
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
             assert!(row.key.chars().all(plain), "{}", row.key);
             assert!(

@@ -21,7 +21,8 @@ use taillab_model::{Distribution, Nanos, RecordingContext, Tid};
 use self::bootstrap::Bootstrap;
 use self::mitigation::{MITIGATIONS, Mitigation, Needs};
 use crate::replay::{
-    BlockHistogram, Change, FIT_QUANTILES, Fitted, Observed, Order, Source, UNCOUNTED, fit, replay,
+    BlockHistogram, Change, FIT_QUANTILES, Fitted, Observed, Order, UNCOUNTED, VacationSource, fit,
+    replay,
 };
 use crate::statistics::{CCDF_POINTS, ccdf};
 
@@ -32,10 +33,10 @@ pub const PREDICTED_QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 /// forecast.
 const MIN_SHARE: f64 = 0.01;
 
-/// A culprit below this share of the excess above p99 is not worth one of its own.
+/// A culprit below this share of the excess above p99 is not worth a separate forecast.
 const MIN_CULPRIT_SHARE: f64 = 0.05;
 
-/// Culprits with a forecast of their own.
+/// Culprits with a separate forecast, at most.
 const MAX_CULPRITS: usize = 3;
 
 /// A mitigation that reaches less than this of a cause is no answer to it.
@@ -47,12 +48,12 @@ const CURVES: usize = 3;
 /// Points of a predicted curve.
 const CURVE_POINTS: usize = 200;
 
-/// What is known of a recording beside the queue.
+/// What is known of a recording besides the queue.
 #[derive(Clone, Copy, Debug)]
-pub struct Evidence<'a> {
+pub struct Basis<'a> {
     /// The measured sojourn.
     pub sojourn: &'a Distribution,
-    /// The ledger's causes and culprits. Empty: whatever the queue shows stands for them.
+    /// The ledger's causes and culprits. Empty: what the queue shows is used instead.
     pub causes: &'a [CauseShare],
     /// The ideal service time.
     pub service_time: Nanos,
@@ -76,9 +77,9 @@ pub struct Predicted {
 }
 
 /// Finds the queue that fits and predicts with it.
-pub fn predict(observed: &Observed, evidence: &Evidence<'_>) -> Predicted {
+pub fn predict(observed: &Observed, basis: &Basis<'_>) -> Predicted {
     let supported = |quantiles: &[f64]| -> Vec<f64> {
-        let has = |q: &&f64| measured_at(evidence.sojourn, **q).is_some();
+        let has = |q: &&f64| measured_at(basis.sojourn, **q).is_some();
         quantiles.iter().filter(has).copied().collect()
     };
     let mut predicted = Predicted {
@@ -94,7 +95,7 @@ pub fn predict(observed: &Observed, evidence: &Evidence<'_>) -> Predicted {
     });
     if fitted.fit.good {
         let quantiles = supported(&PREDICTED_QUANTILES);
-        let forecaster = Forecaster::new(observed, evidence, &fitted, &quantiles);
+        let forecaster = Forecaster::new(observed, basis, &fitted, &quantiles);
         let (predictions, curves) = forecaster.all();
         predicted.predictions = predictions;
         predicted.curves.extend(curves);
@@ -150,7 +151,7 @@ struct Plan {
 
 struct Forecaster<'a> {
     observed: &'a Observed,
-    evidence: &'a Evidence<'a>,
+    basis: &'a Basis<'a>,
     fitted: &'a Fitted,
     quantiles: Vec<f64>,
     with: BlockHistogram,
@@ -160,7 +161,7 @@ struct Forecaster<'a> {
 impl<'a> Forecaster<'a> {
     fn new(
         observed: &'a Observed,
-        evidence: &'a Evidence<'a>,
+        basis: &'a Basis<'a>,
         fitted: &'a Fitted,
         quantiles: &[f64],
     ) -> Self {
@@ -174,7 +175,7 @@ impl<'a> Forecaster<'a> {
         used.dedup();
         Self {
             observed,
-            evidence,
+            basis,
             fitted,
             quantiles: quantiles.to_vec(),
             bootstrap: Bootstrap::new(&with, &used, quantiles),
@@ -184,7 +185,7 @@ impl<'a> Forecaster<'a> {
 
     /// The cause makes enough of the excess to be worth a forecast.
     fn is_present(&self, cause: Cause) -> bool {
-        let causes = self.evidence.causes;
+        let causes = self.basis.causes;
         if causes.is_empty() {
             return self.observed.shows(cause);
         }
@@ -201,7 +202,7 @@ impl<'a> Forecaster<'a> {
 
     /// The what-ifs: each cause, the largest culprits, all of it.
     fn what_ifs(&self) -> Vec<Plan> {
-        let (observed, service_time) = (self.observed, self.evidence.service_time);
+        let (observed, service_time) = (self.observed, self.basis.service_time);
         let plan = |name: String, description: String, removes: Vec<Cause>, change: Change| Plan {
             prediction: Prediction {
                 change: name,
@@ -260,7 +261,7 @@ impl<'a> Forecaster<'a> {
     /// The largest culprits among those that take servers away.
     fn culprits(&self) -> Vec<(Cause, String, Change)> {
         let mut largest: Vec<&CauseShare> = self
-            .evidence
+            .basis
             .causes
             .iter()
             .filter(|share| share.culprit.is_some())
@@ -309,12 +310,7 @@ impl<'a> Forecaster<'a> {
     fn mitigation(&self, mitigation: &Mitigation) -> Option<Plan> {
         let mut change = self.unchanged();
         for effect in mitigation.effects {
-            scenario::apply(
-                &mut change,
-                self.observed,
-                effect,
-                self.evidence.service_time,
-            );
+            scenario::apply(&mut change, self.observed, effect, self.basis.service_time);
         }
         // sources that are there and stay: a limit alone changes nothing
         let touched = change.limits.iter().zip(self.observed.by_source());
@@ -376,8 +372,8 @@ impl<'a> Forecaster<'a> {
 
     /// What a source that took servers away for `time_ns` matters: its part of the excess
     /// above p99, or its time where the ledger names nobody.
-    fn weight(&self, source: &Source, time_ns: u64) -> f64 {
-        let causes = self.evidence.causes.iter();
+    fn weight(&self, source: &VacationSource, time_ns: u64) -> f64 {
+        let causes = self.basis.causes.iter();
         let mut named = causes
             .filter(|share| share.cause == source.cause && share.culprit.is_some())
             .peekable();
@@ -393,14 +389,14 @@ impl<'a> Forecaster<'a> {
     /// The server's process, where it is one.
     fn pid(&self) -> Option<Tid> {
         let of_workers = || {
-            let threads = self.evidence.context.threads.iter();
+            let threads = self.basis.context.threads.iter();
             let mut pids = threads
                 .filter(|thread| thread.pid != 0 && self.observed.workers.contains(&thread.tid))
                 .map(|thread| thread.pid);
             let first = pids.next()?;
             pids.all(|pid| pid == first).then_some(first)
         };
-        self.evidence.pid.or_else(of_workers)
+        self.basis.pid.or_else(of_workers)
     }
 
     /// Makes all forecasts and ranks them.
@@ -449,7 +445,7 @@ impl<'a> Forecaster<'a> {
         let mut points: Vec<PredictedPoint> = Vec::with_capacity(self.quantiles.len());
         for (&q, factor) in self.quantiles.iter().zip(factors) {
             let (Some(measured), Some(without), Some(with)) = (
-                measured_at(self.evidence.sojourn, q),
+                measured_at(self.basis.sojourn, q),
                 without_all.quantile_ns(q),
                 with_all.quantile_ns(q),
             ) else {

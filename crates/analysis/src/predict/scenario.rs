@@ -4,14 +4,14 @@ use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
 
 use super::mitigation::Effect;
-use crate::replay::{Change, Observed, Order, Sharing, Source};
+use crate::replay::{Change, Observed, Order, Sharing, VacationSource};
 
 /// Takes away what `remove` says of each source.
 pub(crate) fn limit(
     change: &mut Change,
     observed: &Observed,
     at_most_ns: u32,
-    remove: impl Fn(&Source) -> bool,
+    remove: impl Fn(&VacationSource) -> bool,
 ) {
     for (limit, source) in change.limits.iter_mut().zip(&observed.sources) {
         if remove(source) {

@@ -1,4 +1,4 @@
-//! What kind of thread a name stands for.
+//! The class of a thread, told by its name.
 //!
 //! A recording has names, not flags, so the kernel's threads are known by theirs
 //! (`Documentation/admin-guide/kernel-per-CPU-kthreads.rst` and the names that the kernel's

@@ -10,7 +10,7 @@ use taillab_simulator::unavailable::Unavailable;
 
 use super::change::{Change, Discipline, Order, Sharing};
 use super::kernel::replay;
-use super::observed::{Job as Request, NONE, Observed, Source};
+use super::observed::{Job as Request, NONE, Observed, VacationSource};
 use super::track::SourceId;
 use super::vacations::Vacations;
 
@@ -51,7 +51,7 @@ pub(super) fn observed(jobs: &[Job], away: &[Vec<Away>]) -> Observed {
         }
         observed.vacations.push(vacations);
     }
-    let source = |cause| Source {
+    let source = |cause| VacationSource {
         cause,
         culprit: None,
         own: false,

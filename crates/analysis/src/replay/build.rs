@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use taillab_model::{Monotonic, RecordingContext, Stamps, Tid};
 
 use super::observed::{Job, Observed, finishing_order};
-use super::reconstruct::{Beside, reconstruct};
+use super::reconstruct::{PerRequest, reconstruct};
 use super::sample::Sample;
 use super::track::CoreTimeline;
 use crate::matched::Matched;
@@ -58,16 +58,21 @@ impl Observed {
             ..Self::default()
         };
         let resent: Resent = timeline.retransmissions().collect();
-        let beside = observed.add_requests(matched, chosen, &resent);
+        let per_request = observed.add_requests(matched, chosen, &resent);
         let cpus = timeline.cpus(&observed.workers);
         observed.servers_are_workers = cpus.len() > 1 && observed.workers.len() <= cpus.len();
-        observed.connections_are_bound = bound(&observed.requests, &beside.clients);
-        reconstruct(&mut observed, &beside, timeline, &cpus, context);
+        observed.connections_are_bound = bound(&observed.requests, &per_request.clients);
+        reconstruct(&mut observed, &per_request, timeline, &cpus, context);
         observed
     }
 
     /// Adds the requests as far as their stamps alone give them, in the order of arrival.
-    fn add_requests(&mut self, matched: &Matched, chosen: &[(u32, u8)], resent: &Resent) -> Beside {
+    fn add_requests(
+        &mut self,
+        matched: &Matched,
+        chosen: &[(u32, u8)],
+        resent: &Resent,
+    ) -> PerRequest {
         let of = |place: u32| matched.requests.stamps(place as usize);
         let usual = usual_stack_ns(chosen.iter().map(|(place, _)| of(*place)));
         let origin = chosen.first().map_or(0, |(place, _)| ns(of(*place).t1));
@@ -84,9 +89,9 @@ impl Observed {
             .collect();
         order.sort_unstable();
         let mut indices: HashMap<Tid, u16> = HashMap::new();
-        let mut beside = Beside {
+        let mut per_request = PerRequest {
             origin_ns: origin,
-            ..Beside::default()
+            ..PerRequest::default()
         };
         for (arrival_ns, place, block) in order {
             let stamps = of(place);
@@ -118,14 +123,14 @@ impl Observed {
                 block,
                 ..Job::default()
             });
-            beside.clients.push(client);
+            per_request.clients.push(client);
             let read = stamps
                 .t4
                 .map_or(u64::MAX, |at| ns(at).saturating_sub(origin));
-            beside.read_ns.push(read);
+            per_request.read_ns.push(read);
         }
-        beside.finished = finishing_order(&mut self.requests);
-        beside
+        per_request.finished = finishing_order(&mut self.requests);
+        per_request
     }
 }
 

@@ -7,7 +7,7 @@ use std::iter::Peekable;
 use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{RecordingContext, Tid};
 
-use super::track::{CoreTimeline, Leaves, Occupant, Segment, SourceId};
+use super::track::{CoreTimeline, CpuStretch, Leaves, Occupant, SourceId};
 use crate::ledger::{GroupKey, Label, Labels, Who, of_storage, of_top};
 use crate::timeline::{self, Segments, Sleep, Timeline, Top, WorkerLine, WorkerSpan, WorkerState};
 
@@ -21,7 +21,7 @@ const HELD_BACK_NS: u64 = 100_000;
 /// With more threads than this only long idle times are looked at for one that is held back.
 const MANY_THREADS: usize = 64;
 
-/// A CPU with less than one part in so many of the threads' time is none of the server's.
+/// A CPU with a smaller part than one in this many of the threads' time is not the server's.
 const NOTABLE_CPU: u64 = 1_000;
 
 /// A timeline, with the names of what takes CPUs away from the server.
@@ -47,7 +47,7 @@ impl Sources {
         }
         let group = self.labels.group(label);
         let id = self.of_group.get(&group).copied().unwrap_or_else(|| {
-            // too many to tell apart: one of the same cause stands for it
+            // too many to distinguish: it counts as one of the same cause
             let full = self.named.len() >= MAX_SOURCES;
             let mut known = self.named.iter().filter(|_| full);
             let same = known.position(|known| self.labels.cause(*known) == cause);
@@ -95,7 +95,7 @@ impl CoreTimeline for Cores<'_> {
         notable.map(|(cpu, _)| cpu).collect()
     }
 
-    fn segments(&self, cpu: u16) -> impl Iterator<Item = Segment> + '_ {
+    fn segments(&self, cpu: u16) -> impl Iterator<Item = CpuStretch> + '_ {
         let line = self.timeline.cpu(cpu);
         let segments = line.map(timeline::CpuLine::segments);
         CoreSegments {
@@ -161,7 +161,7 @@ struct CoreSegments<'a> {
     /// The server's thread that is current, and has not been said to leave.
     current: Option<Tid>,
     /// A stretch that comes after one without length.
-    owed: Option<Segment>,
+    owed: Option<CpuStretch>,
 }
 
 impl CoreSegments<'_> {
@@ -224,9 +224,9 @@ fn blocked(sleep: Sleep) -> Cause {
 }
 
 impl Iterator for CoreSegments<'_> {
-    type Item = Segment;
+    type Item = CpuStretch;
 
-    fn next(&mut self) -> Option<Segment> {
+    fn next(&mut self) -> Option<CpuStretch> {
         if let Some(owed) = self.owed.take() {
             return Some(owed);
         }
@@ -275,7 +275,7 @@ impl Iterator for CoreSegments<'_> {
                 None => Occupant::Idle { deep: false },
             },
         };
-        let found = Segment {
+        let found = CpuStretch {
             from_ns,
             to_ns,
             who,
@@ -285,7 +285,7 @@ impl Iterator for CoreSegments<'_> {
             self.current = None;
             let leaves = self.leaves(tid, from_ns);
             self.owed = Some(found);
-            return Some(Segment {
+            return Some(CpuStretch {
                 from_ns,
                 to_ns: from_ns,
                 who: Occupant::Server { tid, leaves },

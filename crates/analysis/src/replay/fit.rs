@@ -7,7 +7,7 @@ use super::change::{Discipline, Order, Sharing};
 use super::kernel::replay;
 use super::observed::{Observed, UNCOUNTED};
 
-/// Where the replay is held against the measurement.
+/// Where the replay is compared with the measurement.
 pub const FIT_QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
 /// A queue that fits better by less than this is no better: the simpler one is taken.
@@ -170,7 +170,7 @@ mod tests {
     use super::super::agreement::observed;
     use super::*;
 
-    /// Requests that took a tenth longer than their work, by so many workers.
+    /// Requests that took a tenth longer than their work, by this many workers.
     fn off_by_a_tenth(workers: usize) -> ModelFit {
         let jobs: Vec<_> = (0..100)
             .map(|i| (1_000, 100, 0, i % workers as u16))

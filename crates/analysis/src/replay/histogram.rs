@@ -6,7 +6,7 @@ use taillab_model::histogram::{cell, cell_of};
 /// Bins to a doubling: a bin is at most 0.8 % wide.
 const FINE: u32 = 7;
 
-/// Up to 2⁴⁰ ns (18 minutes); what is longer stands in the last bin.
+/// Up to 2⁴⁰ ns (18 minutes); what is longer is in the last bin.
 const BINS: usize = ((40 - FINE as usize) + 1) << FINE;
 
 /// Sojourns by block of time, in bins that widen with the value.
@@ -29,7 +29,7 @@ impl BlockHistogram {
         self.counts[block * BINS + bin(sojourn_ns)] += 1;
     }
 
-    /// The counts of a sample in which block b stands `times[b]` times.
+    /// The counts of a sample that has block b `times[b]` times.
     pub(crate) fn weighted(&self, times: &[u32]) -> Counts {
         let mut sums = vec![0_u64; BINS];
         for (block, times) in times.iter().enumerate().take(self.blocks) {

@@ -27,7 +27,7 @@ fn queue(observed: &Observed, change: &Change, done: impl FnMut(usize, u64)) {
     if observed.workers_share_servers() {
         return Pool::new(observed, change, done).run();
     }
-    let mut queue = Queue {
+    let mut queue = SingleQueue {
         requests: &observed.requests,
         observed,
         change,
@@ -46,7 +46,7 @@ fn queue(observed: &Observed, change: &Change, done: impl FnMut(usize, u64)) {
 
 /// A server of the queue.
 #[derive(Debug)]
-struct Server<'a> {
+struct QueueServer<'a> {
     vacations: &'a Vacations,
     cursor: Cursor,
     /// When it is done with what it has begun.
@@ -69,12 +69,12 @@ struct Running {
     until_ns: u64,
 }
 
-struct Servers<'a>(Vec<Server<'a>>);
+struct Servers<'a>(Vec<QueueServer<'a>>);
 
 impl<'a> Servers<'a> {
     fn new(vacations: &'a [Vacations], fewer: usize) -> Self {
         let number = vacations.len().saturating_sub(fewer).max(1);
-        let server = |vacations| Server {
+        let server = |vacations| QueueServer {
             vacations,
             cursor: Cursor::default(),
             free_ns: 0,
@@ -85,7 +85,7 @@ impl<'a> Servers<'a> {
     }
 }
 
-struct Queue<'a, F> {
+struct SingleQueue<'a, F> {
     requests: &'a [Job],
     observed: &'a Observed,
     change: &'a Change,
@@ -93,9 +93,9 @@ struct Queue<'a, F> {
     done: F,
 }
 
-impl<F: FnMut(usize, u64)> Queue<'_, F> {
+impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
     /// Begins request `i` at its arrival on an idle server, or when a busy one is free.
-    fn begin(&self, i: usize, server: &mut Server<'_>) -> (u64, u64) {
+    fn begin(&self, i: usize, server: &mut QueueServer<'_>) -> (u64, u64) {
         let arrival = self.requests[i].arrival_ns;
         let before = u64::from(self.before_ns(i));
         if server.free_ns >= arrival {
@@ -106,7 +106,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         }
     }
 
-    fn wake_ns(&self, i: usize, server: &mut Server<'_>) -> u64 {
+    fn wake_ns(&self, i: usize, server: &mut QueueServer<'_>) -> u64 {
         let at = (server.vacations, &mut server.cursor);
         (self.observed).wake_ns(self.change, &self.keeps_awake, i, at, server.free_ns)
     }
@@ -132,7 +132,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
     }
 
     /// Request `i` has had its work at `at_ns`; it leaves, and the server goes on.
-    fn complete(&mut self, i: usize, at_ns: u64, server: &mut Server<'_>) {
+    fn complete(&mut self, i: usize, at_ns: u64, server: &mut QueueServer<'_>) {
         let blocked = self.blocked_ns(i);
         let departure = at_ns + blocked;
         let mut free = departure;
@@ -153,7 +153,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
     }
 
     /// Serves request `i` without interruption.
-    fn serve(&mut self, i: usize, start: u64, work: u64, server: &mut Server<'_>) {
+    fn serve(&mut self, i: usize, start: u64, work: u64, server: &mut QueueServer<'_>) {
         let limits = &self.change.limits;
         let at = server
             .vacations
@@ -211,7 +211,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
         i: usize,
         start: u64,
         work: u64,
-        server: &mut Server<'_>,
+        server: &mut QueueServer<'_>,
     ) {
         if !PREEMPT {
             return self.serve(i, start, work, server);
@@ -229,7 +229,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
     }
 
     /// Lets a server work through what waits until `now_ns`: what it can begin before that.
-    fn advance<const PREEMPT: bool>(&mut self, server: &mut Server<'_>, now_ns: u64) {
+    fn advance<const PREEMPT: bool>(&mut self, server: &mut QueueServer<'_>, now_ns: u64) {
         loop {
             if let Some(running) = server.running {
                 if running.until_ns > now_ns {
@@ -237,7 +237,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
                 }
                 server.running = None;
                 let limits = &self.change.limits;
-                // the cursor follows: it stands where the work began
+                // the cursor follows: it is where the work began
                 let (since, left) = (running.since_ns, u64::from(running.left_ns));
                 let at = server
                     .vacations
@@ -287,7 +287,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
     }
 
     /// Serves a batch from `now_ns` on, and empties it.
-    fn batch(&mut self, batch: &mut Vec<u32>, now_ns: u64, server: &mut Server<'_>) {
+    fn batch(&mut self, batch: &mut Vec<u32>, now_ns: u64, server: &mut QueueServer<'_>) {
         let limits = &self.change.limits;
         let compute = |i: &u32| {
             let i = *i as usize;
@@ -329,7 +329,7 @@ impl<F: FnMut(usize, u64)> Queue<'_, F> {
             let arrival = self.requests[i].arrival_ns;
             self.drain(&mut servers, &mut waiting, arrival);
             let own = usize::from(self.requests[i].server);
-            let idle = |server: &Server<'_>| server.free_ns <= arrival;
+            let idle = |server: &QueueServer<'_>| server.free_ns <= arrival;
             let chosen = match servers.0.get(own) {
                 _ if !waiting.is_empty() => None,
                 Some(server) if idle(server) => Some(own),

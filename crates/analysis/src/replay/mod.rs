@@ -27,11 +27,11 @@ pub use cores::Cores;
 pub use fit::FIT_QUANTILES;
 pub use observed::Observed;
 pub use sample::MAX_REPLAYED;
-pub use track::{CoreTimeline, Leaves, Occupant, Segment, SourceId};
+pub use track::{CoreTimeline, CpuStretch, Leaves, Occupant, SourceId};
 
 pub(crate) use change::{Change, Order, Sharing};
 pub(crate) use fit::{Fitted, fit};
 pub(crate) use histogram::BlockHistogram;
 pub(crate) use kernel::replay;
-pub(crate) use observed::{Source, UNCOUNTED};
+pub(crate) use observed::{UNCOUNTED, VacationSource};
 pub(crate) use sample::Sampler;

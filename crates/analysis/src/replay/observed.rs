@@ -157,7 +157,7 @@ pub struct Observed {
     /// One for each server of the queue.
     pub(crate) vacations: Vec<Vacations>,
     /// What the vacations' sources are.
-    pub(crate) sources: Vec<Source>,
+    pub(crate) sources: Vec<VacationSource>,
     /// The threads that served requests.
     pub(crate) workers: Vec<Tid>,
     /// The servers of the queue are the workers, and not the CPUs that they share.
@@ -183,14 +183,14 @@ pub struct Observed {
 
 /// What takes a server away.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Source {
+pub(crate) struct VacationSource {
     pub(crate) cause: Cause,
     pub(crate) culprit: Option<Culprit>,
-    /// It is a thread of the server itself, beside its requests.
+    /// It is a thread of the server that does something other than requests.
     pub(crate) own: bool,
 }
 
-impl Source {
+impl VacationSource {
     /// The CPU does something for as long as this lasts, and need not be woken.
     pub(crate) fn keeps_awake(&self) -> bool {
         matches!(

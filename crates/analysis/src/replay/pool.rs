@@ -40,7 +40,7 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Worker {
+struct PooledWorker {
     /// Requests that wait for it, by the order in which they are served.
     waiting: BinaryHeap<Reverse<(u32, u32)>>,
     phase: Phase,
@@ -59,7 +59,7 @@ struct Worker {
 struct Running {
     worker: usize,
     since_ns: u64,
-    /// Where the vacations stand when it is done.
+    /// The place in the vacations when it is done.
     then: Cursor,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Pool<'a, F> {
     observed: &'a Observed,
     change: &'a Change,
     keeps_awake: Vec<bool>,
-    workers: Vec<Worker>,
+    workers: Vec<PooledWorker>,
     cpus: Vec<Cpu<'a>>,
     /// Requests that wait for any worker.
     common: BinaryHeap<Reverse<(u32, u32)>>,
@@ -103,7 +103,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
     pub(super) fn new(observed: &'a Observed, change: &'a Change, done: F) -> Self {
         let cpus = observed.vacations.len();
         let cpus = cpus.saturating_sub(change.fewer_servers).max(1);
-        let worker = |_| Worker {
+        let worker = |_| PooledWorker {
             waiting: BinaryHeap::new(),
             phase: Phase::Between,
             state: State::Asleep,

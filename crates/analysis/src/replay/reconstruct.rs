@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use taillab_model::explanation::Cause;
 use taillab_model::{RecordingContext, Tid};
 
-use super::observed::{NONE, Observed, Source};
+use super::observed::{NONE, Observed, VacationSource};
 use super::track::{CoreTimeline, Leaves, Occupant, Residence, SourceId, by_time};
 use super::vacations::Vacations;
 use super::work::settle;
@@ -15,16 +15,16 @@ use crate::ledger::{Labels, Who};
 /// A shorter vacation holds up hardly a packet.
 const HOLDS_NS: u64 = 100_000;
 
-/// What waits for a CPU to receive is done so long after it is back: a softirq of the kernel takes
+/// How long after a CPU is back it has received what waited: a softirq of the kernel takes
 /// 2 ms at most before it lets others run (`net.core.netdev_budget_usecs`).
 const BACKLOG_NS: u64 = 2_000_000;
 
 /// Idle stretches of a CPU that are remembered: a wake-up spans a few.
 const MAX_IDLE: usize = 64;
 
-/// What the pass needs of the requests beside their columns, in the same order.
+/// What the pass needs of the requests per_requests their columns, in the same order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Beside {
+pub(super) struct PerRequest {
     /// Nanoseconds since boot at time 0 of the columns.
     pub(super) origin_ns: u64,
     /// Whose request it is.
@@ -38,19 +38,19 @@ pub(super) struct Beside {
 /// Fills in work, vacations and wake-ups.
 pub(super) fn reconstruct(
     observed: &mut Observed,
-    beside: &Beside,
+    per_request: &PerRequest,
     timeline: &impl CoreTimeline,
     cpus: &[u16],
     context: &RecordingContext,
 ) {
     let mut pass = Reconstruction {
-        origin: beside.origin_ns,
-        read_ns: &beside.read_ns,
+        origin: per_request.origin_ns,
+        read_ns: &per_request.read_ns,
         of_tid: (0..)
             .zip(&observed.workers)
             .map(|(w, &tid)| (tid, w))
             .collect(),
-        workers: vec![Worker::default(); observed.workers.len()],
+        workers: vec![WorkerPass::default(); observed.workers.len()],
         idle: vec![VecDeque::new(); cpus.len()],
         waiting: vec![BTreeSet::new(); cpus.len()],
         own: HashMap::new(),
@@ -63,7 +63,7 @@ pub(super) fn reconstruct(
         cause_of: |id| timeline.source(id).0,
         observed,
     };
-    for &i in &beside.finished {
+    for &i in &per_request.finished {
         let worker = pass.observed.requests[i as usize].worker;
         if let Some(worker) = pass.workers.get_mut(usize::from(worker)) {
             worker.queue.push(i);
@@ -85,7 +85,7 @@ pub(super) fn reconstruct(
         cpus.len()
     };
     pass.observed.vacations = vec![Vacations::default(); servers.max(1)];
-    let covered = covered(pass.observed, &beside.finished);
+    let covered = covered(pass.observed, &per_request.finished);
     let mut covered = covered.into_iter().peekable();
     for (cpu, segment) in by_time(timeline, cpus) {
         let from = segment.from_ns.saturating_sub(pass.origin);
@@ -101,12 +101,12 @@ pub(super) fn reconstruct(
         workers, shallow, ..
     } = pass;
     let queues: Vec<Vec<u32>> = workers.into_iter().map(|worker| worker.queue).collect();
-    settle(observed, &queues, &beside.read_ns, shallow);
+    settle(observed, &queues, &per_request.read_ns, shallow);
     observed.add_sources(timeline);
 }
 
-/// The server's own threads stand as sources behind all of the timeline's, whose number is
-/// known only in the end: until then this bit tells them.
+/// As sources, the server's own threads come after all of the timeline's, whose number is known
+/// only in the end: until then they are marked by this bit.
 const OWN: u16 = 0x8000;
 
 impl Observed {
@@ -117,7 +117,7 @@ impl Observed {
         self.sources = (0..foreign)
             .map(|id| {
                 let (cause, culprit) = timeline.source(SourceId(id));
-                Source {
+                VacationSource {
                     cause,
                     culprit,
                     own: false,
@@ -163,7 +163,7 @@ struct Idle {
 
 /// What a worker does.
 #[derive(Clone, Debug)]
-struct Worker {
+struct WorkerPass {
     /// Its requests in the order in which it finished them.
     queue: Vec<u32>,
     /// The next of them.
@@ -182,7 +182,7 @@ struct Worker {
     waits: Option<(usize, u64)>,
 }
 
-impl Default for Worker {
+impl Default for WorkerPass {
     fn default() -> Self {
         Self {
             queue: Vec::new(),
@@ -197,7 +197,7 @@ impl Default for Worker {
     }
 }
 
-impl Worker {
+impl WorkerPass {
     fn sleep(&mut self, slept: bool) {
         (self.slept, self.began) = (slept, false);
         (self.on_core_ns, self.early_ns) = (0, 0);
@@ -215,13 +215,13 @@ struct Reconstruction<'a, F> {
     read_ns: &'a [u64],
     /// Names of threads.
     labels: Labels,
-    workers: Vec<Worker>,
+    workers: Vec<WorkerPass>,
     of_tid: HashMap<Tid, u16>,
     /// The last idle stretches of each CPU.
     idle: Vec<VecDeque<Idle>>,
     /// The workers that are off each CPU, by when they could run on it again.
     waiting: Vec<BTreeSet<(u64, usize)>>,
-    /// The server's threads beside its requests.
+    /// Threads of the server that do something other than requests.
     own: HashMap<Tid, SourceId>,
     /// Sleeping in the middle of requests.
     sleeps: HashMap<Cause, SourceId>,
@@ -357,14 +357,14 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         }
     }
 
-    /// The source of a thread of the server that does something beside requests.
+    /// The source of a thread of the server that does something other than requests.
     fn own(&mut self, tid: Tid) -> SourceId {
         let (labels, sources) = (&self.labels, &mut self.observed.sources);
         *self.own.entry(tid).or_insert_with(|| {
             if sources.len() >= usize::from(OWN - 1) {
                 return SourceId(OWN);
             }
-            sources.push(Source {
+            sources.push(VacationSource {
                 cause: Cause::Background,
                 culprit: labels.named(Who::Thread(tid)),
                 own: true,
@@ -377,7 +377,7 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
     fn asleep(&mut self, cause: Cause) -> SourceId {
         let sources = &mut self.observed.sources;
         *self.sleeps.entry(cause).or_insert_with(|| {
-            sources.push(Source {
+            sources.push(VacationSource {
                 cause,
                 culprit: None,
                 own: false,

@@ -47,7 +47,7 @@ pub enum Occupant {
 
 /// A stretch of one CPU with one occupant. Times are nanoseconds since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct CpuStretch {
     /// From then on …
     pub from_ns: u64,
     /// … until then, exclusively.
@@ -62,7 +62,7 @@ pub trait CoreTimeline {
     fn cpus(&self, threads: &[Tid]) -> Vec<u16>;
 
     /// The stretches of one of them, in order of time.
-    fn segments(&self, cpu: u16) -> impl Iterator<Item = Segment> + '_;
+    fn segments(&self, cpu: u16) -> impl Iterator<Item = CpuStretch> + '_;
 
     /// How many sources there are; their ids count from 0.
     fn sources(&self) -> usize;
@@ -80,7 +80,7 @@ pub trait CoreTimeline {
 pub(super) fn by_time<'a, T: CoreTimeline>(
     timeline: &'a T,
     cpus: &[u16],
-) -> impl Iterator<Item = (usize, Segment)> + use<'a, T> {
+) -> impl Iterator<Item = (usize, CpuStretch)> + use<'a, T> {
     let mut streams: Vec<_> = cpus
         .iter()
         .map(|&cpu| timeline.segments(cpu).peekable())

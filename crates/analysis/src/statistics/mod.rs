@@ -55,7 +55,7 @@ pub fn inflation_at_quantiles(series: &[Nanos], sorted: &[Nanos]) -> Vec<(f64, f
 /// as these.
 ///
 /// `factors` are those of [`inflation_at_quantiles`]. Where the sample is too short to show
-/// the correlation at `q`, the one at the highest quantile that it shows stands for it.
+/// the correlation at `q`, the one at the highest quantile that it shows is taken instead.
 pub fn requests_needed(factors: &[(f64, f64)], q: f64) -> u64 {
     let known = factors.iter().rfind(|(p, _)| *p <= q);
     let factor = known.map_or(1.0, |(_, factor)| *factor);

@@ -59,7 +59,7 @@ impl Bins {
         &mut self.counts[from - self.first..to - self.first]
     }
 
-    /// How many stand in bins up to this one.
+    /// How many are in bins up to this one.
     fn up_to(&self, bin: usize) -> u64 {
         let bins = (bin + 1).saturating_sub(self.first).min(self.counts.len());
         self.counts[..bins].iter().map(|n| u64::from(*n)).sum()
@@ -160,7 +160,7 @@ impl Series {
         quantiles.into_iter().zip(factors).collect()
     }
 
-    /// How many observations stand in bins up to each.
+    /// How many observations are in bins up to each.
     fn up_to(&self) -> Vec<u64> {
         let cells = self.cells.cells();
         let end = cells.iter().map(Bins::end).max().unwrap_or(0);
@@ -178,7 +178,7 @@ impl Series {
         counts
     }
 
-    /// How many observations stand in bins up to this one before each of [`CELLS`] cells.
+    /// How many observations are in bins up to this one before each of [`CELLS`] cells.
     fn counts_up_to(&self, bin: usize) -> Vec<u64> {
         let n = self.histogram.count();
         let width = self.cells.width();

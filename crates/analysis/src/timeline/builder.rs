@@ -39,8 +39,8 @@ impl Timeline {
 pub struct TimelineBuilder {
     /// By number.
     cpus: Vec<Option<Box<CpuBuilder>>>,
-    workers: Vec<Worker>,
-    /// Where the line of a thread stands.
+    workers: Vec<OpenWorker>,
+    /// The place of a thread's line.
     places: LastFound<usize>,
     span: Option<(Monotonic, Monotonic)>,
     seen: Seen,
@@ -54,7 +54,7 @@ pub struct TimelineBuilder {
     unwatched: Unwatched,
 }
 
-struct Worker {
+struct OpenWorker {
     tid: Tid,
     states: Column,
     faults: Column,
@@ -293,9 +293,9 @@ impl TimelineBuilder {
         }
     }
 
-    fn worker(&mut self, tid: Tid, cpu: u16) -> &mut Worker {
+    fn worker(&mut self, tid: Tid, cpu: u16) -> &mut OpenWorker {
         let place = self.places.get(tid).unwrap_or_else(|| {
-            self.workers.push(Worker {
+            self.workers.push(OpenWorker {
                 tid,
                 states: Column::default(),
                 faults: Column::default(),
@@ -310,7 +310,7 @@ impl TimelineBuilder {
         &mut self.workers[place]
     }
 
-    fn known(&mut self, tid: Tid) -> Option<&mut Worker> {
+    fn known(&mut self, tid: Tid) -> Option<&mut OpenWorker> {
         Some(&mut self.workers[self.places.get(tid)?])
     }
 
@@ -519,7 +519,7 @@ impl TimelineBuilder {
     }
 }
 
-impl Worker {
+impl OpenWorker {
     fn set(&mut self, at: Monotonic, state: WorkerState) {
         self.state = state;
         self.states.push(ns(at), pack_state(state));

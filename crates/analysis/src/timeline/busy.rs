@@ -1,6 +1,6 @@
 //! The service time of a live server, from the recording itself.
 //!
-//! t stands for what one request costs its core: 1 ÷ the peak throughput of one core. Where
+//! t is what one request costs its core: 1 ÷ the peak throughput of one core. Where
 //! nobody can drive the server to its peak, the cost is added up instead:
 //!
 //! t = (S + N) ÷ n

@@ -1,4 +1,4 @@
-//! What stands in the columns: a top, or a state of a worker, as a number.
+//! What the columns hold: a top, or a state of a worker, as a number.
 
 use taillab_model::{Interrupt, Tid};
 

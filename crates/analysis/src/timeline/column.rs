@@ -83,7 +83,7 @@ impl Column {
         self.tail.last().map(|last| last.at_ns)
     }
 
-    /// Lets `rewrite` change what stands between `from_ns` and `to_ns` (not after the last
+    /// Lets `rewrite` change what is between `from_ns` and `to_ns` (not after the last
     /// change's time unless it goes on), as far back as the changes are unpacked.
     pub(super) fn rewrite(
         &mut self,

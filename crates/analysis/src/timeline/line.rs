@@ -140,7 +140,7 @@ impl Timeline {
         Some(&self.workers[self.worker_place(tid)?])
     }
 
-    /// Where it stands among them.
+    /// Its place among them.
     pub(crate) fn worker_place(&self, tid: Tid) -> Option<usize> {
         self.places.get(&tid).copied()
     }

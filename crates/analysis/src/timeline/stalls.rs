@@ -271,7 +271,7 @@ fn by_steal(steal: &Stolen, silences: &[Silence], stalls: &mut Vec<Stall>) {
         if left * 2 < silence.length() || left == 0 {
             continue;
         }
-        // stolen in many parts: nobody knows which
+        // stolen in many parts: it is unknown which
         if silence.length() * 2 < left {
             break;
         }

@@ -90,7 +90,7 @@ pub(super) const RULES: &[Rule] = &[
                 }),
             }
         },
-        remedy: |_| "give it a CPU of its own or more threads, or lower the load",
+        remedy: |_| "give it a dedicated CPU or more threads, or lower the load",
     },
     Rule {
         key: "rate_missed",
@@ -125,7 +125,7 @@ pub(super) const RULES: &[Rule] = &[
                 index(at.expected.unwrap_or(1.0))
             ))
         },
-        remedy: |_| "give the client a CPU of its own, or lower the load",
+        remedy: |_| "give the client a dedicated CPU, or lower the load",
     },
     Rule {
         key: "client_busy",

@@ -20,7 +20,7 @@ const MAX_PROBE_COST: f64 = 0.10;
 /// and after T6 too, and an ideal sojourn is never shorter than t.
 const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
 
-/// TraceFacts that takes more of a CPU than this is worth knowing.
+/// Recording that takes more of a CPU than this is worth knowing.
 const NOTABLE_OBSERVER_SHARE: f64 = 0.2;
 
 /// A floor above this share of the response time at p50: the client measures itself.
@@ -188,7 +188,7 @@ pub(super) const RULES: &[Rule] = &[
                 )
             })
         },
-        remedy: |_| "give the client a CPU of its own",
+        remedy: |_| "give the client a dedicated CPU",
     },
     Rule {
         key: "floor",
@@ -417,7 +417,7 @@ pub(super) const RULES: &[Rule] = &[
                 e.hypervisor?
             ))
         },
-        remedy: |_| "repeat on bare metal whatever must hold there",
+        remedy: |_| "repeat the measurement on bare metal if the result must hold there",
     },
     Rule {
         key: "virtual_workers",

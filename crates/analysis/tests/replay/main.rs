@@ -3,7 +3,7 @@
 mod simulator;
 
 use simulator::Server;
-use taillab_analysis::predict::{Evidence, Predicted, predict};
+use taillab_analysis::predict::{Basis, Predicted, predict};
 use taillab_analysis::replay::Observed;
 use taillab_analysis::statistics::distribution_of;
 use taillab_model::explanation::{Cause, Prediction};
@@ -20,7 +20,7 @@ fn predicted(server: &Server) -> Predicted {
     let context = RecordingContext::default();
     let from = Monotonic::from_nanos_since_boot(0);
     let observed = Observed::build(&matched, &track, &context, from);
-    let evidence = Evidence {
+    let evidence = Basis {
         sojourn: &sojourn(&matched),
         causes: &[],
         service_time: Nanos::new(server.work_ns.1),

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_analysis::Matched;
-use taillab_analysis::replay::{CoreTimeline, Leaves, Occupant, Segment, SourceId};
+use taillab_analysis::replay::{CoreTimeline, CpuStretch, Leaves, Occupant, SourceId};
 use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{Monotonic, Request, RequestKey, Stamps, Tid};
 
@@ -69,7 +69,7 @@ impl Default for Server {
 /// The timeline of one CPU.
 #[derive(Debug, Default)]
 pub(crate) struct Track {
-    pub(crate) segments: Vec<Segment>,
+    pub(crate) segments: Vec<CpuStretch>,
 }
 
 pub(crate) const SOFTIRQ: SourceId = SourceId(0);
@@ -81,7 +81,7 @@ impl CoreTimeline for Track {
         vec![0]
     }
 
-    fn segments(&self, _: u16) -> impl Iterator<Item = Segment> + '_ {
+    fn segments(&self, _: u16) -> impl Iterator<Item = CpuStretch> + '_ {
         self.segments.iter().copied()
     }
 
@@ -120,7 +120,7 @@ impl Track {
                 last.to_ns = at + 1;
             }
         } else {
-            self.segments.push(Segment {
+            self.segments.push(CpuStretch {
                 from_ns: at,
                 to_ns: at + 1,
                 who,

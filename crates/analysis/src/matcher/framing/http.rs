@@ -3,7 +3,7 @@
 use super::grammar::{Direction, Grammar, Lost, Message, Next, number};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum Expected {
     First,
     Fields,
     ChunkSize,
@@ -16,7 +16,7 @@ enum Part {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Http {
     direction: Direction,
-    part: Part,
+    part: Expected,
     /// Of a response.
     status: u16,
     length: Option<u64>,
@@ -53,18 +53,18 @@ impl Grammar for Http {
         let request = self.direction == Direction::Requests;
         match self.part {
             // RFC 9112, 2.2: an empty line before a request is to be ignored
-            Part::First if line.is_empty() && request => Ok(Next::Line),
-            Part::First => {
+            Expected::First if line.is_empty() && request => Ok(Next::Line),
+            Expected::First => {
                 match self.direction {
                     Direction::Requests => self.request_line(line, cut, message)?,
                     Direction::Responses => self.status_line(line)?,
                 }
-                self.part = Part::Fields;
+                self.part = Expected::Fields;
                 Ok(Next::Line)
             }
-            Part::Fields if line.is_empty() => self.end_of_head(*message),
-            Part::Fields => self.field(line, cut),
-            Part::ChunkSize => {
+            Expected::Fields if line.is_empty() => self.end_of_head(*message),
+            Expected::Fields => self.field(line, cut),
+            Expected::ChunkSize => {
                 let digits = line.split(|byte| b"; \t".contains(byte)).next();
                 let digits = digits.filter(|digits| (1..=15).contains(&digits.len()));
                 let text = digits.and_then(|digits| std::str::from_utf8(digits).ok());
@@ -72,22 +72,22 @@ impl Grammar for Http {
                 let size = size.and_then(|text| u64::from_str_radix(text, 16).ok());
                 match size.ok_or(Lost)? {
                     0 => {
-                        self.part = Part::Trailers;
+                        self.part = Expected::Trailers;
                         Ok(Next::Line)
                     }
                     size => {
-                        self.part = Part::ChunkEnd;
+                        self.part = Expected::ChunkEnd;
                         Ok(Next::Body(size))
                     }
                 }
             }
-            Part::ChunkEnd if line.is_empty() => {
-                self.part = Part::ChunkSize;
+            Expected::ChunkEnd if line.is_empty() => {
+                self.part = Expected::ChunkSize;
                 Ok(Next::Line)
             }
-            Part::ChunkEnd => Err(Lost),
-            Part::Trailers if line.is_empty() => Ok(Next::End),
-            Part::Trailers => Ok(Next::Line),
+            Expected::ChunkEnd => Err(Lost),
+            Expected::Trailers if line.is_empty() => Ok(Next::End),
+            Expected::Trailers => Ok(Next::Line),
         }
     }
 }
@@ -96,7 +96,7 @@ impl Http {
     pub(super) const fn new(direction: Direction) -> Self {
         Self {
             direction,
-            part: Part::First,
+            part: Expected::First,
             status: 0,
             length: None,
             chunked: false,
@@ -155,7 +155,7 @@ impl Http {
             return Ok(Next::End);
         }
         if self.chunked {
-            self.part = Part::ChunkSize;
+            self.part = Expected::ChunkSize;
             return Ok(Next::Line);
         }
         match self.length {

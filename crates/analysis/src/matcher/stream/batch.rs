@@ -15,8 +15,8 @@
 //! - A batch that ends unanswered is lost for a sequential server; else its requests stay
 //!   possible, which makes the next batch one of several.
 //! - After an ambiguous batch of a server that is not known to be sequential, and where the
-//!   beginning of a connection was not seen, nobody knows how many responses are still to
-//!   come: what arrives on the connection is in doubt until it shows; see `doubt.rs`.
+//!   beginning of a connection was not seen, it is unknown how many responses are still to
+//!   come: what arrives on the connection is in doubt until that is clear; see `doubt.rs`.
 //!
 //! **Which segments.** A segment that is sent again never moves T6. While the socket had
 //! more to send behind the last segment, the response goes on; after that, a further
@@ -26,14 +26,14 @@
 
 use taillab_model::Monotonic;
 
-use super::{Connection, Segment};
+use super::{Connection, RequestSegment};
 use crate::matcher::doubt::{Doubt, Turn};
 use crate::matcher::options::MatchOptions;
 use crate::matcher::parts::{Leaving, Settled, Slot};
 
 impl Connection {
     /// What has been read and is not settled.
-    fn read_segments(&self) -> impl DoubleEndedIterator<Item = &Segment> {
+    fn read_segments(&self) -> impl DoubleEndedIterator<Item = &RequestSegment> {
         let read = self
             .segments
             .partition_point(|segment| segment.end <= self.read);
@@ -41,10 +41,11 @@ impl Connection {
     }
 
     /// The requests among it.
-    pub(super) fn batch(&self) -> impl DoubleEndedIterator<Item = &Segment> {
-        let ends = |segment: &&Segment| segment.request.is_some();
+    pub(super) fn batch(&self) -> impl DoubleEndedIterator<Item = &RequestSegment> {
+        let ends = |segment: &&RequestSegment| segment.request.is_some();
         let last = self.read_segments().rfind(ends).map(|last| last.end);
-        let whole = move |segment: &&Segment| !segment.may_go_on || Some(segment.end) == last;
+        let whole =
+            move |segment: &&RequestSegment| !segment.may_go_on || Some(segment.end) == last;
         self.read_segments().filter(ends).filter(whole)
     }
 
@@ -154,7 +155,7 @@ impl Connection {
     }
 
     /// T5 and T6 of each request of the batch, in their order; one for all if they left
-    /// together; `None` if that cannot be told.
+    /// together; `None` if that is unknown.
     fn answers(&self, options: &MatchOptions) -> Option<Vec<(Option<Monotonic>, Monotonic)>> {
         let (first, last) = (self.departures.first()?, self.departures.last()?);
         if !self.is_whole() || !self.from_its_beginning && !self.was_read_at_once() {
@@ -203,7 +204,7 @@ impl Connection {
         let Some((first, read)) = batch.next().and_then(|first| Some((first, first.read?))) else {
             return false;
         };
-        let together = |other: &Segment| other.read.is_some_and(|other| other.at == read.at);
+        let together = |other: &RequestSegment| other.read.is_some_and(|other| other.at == read.at);
         let bytes = self.read - first.start;
         batch.all(together) && read.bytes_mod_1024 == Some((bytes % 1024) as u16)
     }

@@ -10,7 +10,7 @@ use crate::fmt::Percentile;
 
 /// What the findings are drawn from.
 #[derive(Clone, Copy, Debug)]
-pub struct Evidence<'a> {
+pub struct Facts<'a> {
     /// The measured sojourn.
     pub sojourn: &'a Distribution,
     /// The same arrivals through the ideal queue.
@@ -44,7 +44,7 @@ pub(super) struct Tail {
     pub(super) ideal: Nanos,
 }
 
-impl Evidence<'_> {
+impl Facts<'_> {
     /// The highest percentile up to p99.9 that both distributions support.
     pub(super) fn tail(&self) -> Option<Tail> {
         [0.999, 0.99, 0.9, 0.5].into_iter().find_map(|q| {

@@ -1,0 +1,263 @@
+//! What a CPU did, charged: as work, or as a delay with its label in the CPU's delay history.
+
+use taillab_model::Interrupt;
+use taillab_model::explanation::Cause;
+
+use super::Server;
+use crate::ledger::cpu::Stretch;
+use crate::ledger::label::{Label, Who, of_top};
+use crate::ledger::pieces::Moment;
+use crate::timeline::{NET_RX, Top};
+
+/// A runnable thread that an idle CPU leaves waiting for longer is not on its way: somebody
+/// holds it back. Coming out of the deepest power state takes a fraction of it.
+const HELD_BACK_NS: u64 = 2_000_000;
+
+/// The same where its group's quota is known to have held it back about then: others may have
+/// the CPU for most of such a time.
+const THROTTLED_NS: u64 = 500_000;
+
+impl Server {
+    /// Brings CPU `k` to `upto_ns`.
+    #[inline]
+    pub(in crate::ledger) fn advance(&mut self, k: usize, upto_ns: u64) {
+        if self.cpus[k].is_behind(upto_ns) {
+            self.go_on(k, upto_ns);
+        }
+    }
+
+    fn go_on(&mut self, k: usize, upto_ns: u64) {
+        loop {
+            let cpu = &mut self.cpus[k];
+            let line = cpu.line.map(|place| &self.timeline.cpus()[place]);
+            let Some(stretch) = cpu.advance(line, upto_ns, &mut self.by_tid) else {
+                return;
+            };
+            self.charge(k, stretch);
+        }
+    }
+
+    /// Charges what CPU `k` did for a while.
+    fn charge(&mut self, k: usize, stretch: Stretch) {
+        let Stretch {
+            thread,
+            top,
+            from_ns,
+            to_ns,
+        } = stretch;
+        let length = to_ns - from_ns;
+        // whatever the CPU does takes nothing from a worker that may not run
+        let held_back = self.cpus[k].holds_back(from_ns);
+        if self.receives(k, top) {
+            return self.received(k, held_back, length);
+        }
+        let cpu = &self.cpus[k];
+        if cpu.active == 0 {
+            return;
+        }
+        let label = match top {
+            Top::Softirq { .. } | Top::Interrupt(_) if held_back => self.throttled_label(),
+            Top::Idle { .. } | Top::Nothing if thread == 0 => {
+                if cpu.waiting > 0 {
+                    self.idle_label(k, top, from_ns, to_ns)
+                } else if cpu.unwoken > 0 {
+                    self.label(Cause::Wakeup, Who::Nobody)
+                } else {
+                    return;
+                }
+            }
+            _ => match (of_top(top), cpu.worker) {
+                (Some((cause, who)), _) => self.label(cause, who),
+                (None, Some(w)) => return self.worked(k, w, length, to_ns),
+                (None, None) if held_back => self.throttled_label(),
+                (None, None) => {
+                    let label = self.label(Cause::Background, Who::Thread(thread));
+                    return self.delay(k, label, length, true);
+                }
+            },
+        };
+        self.delay(k, label, length, false);
+    }
+
+    /// It is the receive softirq, or the interrupt that raised it.
+    fn receives(&self, k: usize, top: Top) -> bool {
+        match top {
+            Top::Softirq { vector } => vector == NET_RX,
+            Top::Interrupt(interrupt) if self.tokens_ns > 0 && raises_receive(interrupt) => {
+                let cpu = &self.cpus[k];
+                let line = cpu.line.map(|place| &self.timeline.cpus()[place]);
+                let next = cpu.following(line);
+                next.is_some_and(|next| next.top == Top::Softirq { vector: NET_RX })
+            }
+            _ => false,
+        }
+    }
+
+    /// CPU `k` received packets: within the tokens that is work.
+    fn received(&mut self, k: usize, held_back: bool, length: u64) {
+        let work = length.min(self.tokens_ns);
+        self.tokens_ns -= work;
+        if self.cpus[k].active == 0 {
+            return;
+        }
+        self.histories[k].received(work);
+        self.note(k, Moment::Received, work);
+        if length > work {
+            let label = match held_back {
+                true => self.throttled_label(),
+                false => self.label(Cause::Softirq, Who::Softirq(NET_RX)),
+            };
+            self.delay(k, label, length - work, false);
+        }
+    }
+
+    fn throttled_label(&mut self) -> Label {
+        self.label(Cause::Throttled, Who::Nobody)
+    }
+
+    /// Why a worker waits for a CPU that idles.
+    fn idle_label(&mut self, k: usize, top: Top, from_ns: u64, to_ns: u64) -> Label {
+        let throttled = self.throttled(from_ns, to_ns);
+        let cpu = &self.cpus[k];
+        let preempted = cpu.preempted > 0 && self.may_be_held_back();
+        if preempted || throttled || cpu.holds_back(from_ns) {
+            return self.throttled_label();
+        }
+        match top {
+            Top::Idle { state } => self.label(Cause::IdleExit, Who::Idle(state)),
+            _ => self.label(Cause::Wakeup, Who::Nobody),
+        }
+    }
+
+    /// A quota or the limit of real-time threads can hold the server back: where neither can, a
+    /// worker that waits for an idle CPU was woken slowly.
+    fn may_be_held_back(&self) -> bool {
+        self.real_time || self.timeline.seen().throttling
+    }
+
+    /// The server's group was held back about then, by its own account.
+    fn throttled(&self, from_ns: u64, to_ns: u64) -> bool {
+        let windows = self.timeline.throttled();
+        let next = windows.partition_point(|window| window.to.nanos_since_boot() <= from_ns);
+        (windows.get(next)).is_some_and(|window| window.from.nanos_since_boot() < to_ns)
+    }
+
+    /// A worker begins to wait for CPU `k`, until `until_ns`: if the CPU idles for long
+    /// meanwhile, the worker may not run, whoever else does.
+    pub(super) fn look_ahead(&mut self, k: usize, at_ns: u64, until_ns: u64) {
+        if !self.may_be_held_back() {
+            return;
+        }
+        let enough_ns = match self.throttled(at_ns, until_ns) {
+            true => THROTTLED_NS,
+            false => HELD_BACK_NS,
+        };
+        let cpu = &mut self.cpus[k];
+        if let Some(place) = cpu.line
+            && until_ns.saturating_sub(at_ns) > enough_ns
+            && cpu.idle_ns(&self.timeline.cpus()[place], at_ns, until_ns) > enough_ns
+        {
+            cpu.held_back_until_ns = cpu.held_back_until_ns.max(until_ns);
+        }
+    }
+
+    /// A worker was on the CPU, nothing on top of it.
+    fn worked(&mut self, k: usize, w: usize, length: u64, to_ns: u64) {
+        let worker = &mut self.workers[w];
+        let mut work = length.min(worker.budget_ns);
+        worker.budget_ns -= work;
+        // what the stack has not used of t
+        let spare = (length - work).min(worker.spare_ns).min(self.tokens_ns);
+        worker.spare_ns -= spare;
+        self.tokens_ns -= spare;
+        work += spare;
+        let over = length - work;
+        let tid = worker.tid;
+        let Some(id) = worker.serving else {
+            self.note(k, Moment::Others, work);
+            if over > 0 {
+                let label = self.label(Cause::Background, Who::Thread(tid));
+                self.delay(k, label, over, true);
+            }
+            return;
+        };
+        worker.served_ns += length;
+        let request = &mut self.requests[id];
+        request.used_ns += work;
+        request.over_ns += over;
+        self.note(k, Moment::Own, work);
+        if over == 0 {
+            return;
+        }
+        let cost_ns = self.baseline.fault_ns;
+        let fault = self.workers[w].faults.charge(to_ns, over, cost_ns);
+        if fault > 0 {
+            let label = self.label(Cause::BlockedFault, Who::Nobody);
+            self.delay(k, label, fault, false);
+        }
+        let label = self.slow_service(w);
+        self.delay(k, label, over - fault, true);
+    }
+
+    /// The CPU was held up.
+    fn delay(&mut self, k: usize, label: Label, length: u64, by_thread: bool) {
+        if length == 0 {
+            return;
+        }
+        self.histories[k].push(label, length);
+        let cpu = &mut self.cpus[k];
+        let counted = match by_thread {
+            true => &mut cpu.counted_thread,
+            false => &mut cpu.counted_segment,
+        };
+        let again = std::mem::replace(counted, true);
+        self.count(label, length, !again);
+        self.note(k, Moment::Delay(label), length);
+    }
+
+    pub(super) fn count(&mut self, label: Label, length: u64, new: bool) {
+        let ledger = &mut self.ledger;
+        let place = label as usize;
+        if place >= ledger.episodes.len() {
+            ledger.episodes.resize(place + 1, 0);
+            ledger.held_up_ns.resize(place + 1, 0);
+        }
+        ledger.episodes[place] += u64::from(new);
+        ledger.held_up_ns[place] += length;
+    }
+
+    /// Tells the traced requests on this CPU.
+    #[inline]
+    fn note(&mut self, k: usize, what: Moment, length: u64) {
+        if !self.requests.traced.is_empty() && length > 0 {
+            self.note_traced(k, what, length);
+        }
+    }
+
+    fn note_traced(&mut self, k: usize, what: Moment, length: u64) {
+        let serving = self.cpus[k].worker.and_then(|w| self.workers[w].serving);
+        for place in 0..self.requests.traced.len() {
+            let id = self.requests.traced[place];
+            let request = &mut self.requests[id];
+            let worker = request.worker.map(|w| &self.workers[w]);
+            let here = worker.is_some_and(|worker| worker.history.attached() == Some(k));
+            let Some(moments) = request.moments.as_mut().filter(|_| here) else {
+                continue;
+            };
+            let labels = &mut self.ledger.labels;
+            let what = match (what, request.late) {
+                (Moment::Own, _) if serving != Some(id) => Moment::Others,
+                (Moment::Delay(label), Some(late)) if labels.cause(label) != Cause::SlowService => {
+                    Moment::Delay(labels.label(Cause::Order, Who::Worker(late.by)))
+                }
+                _ => what,
+            };
+            moments.push((what, length));
+        }
+    }
+}
+
+/// Packets come with interrupts of devices, and from other CPUs.
+fn raises_receive(interrupt: Interrupt) -> bool {
+    !matches!(interrupt, Interrupt::LocalTimer | Interrupt::IrqWork)
+}

@@ -1,0 +1,242 @@
+//! What a worker does, state after state: its delay history follows its CPU's, or has a reason of
+//! the worker's own.
+
+use taillab_model::explanation::Cause;
+
+use super::Server;
+use crate::ledger::cpu::CpuClock;
+use crate::ledger::events::{RequestEvent, RequestId};
+use crate::ledger::label::{Label, Who};
+use crate::ledger::pieces::Moment;
+use crate::ledger::worker::CountedOn;
+use crate::timeline::{Sleep, WorkerState};
+
+impl Server {
+    /// Brings worker `w` to `upto_ns`, and the CPU that it is on or waits for.
+    pub(in crate::ledger) fn settle(&mut self, w: usize, upto_ns: u64) {
+        let worker = &mut self.workers[w];
+        if let Some(k) = worker.history.attached() {
+            worker.own_upto_ns = upto_ns;
+            return self.advance(k, upto_ns);
+        }
+        let length = upto_ns.saturating_sub(worker.own_upto_ns);
+        worker.own_upto_ns = worker.own_upto_ns.max(upto_ns);
+        if worker.outstanding == 0 || length == 0 {
+            return;
+        }
+        let own = worker.own;
+        // a sleep on a timer is what the service consists of, as far as its time reaches
+        let timer = worker.serving.filter(|_| worker.state.is_timer());
+        let work = timer.map_or(0, |_| length.min(worker.budget_ns));
+        worker.budget_ns -= work;
+        let length = length - work;
+        let home = worker.home.filter(|_| timer.is_some());
+        if let Some(id) = timer {
+            worker.served_ns += work;
+            let request = &mut self.requests[id];
+            request.used_ns += work;
+            request.over_ns += length;
+        }
+        // a CPU that stands still does not hear its timer
+        let stalled = home.map_or(0, |k| self.stalled(k, upto_ns - length, upto_ns));
+        let hypervisor = self.label(Cause::Hypervisor, Who::Nobody);
+        let delays = [(own, length - stalled), (hypervisor, stalled)];
+        let delays = delays.into_iter().filter(|delay| delay.1 > 0);
+        for (label, length) in delays.clone() {
+            self.workers[w].history.held_up(label, length);
+            self.count(label, length, true);
+        }
+        for place in 0..self.requests.traced.len() {
+            let id = self.requests.traced[place];
+            let request = &mut self.requests[id];
+            if let Some(moments) = request
+                .moments
+                .as_mut()
+                .filter(|_| request.worker == Some(w))
+            {
+                if work > 0 {
+                    let own = timer == Some(id);
+                    moments.push((if own { Moment::Own } else { Moment::Others }, work));
+                }
+                let delays = delays.clone();
+                moments.extend(delays.map(|(label, ns)| (Moment::Delay(label), ns)));
+            }
+        }
+    }
+
+    /// For how long CPU `k` stood still between the two.
+    fn stalled(&self, k: usize, from_ns: u64, to_ns: u64) -> u64 {
+        let Some(place) = self.cpus[k].line else {
+            return 0;
+        };
+        let stalls = self.timeline.cpus()[place].stalls();
+        let first = stalls.partition_point(|stall| stall.to.nanos_since_boot() <= from_ns);
+        let within = stalls[first..].iter();
+        let within = within.take_while(|stall| stall.from.nanos_since_boot() < to_ns);
+        let lengths = within.map(|stall| {
+            let from_ns = stall.from.nanos_since_boot().max(from_ns);
+            let to_ns = stall.to.nanos_since_boot().min(to_ns);
+            to_ns - from_ns
+        });
+        lengths.sum()
+    }
+
+    /// A worker gets its first request: its state is looked up.
+    pub(in crate::ledger) fn catch_up(&mut self, w: usize, at_ns: u64) {
+        self.skim(w, at_ns);
+        self.enter_state(w, at_ns);
+    }
+
+    /// Reads on to a worker's state at `at_ns`, while it has no requests.
+    pub(super) fn skim(&mut self, w: usize, at_ns: u64) {
+        while self.workers[w].until_ns <= at_ns
+            && self.workers[w].next_state(self.timeline.workers())
+        {
+            if let Some(cpu) = self.workers[w].state.cpu() {
+                self.workers[w].home = self.cpu_index(cpu);
+            }
+        }
+    }
+
+    /// A worker's state ends.
+    pub(in crate::ledger) fn state_ends(&mut self, w: usize, at_ns: u64) {
+        self.settle(w, at_ns);
+        self.workers[w].next_state(self.timeline.workers());
+        self.enter_state(w, at_ns);
+    }
+
+    /// Attaches the worker to its CPU or takes it off, as its new state says.
+    pub(super) fn enter_state(&mut self, w: usize, at_ns: u64) {
+        let cpu = match self.workers[w].state {
+            WorkerState::Asleep(_) if self.is_unwoken(w, at_ns) => self.workers[w].home,
+            state => state.cpu().and_then(|cpu| self.cpu_index(cpu)),
+        };
+        match cpu {
+            Some(k) => {
+                if self.workers[w].history.attached() != Some(k) {
+                    self.advance(k, at_ns);
+                    self.workers[w].history.attach(k, &self.histories);
+                    self.workers[w].home = Some(k);
+                }
+            }
+            None => {
+                self.workers[w].history.detach(&self.histories);
+                self.workers[w].own = self.own_label(w);
+                self.workers[w].own_upto_ns = at_ns;
+            }
+        }
+        self.recount(w, at_ns);
+        let worker = &self.workers[w];
+        if worker.until_ns < u64::MAX {
+            let event = RequestEvent::StateEnds(w as u32, worker.busy_period);
+            self.events.push(worker.until_ns.max(at_ns), event);
+        }
+    }
+
+    /// It sleeps where it waits for requests, though it has one that it has not read: it is
+    /// about to be woken, or nobody saw that it was. What its CPU does holds it up.
+    fn is_unwoken(&self, w: usize, at_ns: u64) -> bool {
+        let worker = &self.workers[w];
+        let WorkerState::Asleep(Sleep::Work | Sleep::Unknown) = worker.state else {
+            return false;
+        };
+        let has_read = |id: RequestId| {
+            let t4_ns = self.requests[id].t4_ns();
+            t4_ns.is_none_or(|t4_ns| t4_ns <= at_ns)
+        };
+        !worker.serving.is_some_and(has_read)
+    }
+
+    /// Why a worker that is not on a CPU and does not wait for one holds up its requests.
+    fn own_label(&mut self, w: usize) -> Label {
+        let worker = &self.workers[w];
+        let call = |call: Option<u16>| call.map_or(Who::Nobody, Who::Call);
+        let (cause, who) = match worker.state {
+            WorkerState::Asleep(sleep) => match sleep {
+                Sleep::Lock { call: number } => {
+                    let by = worker.waker().map(Who::Thread);
+                    (Cause::BlockedLock, by.unwrap_or(call(number)))
+                }
+                Sleep::Fault => (Cause::BlockedFault, Who::Nobody),
+                Sleep::Io { call: number } => (Cause::BlockedIo, call(number)),
+                Sleep::Other { .. } if self.baseline.virtual_workers && worker.state.is_timer() => {
+                    (Cause::SlowService, Who::Worker(worker.tid))
+                }
+                Sleep::Other { call: number } => (Cause::BlockedOther, Who::Call(number)),
+                // in the middle of a request it waits for somebody else's answer
+                Sleep::Work | Sleep::Unknown if worker.serving.is_some() => {
+                    (Cause::BlockedOther, Who::Nobody)
+                }
+                Sleep::Work | Sleep::Unknown => (Cause::Wakeup, Who::Nobody),
+            },
+            _ => (Cause::Unobserved, Who::Nobody),
+        };
+        self.label(cause, who)
+    }
+
+    /// Worker `w` begins to serve a request.
+    pub(in crate::ledger) fn serve(&mut self, w: usize, id: RequestId, at_ns: u64) {
+        let worker = &mut self.workers[w];
+        worker.serving = Some(id);
+        worker.budget_ns = self.baseline.service_ns;
+        worker.spare_ns = self.baseline.receive_ns;
+        worker.faults.begin_service(at_ns);
+        if let WorkerState::Asleep(Sleep::Work) = worker.state {
+            let own = self.own_label(w);
+            self.workers[w].own = own;
+        }
+    }
+
+    /// Brings the counts of its CPUs up to date with the state and the requests of worker `w`.
+    pub(in crate::ledger) fn recount(&mut self, w: usize, at_ns: u64) {
+        let worker = &mut self.workers[w];
+        let busy = worker.outstanding > 0;
+        let attached = worker.history.attached().filter(|_| busy);
+        let now = CountedOn {
+            active: worker.home.filter(|_| busy),
+            waiting: match worker.state {
+                WorkerState::Preempted { .. } => attached.map(|k| (k, true)),
+                WorkerState::Woken { .. } => attached.map(|k| (k, false)),
+                _ => None,
+            },
+            unwoken: attached.filter(|_| matches!(worker.state, WorkerState::Asleep(_))),
+        };
+        let until_ns = worker.until_ns;
+        let was = std::mem::replace(&mut worker.counted, now);
+        if now.unwoken != was.unwoken {
+            self.change(was.unwoken, at_ns, |cpu| cpu.unwoken -= 1);
+            self.change(now.unwoken, at_ns, |cpu| cpu.unwoken += 1);
+        }
+        if now.active != was.active {
+            self.change(was.active, at_ns, |cpu| cpu.active -= 1);
+            if let Some(k) = was.active.filter(|&k| self.cpus[k].active == 0) {
+                self.histories[k].clear();
+            }
+            self.change(now.active, at_ns, |cpu| cpu.active += 1);
+        }
+        if now.waiting != was.waiting {
+            if let Some((k, preempted)) = was.waiting {
+                self.change(Some(k), at_ns, |cpu| {
+                    cpu.waiting -= 1;
+                    cpu.preempted -= usize::from(preempted);
+                });
+            }
+            if let Some((k, preempted)) = now.waiting {
+                self.change(Some(k), at_ns, |cpu| {
+                    cpu.waiting += 1;
+                    cpu.preempted += usize::from(preempted);
+                });
+                self.look_ahead(k, at_ns, until_ns);
+            }
+        }
+    }
+
+    /// Changes a CPU from `at_ns` on.
+    #[inline]
+    fn change(&mut self, k: Option<usize>, at_ns: u64, change: impl FnOnce(&mut CpuClock)) {
+        if let Some(k) = k {
+            self.advance(k, at_ns);
+            change(&mut self.cpus[k]);
+        }
+    }
+}
