@@ -87,7 +87,7 @@ pub(crate) fn culprits_table(rows: &[&CauseShare]) -> Table {
     ];
     let caption = "Shares of the excess with their 95 % intervals, in per cent; “delays” is how \
                    many requests one occurrence delays on average";
-    let mut table = Table::new(caption, columns).class("culprits");
+    let mut table = Table::new(caption, columns).class("named-last");
     for row in rows {
         let tail = row.excess_share_above_p99;
         let happened = |text: String| known((row.episodes > 0).then_some(text));
@@ -134,7 +134,7 @@ fn point_at(prediction: &Prediction, q: f64) -> Option<&PredictedPoint> {
     (prediction.points.iter()).find(|point| (point.q - q).abs() < 1e-12)
 }
 
-/// What each change is predicted to give, after a row for the server as it is.
+/// The predicted latency after each change, below a row with the latency now.
 pub(crate) fn predictions_table(predictions: &[&Prediction]) -> Table {
     // the gain is that at the highest percentile that the sample supports
     let far = (FORECAST.into_iter().rev())
@@ -147,14 +147,14 @@ pub(crate) fn predictions_table(predictions: &[&Prediction]) -> Table {
             .note("against now".to_owned())
             .on_page(),
     );
-    let caption = "Predicted latency in microseconds with its 95 % interval (the model’s own \
-                   error included), the best first";
+    let caption = "Predicted latency in microseconds with its 95 % interval, which includes the \
+                   error of the model; the best first";
     let mut table = Table::new(caption, columns).class("predictions");
     let now = FORECAST.map(|q| {
         let point = predictions.iter().find_map(|p| point_at(p, q));
         known(point.map(|point| micros(point.measured_ns))).ink(Ink::Measured)
     });
-    table.row([cell("as it is")].into_iter().chain(now).chain([cell("")]));
+    table.row([cell("now")].into_iter().chain(now).chain([cell("")]));
     for prediction in predictions {
         let mut cells = vec![name(&prediction.change)];
         cells.extend(FORECAST.map(|q| {
@@ -218,7 +218,7 @@ pub(crate) fn stretches_table(request: &SlowRequest) -> (Table, Vec<&Stretch>) {
         Column::left("delay").gap(2),
         Column::left("why").gap(2).wrapped(usize::MAX),
     ];
-    let mut table = Table::new("Stretches of the request", columns);
+    let mut table = Table::new("Stretches of the request", columns).class("named-last");
     let whole = request.sojourn_ns.get().max(1) as f64;
     for stretch in longest {
         let ink = match chief == Some(stretch.lasted_ns) {

@@ -41,54 +41,37 @@ enum Values<R> {
     Flag(fn(&R) -> Option<bool>),
 }
 
-impl<R> Column<R> {
-    const fn new(name: &'static str, description: &'static str, values: Values<R>) -> Self {
-        Self {
-            name,
-            description,
-            values,
-            required: false,
+/// A constructor of [`Column`] for each kind of value.
+macro_rules! constructors {
+    ($($(#[$doc:meta])* $name:ident: $kind:ident($value:ty),)*) => {$(
+        $(#[$doc])*
+        pub(crate) const fn $name(
+            name: &'static str,
+            description: &'static str,
+            of: fn(&R) -> Option<$value>,
+        ) -> Self {
+            Self {
+                name,
+                description,
+                values: Values::$kind(of),
+                required: false,
+            }
         }
-    }
+    )*};
+}
 
-    pub(crate) const fn instant(
-        name: &'static str,
-        description: &'static str,
-        of: fn(&R) -> Option<Monotonic>,
-    ) -> Self {
-        Self::new(name, description, Values::Instant(of))
-    }
-
-    pub(crate) const fn length(
-        name: &'static str,
-        description: &'static str,
-        of: fn(&R) -> Option<i64>,
-    ) -> Self {
-        Self::new(name, description, Values::Length(of))
-    }
-
-    pub(crate) const fn word(
-        name: &'static str,
-        description: &'static str,
-        of: fn(&R) -> Option<&'static str>,
-    ) -> Self {
-        Self::new(name, description, Values::Word(of))
-    }
-
-    pub(crate) const fn number(
-        name: &'static str,
-        description: &'static str,
-        of: fn(&R) -> Option<u32>,
-    ) -> Self {
-        Self::new(name, description, Values::Number(of))
-    }
-
-    pub(crate) const fn flag(
-        name: &'static str,
-        description: &'static str,
-        of: fn(&R) -> Option<bool>,
-    ) -> Self {
-        Self::new(name, description, Values::Flag(of)).required()
+impl<R> Column<R> {
+    constructors! {
+        /// An instant.
+        instant: Instant(Monotonic),
+        /// A length.
+        length: Length(i64),
+        /// A word.
+        word: Word(&'static str),
+        /// A number.
+        number: Number(u32),
+        /// A flag, which every row has.
+        flag: Flag(bool),
     }
 
     /// The same column where every row has a value.
@@ -107,7 +90,8 @@ impl<R> Column<R> {
         if self.is_time() {
             metadata.push(("unit", "ns"));
         }
-        let (name, nullable) = (self.name, !self.required);
+        let is_required = self.required || matches!(self.values, Values::Flag(_));
+        let (name, nullable) = (self.name, !is_required);
         let field = match self.values {
             Values::Instant(_) => {
                 metadata.push(("clock", clock));

@@ -13,7 +13,7 @@ pub enum ReportError {
         /// What the system said.
         source: io::Error,
     },
-    /// A value cannot be said in the format.
+    /// The format cannot express a value.
     #[error("cannot write {output}: {cause}; this is a defect of taillab, please report it")]
     Format {
         /// The output, as its file is called.

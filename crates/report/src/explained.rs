@@ -1,4 +1,4 @@
-//! The choices and the words of an explanation that the terminal and the page share.
+//! Sentences and selections of an explanation, for the terminal and the page.
 
 use taillab_model::explanation::{
     Band, Cause, CauseShare, Clustering, Culprit, Explanation, FanOut, Inversions, ModelFit,
@@ -8,17 +8,17 @@ use taillab_model::{Nanos, Tid};
 
 use crate::figures::{count, counted, percent, quantile_name};
 
-/// Said where nothing is explained.
-pub(crate) const NOT_EXPLAINED: &str = "Not known: what the server’s CPUs did meanwhile was not \
-recorded, so there are no causes, no forecasts and no timelines. To have them, record \
-disturbances too: leave out --disturbances none.";
+/// Shown if nothing is explained.
+pub(crate) const NOT_EXPLAINED: &str = "Not known: the recording does not contain what the server’s \
+CPUs did, so there are no causes, no forecasts and no timelines. To get them, record without \
+--disturbances none.";
 
-/// What a figure of the composition shows by itself.
+/// A part of the composition with a colour in its figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// One cause.
     Cause(Cause),
-    /// All causes that are too small to be told apart.
+    /// All causes that are too small for a colour.
     Others,
 }
 
@@ -31,7 +31,7 @@ impl Part {
     }
 }
 
-/// The composition of the excess, with few enough parts to be told apart.
+/// The composition of the excess, with few enough parts to distinguish their colours.
 #[derive(Clone, Debug)]
 pub(crate) struct Composition<'a> {
     pub(crate) bands: &'a [Band],
@@ -40,12 +40,12 @@ pub(crate) struct Composition<'a> {
 }
 
 impl<'a> Composition<'a> {
-    /// With at most `most` causes beside `unexplained` and the others; `None` without a band
+    /// With at most `most` causes, not counting `unexplained` and the others; `None` without a band
     /// that has an excess.
     pub(crate) fn of(bands: &'a [Band], most: usize) -> Option<Self> {
         /// Less than this in every band is not worth a colour.
         const LEAST: f64 = 0.005;
-        // a cause that only the fast requests have has less of a claim to a colour
+        // a cause that only fast requests have is less important
         const FAST: f64 = 0.25;
         let largest = |cause: Cause| {
             let of = |band: &Band| {
@@ -60,7 +60,7 @@ impl<'a> Composition<'a> {
             .filter(|(_, share)| *share >= LEAST)
             .collect();
         causes.sort_by(|a, b| b.1.total_cmp(&a.1));
-        // what limits the explanation itself must not drown among the others
+        // what limits the explanation itself must stay visible
         causes.sort_by_key(|(cause, _)| !matches!(cause, Cause::Unobserved | Cause::Hypervisor));
         let forced = causes
             .iter()
@@ -116,17 +116,12 @@ impl<'a> Composition<'a> {
     pub(crate) fn drawn(&self, band: &Band) -> Vec<(Part, f64)> {
         let positive = |part: &Part| self.mean_excess_ns(band, *part).max(0.0);
         let total: f64 = self.parts.iter().map(positive).sum();
+        let share = |part: &Part| match total > 0.0 {
+            true => positive(part) / total,
+            false => 0.0,
+        };
         (self.parts.iter())
-            .map(|part| {
-                (
-                    *part,
-                    if total > 0.0 {
-                        positive(part) / total
-                    } else {
-                        0.0
-                    },
-                )
-            })
+            .map(|part| (*part, share(part)))
             .collect()
     }
 }
@@ -158,7 +153,7 @@ pub(crate) fn band_excess_ns(band: &Band) -> f64 {
 }
 
 /// Each cause by its culprits, or as a whole where no culprit is known, the largest part of
-/// the tail first. What the ideal has as well is left out where it is nothing.
+/// the tail first. What adds nothing to the excess of any request is left out.
 pub(crate) fn culprits(causes: &[CauseShare]) -> Vec<&CauseShare> {
     let named = |cause: Cause| {
         causes
@@ -203,11 +198,10 @@ pub(crate) fn mean_count(x: f64) -> String {
     crate::figures::grouped(x, usize::from(x.abs() < 10.0))
 }
 
-/// What forecasts are made with, and how far it can be trusted.
+/// The model behind the forecasts, and how accurate it is.
 pub(crate) fn fit_sentence(fit: Option<&ModelFit>) -> String {
     let Some(fit) = fit else {
-        return "No forecasts: there are too few requests to see whether a model of the server \
-                is right; trace longer."
+        return "No forecasts: too few requests to check a model of the server; trace longer."
             .to_owned();
     };
     let worst = fit
@@ -218,18 +212,18 @@ pub(crate) fn fit_sentence(fit: Option<&ModelFit>) -> String {
         .unwrap_or_default();
     let error = percent(fit.largest_error.abs(), 1);
     let so = if fit.good {
-        "good enough to forecast what a change would give"
+        "good enough to forecast the effect of a change"
     } else {
-        "too much for forecasts, so there are none"
+        "too far off for forecasts, so there are none"
     };
     format!(
-        "A model of this server ({}) serves the recorded requests once more. With everything as \
-         it was it misses the measured percentiles by at most {error}{worst}: {so}.",
+        "A model of this server ({}) replays the recorded requests. With nothing changed it \
+         misses the measured percentiles by at most {error}{worst}: {so}.",
         fit.model
     )
 }
 
-/// Bursts or single events.
+/// Whether slow requests come in bursts or alone.
 pub(crate) fn clustering_sentence(clustering: &Clustering) -> String {
     let Clustering {
         q,
@@ -244,8 +238,8 @@ pub(crate) fn clustering_sentence(clustering: &Clustering) -> String {
         _ => "come mostly alone",
     };
     format!(
-        "Slow requests (above {}) {how}: {} of them stand next to another slow one, in {} of {} \
-         requests on average.",
+        "Slow requests (above {}) {how}: {} of them come right before or after another slow \
+         one, in {} of {} requests on average.",
         quantile_name(*q),
         percent(*in_runs_share, 0),
         counted(*episodes, "episode", "episodes"),
@@ -255,7 +249,7 @@ pub(crate) fn clustering_sentence(clustering: &Clustering) -> String {
 
 /// What a user of many servers sees: the entry nearest to 100 servers, in words.
 pub(crate) fn fan_out_sentence(fan_out: &[FanOut]) -> Option<String> {
-    /// The number that the literature speaks of (The Tail at Scale, 2013).
+    /// The usual example of the literature (The Tail at Scale, 2013).
     const USUAL: u32 = 100;
     let at = fan_out
         .iter()
@@ -275,7 +269,7 @@ pub(crate) fn fan_out_sentence(fan_out: &[FanOut]) -> Option<String> {
     ))
 }
 
-/// Who overtook whom.
+/// How many requests were overtaken, and by whom.
 pub(crate) fn inversions_sentence(
     inversions: &Inversions,
     name_of: impl Fn(Tid) -> String,
@@ -323,7 +317,7 @@ pub(crate) fn curve_label(curve: &NamedCurve) -> String {
     }
 }
 
-/// Where and when a slow request was, in words.
+/// Which request it was: sojourn, port, worker and arrival.
 pub(crate) fn slow_request_title(request: &SlowRequest) -> String {
     let worker = match &request.worker {
         Some(worker) => format!(", served by {worker}"),
@@ -346,15 +340,32 @@ pub(crate) fn cpus(request: &SlowRequest) -> Vec<u16> {
     cpus
 }
 
-/// Whether a culprit is the thread that served: it is drawn as the server, not as another.
+/// Whether a culprit is the thread that served the request, which is drawn as the server.
 pub(crate) fn is_worker(request: &SlowRequest, who: &Culprit) -> bool {
-    let tid_of = |culprit: &Culprit| match culprit {
+    let own = request.worker.as_ref().and_then(tid_of);
+    matches!(who, Culprit::Worker { .. }) && own.is_none() || own.is_some() && tid_of(who) == own
+}
+
+/// The thread of a culprit that is one.
+pub(crate) fn tid_of(culprit: &Culprit) -> Option<Tid> {
+    match culprit {
         Culprit::Worker { tid, .. } => Some(*tid),
         Culprit::Thread { tid, .. } => *tid,
         _ => None,
-    };
-    let own = request.worker.as_ref().and_then(tid_of);
-    matches!(who, Culprit::Worker { .. }) && own.is_none() || own.is_some() && tid_of(who) == own
+    }
+}
+
+/// The sum of the lengths of each kind, the longest first.
+pub(crate) fn summed<K: PartialEq>(lengths: impl Iterator<Item = (K, Nanos)>) -> Vec<(K, Nanos)> {
+    let mut sums: Vec<(K, Nanos)> = Vec::new();
+    for (kind, length) in lengths {
+        match sums.iter_mut().find(|(other, _)| *other == kind) {
+            Some((_, sum)) => *sum += length,
+            None => sums.push((kind, length)),
+        }
+    }
+    sums.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
+    sums
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use taillab_model::{Nanos, quantile_ranks};
 
-/// A length in microseconds with one decimal and its thousands set apart: `1,234.5`.
+/// A length in microseconds with one decimal and a comma between its thousands: `1,234.5`.
 pub(crate) fn micros(length: Nanos) -> String {
     micros_f64(length.get() as f64)
 }
@@ -27,7 +27,7 @@ pub(crate) fn mean_length(ns: f64) -> String {
     Nanos::new(ns.max(0.0).round() as u64).to_string()
 }
 
-/// A number of things, its thousands set apart: `345,000`.
+/// A number of things, with a comma between its thousands: `345,000`.
 pub(crate) fn count(n: u64) -> String {
     group(&n.to_string())
 }
@@ -108,13 +108,13 @@ pub(crate) fn percentage(q: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// What stands where a sample of `n` cannot support the quantile `q`.
+/// Shown instead of the quantile `q` if a sample of `n` cannot support it.
 pub(crate) fn needs(q: f64, n: u64) -> String {
     let least = independent_need(q);
     if n < least {
         format!("needs at least {} requests", count(two_digits_up(least)))
     } else {
-        // the observations are correlated, and by how much is not told
+        // the observations are correlated, but it is not known how much
         format!("needs more than {} requests", count(n))
     }
 }
@@ -223,7 +223,7 @@ pub(crate) fn bytes(n: f64) -> String {
     }
 }
 
-/// A number with so many decimals and its thousands set apart.
+/// A number with `decimals` decimals and a comma between its thousands.
 pub(crate) fn grouped(x: f64, decimals: usize) -> String {
     if !x.is_finite() {
         return "–".to_owned();

@@ -3,7 +3,7 @@
 //! The format of `HdrHistogram.outputPercentileDistribution`, which wrk2 prints with
 //! `--latency` and the plotters of HdrHistogram read: value, percentile, count up to it and
 //! 1/(1 − percentile), then a footer of comments. Values are in milliseconds, the unit that
-//! wrk2 prints and that the plotters put beside their axis unless told otherwise.
+//! wrk2 prints and that the plotters label their axis with by default.
 
 use hdrhistogram::Histogram;
 
@@ -37,7 +37,7 @@ pub(crate) fn percentiles(histogram: &Histogram<u64>) -> Vec<u8> {
         histogram.max() as f64 / NS_PER_MS,
         histogram.len(),
         histogram.buckets(),
-        // twice the values that so many digits tell apart, as a power of two
+        // twice the values that this number of digits can distinguish, as a power of two
         (2 * 10_u64.pow(u32::from(histogram.sigfig()))).next_power_of_two(),
     ));
     text.into_bytes()

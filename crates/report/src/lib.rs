@@ -9,6 +9,7 @@
 //! `causes`, `stages` …) make tables and sentences, and [`terminal`] and [`html`] put them
 //! together.
 
+mod bursts;
 mod causes;
 pub mod chart;
 mod checks;

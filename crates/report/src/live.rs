@@ -6,7 +6,7 @@ use taillab_model::explanation::{CauseShare, Origin};
 use taillab_model::summary::{Matching, Observer, ServerResult};
 use taillab_model::{Nanos, Stage};
 
-use crate::figures::{bytes, count, counted, percent, percent_of, rate};
+use crate::figures::{bytes, count, counted, mean_length, percent, percent_of, rate};
 
 use crate::table::{Column, Table, cell, known};
 use crate::text::{Ink, Style, clean, columns};
@@ -81,13 +81,6 @@ const NEEDED: usize = 60;
 /// Wider than this, lines are hard to read.
 const WIDEST: usize = 110;
 
-/// A part of the screen, which is shown or left out as a whole.
-struct Block {
-    /// The smaller, the longer it stays when there is little room.
-    rank: u8,
-    lines: Vec<String>,
-}
-
 impl Screen {
     /// The screen in at most `height` lines, none of them wider than `style.width`.
     ///
@@ -98,60 +91,38 @@ impl Screen {
             width: style.width.clamp(NARROWEST, WIDEST),
             ..style
         };
+        let note = self.note.iter().map(|note| {
+            let note = format!("  {}", clean(note));
+            wide.paint(Ink::Quiet, &cut(&note, wide.width))
+        });
+        // each with its rank: the smaller, the longer it stays when there is little room
         let mut blocks = vec![
-            Block {
-                rank: 0,
-                lines: vec![self.title(wide)],
-            },
-            Block {
-                rank: 1,
-                lines: self.latency(wide),
-            },
-            Block {
-                rank: 3,
-                lines: self.history(wide),
-            },
-            Block {
-                rank: 4,
-                lines: self.causes(wide),
-            },
-            Block {
-                rank: 5,
-                lines: self.stages(wide),
-            },
-            Block {
-                rank: 2,
-                lines: self.matching(wide),
-            },
-            Block {
-                rank: 6,
-                lines: self.observer(wide),
-            },
-            Block {
-                rank: 7,
-                lines: (self.note.iter())
-                    .map(|note| {
-                        let note = format!("  {}", clean(note));
-                        wide.paint(Ink::Quiet, &cut(&note, wide.width))
-                    })
-                    .collect(),
-            },
+            (0, vec![self.title(wide)]),
+            (1, self.latency(wide)),
+            (3, self.history(wide)),
+            (4, self.causes(wide)),
+            (5, self.stages(wide)),
+            (2, self.matching(wide)),
+            (6, self.observer(wide)),
+            (7, note.collect()),
         ];
-        blocks.retain(|block| !block.lines.is_empty());
-        let lines = |blocks: &[Block]| -> usize { blocks.iter().map(|b| b.lines.len()).sum() };
-        while lines(&blocks) > height && blocks.len() > 1 {
-            let least = blocks.iter().map(|block| block.rank).max();
-            blocks.retain(|block| Some(block.rank) != least);
+        blocks.retain(|(_, lines)| !lines.is_empty());
+        let count = |blocks: &[(u8, Vec<String>)]| -> usize {
+            blocks.iter().map(|(_, lines)| lines.len()).sum()
+        };
+        while count(&blocks) > height && blocks.len() > 1 {
+            let least = blocks.iter().map(|(rank, _)| *rank).max();
+            blocks.retain(|(rank, _)| Some(*rank) != least);
         }
         // empty lines before the first parts, as far as there is room
-        let mut spare = height.saturating_sub(lines(&blocks));
+        let mut spare = height.saturating_sub(count(&blocks));
         let mut screen = Vec::new();
-        for (i, block) in blocks.into_iter().enumerate() {
+        for (i, (_, lines)) in blocks.into_iter().enumerate() {
             if i > 0 && spare > 0 {
                 screen.push(String::new());
                 spare -= 1;
             }
-            screen.extend(block.lines);
+            screen.extend(lines);
         }
         screen.truncate(height);
         if style.width < NEEDED {
@@ -194,7 +165,7 @@ impl Screen {
             moment.matching.responses > 0 && (moment.p99.is_none() || moment.p999.is_none())
         };
         if lacks(&self.last) || lacks(&self.whole) {
-            lines.push(style.paint(Ink::Quiet, "  – too few requests in that time to tell"));
+            lines.push(style.paint(Ink::Quiet, "  – too few requests in that time"));
         }
         lines
     }
@@ -242,13 +213,8 @@ impl Screen {
         if rows.is_empty() {
             return Vec::new();
         }
-        let mut lines = vec![style.paint(
-            Ink::Quiet,
-            &cut(
-                &format!("  largest causes of the excess {name}"),
-                style.width,
-            ),
-        )];
+        let head = format!("  largest causes of the excess {name}");
+        let mut lines = vec![style.paint(Ink::Quiet, &cut(&head, style.width))];
         for row in rows.iter().take(MOST) {
             let share = row.share.value.clamp(0.0, 1.0);
             const BAR: usize = 12;
@@ -287,7 +253,7 @@ impl Screen {
         let mut line = String::from(" ");
         for (stage, ns) in Stage::ALL.into_iter().zip(stages) {
             let share = if total > 0.0 { ns / total } else { 0.0 };
-            let length = Nanos::new(ns.max(0.0).round() as u64);
+            let length = mean_length(ns);
             let text = format!(" {} {length} ({}) ", stage.label(), percent(share, 0));
             if columns(&line) + columns(&text) > style.width {
                 lines.push(std::mem::replace(&mut line, String::from(" ")));
@@ -306,17 +272,13 @@ impl Screen {
         if m.responses == 0 {
             return vec![style.paint(Ink::Quiet, "  no response yet")];
         }
-        let mut parts = vec![
-            (Ink::Plain, format!("{} responses", count(m.responses))),
-            (
-                Ink::Plain,
-                format!("{} matched", percent_of(m.matched, m.responses)),
-            ),
-            (
-                Ink::Plain,
-                format!("{} complete", percent_of(m.complete, m.responses)),
-            ),
-        ];
+        let mut parts: Vec<(Ink, String)> = [
+            format!("{} responses", count(m.responses)),
+            format!("{} matched", percent_of(m.matched, m.responses)),
+            format!("{} complete", percent_of(m.complete, m.responses)),
+        ]
+        .map(|part| (Ink::Plain, part))
+        .into();
         for (n, one, several) in [
             (m.ambiguous, "ambiguous", "ambiguous"),
             (m.lost_events, "event lost", "events lost"),
@@ -333,24 +295,18 @@ impl Screen {
         let Some(o) = &self.observer else {
             return Vec::new();
         };
-        let mut parts = vec![(
-            Ink::Quiet,
-            format!(
-                "taillab itself: {} of a CPU, {}",
-                percent(o.cpu_share, 1),
-                bytes(o.peak_memory_bytes as f64)
-            ),
+        let mut parts = vec![format!(
+            "taillab itself: {} of a CPU, {}",
+            percent(o.cpu_share, 1),
+            bytes(o.peak_memory_bytes as f64)
         )];
         if let Some(ns) = o.program_ns_per_request {
-            let length = Nanos::new(ns.max(0.0).round() as u64);
-            parts.push((Ink::Quiet, format!("{length} in the kernel per request")));
+            parts.push(format!("{} in the kernel per request", mean_length(ns)));
         }
         if o.written_bytes_per_s > 0.0 {
-            parts.push((
-                Ink::Quiet,
-                format!("{}/s to disk", bytes(o.written_bytes_per_s)),
-            ));
+            parts.push(format!("{}/s to disk", bytes(o.written_bytes_per_s)));
         }
+        let parts: Vec<(Ink, String)> = parts.into_iter().map(|part| (Ink::Quiet, part)).collect();
         flow(&parts, style)
     }
 }

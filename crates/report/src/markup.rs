@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use taillab_model::summary::Reason;
+
 use crate::figures::glued;
 
 /// Text as HTML shows it, in element content and in quoted attributes.
@@ -60,9 +62,25 @@ pub(crate) fn section(
     put!(page, "</section>\n");
 }
 
+/// A part of a page that is closed at first.
+pub(crate) fn put_details(page: &mut Markup, summary: &str, put_content: impl FnOnce(&mut Markup)) {
+    put!(page, "<details>\n<summary>{}</summary>\n", Esc(summary));
+    put_content(page);
+    put!(page, "</details>\n");
+}
+
 /// A paragraph of the given class, whose numbers keep their units.
 pub(crate) fn paragraph(page: &mut Markup, class: &str, text: &str) {
     put!(page, "<p class=\"{class}\">{}</p>\n", Esc(&glued(text)));
+}
+
+/// The reasons or the warnings of a verdict as a list.
+pub(crate) fn put_reasons(page: &mut Markup, reasons: &[Reason]) {
+    put!(page, "<ul>\n");
+    for reason in reasons {
+        put!(page, "<li>{}</li>\n", Esc(&reason.text));
+    }
+    put!(page, "</ul>\n");
 }
 
 /// A short piece of a curve's line, with the look of its class or of further attributes.

@@ -1,4 +1,4 @@
-//! The results of `taillab reproduce`: a paper's figures beside its claims.
+//! The results of `taillab reproduce`: a paper's figures and claims.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -39,7 +39,7 @@ pub struct ReproducedFigure {
     pub title: String,
     /// In the order of the legend.
     pub curves: Vec<ReproducedCurve>,
-    /// The paper's statements beside our numbers.
+    /// The paper's statements, each with our number.
     pub claims: Vec<JudgedClaim>,
     /// Where our curves are not the paper's.
     pub note: Option<String>,
@@ -62,7 +62,7 @@ pub struct ReproducedCurve {
 pub struct JudgedClaim {
     /// In our words.
     pub statement: String,
-    /// Where it stands.
+    /// Where in the paper it is.
     pub source: String,
     /// The paper's number, e.g. `10×` or `above 1×`.
     pub paper: String,
@@ -70,13 +70,13 @@ pub struct JudgedClaim {
     pub ours: Option<f64>,
     /// `µs`, or `×` for a ratio.
     pub unit: &'static str,
-    /// What became of it.
+    /// Whether our number agrees.
     pub verdict: Verdict,
     /// Why exact theory disagrees with the paper, where it does.
     pub explanation: Option<String>,
 }
 
-/// What became of a claim.
+/// Whether a claim agrees with our number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -91,30 +91,13 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// What a person reads.
-    pub const fn words(self) -> &'static str {
+    /// What a person reads, with its colour and its mark.
+    const fn look(self) -> (Ink, &'static str) {
         match self {
-            Self::Agrees => "agrees",
-            Self::TheoryDisagrees => "theory disagrees",
-            Self::Disagrees => "disagrees",
-            Self::NotMeasured => "not measured",
-        }
-    }
-
-    const fn ink(self) -> Ink {
-        match self {
-            Self::Agrees => Ink::Good,
-            Self::TheoryDisagrees | Self::NotMeasured => Ink::Notable,
-            Self::Disagrees => Ink::Bad,
-        }
-    }
-
-    const fn mark(self) -> &'static str {
-        match self {
-            Self::Agrees => "✓",
-            Self::TheoryDisagrees => "!",
-            Self::Disagrees => "✗",
-            Self::NotMeasured => "–",
+            Self::Agrees => (Ink::Good, "✓ agrees"),
+            Self::TheoryDisagrees => (Ink::Notable, "! theory disagrees"),
+            Self::Disagrees => (Ink::Bad, "✗ disagrees"),
+            Self::NotMeasured => (Ink::Notable, "– not measured"),
         }
     }
 }
@@ -156,9 +139,7 @@ impl ReproducedFigure {
             rule: None,
         }
     }
-}
 
-impl ReproducedFigure {
     /// The paper's statements and our numbers.
     pub(crate) fn claims_table(&self) -> Table {
         /// Columns of a statement in a terminal at most.
@@ -172,13 +153,13 @@ impl ReproducedFigure {
         ];
         let mut table = Table::new("What the paper says, and what we find", columns);
         for claim in &self.claims {
-            let verdict = format!("{} {}", claim.verdict.mark(), claim.verdict.words());
+            let (ink, verdict) = claim.verdict.look();
             let row = table.row([
                 cell(&claim.statement),
                 cell(&claim.source),
                 cell(&claim.paper),
                 name(claim.ours_text()),
-                cell(verdict).ink(claim.verdict.ink()),
+                cell(verdict).ink(ink),
             ]);
             if let Some(text) = claim.disagreement() {
                 row.below(Ink::Notable, format!("! {text}"));
@@ -199,23 +180,24 @@ impl Reproduction {
 
     /// Whether every claim was judged and none fails for a reason that is not known.
     pub fn succeeded(&self) -> bool {
-        let claims = || self.figures.iter().flat_map(|figure| &figure.claims);
-        claims().all(|claim| matches!(claim.verdict, Verdict::Agrees | Verdict::TheoryDisagrees))
+        self.claims()
+            .all(|claim| matches!(claim.verdict, Verdict::Agrees | Verdict::TheoryDisagrees))
     }
 
-    /// How many claims ended so.
+    /// How many claims have this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
-        let claims = self.figures.iter().flat_map(|figure| &figure.claims);
-        claims.filter(|claim| claim.verdict == verdict).count()
+        self.claims()
+            .filter(|claim| claim.verdict == verdict)
+            .count()
+    }
+
+    fn claims(&self) -> impl Iterator<Item = &JudgedClaim> {
+        self.figures.iter().flat_map(|figure| &figure.claims)
     }
 
     /// All verdicts in one sentence.
     pub fn tally(&self) -> String {
-        let all = self
-            .figures
-            .iter()
-            .map(|figure| figure.claims.len())
-            .sum::<usize>();
+        let all = self.claims().count();
         let mut text = format!("{} of {all} claims agree", self.count(Verdict::Agrees));
         for (verdict, words) in [
             (

@@ -1,9 +1,10 @@
 //! What is said of a server's result wherever it is shown.
 
-use taillab_model::summary::{ServerResult, ServiceTimeSource};
+use taillab_model::summary::{ServerResult, ServiceTimeSource, Verdict};
 
 use crate::document::Document;
 use crate::figures::{counted, rate};
+use crate::text::Ink;
 
 /// Requests per second that the workers of the ideal queue serve at most.
 pub(crate) fn capacity_per_s(result: &ServerResult) -> f64 {
@@ -52,5 +53,15 @@ pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
         (ServiceTimeSource::BusyTime, _) => {
             "the busy time of the workers ÷ requests, in this recording".to_owned()
         }
+    }
+}
+
+/// Whether a measurement is valid, in one word and its colour.
+pub(crate) const fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, &'static str) {
+    match (verdict.valid, partial) {
+        (false, false) => (Ink::Bad, "INVALID"),
+        (false, true) => (Ink::Bad, "INVALID, PARTIAL"),
+        (true, true) => (Ink::Notable, "PARTIAL"),
+        (true, false) => (Ink::Good, "VALID"),
     }
 }

@@ -123,7 +123,7 @@ pub(crate) fn columns(text: &str) -> usize {
 }
 
 /// The text broken between words, but not between a number and its unit, into lines of
-/// at most `width` columns; a word that is longer has a line of its own.
+/// at most `width` columns; a longer word gets a line to itself.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();

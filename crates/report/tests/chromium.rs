@@ -286,7 +286,7 @@ fn assert_explained(browser: &mut Browser) {
         "other threads on the core",
         "dpkg (pid 30122)",
         "misses the measured percentiles by at most 3.1 %",
-        "94 % of them stand next to another slow one",
+        "94 % of them come right before or after another slow one",
         "such servers waits at most",
         "taillab itself took 7.1 % of one CPU",
     ] {
@@ -330,7 +330,7 @@ fn assert_explained(browser: &mut Browser) {
         heat.len() > 3 && heat.iter().all(|(w, h)| *w > 1.0 && *h > 1.0),
         "{heat:?}"
     );
-    let lags = sizes(browser, ".lags rect");
+    let lags = sizes(browser, ".lags .frame rect");
     assert_eq!(lags.len(), 14);
     assert!(lags[0].1 > 100.0 && lags[13].1 < 10.0, "{lags:?}");
     assert_eq!(sizes(browser, "table.fan-out tbody tr").len(), 10);

@@ -153,9 +153,12 @@ fn where_nothing_is_explained_both_say_why() {
     (result.causes, result.predictions) = (Vec::new(), Vec::new());
     let report = sample.report();
     let text = terminal::render(&report, None, plain(300));
-    assert!(text.contains("disturbances too"), "{text}");
+    assert!(
+        text.contains("record without --disturbances none"),
+        "{text}"
+    );
     let page = String::from_utf8(html::render(&report)).unwrap();
-    assert!(page.contains("leave out --disturbances none"));
+    assert!(page.contains("record without --disturbances none"));
 }
 
 /// Names of threads, of interrupts and of files come from outside.

@@ -109,9 +109,9 @@ pub(super) fn bursts(facts: &Facts<'_>) -> Option<Finding> {
     } else if in_bursts {
         format!(
             "Slow requests come in bursts: {runs} of those above {above} come in runs, {} bursts \
-             of {:.0} requests. Each burst is one event that delays many.",
+             of {} requests on average. Each burst is one event that delays many.",
             Count(clustering.episodes),
-            clustering.mean_episode_requests
+            Count(clustering.mean_episode_requests.round() as u64)
         )
     } else {
         format!(

@@ -305,10 +305,10 @@ fn bursts_and_single_events_are_told_apart() {
         ..Case::default()
     };
     assert_eq!(
-        case(0.84, 187.4).texts(),
+        case(0.84, 2_187.4).texts(),
         [
             "Slow requests come in bursts: 84 % of those above p99 come in runs, 1,012 bursts of \
-          187 requests. Each burst is one event that delays many."
+          2,187 requests on average. Each burst is one event that delays many."
         ]
     );
     // next to each other, but no event that delays many

@@ -31,20 +31,19 @@ impl FittedAxis {
         } else {
             axis.nothing()
         };
+        let spread = |least_room: f64| {
+            let room = ((greatest - least) * 0.04).max(least_room);
+            ((least - room).max(0.0), greatest + room)
+        };
         let (from, to) = match axis {
             Axis::Slower => (least.min(SHALLOWEST) * 0.8, 1.0),
-            Axis::Utilisation => {
-                let room = ((greatest - least) * 0.04).max(0.01);
-                ((least - room).max(0.0), greatest + room)
-            }
-            Axis::Rate => {
-                let room = ((greatest - least) * 0.04).max(greatest * 0.01);
-                ((least - room).max(0.0), greatest + room)
-            }
-            Axis::Latency | Axis::Workers => {
-                let scale = LogScale::covering(least, greatest);
-                (scale.from, scale.to)
-            }
+            Axis::Correlation => (0.0, 1.0),
+            Axis::Elapsed => (least, greatest),
+            Axis::Utilisation => spread(0.01),
+            Axis::Rate => spread(greatest * 0.01),
+            Axis::Latency | Axis::Workers => LogScale::covering(least, greatest, 0.02).ends(),
+            // bars at both ends need room
+            Axis::Lag => LogScale::covering(least, greatest, 0.05).ends(),
         };
         let mut fitted = Self {
             axis,
@@ -62,27 +61,24 @@ impl FittedAxis {
         if !self.axis.has(value) {
             return None;
         }
-        Some(match self.axis {
-            Axis::Utilisation | Axis::Rate => {
-                ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
-            }
-            Axis::Latency | Axis::Slower | Axis::Workers => LogScale {
-                from: self.from,
-                to: self.to,
-            }
-            .position(value),
+        Some(match self.axis.is_logarithmic() {
+            true => self.scale().position(value),
+            false => ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0),
         })
+    }
+
+    const fn scale(&self) -> LogScale {
+        LogScale {
+            from: self.from,
+            to: self.to,
+        }
     }
 
     fn ticks(&self, most: usize) -> Vec<(f64, String)> {
         let within = |value: &f64| (self.from..=self.to).contains(value);
         match self.axis {
             Axis::Latency => {
-                let scale = LogScale {
-                    from: self.from,
-                    to: self.to,
-                };
-                let mut ticks = scale.ticks(most);
+                let mut ticks = self.scale().ticks(most);
                 if ticks.len() < FEW_TICKS {
                     ticks = dense(self.from, self.to);
                 }
@@ -91,6 +87,23 @@ impl FittedAxis {
                 }
                 let labelled = |ns| (ns, figures::round_length(ns));
                 ticks.into_iter().map(labelled).collect()
+            }
+            Axis::Lag => {
+                let label = |n: f64| (n, figures::count(n as u64));
+                let mut ticks = self.scale().ticks(most);
+                ticks.retain(|n| *n >= 1.0);
+                ticks.into_iter().map(label).collect()
+            }
+            Axis::Elapsed => {
+                let label = |ns: f64| match ns > 0.0 {
+                    true => (ns, figures::round_length(ns)),
+                    false => (ns, "0".to_owned()),
+                };
+                finer(self.from, self.to).into_iter().map(label).collect()
+            }
+            Axis::Correlation => {
+                let label = |share: f64| (share, format!("{share:.1}"));
+                finer(self.from, self.to).into_iter().map(label).collect()
             }
             Axis::Slower => {
                 let decades = (1..).map(|power| 10_f64.powi(-power));
@@ -161,8 +174,14 @@ fn finer(from: f64, to: f64) -> Vec<f64> {
 impl Axis {
     /// Whether the value has a place on the scale.
     fn has(self, value: f64) -> bool {
-        let logarithmic = value > 0.0 || matches!(self, Self::Utilisation | Self::Rate);
-        value.is_finite() && logarithmic
+        value.is_finite() && (value > 0.0 || !self.is_logarithmic())
+    }
+
+    const fn is_logarithmic(self) -> bool {
+        match self {
+            Self::Latency | Self::Slower | Self::Workers | Self::Lag => true,
+            Self::Utilisation | Self::Rate | Self::Elapsed | Self::Correlation => false,
+        }
     }
 
     /// The ends when there is nothing to show.
@@ -170,8 +189,9 @@ impl Axis {
         match self {
             Self::Latency => (1e3, 1e6),
             Self::Slower => (SHALLOWEST, 1.0),
-            Self::Utilisation => (0.0, 1.0),
-            Self::Workers => (1.0, 8.0),
+            Self::Utilisation | Self::Correlation => (0.0, 1.0),
+            Self::Workers | Self::Lag => (1.0, 8.0),
+            Self::Elapsed => (0.0, 1e9),
             Self::Rate => (0.0, 1e5),
         }
     }

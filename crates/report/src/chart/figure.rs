@@ -31,6 +31,12 @@ pub enum Axis {
     Workers,
     /// Requests per second, on a linear scale.
     Rate,
+    /// Nanoseconds since the start, on a linear scale.
+    Elapsed,
+    /// How many requests later another one came, on a logarithmic scale.
+    Lag,
+    /// A correlation from 0 to 1, on a linear scale.
+    Correlation,
 }
 
 /// One curve.
@@ -40,11 +46,23 @@ pub struct Curve {
     pub label: String,
     /// Its points in order; what has no place on the scales is left out.
     pub points: Vec<(f64, f64)>,
-    /// Whether the points themselves are marked: there are few, and lines between them
-    /// only lead the eye.
-    pub marked: bool,
+    /// What is drawn at the points.
+    pub look: Look,
     /// Its class in a page's style sheet; empty for that of its place in the legend.
     pub class: &'static str,
+}
+
+/// What is drawn at the points of a curve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// A line through them.
+    Line,
+    /// A line through them and a mark at each: there are few, and the line only leads the eye.
+    Marked,
+    /// A bar from the foot of the plot up to each.
+    Bars,
+    /// Rectangles between two points each, which are opposite corners: one shade of a heat map.
+    Cells,
 }
 
 impl Curve {
@@ -53,7 +71,7 @@ impl Curve {
         Self {
             label: label.into(),
             points,
-            marked: false,
+            look: Look::Line,
             class: "",
         }
     }
@@ -61,7 +79,7 @@ impl Curve {
     /// The same with a mark at each point.
     pub fn marked(self) -> Self {
         Self {
-            marked: true,
+            look: Look::Marked,
             ..self
         }
     }
@@ -88,6 +106,9 @@ impl Axis {
             Self::Utilisation => "utilisation",
             Self::Workers => "workers, on a logarithmic scale",
             Self::Rate => "requests per second",
+            Self::Elapsed => "time since the start",
+            Self::Lag => "requests later, on a logarithmic scale",
+            Self::Correlation => "correlation",
         }
     }
 }

@@ -1,19 +1,20 @@
 //! A scene as PNG.
 
 use tiny_skia::{
-    Color, FillRule, LineJoin, Paint, Path, PathBuilder, Pixmap, Stroke, StrokeDash, Transform,
+    Color, FillRule, LineJoin, Paint, Path, PathBuilder, Pixmap, Rect, Stroke, StrokeDash,
+    Transform,
 };
 
 use super::figure::Chart;
 use super::font;
-use super::scene::{Anchor, Ink, Mark, Scene};
+use super::scene::{Anchor, Area, Ink, Mark, Scene};
 use crate::error::ReportError;
 
 /// Pixels for each unit of the scene: sharp on screens and in print.
 const PIXELS: f32 = 2.0;
 
 impl Chart {
-    /// The chart as a picture of twice as many pixels as the SVG has units.
+    /// The chart as a picture with two pixels for each unit of the SVG.
     ///
     /// # Errors
     /// [`ReportError::Format`] when it is too large for the rasteriser.
@@ -82,6 +83,8 @@ fn draw(pixmap: &mut Pixmap, mark: &Mark, place: &impl Fn((f64, f64)) -> (f64, f
             let disc = PathBuilder::from_circle(x as f32, y as f32, *radius as f32);
             fill(pixmap, disc, *ink, scale);
         }
+        Mark::Bar { area, ink, .. } => fill(pixmap, path_of(&[*area], place), *ink, scale),
+        Mark::Cells { areas, ink, .. } => fill(pixmap, path_of(areas, place), *ink, scale),
         Mark::Text {
             at,
             offset,
@@ -103,6 +106,18 @@ fn draw(pixmap: &mut Pixmap, mark: &Mark, place: &impl Fn((f64, f64)) -> (f64, f
             fill(pixmap, letters.finish(), *ink, scale);
         }
     }
+}
+
+fn path_of(areas: &[Area], place: &impl Fn((f64, f64)) -> (f64, f64)) -> Option<Path> {
+    let mut path = PathBuilder::new();
+    for &[left, top, right, bottom] in areas {
+        let ((left, top), (right, bottom)) = (place((left, top)), place((right, bottom)));
+        let [left, top, right, bottom] = [left, top, right, bottom].map(|at| at as f32);
+        if let Some(area) = Rect::from_ltrb(left, top, right, bottom) {
+            path.push_rect(area);
+        }
+    }
+    path.finish()
 }
 
 fn fill(pixmap: &mut Pixmap, path: Option<Path>, ink: Ink, scale: Transform) {

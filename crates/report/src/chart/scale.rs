@@ -8,18 +8,21 @@ pub(crate) struct LogScale {
 }
 
 impl LogScale {
-    /// An axis on which `first` and `last` (both positive) lie a little inside the ends.
-    pub(crate) fn covering(first: f64, last: f64) -> Self {
-        /// The room at each end, as a share of the axis.
-        const MARGIN: f64 = 0.02;
+    /// An axis on which `first` and `last` (both positive) lie inside the ends by `margin`, as a
+    /// share of the axis.
+    pub(crate) fn covering(first: f64, last: f64, margin: f64) -> Self {
         let first = first.max(f64::MIN_POSITIVE);
         // a single value still needs an axis of some length
         let last = last.max(first * 1.25);
-        let room = (last / first).powf(MARGIN);
+        let room = (last / first).powf(margin);
         Self {
             from: first / room,
             to: last * room,
         }
+    }
+
+    pub(crate) const fn ends(self) -> (f64, f64) {
+        (self.from, self.to)
     }
 
     /// Where `x` lies between the ends, from 0 to 1.

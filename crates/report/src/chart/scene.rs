@@ -1,7 +1,7 @@
 //! Charts as marks in their places: the one drawing behind the page, the SVG and the PNG.
 
 use super::axis::FittedAxis;
-use super::figure::{Chart, Curve};
+use super::figure::{Chart, Curve, Look};
 use super::font;
 
 /// A chart as a plain value. Marks around the plot have their places in units, x to the right
@@ -38,6 +38,20 @@ pub(super) enum Mark {
         radius: f64,
         ink: Ink,
     },
+    /// A bar of a figure or of its legend.
+    Bar {
+        area: Area,
+        ink: Ink,
+        class: &'static str,
+        /// Shown when the pointer is over it.
+        title: String,
+    },
+    /// The cells of one shade.
+    Cells {
+        areas: Vec<Area>,
+        ink: Ink,
+        class: &'static str,
+    },
     Text {
         /// Left end, middle or right end of the base line, as `anchor` says.
         at: (f64, f64),
@@ -50,6 +64,9 @@ pub(super) enum Mark {
         text: String,
     },
 }
+
+/// Left, top, right and bottom.
+pub(super) type Area = [f64; 4];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
@@ -67,6 +84,8 @@ pub(super) enum Ink {
     Frame,
     /// The n-th curve.
     Curve(usize),
+    /// The n-th shade of a heat map, from the lightest.
+    Shade(usize),
 }
 
 impl Ink {
@@ -83,12 +102,23 @@ impl Ink {
             [0x77, 0x77, 0x77],
             [0x6a, 0x51, 0xa3],
         ];
+        const SHADES: [[u8; 3]; 8] = [
+            [0xe8, 0xee, 0xf6],
+            [0xcf, 0xdc, 0xec],
+            [0xae, 0xc6, 0xe0],
+            [0x86, 0xaa, 0xd2],
+            [0x5c, 0x8b, 0xc0],
+            [0x3a, 0x6b, 0xa8],
+            [0x24, 0x4d, 0x86],
+            [0x12, 0x30, 0x5e],
+        ];
         match self {
             Self::Text => [0x17, 0x21, 0x2b],
             Self::Quiet => [0x55, 0x63, 0x6f],
             Self::Grid => [0xe4, 0xe9, 0xee],
             Self::Frame => [0x9a, 0xa6, 0xb2],
             Self::Curve(n) => CURVES[n % CURVES.len()],
+            Self::Shade(n) => SHADES[n % SHADES.len()],
         }
     }
 }
@@ -132,7 +162,7 @@ impl Scene {
         if let Some((at, label)) = &chart.rule {
             put_rule(&axis_x, *at, label, &mut plot);
         }
-        // dotted and dashed curves over the measured one: where they fall together both show
+        // dotted and dashed curves go over the measured one, so that both show where they coincide
         let (solid, others): (Vec<_>, Vec<_>) =
             (chart.curves.iter().enumerate()).partition(|(_, curve)| curve.class == "measured");
         for (n, curve) in solid.into_iter().chain(others.into_iter().rev()) {
@@ -210,7 +240,8 @@ fn put_ticks(axis_x: &FittedAxis, axis_y: &FittedAxis, marks: &mut Vec<Mark>) {
         class,
         text: text.to_owned(),
     };
-    let mut free_from = 0.0;
+    // a label at the left end may reach beyond it
+    let mut free_from = -1.0;
     for (value, label) in &axis_x.ticks {
         let Some(x) = axis_x.position(*value) else {
             continue;
@@ -273,6 +304,47 @@ fn put_curve(
     place: impl Fn(&(f64, f64)) -> Option<(f64, f64)>,
     marks: &mut Vec<Mark>,
 ) {
+    let class = curve.class(n);
+    match curve.look {
+        Look::Line | Look::Marked => put_line(n, curve, place, marks),
+        Look::Bars => {
+            /// Of the room that a bar has.
+            const THICKNESS: f64 = 0.6;
+            let half = THICKNESS / 2.0 / curve.points.len() as f64;
+            marks.extend(curve.points.iter().filter_map(|point| {
+                let (x, y) = place(point)?;
+                Some(Mark::Bar {
+                    area: [x - half, y, x + half, 1.0],
+                    ink: Ink::Curve(n),
+                    class,
+                    title: format!("{}: {:.3}", point.0, point.1),
+                })
+            }));
+        }
+        Look::Cells => {
+            let corners = curve.points.chunks_exact(2);
+            let areas = corners.filter_map(|ends| {
+                let ((left, bottom), (right, top)) = (place(&ends[0])?, place(&ends[1])?);
+                Some([left, top, right, bottom])
+            });
+            let areas: Vec<Area> = areas.collect();
+            if !areas.is_empty() {
+                marks.push(Mark::Cells {
+                    areas,
+                    ink: Ink::Shade(n),
+                    class,
+                });
+            }
+        }
+    }
+}
+
+fn put_line(
+    n: usize,
+    curve: &Curve,
+    place: impl Fn(&(f64, f64)) -> Option<(f64, f64)>,
+    marks: &mut Vec<Mark>,
+) {
     let mut points: Vec<(f64, f64)> = Vec::new();
     let mut skipped = None;
     for point in curve.points.iter().filter_map(place) {
@@ -288,7 +360,7 @@ fn put_curve(
     }
     points.extend(skipped);
     let ink = Ink::Curve(n);
-    if curve.marked {
+    if curve.look == Look::Marked {
         marks.extend(points.iter().map(|&centre| Mark::Disc {
             centre,
             radius: DISC,
@@ -313,27 +385,44 @@ fn legend(chart: &Chart, mut y: f64, marks: &mut Vec<Mark>) -> f64 {
             x = MARGIN;
             y += LINE_HEIGHT;
         }
-        let ink = Ink::Curve(n);
         let middle = y - LABEL * 0.36;
-        marks.push(Mark::Line {
-            points: vec![(x, middle), (x + SAMPLE, middle)],
-            ink,
-            width: 2.6,
-            dashes: dashes(n),
-            class: "",
-        });
-        if curve.marked {
-            marks.push(Mark::Disc {
-                centre: (x + SAMPLE / 2.0, middle),
-                radius: DISC,
-                ink,
-            });
-        }
+        put_sample(n, curve, (x, middle), marks);
         let at = (x + SAMPLE + 8.0, y);
         marks.push(text_at(at, Anchor::Start, LABEL, Ink::Text, &curve.label));
         x += width;
     }
     y + LINE_HEIGHT
+}
+
+/// A short piece of the curve, its left end and middle at `at`.
+fn put_sample(n: usize, curve: &Curve, (x, y): (f64, f64), marks: &mut Vec<Mark>) {
+    let ink = match curve.look {
+        Look::Cells => Ink::Shade(n),
+        _ => Ink::Curve(n),
+    };
+    if matches!(curve.look, Look::Bars | Look::Cells) {
+        marks.push(Mark::Bar {
+            area: [x + SAMPLE - 14.0, y - 7.0, x + SAMPLE, y + 7.0],
+            ink,
+            class: "",
+            title: String::new(),
+        });
+        return;
+    }
+    marks.push(Mark::Line {
+        points: vec![(x, y), (x + SAMPLE, y)],
+        ink,
+        width: 2.6,
+        dashes: dashes(n),
+        class: "",
+    });
+    if curve.look == Look::Marked {
+        marks.push(Mark::Disc {
+            centre: (x + SAMPLE / 2.0, y),
+            radius: DISC,
+            ink,
+        });
+    }
 }
 
 /// The text in lines that are no wider than `most`.

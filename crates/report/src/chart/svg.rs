@@ -1,4 +1,4 @@
-//! A scene as SVG: a file of its own, or the plot of a page that stretches to any width.
+//! A scene as SVG: a separate file, or a plot on a page that stretches to any width.
 
 use super::scene::{Anchor, CURVE_WIDTH, Ink, Mark, Scene, dashes};
 use crate::chart::figure::Chart;
@@ -14,7 +14,7 @@ impl Chart {
     }
 }
 
-/// A file of its own, on white.
+/// A separate file, on white.
 fn document(scene: &Scene) -> String {
     let mut svg = Markup(String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"));
     let (width, height) = (scene.width, scene.height);
@@ -42,21 +42,12 @@ fn document(scene: &Scene) -> String {
 /// The plot: all places are shares of the element that it is put into, and the curves lie in an
 /// SVG of [`SIDE`] × [`SIDE`] units that is stretched over it.
 pub(crate) fn put_plot(svg: &mut Markup, scene: &Scene) {
-    let (curves, others): (Vec<&Mark>, Vec<&Mark>) = (scene.plot.iter()).partition(|mark| {
-        matches!(
-            mark,
-            Mark::Line {
-                ink: Ink::Curve(_),
-                ..
-            }
-        )
-    });
+    let (curves, others): (Vec<&Mark>, Vec<&Mark>) =
+        scene.plot.iter().partition(|mark| is_stretched(mark));
+    let on_top = |mark: &&&Mark| matches!(mark, Mark::Disc { .. } | Mark::Bar { .. });
     let percent = |share: f64| format!("{:.3}%", 100.0 * share);
     put!(svg, "<g class=\"ticks\">\n");
-    for mark in others
-        .iter()
-        .filter(|mark| !matches!(mark, Mark::Disc { .. }))
-    {
+    for mark in others.iter().filter(|mark| !on_top(mark)) {
         put_mark(svg, mark, &percent);
     }
     put!(
@@ -68,12 +59,21 @@ pub(crate) fn put_plot(svg: &mut Markup, scene: &Scene) {
         put_mark(svg, mark, &percent);
     }
     put!(svg, "</svg>\n");
-    for mark in others
-        .iter()
-        .filter(|mark| matches!(mark, Mark::Disc { .. }))
-    {
+    for mark in others.iter().filter(on_top) {
         put_mark(svg, mark, &percent);
     }
+}
+
+/// Whether a mark has many points, which are written in units of [`SIDE`] to keep them short.
+const fn is_stretched(mark: &Mark) -> bool {
+    let is_curve = matches!(
+        mark,
+        Mark::Line {
+            ink: Ink::Curve(_),
+            ..
+        }
+    );
+    is_curve || matches!(mark, Mark::Cells { .. })
 }
 
 /// One mark. Page styles override the colours by class.
@@ -118,6 +118,37 @@ fn put_mark(svg: &mut Markup, mark: &Mark, place: &impl Fn(f64) -> String) {
             place(*y),
             colour(*ink)
         ),
+        Mark::Bar {
+            area: [left, top, right, bottom],
+            ink,
+            class,
+            title,
+        } => put!(
+            svg,
+            "<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" \
+             fill=\"{}\"><title>{}</title></rect>\n",
+            place(*left),
+            place(*top),
+            place(right - left),
+            place(bottom - top),
+            colour(*ink),
+            Esc(title)
+        ),
+        Mark::Cells { areas, ink, class } => {
+            /// Neighbours overlap by this much, so that no paper shines through between them.
+            const OVERLAP: f64 = 0.3;
+            put!(
+                svg,
+                "<path class=\"{class}\" fill=\"{}\" d=\"",
+                colour(*ink)
+            );
+            for area in areas {
+                let [left, top, right, bottom] = area.map(|share| SIDE * share);
+                let right = right + OVERLAP;
+                put!(svg, "M{left:.1} {top:.1}H{right:.1}V{bottom:.1}H{left:.1}z");
+            }
+            put!(svg, "\"/>\n");
+        }
         Mark::Text {
             at: (x, y),
             offset: (dx, dy),

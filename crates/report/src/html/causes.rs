@@ -9,7 +9,7 @@ use crate::explained::{self, Composition};
 use crate::figures::{counted, glued, micros_f64, percent};
 use crate::markup::{Esc, Markup, paragraph, put, section};
 
-/// Causes with a colour of their own, other than `unexplained`.
+/// Causes that get a colour, not counting `unexplained`.
 const CAUSES: usize = 8;
 /// Segments narrower than this have no room for their share as text.
 const ROOM_FOR_TEXT: f64 = 0.08;
@@ -117,12 +117,12 @@ fn put_shares(page: &mut Markup, composition: &Composition<'_>) {
         .collect();
     let caption = "The mean excess over the ideal of the requests between two percentiles of the \
                    sojourn, by cause. The time at the right is that mean. The wait behind a \
-                   request that was itself delayed counts for the cause of that delay.";
+                   request that was itself delayed is charged to the cause of that delay.";
     put_bars(page, "composition wide", &legend, &bars, caption);
 }
 
 fn put_culprits(page: &mut Markup, causes: &[CauseShare]) {
-    /// Less than this of any excess is not worth a row.
+    /// A smaller share of any excess is left out of the table.
     const LEAST: f64 = 0.0005;
     let mut rows = explained::culprits(causes);
     if rows.is_empty() {

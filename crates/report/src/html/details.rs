@@ -4,33 +4,26 @@ use serde_json::Value;
 
 use crate::checks;
 use crate::document::Document;
-use crate::markup::{Esc, Markup, put};
+use crate::markup::{Esc, Markup, put, put_details, section};
 use crate::table::{Column, Table, cell};
 
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
-    put!(
-        page,
-        "<section aria-labelledby=\"how\">\n<h2 id=\"how\">How it was measured</h2>\n"
-    );
-    if let Some(environment) = document.environment {
-        let columns = [Column::left("setting"), Column::left("value")];
-        let mut table = Table::new("Host, kernel and settings", columns);
-        add_value(&mut table, "", environment);
-        put!(page, "<details>\n<summary>Environment</summary>\n");
-        table.put(page);
-        put!(page, "</details>\n");
-    }
-    if let Some(experiment_toml) = document.experiment_toml {
-        put!(
-            page,
-            "<details>\n<summary>Experiment</summary>\n\
-             <pre tabindex=\"0\"><code>{}</code></pre>\n</details>\n",
-            Esc(experiment_toml)
-        );
-    }
-    put!(page, "<details>\n<summary>Kernel hooks</summary>\n");
-    checks::hooks_table(&document.report.server.matching.hooks).put(page);
-    put!(page, "</details>\n</section>\n");
+    section(page, "how", "How it was measured", |page| {
+        if let Some(environment) = document.environment {
+            let columns = [Column::left("setting"), Column::left("value")];
+            let mut table = Table::new("Host, kernel and settings", columns);
+            add_value(&mut table, "", environment);
+            put_details(page, "Environment", |page| table.put(page));
+        }
+        if let Some(toml) = document.experiment_toml {
+            put_details(page, "Experiment", |page| {
+                let toml = Esc(toml);
+                put!(page, "<pre tabindex=\"0\"><code>{toml}</code></pre>\n");
+            });
+        }
+        let hooks = checks::hooks_table(&document.report.server.matching.hooks);
+        put_details(page, "Kernel hooks", |page| hooks.put(page));
+    });
 }
 
 /// One row for each value that is not an object, named by its path.

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::chart::{Chart, Scene, curve_look, put_plot};
+use crate::chart::{Chart, Look, Scene, curve_look, put_plot};
 use crate::document::Document;
-use crate::markup::{Esc, Markup, put, section, swatch};
+use crate::markup::{Esc, Markup, patch, put, section, swatch};
 use crate::tail;
 
 /// What the script draws from.
@@ -24,7 +24,13 @@ struct CurveData<'a> {
 
 /// The chart, as wide as the page.
 pub(super) fn put(page: &mut Markup, chart: &Chart, caption: &str) {
-    put_scene(page, chart, &Scene::of(chart), "", caption);
+    put_as(page, chart, "chart", caption);
+}
+
+/// The chart in the form that `class` has in the style sheet.
+pub(super) fn put_as(page: &mut Markup, chart: &Chart, class: &str, caption: &str) {
+    let attributes = format!("class=\"{class}\"");
+    put_scene(page, chart, &Scene::of(chart), &attributes, caption);
 }
 
 /// The tail of a server's latency, which the script can enlarge and read off.
@@ -47,13 +53,13 @@ pub(super) fn put_tail(page: &mut Markup, document: &Document<'_>) {
             .collect(),
     };
     section(page, "tail", "The tail", |page| {
-        let caption = "Each curve says how large a share of the requests is faster than a time: \
-             further left is better. The gap between ideal and measured is the excess.\
-             <span class=\"script-only\"> Move over the figure or use the slider to read it off; \
+        let caption = "Each curve shows the share of requests that are faster than a time: further left is \
+             better. The gap between ideal and measured is the excess.\
+             <span class=\"script-only\"> Move over the figure or use the slider to read off values; \
              drag over a part to enlarge it; press a name to hide its curve.</span>";
-        put_scene(page, &chart, &scene, " id=\"ccdf\"", caption);
-        // numbers and our own words: serialisation cannot fail, and without data the
-        // figure stays as it is
+        put_scene(page, &chart, &scene, "class=\"chart\" id=\"ccdf\"", caption);
+        // numbers and our own labels: serialisation cannot fail, and without data the figure
+        // still shows, only without the script
         if let Ok(json) = serde_json::to_string(&data) {
             put!(
                 page,
@@ -64,16 +70,20 @@ pub(super) fn put_tail(page: &mut Markup, document: &Document<'_>) {
     });
 }
 
-fn put_scene(page: &mut Markup, chart: &Chart, scene: &Scene, id: &str, caption: &str) {
+fn put_scene(page: &mut Markup, chart: &Chart, scene: &Scene, attributes: &str, caption: &str) {
     put!(
         page,
-        "<figure class=\"chart\"{id}>\n<p class=\"note\">{}</p>\n<ul class=\"legend\">\n",
+        "<figure {attributes}>\n<p class=\"note\">{}</p>\n<ul class=\"legend\">\n",
         Esc(&chart.subtitle)
     );
     for (n, curve) in chart.curves.iter().enumerate() {
         let class = curve.class(n);
-        let (swatch, label) = (swatch(class, &curve_look(n)), Esc(&curve.label));
-        put!(page, "<li data-series=\"{class}\">{swatch} {label}</li>\n");
+        let sample = match curve.look {
+            Look::Line | Look::Marked => swatch(class, &curve_look(n)),
+            Look::Bars | Look::Cells => patch(class),
+        };
+        let label = Esc(&curve.label);
+        put!(page, "<li data-series=\"{class}\">{sample} {label}</li>\n");
     }
     put!(
         page,

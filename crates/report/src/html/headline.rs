@@ -5,7 +5,7 @@ use taillab_model::summary::Report;
 
 use crate::document::{Document, Series};
 use crate::figures::{self, rate};
-use crate::markup::{Esc, Markup, paragraph, put, section};
+use crate::markup::{Esc, Markup, paragraph, put, put_reasons, section};
 use crate::{latency, server};
 
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
@@ -47,12 +47,8 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
 
 fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
     let verdict = &report.verdict;
-    let (class, word) = match (verdict.valid, report.partial) {
-        (false, false) => ("bad", "invalid"),
-        (false, true) => ("bad", "invalid, partial"),
-        (true, true) => ("notable", "partial"),
-        (true, false) => ("good", "valid"),
-    };
+    let (ink, word) = server::verdict_word(verdict, report.partial);
+    let class = ink.class();
     put!(
         page,
         "<header>\n<p class=\"eyebrow\">taillab {}</p>\n\
@@ -72,18 +68,16 @@ fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
         put!(
             page,
             "<section class=\"notice bad\" aria-label=\"Why this result is invalid\">\n\
-             <p><strong>Do not use these figures.</strong></p>\n<ul>\n"
+             <p><strong>Do not use these figures.</strong></p>\n"
         );
-        for reason in &verdict.reasons {
-            put!(page, "<li>{}</li>\n", Esc(&reason.text));
-        }
-        put!(page, "</ul>\n</section>\n");
+        put_reasons(page, &verdict.reasons);
+        put!(page, "</section>\n");
     }
     if report.partial {
         put!(
             page,
-            "<p class=\"notice notable\">The measurement ended before its time; this is what \
-             there was until then.</p>\n"
+            "<p class=\"notice notable\">The measurement ended early; this is what it had \
+             recorded by then.</p>\n"
         );
     }
     put!(page, "</header>\n");
@@ -91,23 +85,17 @@ fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
 
 /// Three figures, large, and what the three views are.
 pub(super) fn put_latency(page: &mut Markup, document: &Document<'_>) {
-    put!(
-        page,
-        "<section aria-labelledby=\"latency\">\n<h2 id=\"latency\">Measured against ideal</h2>\n\
-         <div class=\"cards\">\n"
-    );
-    for q in [0.5, 0.99, 0.999] {
-        put_card(page, document, q);
-    }
-    put!(
-        page,
-        "</div>\n<p class=\"explain\">{}</p>\n",
-        explanation(document)
-    );
-    if let Some(excess) = server::excess_sentence(&document.report.server) {
-        paragraph(page, "explain", &excess);
-    }
-    put!(page, "</section>\n");
+    section(page, "latency", "Measured against ideal", |page| {
+        put!(page, "<div class=\"cards\">\n");
+        for q in [0.5, 0.99, 0.999] {
+            put_card(page, document, q);
+        }
+        let explanation = explanation(document);
+        put!(page, "</div>\n<p class=\"explain\">{explanation}</p>\n");
+        if let Some(excess) = server::excess_sentence(&document.report.server) {
+            paragraph(page, "explain", &excess);
+        }
+    });
 }
 
 /// One percentile: the measured time, large, and a bar for each view.

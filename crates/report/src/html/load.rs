@@ -7,7 +7,8 @@ use super::page::plain_document;
 use super::{checks, figure};
 use crate::figures::{self, counted, rate};
 use crate::load::{EXPLANATION, LoadReport, awake, chart, latency_table, steps_table, sweep_chart};
-use crate::markup::{Esc, Markup, paragraph, put, section};
+use crate::markup::{Esc, Markup, paragraph, put, put_reasons, section};
+use crate::server::verdict_word;
 use crate::table::Table;
 
 /// The page of one load, in UTF-8; it refers to nothing outside itself.
@@ -84,12 +85,8 @@ pub fn render_load_sweep(result: &LoadSweepResult) -> Vec<u8> {
 
 /// The head up to the facts, which the caller adds, and the header's end.
 fn put_head(page: &mut Markup, setup: &Setup, verdict: &Verdict, partial: bool) {
-    let (class, word) = match (verdict.valid, partial) {
-        (false, false) => ("bad", "invalid"),
-        (false, true) => ("bad", "invalid, partial"),
-        (true, true) => ("notable", "partial"),
-        (true, false) => ("good", "valid"),
-    };
+    let (ink, word) = verdict_word(verdict, partial);
+    let class = ink.class();
     put!(
         page,
         "<header>\n<p class=\"eyebrow\">taillab load</p>\n\
@@ -102,11 +99,9 @@ fn put_head(page: &mut Markup, setup: &Setup, verdict: &Verdict, partial: bool) 
         awake(setup),
     );
     if !verdict.reasons.is_empty() {
-        put!(page, "<div class=\"notice bad\"><ul>\n");
-        for reason in &verdict.reasons {
-            put!(page, "<li>{}</li>\n", Esc(&reason.text));
-        }
-        put!(page, "</ul></div>\n");
+        put!(page, "<div class=\"notice bad\">\n");
+        put_reasons(page, &verdict.reasons);
+        put!(page, "</div>\n");
     }
 }
 

@@ -5,7 +5,7 @@ use taillab_model::explanation::Prediction;
 use crate::causes::{fit_table, predictions_table};
 use crate::document::Document;
 use crate::explained;
-use crate::markup::{Markup, paragraph, put, section};
+use crate::markup::{Markup, paragraph, put_details, section};
 
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     if document.report.server.explanation.is_none() {
@@ -19,12 +19,8 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
         };
         paragraph(page, class, &explained::fit_sentence(fit));
         if let Some(fit) = fit {
-            put!(
-                page,
-                "<details>\n<summary>The replay against the measurement</summary>\n"
-            );
-            fit_table(fit).put(page);
-            put!(page, "</details>\n");
+            let summary = "The replay against the measurement";
+            put_details(page, summary, |page| fit_table(fit).put(page));
         }
         let predictions: Vec<&Prediction> = document.report.server.predictions.iter().collect();
         if !predictions.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::figure;
 use super::page::plain_document;
-use crate::markup::{Esc, Markup, put};
+use crate::markup::{Esc, Markup, paragraph, put, section};
 use crate::reproduction::{ReproducedFigure, Reproduction};
 
 /// The page, in UTF-8; it refers to nothing outside itself.
@@ -17,7 +17,7 @@ pub fn render(reproduction: &Reproduction) -> Vec<u8> {
         if reproduction.partial {
             put!(
                 page,
-                "<p class=\"notice notable\">Interrupted: this is what there was.</p>\n"
+                "<p class=\"notice notable\">Interrupted: these are the results so far.</p>\n"
             );
         }
         put!(page, "</header>\n<main>\n");
@@ -29,17 +29,17 @@ pub fn render(reproduction: &Reproduction) -> Vec<u8> {
 }
 
 fn put_figure(page: &mut Markup, shown: &ReproducedFigure) {
-    let id = Esc(&shown.figure).to_string();
     let chart = shown.chart();
-    put!(
+    section(
         page,
-        "<section aria-labelledby=\"{id}\">\n<h2 id=\"{id}\">{}</h2>\n",
-        Esc(&chart.title)
+        &Esc(&shown.figure).to_string(),
+        &chart.title,
+        |page| {
+            figure::put(page, &chart, "");
+            shown.claims_table().put(page);
+            if let Some(note) = &shown.note {
+                paragraph(page, "explain", note);
+            }
+        },
     );
-    figure::put(page, &chart, "");
-    shown.claims_table().put(page);
-    if let Some(note) = &shown.note {
-        put!(page, "<p class=\"explain\">{}</p>\n", Esc(note));
-    }
-    put!(page, "</section>\n");
 }

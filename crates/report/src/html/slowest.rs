@@ -19,10 +19,10 @@ const PIECES: usize = 400;
 /// Classes of the colours and their meanings.
 const LEGEND: [(&str, &str); 7] = [
     ("ran-server", "the worker"),
-    ("ran-other", "other threads, and what they delay"),
+    ("ran-other", "other threads, and the delays they cause"),
     ("ran-kernel", "interrupts, softirqs, the stack"),
     ("ran-idle", "idle"),
-    ("why-ideal", "what the ideal has as well"),
+    ("why-ideal", "also in the ideal"),
     ("why-server", "the server’s own delays"),
     ("cause-unexplained", "not known"),
 ];
@@ -39,8 +39,9 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
             put_request(page, i, request);
         }
         if slowest.len() > DRAWN {
-            let left = counted((slowest.len() - DRAWN) as u64, "request", "requests");
-            let more = format!("{left} more in the JSON and in the Perfetto trace.");
+            let left = (slowest.len() - DRAWN) as u64;
+            let left = counted(left, "more request is", "more requests are");
+            let more = format!("{left} in the JSON and in the Perfetto trace.");
             paragraph(page, "note", &more);
         }
     });
@@ -61,7 +62,7 @@ fn put_request(page: &mut Markup, place: usize, request: &SlowRequest) {
     let stretches = request.stretches.iter().map(|stretch| {
         let mut what = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
         if stretch.inherited {
-            what.push_str(" (of a request before this one)");
+            what.push_str(" (inherited from an earlier request)");
         }
         (
             stretch.from_ns,
@@ -97,15 +98,11 @@ fn put_request(page: &mut Markup, place: usize, request: &SlowRequest) {
 
 /// The largest cause with its part in it.
 fn chief_reason(request: &SlowRequest) -> String {
-    let mut sums: Vec<(String, Nanos)> = Vec::new();
-    for stretch in &request.stretches {
+    let kinds = request.stretches.iter().map(|stretch| {
         let what = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
-        match sums.iter_mut().find(|(other, _)| *other == what) {
-            Some((_, sum)) => *sum += stretch.lasted_ns,
-            None => sums.push((what, stretch.lasted_ns)),
-        }
-    }
-    let chief = sums.into_iter().max_by_key(|(_, sum)| *sum);
+        (what, stretch.lasted_ns)
+    });
+    let chief = explained::summed(kinds).into_iter().next();
     chief.map_or_else(String::new, |(what, sum)| format!("{sum} of it: {what}"))
 }
 
@@ -158,7 +155,7 @@ fn put_stamps(page: &mut Markup, request: &SlowRequest) {
     put!(
         page,
         "<div class=\"row\"><span class=\"name\">stamps</span><svg class=\"stamps\" role=\"img\" \
-         aria-label=\"When the request was where\">\n"
+         aria-label=\"The six stamps of the request\">\n"
     );
     let whole = request.sojourn_ns.get().max(1) as f64;
     let stamps = std::iter::once(Some(Nanos::ZERO)).chain(request.stamps_ns);

@@ -10,6 +10,7 @@
 
 mod proto;
 
+use std::collections::BTreeMap;
 use std::iter;
 
 use taillab_model::explanation::{Culprit, SlowRequest};
@@ -77,7 +78,7 @@ pub fn trace(target: &str, requests: &[SlowRequest]) -> Vec<u8> {
         trace.slices(track, "cpu", slices);
     }
     let workers = trace.track(Some(root), "Workers");
-    for (name, slices) in worker_slices(requests) {
+    for ((_, name), slices) in worker_slices(requests) {
         let track = trace.track(Some(workers), &name);
         trace.slices(track, "worker", slices);
     }
@@ -110,7 +111,7 @@ impl Trace {
     /// A new track under its parent, after those that are there.
     fn track(&mut self, parent: Option<u64>, name: &str) -> u64 {
         self.tracks += 1;
-        // uuids are told apart by their value only; 0 is the default track
+        // a uuid can be any number except 0, which is the default track
         let uuid = self.tracks;
         let mut descriptor = Message::default()
             .number(field::TRACK_UUID, uuid)
@@ -126,7 +127,7 @@ impl Trace {
         uuid
     }
 
-    /// Begins a slice; `event` holds what it has beside its name.
+    /// Begins a slice; `event` holds its further fields.
     fn begin(&mut self, track: u64, at_ns: u64, category: &str, name: &str, event: Message) {
         let event = event
             .number(field::EVENT_TYPE, SLICE_BEGIN)
@@ -143,9 +144,9 @@ impl Trace {
         self.events.push((at_ns, event));
     }
 
-    /// Slices that do not overlap, in order of time.
+    /// The slices, set [`apart`].
     fn slices(&mut self, track: u64, category: &str, slices: Vec<Slice>) {
-        for slice in slices {
+        for slice in apart(slices) {
             let flow = |flow| Message::default().fixed(field::EVENT_FLOW, flow);
             let event = slice.flow.map_or_else(Message::default, flow);
             self.begin(track, slice.from_ns, category, &slice.name, event);
@@ -163,15 +164,13 @@ impl Trace {
             .message(
                 field::EVENT_ANNOTATION,
                 &number_note("port", u64::from(request.port)),
-            )
-            .message(
-                field::EVENT_ANNOTATION,
-                &number_note("sojourn_ns", request.sojourn_ns.get()),
-            )
-            .message(
-                field::EVENT_ANNOTATION,
-                &number_note("ideal_ns", request.ideal_ns.get()),
             );
+        for (name, length) in [
+            ("sojourn_ns", request.sojourn_ns),
+            ("ideal_ns", request.ideal_ns),
+        ] {
+            event = event.message(field::EVENT_ANNOTATION, &number_note(name, length.get()));
+        }
         if let Some(worker) = &request.worker {
             let note = text_note("worker", &worker.to_string());
             event = event.message(field::EVENT_ANNOTATION, &note);
@@ -200,21 +199,14 @@ impl Trace {
         let mut free_from = t1;
         for stretch in &request.stretches {
             let from = t1.saturating_add(stretch.from_ns.get()).max(free_from);
-            let to = t1
-                .saturating_add(stretch.from_ns.get())
-                .saturating_add(stretch.lasted_ns.get())
-                .max(from);
+            let lasted_ns = (stretch.from_ns + stretch.lasted_ns).get();
+            let to = t1.saturating_add(lasted_ns).max(from);
             let name = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
             let inherited = if stretch.inherited { "yes" } else { "no" };
-            let event = Message::default()
-                .message(
-                    field::EVENT_ANNOTATION,
-                    &text_note("cause", stretch.cause.key()),
-                )
-                .message(
-                    field::EVENT_ANNOTATION,
-                    &text_note("of a request before", inherited),
-                );
+            let notes = [("cause", stretch.cause.key()), ("inherited", inherited)];
+            let event = (notes.into_iter()).fold(Message::default(), |event, (name, text)| {
+                event.message(field::EVENT_ANNOTATION, &text_note(name, text))
+            });
             self.begin(why, from, "cause", &name, event);
             self.end(why, to);
             free_from = to;
@@ -271,67 +263,41 @@ fn text_note(name: &str, value: &str) -> Message {
 
 /// What each CPU did during any of the requests: the same activity, seen from two requests
 /// at once, is one slice.
-fn cpu_slices(requests: &[SlowRequest]) -> Vec<(u16, Vec<Slice>)> {
-    let mut cpus: Vec<(u16, Vec<Slice>)> = Vec::new();
+fn cpu_slices(requests: &[SlowRequest]) -> BTreeMap<u16, Vec<Slice>> {
+    let mut cpus: BTreeMap<u16, Vec<Slice>> = BTreeMap::new();
     for request in requests {
         let t1 = request.t1.nanos_since_boot();
         for activity in &request.activities {
             let from_ns = t1.saturating_add(activity.from_ns.get());
-            let name = match &activity.who {
-                Some(who) => who.to_string(),
-                None => "idle".to_owned(),
-            };
-            let slice = Slice {
+            let who = activity.who.as_ref();
+            cpus.entry(activity.cpu).or_default().push(Slice {
                 from_ns,
                 to_ns: from_ns.saturating_add(activity.lasted_ns.get()),
-                name,
+                name: who.map_or_else(|| "idle".to_owned(), Culprit::to_string),
                 flow: None,
-            };
-            match cpus.iter_mut().find(|(cpu, _)| *cpu == activity.cpu) {
-                Some((_, slices)) => slices.push(slice),
-                None => cpus.push((activity.cpu, vec![slice])),
-            }
+            });
         }
-    }
-    cpus.sort_by_key(|(cpu, _)| *cpu);
-    for (_, slices) in &mut cpus {
-        *slices = apart(std::mem::take(slices));
     }
     cpus
 }
 
-/// From T3 to T6 a worker is with a request.
-fn worker_slices(requests: &[SlowRequest]) -> Vec<(String, Vec<Slice>)> {
-    let mut workers: Vec<(Culprit, Vec<Slice>)> = Vec::new();
+/// From T3 to T6 a worker is with a request; in order of the workers' thread ids.
+fn worker_slices(requests: &[SlowRequest]) -> BTreeMap<(Option<Tid>, String), Vec<Slice>> {
+    let mut workers: BTreeMap<_, Vec<Slice>> = BTreeMap::new();
     for (i, request) in requests.iter().enumerate() {
         let (Some(worker), Some(t3)) = (&request.worker, request.stamps_ns[1]) else {
             continue;
         };
         let t1 = request.t1.nanos_since_boot();
-        let slice = Slice {
+        let key = (explained::tid_of(worker), worker.to_string());
+        workers.entry(key).or_default().push(Slice {
             from_ns: t1.saturating_add(t3.get()),
             to_ns: t1.saturating_add(request.sojourn_ns.get()),
             name: format!("#{}: T3–T6", i + 1),
             flow: Some(i as u64 + 1),
-        };
-        match workers.iter_mut().find(|(other, _)| other == worker) {
-            Some((_, slices)) => slices.push(slice),
-            None => workers.push((worker.clone(), vec![slice])),
-        }
+        });
     }
-    workers.sort_by_key(|(worker, _)| tid_of(worker));
     workers
-        .into_iter()
-        .map(|(worker, slices)| (worker.to_string(), apart(slices)))
-        .collect()
-}
-
-fn tid_of(worker: &Culprit) -> Option<Tid> {
-    match worker {
-        Culprit::Worker { tid, .. } => Some(*tid),
-        Culprit::Thread { tid, .. } => *tid,
-        _ => None,
-    }
 }
 
 /// Slices in order of time that do not overlap: pieces of one are joined, and of two that

@@ -19,7 +19,7 @@ pub struct SimulationReport {
     /// Always `sim`.
     #[schemars(extend("const" = "sim"))]
     pub command: &'static str,
-    /// It was interrupted; the results are what there was.
+    /// It was interrupted; the results are those so far.
     pub partial: bool,
     /// One system, or several.
     #[serde(flatten)]
@@ -29,7 +29,7 @@ pub struct SimulationReport {
     pub swept: Vec<Swept>,
 }
 
-/// One system is told at the top level, several in a list.
+/// One system is at the top level of the JSON, several are in a list.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Runs {
@@ -102,7 +102,7 @@ pub struct SimulatedRun {
     /// How far the simulation is from it, in standard errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub z: Option<Z>,
-    /// What speaks against believing the numbers.
+    /// Why the numbers may be wrong.
     pub warnings: Vec<String>,
     /// (quantile, requests) that each quantile without a value needs about.
     #[serde(skip)]
@@ -146,9 +146,9 @@ pub struct Fanout {
     /// How many.
     #[schemars(range(min = 1))]
     pub parts: u32,
-    /// Each to a system of its own: quantiles of the largest of independent ones.
+    /// Each part to a separate system: quantiles of the largest of independent sojourns.
     pub independent: Vec<taillab_model::Quantile>,
-    /// All at the same instants, each to one worker of its own: fork and join, simulated.
+    /// All parts at the same instants, each to a separate worker: fork and join, simulated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fork_join: Option<Distribution>,
 }
@@ -259,7 +259,7 @@ impl SimulationReport {
         .join(", ")
     }
 
-    /// What tells one run from the others.
+    /// What distinguishes a run from the others.
     pub fn label(&self, run: &SimulatedRun) -> String {
         let runs = self.runs.all();
         let first = &runs[0];
@@ -281,7 +281,7 @@ impl SimulationReport {
 }
 
 impl SimulatedRun {
-    /// What stands where the sample cannot support the quantile.
+    /// Shown instead of a quantile that the sample cannot support.
     pub fn need(&self, q: f64) -> String {
         let needed = self.needs.iter().find(|(of, _)| *of == q);
         needed.map_or_else(
@@ -305,7 +305,7 @@ pub(crate) fn workers(n: u32) -> String {
     crate::figures::counted(u64::from(n), "worker", "workers")
 }
 
-/// `80 %`, with as many decimals as it takes.
+/// `80 %`, without trailing zeros.
 pub(crate) fn utilisation(share: f64) -> String {
     format!("{} %", crate::figures::percentage(share))
 }

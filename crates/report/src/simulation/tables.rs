@@ -183,7 +183,7 @@ pub(crate) fn fanouts_table(report: &SimulationReport, unit: Unit, first: &Fanou
     table
 }
 
-/// A time in nanoseconds and what is said of it.
+/// A time in nanoseconds and a note.
 type TimeAndNote = (Option<f64>, Option<String>);
 
 /// Quantiles in rows, systems in columns; the best of each row has a colour.

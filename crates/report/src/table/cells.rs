@@ -2,7 +2,7 @@
 
 use crate::text::Ink;
 
-/// What stands for a value that is not known.
+/// Shown instead of a value that is not known.
 pub(super) const DASH: &str = "–";
 
 /// The edge at which the texts of a column line up.

@@ -75,7 +75,7 @@ impl Table {
             put_pieces(&mut lines, pieces, &slots, is_below, is_head, style);
             if let Some(row) = i.checked_sub(heads).map(|i| &self.rows[i]) {
                 let lead = " ".repeat(INDENT + 2);
-                // what is true of the next row as well is said once, after the last
+                // a remark that several rows in sequence share is written once, after the last of them
                 let next = self.rows.get(i + 1 - heads).map(|next| &next.below);
                 let is_said_later = |said: &&(Ink, String)| next.is_some_and(|n| n.contains(said));
                 for (ink, text) in row.below.iter().filter(|said| !is_said_later(said)) {
@@ -133,7 +133,7 @@ impl Table {
     }
 
     /// The columns of the terminal with their widths, and whether the wrapped one, which is the
-    /// last, stands below each row.
+    /// last, is written below each row.
     fn slots(&self, rows: &[Vec<Piece>], style: Style) -> (Vec<Slot>, bool) {
         let usual_gap = if style.width < 70 { 2 } else { 3 };
         let mut slots = Vec::new();

@@ -1,6 +1,6 @@
 //! A chart as text: marks on a grid of cells, percentiles or latencies at the left.
 
-use crate::chart::{Axis, Chart, Curve, FittedAxis};
+use crate::chart::{Axis, Chart, Curve, FittedAxis, Look};
 use crate::text::{INDENT, Ink, Style, WIDEST, clean, columns, wrap};
 
 /// Rows of a plot whose rows are not percentiles.
@@ -22,6 +22,19 @@ const MARKS: [(Ink, char); 8] = [
     (Ink::Plain, '■'),
     (Ink::Quiet, '□'),
 ];
+
+/// Shades of a heat map, from the lightest.
+const SHADES: [char; 8] = ['·', '·', '░', '░', '▒', '▒', '▓', '█'];
+
+/// The colour and the mark of the n-th curve.
+const fn mark(curve: &Curve, n: usize) -> (Ink, char) {
+    let (ink, mark) = MARKS[n % MARKS.len()];
+    match curve.look {
+        Look::Line | Look::Marked => (ink, mark),
+        Look::Bars => (ink, '█'),
+        Look::Cells => (Ink::Plain, SHADES[n % SHADES.len()]),
+    }
+}
 
 /// The chart with its title, a legend and axes.
 pub fn render(chart: &Chart, style: Style) -> String {
@@ -71,7 +84,7 @@ pub fn render(chart: &Chart, style: Style) -> String {
         for cell in cells {
             match cell {
                 Some(n) => {
-                    let (ink, mark) = MARKS[n % MARKS.len()];
+                    let (ink, mark) = mark(&chart.curves[*n], *n);
                     out.push_str(&style.paint(ink, &mark.to_string()));
                 }
                 None => out.push(' '),
@@ -115,20 +128,59 @@ impl Grid<'_> {
         let mut cells = vec![vec![None; self.width]; self.rows];
         // the first curves are drawn last: they are the ones that are compared with
         for (n, curve) in curves.iter().enumerate().rev() {
-            let mut before = None;
-            for &(x, y) in &curve.points {
-                let foot = self.rows - 1;
-                let Some(column) = self.column(x) else {
-                    continue;
-                };
-                let row = self.row(y).unwrap_or(foot);
-                for (column, row) in steps(before.unwrap_or((column, row)), (column, row)) {
-                    cells[row][column] = Some(n);
+            match curve.look {
+                Look::Line | Look::Marked => self.put_line(n, curve, &mut cells),
+                Look::Bars => {
+                    for &(x, y) in &curve.points {
+                        let (Some(column), Some(row)) = (self.column(x), self.row(y)) else {
+                            continue;
+                        };
+                        cells[row..]
+                            .iter_mut()
+                            .for_each(|row| row[column] = Some(n));
+                    }
                 }
-                before = Some((column, row));
+                Look::Cells => self.put_cells(n, curve, &mut cells),
             }
         }
         cells
+    }
+
+    fn put_line(&self, n: usize, curve: &Curve, cells: &mut [Vec<Option<usize>>]) {
+        let foot = self.rows - 1;
+        let mut before = None;
+        for &(x, y) in &curve.points {
+            let Some(column) = self.column(x) else {
+                continue;
+            };
+            let row = self.row(y).unwrap_or(foot);
+            for (column, row) in steps(before.unwrap_or((column, row)), (column, row)) {
+                cells[row][column] = Some(n);
+            }
+            before = Some((column, row));
+        }
+    }
+
+    /// Of several shades in one place the darkest shows, which comes first.
+    fn put_cells(&self, n: usize, curve: &Curve, cells: &mut [Vec<Option<usize>>]) {
+        let edges = |from: f64, to: f64, most: usize| {
+            let [from, to] = [from, to].map(|at| (at * most as f64).round() as usize);
+            let from = from.min(most - 1);
+            from..to.clamp(from + 1, most)
+        };
+        for corners in curve.points.chunks_exact(2) {
+            let x = |i: usize| self.axis_x.position(corners[i].0);
+            let y = |i: usize| self.axis_y.position(corners[i].1);
+            let (Some(left), Some(right), Some(bottom), Some(top)) = (x(0), x(1), y(0), y(1))
+            else {
+                continue;
+            };
+            for row in edges(1.0 - top, 1.0 - bottom, self.rows) {
+                for column in edges(left, right, self.width) {
+                    cells[row][column].get_or_insert(n);
+                }
+            }
+        }
     }
 
     /// The axis and its labels.
@@ -171,7 +223,7 @@ fn legend(chart: &Chart, style: Style, lead: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let (mut line, mut used) = (" ".repeat(lead), lead);
     for (n, curve) in chart.curves.iter().enumerate() {
-        let (ink, mark) = MARKS[n % MARKS.len()];
+        let (ink, mark) = mark(curve, n);
         let label = clean(&curve.label);
         let width = columns(&label) + 5;
         if used > lead && used + width > style.width {

@@ -13,12 +13,12 @@ use crate::figures::{counted, micros_f64};
 use crate::text::INDENT;
 use crate::text::{Ink, columns};
 
-/// How much of it to show.
+/// How much of the explanation to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     /// What fits a screen, the most important first.
     Chief,
-    /// All of it.
+    /// Everything.
     All,
 }
 
@@ -31,9 +31,9 @@ impl Extent {
     }
 }
 
-/// The heading of what it consists of.
+/// The heading of the composition.
 const EXCESS: &str = "Where the excess comes from";
-/// Causes in the bars beside `unexplained` and the others: as many as there are colours.
+/// Causes in the bars, not counting `unexplained` and the others: as many as there are colours.
 const CAUSES: usize = 5;
 /// Forecasts that the first screens show.
 const PREDICTIONS: usize = 4;
@@ -102,7 +102,7 @@ impl Page {
         }
     }
 
-    /// What [`Self::causes`] only counts.
+    /// The rows that [`Self::causes`] leaves out.
     pub(super) fn all_causes(&mut self, document: &Document<'_>) {
         let result = &document.report.server;
         let (shown, all) = shown_culprits(&result.causes, Extent::Chief);

@@ -5,13 +5,14 @@ use taillab_model::load_result::{
     Capacity, ClosedLoopResult, LoadSweepResult, Mode, SearchResult, Setup,
 };
 
-use super::page::{Page, verdict_word};
+use super::page::Page;
 use crate::checks;
 use crate::figures::{self, count, counted, percent, rate};
 use crate::latency::QUANTILES;
 use crate::load::{
     EXPLANATION, LoadReport, awake, chart, closed_table, latency_table, steps_table, sweep_chart,
 };
+use crate::server::verdict_word;
 use crate::text::{Ink, Style};
 
 /// The result of one load; `saved_in` is the directory of its files, if there is one.

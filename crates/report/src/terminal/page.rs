@@ -5,18 +5,9 @@ use taillab_model::summary::{Reason, Verdict};
 use super::chart;
 use crate::chart::Chart;
 use crate::checks::{State, TrustCheck};
+use crate::server::verdict_word;
 use crate::table::Table;
 use crate::text::{INDENT, Ink, Style, WIDEST, clean, columns, wrap};
-
-/// Whether a run can be believed, in one word and its colour.
-pub(super) const fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, &'static str) {
-    match (verdict.valid, partial) {
-        (false, false) => (Ink::Bad, "INVALID"),
-        (false, true) => (Ink::Bad, "INVALID, PARTIAL"),
-        (true, true) => (Ink::Notable, "PARTIAL"),
-        (true, false) => (Ink::Good, "VALID"),
-    }
-}
 
 pub(super) struct Page {
     pub(super) style: Style,
@@ -84,7 +75,7 @@ impl Page {
             let line = self.style.paint(Ink::Title, &line);
             self.line(&line);
         }
-        // the word at the end of the last line, or on a line of its own
+        // the word goes to the end of the last line, or below it if there is no room
         let gap = self.style.width.checked_sub(columns(&last) + columns(word));
         let painted = self.style.paint(Ink::Title, &last);
         let word = self.style.paint(ink, word);
@@ -157,8 +148,8 @@ impl Page {
     pub(super) fn verdict(&mut self, verdict: &Verdict, partial: bool) {
         let (ink, word) = verdict_word(verdict, partial);
         let meaning = match (verdict.valid, partial) {
-            (true, false) => "nothing speaks against this result",
-            (true, true) => "the measurement ended before its time; what there is can be believed",
+            (true, false) => "no problem was found",
+            (true, true) => "the measurement ended early; what it recorded is valid",
             (false, _) => "do not use these figures:",
         };
         self.line("");

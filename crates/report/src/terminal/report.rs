@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use taillab_model::summary::LoadSummary;
 
-use super::page::{Page, verdict_word};
+use super::page::Page;
 use crate::chart::Chart;
 use crate::document::Document;
 use crate::figures::{self, count, rate};
+use crate::server::verdict_word;
 use crate::text::{Ink, Style};
-use crate::{checks, latency, server, stages, tail};
+use crate::{bursts, checks, latency, server, stages, tail};
 
 /// The result on one screen or two, the most important first; `saved_in` is the page of the
 /// report, if it was saved.
@@ -38,6 +39,7 @@ pub fn details(document: &Document<'_>, style: Style) -> String {
         page.figure(document);
     }
     page.all_causes(document);
+    page.bursts(document);
     page.stages(document);
     page.hooks_of_stamps(document);
     page.text
@@ -90,6 +92,18 @@ impl Page {
             curves: tail::views(document),
             ..tail::chart(document)
         });
+    }
+
+    /// The heat map, and how slow requests follow each other.
+    fn bursts(&mut self, document: &Document<'_>) {
+        let Some(explanation) = &document.report.server.explanation else {
+            return;
+        };
+        let clustering = explanation.clustering.as_ref();
+        let lags = clustering.and_then(bursts::autocorrelation);
+        for chart in [bursts::heat_map(&explanation.heat_map), lags] {
+            chart.iter().for_each(|chart| self.chart(chart));
+        }
     }
 
     fn views_explained(&mut self, document: &Document<'_>) {

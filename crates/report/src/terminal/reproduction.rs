@@ -12,7 +12,10 @@ pub fn render(reproduction: &Reproduction, style: Style) -> String {
     let title = page.style.paint(Ink::Title, "taillab reproduce");
     page.line(&format!("{title}  {}", reproduction.paper));
     if reproduction.partial {
-        page.paragraph(Ink::Notable, "PARTIAL: interrupted; this is what there was");
+        page.paragraph(
+            Ink::Notable,
+            "PARTIAL: interrupted; these are the results so far",
+        );
     }
     for figure in &reproduction.figures {
         page.line("");

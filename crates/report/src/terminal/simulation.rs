@@ -13,7 +13,7 @@ use crate::table::Table;
 use crate::text::Ink;
 use crate::text::Style;
 
-/// Columns of runs that are compared side by side; more of them stand in rows.
+/// Up to this many runs are compared in columns; more of them in rows.
 const MOST_COLUMNS: usize = 4;
 
 /// The tables; a chart is drawn by [`super::render_chart`].
@@ -46,7 +46,7 @@ impl Page {
         let title = self.style.paint(Ink::Title, "taillab sim");
         let partial = if report.partial {
             let word = self.style.paint(Ink::Notable, "PARTIAL");
-            format!("  {word}  interrupted; this is what there was")
+            format!("  {word}  interrupted; these are the results so far")
         } else {
             String::new()
         };
@@ -78,8 +78,8 @@ impl Page {
                 figures::count(n),
                 figures::counted(run.warm_up.requests, "request", "requests"),
                 match stopped {
-                    "precise" => "; as precise as it was to be",
-                    "limit" => "; the limit came before the precision",
+                    "precise" => "; stopped at the precision asked for",
+                    "limit" => "; stopped at the limit, before the precision asked for",
                     _ => "",
                 }
             ),
@@ -132,14 +132,15 @@ impl Page {
         let parts = figures::count(u64::from(fanout.parts));
         self.heading(
             &format!("The slowest of {parts} parts, in {}", unit.name),
-            "what a user waits whose request goes to as many servers",
+            "how long a user waits for the slowest of that many servers",
         );
         self.table(&fanout_table(run, fanout, unit));
         if fanout.fork_join.is_some() {
             self.paragraph(
                 Ink::Quiet,
-                "Fork-join: every request goes to all parts at the same instant, each with one \
-                 worker of its own in arrival order, so that their queues are long together.",
+                "Fork-join: every request goes to all parts at the same instant. Each part has one \
+                 worker and serves in arrival order, so the queues of all parts are long at the \
+                 same time.",
             );
         }
     }
@@ -274,8 +275,8 @@ impl Page {
     }
 }
 
-/// What is said when there is no exact result.
-const UNKNOWN: &str = "No exact result is known for this system. Known are, with Poisson arrivals: \
+/// Shown if there is no exact result.
+const UNKNOWN: &str = "No exact result is known for this system. With Poisson arrivals, results are known for: \
 deterministic or exponential service on any number of workers under fifo, round-robin and \
 random-worker; exponential service also under lifo and random-request; deterministic service on \
 one worker under lifo and random-request; processor sharing (ps); and the mean of any service on \

@@ -26,13 +26,13 @@ const OTHERS: char = '+';
 pub fn render(requests: &[SlowRequest], style: Style) -> String {
     let mut page = Page::new(style);
     if requests.is_empty() {
-        page.paragraph(Ink::Quiet, "No slow request was taken apart.");
+        page.paragraph(Ink::Quiet, "No slow request was examined in detail.");
         return page.text;
     }
     page.paragraph(
         Ink::Quiet,
-        "The slowest requests, from T1 to T6. A delay is inherited where it was that of a request \
-         before this one, behind which it waited.",
+        "The slowest requests, from T1 to T6. A delay is inherited if it delayed an earlier request \
+         that this one waited behind.",
     );
     for (i, request) in requests.iter().enumerate() {
         page.slow_request(i + 1, request);
@@ -73,7 +73,7 @@ impl Page {
         for (i, stamp) in stamps.enumerate() {
             if let Some(at) = stamp {
                 let digit = char::from_digit(i as u32 + 1, 10).unwrap_or('?');
-                // the later one stays where two fall together
+                // of two in one place the later one shows
                 ruler[scale.column(at.get())] = digit;
             }
         }
@@ -177,19 +177,10 @@ fn cells(request: &SlowRequest, cpu: u16, scale: Scale) -> Vec<Option<&Activity>
     most.into_iter().map(|(_, activity)| activity).collect()
 }
 
-/// Everything else that ran meanwhile, the longest first.
+/// Everything else that ran from T1 to T6, the longest first.
 fn others(request: &SlowRequest) -> Vec<(&Culprit, Nanos)> {
-    let mut others: Vec<(&Culprit, Nanos)> = Vec::new();
-    for activity in &request.activities {
-        let Some(who) = &activity.who else { continue };
-        if explained::is_worker(request, who) {
-            continue;
-        }
-        match others.iter_mut().find(|(other, _)| *other == who) {
-            Some((_, total)) => *total += activity.lasted_ns,
-            None => others.push((who, activity.lasted_ns)),
-        }
-    }
-    others.sort_by_key(|(_, total)| std::cmp::Reverse(*total));
-    others
+    explained::summed(request.activities.iter().filter_map(|activity| {
+        let who = activity.who.as_ref()?;
+        (!explained::is_worker(request, who)).then_some((who, activity.lasted_ns))
+    }))
 }

@@ -369,9 +369,7 @@ fn findings() -> Vec<Finding> {
             inconclusive: false,
         },
         Finding {
-            text:
-                "Slow requests come in bursts: 94 % of those above p99 stand next to another one."
-                    .to_owned(),
+            text: "Slow requests come in bursts: 94 % of those above p99 come in runs.".to_owned(),
             advice: None,
             cause: None,
             inconclusive: false,

@@ -38,7 +38,7 @@ fn the_page_of_a_load_has_its_figures_and_its_verdict() {
     assert!(is_balanced(&page));
     for text in [
         "client’s floor",
-        "invalid",
+        "INVALID",
         "give it more CPUs",
         "<svg",
         "p99.9",
