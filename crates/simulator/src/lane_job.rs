@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::histogram::{Histogram, Tally};
-use crate::kernels::{Finished, Kernel};
+use crate::kernels::{Block, Finished, Kernel};
 use taillab_queueing::isa::{Isa, multiversion};
 
 /// The waits and sojourns of the requests that a kernel has finished.
@@ -123,9 +123,17 @@ pub(crate) fn run<const L: usize>(
             accumulate_rows(isa, &mut arrivals[..n], &mut at);
             source.services(isa, &mut services[..n]);
             finished.clear();
-            kernel.advance(isa, &arrivals[..n], &services[..n], &mut finished);
+            let (arrivals, services) = (&arrivals[..n], &services[..n]);
+            kernel.advance(
+                Block {
+                    isa,
+                    arrivals,
+                    services,
+                },
+                &mut finished,
+            );
             if recorded {
-                let of_block = kernel.in_order().then(|| services[..n].as_flattened());
+                let of_block = kernel.in_order().then_some(services.as_flattened());
                 recorder.record(isa, &finished, of_block);
             }
             if at.iter().any(|t| *t > horizon_ns) {

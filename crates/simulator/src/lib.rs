@@ -7,6 +7,7 @@
 //! its result; [`trace`] plays recorded arrivals, [`replay`] follows single requests, and
 //! [`paper`] holds the figures of the papers.
 
+pub mod error;
 pub mod fork_join;
 pub mod histogram;
 mod kernels;

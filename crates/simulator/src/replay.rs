@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 
 use taillab_model::Nanos;
 
+use crate::error::{SimulationError, TraceError};
 use crate::kernels::{EventQueue, Served};
-use crate::simulation::{SimulationError, Station};
-use crate::trace::TraceError;
+use crate::simulation::Station;
 use crate::unavailable::Unavailable;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::grid::Grid;

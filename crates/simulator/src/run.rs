@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
+use crate::error::SimulationError;
 use crate::kernels::{self, LANES};
 use crate::lane_job::{self, Length, Recorded, Recorder, Source};
 use crate::sample::Sample;
-use crate::simulation::{Simulation, SimulationError, Stop, WarmUpLength};
+use crate::simulation::{Simulation, Stop, WarmUpLength};
 use taillab_queueing::discipline::{Assignment, Discipline};
 use taillab_queueing::grid::Grid;
 use taillab_queueing::isa::Isa;

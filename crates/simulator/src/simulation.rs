@@ -3,13 +3,13 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::str::FromStr;
 
+use crate::error::SimulationError;
 use crate::kernels::Queue;
-use crate::trace::TraceError;
 use crate::unavailable::Unavailable;
-use taillab_queueing::arrivals::{ArrivalError, ArrivalProcess};
+use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::grid::Grid;
-use taillab_queueing::service::{Service, ServiceError};
+use taillab_queueing::service::Service;
 
 /// A queue with random arrivals, and how well it is to be known.
 ///
@@ -79,80 +79,6 @@ pub enum WarmUp {
     Auto,
     /// So many requests of each replication.
     Requests(u64),
-}
-
-/// Why a simulation cannot be run.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum SimulationError {
-    /// The utilisation is not a number above 0.
-    #[error(
-        "the utilisation must be between 0 and 1, not {0}; 0.8 means that the workers are busy 80 % of the time"
-    )]
-    Utilization(f64),
-    /// Requests come faster than they can be served.
-    #[error(
-        "{what} would be {load:.4} of what can be served: at 1 and above the queue grows without \
-         bound and has no latency distribution; lower the utilisation (a finite trace can \
-         be run with overload allowed)"
-    )]
-    Overload {
-        /// Whose load it is.
-        what: String,
-        /// The load over the capacity.
-        load: f64,
-    },
-    /// The arrival process is impossible.
-    #[error(transparent)]
-    Arrivals(#[from] ArrivalError),
-    /// The service times are impossible.
-    #[error(transparent)]
-    Service(#[from] ServiceError),
-    /// A number is out of range.
-    #[error("{what} must be {wanted}, not {value}")]
-    Parameter {
-        /// What it is.
-        what: &'static str,
-        /// What it may be.
-        wanted: &'static str,
-        /// What it is.
-        value: f64,
-    },
-    /// The slowdown is not one positive factor for each worker.
-    #[error(
-        "the slowdown must be one positive factor for each of the {workers} workers, not {given:?}"
-    )]
-    Slowdown {
-        /// The number of workers.
-        workers: u32,
-        /// What was given.
-        given: Vec<f64>,
-    },
-    /// An absence is impossible.
-    #[error(
-        "the absence {0:?} must name an existing worker, end after it begins, and come again only after it has ended"
-    )]
-    Unavailable(Unavailable),
-    /// Two features that do not go together.
-    #[error(
-        "{discipline} cannot be simulated with {feature}; it works with fifo, lifo, random-request, random-worker, round-robin, jsq, power-of-d, static and work-stealing"
-    )]
-    Unsupported {
-        /// The discipline.
-        discipline: String,
-        /// The feature.
-        feature: &'static str,
-    },
-    /// The trace is unusable.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// Threads could not be started.
-    #[error("cannot start {threads} threads: {reason}; use fewer")]
-    Threads {
-        /// How many were wanted.
-        threads: usize,
-        /// What the operating system says.
-        reason: String,
-    },
 }
 
 /// Why a text is not a precision.

@@ -8,11 +8,12 @@ use std::time::Instant;
 
 use taillab_model::Nanos;
 
-use crate::kernels::{Finished, Kernel};
+use crate::error::{SimulationError, TraceError};
+use crate::kernels::{Block, Finished, Kernel};
 use crate::lane_job::{Recorded, Recorder};
 use crate::run::{Engine, Outcome, Stopped};
 use crate::sample::Sample;
-use crate::simulation::{SimulationError, Station, WarmUpLength};
+use crate::simulation::{Station, WarmUpLength};
 use crate::unavailable::Unavailable;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::grid::Grid;
@@ -20,37 +21,6 @@ use taillab_queueing::isa::{Isa, multiversion};
 use taillab_queueing::random::lanes::{LaneRng, Purpose};
 use taillab_queueing::random::law::Sampler;
 use taillab_queueing::service::Service;
-
-/// Why a trace is unusable.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum TraceError {
-    /// There is nothing in it.
-    #[error("the trace is empty; it needs at least two time stamps")]
-    Empty,
-    /// All requests come at once.
-    #[error("the trace has no rate: all its {0} time stamps are equal")]
-    NoDuration(u64),
-    /// It is not in order of time.
-    #[error(
-        "the trace is not in order: time stamp {position} ({later} ns) comes before the one above it ({earlier} ns); sort it by time"
-    )]
-    Unsorted {
-        /// Which time stamp, from 1.
-        position: u64,
-        /// The time stamp before it.
-        earlier: u64,
-        /// The time stamp.
-        later: u64,
-    },
-    /// It did not hold what its summary said.
-    #[error("the trace changed while it was read: {expected} time stamps at first, {found} now")]
-    Changed {
-        /// In the summary.
-        expected: u64,
-        /// In the second reading.
-        found: u64,
-    },
-}
 
 /// What must be known of a trace before it can be scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -331,8 +301,12 @@ impl TraceRun {
         }
         let services = &self.service_block[..n];
         self.finished.clear();
-        self.kernel
-            .advance(self.isa, arrivals, services, &mut self.finished);
+        let block = Block {
+            isa: self.isa,
+            arrivals,
+            services,
+        };
+        self.kernel.advance(block, &mut self.finished);
         prefetch(ahead.next());
         let of_block = self.kernel.in_order().then_some(services.as_flattened());
         self.recorder.record(self.isa, &self.finished, of_block);

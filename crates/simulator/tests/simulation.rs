@@ -13,10 +13,11 @@ use taillab_queueing::discipline::Discipline;
 use taillab_queueing::ideal;
 use taillab_queueing::isa::Isa;
 use taillab_queueing::service::Service;
+use taillab_simulator::error::{SimulationError, TraceError};
 use taillab_simulator::replay::{Replay, ReplayRequest};
 use taillab_simulator::run::{Outcome, Stopped};
-use taillab_simulator::simulation::{Simulation, SimulationError, Stop, WarmUp};
-use taillab_simulator::trace::{TraceError, TraceSimulation, TraceSpeed, TraceSummary};
+use taillab_simulator::simulation::{Simulation, Stop, WarmUp};
+use taillab_simulator::trace::{TraceSimulation, TraceSpeed, TraceSummary};
 use taillab_simulator::unavailable::Unavailable;
 
 fn workers(n: u32) -> NonZeroU32 {

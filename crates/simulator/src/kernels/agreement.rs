@@ -5,6 +5,7 @@ use taillab_model::Nanos;
 
 use super::*;
 use taillab_queueing::discipline::Class;
+use taillab_queueing::isa::Isa;
 use taillab_queueing::service::Service;
 
 /// Gaps and service times, in whole nanoseconds and small, so that many things happen at
@@ -48,7 +49,12 @@ fn by_kernel<const L: usize>(
             .collect();
         let services: Vec<[f64; L]> = block.iter().map(|(_, s)| [f64::from(*s); L]).collect();
         finished.clear();
-        kernel.advance(isa, &arrivals, &services, &mut finished);
+        let block = Block {
+            isa,
+            arrivals: &arrivals,
+            services: &services,
+        };
+        kernel.advance(block, &mut finished);
         if kernel.in_order() {
             assert!(finished.services.is_empty());
             finished.services.extend_from_slice(services.as_flattened());

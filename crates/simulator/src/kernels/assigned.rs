@@ -1,8 +1,8 @@
 //! A queue for each worker and a worker for each request, at random: per-worker Lindley
 //! recursions W' = max(W + S − gap, 0).
 
-use super::{Finished, Kernel, rebase_rows};
-use taillab_queueing::isa::{Isa, multiversion};
+use super::kernel::{Block, Finished, Kernel, rebase_rows};
+use taillab_queueing::isa::multiversion;
 use taillab_queueing::random::lanes::{LaneRng, fill_bits};
 use taillab_queueing::random::law::index_below;
 
@@ -44,17 +44,12 @@ impl<const L: usize> Kernel<L> for Assigned<L> {
         "Lindley recursion per worker"
     }
 
-    fn in_order(&self) -> bool {
-        true
-    }
-
-    fn advance(
-        &mut self,
-        isa: Isa,
-        arrivals: &[[f64; L]],
-        services: &[[f64; L]],
-        out: &mut Finished,
-    ) {
+    fn advance(&mut self, block: Block<'_, L>, out: &mut Finished) {
+        let Block {
+            isa,
+            arrivals,
+            services,
+        } = block;
         let rows = arrivals.len();
         self.bits.resize(rows, [0; L]);
         self.indices.resize(rows, [0; L]);

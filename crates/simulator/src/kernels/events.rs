@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::Finished;
+use super::kernel::Finished;
 use super::per_lane::LaneQueue;
 use super::shortest_queue::{shortest, stretch};
 use crate::unavailable::{Unavailable, Vacations};

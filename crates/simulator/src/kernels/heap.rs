@@ -1,7 +1,6 @@
 //! FIFO over many workers: the times at which they become free in a binary heap.
 
-use super::{Finished, Kernel};
-use taillab_queueing::isa::Isa;
+use super::kernel::{Block, Finished, Kernel};
 
 pub(super) struct Heap<const L: usize> {
     /// Of each lane a heap with the earliest time on top.
@@ -42,17 +41,10 @@ impl<const L: usize> Kernel<L> for Heap<L> {
         "heap of free times"
     }
 
-    fn in_order(&self) -> bool {
-        true
-    }
-
-    fn advance(
-        &mut self,
-        _isa: Isa,
-        arrivals: &[[f64; L]],
-        services: &[[f64; L]],
-        out: &mut Finished,
-    ) {
+    fn advance(&mut self, block: Block<'_, L>, out: &mut Finished) {
+        let Block {
+            arrivals, services, ..
+        } = block;
         let waits = out.rows::<L>(arrivals.len());
         for (lane, heap) in self.lanes.iter_mut().enumerate() {
             for (row, wait) in waits.iter_mut().enumerate() {

@@ -3,8 +3,8 @@
 //! The times at which the workers become free are kept in order; a request takes the
 //! first, and its departure is put in place by compare-selects, without a branch.
 
-use super::{Finished, Kernel, rebase_rows};
-use taillab_queueing::isa::{Isa, multiversion};
+use super::kernel::{Block, Finished, Kernel, rebase_rows};
+use taillab_queueing::isa::multiversion;
 
 /// Beyond this the insertion costs more than a heap.
 pub(super) const MOST_WORKERS: usize = 16;
@@ -28,17 +28,12 @@ impl<const L: usize> Kernel<L> for KieferWolfowitz<L> {
         "Kiefer-Wolfowitz recursion"
     }
 
-    fn in_order(&self) -> bool {
-        true
-    }
-
-    fn advance(
-        &mut self,
-        isa: Isa,
-        arrivals: &[[f64; L]],
-        services: &[[f64; L]],
-        out: &mut Finished,
-    ) {
+    fn advance(&mut self, block: Block<'_, L>, out: &mut Finished) {
+        let Block {
+            isa,
+            arrivals,
+            services,
+        } = block;
         let waits = out.rows::<L>(arrivals.len());
         let free_at = &mut self.free_at;
         match self.workers {

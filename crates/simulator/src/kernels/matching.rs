@@ -8,8 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Finished, Kernel};
-use taillab_queueing::isa::Isa;
+use super::kernel::{Block, Finished, Kernel};
 use taillab_queueing::random::lanes::{LaneRng, fill_bits};
 use taillab_queueing::random::law::index_below;
 
@@ -94,15 +93,13 @@ impl<const L: usize> Kernel<L> for Matching<L> {
         false
     }
 
-    fn advance(
-        &mut self,
-        isa: Isa,
-        arrivals: &[[f64; L]],
-        services: &[[f64; L]],
-        out: &mut Finished,
-    ) {
-        self.fifo
-            .advance(isa, arrivals, services, &mut self.fifo_out);
+    fn advance(&mut self, block: Block<'_, L>, out: &mut Finished) {
+        let Block {
+            isa,
+            arrivals,
+            services,
+        } = block;
+        self.fifo.advance(block, &mut self.fifo_out);
         self.bits.resize(arrivals.len(), [0; L]);
         if self.pick == Pick::Random {
             fill_bits(isa, &mut self.choices, &mut self.bits);

@@ -8,6 +8,7 @@
 mod assigned;
 mod events;
 mod heap;
+mod kernel;
 mod kiefer_wolfowitz;
 mod matching;
 mod per_lane;
@@ -24,75 +25,16 @@ mod agreement;
 use crate::unavailable::Unavailable;
 use taillab_queueing::discipline::{Assignment, Discipline};
 use taillab_queueing::grid::Grid;
-use taillab_queueing::isa::Isa;
 use taillab_queueing::random::lanes::{LaneRng, Purpose};
 use taillab_queueing::random::law::index_below;
 
 use assigned::Assigned;
 pub(crate) use events::{EventQueue, Rules, Served};
+pub(crate) use kernel::{Block, Finished, Kernel, LANES, ROWS};
 use matching::{Matching, Pick};
 use per_lane::PerLane;
 use sharing::Sharing;
 use shortest_queue::ShortestQueue;
-
-/// Lanes of a simulation: eight doubles fill the widest vectors.
-pub(crate) const LANES: usize = 8;
-/// Requests per lane and block: with all its columns a block stays in the first-level cache.
-pub(crate) const ROWS: usize = 64;
-
-/// What a kernel has finished.
-#[derive(Default)]
-pub(crate) struct Finished {
-    /// From arrival to the start of service. Of kernels in order, one row for each row of
-    /// the block; of the others in any order.
-    pub(crate) waits: Vec<f64>,
-    /// The time from start to departure that belongs to each wait; kernels in order
-    /// leave it empty, theirs are the block's.
-    pub(crate) services: Vec<f64>,
-}
-
-impl Finished {
-    pub(crate) fn clear(&mut self) {
-        self.waits.clear();
-        self.services.clear();
-    }
-
-    #[inline(always)]
-    fn push(&mut self, wait: f64, service: f64) {
-        self.waits.push(wait);
-        self.services.push(service);
-    }
-
-    fn rows<const L: usize>(&mut self, rows: usize) -> &mut [[f64; L]] {
-        self.waits.resize(rows * L, 0.0);
-        self.waits.as_chunks_mut().0
-    }
-}
-
-/// A queue in `L` independent copies.
-pub(crate) trait Kernel<const L: usize>: Send {
-    /// What the kernel is called in reports.
-    fn name(&self) -> &'static str;
-
-    /// Whether waits come out in the order of arrival, with the block's service times.
-    fn in_order(&self) -> bool;
-
-    /// Takes the next arrivals (times, never decreasing within a lane) and their service
-    /// times; `out` is empty before.
-    fn advance(
-        &mut self,
-        isa: Isa,
-        arrivals: &[[f64; L]],
-        services: &[[f64; L]],
-        out: &mut Finished,
-    );
-
-    /// Lets every request that is still present finish.
-    fn finish(&mut self, _out: &mut Finished) {}
-
-    /// Moves the origin of time of each lane forward.
-    fn rebase(&mut self, by: &[f64; L]);
-}
 
 /// What a kernel is to simulate.
 #[derive(Clone, Copy)]
@@ -234,13 +176,4 @@ pub(crate) fn connection_map(
             Assignment::Random => index_below(rng.next_of(0), workers as u64) as u32,
         })
         .collect()
-}
-
-/// Moves the origin of time in rows of lanes.
-fn rebase_rows<const L: usize>(rows: &mut [[f64; L]], by: &[f64; L]) {
-    for row in rows {
-        for (time, by) in row.iter_mut().zip(by) {
-            *time -= by;
-        }
-    }
 }

@@ -1,7 +1,6 @@
 //! Queues that are followed event by event, one lane after the other.
 
-use super::{Finished, Kernel};
-use taillab_queueing::isa::Isa;
+use super::kernel::{Block, Finished, Kernel};
 use taillab_queueing::random::lanes::{LaneRng, fill_bits};
 
 /// One queue, event by event.
@@ -49,13 +48,12 @@ impl<Q: LaneQueue, const L: usize> Kernel<L> for PerLane<Q, L> {
         false
     }
 
-    fn advance(
-        &mut self,
-        isa: Isa,
-        arrivals: &[[f64; L]],
-        services: &[[f64; L]],
-        out: &mut Finished,
-    ) {
+    fn advance(&mut self, block: Block<'_, L>, out: &mut Finished) {
+        let Block {
+            isa,
+            arrivals,
+            services,
+        } = block;
         self.bits.resize(arrivals.len(), [0; L]);
         if let Some(choices) = &mut self.choices {
             fill_bits(isa, choices, &mut self.bits);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::Finished;
+use super::kernel::Finished;
 use super::per_lane::LaneQueue;
 use taillab_queueing::discipline::Class;
 use taillab_queueing::grid::Grid;

@@ -5,8 +5,8 @@
 //! it is a true scan: with k the turn, D − (k + 1) S = max(A − k S, D' − k S) is a running
 //! maximum, whose steps wait for one comparison only.
 
-use super::{Finished, Kernel, rebase_rows};
-use taillab_queueing::isa::{Isa, multiversion};
+use super::kernel::{Block, Finished, Kernel, rebase_rows};
+use taillab_queueing::isa::multiversion;
 
 pub(super) struct RoundRobin<const L: usize> {
     /// When each worker is free; the next one to be used first.
@@ -41,17 +41,12 @@ impl<const L: usize> Kernel<L> for RoundRobin<L> {
         }
     }
 
-    fn in_order(&self) -> bool {
-        true
-    }
-
-    fn advance(
-        &mut self,
-        isa: Isa,
-        arrivals: &[[f64; L]],
-        services: &[[f64; L]],
-        out: &mut Finished,
-    ) {
+    fn advance(&mut self, block: Block<'_, L>, out: &mut Finished) {
+        let Block {
+            isa,
+            arrivals,
+            services,
+        } = block;
         let waits = out.rows::<L>(arrivals.len());
         let free_at = &mut self.free_at[..];
         // One lane waits for its own maxima; eight lanes hide that, and gain nothing.

@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::Finished;
+use super::kernel::Finished;
 use super::per_lane::LaneQueue;
 
 #[derive(Clone, Copy)]

@@ -1,6 +1,6 @@
 //! A queue for each worker; requests join a shortest one, of all or of d drawn.
 
-use super::Finished;
+use super::kernel::Finished;
 use super::per_lane::LaneQueue;
 use super::ring::Ring;
 use taillab_queueing::random::law::index_below;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::Finished;
+use super::kernel::Finished;
 use super::per_lane::LaneQueue;
 
 pub(super) struct TimeSliced {

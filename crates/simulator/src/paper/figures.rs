@@ -1,6 +1,6 @@
 //! The curves and the statements of each figure.
 
-use super::{Claim, Curve, Expected, Figure, Measure, Specification};
+use super::claim::{Claim, Curve, Expected, Figure, Measure, Specification};
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::discipline::Discipline;
 
@@ -19,18 +19,15 @@ pub(super) fn curve(label: impl Into<String>, workers: u32, utilization: f64) ->
     }
 }
 
-fn claim(
-    source: &'static str,
-    statement: &'static str,
-    measure: Measure,
-    expected: Expected,
-) -> Claim {
+/// A statement that exact theory confirms.
+fn claim(source: &'static str, what: &'static str, measure: Measure, expected: Expected) -> Claim {
+    let known_disagreement = None;
     Claim {
-        statement,
+        statement: what,
         source,
         measure,
         expected,
-        known_disagreement: None,
+        known_disagreement,
     }
 }
 
@@ -38,6 +35,15 @@ const fn about(value: f64, relative: f64) -> Expected {
     Expected::About { value, relative }
 }
 
+/// The quantile at `q` of one curve over that of another.
+const fn ratio(over: usize, under: usize, q: f64) -> Measure {
+    Measure::Ratio {
+        over: (over, q),
+        under: (under, q),
+    }
+}
+
+const ABOVE_1: Expected = Expected::Above(1.0);
 const THREAD: &str = "the author's thread";
 
 pub(super) fn arrival_processes() -> Specification {
@@ -45,7 +51,10 @@ pub(super) fn arrival_processes() -> Specification {
         arrivals,
         ..curve(label, 1, 0.7)
     };
-    let poisson = |q| Measure::QuantileUs { curve: 2, q };
+    let poisson = |statement, q, value_us| {
+        let measure = Measure::QuantileUs { curve: 2, q };
+        claim(THREAD, statement, measure, about(value_us, ROUND_TIME))
+    };
     Specification {
         figure: Figure::Fig1,
         title: "Arrival processes: one worker, 50 µs per request, 70 % utilisation",
@@ -74,26 +83,11 @@ pub(super) fn arrival_processes() -> Specification {
                     over: (2, 0.99),
                     under: (0, 0.5),
                 },
-                Expected::Above(1.0),
+                ABOVE_1,
             ),
-            claim(
-                THREAD,
-                "p90 is about 200 µs",
-                poisson(0.9),
-                about(200.0, ROUND_TIME),
-            ),
-            claim(
-                THREAD,
-                "p99 is about 400 µs",
-                poisson(0.99),
-                about(400.0, ROUND_TIME),
-            ),
-            claim(
-                THREAD,
-                "p99.9 is about 600 µs",
-                poisson(0.999),
-                about(600.0, ROUND_TIME),
-            ),
+            poisson("p90 is about 200 µs", 0.9, 200.0),
+            poisson("p99 is about 400 µs", 0.99, 400.0),
+            poisson("p99.9 is about 600 µs", 0.999, 600.0),
         ],
         note: Some(
             "The text names the uniform process and a recorded trace of Wikipedia; the other \
@@ -113,10 +107,7 @@ pub(super) fn utilisation() -> Specification {
         ..claim(
             THREAD,
             statement,
-            Measure::Ratio {
-                over: (at_95, q),
-                under: (at_70, q),
-            },
+            ratio(at_95, at_70, q),
             about(10.0, ROUND_FACTOR),
         )
     };
@@ -136,15 +127,12 @@ pub(super) fn utilisation() -> Specification {
                     curves: percent.len(),
                     q: 0.99,
                 },
-                Expected::Above(1.0),
+                ABOVE_1,
             ),
             claim(
                 "section 2.2",
                 "p99 is ten times larger at 95 % than at 50 %",
-                Measure::Ratio {
-                    over: (at_95, 0.99),
-                    under: (at_50, 0.99),
-                },
+                ratio(at_95, at_50, 0.99),
                 about(10.0, ROUND_FACTOR),
             ),
             from_70("p90 is about ten times larger at 95 % than at 70 %", 0.9),
@@ -160,19 +148,9 @@ pub(super) fn utilisation() -> Specification {
 
 pub(super) fn workers() -> Specification {
     let counts = [1_u32, 2, 4, 8];
-    let mut curves: Vec<Curve> = counts
-        .iter()
-        .map(|&c| {
-            curve(
-                if c == 1 {
-                    "1 worker".to_owned()
-                } else {
-                    format!("{c} workers")
-                },
-                c,
-                0.7,
-            )
-        })
+    let labels = ["1 worker", "2 workers", "4 workers", "8 workers"];
+    let mut curves: Vec<Curve> = (labels.into_iter().zip(counts))
+        .map(|(label, count)| curve(label, count, 0.7))
         .collect();
     curves.push(Curve {
         discipline: Discipline::RandomWorker,
@@ -197,19 +175,13 @@ pub(super) fn workers() -> Specification {
             claim(
                 "section 2.3",
                 "p99 is four times smaller with 8 workers than with 1",
-                Measure::Ratio {
-                    over: (one, 0.99),
-                    under: (eight, 0.99),
-                },
+                ratio(one, eight, 0.99),
                 about(4.0, ROUND_FACTOR),
             ),
             claim(
                 "section 2.3",
                 "with a queue each, 8 workers are no better than 1 (ratio of p99)",
-                Measure::Ratio {
-                    over: (own_queues, 0.99),
-                    under: (one, 0.99),
-                },
+                ratio(own_queues, one, 0.99),
                 about(1.0, 0.05),
             ),
         ],
@@ -226,11 +198,6 @@ pub(super) fn disciplines() -> Specification {
         ..curve(label, 4, 0.8)
     };
     let (fifo, lifo, random_request, random_worker) = (0, 1, 2, 3);
-    let ratio = |over, under, q| Measure::Ratio {
-        over: (over, q),
-        under: (under, q),
-    };
-    let above = Expected::Above(1.0);
     let median = |statement, curve, value| Claim {
         known_disagreement: Some(
             "exact M/D/4 at 80 % has the median 56.9 µs under FIFO, and simulation gives 51.8 µs \
@@ -244,7 +211,11 @@ pub(super) fn disciplines() -> Specification {
             about(value, 0.5 / value),
         )
     };
-    let source = "section 2.4";
+    let above = |statement, measure| claim("section 2.4", statement, measure, ABOVE_1);
+    let best_tail = Measure::LeadOverOthers {
+        curve: fifo,
+        q: 0.999,
+    };
     Specification {
         figure: Figure::Fig4,
         title: "Queueing disciplines: 4 workers, Poisson arrivals, 50 µs per request, 80 % utilisation",
@@ -256,44 +227,26 @@ pub(super) fn disciplines() -> Specification {
         ],
         trace_utilization: None,
         claims: vec![
-            claim(
-                source,
+            above(
                 "FIFO has the best tail: the next p99.9 over its own",
-                Measure::LeadOverOthers {
-                    curve: fifo,
-                    q: 0.999,
-                },
-                above,
+                best_tail,
             ),
-            claim(
-                source,
-                "LIFO's p99 is worse than FIFO's",
-                ratio(lifo, fifo, 0.99),
-                above,
-            ),
-            claim(
-                source,
+            above("LIFO's p99 is worse than FIFO's", ratio(lifo, fifo, 0.99)),
+            above(
                 "LIFO's median is better than FIFO's",
                 ratio(fifo, lifo, 0.5),
-                above,
             ),
-            claim(
-                source,
+            above(
                 "random request: p99 worse than FIFO's",
                 ratio(random_request, fifo, 0.99),
-                above,
             ),
-            claim(
-                source,
+            above(
                 "random worker: p99 worse than FIFO's",
                 ratio(random_worker, fifo, 0.99),
-                above,
             ),
-            claim(
-                source,
+            above(
                 "random request: median better than FIFO's",
                 ratio(fifo, random_request, 0.5),
-                above,
             ),
             median("LIFO's median is 50 µs", lifo, 50.0),
             median("FIFO's median is 64 µs", fifo, 64.0),

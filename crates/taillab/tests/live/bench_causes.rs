@@ -108,7 +108,7 @@ fn what_cannot_be_injected_says_why() {
     }
     let (exit, result) = bench(&["idle"]);
     assert_eq!(exit, Some(5));
-    let why = result["kinds"][0]["not_run"].as_str().unwrap();
+    let why = result["kinds"][0]["not_run"]["text"].as_str().unwrap();
     assert!(!why.contains('\n') && why.contains("idle"), "{why}");
     assert_eq!(result["ran"], 0);
 }

@@ -10,7 +10,7 @@ use taillab_model::explanation::{Cause, Culprit, ModelFit, PredictedPoint, Predi
 use taillab_model::{Nanos, RecordingContext};
 
 use super::contaminated::{Evidence, Machine};
-use super::forecast::QUANTILES;
+use super::criteria::QUANTILES;
 use super::setup::{Base, Oracle, Promise, Setup};
 
 /// What became of a run.

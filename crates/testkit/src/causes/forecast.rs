@@ -13,12 +13,7 @@ use taillab_model::Nanos;
 use taillab_model::explanation::Prediction;
 
 use super::account::Account;
-
-/// Where forecasts are put to the test.
-pub(super) const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
-
-/// A forecast this near to what is measured has come true.
-pub(super) const NEAR: f64 = 0.20;
+use super::criteria::{NEAR, QUANTILES};
 
 /// A forecast and what became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -87,7 +82,6 @@ pub enum Came {
     /// It is within [`NEAR`] of what was measured.
     Near,
     /// It is farther away, but the pairs differ so much that it may be that near.
-    #[serde(rename = "not_told_apart")]
     Undecided,
     /// It did not come true.
     Missed,

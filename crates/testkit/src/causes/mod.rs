@@ -3,9 +3,11 @@
 
 mod account;
 mod contaminated;
+mod criteria;
 mod disturb;
 mod forecast;
 mod kind;
+mod reason;
 mod result;
 mod setup;
 
@@ -23,6 +25,7 @@ pub use self::contaminated::{ATTEMPTS, Machine};
 pub use self::disturb::{Disturbers, Target};
 pub use self::forecast::{Came, FixCheck, FixPoint, Middle, Pairs};
 pub use self::kind::CauseKind;
+pub use self::reason::ReasonKey;
 pub use self::result::{BenchResult, Injected, KindResult, Measured};
 pub use self::setup::{Asked, Base, Disturbance, Fix, Oracle, Promise, Setup};
 

@@ -8,38 +8,18 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
+use taillab_model::summary::Reason;
 
 use super::account::Account;
-use super::forecast::{Came, FixCheck, NEAR};
+use super::criteria::{
+    IMPOSSIBLE, LEAST_RIGHT, LEAST_SHARE, MOST_CHARGED, MOST_UNEXPLAINED, MOST_WRONG, NEAR,
+};
+use super::forecast::{Came, FixCheck};
 use super::kind::CauseKind;
+use super::reason::ReasonKey;
 
 /// The version of the JSON's shape.
 const SCHEMA_VERSION: u32 = 1;
-/// Of the injected delay, so much must be charged to the right cause and culprit.
-pub(super) const RIGHT: f64 = 0.90;
-/// To a culprit that only we brought at most so much may be charged, of what would not be without
-/// it.
-pub(super) const TOO_MUCH: f64 = 1.10;
-/// Of the excess of an undisturbed run, at most so much may be charged to any one cause that
-/// was not there.
-pub(super) const WRONG: f64 = 0.05;
-/// Of the excess above p99, so much may stay unexplained.
-pub(super) const UNEXPLAINED: f64 = 0.10;
-/// A source that delayed the requests by less than this in all, and by less than 2 % of what
-/// the main one did, is no test of anything (arming timers, say).
-pub(super) const LEAST_SHARE: f64 = 0.02;
-
-/// What one worker on one datagram socket cannot suffer from, unless somebody injects it.
-const IMPOSSIBLE: [Cause; 7] = [
-    Cause::Order,
-    Cause::Imbalance,
-    Cause::BlockedLock,
-    Cause::BlockedFault,
-    Cause::BlockedIo,
-    Cause::Throttled,
-    Cause::Retransmit,
-];
-
 /// The whole benchmark, as it is printed with `--json`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct BenchResult {
@@ -71,7 +51,7 @@ pub struct KindResult {
     #[schemars(extend("enum" = CauseKind::ALL.map(CauseKind::name)))]
     pub kind: String,
     /// Why it could not be run here; `None` when it ran.
-    pub not_run: Option<String>,
+    pub not_run: Option<Reason>,
     /// What was measured; `None` when it did not run.
     #[serde(flatten)]
     pub measured: Option<Measured>,
@@ -94,8 +74,8 @@ pub struct Measured {
     pub lost_events: u64,
     /// Measurements until one was not contaminated by the machine.
     pub passes: u32,
-    /// Why this one is contaminated all the same; `None` if it is not.
-    pub contaminated: Option<String>,
+    /// Why the last of them is contaminated too; `None` if it is not.
+    pub contaminated: Option<Reason>,
     /// What was injected.
     pub injected: Vec<Injected>,
     /// Excess over the ideal, of all requests.
@@ -108,8 +88,8 @@ pub struct Measured {
     pub unexplained_above_p99: f64,
     /// The replay's largest error from p50 to p99.9; `None` without a replay.
     pub model_fit_error: Option<f64>,
-    /// What is not good enough, in words.
-    pub shortfalls: Vec<String>,
+    /// What is not good enough; empty for a kind that is `ok`.
+    pub shortfalls: Vec<Reason>,
     /// Predicted against measured, where asked for.
     pub fix: Option<FixCheck>,
 }
@@ -223,60 +203,42 @@ impl Measured {
             self.shortfalls.clear();
             let missed = (fix.points.iter()).filter(|point| point.verdict == Came::Missed);
             self.shortfalls.extend(missed.map(|point| {
-                format!(
-                    "the forecast `{}` for p{} is off by {:+.0} %, wanted within {:.0} %",
+                ReasonKey::ForecastMissed.because(format!(
+                    "the forecast `{}` for p{} is off by {:+.0} %; at most {:.0} % are allowed",
                     fix.change,
                     100.0 * point.q,
                     100.0 * point.error,
                     100.0 * NEAR
-                )
+                ))
             }));
         }
         Self { fix, ..self }
     }
 
-    fn judge(&self, account: &Account) -> Vec<String> {
+    fn judge(&self, account: &Account) -> Vec<Reason> {
         let mut shortfalls = Vec::new();
         for injected in self.injected.iter().filter(|injected| !injected.negligible) {
-            if injected.right_share < RIGHT {
-                shortfalls.push(format!(
-                    "{:.0} % of what {} cost is charged to {} of the right culprit, wanted {:.0} %",
-                    100.0 * injected.right_share,
-                    injected.injected,
-                    injected.cause.key(),
-                    100.0 * RIGHT
-                ));
-            }
-            let most = injected
-                .together_delay_ns
-                .map(|all| TOO_MUCH * all.as_secs_f64());
-            if injected.is_ours_alone()
-                && most.is_some_and(|s| injected.charged_ns.as_secs_f64() > s)
-            {
-                shortfalls.push(format!(
-                    "{} are charged to {}, more than would not be without it",
-                    injected.charged_ns, injected.injected
-                ));
-            }
+            shortfalls.extend(injected.undercharged());
+            shortfalls.extend(injected.overcharged());
         }
         if self.injected.is_empty() {
-            for cause in IMPOSSIBLE {
+            shortfalls.extend(IMPOSSIBLE.into_iter().filter_map(|cause| {
                 let share = Account::share(&account.excess, cause);
-                if share > WRONG {
-                    shortfalls.push(format!(
-                        "{:.0} % of the excess is charged to {}, which was not there",
+                (share > MOST_WRONG).then(|| {
+                    ReasonKey::ImpossibleCause.because(format!(
+                        "{:.0} % of the excess is charged to {}, which this server cannot suffer from",
                         100.0 * share,
                         cause.key()
-                    ));
-                }
-            }
+                    ))
+                })
+            }));
         }
-        if self.unexplained_above_p99 > UNEXPLAINED {
-            shortfalls.push(format!(
-                "{:.0} % of the excess above p99 stays unexplained, wanted at most {:.0} %",
+        if self.unexplained_above_p99 > MOST_UNEXPLAINED {
+            shortfalls.push(ReasonKey::Unexplained.because(format!(
+                "{:.0} % of the excess above p99 is unexplained; at most {:.0} % are allowed",
                 100.0 * self.unexplained_above_p99,
-                100.0 * UNEXPLAINED
-            ));
+                100.0 * MOST_UNEXPLAINED
+            )));
         }
         shortfalls
     }
@@ -287,6 +249,31 @@ impl Injected {
     /// the server cannot suffer from it otherwise.
     fn is_ours_alone(&self) -> bool {
         matches!(self.culprit, Some(Culprit::Thread { .. })) || IMPOSSIBLE.contains(&self.cause)
+    }
+
+    fn undercharged(&self) -> Option<Reason> {
+        (self.right_share < LEAST_RIGHT).then(|| {
+            ReasonKey::Undercharged.because(format!(
+                "{:.0} % of the delay that {} caused are charged to {} and the right culprit; \
+                 {:.0} % are wanted",
+                100.0 * self.right_share,
+                self.injected,
+                self.cause.key(),
+                100.0 * LEAST_RIGHT
+            ))
+        })
+    }
+
+    fn overcharged(&self) -> Option<Reason> {
+        let together = self.together_delay_ns.filter(|_| self.is_ours_alone())?;
+        let too_much = self.charged_ns.as_secs_f64() > MOST_CHARGED * together.as_secs_f64();
+        too_much.then(|| {
+            ReasonKey::Overcharged.because(format!(
+                "{} are charged to {}, but without it the requests would have been faster by only \
+                 {together}",
+                self.charged_ns, self.injected
+            ))
+        })
     }
 
     fn new(row: &Row, together: Option<&Row>, occurrences: u64, negligible: bool) -> Self {
@@ -358,8 +345,9 @@ mod tests {
         assert_eq!(good.injected[0].occurrences, 4);
         let bad = Measured::new(&account(890, excess), Nanos::new(7), 0, &[4, 1]);
         assert_eq!(bad.shortfalls.len(), 1);
+        assert_eq!(bad.shortfalls[0].key, "undercharged");
         assert!(
-            bad.shortfalls[0].starts_with("89 %"),
+            bad.shortfalls[0].text.starts_with("89 %"),
             "{:?}",
             bad.shortfalls
         );
@@ -421,7 +409,7 @@ mod tests {
         });
         let not_run = KindResult {
             kind: "idle".to_owned(),
-            not_run: Some("no power states".to_owned()),
+            not_run: Some(ReasonKey::NoGroundTruth.because("no power states")),
             measured: None,
         };
         let ran = KindResult {
@@ -437,7 +425,7 @@ mod tests {
         };
         assert_eq!(errors(&result), [""; 0]);
         let mut both = result.clone();
-        both["kinds"][1]["not_run"] = "why".into();
+        both["kinds"][1]["not_run"] = both["kinds"][0]["not_run"].clone();
         assert!(!errors(&both).is_empty());
     }
 

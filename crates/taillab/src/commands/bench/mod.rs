@@ -14,9 +14,10 @@ use taillab_host::keep_awake::KeepAwake;
 use taillab_host::{Interrupt, JournalFolder, Roots};
 use taillab_load::StopReason;
 use taillab_model::Nanos;
+use taillab_model::summary::Reason;
 use taillab_testkit::causes::{
     ATTEMPTS, Account, Asked, Base, BenchResult, CauseKind, FixCheck, KindResult, Measured, Pairs,
-    Setup, explained,
+    ReasonKey, Setup, explained,
 };
 
 use crate::cli::{BenchArgs, BenchCommand, CausesArgs};
@@ -153,17 +154,15 @@ impl<'a> Bench<'a> {
             true => Setup::to_be_fixed(kind),
             false => Setup::of(kind),
         };
-        let not_run = |why: String| KindResult {
+        let not_run = |why: Reason| KindResult {
             kind: kind.name().to_owned(),
             not_run: Some(why),
             measured: None,
         };
         if let Some(folder) = &self.args.again {
             let Some(kept) = kept::read(&folder.join(kind.name()))? else {
-                return Ok(not_run(format!(
-                    "{} has no recording of it",
-                    folder.display()
-                )));
+                let why = format!("{} has no recording of it", folder.display());
+                return Ok(not_run(ReasonKey::NoRecording.because(why)));
             };
             let (with, measured) =
                 explained(&setup, kept.recording, &kept.truth).or_exit(Exit::Failed)?;
@@ -180,7 +179,9 @@ impl<'a> Bench<'a> {
         // what an idle CPU takes to wake would mix with all that makes the server sleep
         let _awake = match KeepAwake::hold() {
             Ok(awake) => awake,
-            Err(error) => return Ok(not_run(error.to_string())),
+            Err(error) => {
+                return Ok(not_run(ReasonKey::NotKeptAwake.because(error.to_string())));
+            }
         };
         let calibrated = match capacities.get(&setup.server) {
             Some(known) => known.clone(),
@@ -264,7 +265,7 @@ impl<'a> Bench<'a> {
                     ));
                 }
             };
-            self.step(&format!("{name}: measuring again, since {why}"));
+            self.step(&format!("{name}: measuring again, since {}", why.text));
             if let Some(folder) = &self.args.output {
                 let aside = folder.join(format!("{name}-contaminated-{pass}"));
                 fs::rename(folder.join(name), aside)
@@ -287,7 +288,9 @@ impl<'a> Bench<'a> {
             apart(|| trial::measure(setup, asked, calibrated, self.progress, &self.interrupt))
                 .map_err(|failure| match failure.exit {
                     // the rig itself stood, for t was found in it
-                    Exit::Unsupported => Stop::NotHere(failure.message),
+                    Exit::Unsupported => {
+                        Stop::NotHere(ReasonKey::Unsupported.because(failure.message))
+                    }
                     _ => Stop::Failed(failure),
                 })?;
         if trial.recorded.load.stopped == Some(StopReason::Interrupted) {
@@ -297,9 +300,8 @@ impl<'a> Bench<'a> {
             kept::write(&folder.join(place), &trial).map_err(Stop::Failed)?;
         }
         if setup.disturbs() && trial.truth.intervals.is_empty() {
-            return Err(Stop::NotHere(
-                "what was tried had no effect on this machine: nothing was held back".to_owned(),
-            ));
+            let why = "the injection had no effect on this machine: it held nothing back";
+            return Err(Stop::NotHere(ReasonKey::NoEffect.because(why)));
         }
         explained(setup, trial.recorded.events, &trial.truth)
             .or_exit(Exit::Failed)
@@ -317,20 +319,18 @@ fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 /// Why a kind has no result.
 enum Stop {
-    NotHere(String),
+    NotHere(Reason),
     Failed(Failure),
 }
 
 /// What is known to be impossible before anything is tried.
-fn impossible(kind: CauseKind) -> Option<String> {
-    match kind {
-        CauseKind::Idle => Some(
-            "what leaving an idle state cost a request has no truth of its own here: the CPU says \
-             only that it slept; measure with and without `taillab load --keep-awake`"
-                .to_owned(),
-        ),
-        _ => None,
-    }
+fn impossible(kind: CauseKind) -> Option<Reason> {
+    (kind == CauseKind::Idle).then(|| {
+        ReasonKey::NoGroundTruth.because(
+            "nothing says what leaving an idle state cost each request: the CPU reports only that it \
+             slept; measure with and without `taillab load --keep-awake`",
+        )
+    })
 }
 
 /// The pairs of an earlier fix-check that were kept in `folder`, explained again.

@@ -51,7 +51,8 @@ fn paragraph(out: &mut String, mark: &str, text: &str) {
 
 fn one(out: &mut String, kind: &KindResult) {
     let Some(measured) = &kind.measured else {
-        let why = kind.not_run.as_deref().unwrap_or("no reason given");
+        let why = kind.not_run.as_ref();
+        let why = why.map_or("no reason given", |reason| &reason.text);
         let _ = writeln!(out, "{}: not run", kind.kind);
         return paragraph(out, "", why);
     };
@@ -78,7 +79,11 @@ fn one(out: &mut String, kind: &KindResult) {
             1 => String::new(),
             passes => format!(" (the last of {passes} passes)"),
         };
-        paragraph(out, "", &format!("SPOILED by the machine: {why}{tried}"));
+        paragraph(
+            out,
+            "",
+            &format!("CONTAMINATED by the machine: {}{tried}", why.text),
+        );
     }
     for injected in &measured.injected {
         source(out, injected);
@@ -88,7 +93,7 @@ fn one(out: &mut String, kind: &KindResult) {
         paragraph(out, "", &format!("excess {}: {shares}", measured.excess_ns));
     }
     for shortfall in &measured.shortfalls {
-        paragraph(out, "! ", shortfall);
+        paragraph(out, "! ", &shortfall.text);
     }
     if let Some(fix) = &measured.fix {
         forecasts(out, fix);
@@ -136,7 +141,10 @@ fn forecasts(out: &mut String, fix: &FixCheck) {
     let mut what = format!("then {}: {}", fix.done, pairs(fix.pairs));
     if fix.contaminated_pairs > 0 {
         let left_out = pairs(fix.contaminated_pairs);
-        let _ = write!(what, "; {left_out} more that the machine spoilt left out");
+        let _ = write!(
+            what,
+            "; {left_out} more left out, contaminated by the machine"
+        );
     }
     if fix.predicted_pairs < fix.pairs {
         let _ = write!(what, "; a forecast in {} of them", fix.predicted_pairs);
@@ -171,7 +179,7 @@ fn forecasts(out: &mut String, fix: &FixCheck) {
     for point in &fix.points {
         let verdict = match point.verdict {
             Came::Near => "came true".to_owned(),
-            Came::Undecided => "not told apart".to_owned(),
+            Came::Undecided => "undecided".to_owned(),
             Came::Missed => "MISSED".to_owned(),
             Came::ProvesNothing => "proves nothing".to_owned(),
         };
@@ -274,7 +282,7 @@ fn matrix(kinds: &[KindResult]) -> String {
 mod tests {
     use super::*;
     use taillab_model::Nanos;
-    use taillab_testkit::causes::{FixPoint, Measured};
+    use taillab_testkit::causes::{FixPoint, Measured, ReasonKey};
 
     fn kind(name: &str, cause: Cause, charged: &[(Cause, f64)], unseen_share: f64) -> KindResult {
         let injected = Injected {
@@ -303,13 +311,18 @@ mod tests {
                 sojourn_p999_ns: Nanos::from_millis(2),
                 lost_events: 0,
                 passes: 3,
-                contaminated: Some("the hypervisor held the server's CPU up for long".to_owned()),
+                contaminated: Some(
+                    ReasonKey::SharedDelay
+                        .because("the hypervisor stopped the server's CPU for long"),
+                ),
                 injected: vec![injected],
                 excess_ns: Nanos::from_millis(9),
                 excess_shares: BTreeMap::new(),
                 unexplained_above_p99: 0.0,
                 model_fit_error: Some(0.012),
-                shortfalls: vec!["50 % of what it cost is charged to what it was".to_owned()],
+                shortfalls: vec![
+                    ReasonKey::Undercharged.because("50 % of its delay are charged to it"),
+                ],
                 fix: None,
             }),
         }
@@ -381,8 +394,8 @@ mod tests {
         forecasts(&mut out, &fix(vec![point(0.999, Came::Missed)]));
         assert_eq!(
             out,
-            "  then ended what was injected: 6 pairs; 1 pair more that the machine spoilt\n  \
-             left out; a forecast in 5 of them\n  \
+            "  then ended what was injected: 6 pairs; 1 pair more left out,\n  \
+             contaminated by the machine; a forecast in 5 of them\n  \
              forecast `without blocked_lock`\n          \
              with it  predicted                          measured    error\n  \
              p99.9   10.4 ms    5.74 ms (5.64 ms to 5.84 ms)      6.95 ms    -17 %\n    \
@@ -416,7 +429,10 @@ mod tests {
             fixed,
             KindResult {
                 kind: "idle".to_owned(),
-                not_run: Some("this machine has none of what it takes, ".repeat(5)),
+                not_run: Some(
+                    ReasonKey::Unsupported
+                        .because("this machine has none of what it takes, ".repeat(5)),
+                ),
                 measured: None,
             },
         ];

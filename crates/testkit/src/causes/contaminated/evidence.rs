@@ -7,47 +7,11 @@
 use crate::ground_truth::GroundTruth;
 use taillab_analysis::Matched;
 use taillab_analysis::timeline::Timeline;
-use taillab_model::{Event, Monotonic, Nanos, RecordingContext, Tid};
+use taillab_model::{Event, Monotonic, Nanos, RecordingContext};
 
+use super::hold_up::{HoldUp, Proof, Stretch};
 use super::silence::Known;
 use super::{generator, idle, silence};
-
-/// From when to when.
-pub(crate) type Stretch = (Monotonic, Monotonic);
-
-/// One hold-up of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HoldUp {
-    /// When.
-    pub(crate) at: Stretch,
-    /// The one thread that was held up; `None`: its CPU was.
-    pub(crate) thread: Option<Tid>,
-    /// How it is known.
-    pub(crate) sort: Sort,
-}
-
-/// How a hold-up is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Sort {
-    /// The timeline proves that the CPU stood still.
-    Stall,
-    /// An idle CPU did not wake, or not for a timer.
-    Asleep,
-    /// A CPU was silent, and no explanation can know why.
-    Silence,
-    /// Nobody took what a thread sent.
-    Blocked,
-}
-
-impl HoldUp {
-    const fn of_cpu(at: Stretch, sort: Sort) -> Self {
-        Self {
-            at,
-            thread: None,
-            sort,
-        }
-    }
-}
 
 /// All that the machine did.
 #[derive(Clone, Debug, Default)]
@@ -78,13 +42,15 @@ impl Evidence {
             .collect();
         came.sort_unstable();
         let silent = generator::silences(&came, &Known::of(injected));
-        let stalls = stalls.into_iter().map(|at| HoldUp::of_cpu(at, Sort::Stall));
+        let stalls = stalls
+            .into_iter()
+            .map(|at| HoldUp::of_cpu(at, Proof::Stall));
         let asleep = (idle::slept_on(timeline, &came).into_iter())
             .chain(idle::late_timers(timeline))
-            .map(|at| HoldUp::of_cpu(at, Sort::Asleep));
+            .map(|at| HoldUp::of_cpu(at, Proof::Asleep));
         let silences = (silence::silences(events, context, truth, usual).into_iter())
             .filter_map(|(at, least)| known.longest_outside(at, least))
-            .map(|at| HoldUp::of_cpu(at, Sort::Silence));
+            .map(|at| HoldUp::of_cpu(at, Proof::Silence));
         let blocked = generator::blocked(timeline, &silent);
         Self {
             hold_ups: stalls
@@ -108,7 +74,7 @@ mod tests {
 
     /// A worker that is woken at 5 ms, runs at 6 ms and is silent for 2 ms then; what was injected
     /// held it for a while of that, from 6 ms on.
-    fn hold_ups(injected_us: u64) -> Vec<(Stretch, Sort)> {
+    fn hold_ups(injected_us: u64) -> Vec<(Stretch, Proof)> {
         let events = [
             switched(100, 0, WORKER, None),
             switched(150, WORKER, 0, None),
@@ -138,14 +104,14 @@ mod tests {
         let found = Evidence::of(events, &timeline, &matched, &context, &truth, usual);
         assert_eq!(found.silent, []);
         (found.hold_ups.into_iter())
-            .map(|hold_up| (hold_up.at, hold_up.sort))
+            .map(|hold_up| (hold_up.at, hold_up.proof))
             .collect()
     }
 
     #[test]
     fn what_was_injected_is_no_hold_up_and_the_rest_is() {
-        let woken_late = ((at(5_000), at(6_000)), Sort::Asleep);
-        let rest = ((at(6_500), at(8_000)), Sort::Silence);
+        let woken_late = ((at(5_000), at(6_000)), Proof::Asleep);
+        let rest = ((at(6_500), at(8_000)), Proof::Silence);
         assert_eq!(hold_ups(500), [woken_late, rest]);
         assert_eq!(hold_ups(2_000), [woken_late]);
     }

@@ -9,7 +9,7 @@ use taillab_analysis::timeline::{Sleep, Timeline, WorkerState};
 use taillab_model::{Monotonic, Nanos};
 use taillab_queueing::ideal;
 
-use super::evidence::{HoldUp, Sort, Stretch};
+use super::hold_up::{HoldUp, Proof, Stretch};
 use super::silence::Known;
 
 /// Arrivals are a Poisson process: one gap in e¹⁵, three million, is 15 times the mean.
@@ -51,7 +51,7 @@ pub(crate) fn blocked(timeline: &Timeline, silent: &[Stretch]) -> Vec<HoldUp> {
                     held.push(HoldUp {
                         at: (span.from, span.to),
                         thread: Some(line.tid()),
-                        sort: Sort::Blocked,
+                        proof: Proof::Blocked,
                     });
                 }
             }

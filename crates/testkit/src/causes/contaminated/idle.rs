@@ -3,7 +3,7 @@
 use taillab_analysis::timeline::{CpuLine, Timeline, Top, WorkerState};
 use taillab_model::{Monotonic, Nanos};
 
-use super::evidence::Stretch;
+use super::hold_up::Stretch;
 
 /// An idle CPU that somebody wants to wake takes so long at most: coming out of the deepest
 /// power state, or back onto a CPU of the host, is a matter of some 10 µs.

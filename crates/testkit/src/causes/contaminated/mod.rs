@@ -6,6 +6,7 @@
 
 mod evidence;
 mod generator;
+mod hold_up;
 mod idle;
 #[cfg(test)]
 mod samples;
@@ -15,23 +16,17 @@ use crate::attribution::{Span, delays};
 use crate::ground_truth::{GroundTruth, InjectedInterval, InjectedSource};
 use taillab_analysis::AnalysisOptions;
 use taillab_model::explanation::Cause;
+use taillab_model::summary::Reason;
 use taillab_model::{Monotonic, Nanos};
 
-pub(crate) use evidence::Evidence;
-use evidence::{HoldUp, Sort, Stretch};
-
+pub(crate) use self::evidence::Evidence;
 use self::generator::bursts;
-use super::result::LEAST_SHARE;
+use self::hold_up::{HoldUp, Proof, Stretch};
+use super::criteria::{LEAST_SHARE, MOST_CONTAMINATED, MOST_CONTAMINATED_PAIR};
+use super::reason::ReasonKey;
 
 /// A measurement is repeated at most so often.
 pub const ATTEMPTS: u32 = 3;
-
-/// A tenth of what is judged may be wrong ([`super::result`]): the machine may take half of that.
-const MOST: f64 = 0.05;
-
-/// Percentiles move by less than what is judged of them where the machine costs so much of what
-/// the injection costs.
-const MOST_OF_A_PAIR: f64 = 0.1;
 
 /// What the machine did to a measurement, and what of that the requests felt.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -73,7 +68,7 @@ impl Machine {
             cost(evidence.hold_ups.iter().filter(|it| of(it)), spans)
         };
         let held_up = by(&|_| true);
-        let unknown = by(&|hold_up| hold_up.sort == Sort::Silence);
+        let unknown = by(&|hold_up| hold_up.proof == Proof::Silence);
         let sojourn = |place: usize| spans[place].t6.saturating_since(spans[place].t1);
         let mut machine = held_up.clone();
         for (place, wait) in bursts(&evidence.silent, spans, usual, workers) {
@@ -119,39 +114,35 @@ impl Machine {
         this
     }
 
-    /// Why a measurement says little about what was injected.
-    pub fn contaminated(&self) -> Option<String> {
-        let why = if self.shared > MOST {
-            format!(
-                "{:.0} % of what was injected delayed requests that this delayed too",
+    /// Why a measurement proves little about what was injected; `None` where it proves enough.
+    pub fn contaminated(&self) -> Option<Reason> {
+        let (key, why) = if self.shared > MOST_CONTAMINATED {
+            let why = format!(
+                "{:.0} % of the injected delay are of requests that the machine delayed as well",
                 100.0 * self.shared
-            )
-        } else if self.unknown > MOST {
-            format!(
-                "{:.0} % of the time of the slowest requests is of silences that nothing explains",
+            );
+            (ReasonKey::SharedDelay, why)
+        } else if self.unknown > MOST_CONTAMINATED {
+            let why = format!(
+                "the slowest requests spent {:.0} % of their time in silences that nothing explains",
                 100.0 * self.unknown
-            )
+            );
+            (ReasonKey::UnexplainedSilence, why)
         } else {
             return None;
         };
-        let Self {
-            hold_ups,
-            held,
-            silences,
-            silent,
-            ..
-        } = self;
-        Some(format!(
-            "the machine held the server's CPU up, or did not wake it, {hold_ups} times, for \
-             {held} in all, and the generator {silences} times, for {silent}: {why}"
-        ))
+        Some(key.because(format!(
+            "the machine stopped the server's CPU or left it asleep {} times ({} in all) and stopped \
+             the generator {} times ({} in all): {why}",
+            self.hold_ups, self.held, self.silences, self.silent
+        )))
     }
 
     /// It says little next to one whose injection should make the difference: what the machine
     /// did cost more than a tenth of that.
     pub fn outweighs(&self, with: &Self) -> bool {
         let injected = with.injected.as_secs_f64();
-        injected > 0.0 && self.cost.as_secs_f64() > MOST_OF_A_PAIR * injected
+        injected > 0.0 && self.cost.as_secs_f64() > MOST_CONTAMINATED_PAIR * injected
     }
 }
 
@@ -198,14 +189,14 @@ mod tests {
 
     /// A server that takes 20 µs for each of 1,000 requests, one every 100 µs, and was held up
     /// by an injection (from, length) and by the machine, both in µs.
-    fn machine(injected: (u64, u64), held_up: (u64, u64), sort: Sort) -> Machine {
-        measured(injected, (held_up, sort), (0, 0))
+    fn machine(injected: (u64, u64), held_up: (u64, u64), proof: Proof) -> Machine {
+        measured(injected, (held_up, proof), (0, 0))
     }
 
     /// The same, where the generator stood still for a while, too, and was late with what was due.
     fn measured(
         injected: (u64, u64),
-        (held_up, sort): ((u64, u64), Sort),
+        (held_up, proof): ((u64, u64), Proof),
         silent: (u64, u64),
     ) -> Machine {
         let stretch = |(from, length)| (at(from), at(from + length));
@@ -232,15 +223,15 @@ mod tests {
                 }
             })
             .collect();
-        let hold_up = |at, sort| HoldUp {
+        let hold_up = |at, proof| HoldUp {
             at,
             thread: None,
-            sort,
+            proof,
         };
-        let injection = [hold_up(stretch(injected), Sort::Stall)];
+        let injection = [hold_up(stretch(injected), Proof::Stall)];
         let delays = [cost(injection.iter(), &spans)];
         let evidence = Evidence {
-            hold_ups: vec![hold_up(stretch(held_up), sort)],
+            hold_ups: vec![hold_up(stretch(held_up), proof)],
             silent: vec![stretch(silent)],
         };
         let places = (0..spans.len()).collect();
@@ -250,46 +241,48 @@ mod tests {
 
     #[test]
     fn a_hold_up_contaminates_what_was_injected_where_both_delay_the_same_requests() {
-        let apart = machine((20_000, 2_000), (60_000, 2_000), Sort::Stall);
+        let apart = machine((20_000, 2_000), (60_000, 2_000), Proof::Stall);
         assert_eq!(apart.contaminated(), None);
-        let together = machine((20_000, 2_000), (22_000, 1_000), Sort::Stall);
-        let why = together.contaminated().unwrap_or_default();
-        assert!(why.contains("1 times, for 1.00 ms in all"), "{why}");
-        assert!(
-            why.contains("delayed requests that this delayed too"),
-            "{why}"
-        );
+        let together = machine((20_000, 2_000), (22_000, 1_000), Proof::Stall);
+        let why = together.contaminated().unwrap();
+        assert_eq!(why.key, "shared_delay");
+        assert!(why.text.contains("1 times (1.00 ms in all)"), "{why:?}");
+        assert!(why.text.contains("delayed as well"), "{why:?}");
         // a short one does not matter
-        let short = machine((20_000, 2_000), (22_000, 40), Sort::Stall);
+        let short = machine((20_000, 2_000), (22_000, 40), Proof::Stall);
         assert_eq!(short.contaminated(), None);
     }
 
     #[test]
     fn an_injection_into_a_burst_that_the_generator_made_is_contaminated() {
-        let no_hold_up = ((0, 0), Sort::Stall);
+        let no_hold_up = ((0, 0), Proof::Stall);
         let apart = measured((20_000, 2_000), no_hold_up, (60_000, 5_000));
         assert_eq!(apart.contaminated(), None);
         let into_it = measured((60_500, 2_000), no_hold_up, (55_000, 5_000));
-        let why = into_it.contaminated().unwrap_or_default();
-        assert!(why.contains("the generator 1 times, for 5.00 ms"), "{why}");
+        let why = into_it.contaminated().unwrap().text;
+        assert!(why.contains("the generator 1 times (5.00 ms"), "{why}");
     }
 
     #[test]
     fn silence_without_a_cause_contaminates_the_tail_and_a_proven_stall_does_not() {
-        let silent = machine((20_000, 2_000), (60_000, 2_000), Sort::Silence);
-        let why = silent.contaminated().unwrap_or_default();
-        assert!(why.contains("silences that nothing explains"), "{why}");
-        let nothing_injected = machine((0, 0), (60_000, 2_000), Sort::Silence);
+        let silent = machine((20_000, 2_000), (60_000, 2_000), Proof::Silence);
+        let why = silent.contaminated().unwrap();
+        assert_eq!(why.key, "unexplained_silence");
+        assert!(
+            why.text.contains("silences that nothing explains"),
+            "{why:?}"
+        );
+        let nothing_injected = machine((0, 0), (60_000, 2_000), Proof::Silence);
         assert!(nothing_injected.contaminated().is_some());
-        let short = machine((20_000, 2_000), (60_000, 100), Sort::Silence);
+        let short = machine((20_000, 2_000), (60_000, 100), Proof::Silence);
         assert_eq!(short.contaminated(), None);
     }
 
     #[test]
     fn a_measurement_beside_it_is_compared_with_what_the_injection_cost() {
-        let with = machine((20_000, 8_000), (60_000, 100), Sort::Stall);
+        let with = machine((20_000, 8_000), (60_000, 100), Proof::Stall);
         assert!(!with.outweighs(&with));
-        let without = machine((0, 0), (60_000, 4_000), Sort::Stall);
+        let without = machine((0, 0), (60_000, 4_000), Proof::Stall);
         assert!(without.outweighs(&with));
         // nothing was injected into the control: there is nothing to compare with
         assert!(!with.outweighs(&without));

@@ -10,7 +10,7 @@ use crate::ground_truth::GroundTruth;
 use taillab_model::explanation::Culprit;
 use taillab_model::{Event, EventKind, Monotonic, Nanos, RecordingContext, Tid};
 
-use super::evidence::Stretch;
+use super::hold_up::Stretch;
 
 /// Who serves is silent for no longer than this and one request.
 const QUIET: Nanos = Nanos::from_micros(100);

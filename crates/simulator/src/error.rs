@@ -1,0 +1,111 @@
+//! Why a simulation or a recorded trace is refused.
+
+use taillab_queueing::arrivals::ArrivalError;
+use taillab_queueing::service::ServiceError;
+
+use crate::unavailable::Unavailable;
+
+/// Why a trace is unusable.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TraceError {
+    /// There is nothing in it.
+    #[error("the trace is empty; it needs at least two time stamps")]
+    Empty,
+    /// All requests come at once.
+    #[error("the trace has no rate: all its {0} time stamps are equal")]
+    NoDuration(u64),
+    /// It is not in order of time.
+    #[error(
+        "the trace is not in order: time stamp {position} ({later} ns) comes before the one above it ({earlier} ns); sort it by time"
+    )]
+    Unsorted {
+        /// Which time stamp, from 1.
+        position: u64,
+        /// The time stamp before it.
+        earlier: u64,
+        /// The time stamp.
+        later: u64,
+    },
+    /// It did not hold what its summary said.
+    #[error("the trace changed while it was read: {expected} time stamps at first, {found} now")]
+    Changed {
+        /// In the summary.
+        expected: u64,
+        /// In the second reading.
+        found: u64,
+    },
+}
+
+/// Why a simulation cannot be run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SimulationError {
+    /// The utilisation is not a number above 0.
+    #[error(
+        "the utilisation must be between 0 and 1, not {0}; 0.8 means that the workers are busy 80 % of the time"
+    )]
+    Utilization(f64),
+    /// Requests come faster than they can be served.
+    #[error(
+        "{what} would be {load:.4} of what can be served: at 1 and above the queue grows without \
+         bound and has no latency distribution; lower the utilisation (a finite trace can \
+         be run with overload allowed)"
+    )]
+    Overload {
+        /// Whose load it is.
+        what: String,
+        /// The load over the capacity.
+        load: f64,
+    },
+    /// The arrival process is impossible.
+    #[error(transparent)]
+    Arrivals(#[from] ArrivalError),
+    /// The service times are impossible.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// A number is out of range.
+    #[error("{what} must be {wanted}, not {value}")]
+    Parameter {
+        /// What it is.
+        what: &'static str,
+        /// What it may be.
+        wanted: &'static str,
+        /// What it is.
+        value: f64,
+    },
+    /// The slowdown is not one positive factor for each worker.
+    #[error(
+        "the slowdown must be one positive factor for each of the {workers} workers, not {given:?}"
+    )]
+    Slowdown {
+        /// The number of workers.
+        workers: u32,
+        /// What was given.
+        given: Vec<f64>,
+    },
+    /// An absence is impossible.
+    #[error(
+        "the absence {0:?} must name an existing worker, end after it begins, and come again only after it has ended"
+    )]
+    Unavailable(Unavailable),
+    /// Two features that do not go together.
+    #[error(
+        "{discipline} cannot be simulated with {feature}; it works with fifo, lifo, random-request, random-worker, round-robin, jsq, power-of-d, static and work-stealing"
+    )]
+    Unsupported {
+        /// The discipline.
+        discipline: String,
+        /// The feature.
+        feature: &'static str,
+    },
+    /// The trace is unusable.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// Threads could not be started.
+    #[error("cannot start {threads} threads: {reason}; use fewer")]
+    Threads {
+        /// How many were wanted.
+        threads: usize,
+        /// What the operating system says.
+        reason: String,
+    },
+}

@@ -1,0 +1,215 @@
+//! What a figure consists of: its curves, the paper's claims about them, and how a claim is judged.
+
+use std::fmt;
+
+use taillab_model::Nanos;
+use taillab_queueing::arrivals::ArrivalProcess;
+use taillab_queueing::discipline::Discipline;
+use taillab_queueing::service::Service;
+
+/// The service time of every request in section 2.
+pub const SERVICE_TIME: Nanos = Nanos::from_micros(50);
+
+/// One of the paper's figures on queueing theory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Arrival processes.
+    Fig1,
+    /// Utilisation.
+    Fig2,
+    /// Workers on one queue.
+    Fig3,
+    /// Queueing disciplines.
+    Fig4,
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Fig1 => "fig1",
+            Self::Fig2 => "fig2",
+            Self::Fig3 => "fig3",
+            Self::Fig4 => "fig4",
+        })
+    }
+}
+
+/// A figure: its curves, and the paper's statements about them.
+#[derive(Clone, Debug)]
+pub struct Specification {
+    /// Which figure.
+    pub figure: Figure,
+    /// What it shows.
+    pub title: &'static str,
+    /// The curves, in the order of the legend; claims name them by index.
+    pub curves: Vec<Curve>,
+    /// Whether the figure has a recorded trace as well, to be scaled to this utilisation.
+    pub trace_utilization: Option<f64>,
+    /// What the paper says.
+    pub claims: Vec<Claim>,
+    /// Where our curves are not the paper's.
+    pub note: Option<&'static str>,
+}
+
+/// One curve: a system to simulate, always with [`SERVICE_TIME`].
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// For the legend.
+    pub label: String,
+    /// How requests arrive.
+    pub arrivals: ArrivalProcess,
+    /// The number of workers.
+    pub workers: u32,
+    /// The utilisation.
+    pub utilization: f64,
+    /// The queueing discipline.
+    pub discipline: Discipline,
+}
+
+impl Curve {
+    /// The service times of the curve.
+    pub fn service(&self) -> Service {
+        Service::deterministic(SERVICE_TIME)
+    }
+}
+
+/// A number computed from the quantiles of a figure's curves.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Measure {
+    /// A quantile in microseconds.
+    QuantileUs {
+        /// Index of the curve.
+        curve: usize,
+        /// The probability.
+        q: f64,
+    },
+    /// A quantile of one curve over a quantile of another.
+    Ratio {
+        /// Curve and probability of the numerator.
+        over: (usize, f64),
+        /// Curve and probability of the denominator.
+        under: (usize, f64),
+    },
+    /// The smallest of the other curves' quantiles over this curve's: above 1 when this
+    /// curve is the best.
+    LeadOverOthers {
+        /// Index of the curve.
+        curve: usize,
+        /// The probability.
+        q: f64,
+    },
+    /// The smallest factor from one of the first `curves` curves to the next: above 1
+    /// when the quantile rises all the way.
+    SmallestStep {
+        /// How many curves.
+        curves: usize,
+        /// The probability.
+        q: f64,
+    },
+    /// The largest such factor: below 1 when the quantile falls all the way.
+    LargestStep {
+        /// How many curves.
+        curves: usize,
+        /// The probability.
+        q: f64,
+    },
+}
+
+/// What the paper says the number is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Expected {
+    /// `value`, give or take `relative` of it.
+    About {
+        /// The paper's number.
+        value: f64,
+        /// The relative tolerance, for the rounding of the paper's number.
+        relative: f64,
+    },
+    /// More than this.
+    Above(f64),
+    /// Less than this.
+    Below(f64),
+}
+
+/// A statement of the paper that can be checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// The statement, in our words.
+    pub statement: &'static str,
+    /// Where in the paper, or in the author's thread.
+    pub source: &'static str,
+    /// How our number is computed.
+    pub measure: Measure,
+    /// The paper's number.
+    pub expected: Expected,
+    /// Why exact theory disagrees with the statement, where it does.
+    pub known_disagreement: Option<&'static str>,
+}
+
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// Our number is the paper's.
+    Agrees,
+    /// It is not, and exact theory is on our side: see the claim's explanation.
+    DisagreesAsKnown,
+    /// It is not.
+    Disagrees,
+    /// A quantile is missing.
+    NotMeasured,
+}
+
+impl Measure {
+    /// The number, from a function that gives a curve's quantile in microseconds, or
+    /// `None` where a quantile is missing.
+    pub fn evaluate(
+        &self,
+        curves: usize,
+        quantile_us: impl Fn(usize, f64) -> Option<f64>,
+    ) -> Option<f64> {
+        let steps = |count: usize, q: f64| -> Option<Vec<f64>> {
+            (1..count)
+                .map(|i| Some(quantile_us(i, q)? / quantile_us(i - 1, q)?))
+                .collect()
+        };
+        match *self {
+            Self::QuantileUs { curve, q } => quantile_us(curve, q),
+            Self::Ratio { over, under } => {
+                Some(quantile_us(over.0, over.1)? / quantile_us(under.0, under.1)?)
+            }
+            Self::LeadOverOthers { curve, q } => {
+                let own = quantile_us(curve, q)?;
+                let others: Option<Vec<f64>> = (0..curves)
+                    .filter(|&i| i != curve)
+                    .map(|i| quantile_us(i, q))
+                    .collect();
+                others?.into_iter().reduce(f64::min).map(|best| best / own)
+            }
+            Self::SmallestStep { curves, q } => steps(curves, q)?.into_iter().reduce(f64::min),
+            Self::LargestStep { curves, q } => steps(curves, q)?.into_iter().reduce(f64::max),
+        }
+    }
+}
+
+impl Expected {
+    /// Whether `ours` is what the paper says.
+    pub fn holds(&self, ours: f64) -> bool {
+        match *self {
+            Self::About { value, relative } => (ours / value - 1.0).abs() <= relative,
+            Self::Above(bound) => ours > bound,
+            Self::Below(bound) => ours < bound,
+        }
+    }
+}
+
+impl Claim {
+    /// The verdict on our number.
+    pub fn judge(&self, ours: Option<f64>) -> Verdict {
+        match ours {
+            None => Verdict::NotMeasured,
+            Some(ours) if self.expected.holds(ours) => Verdict::Agrees,
+            Some(_) if self.known_disagreement.is_some() => Verdict::DisagreesAsKnown,
+            Some(_) => Verdict::Disagrees,
+        }
+    }
+}
