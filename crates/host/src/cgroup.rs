@@ -15,7 +15,7 @@ pub(crate) fn cpu_quota(roots: &Roots) -> Option<String> {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);
         if controllers.is_empty() {
-            // version 2, alone or beside version 1
+            // version 2, alone or mounted next to version 1
             [mount.clone(), mount.join("unified")]
                 .iter()
                 .find_map(|mount| upwards(mount, path, version_2))

@@ -1,4 +1,4 @@
-//! Conditions that can spoil a measurement: one list, for `run`, `trace` and `doctor`.
+//! Conditions that can spoil a measurement: one list for `run`, `trace` and `doctor`.
 
 use std::fs;
 
@@ -33,7 +33,7 @@ struct Machine<'a> {
 /// The commands that check a rule.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CheckedBy {
-    /// `run` and `trace`, which state it in their results, and `doctor`.
+    /// `run` and `trace`, which report it in their results, and `doctor`.
     All,
     /// `doctor` only: settings that most machines have, worth changing before a measurement.
     Doctor,
@@ -67,6 +67,10 @@ const fn rule(
 
 fn finding(text: impl Into<String>, remedy: impl Into<String>) -> Finding {
     (text.into(), remedy.into())
+}
+
+fn when(there: bool, text: impl Into<String>, remedy: impl Into<String>) -> Option<Finding> {
+    there.then(|| finding(text, remedy))
 }
 
 /// All rules, in the order in which results state them.
@@ -146,14 +150,13 @@ fn apply(machine: &Machine<'_>, wanted: impl Fn(CheckedBy) -> bool) -> Vec<Found
 }
 
 fn loopback(machine: &Machine<'_>) -> Option<Finding> {
-    machine.loopback.then(|| {
-        finding(
-            "on loopback the receive work of every packet runs on the sender's core, inside its \
+    when(
+        machine.loopback,
+        "on loopback the receive work of every packet runs on the sender's core, inside its \
              send call, so the server's stack receive time is charged to the load generator and \
              the client's to the server",
-            "use the veth testbed (the default; needs root)",
-        )
-    })
+        "use the veth testbed (the default; needs root)",
+    )
 }
 
 fn busy_processes(machine: &Machine<'_>) -> Option<Finding> {
@@ -161,78 +164,69 @@ fn busy_processes(machine: &Machine<'_>) -> Option<Finding> {
     let named: Vec<String> = (busy.iter().take(5))
         .map(|p| format!("{} (pid {}) {:.0} %", p.name, p.pid, p.cpus * 100.0))
         .collect();
-    (!named.is_empty()).then(|| {
-        finding(
-            format!(
-                "other processes use the CPUs of the measurement: {}",
-                named.join(", ")
-            ),
-            "stop them, or move them to other CPUs (taskset -p)",
-        )
-    })
+    when(
+        !named.is_empty(),
+        format!(
+            "other processes use the CPUs of the measurement: {}",
+            named.join(", ")
+        ),
+        "stop them, or move them to other CPUs (taskset -p)",
+    )
 }
 
 fn steal(machine: &Machine<'_>) -> Option<Finding> {
     let usage = machine.environment.activity.as_ref()?.usage?;
-    (usage.steal_share > STEAL_SHARE).then(|| {
-        finding(
-            "the hypervisor takes CPU time away (steal): part of the tail is not this machine's",
-            "use a machine or an instance type with dedicated CPUs",
-        )
-    })
+    when(
+        usage.steal_share > STEAL_SHARE,
+        "the hypervisor takes CPU time away (steal): part of the tail is not this machine's",
+        "use a machine or an instance type with dedicated CPUs",
+    )
 }
 
 fn virtual_machine(machine: &Machine<'_>) -> Option<Finding> {
-    (machine.environment.virtualization.hypervisor_flag == Some(true)).then(|| {
-        finding(
-            "this is a virtual machine: the hypervisor pauses its CPUs without a trace, and \
-             steal may read 0 all the same; interprocessor interrupts are expensive",
-            "measure on the real machine where the tail beyond p99.9 matters",
-        )
-    })
+    when(
+        machine.environment.virtualization.hypervisor_flag == Some(true),
+        "this is a virtual machine: the hypervisor pauses its CPUs without a trace, and \
+             steal may read 0 nevertheless; interprocessor interrupts are expensive",
+        "measure on the real machine where the tail beyond p99.9 matters",
+    )
 }
 
 fn irqbalance(machine: &Machine<'_>) -> Option<Finding> {
-    machine.environment.irqbalance_running.then(|| {
-        finding(
-            "irqbalance runs and may move interrupts to the CPUs of the measurement",
-            "stop it for the time of the measurement (systemctl stop irqbalance)",
-        )
-    })
+    when(
+        machine.environment.irqbalance_running,
+        "irqbalance runs and may move interrupts to the CPUs of the measurement",
+        "stop it for the time of the measurement (systemctl stop irqbalance)",
+    )
 }
 
 fn frequency_governor(machine: &Machine<'_>) -> Option<Finding> {
     let governor = machine.environment.power.governor.as_deref()?;
-    ["powersave", "ondemand", "conservative", "schedutil"]
-        .contains(&governor)
-        .then(|| {
-            finding(
-                format!("the frequency governor is {governor}: service times depend on the load"),
-                "cpupower frequency-set -g performance",
-            )
-        })
+    when(
+        ["powersave", "ondemand", "conservative", "schedutil"].contains(&governor),
+        format!("the frequency governor is {governor}: service times depend on the load"),
+        "cpupower frequency-set -g performance",
+    )
 }
 
 fn slow_clock(machine: &Machine<'_>) -> Option<Finding> {
     let clock = machine.environment.scheduling.clocksource.as_deref()?;
-    SLOW_CLOCKS.contains(&clock).then(|| {
-        finding(
-            format!("the clock source is {clock}: every time stamp costs a microsecond or more"),
-            "boot with clocksource=tsc where the machine's TSC is stable",
-        )
-    })
+    when(
+        SLOW_CLOCKS.contains(&clock),
+        format!("the clock source is {clock}: every time stamp costs a microsecond or more"),
+        "boot with clocksource=tsc where the machine's TSC is stable",
+    )
 }
 
 fn numa_balancing(machine: &Machine<'_>) -> Option<Finding> {
     let Environment {
         scheduling, cpu, ..
     } = machine.environment;
-    (scheduling.numa_balancing? != 0 && cpu.numa_nodes? > 1).then(|| {
-        finding(
-            "automatic NUMA balancing is on: it takes page faults to see who uses which memory",
-            "sysctl kernel.numa_balancing=0",
-        )
-    })
+    when(
+        scheduling.numa_balancing? != 0 && cpu.numa_nodes? > 1,
+        "automatic NUMA balancing is on: it takes page faults to see who uses which memory",
+        "sysctl kernel.numa_balancing=0",
+    )
 }
 
 fn cpu_quota(machine: &Machine<'_>) -> Option<Finding> {
@@ -247,13 +241,12 @@ fn cpu_quota(machine: &Machine<'_>) -> Option<Finding> {
 }
 
 fn transparent_hugepage(machine: &Machine<'_>) -> Option<Finding> {
-    (machine.environment.memory.transparent_hugepage.as_deref() == Some("always")).then(|| {
-        finding(
-            "transparent huge pages are always on: a page fault may wait until the kernel has \
+    when(
+        machine.environment.memory.transparent_hugepage.as_deref() == Some("always"),
+        "transparent huge pages are always on: a page fault may wait until the kernel has \
              put one together",
-            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
-        )
-    })
+        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+    )
 }
 
 fn shared_core(machine: &Machine<'_>) -> Option<Finding> {
@@ -266,15 +259,14 @@ fn shared_core(machine: &Machine<'_>) -> Option<Finding> {
         })
         .collect();
     let shared = near.intersection(&cpu.client);
-    (!shared.is_empty()).then(|| {
-        finding(
-            format!(
-                "CPU {shared} of the load generator shares a core with the server's: the \
+    when(
+        !shared.is_empty(),
+        format!(
+            "CPU {shared} of the load generator shares a core with the server's: the \
                  spinning generator slows the server"
-            ),
-            "choose CPUs of different cores, or switch SMT off",
-        )
-    })
+        ),
+        "choose CPUs of different cores, or switch SMT off",
+    )
 }
 
 fn few_cpus(machine: &Machine<'_>) -> Option<Finding> {
@@ -343,12 +335,11 @@ fn damon(machine: &Machine<'_>) -> Option<Finding> {
 }
 
 fn smt(machine: &Machine<'_>) -> Option<Finding> {
-    (machine.environment.cpu.smt_active == Some(true)).then(|| {
-        finding(
-            "cores run two threads (SMT): a CPU is slower while its sibling works",
-            "echo off | sudo tee /sys/devices/system/cpu/smt/control",
-        )
-    })
+    when(
+        machine.environment.cpu.smt_active == Some(true),
+        "cores run two threads (SMT): a CPU is slower while its sibling works",
+        "echo off | sudo tee /sys/devices/system/cpu/smt/control",
+    )
 }
 
 fn sleep_states(machine: &Machine<'_>) -> Option<Finding> {
@@ -378,12 +369,11 @@ fn clock_not_tsc(machine: &Machine<'_>) -> Option<Finding> {
     let current = scheduling.clocksource.as_deref()?;
     let available = scheduling.clocksources_available.as_deref()?;
     let has_tsc = available.split_ascii_whitespace().any(|c| c == "tsc");
-    (has_tsc && current != "tsc" && !SLOW_CLOCKS.contains(&current)).then(|| {
-        finding(
-            format!("the clock source is {current}: a time stamp costs more than with tsc"),
-            "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource",
-        )
-    })
+    when(
+        has_tsc && current != "tsc" && !SLOW_CLOCKS.contains(&current),
+        format!("the clock source is {current}: a time stamp costs more than with tsc"),
+        "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource",
+    )
 }
 
 fn not_isolated(machine: &Machine<'_>) -> Option<Finding> {
@@ -429,274 +419,16 @@ fn real_time_throttling(machine: &Machine<'_>) -> Option<Finding> {
 fn timer_slack(machine: &Machine<'_>) -> Option<Finding> {
     let slack = read_optional(&machine.roots.proc.join("self/timerslack_ns"))?;
     let slack_ns: u64 = slack.parse().ok()?;
-    (slack_ns > 1000).then(|| {
-        finding(
-            format!(
-                "timers of ordinary threads may fire {} µs late, so a server that sleeps wakes \
+    when(
+        slack_ns > 1000,
+        format!(
+            "timers of ordinary threads may fire {} µs late, so a server that sleeps wakes \
                  up late",
-                slack_ns / 1000
-            ),
-            "in the server: prctl(PR_SET_TIMERSLACK, 1)",
-        )
-    })
+            slack_ns / 1000
+        ),
+        "in the server: prctl(PR_SET_TIMERSLACK, 1)",
+    )
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::cpus::Placement;
-    use crate::roots::testing::tree;
-
-    fn captured(files: &[(&str, &str)], loopback: bool) -> (tempfile::TempDir, Roots, Environment) {
-        let (folder, roots) = tree(files);
-        let environment = capture_environment(&CaptureSpec {
-            roots: &roots,
-            placement: &Placement {
-                server: CpuSet::single(0),
-                client: CpuSet::single(1),
-            },
-            command_line: Vec::new(),
-            taillab_version: String::new(),
-            server: None,
-            loopback,
-            observe: Duration::ZERO,
-        });
-        (folder, roots, environment)
-    }
-
-    /// The hazards of a machine with these files and this many CPUs.
-    fn hazards(files: &[(&str, &str)], cpus: u32) -> Vec<FoundHazard> {
-        let (_folder, roots, environment) = captured(files, false);
-        for_doctor(&roots, &environment, Some(&(0..cpus).collect()))
-    }
-
-    /// The only hazard of a machine that is otherwise well.
-    fn only(files: &[(&str, &str)]) -> FoundHazard {
-        let mut all = vec![("sys/devices/system/cpu/isolated", "0-1\n")];
-        all.extend_from_slice(files);
-        let mut found = hazards(&all, 8);
-        assert_eq!(found.len(), 1, "{found:?}");
-        found.remove(0)
-    }
-
-    #[track_caller]
-    fn says(hazard: &FoundHazard, key: &str, text: &str, remedy: &str) {
-        assert_eq!(hazard.key, key);
-        assert!(hazard.text.contains(text), "{hazard:?}");
-        assert!(
-            hazard.remedy.as_ref().unwrap().contains(remedy),
-            "{hazard:?}"
-        );
-    }
-
-    #[test]
-    fn a_prepared_machine_has_none() {
-        let prepared = [
-            ("sys/devices/system/cpu/isolated", "0-1\n"),
-            ("sys/devices/system/cpu/smt/active", "0\n"),
-            ("proc/sys/kernel/sched_rt_runtime_us", "-1\n"),
-            ("proc/sys/kernel/sched_rt_period_us", "1000000\n"),
-            ("proc/self/timerslack_ns", "1\n"),
-            (
-                "proc/pressure/memory",
-                "some avg10=0.00 avg60=9.00 total=1\n",
-            ),
-            ("sys/devices/system/cpu/cpu0/cpuidle/state1/name", "C1\n"),
-            ("sys/devices/system/cpu/cpu0/cpuidle/state1/latency", "2\n"),
-            (
-                "sys/devices/system/clocksource/clocksource0/current_clocksource",
-                "tsc\n",
-            ),
-        ];
-        assert_eq!(hazards(&prepared, 8), []);
-    }
-
-    #[test]
-    fn too_few_cpus_and_no_isolated_ones() {
-        let few = hazards(&[], 2);
-        assert_eq!(few.len(), 1);
-        says(&few[0], "few_cpus", "2 usable CPUs", "four CPUs");
-        let all = hazards(&[], 4);
-        assert_eq!(all.len(), 1);
-        says(
-            &all[0],
-            "no_isolated_cpus",
-            "CPU 0-1 too",
-            "AllowedCPUs=2-3",
-        );
-    }
-
-    #[test]
-    fn memory_that_is_waited_for_or_nearly_gone() {
-        let waited = only(&[("proc/pressure/memory", "some avg10=12.30 avg60=0 total=1\n")]);
-        says(&waited, "memory_pressure", "12 %", "stop what");
-        let gone = only(&[("proc/meminfo", "MemAvailable: 102400 kB\n")]);
-        says(&gone, "memory_pressure", "100 MiB", "stop what");
-    }
-
-    #[test]
-    fn damon_is_switched_off_where_it_was_switched_on() {
-        let stat = "77 (kdamond.3) S 2 0 0 0 -1 0 0 0 0 0 0 1 0 0 0 20 0 1 0 5 \
-                    0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 0";
-        let by_hand = only(&[("proc/77/stat", stat)]);
-        says(&by_hand, "kdamond", "kdamond.3", "kdamonds/3/state");
-        let by_module = only(&[
-            ("proc/77/stat", stat),
-            ("sys/module/damon_reclaim/parameters/enabled", "Y\n"),
-        ]);
-        let remedy = "/sys/module/damon_reclaim/parameters/enabled";
-        says(&by_module, "kdamond", "DAMON", remedy);
-    }
-
-    #[test]
-    fn threads_that_share_a_core_and_states_that_are_deep() {
-        let smt = only(&[("sys/devices/system/cpu/smt/active", "1\n")]);
-        says(&smt, "smt", "sibling", "smt/control");
-        let folder = "sys/devices/system/cpu/cpu0/cpuidle";
-        let name = format!("{folder}/state3/name");
-        let latency = format!("{folder}/state3/latency");
-        let disable = format!("{folder}/state3/disable");
-        let mut deep = vec![(name.as_str(), "C6\n"), (latency.as_str(), "133\n")];
-        says(
-            &only(&deep),
-            "sleep_states",
-            "C6: waking up takes up to 133 µs",
-            "cpu_dma_latency",
-        );
-        deep.push((disable.as_str(), "1\n"));
-        deep.push(("sys/devices/system/cpu/isolated", "0-1\n"));
-        assert_eq!(hazards(&deep, 8), []);
-    }
-
-    #[test]
-    fn a_clock_that_is_not_the_best_one_there_is() {
-        let clock = "sys/devices/system/clocksource/clocksource0";
-        let current = format!("{clock}/current_clocksource");
-        let available = format!("{clock}/available_clocksource");
-        let all = (available.as_str(), "tsc kvm-clock hpet\n");
-        let slower = only(&[(current.as_str(), "kvm-clock\n"), all]);
-        says(&slower, "clock_not_tsc", "kvm-clock", "echo tsc");
-        let slow = only(&[(current.as_str(), "hpet\n"), all]);
-        says(&slow, "slow_clock", "hpet", "clocksource=tsc");
-        let arm = [
-            (current.as_str(), "arch_sys_counter\n"),
-            ("sys/devices/system/cpu/isolated", "0-1\n"),
-        ];
-        assert_eq!(hazards(&arm, 8), []);
-    }
-
-    #[test]
-    fn what_the_scheduler_does_by_default() {
-        let throttled = [
-            ("proc/sys/kernel/sched_rt_runtime_us", "950000\n"),
-            ("proc/sys/kernel/sched_rt_period_us", "1000000\n"),
-        ];
-        let old = only(&throttled);
-        says(
-            &old,
-            "rt_throttling",
-            "50 ms of every 1000 ms",
-            "sched_rt_runtime_us=-1",
-        );
-        let mut new = throttled.to_vec();
-        new.push((
-            "sys/kernel/debug/sched/fair_server/cpu0/runtime",
-            "50000000\n",
-        ));
-        says(&only(&new), "rt_throttling", "50 ms", "fair_server");
-        let slack = only(&[("proc/self/timerslack_ns", "50000\n")]);
-        says(&slack, "timer_slack", "50 µs late", "PR_SET_TIMERSLACK");
-    }
-
-    #[test]
-    fn hazards_of_a_run_are_here_too_each_with_its_remedy() {
-        for (files, key, remedy) in [
-            (
-                vec![("proc/cpuinfo", "flags\t: fpu hypervisor\n")],
-                "virtual_machine",
-                "real machine",
-            ),
-            (
-                vec![(
-                    "proc/9/stat",
-                    "9 (irqbalance) S 1 0 0 0 -1 0 0 0 0 0 0 1 0 0 0 20 0 1 0 5 \
-                     0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 0",
-                )],
-                "irqbalance",
-                "systemctl stop",
-            ),
-            (
-                vec![(
-                    "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-                    "powersave\n",
-                )],
-                "frequency_governor",
-                "performance",
-            ),
-            (
-                vec![(
-                    "sys/kernel/mm/transparent_hugepage/enabled",
-                    "[always] never\n",
-                )],
-                "transparent_hugepage",
-                "madvise",
-            ),
-            (
-                vec![
-                    ("proc/sys/kernel/numa_balancing", "1\n"),
-                    ("sys/devices/system/node/online", "0-1\n"),
-                ],
-                "numa_balancing",
-                "numa_balancing=0",
-            ),
-            (
-                vec![
-                    ("proc/self/cgroup", "0::/a\n"),
-                    ("sys/fs/cgroup/a/cpu.max", "5000 10000\n"),
-                ],
-                "cpu_quota",
-                "lift its limit",
-            ),
-        ] {
-            let hazard = only(&files);
-            says(&hazard, key, "", remedy);
-        }
-    }
-
-    #[test]
-    fn a_run_states_what_its_machine_and_its_testbed_do_to_it() {
-        let cpu = "sys/devices/system/cpu/cpu0";
-        let files = [
-            ("proc/self/cgroup", "0::/box\n"),
-            ("sys/fs/cgroup/box/cpu.max", "50000 100000\n"),
-            ("proc/cpuinfo", "flags\t\t: fpu hypervisor\n"),
-            ("proc/meminfo", "MemAvailable:  1024 kB\n"),
-            (
-                "proc/77/stat",
-                &format!("77 (irqbalance) S {}", "0 ".repeat(40)),
-            ),
-            (&format!("{cpu}/topology/thread_siblings_list"), "0-1\n"),
-            (&format!("{cpu}/cpufreq/scaling_governor"), "powersave\n"),
-            (
-                "sys/devices/system/clocksource/clocksource0/current_clocksource",
-                "hpet\n",
-            ),
-        ];
-        let (_folder, _, environment) = captured(&files, true);
-        let hazards = &environment.hazards;
-        assert!(hazards[0].text.contains("sender's core"), "{hazards:?}");
-        let keys: Vec<&str> = hazards.iter().map(|h| h.key.as_str()).collect();
-        let expected = [
-            "loopback_receive_on_sender",
-            "virtual_machine",
-            "irqbalance",
-            "frequency_governor",
-            "slow_clock",
-            "cpu_quota",
-            "shared_core",
-        ];
-        assert_eq!(keys, expected);
-    }
-}
+mod tests;

@@ -186,7 +186,7 @@ impl JournalFolder {
     ///
     /// # Errors
     /// [`JournalError`] when the folder cannot be read. What went wrong with one
-    /// journal stands in its [`Recovered`], and the next start tries again.
+    /// journal is reported in its [`Recovered`], and the next start tries again.
     pub fn recover(&self, roots: &Roots) -> Result<Vec<Recovered>, JournalError> {
         if !self.0.exists() {
             return Ok(Vec::new());

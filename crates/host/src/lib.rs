@@ -1,7 +1,7 @@
 //! Facts about the machine, the testbed and the server process.
 //!
-//! Whatever this crate makes is held by descriptors and by the kernel's death
-//! signal, so that it goes when we do; the [`journal`] is for the rest.
+//! What this crate makes is held by descriptors and by the kernel's death signal, so it disappears with
+//! our process; the [`journal`] lists the rest.
 
 pub mod activity;
 mod cgroup;

@@ -103,7 +103,7 @@ impl Stat {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // The name stands in parentheses and may hold spaces and parentheses itself.
+        // The name is in parentheses and may contain spaces and parentheses.
         let (head, rest) = text.rsplit_once(')')?;
         let (_, comm) = head.split_once('(')?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();

@@ -13,8 +13,8 @@ const KEPT: usize = 16 * 1024;
 /// Characters of one line that are shown.
 const SHOWN: usize = 300;
 
-/// The end of a pipe's content. A thread of its own reads the pipe and sleeps in the
-/// kernel while nothing is written.
+/// The end of a pipe's content. A separate thread reads the pipe and sleeps in the kernel while nothing
+/// is written.
 #[derive(Debug)]
 pub(crate) struct OutputTail {
     bytes: Arc<Mutex<VecDeque<u8>>>,
@@ -48,7 +48,7 @@ impl OutputTail {
     }
 
     /// Waits until all writers have closed the pipe, at most `patience`: a process
-    /// that the server left behind may hold it open for ever.
+    /// that the server left behind may keep it open without end.
     pub(crate) fn wait_end(&self, patience: Duration) {
         let _ = self.ended.recv_timeout(patience);
     }

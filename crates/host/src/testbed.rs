@@ -63,10 +63,10 @@ pub struct DeviceId {
 /// The network between server and load generator. Dropping it removes all that was
 /// made for it; [`Testbed::remove`] does so and says whether it worked.
 #[derive(Debug)]
-pub struct Testbed(Kind);
+pub struct Testbed(Network);
 
 #[derive(Debug)]
-enum Kind {
+enum Network {
     Veth(Box<Veth>),
     Loopback { netns_inode: u64 },
 }
@@ -103,7 +103,7 @@ impl Testbed {
         for (sysfs, device, cpus) in ends {
             steer(sysfs, device, cpus)?;
         }
-        Ok(Self(Kind::Veth(Box::new(veth))))
+        Ok(Self(Network::Veth(Box::new(veth))))
     }
 
     /// The loopback interface of the namespace we are in: nothing is made.
@@ -111,7 +111,7 @@ impl Testbed {
     /// # Errors
     /// [`TestbedError::Namespace`] when /proc is not mounted.
     pub fn loopback() -> Result<Self, TestbedError> {
-        Ok(Self(Kind::Loopback {
+        Ok(Self(Network::Loopback {
             netns_inode: NetNamespace::current()?.inode(),
         }))
     }
@@ -119,16 +119,16 @@ impl Testbed {
     /// The address at which the server listens.
     pub fn server_address(&self) -> IpAddr {
         match &self.0 {
-            Kind::Veth(veth) => veth.server.address.into(),
-            Kind::Loopback { .. } => Ipv4Addr::LOCALHOST.into(),
+            Network::Veth(veth) => veth.server.address.into(),
+            Network::Loopback { .. } => Ipv4Addr::LOCALHOST.into(),
         }
     }
 
     /// The address from which the load comes.
     pub fn client_address(&self) -> IpAddr {
         match &self.0 {
-            Kind::Veth(veth) => veth.client.address.into(),
-            Kind::Loopback { .. } => Ipv4Addr::LOCALHOST.into(),
+            Network::Veth(veth) => veth.client.address.into(),
+            Network::Loopback { .. } => Ipv4Addr::LOCALHOST.into(),
         }
     }
 
@@ -144,11 +144,11 @@ impl Testbed {
 
     fn device(&self, end: impl Fn(&Veth) -> &crate::veth::End) -> DeviceId {
         match &self.0 {
-            Kind::Veth(veth) => DeviceId {
+            Network::Veth(veth) => DeviceId {
                 ifindex: end(veth).ifindex,
                 netns_inode: end(veth).namespace.inode(),
             },
-            Kind::Loopback { netns_inode } => DeviceId {
+            Network::Loopback { netns_inode } => DeviceId {
                 ifindex: LOOPBACK_IFINDEX,
                 netns_inode: *netns_inode,
             },
@@ -158,16 +158,16 @@ impl Testbed {
     /// The namespace the server must enter; `None` on loopback.
     pub fn server_namespace(&self) -> Option<&NetNamespace> {
         match &self.0 {
-            Kind::Veth(veth) => Some(&veth.server.namespace),
-            Kind::Loopback { .. } => None,
+            Network::Veth(veth) => Some(&veth.server.namespace),
+            Network::Loopback { .. } => None,
         }
     }
 
     /// The namespace the load generator's sockets must be made in; `None` on loopback.
     pub fn client_namespace(&self) -> Option<&NetNamespace> {
         match &self.0 {
-            Kind::Veth(veth) => Some(&veth.client.namespace),
-            Kind::Loopback { .. } => None,
+            Network::Veth(veth) => Some(&veth.client.namespace),
+            Network::Loopback { .. } => None,
         }
     }
 
@@ -203,7 +203,7 @@ impl Testbed {
 
     /// Whether client and server share the loopback interface.
     pub fn is_loopback(&self) -> bool {
-        matches!(self.0, Kind::Loopback { .. })
+        matches!(self.0, Network::Loopback { .. })
     }
 
     /// Removes the testbed now and says what could not be removed.
@@ -213,8 +213,8 @@ impl Testbed {
     /// removes it with its namespaces, once the last process in them has ended.
     pub fn remove(self) -> Result<(), TestbedError> {
         match self.0 {
-            Kind::Veth(veth) => Ok(veth.remove()?),
-            Kind::Loopback { .. } => Ok(()),
+            Network::Veth(veth) => Ok(veth.remove()?),
+            Network::Loopback { .. } => Ok(()),
         }
     }
 }

@@ -86,7 +86,7 @@ pub(crate) fn choose<T>(
         }
         match load(&programs(&choice)) {
             Ok(loaded) if complete(&choice) => return Ok((loaded, choice)),
-            // each of them was accepted alone: the first stands for all
+            // each of them was accepted alone: report the first
             Err(refusal) if !with_rivals => {
                 return Err((stamps[0].name, "all together", refusal));
             }

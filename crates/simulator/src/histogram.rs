@@ -17,7 +17,7 @@ const BINS: usize = 34 * 1024;
 const LIMIT_NS: f64 = 17_592_186_044_416.0 - 4096.0;
 
 /// Observations that lie exactly at the origin (requests that did not wait) are counted
-/// apart, spread over as many slots so that one count need not wait for the last.
+/// separately, spread over this many slots so that a count need not wait for the one before.
 const ORIGIN_SLOTS: usize = 8;
 
 /// The lower edge of a bin.

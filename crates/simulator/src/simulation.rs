@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::str::FromStr;
 
 use crate::error::SimulationError;
-use crate::kernels::Queue;
+use crate::kernels::QueueSpec;
 use crate::unavailable::Unavailable;
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::discipline::Discipline;
@@ -77,7 +77,7 @@ pub enum WarmUp {
     /// Eight times the relaxation time of the queue, estimated from the utilisation and
     /// the variability (see [`Simulation::warm_up_requests`]).
     Auto,
-    /// So many requests of each replication.
+    /// This number of requests of each replication.
     Requests(u64),
 }
 
@@ -438,7 +438,7 @@ impl<'a> Station<'a> {
     }
 
     /// The queue as the kernels want it.
-    pub(crate) fn queue(&self, grid: Grid) -> Queue<'a> {
+    pub(crate) fn queue(&self, grid: Grid) -> QueueSpec<'a> {
         let background_gap_ns = match self.discipline {
             Discipline::Priority {
                 background,
@@ -447,7 +447,7 @@ impl<'a> Station<'a> {
             } => service.mean_ns() / (background * self.capacity()),
             _ => f64::INFINITY,
         };
-        Queue {
+        QueueSpec {
             discipline: self.discipline,
             workers: self.count(),
             constant_service: self.service.constant().is_some(),

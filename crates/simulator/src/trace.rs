@@ -267,8 +267,8 @@ impl TraceRun {
         };
         let length = self.arrival_block.len();
         for (i, block) in part.chunks(length).enumerate() {
-            // The processor's own prefetching ends with each page. The block after next is
-            // asked for in parts, as many as the processor can keep open requests for.
+            // The processor prefetches only within a page. So the block after next is requested here,
+            // in as many parts as the processor can have requests outstanding.
             let ahead = part.get((i + 2) * length..).unwrap_or_default();
             let ahead = &ahead[..ahead.len().min(length)];
             let mut parts = ahead.chunks(length.div_ceil(4));
@@ -366,7 +366,7 @@ impl TraceRun {
     }
 }
 
-/// Asks for these time stamps to be brought near.
+/// Prefetches these time stamps into the cache.
 fn prefetch(stamps: Option<&[Nanos]>) {
     #[cfg(target_arch = "x86_64")]
     for line in stamps.unwrap_or_default().chunks(8) {

@@ -13,6 +13,7 @@ mod fail;
 mod known_servers;
 mod pipeline;
 mod progress;
+mod rows;
 mod say;
 #[cfg(test)]
 mod schemas;

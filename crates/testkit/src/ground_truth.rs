@@ -1,7 +1,7 @@
-//! What was really done to a server: the ground truth that an explanation is compared with.
+//! The ground truth that an explanation is compared with: what was really done to a server.
 //!
-//! Whoever injects a cause stamps each occurrence by itself, by the clock of the kernel's
-//! events, and knows nothing of what a probe saw.
+//! Each injection stamps its own occurrences, by the clock of the kernel's events, and knows nothing of
+//! what the probe saw.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use taillab_model::{Monotonic, Nanos, Tid};
 pub struct GroundTruth {
     /// What was injected, each with its own schedule.
     pub sources: Vec<InjectedSource>,
-    /// When, in order of their begin within a source.
+    /// When they disturbed; within a source in order of time.
     pub intervals: Vec<InjectedInterval>,
     /// Occurrences for which there was no room, so that the truth is not complete.
     pub unrecorded: u64,
@@ -30,7 +30,7 @@ pub struct InjectedSource {
     pub culprit: Option<Culprit>,
 }
 
-/// One occurrence: from then to then the server could not work on requests.
+/// One occurrence: a stretch in which the server could not work on requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InjectedInterval {
     /// Which of [`GroundTruth::sources`].
@@ -39,9 +39,9 @@ pub struct InjectedInterval {
     pub cpu: Option<u16>,
     /// The thread that was held back, if it was one thread of the server.
     pub held: Option<Tid>,
-    /// Its begin.
+    /// When it began.
     pub from_ns: Monotonic,
-    /// Its end.
+    /// When it ended.
     pub to_ns: Monotonic,
 }
 
@@ -53,7 +53,7 @@ impl InjectedInterval {
 }
 
 impl GroundTruth {
-    /// Adds what somebody else injected meanwhile.
+    /// Adds what another injection did during the same measurement.
     pub fn extend(&mut self, other: Self) {
         let first = self.sources.len() as u16;
         self.sources.extend(other.sources);

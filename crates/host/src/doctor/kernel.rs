@@ -89,7 +89,7 @@ fn tracefs(mounts: &Mounts) -> Check {
 
 fn cgroups(mounts: &Mounts) -> Check {
     let found = match (mounts.has("cgroup"), mounts.has("cgroup2")) {
-        (true, true) => "version 1, and version 2 beside it",
+        (true, true) => "versions 1 and 2",
         (true, false) => "version 1",
         (false, true) => "version 2",
         (false, false) => {

@@ -23,94 +23,102 @@ pub(super) fn testbed(placement: &Placement, privileges: &Privileges) -> Vec<Che
     judge(Testbed::veth(&spec).and_then(Testbed::remove), privileges)
 }
 
+/// The three checks: what was made up to the error, the error, and what was then not tried.
 fn judge(outcome: Result<(), TestbedError>, privileges: &Privileges) -> Vec<Check> {
-    let namespaces = || Check::ok(GROUP, NAMESPACES, "two were made and removed");
-    let veth = || Check::ok(GROUP, VETH, "a pair was made and removed");
-    let missing = |name: &str, found: String, remedy: String| {
-        Check::not_ok(GROUP, name, CheckState::Missing, found, remedy)
+    let made = [
+        Check::ok(GROUP, NAMESPACES, "two were made and removed"),
+        Check::ok(GROUP, VETH, "a pair was made and removed"),
+        Check::ok(
+            GROUP,
+            STEERING,
+            "work was steered to the CPUs of a run (RPS)",
+        ),
+    ];
+    let Err(error) = outcome else {
+        return made.to_vec();
     };
-    let untried = |name: &str, needs: &str, remedy: &str| {
-        let found = format!("not tried: it needs {needs}");
-        Check::not_ok(GROUP, name, CheckState::Unknown, found, remedy)
-    };
-    let error = match outcome {
-        Ok(()) => {
-            let steered = "work was steered to the CPUs of a run (RPS)";
-            return vec![namespaces(), veth(), Check::ok(GROUP, STEERING, steered)];
-        }
-        Err(error) => error,
-    };
-    match &error {
+    let (failed, (found, remedy)) = match &error {
         TestbedError::Namespace(refusal) | TestbedError::Veth(VethError::Namespace(refusal)) => {
-            let (found, remedy) = match refusal {
-                NetnsError::NoPrivilege => (
-                    "none may be made without CAP_SYS_ADMIN".to_owned(),
-                    privileges.how_to_get("CAP_SYS_ADMIN"),
-                ),
-                NetnsError::NoSupport => (
-                    "this kernel has none".to_owned(),
-                    "boot a kernel built with CONFIG_NET_NS=y, or use --testbed loopback".into(),
-                ),
-                NetnsError::System { source, .. } if source.kind() == io::ErrorKind::NotFound => (
-                    "one was made and /proc does not show it".to_owned(),
-                    "sudo mount -t proc proc /proc".into(),
-                ),
-                NetnsError::System { source, .. } => (
-                    format!("one could not be made: {source}"),
-                    "raise user.max_net_namespaces (sysctl), or use --testbed loopback".into(),
-                ),
-            };
-            let others = [VETH, STEERING].map(|name| untried(name, "a namespace", &remedy));
-            let mut checks = vec![missing(NAMESPACES, found, remedy)];
-            checks.extend(others);
-            checks
+            (0, namespace_refusal(refusal, privileges))
         }
-        TestbedError::Veth(refusal) => {
-            let (found, remedy) = match refusal {
-                VethError::Missing(_) => (
-                    "not tried: it takes the program ip".to_owned(),
-                    "sudo apt-get install iproute2".to_owned(),
-                ),
-                VethError::Ip { message, .. } if message.contains("not permitted") => (
-                    "a pair may not be made without CAP_NET_ADMIN".to_owned(),
-                    privileges.how_to_get_net_admin(),
-                ),
-                VethError::Ip { message, .. } => (
-                    format!("no pair could be made ({message})"),
-                    "sudo modprobe veth, or use --testbed loopback".to_owned(),
-                ),
-                VethError::Sysfs(SysfsError::Open(source)) => (
-                    format!("its /sys cannot be opened ({source})"),
-                    privileges.how_to_get("CAP_SYS_ADMIN"),
-                ),
-                other => (
-                    format!("no pair could be made ({other})"),
-                    "use --testbed loopback".to_owned(),
-                ),
-            };
-            let steering = untried(STEERING, "a veth pair", &remedy);
-            vec![namespaces(), missing(VETH, found, remedy), steering]
+        TestbedError::Veth(refusal) => (1, veth_refusal(refusal, privileges)),
+        TestbedError::Steering { source, .. } => {
+            let found = format!("no file to steer with ({source})");
+            let remedy = "boot a kernel built with CONFIG_RPS=y, or use --testbed loopback";
+            (2, (found, remedy.to_owned()))
         }
-        TestbedError::Steering { source, .. } => vec![
-            namespaces(),
-            veth(),
-            missing(
-                STEERING,
-                format!("no file to steer with ({source})"),
-                "boot a kernel built with CONFIG_RPS=y, or use --testbed loopback".into(),
-            ),
-        ],
         TestbedError::SteeringDiffers {
             wanted, effective, ..
-        } => vec![
-            namespaces(),
-            veth(),
-            missing(
-                STEERING,
-                format!("steered to CPU {wanted}, but the kernel uses {effective}"),
-                "choose CPUs that isolcpus= and nohz_full= leave out: taillab run -C CPUS …".into(),
-            ),
-        ],
+        } => {
+            let found = format!("steered to CPU {wanted}, but the kernel uses {effective}");
+            let remedy =
+                "choose CPUs that isolcpus= and nohz_full= leave out: taillab run -C CPUS …";
+            (2, (found, remedy.to_owned()))
+        }
+    };
+    let needs = ["a network", "a namespace", "a veth pair"][failed];
+    let untried = [NAMESPACES, VETH, STEERING]
+        .into_iter()
+        .skip(failed + 1)
+        .map(|name| {
+            let found = format!("not tried: it needs {needs}");
+            Check::not_ok(GROUP, name, CheckState::Unknown, found, remedy.as_str())
+        });
+    let untried: Vec<Check> = untried.collect();
+    let name = [NAMESPACES, VETH, STEERING][failed];
+    let failure = Check::not_ok(GROUP, name, CheckState::Missing, found, remedy.as_str());
+    made.into_iter()
+        .take(failed)
+        .chain([failure])
+        .chain(untried)
+        .collect()
+}
+
+/// What was found, and its remedy.
+fn namespace_refusal(refusal: &NetnsError, privileges: &Privileges) -> (String, String) {
+    match refusal {
+        NetnsError::NoPrivilege => (
+            "none may be made without CAP_SYS_ADMIN".to_owned(),
+            privileges.how_to_get("CAP_SYS_ADMIN"),
+        ),
+        NetnsError::NoSupport => (
+            "this kernel has none".to_owned(),
+            "boot a kernel built with CONFIG_NET_NS=y, or use --testbed loopback".into(),
+        ),
+        NetnsError::System { source, .. } if source.kind() == io::ErrorKind::NotFound => (
+            "one was made and /proc does not show it".to_owned(),
+            "sudo mount -t proc proc /proc".into(),
+        ),
+        NetnsError::System { source, .. } => (
+            format!("one could not be made: {source}"),
+            "raise user.max_net_namespaces (sysctl), or use --testbed loopback".into(),
+        ),
+    }
+}
+
+/// What was found, and its remedy.
+fn veth_refusal(refusal: &VethError, privileges: &Privileges) -> (String, String) {
+    match refusal {
+        VethError::Missing(_) => (
+            "not tried: it takes the program ip".to_owned(),
+            "sudo apt-get install iproute2".to_owned(),
+        ),
+        VethError::Ip { message, .. } if message.contains("not permitted") => (
+            "a pair may not be made without CAP_NET_ADMIN".to_owned(),
+            privileges.how_to_get_net_admin(),
+        ),
+        VethError::Ip { message, .. } => (
+            format!("no pair could be made ({message})"),
+            "sudo modprobe veth, or use --testbed loopback".to_owned(),
+        ),
+        VethError::Sysfs(SysfsError::Open(source)) => (
+            format!("its /sys cannot be opened ({source})"),
+            privileges.how_to_get("CAP_SYS_ADMIN"),
+        ),
+        other => (
+            format!("no pair could be made ({other})"),
+            "use --testbed loopback".to_owned(),
+        ),
     }
 }
 

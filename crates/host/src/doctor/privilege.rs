@@ -152,101 +152,113 @@ fn user(privileges: &Privileges) -> Check {
     }
 }
 
+/// A capability: its name, its bits, how bad it is to lack it, what can be done with it, and what
+/// cannot be done without it.
+type Capability = (
+    &'static str,
+    &'static [u32],
+    CheckState,
+    &'static str,
+    &'static str,
+);
+
+const CAPABILITIES: [Capability; 6] = [
+    (
+        "CAP_BPF",
+        &[BPF],
+        CheckState::Missing,
+        "the probe can be loaded",
+        "the probe cannot be loaded",
+    ),
+    (
+        "CAP_PERFMON",
+        &[PERFMON],
+        CheckState::Missing,
+        "the probe can be attached",
+        "the probe cannot be attached",
+    ),
+    (
+        "CAP_NET_ADMIN",
+        &[NET_ADMIN],
+        CheckState::Missing,
+        "the testbed’s network can be made",
+        "the testbed’s network cannot be made",
+    ),
+    (
+        "CAP_SYS_ADMIN",
+        &[SYS_ADMIN],
+        CheckState::Missing,
+        "the testbed’s namespaces can be made",
+        "the testbed’s namespaces cannot be made",
+    ),
+    (
+        "CAP_SETUID",
+        &[SETUID, SETGID],
+        CheckState::Warning,
+        "the server runs as another user",
+        "the server cannot run as another user (nor without CAP_SETGID)",
+    ),
+    (
+        "CAP_SYS_NICE",
+        &[SYS_NICE],
+        CheckState::Warning,
+        "real-time priorities can be given",
+        "no real-time priorities",
+    ),
+];
+
 fn capabilities(privileges: &Privileges, limits: Limits) -> Vec<Check> {
-    const GROUP: Group = Group::Privilege;
-    let by_admin = |capability: u32| !privileges.has(capability) && privileges.has(SYS_ADMIN);
-    let check = |name: &str, held: bool, state: CheckState, what: &str, without: &str| {
-        if privileges.effective.is_none() {
-            let found = "/proc/self/status does not say";
-            return Check::not_ok(
-                GROUP,
-                name,
-                CheckState::Unknown,
-                found,
-                "sudo mount -t proc proc /proc",
-            );
-        }
-        if held {
-            return Check::ok(GROUP, name, format!("held: {what}"));
-        }
+    let mut checks = CAPABILITIES.map(|row| capability(privileges, row)).to_vec();
+    checks.push(open_files(privileges, limits));
+    checks
+}
+
+fn capability(privileges: &Privileges, row: Capability) -> Check {
+    let (name, bits, state, with, without) = row;
+    if privileges.effective.is_none() {
+        let remedy = "sudo mount -t proc proc /proc";
+        let found = "/proc/self/status does not say";
+        return Check::not_ok(Group::Privilege, name, CheckState::Unknown, found, remedy);
+    }
+    // CAP_BPF and CAP_PERFMON were split off CAP_SYS_ADMIN, which still includes them
+    let by_admin = matches!(bits, [BPF] | [PERFMON]) && privileges.has(SYS_ADMIN);
+    if bits.iter().all(|bit| privileges.has(*bit)) {
+        Check::ok(Group::Privilege, name, format!("held: {with}"))
+    } else if by_admin {
+        Check::ok(Group::Privilege, name, "held: by CAP_SYS_ADMIN")
+    } else {
         let found = format!("not held: {without}");
-        Check::not_ok(GROUP, name, state, found, privileges.how_to_get(name))
-    };
-    let needed = CheckState::Missing;
-    let helpful = CheckState::Warning;
-    let mut checks = vec![
-        check(
-            "CAP_BPF",
-            privileges.has(BPF) || by_admin(BPF),
-            needed,
-            if by_admin(BPF) {
-                "by CAP_SYS_ADMIN"
-            } else {
-                "the probe can be loaded"
-            },
-            "the probe cannot be loaded",
-        ),
-        check(
-            "CAP_PERFMON",
-            privileges.has(PERFMON) || by_admin(PERFMON),
-            needed,
-            if by_admin(PERFMON) {
-                "by CAP_SYS_ADMIN"
-            } else {
-                "the probe can be attached"
-            },
-            "the probe cannot be attached",
-        ),
-        check(
-            "CAP_NET_ADMIN",
-            privileges.has(NET_ADMIN),
-            needed,
-            "the testbed’s network can be made",
-            "the testbed’s network cannot be made",
-        ),
-        check(
-            "CAP_SYS_ADMIN",
-            privileges.has(SYS_ADMIN),
-            needed,
-            "the testbed’s namespaces can be made",
-            "the testbed’s namespaces cannot be made",
-        ),
-        check(
-            "CAP_SETUID",
-            privileges.has(SETUID) && privileges.has(SETGID),
-            helpful,
-            "the server runs as another user",
-            "the server cannot run as another user (nor without CAP_SETGID)",
-        ),
-        check(
-            "CAP_SYS_NICE",
-            privileges.has(SYS_NICE),
-            helpful,
-            "real-time priorities can be given",
-            "no real-time priorities",
-        ),
-    ];
-    let enough = limits.files.is_none_or(|files| files >= ENOUGH_FILES);
-    checks.push(match (privileges.has(SYS_RESOURCE), limits.files) {
-        (false, Some(files)) if enough => Check::ok(
-            GROUP,
-            "CAP_SYS_RESOURCE",
+        Check::not_ok(
+            Group::Privilege,
+            name,
+            state,
+            found,
+            privileges.how_to_get(name),
+        )
+    }
+}
+
+/// Whether 10,000 connections can be opened.
+fn open_files(privileges: &Privileges, limits: Limits) -> Check {
+    const NAME: &str = "CAP_SYS_RESOURCE";
+    match (privileges.has(SYS_RESOURCE), limits.files) {
+        (false, Some(files)) if files >= ENOUGH_FILES => Check::ok(
+            Group::Privilege,
+            NAME,
             format!("not held, not needed: {files} files are enough for 10,000 connections"),
         ),
         (false, Some(files)) => Check::not_ok(
-            GROUP,
-            "CAP_SYS_RESOURCE",
-            if privileges.effective.is_some() {
-                helpful
-            } else {
-                CheckState::Unknown
+            Group::Privilege,
+            NAME,
+            match privileges.effective {
+                Some(_) => CheckState::Warning,
+                None => CheckState::Unknown,
             },
             format!("not held: no more than {files} files, so fewer than 10,000 connections"),
             "raise the limit as root where this shell starts: `ulimit -Hn 65536` (systemd: LimitNOFILE=)",
         ),
-        _ => Check::ok(GROUP, "CAP_SYS_RESOURCE", "held: limits can be raised"),
-    });
-    checks
+        _ => Check::ok(Group::Privilege, NAME, "held: limits can be raised"),
+    }
 }
 
 fn unprivileged_bpf(roots: &Roots) -> Check {

@@ -12,7 +12,7 @@ use crate::roots::Roots;
 pub struct Counters {
     steal: Option<StealSampler>,
     throttle: ThrottleSampler,
-    /// A quota stops the server wherever it runs; its event stands on this CPU.
+    /// A quota stops the server on any CPU; its event is recorded as one of this CPU.
     first_cpu: u16,
 }
 

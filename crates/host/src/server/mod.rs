@@ -78,12 +78,13 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts the server: in its namespace, on its CPUs, as its user, in a process
-    /// group of its own (Ctrl-C at the terminal reaches us alone, and we end the
-    /// server in order), and so that it and every process that it starts end with us,
-    /// however we end: it is the first process of a pid namespace of its own, the
-    /// kernel kills it when its parent, a thread of ours, ends (`PR_SET_PDEATHSIG`), and with
-    /// the first process it ends all others (pid_namespaces(7)).
+    /// Starts the server in its namespace, on its CPUs and as its user. It gets a separate process
+    /// group: Ctrl-C at the terminal reaches only us, and we end the server in order.
+    ///
+    /// The server and every process that it starts end with us, for whatever reason we end. It is the
+    /// first process of a new pid namespace; the kernel kills it when its parent, a thread of ours,
+    /// ends (`PR_SET_PDEATHSIG`), and when the first process ends it kills all others
+    /// (pid_namespaces(7)).
     ///
     /// Where no pid namespace may be made, only the first process has this guarantee.
     ///
@@ -100,7 +101,7 @@ impl ServerProcess {
         };
         let failed = |e: io::Error| start_failed(e.to_string());
         let (reader, writer) = io::pipe().map_err(failed)?;
-        // a descriptor of its own for the child: the standard streams have locks
+        // the child needs a separate descriptor: the standard streams have locks
         let complaints = writer.try_clone().map_err(failed)?;
         let mut command = Command::new(&path);
         command

@@ -29,7 +29,7 @@ pub enum CommandError {
         source: io::Error,
     },
     /// It could not be asked whether it still runs.
-    #[error("cannot ask after {program}: {source}")]
+    #[error("cannot see whether {program} still runs: {source}")]
     Ask {
         /// The program.
         program: String,
@@ -38,8 +38,8 @@ pub enum CommandError {
     },
 }
 
-/// A command with its children, in a process group of its own: Ctrl-C is for us, who end
-/// it. It is killed when the thread that started it ends, however that comes.
+/// A command with its children, in a separate process group: Ctrl-C reaches only us, and we end the
+/// command. The kernel kills it when the thread that started it ends for any reason.
 #[derive(Debug)]
 pub struct StartedCommand {
     child: Child,
@@ -125,8 +125,8 @@ impl StartedCommand {
                 std::thread::sleep(POLL);
             }
         }
-        // Children that outlived it; none are left in most cases. The group keeps its
-        // number as long as one is in it.
+        // Kills children that outlived it; most commands have none. The group keeps its number as long
+        // as it has a process.
         let _ = kill_process_group(pid, Signal::KILL);
         let _ = self.child.wait();
         self.ended = true;

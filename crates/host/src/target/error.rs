@@ -92,7 +92,7 @@ pub enum TargetError {
     },
     /// Somebody listens, and it cannot be seen who.
     #[error(
-        "somebody listens on {wanted}, but no permission to see which process: run as root (sudo)"
+        "a process listens on {wanted}, but this user may not see which one: run as root (sudo)"
     )]
     UnknownListener {
         /// What was asked for.

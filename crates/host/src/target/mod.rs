@@ -185,7 +185,7 @@ impl Target {
             return Err(TargetError::NoCgroup { path: shown });
         };
         let processes = cgroup.processes();
-        // the first that listens stands for them all, else the first that says why not
+        // take the first that listens, else report the first reason why none does
         let mut first_error = None;
         for &pid in &processes {
             match Self::of_process(roots, pid) {

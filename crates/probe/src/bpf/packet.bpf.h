@@ -61,7 +61,7 @@ static __always_inline u8 hash_of_ipv4(__be32 address)
 
 static __always_inline u8 hash_of_ipv6(u32 a, u32 b, u32 c, u32 d)
 {
-	/* one that stands for an IPv4 address counts as that one */
+	/* an IPv4 address mapped into IPv6 counts as the IPv4 address */
 	if (!a && !b && c == bpf_htonl(0xffff))
 		return hash_of_ipv4(d);
 	return hash_of_ipv4(a ^ b ^ c ^ d);

@@ -301,7 +301,7 @@ static __always_inline int emit_segment_written(const struct sock *sk, u64 left)
 	if (!ring)
 		return 0;
 	/*
-	 * One call comes by for each packet that it fills, and always ends at the same place.
+	 * One call passes here for each packet that it fills, and always ends at the same place.
 	 * The socket's address is counted as those of packets, see packet_id.
 	 */
 	write = ((u64)sk - (u64)&config) >> 6 << 32 | (u32)(TCP_NUMBER(sk, write_seq) + left);
@@ -348,10 +348,10 @@ int BPF_PROG(stream_write_called, struct pt_regs *regs, long nr)
 }
 
 /*
- * T6: the driver takes a segment of a response. Its socket, which no acknowledgement
- * of the client's can change meanwhile, says what the server had read by now: that is
- * never later than the acknowledgement number in the segment, and tells requests apart
- * that were received, but not read.
+ * T6: the driver takes a segment of a response. Its socket says how far the server has
+ * read by now; no acknowledgement of the client can change that meanwhile. It is never
+ * beyond the acknowledgement number in the segment, and it separates requests that were
+ * received but not yet read.
  */
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(segment_out, struct sk_buff *skb, const struct net_device *dev)

@@ -5,8 +5,8 @@
 #define UDP_BYTES 8
 
 /*
- * Whose request or response lies at `place`: key = client's port << 16 | request id. What a
- * shorter payload lacks of the id counts as zero, so that every packet of the server has
+ * The key of the request or response at `place`: client's port << 16 | request id. Missing
+ * bytes of the id in a short payload count as zero, so that every packet of the server has
  * its event.
  */
 static __always_inline enum verdict read_key(struct place place, const struct sk_buff *skb,
@@ -28,7 +28,7 @@ static __always_inline enum verdict read_key(struct place place, const struct sk
 	if (headers.linear < UDP_BYTES + payload)
 		return UNREADABLE;
 	/*
-	 * The id of a payload that ends before it is read all the same and not used: what
+	 * The id is read even where the payload is too short for it, and then not used: what
 	 * follows the linear part (the skb's shared info) is mapped.
 	 */
 	id = bpf_ntohs(u16_at(headers.transport + UDP_BYTES));
@@ -64,8 +64,8 @@ static __always_inline int datagram_in(const struct sk_buff *skb, struct place p
 ARRIVALS(packet_in, datagram_in)
 
 /*
- * The packet that this CPU now takes through the stack, after RPS: for T2. Whose it is
- * does not matter, and a foreign one ends the last one's turn, which may have been dropped.
+ * The packet that this CPU now takes through the stack, after RPS: for T2. Packets of others
+ * count too: the packet before, which may have been dropped, is then no longer current.
  */
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(packet_received, struct sk_buff *skb)
@@ -137,7 +137,7 @@ int BPF_PROG(enqueued_late, struct sock *sk, struct sk_buff *skb, int ret)
 	return 0;
 }
 
-/* For a socket of the server, whoever calls: the socket says whose it is. */
+/* For a socket of the server, whichever thread calls. */
 static __always_inline void emit_call(u64 kind, u32 b)
 {
 	emit_now(kind, 0, (u32)bpf_get_current_pid_tgid(), b);

@@ -11,7 +11,7 @@ use crate::{ProbeError, object};
 const PART: usize = 512;
 
 /// The most events of a CPU in one pass, so that a flood on one CPU does not keep the
-/// others waiting for ever.
+/// others waiting without end.
 const PASS: usize = 1 << 18;
 
 /// How long after an event it is believed to be in its ring.

@@ -56,11 +56,6 @@ impl Mdc {
         self.wait_ccdf(0.0)
     }
 
-    /// P(N > n) for n ≥ c: more than n requests in the system.
-    pub fn more_than_in_system(&self, n: u32) -> Option<f64> {
-        (n >= self.workers).then(|| self.backlog.tail(i64::from(n - self.workers)))
-    }
-
     /// E\[W\] = E\[Q\]/a (Little's law).
     pub fn mean_wait_services(&self) -> f64 {
         self.backlog.mean() / self.load_erlangs()

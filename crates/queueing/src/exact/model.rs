@@ -1,6 +1,5 @@
 //! One door to every exact result: which system, and what is known about it.
 
-use super::moments::{md1_ps_sojourn_variance_services2, mm1_ps_sojourn_variance_services2};
 use super::{
     ErlangArrivals, ExactError, Md1Lifo, Md1Random, Mdc, Mg1, Mm1Ps, Mmc, MmcReordered,
     ServiceMoments,
@@ -9,7 +8,7 @@ use super::{
 /// The random-order chain of M/D/1 is computed down to this probability (beyond p99.9999).
 const SMALLEST_RANDOM_ORDER: f64 = 5e-7;
 
-/// How requests arrive, as far as exact results tell processes apart.
+/// How requests arrive, as far as it matters to exact results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrivalKind {
     /// Independent exponential gaps.
@@ -71,13 +70,11 @@ pub struct ExactModel {
     name: String,
     source: &'static str,
     mean_service_s: f64,
-    law: Law,
-    /// Var\[T\] in squared mean service times.
-    variance: Option<f64>,
+    law: ExactLaw,
 }
 
 #[derive(Clone, Debug)]
-enum Law {
+enum ExactLaw {
     Mdc(Mdc),
     Mmc(Mmc),
     MmcReordered(MmcReordered),
@@ -139,7 +136,6 @@ impl ExactModel {
             source,
             mean_service_s,
             law,
-            variance: variance_of(system.service, workers, order, rho)?,
         }))
     }
 
@@ -156,15 +152,15 @@ impl ExactModel {
     /// E\[T\] in seconds.
     pub fn mean_sojourn_s(&self) -> f64 {
         let services = match &self.law {
-            Law::Mdc(q) => q.mean_sojourn_services(),
-            Law::Mmc(q) => q.mean_sojourn_services(),
-            Law::MmcReordered(q) => q.mean_sojourn_services(),
-            Law::Md1Lifo(q) => q.mean_wait_services() + 1.0,
-            Law::Md1Random(q) => q.mean_wait_services() + 1.0,
-            Law::Mm1Ps(q) => q.mean_sojourn_services(),
-            Law::ErlangArrivals(q) => q.mean_wait_services() + 1.0,
-            Law::Waiting { mean_wait, .. } => mean_wait + 1.0,
-            Law::Sharing { mean_sojourn } => *mean_sojourn,
+            ExactLaw::Mdc(q) => q.mean_sojourn_services(),
+            ExactLaw::Mmc(q) => q.mean_sojourn_services(),
+            ExactLaw::MmcReordered(q) => q.mean_sojourn_services(),
+            ExactLaw::Md1Lifo(q) => q.mean_wait_services() + 1.0,
+            ExactLaw::Md1Random(q) => q.mean_wait_services() + 1.0,
+            ExactLaw::Mm1Ps(q) => q.mean_sojourn_services(),
+            ExactLaw::ErlangArrivals(q) => q.mean_wait_services() + 1.0,
+            ExactLaw::Waiting { mean_wait, .. } => mean_wait + 1.0,
+            ExactLaw::Sharing { mean_sojourn } => *mean_sojourn,
         };
         services * self.mean_service_s
     }
@@ -172,28 +168,22 @@ impl ExactModel {
     /// E\[W\] in seconds; `None` under processor sharing, where nobody waits.
     pub fn mean_wait_s(&self) -> Option<f64> {
         match self.law {
-            Law::Mm1Ps(_) | Law::Sharing { .. } => None,
+            ExactLaw::Mm1Ps(_) | ExactLaw::Sharing { .. } => None,
             _ => Some(self.mean_sojourn_s() - self.mean_service_s),
         }
-    }
-
-    /// Var\[T\] in square seconds, where it is known.
-    pub fn sojourn_variance_s2(&self) -> Option<f64> {
-        let square = self.mean_service_s * self.mean_service_s;
-        self.variance.map(|v| v * square)
     }
 
     /// P(W > 0); `None` under processor sharing.
     pub fn wait_probability(&self) -> Option<f64> {
         match &self.law {
-            Law::Mdc(q) => Some(q.wait_probability()),
-            Law::Mmc(q) => Some(q.wait_probability()),
-            Law::MmcReordered(q) => Some(q.wait_probability()),
-            Law::Md1Lifo(q) => Some(q.wait_probability()),
-            Law::Md1Random(q) => Some(q.wait_probability()),
-            Law::ErlangArrivals(q) => Some(q.wait_probability()),
-            Law::Waiting { probability, .. } => Some(*probability),
-            Law::Mm1Ps(_) | Law::Sharing { .. } => None,
+            ExactLaw::Mdc(q) => Some(q.wait_probability()),
+            ExactLaw::Mmc(q) => Some(q.wait_probability()),
+            ExactLaw::MmcReordered(q) => Some(q.wait_probability()),
+            ExactLaw::Md1Lifo(q) => Some(q.wait_probability()),
+            ExactLaw::Md1Random(q) => Some(q.wait_probability()),
+            ExactLaw::ErlangArrivals(q) => Some(q.wait_probability()),
+            ExactLaw::Waiting { probability, .. } => Some(*probability),
+            ExactLaw::Mm1Ps(_) | ExactLaw::Sharing { .. } => None,
         }
     }
 
@@ -201,14 +191,14 @@ impl ExactModel {
     pub fn sojourn_ccdf(&self, t_s: f64) -> Option<f64> {
         let x = t_s / self.mean_service_s;
         match &self.law {
-            Law::Mdc(q) => Some(q.sojourn_ccdf(x)),
-            Law::Mmc(q) => Some(q.sojourn_ccdf(x)),
-            Law::MmcReordered(q) => Some(q.sojourn_ccdf(x)),
-            Law::Md1Lifo(q) => Some(q.sojourn_ccdf(x)),
-            Law::Md1Random(q) => q.sojourn_ccdf(x),
-            Law::Mm1Ps(q) => Some(q.sojourn_ccdf(x)),
-            Law::ErlangArrivals(q) => Some(q.sojourn_ccdf(x)),
-            Law::Waiting { .. } | Law::Sharing { .. } => None,
+            ExactLaw::Mdc(q) => Some(q.sojourn_ccdf(x)),
+            ExactLaw::Mmc(q) => Some(q.sojourn_ccdf(x)),
+            ExactLaw::MmcReordered(q) => Some(q.sojourn_ccdf(x)),
+            ExactLaw::Md1Lifo(q) => Some(q.sojourn_ccdf(x)),
+            ExactLaw::Md1Random(q) => q.sojourn_ccdf(x),
+            ExactLaw::Mm1Ps(q) => Some(q.sojourn_ccdf(x)),
+            ExactLaw::ErlangArrivals(q) => Some(q.sojourn_ccdf(x)),
+            ExactLaw::Waiting { .. } | ExactLaw::Sharing { .. } => None,
         }
     }
 
@@ -216,13 +206,13 @@ impl ExactModel {
     pub fn wait_ccdf(&self, t_s: f64) -> Option<f64> {
         let x = t_s / self.mean_service_s;
         match &self.law {
-            Law::Mdc(q) => Some(q.wait_ccdf(x)),
-            Law::Mmc(q) => Some(q.wait_ccdf(x)),
-            Law::MmcReordered(q) => Some(q.wait_ccdf(x)),
-            Law::Md1Lifo(q) => Some(q.wait_ccdf(x)),
-            Law::Md1Random(q) => q.wait_ccdf(x),
-            Law::ErlangArrivals(q) => Some(q.wait_ccdf(x)),
-            Law::Mm1Ps(_) | Law::Waiting { .. } | Law::Sharing { .. } => None,
+            ExactLaw::Mdc(q) => Some(q.wait_ccdf(x)),
+            ExactLaw::Mmc(q) => Some(q.wait_ccdf(x)),
+            ExactLaw::MmcReordered(q) => Some(q.wait_ccdf(x)),
+            ExactLaw::Md1Lifo(q) => Some(q.wait_ccdf(x)),
+            ExactLaw::Md1Random(q) => q.wait_ccdf(x),
+            ExactLaw::ErlangArrivals(q) => Some(q.wait_ccdf(x)),
+            ExactLaw::Mm1Ps(_) | ExactLaw::Waiting { .. } | ExactLaw::Sharing { .. } => None,
         }
     }
 
@@ -235,14 +225,14 @@ impl ExactModel {
             return None;
         }
         let services = match &self.law {
-            Law::Mdc(q) => q.sojourn_upper_quantile_services(p),
-            Law::Mmc(q) => q.sojourn_upper_quantile_services(p),
-            Law::MmcReordered(q) => q.sojourn_upper_quantile_services(p),
-            Law::Md1Lifo(q) => q.sojourn_upper_quantile_services(p),
-            Law::Md1Random(q) => q.sojourn_upper_quantile_services(p)?,
-            Law::Mm1Ps(q) => q.sojourn_upper_quantile_services(p),
-            Law::ErlangArrivals(q) => q.sojourn_upper_quantile_services(p),
-            Law::Waiting { .. } | Law::Sharing { .. } => return None,
+            ExactLaw::Mdc(q) => q.sojourn_upper_quantile_services(p),
+            ExactLaw::Mmc(q) => q.sojourn_upper_quantile_services(p),
+            ExactLaw::MmcReordered(q) => q.sojourn_upper_quantile_services(p),
+            ExactLaw::Md1Lifo(q) => q.sojourn_upper_quantile_services(p),
+            ExactLaw::Md1Random(q) => q.sojourn_upper_quantile_services(p)?,
+            ExactLaw::Mm1Ps(q) => q.sojourn_upper_quantile_services(p),
+            ExactLaw::ErlangArrivals(q) => q.sojourn_upper_quantile_services(p),
+            ExactLaw::Waiting { .. } | ExactLaw::Sharing { .. } => return None,
         };
         Some(services * self.mean_service_s)
     }
@@ -253,13 +243,15 @@ impl ExactModel {
             return None;
         }
         let services = match &self.law {
-            Law::Mdc(q) => q.wait_upper_quantile_services(p),
-            Law::Mmc(q) => q.wait_upper_quantile_services(p),
-            Law::MmcReordered(q) => q.wait_upper_quantile_services(p),
-            Law::Md1Lifo(q) => q.wait_upper_quantile_services(p),
-            Law::Md1Random(q) => q.wait_upper_quantile_services(p)?,
-            Law::ErlangArrivals(q) => q.wait_upper_quantile_services(p),
-            Law::Mm1Ps(_) | Law::Waiting { .. } | Law::Sharing { .. } => return None,
+            ExactLaw::Mdc(q) => q.wait_upper_quantile_services(p),
+            ExactLaw::Mmc(q) => q.wait_upper_quantile_services(p),
+            ExactLaw::MmcReordered(q) => q.wait_upper_quantile_services(p),
+            ExactLaw::Md1Lifo(q) => q.wait_upper_quantile_services(p),
+            ExactLaw::Md1Random(q) => q.wait_upper_quantile_services(p)?,
+            ExactLaw::ErlangArrivals(q) => q.wait_upper_quantile_services(p),
+            ExactLaw::Mm1Ps(_) | ExactLaw::Waiting { .. } | ExactLaw::Sharing { .. } => {
+                return None;
+            }
         };
         Some(services * self.mean_service_s)
     }
@@ -268,11 +260,6 @@ impl ExactModel {
     pub fn sojourn_quantile_s(&self, q: f64) -> Option<f64> {
         self.sojourn_upper_quantile_s(1.0 - q)
     }
-
-    /// The quantile of the wait at `q` in (0, 1), in seconds.
-    pub fn wait_quantile_s(&self, q: f64) -> Option<f64> {
-        self.wait_upper_quantile_s(1.0 - q)
-    }
 }
 
 fn law_of(
@@ -280,46 +267,46 @@ fn law_of(
     workers: u32,
     order: Order,
     rho: f64,
-) -> Result<Option<(Law, &'static str)>, ExactError> {
+) -> Result<Option<(ExactLaw, &'static str)>, ExactError> {
     use ServiceKind::{Deterministic, Exponential, General};
     Ok(Some(match (order, service) {
         (Order::Fifo | Order::RoundRobin, Deterministic) => (
             // equal services: the request before the last c leaves first, so first in
             // first out over c workers is a round robin over them
-            Law::Mdc(Mdc::new(workers, rho)?),
+            ExactLaw::Mdc(Mdc::new(workers, rho)?),
             "Crommelin 1932; Franx 2001; Tijms 2003 §9.6",
         ),
         (Order::Fifo, Exponential) => (
-            Law::Mmc(Mmc::new(workers, rho)?),
+            ExactLaw::Mmc(Mmc::new(workers, rho)?),
             "Erlang 1917; Kleinrock 1975 §3.5",
         ),
         (Order::RoundRobin, Exponential) => (
-            Law::ErlangArrivals(ErlangArrivals::new(workers, rho)?),
+            ExactLaw::ErlangArrivals(ErlangArrivals::new(workers, rho)?),
             "Kendall 1953; Kleinrock 1975 §6.4",
         ),
         (Order::Lifo, Exponential) => (
-            Law::MmcReordered(MmcReordered::last_in_first_out(workers, rho)?),
+            ExactLaw::MmcReordered(MmcReordered::last_in_first_out(workers, rho)?),
             "Vaulot 1954; Riordan 1961",
         ),
         (Order::RandomRequest, Exponential) => (
-            Law::MmcReordered(MmcReordered::random_order(workers, rho)?),
+            ExactLaw::MmcReordered(MmcReordered::random_order(workers, rho)?),
             "Pollaczek 1946; Flatto 1997",
         ),
         (Order::Lifo, Deterministic) if workers == 1 => (
-            Law::Md1Lifo(Md1Lifo::new(rho)?),
+            ExactLaw::Md1Lifo(Md1Lifo::new(rho)?),
             "Takács 1962; Riordan 1961 (Borel–Tanner)",
         ),
         (Order::RandomRequest, Deterministic) if workers == 1 => (
-            Law::Md1Random(Md1Random::new(rho, SMALLEST_RANDOM_ORDER)?),
+            ExactLaw::Md1Random(Md1Random::new(rho, SMALLEST_RANDOM_ORDER)?),
             "Burke 1959",
         ),
         (Order::ProcessorSharing, Exponential) if workers == 1 => (
-            Law::Mm1Ps(Mm1Ps::new(rho)?),
+            ExactLaw::Mm1Ps(Mm1Ps::new(rho)?),
             "Borst, Boxma, Morrison and Núñez-Queija 2003",
         ),
         (Order::ProcessorSharing, _) => (
             // the number in the system does not depend on the service law
-            Law::Sharing {
+            ExactLaw::Sharing {
                 mean_sojourn: Mmc::new(workers, rho)?.mean_sojourn_services(),
             },
             "insensitivity of processor sharing (Cohen 1979)",
@@ -328,7 +315,7 @@ fn law_of(
             if workers == 1 =>
         {
             (
-                Law::Waiting {
+                ExactLaw::Waiting {
                     mean_wait: Mg1::new(rho, moments)?.mean_wait_services(),
                     probability: rho,
                 },
@@ -337,37 +324,4 @@ fn law_of(
         }
         _ => return Ok(None),
     }))
-}
-
-/// Var\[T\] of single-server systems in squared mean service times.
-fn variance_of(
-    service: ServiceKind,
-    workers: u32,
-    order: Order,
-    rho: f64,
-) -> Result<Option<f64>, ExactError> {
-    if workers != 1 {
-        return Ok(None);
-    }
-    if order == Order::ProcessorSharing {
-        return Ok(match service {
-            ServiceKind::Deterministic => Some(md1_ps_sojourn_variance_services2(rho)?),
-            ServiceKind::Exponential => Some(mm1_ps_sojourn_variance_services2(rho)?),
-            ServiceKind::General(_) => None,
-        });
-    }
-    let moments = match service {
-        ServiceKind::Deterministic => ServiceMoments::DETERMINISTIC,
-        ServiceKind::Exponential => ServiceMoments::EXPONENTIAL,
-        ServiceKind::General(Some(moments)) => moments,
-        ServiceKind::General(None) => return Ok(None),
-    };
-    let queue = Mg1::new(rho, moments)?;
-    let second = match order {
-        Order::Fifo => queue.wait_second_moment_fifo_services2(),
-        Order::Lifo => queue.wait_second_moment_lifo_services2(),
-        Order::RandomRequest => queue.wait_second_moment_random_services2(),
-        _ => return Ok(None),
-    };
-    Ok(Some(queue.sojourn_variance_services2(second)))
 }

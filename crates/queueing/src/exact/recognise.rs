@@ -40,7 +40,7 @@ impl ArrivalKind {
 }
 
 impl ServiceKind {
-    /// Deterministic also where measured values are all the same.
+    /// Also deterministic where all measured values are equal.
     pub fn of(service: &Service) -> Self {
         if service.constant().is_some() {
             return Self::Deterministic;

@@ -16,8 +16,8 @@ fn load(length: std::ops::Range<usize>) -> impl Strategy<Value = Vec<(u32, u32)>
     prop_oneof![busy, calm]
 }
 
-fn queue(discipline: &Discipline, workers: usize, constant_service: bool) -> Queue<'_> {
-    Queue {
+fn queue(discipline: &Discipline, workers: usize, constant_service: bool) -> QueueSpec<'_> {
+    QueueSpec {
         discipline,
         workers,
         constant_service,
@@ -237,7 +237,7 @@ proptest! {
             first: Class::Requests,
         };
         for discipline in [sliced, favoured] {
-            let kernel = Queue { background_gap_ns: 50.0, ..queue(&discipline, workers, false) }.kernel::<1>(0);
+            let kernel = QueueSpec { background_gap_ns: 50.0, ..queue(&discipline, workers, false) }.kernel::<1>(0);
             let got = by_kernel(Isa::detect(), kernel, &load, rows);
             prop_assert_eq!(sorted(got), sorted(want.clone()), "{}", discipline);
         }
@@ -251,7 +251,7 @@ proptest! {
         for (g, w) in sorted(got).iter().zip(&want) {
             prop_assert!((g.0 - w.0).abs() < 1e-6, "{:?} instead of {:?}", g, w);
         }
-        // so many at once that the sorted list overflows into the heap
+        // enough at once for the sorted list to overflow into the heap
         let crowd: Vec<(u32, u32)> = (0..400_u32).map(|i| (u32::from(i > 200) * 3, 1 + i * 7919 % 997)).collect();
         let want = sorted(shared(&crowd, workers));
         let got = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, false).kernel::<1>(0), &crowd, rows);
@@ -276,7 +276,7 @@ proptest! {
             worker: None, from: Nanos::new(*from), to: Nanos::new(from + length), every: None,
         }).collect();
         let fifo = Discipline::Fifo;
-        let one = Queue { slowdown: &[3.0], unavailable: &unavailable, ..queue(&fifo, 1, false) };
+        let one = QueueSpec { slowdown: &[3.0], unavailable: &unavailable, ..queue(&fifo, 1, false) };
         let got = pairs(&by_events(&one.rules(0), &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
         // nanosecond by nanosecond
         let away = |t: u64| away.iter().any(|(from, length)| t >= *from && t < from + length);
@@ -341,7 +341,7 @@ fn a_favoured_background_job_interrupts_and_the_request_resumes() {
         service: Service::deterministic(Nanos::new(10)),
         first: Class::Background,
     };
-    let one = Queue {
+    let one = QueueSpec {
         background_gap_ns: 40.0,
         ..queue(&discipline, 1, true)
     };

@@ -38,7 +38,7 @@ use shortest_queue::ShortestQueue;
 
 /// What a kernel is to simulate.
 #[derive(Clone, Copy)]
-pub(crate) struct Queue<'a> {
+pub(crate) struct QueueSpec<'a> {
     pub(crate) discipline: &'a Discipline,
     pub(crate) workers: usize,
     /// All service times are equal.
@@ -52,7 +52,7 @@ pub(crate) struct Queue<'a> {
     pub(crate) seed: u64,
 }
 
-impl Queue<'_> {
+impl QueueSpec<'_> {
     /// The kernel for this queue, for the replications `first`, `first + 1`, ….
     pub(crate) fn kernel<const L: usize>(&self, first: u64) -> Box<dyn Kernel<L>> {
         let choices = LaneRng::new(self.seed, Purpose::Choice, first);

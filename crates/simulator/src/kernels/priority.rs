@@ -191,7 +191,7 @@ impl LaneQueue for Priority {
     }
 
     fn drain(&mut self, out: &mut Finished) {
-        // no new background work: it would go on for ever
+        // no new background work: it would never end
         self.run_until(f64::INFINITY, false, out);
     }
 

@@ -64,7 +64,7 @@ pub(super) struct Sharing<P> {
     present: P,
     virtual_now: f64,
     now: f64,
-    /// When the next one leaves if nobody comes; never, if nobody is there.
+    /// When the next request leaves if none arrives; infinity while none is present.
     next_leaves: f64,
     /// Virtual over real time.
     speed: f64,

@@ -1,6 +1,6 @@
 //! What cannot be simulated.
 
-use taillab_simulator::simulation::SimulationError;
+use taillab_simulator::error::SimulationError;
 
 use crate::exit::{Exit, Failure};
 

@@ -1,4 +1,4 @@
-//! From a measurement to what the ledger made of what was injected: pure.
+//! What the ledger charged for an injection, computed from the recording: pure.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use taillab_analysis::{Analysis, AnalysisError, AnalysisOptions, Matched, Window
 use taillab_model::explanation::{Cause, Culprit, ModelFit, PredictedPoint, Prediction};
 use taillab_model::{Nanos, RecordingContext};
 
-use super::contaminated::{Evidence, Machine};
+use super::contaminated::{Machine, MachineEvidence};
 use super::criteria::QUANTILES;
-use super::setup::{Base, Oracle, Promise, Setup};
+use super::setup::{BaseServer, Oracle, Promise, Setup};
 
-/// What became of a run.
+/// One measurement, explained and compared with its ground truth.
 pub struct Account {
-    /// Of each thing that was injected.
+    /// What each injection was charged to.
     pub rows: Vec<Row>,
-    /// The same of what it cost together with whatever else disturbed the server; empty
-    /// where the two cannot be separated.
+    /// The same for the delay that would be missing without the injection, given everything else
+    /// that disturbed the server; empty where the two cannot be separated.
     pub rows_together: Vec<Row>,
     /// Requests that were explained.
     pub requests: u64,
@@ -30,11 +30,11 @@ pub struct Account {
     pub sojourns: Vec<Nanos>,
     /// How well the replay reproduces them.
     pub model_fit: Option<ModelFit>,
-    /// What they would be without a cause.
+    /// Forecasts of their sojourns without a cause.
     pub predictions: Vec<Prediction>,
-    /// Who was injected, by cause.
+    /// The injected culprits, with their causes.
     pub injected: Vec<(Cause, Culprit)>,
-    /// What the machine did to it.
+    /// What the machine did to the measurement.
     pub machine: Machine,
 }
 
@@ -62,8 +62,8 @@ impl Account {
                 .map(Cow::Borrowed)
         };
         match promise {
-            // others may do the same as what was injected, and stay: the forecast is that of
-            // the culprit, where there is one
+            // Others may cause the same and stay after the fix: so the forecast without the culprit
+            // counts, where there is one.
             Promise::Without(cause) => self
                 .injected
                 .iter()
@@ -111,7 +111,7 @@ pub(super) fn account(
     context: &RecordingContext,
     options: &AnalysisOptions,
     truth: &GroundTruth,
-    evidence: &Evidence,
+    evidence: &MachineEvidence,
 ) -> Result<Account, AnalysisError> {
     let matched = &window.matched;
     let mut charges: Vec<Option<Vec<Charge>>> = vec![None; matched.requests.len()];
@@ -169,7 +169,7 @@ pub(super) fn account(
     Ok(account)
 }
 
-/// The culprits of what was injected, as forecasts may name them: the thread itself, or all of
+/// The injected culprits under the names that forecasts use: the thread itself, or all threads of
 /// its name and process.
 fn injected(truth: &GroundTruth) -> Vec<(Cause, Culprit)> {
     let mut injected = Vec::new();
@@ -191,14 +191,17 @@ fn injected(truth: &GroundTruth) -> Vec<(Cause, Culprit)> {
 }
 
 fn spans(setup: &Setup, matched: &Matched) -> Vec<Span> {
-    let several = matches!(setup.server, Base::Threads | Base::Assigned | Base::Pooled);
+    let several = matches!(
+        setup.server,
+        BaseServer::Threads | BaseServer::Assigned | BaseServer::Pooled
+    );
     (0..matched.requests.len())
         .map(|place| (place, matched.requests.stamps(place)))
         .map(|(place, stamps)| Span {
             t1: stamps.t1,
             t2: stamps.t2.unwrap_or(stamps.t1),
             t6: stamps.t6,
-            // the one worker has served those of which that was not seen, too
+            // a single worker has also served the requests whose worker was not seen
             worker: if several { matched.workers[place] } else { 0 },
         })
         .collect()

@@ -1,17 +1,17 @@
-//! Runs the disturbers of a kind while a measurement lasts.
+//! Runs the disturbers of a kind during a measurement.
 
 use taillab_host::{Journal, JournalFolder, Roots, ServerProcess, Testbed};
 
-use super::setup::{Asked, Disturbance};
+use super::setup::{BenchOptions, Disturbance};
 use crate::ground_truth::GroundTruth;
 use crate::injection::{
     Appetite, CpuGroup, Disturber, InjectionError, PacketFlood, PacketLoss, Quota, TimerStorm,
     background, make_real_time, rt_hog,
 };
 
-/// What is disturbed.
+/// The server that is disturbed, and where it runs.
 #[derive(Clone, Copy)]
-pub struct Target<'a> {
+pub struct DisturbedServer<'a> {
     /// The namespaces of server and client.
     pub testbed: &'a Testbed,
     /// The server.
@@ -20,10 +20,10 @@ pub struct Target<'a> {
     pub roots: &'a Roots,
 }
 
-/// What disturbs now.
+/// The disturbers that run now.
 pub struct Disturbers {
     running: Vec<Running>,
-    /// Of what would stay if we were killed.
+    /// Lists what would be left behind if we were killed.
     journal: Option<Journal>,
 }
 
@@ -41,9 +41,9 @@ impl Disturbers {
     /// # Errors
     /// [`InjectionError`] where one cannot be had on this machine.
     pub fn start(
-        target: &Target,
+        target: &DisturbedServer,
         disturbances: &[Disturbance],
-        asked: &Asked,
+        asked: &BenchOptions,
     ) -> Result<Self, InjectionError> {
         let mut started = Self {
             running: Vec::new(),
@@ -54,7 +54,7 @@ impl Disturbers {
             match running {
                 Ok(running) => started.running.extend(running),
                 Err(error) => {
-                    // what has been started goes, and then its journal
+                    // end what has been started before its journal
                     started.running.clear();
                     started.finish_journal()?;
                     return Err(error);
@@ -66,9 +66,9 @@ impl Disturbers {
 
     fn one(
         &mut self,
-        target: &Target,
+        target: &DisturbedServer,
         disturbance: Disturbance,
-        asked: &Asked,
+        asked: &BenchOptions,
     ) -> Result<Option<Running>, InjectionError> {
         let (server, client) = (asked.server_cpu, asked.client_cpu);
         Ok(Some(match disturbance {

@@ -1,10 +1,10 @@
-//! Forecasts put to the test: a cause is really removed, and what is then measured
-//! is compared with what was predicted while the cause was still there.
+//! Tests of forecasts: a cause is really removed, and what is then measured is compared with the
+//! forecast that was made while the cause was still there.
 //!
-//! A pair is two measurements under the same arrivals, one with the cause and one without,
-//! each pair the other way round, so that a machine whose speed drifts slows both alike. The
-//! measurements without it are held against one another too: what they differ by is the
-//! machine's own, and no forecast can be nearer than that.
+//! A pair is two measurements under the same arrivals, one with the cause and one without. Their
+//! order changes from pair to pair, so that a drift of the machine's speed affects both alike. The
+//! measurements without the cause are also compared with each other: they differ by the machine's
+//! noise, and no forecast can be nearer than that.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -20,13 +20,13 @@ use super::criteria::{NEAR, QUANTILES};
 pub struct FixCheck {
     /// The forecast: `without background`, `rt-priority`.
     pub change: String,
-    /// What was really done.
+    /// What was done to remove the cause.
     pub done: &'static str,
     /// Pairs of measurements, with and without in turn.
     pub pairs: u32,
-    /// Pairs for which there was a forecast; the others' queue was not reproduced.
+    /// Pairs with a forecast; in the others the replay did not reproduce the queue.
     pub predicted_pairs: u32,
-    /// Further pairs, which the machine contaminated and which do not count.
+    /// More pairs, which do not count since the machine contaminated them.
     pub contaminated_pairs: u32,
     /// p50, p99 and p99.9, as far as there were forecasts for them.
     pub points: Vec<FixPoint>,
@@ -39,11 +39,11 @@ pub struct FixPoint {
     #[schemars(range(min = 0, max = 1))]
     pub q: f64,
     /// As measured with the cause.
-    pub with: Middle,
+    pub with: PairMedian,
     /// As predicted without it.
-    pub predicted: Middle,
+    pub predicted: PairMedian,
     /// As measured without it.
-    pub measured: Middle,
+    pub measured: PairMedian,
     /// predicted ÷ measured − 1, of the medians.
     pub error: f64,
     /// The same of each pair by itself: the median, …
@@ -52,21 +52,21 @@ pub struct FixPoint {
     pub pair_error_lo: f64,
     /// … and the upper end.
     pub pair_error_hi: f64,
-    /// What the cause does: the median over the pairs of how far with and without are apart,
-    /// as `control_error`.
+    /// The effect of the cause: the median over the pairs of the distance between with and without,
+    /// measured as `control_error`.
     pub effect: f64,
-    /// The median of how far two measurements without the cause, one after the other, are
-    /// apart: |one ÷ other − 1|, the larger on top.
+    /// The median distance between two successive measurements without the cause: larger ÷ smaller
+    /// − 1.
     pub control_error: f64,
-    /// In how many pairs the forecast's own interval holds what was measured.
+    /// The number of pairs whose measured value lies in the forecast's own interval.
     pub within_interval: u32,
-    /// What follows.
-    pub verdict: Came,
+    /// Whether the forecast came true.
+    pub verdict: ForecastVerdict,
 }
 
 /// A median over the pairs with its interval (95 %, sign test).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Middle {
+pub struct PairMedian {
     /// The median.
     pub median_ns: Nanos,
     /// Lower end.
@@ -78,15 +78,15 @@ pub struct Middle {
 /// What became of a forecast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Came {
+pub enum ForecastVerdict {
     /// It is within [`NEAR`] of what was measured.
     Near,
-    /// It is farther away, but the pairs differ so much that it may be that near.
+    /// It is farther away, but the interval of the pairs includes values within [`NEAR`].
     Undecided,
     /// It did not come true.
     Missed,
-    /// With and without the cause are no farther apart than two measurements without it: that
-    /// nothing changes would have been as good a forecast.
+    /// With and without the cause differ by no more than two measurements without it: "no change"
+    /// would have been as good a forecast.
     ProvesNothing,
 }
 
@@ -115,8 +115,8 @@ struct Series {
 }
 
 impl Pairs {
-    /// Adds a pair, or counts it where the machine contaminated one of its measurements; `forecast`
-    /// is that of the measurement with the cause.
+    /// Adds a pair, or only counts it where the machine contaminated one of its measurements;
+    /// `forecast` comes from the measurement with the cause.
     pub fn add(&mut self, with: &Account, without: &Account, forecast: Option<&Prediction>) {
         let mut both = [with, without].into_iter();
         if both.any(|account| account.machine.outweighs(&with.machine)) {
@@ -148,12 +148,12 @@ impl Pairs {
         self.points.iter().map(predicted).max().unwrap_or(0)
     }
 
-    /// Pairs that do not.
+    /// Pairs that the machine contaminated.
     pub fn contaminated(&self) -> u32 {
         self.contaminated
     }
 
-    /// What follows; no points with too few pairs that have a forecast.
+    /// The result of the test; without points where too few pairs have a forecast.
     pub fn check(&self, done: &'static str) -> FixCheck {
         let points = QUANTILES.into_iter().zip(&self.points);
         FixCheck {
@@ -175,9 +175,9 @@ impl Series {
             .filter_map(|(predicted, without)| Some(ratio(predicted.as_ref()?.value, *without)))
             .collect();
         let (with, predicted, measured) = (
-            Middle::of(&self.with)?,
-            Middle::of(&predicted)?,
-            Middle::of(&self.without)?,
+            PairMedian::of(&self.with)?,
+            PairMedian::of(&predicted)?,
+            PairMedian::of(&self.without)?,
         );
         let error = ratio(predicted.median_ns, measured.median_ns) - 1.0;
         let of_pair = median(&errors)?;
@@ -203,19 +203,19 @@ impl Series {
             control_error,
             within_interval: of_pairs().filter(holds).count() as u32,
             verdict: if effect <= control_error {
-                Came::ProvesNothing
+                ForecastVerdict::ProvesNothing
             } else if error.abs() <= NEAR {
-                Came::Near
+                ForecastVerdict::Near
             } else if pair_error_lo <= NEAR && pair_error_hi >= -NEAR {
-                Came::Undecided
+                ForecastVerdict::Undecided
             } else {
-                Came::Missed
+                ForecastVerdict::Missed
             },
         })
     }
 }
 
-impl Middle {
+impl PairMedian {
     fn of(values: &[Nanos]) -> Option<Self> {
         let values: Vec<f64> = values.iter().map(|value| value.get() as f64).collect();
         let MedianEstimate { value, lo, hi } = median(&values)?;
@@ -232,7 +232,7 @@ fn ratio(a: Nanos, b: Nanos) -> f64 {
     a.get() as f64 / (b.get() as f64).max(1.0)
 }
 
-/// The median of how far two are apart: |one ÷ other − 1|, the larger on top.
+/// The median distance of two values: larger ÷ smaller − 1.
 fn middle_distance<'a>(twos: impl Iterator<Item = (&'a Nanos, &'a Nanos)>) -> f64 {
     let mut distances: Vec<f64> = twos
         .map(|(one, other)| ratio(*one.max(other), *one.min(other)) - 1.0)
@@ -298,7 +298,10 @@ mod tests {
     #[test]
     fn a_forecast_comes_true_or_does_not_or_cannot_be_told() {
         let near = checked(&[(115, 100); 6]);
-        assert_eq!((near.verdict, near.within_interval), (Came::Near, 0));
+        assert_eq!(
+            (near.verdict, near.within_interval),
+            (ForecastVerdict::Near, 0)
+        );
         assert!((near.error - 0.15).abs() < 1e-9 && near.control_error == 0.0);
         let missed = checked(&[
             (130, 100),
@@ -308,7 +311,7 @@ mod tests {
             (127, 80),
             (125, 70),
         ]);
-        assert_eq!(missed.verdict, Came::Missed);
+        assert_eq!(missed.verdict, ForecastVerdict::Missed);
         // as far away, but what was measured scatters beyond it
         let noisy = checked(&[
             (130, 100),
@@ -318,7 +321,7 @@ mod tests {
             (127, 80),
             (125, 99),
         ]);
-        assert_eq!(noisy.verdict, Came::Undecided);
+        assert_eq!(noisy.verdict, ForecastVerdict::Undecided);
         assert!(noisy.control_error > 0.2);
     }
 

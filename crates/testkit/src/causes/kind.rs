@@ -52,12 +52,12 @@ const KINDS: [(CauseKind, &str, &str); 16] = [
     (
         CauseKind::Imbalance,
         "imbalance",
-        "Connections assigned to workers for ever",
+        "Connections that stay with their worker",
     ),
     (
         CauseKind::Lock,
         "lock",
-        "A thread of the server that keeps the lock of all",
+        "A thread of the server that holds the lock of all workers",
     ),
     (
         CauseKind::Fault,

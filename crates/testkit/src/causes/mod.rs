@@ -1,5 +1,5 @@
-//! The benchmark of causes: known causes of latency are injected into a server, and the ledger
-//! must charge what they cost to them.
+//! The benchmark of causes: known causes of latency are injected into a server, and the ledger must
+//! charge the delay to them.
 
 mod account;
 mod contaminated;
@@ -22,21 +22,23 @@ use crate::ground_truth::GroundTruth;
 
 pub use self::account::Account;
 pub use self::contaminated::{ATTEMPTS, Machine};
-pub use self::disturb::{Disturbers, Target};
-pub use self::forecast::{Came, FixCheck, FixPoint, Middle, Pairs};
+pub use self::disturb::{DisturbedServer, Disturbers};
+pub use self::forecast::{FixCheck, FixPoint, ForecastVerdict, PairMedian, Pairs};
 pub use self::kind::CauseKind;
 pub use self::reason::ReasonKey;
 pub use self::result::{BenchResult, Injected, KindResult, Measured};
-pub use self::setup::{Asked, Base, Disturbance, Fix, Oracle, Promise, Setup};
+pub use self::setup::{BaseServer, BenchOptions, Disturbance, Fix, Oracle, Promise, Setup};
 
 use self::account::account;
-use self::contaminated::Evidence;
+use self::contaminated::MachineEvidence;
 
 /// Why a recording cannot be judged.
 #[derive(Debug, thiserror::Error)]
 pub enum BadRecording {
     /// It was not made by this benchmark.
-    #[error("the recording does not say t and the number of workers: it is none of this benchmark")]
+    #[error(
+        "the recording does not say t and the number of workers: it was not made by this benchmark"
+    )]
     NoServiceTime,
     /// Its requests cannot be matched.
     #[error(transparent)]
@@ -66,7 +68,7 @@ pub fn explained(
     let timeline = Timeline::build(recording.events(), &context);
     let options = MatchOptions::of(&context)?;
     let matched = match_events(recording.events(), &options);
-    let evidence = Evidence::of(
+    let evidence = MachineEvidence::of(
         recording.events(),
         &timeline,
         &matched,
@@ -94,7 +96,7 @@ pub fn explained(
     ))
 }
 
-/// How often each source struck.
+/// The number of occurrences of each source.
 fn occurrences(truth: &GroundTruth) -> Vec<u64> {
     let mut counts = vec![0; truth.sources.len()];
     for interval in &truth.intervals {

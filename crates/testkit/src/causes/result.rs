@@ -14,7 +14,7 @@ use super::account::Account;
 use super::criteria::{
     IMPOSSIBLE, LEAST_RIGHT, LEAST_SHARE, MOST_CHARGED, MOST_UNEXPLAINED, MOST_WRONG, NEAR,
 };
-use super::forecast::{Came, FixCheck};
+use super::forecast::{FixCheck, ForecastVerdict};
 use super::kind::CauseKind;
 use super::reason::ReasonKey;
 
@@ -64,15 +64,15 @@ pub struct Measured {
     pub service_time_ns: Nanos,
     /// Requests that were explained.
     pub requests: u64,
-    /// The server's latency.
+    /// The server's latency at p50.
     pub sojourn_p50_ns: Nanos,
-    /// The same, at p99.
+    /// The server's latency at p99.
     pub sojourn_p99_ns: Nanos,
-    /// The same, at p99.9.
+    /// The server's latency at p99.9.
     pub sojourn_p999_ns: Nanos,
-    /// Events that were lost by the probe.
+    /// Events that the probe lost.
     pub lost_events: u64,
-    /// Measurements until one was not contaminated by the machine.
+    /// Measurements made, up to the first that the machine did not contaminate.
     pub passes: u32,
     /// Why the last of them is contaminated too; `None` if it is not.
     pub contaminated: Option<Reason>,
@@ -80,10 +80,10 @@ pub struct Measured {
     pub injected: Vec<Injected>,
     /// Excess over the ideal, of all requests.
     pub excess_ns: Nanos,
-    /// The causes' shares of it.
+    /// Each cause's share of the excess.
     #[schemars(extend("additionalProperties" = {"type": "number", "minimum": 0, "maximum": 1}))]
     pub excess_shares: BTreeMap<&'static str, f64>,
-    /// `unexplained`, of the excess above p99.
+    /// The share of the excess above p99 that is `unexplained`.
     #[schemars(range(min = 0, max = 1))]
     pub unexplained_above_p99: f64,
     /// The replay's largest error from p50 to p99.9; `None` without a replay.
@@ -99,7 +99,7 @@ pub struct Measured {
 pub struct Injected {
     /// What was done.
     pub injected: String,
-    /// How often.
+    /// The number of times.
     pub occurrences: u64,
     /// The right cause.
     pub cause: Cause,
@@ -107,31 +107,31 @@ pub struct Injected {
     pub culprit: Option<Culprit>,
     /// Requests that it delayed.
     pub requests: u64,
-    /// By how much, in all.
+    /// Their total delay.
     pub delay_ns: Nanos,
-    /// Of that, charged to the right cause and culprit.
+    /// The share of that delay that is charged to the right cause and culprit.
     #[schemars(range(min = 0, max = 1))]
     pub right_share: f64,
-    /// Charged to each cause.
+    /// The share of the delay that is charged to each cause.
     #[schemars(extend("additionalProperties" = {"type": "number", "minimum": 0, "maximum": 1}))]
     pub charged_shares: BTreeMap<&'static str, f64>,
-    /// Where the ledger saw no excess.
+    /// The share of the delay for which the ledger sees no excess.
     #[schemars(range(min = 0, max = 1))]
     pub unseen_share: f64,
-    /// By how much together with whatever else disturbed the server: what would not be
-    /// without it; `None` where the two cannot be separated.
+    /// The delay that would be missing without it, given everything else that disturbed the server;
+    /// `None` where the two cannot be separated.
     pub together_delay_ns: Option<Nanos>,
-    /// Of that, charged to the right cause and culprit.
+    /// The share of that delay that is charged to the right cause and culprit.
     #[schemars(range(min = 0, max = 1))]
     pub together_right_share: Option<f64>,
-    /// All that is charged to the right cause and culprit, of whatever request.
+    /// All excess, of any request, that is charged to the right cause and culprit.
     pub charged_ns: Nanos,
-    /// It is too small to be judged.
+    /// Whether it is too small to be judged.
     pub negligible: bool,
 }
 
 impl BenchResult {
-    /// Sums up.
+    /// The result of these kinds.
     pub fn new(kinds: Vec<KindResult>, partial: bool) -> Self {
         let ran = kinds.iter().filter_map(|kind| kind.measured.as_ref());
         Self {
@@ -146,7 +146,7 @@ impl BenchResult {
 }
 
 impl Measured {
-    /// Judges what the ledger made of a run. `occurrences` counts those of each source.
+    /// Judges what the ledger made of a run; `occurrences` are those of each source.
     pub fn new(
         account: &Account,
         service_time: Nanos,
@@ -195,13 +195,14 @@ impl Measured {
         measured
     }
 
-    /// Adds what became of the forecast, and judges that alone: it is another injection than
-    /// the one whose charges are judged. One that is missed falls short. What the noise does
-    /// not decide, or what proves nothing, is neither: its verdict says so.
+    /// Adds the test of the forecasts and judges only that: its injection is not the one whose
+    /// charges are judged. A missed forecast falls short. One that the noise leaves undecided, or that
+    /// proves nothing, does not.
     pub fn with_fix(mut self, fix: Option<FixCheck>) -> Self {
         if let Some(fix) = &fix {
             self.shortfalls.clear();
-            let missed = (fix.points.iter()).filter(|point| point.verdict == Came::Missed);
+            let missed =
+                (fix.points.iter()).filter(|point| point.verdict == ForecastVerdict::Missed);
             self.shortfalls.extend(missed.map(|point| {
                 ReasonKey::ForecastMissed.because(format!(
                     "the forecast `{}` for p{} is off by {:+.0} %; at most {:.0} % are allowed",
@@ -245,8 +246,8 @@ impl Measured {
 }
 
 impl Injected {
-    /// Nobody else does the like on this machine: the culprit is a thread that we brought, or
-    /// the server cannot suffer from it otherwise.
+    /// Whether only the injection can be the culprit: a thread of ours, or a cause that this server
+    /// cannot suffer from otherwise.
     fn is_ours_alone(&self) -> bool {
         matches!(self.culprit, Some(Culprit::Thread { .. })) || IMPOSSIBLE.contains(&self.cause)
     }
@@ -302,7 +303,7 @@ mod tests {
     use crate::ground_truth::InjectedSource;
 
     use super::super::contaminated::Machine;
-    use super::super::forecast::{FixPoint, Middle};
+    use super::super::forecast::{FixPoint, PairMedian};
     use super::*;
 
     fn account(right: u64, excess: Vec<(Cause, Nanos)>) -> Account {
@@ -381,7 +382,7 @@ mod tests {
         });
         let mut judged = Measured::new(&account, Nanos::new(7), 0, &[4, 1]);
         assert!(!judged.shortfalls.is_empty());
-        let middle = |median: u64| Middle {
+        let middle = |median: u64| PairMedian {
             median_ns: Nanos::new(median),
             lo_ns: Nanos::new(median - 1),
             hi_ns: Nanos::new(median + 1),
@@ -404,7 +405,7 @@ mod tests {
                 effect: 1.25,
                 control_error: 0.1,
                 within_interval: 2,
-                verdict: Came::Missed,
+                verdict: ForecastVerdict::Missed,
             }],
         });
         let not_run = KindResult {

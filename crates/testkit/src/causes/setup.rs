@@ -1,4 +1,4 @@
-//! The kinds: which server, what is done to it, and what a right explanation says.
+//! Each kind: its server, the injection, and what a right explanation says.
 
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
@@ -17,7 +17,7 @@ pub enum Oracle {
     Imbalance,
     /// From when packets were dropped and came again.
     Loss,
-    /// There is nothing: the run is the control.
+    /// Nothing is injected: the run is the control.
     Nothing,
 }
 
@@ -34,26 +34,26 @@ pub enum Disturbance {
     Quota(Schedule),
     /// Of real-time throttling.
     RtHog,
-    /// None, though another real-time thread is there.
+    /// No throttling, although another real-time thread runs.
     RtHogWithPauses,
-    /// None: the server's threads go before all ordinary ones.
+    /// No disturbance: the server's threads have priority over all ordinary ones.
     RealTime,
     /// One request in this number is lost.
     Loss(u32),
 }
 
-/// How a cause is really removed, and which forecast says what that gives.
+/// How a cause is really removed, and the forecast that is compared with the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fix {
     /// What is then measured.
     pub setup: Setup,
     /// Which forecast.
     pub promise: Promise,
-    /// What is done, in words.
+    /// What is done, for people.
     pub done: &'static str,
 }
 
-/// A forecast, by what it is about.
+/// Which forecast is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// That all stays as it is.
@@ -78,14 +78,14 @@ pub struct Setup {
     /// What disturbs the machine around it.
     pub disturbances: Vec<Disturbance>,
     /// The server that is disturbed.
-    pub server: Base,
+    pub server: BaseServer,
     /// A service of this length in place of the server's own.
     pub service: Option<&'static str>,
 }
 
 /// The servers that are measured; each has its own capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Base {
+pub enum BaseServer {
     /// One worker on one UDP socket.
     Datagrams,
     /// One worker on one epoll instance, over TCP.
@@ -108,41 +108,57 @@ const fn schedule(every_ms: u64, lasts_us: u64) -> Schedule {
 const BURSTS: Disturbance = Disturbance::Background(schedule(40, 2_000));
 const SLOW: &str = "slow:1000,500us";
 
-/// What is injected to see a forecast come true: so much that it makes p99.9, whatever else
-/// the machine does.
+/// The injection for testing a forecast: large enough to dominate p99.9 whatever else the machine
+/// does.
 const LONG_BURSTS: Disturbance = Disturbance::Background(schedule(120, 8_000));
 
-/// A group that is there, and has no quota.
+/// A group without a quota.
 const NEVER: Schedule = schedule(3_600_000, 1_000);
 
-/// The service of that server: queues of it reach far into the tail by themselves, so that
-/// there p99.9 follows from the arrivals, and not from the machine's few worst moments.
+/// The service of a server whose forecasts are tested: its queue alone reaches far into the tail, so
+/// that p99.9 follows from the arrivals and not from the machine's few worst moments.
 const LONG_SERVICE: &str = "spin:deterministic:300us";
 
-/// Its load.
+/// The load on that server.
 const LONG_SERVICE_UTILIZATION: f64 = 0.55;
 
-/// The same where requests must overtake each other often enough to make p99.9.
+/// The same where p99.9 must come from requests that overtake each other.
 const LONG_QUEUE_UTILIZATION: f64 = 0.75;
 
 impl Setup {
     /// What is done for a kind.
     pub fn of(kind: CauseKind) -> Self {
         use Oracle::{HeldBack, Imbalance, Loss, Nothing, Order};
-        let by_fault = |cause, fault| (Some(cause), HeldBack, vec![fault], vec![], Base::Datagrams);
-        let by_machine = |cause, what| (Some(cause), HeldBack, vec![], vec![what], Base::Datagrams);
+        let by_fault = |cause, fault| {
+            (
+                Some(cause),
+                HeldBack,
+                vec![fault],
+                vec![],
+                BaseServer::Datagrams,
+            )
+        };
+        let by_machine = |cause, what| {
+            (
+                Some(cause),
+                HeldBack,
+                vec![],
+                vec![what],
+                BaseServer::Datagrams,
+            )
+        };
         let by_structure = |cause, oracle, server| (Some(cause), oracle, vec![], vec![], server);
         let (cause, oracle, faults, disturbances, server) = match kind {
             CauseKind::Control | CauseKind::Idle => {
-                (None, Nothing, vec![], vec![], Base::Datagrams)
+                (None, Nothing, vec![], vec![], BaseServer::Datagrams)
             }
             CauseKind::Background => by_machine(Cause::Background, BURSTS),
             CauseKind::Softirq => {
                 by_machine(Cause::Softirq, Disturbance::Flood(schedule(25, 1_000)))
             }
             CauseKind::Irq => by_machine(Cause::Irq, Disturbance::Timers(schedule(25, 2_000))),
-            CauseKind::Order => by_structure(Cause::Order, Order, Base::Threads),
-            CauseKind::Imbalance => by_structure(Cause::Imbalance, Imbalance, Base::Assigned),
+            CauseKind::Order => by_structure(Cause::Order, Order, BaseServer::Threads),
+            CauseKind::Imbalance => by_structure(Cause::Imbalance, Imbalance, BaseServer::Assigned),
             CauseKind::Lock => by_fault(Cause::BlockedLock, "lock:40ms,1ms"),
             CauseKind::Fault => by_fault(Cause::BlockedFault, "major-fault:500,8"),
             CauseKind::MinorFault => by_fault(Cause::SlowService, "fault:500,256"),
@@ -159,10 +175,16 @@ impl Setup {
                     Loss,
                     vec![],
                     dropped,
-                    Base::Streams,
+                    BaseServer::Streams,
                 )
             }
-            CauseKind::Two => (None, HeldBack, vec![SLOW], vec![BURSTS], Base::Datagrams),
+            CauseKind::Two => (
+                None,
+                HeldBack,
+                vec![SLOW],
+                vec![BURSTS],
+                BaseServer::Datagrams,
+            ),
         };
         Self {
             kind,
@@ -175,9 +197,9 @@ impl Setup {
         }
     }
 
-    /// What is done for a kind where it is then removed again: more of the same, to a server
-    /// whose own tail is steady, and which other programs do not disturb where the kind lets it
-    /// be real-time. `order` and `imbalance` are large as they are.
+    /// What is done for a kind whose cause is then removed: a larger injection into a server whose
+    /// own tail is steady. The server is real-time where the kind allows it, so that other programs do
+    /// not disturb it. `order` and `imbalance` are large enough already.
     pub fn to_be_fixed(kind: CauseKind) -> Self {
         let usual = Self::of(kind);
         let (faults, disturbances): (&[&'static str], Vec<_>) = match kind {
@@ -200,7 +222,7 @@ impl Setup {
             CauseKind::Quota => (&[], vec![Disturbance::Quota(schedule(150, 12_000))]),
             CauseKind::RtThrottle => (&[], vec![Disturbance::RtHog]),
             CauseKind::Loss => (&[], vec![Disturbance::Loss(300)]),
-            // the bursts alone are ended, so that they must make most of it
+            // the fix ends only the bursts, so they must cause most of the delay
             CauseKind::Two => (&["slow:200,2ms"], vec![LONG_BURSTS]),
         };
         let alone = match kind {
@@ -217,7 +239,7 @@ impl Setup {
         }
     }
 
-    /// Something outside the server holds it back.
+    /// Whether something outside the server holds it back.
     pub fn disturbs(&self) -> bool {
         let mut disturbances = self.disturbances.iter();
         self.oracle != Oracle::Nothing
@@ -249,7 +271,7 @@ impl Setup {
             ),
             CauseKind::Imbalance => fix(
                 Self {
-                    server: Base::Pooled,
+                    server: BaseServer::Pooled,
                     ..self.clone()
                 },
                 Promise::Mitigation("shared-queue"),
@@ -261,16 +283,16 @@ impl Setup {
                     ..self.clone()
                 },
                 Promise::Without(Cause::Throttled),
-                "let the server's group have all of the CPU",
+                "lifted the quota of the server's group",
             ),
-            // without it altogether each request would cost less as well
+            // a fix that stops the other thread would also make each request cheaper
             CauseKind::RtThrottle => fix(
                 Self {
                     disturbances: vec![Disturbance::RtHogWithPauses],
                     ..self.clone()
                 },
                 Promise::Without(Cause::Throttled),
-                "let the other real-time thread leave some time over",
+                "made the other real-time thread pause",
             ),
             CauseKind::Two => fix(
                 Self {
@@ -293,19 +315,19 @@ impl Setup {
         }
     }
 
-    /// The load: at least so much that the kind shows. Requests are only overtaken, or wait
-    /// while a worker is idle, where there are several.
+    /// The load: high enough for the kind to show. Only where there are several requests can one be
+    /// overtaken, or wait while a worker is idle.
     pub fn utilization(&self, asked: f64) -> f64 {
         match self.server {
-            Base::Threads if self.service.is_some() => asked.max(LONG_QUEUE_UTILIZATION),
+            BaseServer::Threads if self.service.is_some() => asked.max(LONG_QUEUE_UTILIZATION),
             _ if self.service.is_some() => asked.max(LONG_SERVICE_UTILIZATION),
-            Base::Datagrams | Base::Streams => asked,
-            Base::Threads => asked.max(0.7),
-            Base::Assigned | Base::Pooled => asked.max(0.6),
+            BaseServer::Datagrams | BaseServer::Streams => asked,
+            BaseServer::Threads => asked.max(0.7),
+            BaseServer::Assigned | BaseServer::Pooled => asked.max(0.6),
         }
     }
 
-    /// The same server, and nothing is done to it.
+    /// The same server without injections.
     pub fn undisturbed(&self) -> Self {
         Self {
             faults: Vec::new(),
@@ -318,7 +340,7 @@ impl Setup {
 
 /// What was asked for on the command line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct BenchOptions {
     /// Length of a measurement.
     pub duration: Nanos,
     /// Load.

@@ -18,7 +18,7 @@ pub(super) struct ThreadAccount {
 }
 
 impl ThreadAccount {
-    /// That of the calling thread, which alone may ask it.
+    /// That of the calling thread; only that thread may use it.
     pub(super) fn new() -> Self {
         Self {
             on_cpu: task_clock().ok(),
@@ -40,7 +40,7 @@ impl ThreadAccount {
         let from = clock::now();
         work();
         let to = clock::now();
-        // whoever gave up no CPU did not sleep, even if the CPU stood still meanwhile
+        // a thread that never gave up its CPU did not sleep, even if the CPU was stopped meanwhile
         if switches.is_some() && switches == voluntary_switches() {
             return Nanos::ZERO;
         }
@@ -76,7 +76,7 @@ fn voluntary_switches() -> Option<i64> {
     }
 }
 
-/// The event that counts the calling thread's time on a CPU by the clock on the wall
+/// The event that counts the calling thread's time on a CPU in wall-clock time
 /// (perf_event_open(2)). Its CPU time leaves out what a hypervisor stole meanwhile, which would
 /// then look like sleep.
 fn task_clock() -> io::Result<File> {

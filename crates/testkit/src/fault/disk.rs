@@ -16,14 +16,14 @@ use super::account::ThreadAccount;
 use super::pages::PAGE;
 use super::record::Recorder;
 
-/// Pages of the file: enough for minutes of faults before it begins anew.
+/// Pages of the file: enough for minutes of faults before the first page is used again.
 const PAGES: usize = 8192;
-/// Bytes of one read past the page cache: long enough to sleep for, and not only to ask.
+/// Bytes of one read past the page cache: enough that the thread sleeps until they come.
 const CHUNK: usize = 64 * PAGE;
 /// A file system in memory (`TMPFS_MAGIC`, `RAMFS_MAGIC` in linux/magic.h).
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
-/// Steps through the file so that neighbours in time are no neighbours on the disk; odd, so
-/// that every page has its turn.
+/// The step through the file: successive pages lie far apart on the disk. It is odd, so that every
+/// page is used.
 const STRIDE: usize = 2_377;
 
 /// A file whose pages are on disk only; the kernel removes it with the process.
@@ -32,7 +32,7 @@ pub(super) struct DiskFile {
     /// Pages for each occurrence.
     at_once: usize,
     next: AtomicUsize,
-    /// Room for what is read past the page cache, of which nobody wants to know anything.
+    /// A buffer for what is read past the page cache; its content is not used.
     buffer: Mutex<Vec<u8>>,
     /// The file in memory; `None` where it is read past the page cache.
     map: Option<NonNull<u8>>,
@@ -102,7 +102,7 @@ impl DiskFile {
     pub(super) fn strike(&self, recorder: &Recorder, account: &ThreadAccount) {
         let first = self.next.fetch_add(self.at_once, Relaxed);
         let pages = (first..first + self.at_once).map(|n| n.wrapping_mul(STRIDE) % PAGES);
-        // that the CPU stands still while the disk is asked is a part of it
+        // on some machines asking the disk stops the CPU, which is a part of the fault
         recorder.unhindered_in(account, || pages.for_each(|page| self.wait_for(page)));
         if self.map.is_some() && (first + self.at_once) % PAGES < self.at_once {
             // pages that stay make shorter faults, which the truth shows

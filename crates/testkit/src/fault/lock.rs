@@ -1,4 +1,4 @@
-//! A lock that every request takes, and the thread that now and then keeps it.
+//! A lock that every request takes, and the thread that holds it from time to time.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -36,7 +36,7 @@ impl ServerLock {
         }
     }
 
-    /// Takes the lock and gives it back; sleeps, and says so, while somebody has it.
+    /// Takes the lock and releases it. Sleeps while another thread has it, and returns whether it did.
     #[inline]
     pub(super) fn pass(&self, recorder: &Recorder, account: &ThreadAccount) {
         if matches!(self.lock.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -47,8 +47,8 @@ impl ServerLock {
     }
 }
 
-/// The thread that keeps the lock. It sleeps with the lock in its hands, as a thread that
-/// waits for a disk would, and so takes no CPU from the workers. Dropping it ends it.
+/// The thread that holds the lock. It sleeps while it has the lock, as a thread that waits for a disk
+/// would, and so takes no CPU time from the workers. Dropping it ends it.
 pub(super) struct Holder {
     tid: Arc<AtomicI32>,
     /// Readable once the thread is to end.
@@ -90,7 +90,7 @@ impl Holder {
         })
     }
 
-    /// Tells the thread to give the lock up, and waits for its end.
+    /// Tells the thread to release the lock and waits until it has ended.
     pub(super) fn end(&self) {
         // adding one to zero cannot fail
         let _ = rustix::io::write(&*self.end, &1_u64.to_ne_bytes());

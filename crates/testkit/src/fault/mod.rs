@@ -3,17 +3,16 @@
 //! | [`Fault`] | what happens | what a right explanation calls it |
 //! |---|---|---|
 //! | `slow:N,TIME` | every N-th request of a worker burns CPU time | slow service |
-//! | `lock:TIME,TIME` | every so often a thread holds, for so long, the lock that each request takes | a lock, held by `lock-holder` |
+//! | `lock:TIME,TIME` | at the first interval a thread holds the lock that each request takes, for the second time | a lock, held by `lock-holder` |
 //! | `fault:N,PAGES` | every N-th request touches fresh pages | slow service in page faults |
 //! | `major-fault:N,PAGES` | every N-th request touches pages that are on disk only | blocked in a page fault |
 //! | `io:N,READS` | every N-th request reads 256 KiB from disk, past the page cache | blocked on storage |
 //!
-//! Each occurrence is stamped by the thread that has it ([`record`]), into memory that was
-//! there before. What the truth claims is the time that the fault took from the requests in
-//! just this way, and no more: of a slow request the time on the CPU, of a lock the time from
-//! asking for it to having it, of first touches all their time, and of whatever waits for the
-//! disk the time asleep, by the kernel's own account of the thread ([`account`]). The work of
-//! a read or a fault on the CPU, and waiting for a CPU after it, are no part of that.
+//! The thread that has the fault stamps each occurrence ([`record`]), into memory that it allocated
+//! before. The ground truth counts only the time that the fault itself took: for a slow request the
+//! time on the CPU, for a lock the time from asking for it to having it, for first touches all their
+//! time, and for waits on the disk the time asleep, by the kernel's own account of the thread
+//! ([`account`]). The CPU time of a read or a fault, and the wait for a CPU after it, do not count.
 
 mod account;
 mod disk;
@@ -40,7 +39,7 @@ use crate::ground_truth::{GroundTruth, InjectedSource};
 
 pub use self::spec::{BadFault, Fault};
 
-/// What a fault needs cannot be had.
+/// This machine does not have what a fault needs.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the server cannot have the fault {fault}: {source}; it needs some memory, and for faults from \
@@ -54,13 +53,13 @@ pub struct FaultError {
 /// The faults of one server, and the records of its workers.
 pub struct Faults {
     specs: Vec<Fault>,
-    kinds: Vec<Kind>,
-    /// Of every worker that has served, for each fault.
+    kinds: Vec<SharedFault>,
+    /// Those of every worker so far, for each fault.
     records: Mutex<Vec<(usize, Arc<Recorder>)>>,
 }
 
-/// One fault with what all workers share of it.
-enum Kind {
+/// One fault, with the part that all workers share.
+enum SharedFault {
     Slow {
         every: u64,
         lasts: Nanos,
@@ -83,7 +82,7 @@ enum Kind {
     },
 }
 
-impl Kind {
+impl SharedFault {
     fn new(fault: Fault) -> io::Result<Self> {
         Ok(match fault {
             Fault::Slow { every, lasts } => Self::Slow {
@@ -112,15 +111,15 @@ impl Kind {
 }
 
 impl Faults {
-    /// Makes what the faults need, and starts the threads that some have of their own: on the
-    /// CPUs of the calling thread, until the value is dropped.
+    /// Makes what the faults need and starts the extra threads that some of them have. These run on
+    /// the CPUs of the calling thread until the value is dropped.
     ///
     /// # Errors
     /// [`FaultError`] for the first fault that cannot be had.
     pub fn new(specs: &[Fault]) -> Result<Arc<Self>, FaultError> {
         let kinds = specs
             .iter()
-            .map(|&fault| Kind::new(fault).map_err(|source| FaultError { fault, source }))
+            .map(|&fault| SharedFault::new(fault).map_err(|source| FaultError { fault, source }))
             .collect::<Result<_, _>>()?;
         Ok(Arc::new(Self {
             specs: specs.to_vec(),
@@ -144,7 +143,7 @@ impl Faults {
     /// Ends the threads of the faults: a server that waits for them can then stop.
     pub fn end(&self) {
         for kind in &self.kinds {
-            if let Kind::Lock { holder, .. } = kind {
+            if let SharedFault::Lock { holder, .. } = kind {
                 holder.end();
             }
         }
@@ -159,7 +158,7 @@ impl Faults {
                     injected: fault.to_string(),
                     cause: fault.cause(),
                     culprit: match kind {
-                        Kind::Lock { holder, .. } => holder.culprit(),
+                        SharedFault::Lock { holder, .. } => holder.culprit(),
                         _ => None,
                     },
                 })
@@ -217,7 +216,7 @@ impl WorkerFaults {
                 account: ThreadAccount::new(),
                 pages: match kind {
                     // without the pages there is no fault, as the truth then shows
-                    Kind::Fresh { pages, .. } => FreshPages::new(*pages).ok(),
+                    SharedFault::Fresh { pages, .. } => FreshPages::new(*pages).ok(),
                     _ => None,
                 },
             })
@@ -239,16 +238,16 @@ impl WorkerFaults {
         self.served += 1;
         for (kind, own) in self.faults.kinds.iter().zip(&mut self.own) {
             match kind {
-                Kind::Lock { lock, .. } => lock.pass(&own.recorder, &own.account),
-                Kind::Slow { every, lasts } if self.served.is_multiple_of(*every) => {
+                SharedFault::Lock { lock, .. } => lock.pass(&own.recorder, &own.account),
+                SharedFault::Slow { every, lasts } if self.served.is_multiple_of(*every) => {
                     burn(*lasts, &own.recorder);
                 }
-                Kind::Fresh { every, .. } if self.served.is_multiple_of(*every) => {
+                SharedFault::Fresh { every, .. } if self.served.is_multiple_of(*every) => {
                     if let Some(pages) = &mut own.pages {
                         own.recorder.unhindered_in(&own.account, || pages.touch());
                     }
                 }
-                Kind::Major { every, file } | Kind::Io { every, file }
+                SharedFault::Major { every, file } | SharedFault::Io { every, file }
                     if self.served.is_multiple_of(*every) =>
                 {
                     file.strike(&own.recorder, &own.account);
@@ -263,8 +262,8 @@ impl WorkerFaults {
 /// something else had the CPU.
 const GAP: Nanos = Nanos::new(1_500);
 
-/// Keeps the CPU busy for as long, and notes when it had it: what interrupts and other
-/// threads take meanwhile is theirs.
+/// Keeps the CPU busy for this long and notes when it had the CPU: time taken by interrupts and
+/// other threads does not count.
 fn burn(lasts: Nanos, recorder: &Recorder) {
     let mut used = Nanos::ZERO;
     let mut from = clock::now();

@@ -13,8 +13,8 @@ const ROOM: usize = 16_384;
 
 /// The occurrences of one fault in one worker.
 ///
-/// Only the worker writes; nobody reads before it has ended, so that its lock is free and
-/// taking it is no system call.
+/// Only the worker writes, and it is read only after the worker has ended. So its lock is always free,
+/// and taking it needs no system call.
 pub(super) struct Recorder {
     tid: Tid,
     record: Mutex<Record>,
@@ -47,8 +47,8 @@ impl Recorder {
         self.keep(from, from + took);
     }
 
-    /// Does `work` and keeps as much of it as the thread slept, put at its beginning: where
-    /// in it that was does not matter to a request that waits for all of it.
+    /// Does `work` and keeps the time that the thread slept in it, as if it came first: a request that
+    /// waits for all of it does not see the difference.
     pub(super) fn asleep_in(&self, account: &ThreadAccount, work: impl FnOnce()) {
         let from = clock::now();
         let asleep = account.asleep_in(work);

@@ -16,11 +16,11 @@ pub enum Fault {
         /// How long.
         lasts: Nanos,
     },
-    /// An extra thread keeps the lock that each request takes.
+    /// An extra thread holds the lock that each request takes.
     Lock {
         /// From one time to the next.
         every: Nanos,
-        /// How long it keeps it.
+        /// How long it holds it.
         held: Nanos,
     },
     /// One in `every` requests of a worker touches memory that it never had before.
@@ -56,7 +56,7 @@ pub struct BadFault {
     text: String,
 }
 
-/// Pages and reads of one occurrence; more would be a benchmark of the disk.
+/// The most pages or reads of one occurrence; more would only measure the disk.
 const MOST: u32 = 4096;
 
 impl Fault {

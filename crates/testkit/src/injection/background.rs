@@ -1,4 +1,4 @@
-//! A thread of another process's kind on the server's CPU.
+//! A thread that competes for the server's CPU as another process would.
 
 use crate::ground_truth::{GroundTruth, InjectedInterval, InjectedSource};
 use taillab_model::explanation::Cause;
@@ -55,8 +55,8 @@ pub fn background(cpu: u32, schedule: Schedule) -> Result<Disturber, InjectionEr
     )
 }
 
-/// Keeps the CPU for `time` of its own and notes when it had it; returns the stretches that
-/// found no room.
+/// Uses `time` of CPU time and notes when it had the CPU; returns the number of stretches for which
+/// there was no room.
 fn burn(time: Nanos, ran: &mut Vec<(Monotonic, Monotonic)>) -> u64 {
     let mut unrecorded = 0;
     let mut used = Nanos::ZERO;

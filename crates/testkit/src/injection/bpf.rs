@@ -1,8 +1,8 @@
-//! Small programs at a device's ingress or at a timer's interrupts, written out by hand: what
-//! they do must happen in the kernel's softirq or interrupt, where no thread of ours can be.
+//! Small programs at a device's ingress or at a timer's interrupts, assembled by hand: their work must
+//! happen in the kernel's softirq or interrupt, where no thread of ours can run.
 //!
-//! Attached by a link (`BPF_TCX_INGRESS`, Linux 6.6) or a perf event on a descriptor, so that
-//! they go with it. Instructions are those of the kernel's
+//! A link (`BPF_TCX_INGRESS`, Linux 6.6) or a perf event attaches them; the kernel detaches them when
+//! its descriptor is closed. Instructions are those of the kernel's
 //! `Documentation/bpf/standardization`.
 
 use std::io;
@@ -22,7 +22,7 @@ const ATTRIBUTES: usize = 120;
 /// `enum bpf_prog_type`, and for some the place of attachment.
 #[derive(Clone, Copy)]
 #[repr(u32)]
-enum Kind {
+enum ProgramType {
     /// `BPF_PROG_TYPE_SCHED_CLS`
     Packet = 3,
     /// `BPF_PROG_TYPE_PERF_EVENT`
@@ -223,7 +223,7 @@ impl Assembly {
     /// Runs it for every packet that comes in at a device of the calling thread's network
     /// namespace, until the descriptor is closed.
     pub(super) fn attach(&self, ifindex: u32) -> io::Result<OwnedFd> {
-        let program = self.verified(Kind::Packet)?;
+        let program = self.verified(ProgramType::Packet)?;
         let mut attributes = [0; ATTRIBUTES];
         put(&mut attributes, 0, &program.as_raw_fd().to_ne_bytes());
         put(&mut attributes, 4, &ifindex.to_ne_bytes());
@@ -232,7 +232,7 @@ impl Assembly {
     }
 
     /// Has the kernel check it.
-    fn verified(&self, kind: Kind) -> io::Result<OwnedFd> {
+    fn verified(&self, kind: ProgramType) -> io::Result<OwnedFd> {
         let code = self.resolved()?;
         let license = c"GPL";
         let mut log = vec![0_u8; 1 << 16];
@@ -246,7 +246,7 @@ impl Assembly {
             &(license.as_ptr() as u64).to_ne_bytes(),
         );
         put(&mut attributes, 48, b"taillab_inject");
-        if let Kind::Packet = kind {
+        if let ProgramType::Packet = kind {
             put(&mut attributes, 68, &TCX_INGRESS.to_ne_bytes());
         }
         match bpf(PROG_LOAD, &attributes) {
@@ -289,7 +289,7 @@ pub(super) struct TimerInterrupts(OwnedFd);
 impl TimerInterrupts {
     /// They have not begun yet.
     pub(super) fn new(cpu: u32, period: Nanos, program: &Assembly) -> io::Result<Self> {
-        let program = program.verified(Kind::PerfEvent)?;
+        let program = program.verified(ProgramType::PerfEvent)?;
         let mut attributes = [0_u8; PERF_ATTRIBUTES];
         let mut put = |at: usize, bytes: &[u8]| {
             attributes[at..at + bytes.len()].copy_from_slice(bytes);

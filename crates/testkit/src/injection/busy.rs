@@ -1,12 +1,12 @@
-//! Time that the kernel spends at work of ours, on top of whoever has the CPU.
+//! Work of ours that the kernel does in the time of the thread that has the CPU.
 
 use taillab_model::{Monotonic, Nanos};
 
 use super::bpf::{Array, Assembly, JGE, JLT, KTIME};
 use super::{InjectionError, system};
 
-/// What one piece of work takes: about what a long list of filter rules costs, or the
-/// handler of a busy device.
+/// The length of one piece of work: about that of a long list of filter rules, or of the handler of a
+/// busy device.
 pub(super) const EACH: Nanos = Nanos::from_micros(10);
 /// Turns of the loop that passes this time; more than it ever takes.
 const TURNS: i32 = 1500;

@@ -78,7 +78,7 @@ impl Disturber {
         }
     }
 
-    /// Ends it, within the disturbance that may be going on.
+    /// Ends it, after the current disturbance at the latest.
     pub fn stop(mut self) -> GroundTruth {
         self.end().unwrap_or_default()
     }
@@ -96,7 +96,7 @@ impl Drop for Disturber {
     }
 }
 
-/// What the thread of a disturber knows of its life.
+/// What the thread of a disturber needs to know.
 pub(super) struct Running {
     stop: Arc<AtomicBool>,
     cpu: u32,

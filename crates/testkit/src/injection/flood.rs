@@ -17,15 +17,15 @@ use taillab_host::cpus::{CpuSet, Placement};
 use taillab_host::testbed::{Testbed, TestbedSpec};
 
 const NAME: &str = "tl-flood";
-/// Between two packets of one burst there is nothing but the stack's own work on them.
+/// Between two packets of one burst the kernel does only its own work on them.
 const TOGETHER: Nanos = Nanos::from_micros(4);
 /// The discard service: nobody answers.
 const PORT: u16 = 9;
 
 const REMEDY: &str = "it needs root, and Linux 6.6 for programs at a device's ingress (tcx)";
 
-/// Packets to a device of their own, whose receive work runs on the server's CPU (RPS) and
-/// is made dear by a program at its ingress; the server never sees one.
+/// Packets to a separate device. Their receive work runs on the server's CPU (RPS), and a program at
+/// the device's ingress makes it expensive; the server never sees them.
 pub struct PacketFlood {
     disturber: Disturber,
     times: BusyTimes,

@@ -40,7 +40,7 @@ pub use self::quota::{CpuGroup, Quota};
 pub use self::rt_hog::{Appetite, make_real_time, rt_hog};
 pub use self::timers::TimerStorm;
 
-/// When to disturb: every so often, for so long. The instants are moved by up to a quarter
+/// When to disturb: how often and for how long. The instants are moved by up to a quarter
 /// of the distance, by a fixed sequence, so that they keep no step with the kernel's tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {

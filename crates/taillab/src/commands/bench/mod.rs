@@ -16,8 +16,8 @@ use taillab_load::StopReason;
 use taillab_model::Nanos;
 use taillab_model::summary::Reason;
 use taillab_testkit::causes::{
-    ATTEMPTS, Account, Asked, Base, BenchResult, CauseKind, FixCheck, KindResult, Measured, Pairs,
-    ReasonKey, Setup, explained,
+    ATTEMPTS, Account, BaseServer, BenchOptions, BenchResult, CauseKind, FixCheck, KindResult,
+    Measured, Pairs, ReasonKey, Setup, explained,
 };
 
 use crate::cli::{BenchArgs, BenchCommand, CausesArgs};
@@ -90,7 +90,7 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
 /// What all kinds share.
 struct Bench<'a> {
     args: &'a CausesArgs,
-    asked: Asked,
+    asked: BenchOptions,
     progress: Progress,
     interrupt: Interrupt,
 }
@@ -120,7 +120,7 @@ impl<'a> Bench<'a> {
         }
         Ok(Self {
             args,
-            asked: Asked {
+            asked: BenchOptions {
                 duration: args.duration,
                 utilization: args.utilization,
                 server_cpu: args.server_cpu,
@@ -148,7 +148,7 @@ impl<'a> Bench<'a> {
     fn kind(
         &self,
         kind: CauseKind,
-        capacities: &mut BTreeMap<Base, Calibrated>,
+        capacities: &mut BTreeMap<BaseServer, Calibrated>,
     ) -> Result<KindResult, Failure> {
         let setup = match self.args.fix_check {
             true => Setup::to_be_fixed(kind),
@@ -218,7 +218,7 @@ impl<'a> Bench<'a> {
                 break;
             }
             // each pair has arrivals of its own, and both of it the same
-            let asked = Asked {
+            let asked = BenchOptions {
                 seed: self.asked.seed + i64::from(pair),
                 ..self.asked.clone()
             };
@@ -281,7 +281,7 @@ impl<'a> Bench<'a> {
         &self,
         setup: &Setup,
         calibrated: &Calibrated,
-        asked: &Asked,
+        asked: &BenchOptions,
         place: &str,
     ) -> Result<(Account, Measured), Stop> {
         let trial =

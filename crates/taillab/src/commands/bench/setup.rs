@@ -1,6 +1,6 @@
 //! A kind of cause as an experiment of `taillab run`.
 
-use taillab_testkit::causes::{Asked, Base, Setup};
+use taillab_testkit::causes::{BaseServer, BenchOptions, Setup};
 
 use crate::exit::Failure;
 use crate::experiment::{Experiment, Override, ServerKind};
@@ -10,7 +10,7 @@ use crate::testbed::servers::FAULT_LOG;
 ///
 /// # Errors
 /// Where the values given make no sense.
-pub fn experiment(setup: &Setup, asked: &Asked) -> Result<Experiment, Failure> {
+pub fn experiment(setup: &Setup, asked: &BenchOptions) -> Result<Experiment, Failure> {
     let text = |text: &str| toml::Value::String(text.to_owned());
     let mut settings: Vec<Override> = vec![
         ("server.cpus", text(&asked.server_cpu.to_string())),
@@ -43,23 +43,23 @@ pub fn experiment(setup: &Setup, asked: &Asked) -> Result<Experiment, Failure> {
 }
 
 /// The settings of a server.
-fn server(base: Base) -> Vec<Override> {
+fn server(base: BaseServer) -> Vec<Override> {
     let architecture = |name: &str| ("server.architecture", name.into());
     let number = toml::Value::Integer;
     match base {
-        Base::Datagrams => vec![
+        BaseServer::Datagrams => vec![
             architecture("udp-shared"),
             ("server.transport", "udp".into()),
         ],
-        Base::Streams => vec![architecture("epoll-shared")],
-        Base::Threads => vec![
+        BaseServer::Streams => vec![architecture("epoll-shared")],
+        BaseServer::Threads => vec![
             architecture("null-rpc"),
             ("client.connections", number(64)),
             ("client.reserve", number(192)),
         ],
-        Base::Assigned | Base::Pooled => vec![
+        BaseServer::Assigned | BaseServer::Pooled => vec![
             architecture(match base {
-                Base::Pooled => "epoll-shared",
+                BaseServer::Pooled => "epoll-shared",
                 _ => "epoll-per-worker",
             }),
             ("server.workers", number(4)),
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn every_kind_is_an_experiment_that_makes_sense() {
-        let asked = Asked {
+        let asked = BenchOptions {
             duration: Nanos::from_secs(2),
             utilization: 0.5,
             server_cpu: 0,

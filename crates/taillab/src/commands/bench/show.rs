@@ -6,7 +6,9 @@ use std::fmt::Write;
 use taillab_model::explanation::Cause;
 use taillab_report::terminal::wrap;
 
-use taillab_testkit::causes::{BenchResult, Came, FixCheck, Injected, KindResult, Middle};
+use taillab_testkit::causes::{
+    BenchResult, FixCheck, ForecastVerdict, Injected, KindResult, PairMedian,
+};
 
 /// Columns of a line.
 const WIDTH: usize = 80;
@@ -157,7 +159,7 @@ fn forecasts(out: &mut String, fix: &FixCheck) {
             "too few pairs with a forecast to say anything of it",
         );
     }
-    let short = |it: &Middle| format!("{} to {}", it.lo_ns, it.hi_ns);
+    let short = |it: &PairMedian| format!("{} to {}", it.lo_ns, it.hi_ns);
     let _ = writeln!(out, "  forecast `{}`", fix.change);
     let _ = writeln!(
         out,
@@ -178,10 +180,10 @@ fn forecasts(out: &mut String, fix: &FixCheck) {
     }
     for point in &fix.points {
         let verdict = match point.verdict {
-            Came::Near => "came true".to_owned(),
-            Came::Undecided => "undecided".to_owned(),
-            Came::Missed => "MISSED".to_owned(),
-            Came::ProvesNothing => "proves nothing".to_owned(),
+            ForecastVerdict::Near => "came true".to_owned(),
+            ForecastVerdict::Undecided => "undecided".to_owned(),
+            ForecastVerdict::Missed => "MISSED".to_owned(),
+            ForecastVerdict::ProvesNothing => "proves nothing".to_owned(),
         };
         let why = format!(
             "p{}: {verdict}; each pair by itself {:+.0} % ({:+.0} to {:+.0}); the cause changes it \
@@ -366,8 +368,8 @@ mod tests {
         }
     }
 
-    fn point(q: f64, verdict: Came) -> FixPoint {
-        let middle = |us| Middle {
+    fn point(q: f64, verdict: ForecastVerdict) -> FixPoint {
+        let middle = |us| PairMedian {
             median_ns: Nanos::from_micros(us),
             lo_ns: Nanos::from_micros(us - 100),
             hi_ns: Nanos::from_micros(us + 100),
@@ -391,7 +393,7 @@ mod tests {
     #[test]
     fn a_forecast_and_what_came_of_it_are_one_line() {
         let mut out = String::new();
-        forecasts(&mut out, &fix(vec![point(0.999, Came::Missed)]));
+        forecasts(&mut out, &fix(vec![point(0.999, ForecastVerdict::Missed)]));
         assert_eq!(
             out,
             "  then ended what was injected: 6 pairs; 1 pair more left out,\n  \
@@ -414,7 +416,11 @@ mod tests {
     #[test]
     fn nothing_is_wider_than_a_terminal() {
         let charged: Vec<(Cause, f64)> = Cause::ALL.iter().map(|cause| (*cause, 0.02)).collect();
-        let verdicts = [Came::Near, Came::Undecided, Came::ProvesNothing];
+        let verdicts = [
+            ForecastVerdict::Near,
+            ForecastVerdict::Undecided,
+            ForecastVerdict::ProvesNothing,
+        ];
         let points = [0.5, 0.99, 0.999].into_iter().zip(verdicts);
         let points = points.map(|(q, verdict)| point(q, verdict)).collect();
         let mut fixed = kind("lock", Cause::BlockedLock, &[], 1.0);

@@ -6,7 +6,7 @@ use std::fs;
 use taillab_host::{Interrupt, Roots};
 use taillab_model::Tid;
 use taillab_model::explanation::Culprit;
-use taillab_testkit::causes::{Asked, Disturbers, Setup, Target};
+use taillab_testkit::causes::{BenchOptions, DisturbedServer, Disturbers, Setup};
 use taillab_testkit::ground_truth::GroundTruth;
 
 use super::setup::experiment;
@@ -34,7 +34,7 @@ pub struct Trial {
 /// As `taillab run`.
 pub fn calibrate(
     setup: &Setup,
-    asked: &Asked,
+    asked: &BenchOptions,
     progress: Progress,
     interrupt: &Interrupt,
 ) -> Result<Calibrated, Failure> {
@@ -62,7 +62,7 @@ pub fn calibrate(
 /// As `taillab run`; [`Exit::Unsupported`] where this machine cannot be disturbed so.
 pub fn measure(
     setup: &Setup,
-    asked: &Asked,
+    asked: &BenchOptions,
     calibrated: &Calibrated,
     progress: Progress,
     interrupt: &Interrupt,
@@ -75,7 +75,7 @@ pub fn measure(
         let mut client = rig.connect(&experiment)?;
         let rate_per_s = measure::rate(&experiment, calibrated);
         let disturbers = {
-            let target = Target {
+            let target = DisturbedServer {
                 testbed: rig.testbed(),
                 server: rig.server(),
                 roots: rig.roots(),

@@ -6,6 +6,7 @@ use taillab_model::Nanos;
 use taillab_queueing::arrivals::profile::{RateProfile, rate_per_s};
 
 use crate::exit::{Exit, Failure};
+use crate::rows::Rows;
 use crate::time_stamps::{TimeUnit, TraceFile, TraceOptions, decimal};
 
 /// More recorded arrivals than this are refused: they are all held in memory.
@@ -59,37 +60,27 @@ pub fn recorded(options: TraceOptions) -> Result<Vec<Nanos>, Failure> {
 
 /// Times and rates of a CSV text.
 fn entries(text: &str) -> Result<Vec<(Nanos, f64)>, String> {
-    let mut columns = None;
     let mut entries = Vec::new();
-    for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let cells: Vec<&str> = line
-            .split([',', ';', '\t'])
-            .map(|cell| cell.trim().trim_matches('"'))
-            .collect();
-        let Some((time, rate, unit)) = columns else {
-            let found = Columns::of(&cells)?;
-            columns = Some((found.time, found.rate, found.unit));
-            if !found.header {
-                entries.push(entry(
-                    &cells,
-                    found.time,
-                    found.rate,
-                    found.unit,
-                    number + 1,
-                )?);
-            }
-            continue;
+    let Some(separator) = Rows::separator(text.as_bytes())? else {
+        return Ok(entries);
+    };
+    let mut rows = Rows::new(text.as_bytes(), separator);
+    let mut columns = None;
+    while rows.advance()? {
+        let is_first = columns.is_none();
+        let columns = match columns {
+            Some(known) => known,
+            None => *columns.insert(Columns::of(&rows.cells())?),
         };
-        entries.push(entry(&cells, time, rate, unit, number + 1)?);
+        if !(is_first && columns.header) {
+            entries.push(columns.entry(&rows)?);
+        }
     }
     Ok(entries)
 }
 
 /// Which column holds what.
+#[derive(Clone, Copy)]
 struct Columns {
     time: usize,
     rate: usize,
@@ -99,7 +90,7 @@ struct Columns {
 
 impl Columns {
     /// By the names of a header, else the first two columns, in seconds.
-    fn of(first: &[&str]) -> Result<Self, String> {
+    fn of(first: &[String]) -> Result<Self, String> {
         let header = first.iter().all(|cell| cell.parse::<f64>().is_err());
         let named = |words: &[&str]| {
             first.iter().position(|cell| {
@@ -124,7 +115,7 @@ impl Columns {
         } else {
             (0, 1)
         };
-        let unit = header.then(|| TimeUnit::of_name(first[time])).flatten();
+        let unit = header.then(|| TimeUnit::of_name(&first[time])).flatten();
         Ok(Self {
             time,
             rate,
@@ -132,24 +123,20 @@ impl Columns {
             header,
         })
     }
-}
 
-fn entry(
-    cells: &[&str],
-    time: usize,
-    rate: usize,
-    unit: TimeUnit,
-    line: usize,
-) -> Result<(Nanos, f64), String> {
-    let cell = |column: usize| {
-        let missing = || format!("line {line} has no column {}", column + 1);
-        cells.get(column).copied().ok_or_else(missing)
-    };
-    let (time, rate) = (cell(time)?, cell(rate)?);
-    let at = decimal::nanos(time, unit)
-        .map_err(|_| format!("line {line}: `{time}` is not a time that can be"))?;
-    let rate = rate_per_s(rate).ok_or_else(|| format!("line {line}: `{rate}` is not a rate"))?;
-    Ok((at, rate))
+    fn entry(&self, row: &Rows<&[u8]>) -> Result<(Nanos, f64), String> {
+        let line = row.number();
+        let cell = |column: usize| {
+            let missing = || format!("line {line} has no column {}", column + 1);
+            row.cell(column).ok_or_else(missing)
+        };
+        let (time, rate) = (cell(self.time)?, cell(self.rate)?);
+        let at = decimal::nanos(time, self.unit)
+            .map_err(|_| format!("line {line}: `{time}` is not a time"))?;
+        let rate =
+            rate_per_s(rate).ok_or_else(|| format!("line {line}: `{rate}` is not a rate"))?;
+        Ok((at, rate))
+    }
 }
 
 fn usage(path: &Path, what: impl std::fmt::Display) -> Failure {

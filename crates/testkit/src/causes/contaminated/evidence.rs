@@ -1,8 +1,8 @@
 //! What the machine did to a server, and how that is known.
 //!
-//! Beside the stalls that the timeline proves, a server under a known load shows more than any
-//! other would: idle CPUs that do not wake ([`idle`]), silences in which nothing can have been done
-//! ([`silence`]), and a [`generator`] that stands still.
+//! The timeline proves stalls. Because the load on this server is known, three more signs count: idle
+//! CPUs that did not wake ([`idle`]), silences in which no work can have been done ([`silence`]), and
+//! pauses of the [`generator`].
 
 use crate::ground_truth::GroundTruth;
 use taillab_analysis::Matched;
@@ -15,15 +15,15 @@ use super::{generator, idle, silence};
 
 /// All that the machine did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Evidence {
+pub(crate) struct MachineEvidence {
     /// To the server.
     pub(crate) hold_ups: Vec<HoldUp>,
-    /// When the generator stood still.
+    /// Pauses of the generator.
     pub(crate) silent: Vec<Stretch>,
 }
 
-impl Evidence {
-    /// That of a measurement, whose requests take `usual` each.
+impl MachineEvidence {
+    /// From a measurement whose requests take `usual` each.
     pub(crate) fn of(
         events: impl IntoIterator<Item = Event>,
         timeline: &Timeline,
@@ -72,8 +72,8 @@ mod tests {
     use super::super::samples::{WORKER, at, context, switched, woken};
     use super::*;
 
-    /// A worker that is woken at 5 ms, runs at 6 ms and is silent for 2 ms then; what was injected
-    /// held it for a while of that, from 6 ms on.
+    /// A worker that is woken at 5 ms, runs at 6 ms and is then silent for 2 ms. The injection held
+    /// it for `injected_us` of that, from 6 ms on.
     fn hold_ups(injected_us: u64) -> Vec<(Stretch, Proof)> {
         let events = [
             switched(100, 0, WORKER, None),
@@ -101,7 +101,7 @@ mod tests {
         let timeline = Timeline::build(events, &context);
         let matched = match_events(events, &MatchOptions::default());
         let usual = Nanos::from_micros(20);
-        let found = Evidence::of(events, &timeline, &matched, &context, &truth, usual);
+        let found = MachineEvidence::of(events, &timeline, &matched, &context, &truth, usual);
         assert_eq!(found.silent, []);
         (found.hold_ups.into_iter())
             .map(|hold_up| (hold_up.at, hold_up.proof))

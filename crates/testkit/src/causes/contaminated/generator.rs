@@ -1,6 +1,6 @@
-//! The generator stood still: its requests are due at random, but all the time. What comes of this
-//! is a burst that was not asked for, and a server that cannot get rid of its responses, since
-//! nobody takes them from its socket.
+//! Pauses of the generator. Requests are due at random, so a long gap is no accident. After a pause
+//! comes a burst that nobody asked for, and during it the server cannot send its responses, since
+//! nobody reads them from the socket.
 
 use std::num::NonZeroU32;
 
@@ -15,11 +15,11 @@ use super::silence::Known;
 /// Arrivals are a Poisson process: one gap in e¹⁵, three million, is 15 times the mean.
 const GAPS: u64 = 15;
 
-/// Shorter ones are of no interest.
+/// Shorter pauses are ignored.
 const LEAST: Nanos = Nanos::from_micros(200);
 
-/// When no request came (T1, in order of time) for far longer than by chance, and not because of
-/// what was injected.
+/// Stretches without a request (T1, in order of time) that are far too long for chance and were not
+/// caused by the injection.
 pub(crate) fn silences(came: &[Monotonic], injected: &Known) -> Vec<Stretch> {
     let (Some(first), Some(last)) = (came.first(), came.last()) else {
         return Vec::new();
@@ -32,8 +32,8 @@ pub(crate) fn silences(came: &[Monotonic], injected: &Known) -> Vec<Stretch> {
         .collect()
 }
 
-/// When a thread of the server slept in a system call that is neither work nor storage (it
-/// sends, and nobody takes what it sent) while the generator stood still.
+/// When a thread of the server slept in a system call that waits for neither work nor storage while
+/// the generator paused: it sent, and nobody read.
 pub(crate) fn blocked(timeline: &Timeline, silent: &[Stretch]) -> Vec<HoldUp> {
     let mut held = Vec::new();
     for line in timeline.workers() {
@@ -60,9 +60,9 @@ pub(crate) fn blocked(timeline: &Timeline, silent: &[Stretch]) -> Vec<HoldUp> {
     held
 }
 
-/// How long the requests must wait that came at once after the generator had stood still, as long
-/// as fewer have come since than should have (by more than twice what chance explains), and those
-/// that waited behind them: even with `workers` that take `usual` for each and never rest.
+/// The waits, in an ideal queue of `workers` that take `usual` for each request, of the requests in
+/// the burst after a pause and of those that waited behind them. A burst lasts until as many requests
+/// have come as were due, to within two standard deviations.
 pub(crate) fn bursts(
     silent: &[Stretch],
     spans: &[Span],
@@ -112,7 +112,7 @@ mod tests {
     use super::super::samples::{WORKER, at, context, switched};
     use super::*;
 
-    /// A request every 100 µs for a second, but none from 500 ms on for so long.
+    /// A request every 100 µs for a second, but none for `gap_us` from 500 ms on.
     fn came(gap_us: u64) -> Vec<Monotonic> {
         let due = (1..10_000).map(|n| 100 * n);
         let came = due.map(|us| {

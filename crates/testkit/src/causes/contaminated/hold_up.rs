@@ -2,15 +2,15 @@
 
 use taillab_model::{Monotonic, Tid};
 
-/// From when to when.
+/// The beginning and the end.
 pub(crate) type Stretch = (Monotonic, Monotonic);
 
 /// One hold-up of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HoldUp {
-    /// When.
+    /// When it was held up.
     pub(crate) at: Stretch,
-    /// The one thread that was held up; `None`: its CPU was.
+    /// The thread that was held up; `None` where it was the whole CPU.
     pub(crate) thread: Option<Tid>,
     /// How it is known.
     pub(crate) proof: Proof,
@@ -19,13 +19,13 @@ pub(crate) struct HoldUp {
 /// How a hold-up is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Proof {
-    /// The timeline proves that the CPU stood still.
+    /// The timeline proves that the CPU was stopped.
     Stall,
-    /// An idle CPU did not wake, or not for a timer.
+    /// An idle CPU did not wake for a packet, a thread or a timer.
     Asleep,
-    /// A CPU was silent, and no explanation can know why.
+    /// A CPU recorded nothing, for a reason that no explanation can know.
     Silence,
-    /// Nobody took what a thread sent.
+    /// A thread could not send, since the client did not read.
     Blocked,
 }
 

@@ -1,15 +1,15 @@
-//! Idle CPUs that did not wake though somebody wanted them to.
+//! Idle CPUs that did not wake when they should have.
 
 use taillab_analysis::timeline::{CpuLine, Timeline, Top, WorkerState};
 use taillab_model::{Monotonic, Nanos};
 
 use super::hold_up::Stretch;
 
-/// An idle CPU that somebody wants to wake takes so long at most: coming out of the deepest
-/// power state, or back onto a CPU of the host, is a matter of some 10 µs.
+/// The longest that an idle CPU takes to wake: leaving the deepest power state, or getting a CPU of
+/// the host back, takes some tens of microseconds.
 const AWAKE: Nanos = Nanos::from_micros(200);
 
-/// By how much waits took longer than all waits of this server should.
+/// The parts of timed waits beyond their usual length; all waits of this server should be equal.
 pub(crate) fn late_timers(timeline: &Timeline) -> Vec<Stretch> {
     let waits: Vec<Stretch> = (timeline.workers().iter())
         .flat_map(|line| line.spans())
@@ -29,8 +29,8 @@ pub(crate) fn late_timers(timeline: &Timeline) -> Vec<Stretch> {
         .collect()
 }
 
-/// When a CPU idled on though a packet had come for the server (T1), or a thread of it had been
-/// woken there.
+/// When a CPU stayed idle although a packet had come for the server (T1) or one of its threads had
+/// been woken there.
 pub(crate) fn slept_on(timeline: &Timeline, came: &[Monotonic]) -> Vec<Stretch> {
     let mut calls: Vec<Vec<Monotonic>> = vec![came.to_vec(); timeline.cpus().len()];
     for span in timeline.workers().iter().flat_map(|line| line.spans()) {

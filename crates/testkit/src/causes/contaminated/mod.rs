@@ -1,8 +1,8 @@
 //! Whether the machine contaminated a measurement: decided by what it did, not by the result.
 //!
-//! The machine is one more disturber, and its hold-ups ([`evidence`]) are turned into delays of
-//! requests as what was injected is ([`delays`]). A burst after the generator stood still is not
-//! what was asked for either: what its requests must wait for each other is the machine's too.
+//! The machine is one more disturber: its hold-ups ([`evidence`]) become delays of requests in the
+//! same way as the injections do ([`delays`]). Nobody asked for the burst that follows a pause of the
+//! generator either, so the time that its requests wait for each other counts as the machine's.
 
 mod evidence;
 mod generator;
@@ -19,13 +19,13 @@ use taillab_model::explanation::Cause;
 use taillab_model::summary::Reason;
 use taillab_model::{Monotonic, Nanos};
 
-pub(crate) use self::evidence::Evidence;
+pub(crate) use self::evidence::MachineEvidence;
 use self::generator::bursts;
 use self::hold_up::{HoldUp, Proof, Stretch};
 use super::criteria::{LEAST_SHARE, MOST_CONTAMINATED, MOST_CONTAMINATED_PAIR};
 use super::reason::ReasonKey;
 
-/// A measurement is repeated at most so often.
+/// A measurement is made at most this many times.
 pub const ATTEMPTS: u32 = 3;
 
 /// What the machine did to a measurement, and what of that the requests felt.
@@ -34,17 +34,17 @@ pub struct Machine {
     /// Hold-ups of the server.
     hold_ups: usize,
     held: Nanos,
-    /// Times when the generator stood still.
+    /// Pauses of the generator.
     silences: usize,
     silent: Nanos,
-    /// What all this cost the requests.
+    /// The delay of all requests by the machine.
     cost: Nanos,
-    /// What the injection cost them.
+    /// Their delay by the injection.
     injected: Nanos,
-    /// The part of what was injected whose delay requests had that the machine delayed by as
-    /// much: it is open whose that is.
+    /// The share of the injected delay that the machine alone would have caused in the same
+    /// requests: nothing says which of the two caused it.
     shared: f64,
-    /// The part of the time of the slowest hundredth that is of silences without a cause.
+    /// The share of the slowest hundredth's time that passed in silences without a cause.
     unknown: f64,
 }
 
@@ -52,7 +52,7 @@ impl Machine {
     /// Of a measurement of the requests at `places`. `injected` are the delays of all by each
     /// source, alone and (empty where that is the same) with all else.
     pub(crate) fn of(
-        evidence: &Evidence,
+        evidence: &MachineEvidence,
         spans: &[Span],
         injected: [&[Vec<Nanos>]; 2],
         options: &AnalysisOptions,
@@ -74,7 +74,7 @@ impl Machine {
         for (place, wait) in bursts(&evidence.silent, spans, usual, workers) {
             machine[place] += wait;
         }
-        // who was overtaken in a burst, or waited while a worker was idle, is as clear as ever
+        // bursts do not hide which requests were overtaken or waited while a worker was idle
         let [alone, together] = injected;
         let matters = if together.is_empty() {
             &held_up
@@ -138,8 +138,8 @@ impl Machine {
         )))
     }
 
-    /// It says little next to one whose injection should make the difference: what the machine
-    /// did cost more than a tenth of that.
+    /// Whether the machine cost more than a tenth of what the injection into `with` cost, so that
+    /// comparing the two measurements proves nothing.
     pub fn outweighs(&self, with: &Self) -> bool {
         let injected = with.injected.as_secs_f64();
         injected > 0.0 && self.cost.as_secs_f64() > MOST_CONTAMINATED_PAIR * injected
@@ -150,7 +150,7 @@ fn share(part: Nanos, of: Nanos) -> f64 {
     part.as_secs_f64() / of.as_secs_f64().max(f64::MIN_POSITIVE)
 }
 
-/// How many there are from `measure_from` on, and how long they are together.
+/// The number of stretches from `measure_from` on, and their total length.
 fn total(stretches: impl Iterator<Item = Stretch>, measure_from: Monotonic) -> (usize, Nanos) {
     let measured = stretches.filter(|(from, _)| *from >= measure_from);
     measured.fold((0, Nanos::ZERO), |(count, sum), (from, to)| {
@@ -158,7 +158,7 @@ fn total(stretches: impl Iterator<Item = Stretch>, measure_from: Monotonic) -> (
     })
 }
 
-/// What hold-ups cost each request, together with all else.
+/// The delay of each request that would be missing without these hold-ups.
 fn cost<'a>(hold_ups: impl Iterator<Item = &'a HoldUp>, spans: &[Span]) -> Vec<Nanos> {
     let truth = GroundTruth {
         sources: vec![InjectedSource {
@@ -193,7 +193,7 @@ mod tests {
         measured(injected, (held_up, proof), (0, 0))
     }
 
-    /// The same, where the generator stood still for a while, too, and was late with what was due.
+    /// The same, where the generator also paused for a while and sent late what was due.
     fn measured(
         injected: (u64, u64),
         (held_up, proof): ((u64, u64), Proof),
@@ -230,7 +230,7 @@ mod tests {
         };
         let injection = [hold_up(stretch(injected), Proof::Stall)];
         let delays = [cost(injection.iter(), &spans)];
-        let evidence = Evidence {
+        let evidence = MachineEvidence {
             hold_ups: vec![hold_up(stretch(held_up), proof)],
             silent: vec![stretch(silent)],
         };

@@ -1,8 +1,9 @@
-//! When a CPU of the server recorded nothing for longer than anybody on it is silent.
+//! When a CPU of the server recorded nothing for longer than the thread on it stays silent.
 //!
-//! A thread of the server, the kernel's thread for softirqs or a handler does nothing for longer
-//! than a request takes, but for what was injected, and that says when it was. An injected
-//! thread that has the CPU and did not run was not let run. Of other threads nobody knows.
+//! A thread of the server, the kernel's thread for softirqs and a handler all cause an event within
+//! the time of one request, unless they were disturbed by an injection, which knows when it was. An
+//! injected thread that had the CPU and says that it did not run was stopped. How long other threads
+//! stay silent is not known.
 
 use std::collections::HashMap;
 
@@ -12,13 +13,13 @@ use taillab_model::{Event, EventKind, Monotonic, Nanos, RecordingContext, Tid};
 
 use super::hold_up::Stretch;
 
-/// Who serves is silent for no longer than this and one request.
+/// A thread that serves is silent for at most this plus one request.
 const QUIET: Nanos = Nanos::from_micros(100);
 
-/// Who was injected says when it ran, by looks at the clock; there are interrupts too.
+/// An injected thread notes when it ran by reading the clock; interrupts leave such gaps.
 const INJECTOR: Nanos = Nanos::from_micros(50);
 
-/// Stretches of which it is known what was, without overlaps.
+/// Stretches with a known explanation, without overlaps.
 pub(crate) struct Known(Vec<Stretch>);
 
 impl Known {
@@ -48,15 +49,15 @@ impl Known {
     }
 }
 
-/// What a CPU was last seen to do.
+/// The last event of a CPU.
 struct Last {
     at: Monotonic,
-    /// How long who is on it now is silent at most; `None` where nobody knows.
+    /// How long the thread on it stays silent at most; `None` where that is not known.
     at_most: Option<Nanos>,
 }
 
-/// When a CPU of the server recorded nothing for longer than who was on it can be silent, and
-/// how long that is.
+/// When a CPU of the server recorded nothing for longer than its thread stays silent, and how long
+/// that thread stays silent at most.
 pub(crate) fn silences(
     events: impl IntoIterator<Item = Event>,
     context: &RecordingContext,
@@ -120,8 +121,8 @@ mod tests {
     const BACKGROUND: Tid = 8;
     const STRANGER: Tid = 9;
 
-    /// Silences of a CPU that `on` has from 1,000 µs on and leaves after so long, in µs. A
-    /// request takes 20 µs.
+    /// Silences, in µs, of a CPU that the thread `on` has for `lasts_us` from 1,000 µs on. A request
+    /// takes 20 µs.
     fn silent(on: Tid, lasts_us: u64, last: Option<EventKind>) -> Vec<(u64, u64)> {
         let ends = 1_000 + lasts_us;
         let last = last.map(|kind| Event {
