@@ -142,7 +142,7 @@ def show(folder):
             (p, p_lo, p_hi), (m, m_lo, m_hi) = middle(predicted), middle(at[fix])
             error = p / m - 1
             came = "came true" if abs(error) <= NEAR else \
-                "not told apart" if p_lo <= m_hi and m_lo <= p_hi else "MISSED"
+                "undecided" if p_lo <= m_hi and m_lo <= p_hi else "MISSED"
             control = statistics.median(abs(a / b - 1) for a, b in zip(at["as-it-is"], at["again"]))
             print(f"{fix:15} p{100 * q:g}: as it is {text(at['as-it-is'])}; predicted {text(predicted)} in "
                   f"{len(predicted)} blocks, with {tool} {text(at[fix])}: {error:+.0%}, {came}; "

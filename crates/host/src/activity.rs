@@ -15,7 +15,7 @@ use crate::roots::Roots;
 /// A process that ran on the observed CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BusyProcess {
-    /// Its name.
+    /// Name of the program, at most 15 bytes.
     pub name: String,
     /// Its process id.
     pub pid: u32,

@@ -1,38 +1,18 @@
 //! Limits that control groups put on this process.
 
-use std::fs;
 use std::path::Path;
 
 use crate::roots::{Roots, read_optional};
+use crate::target::cpu_groups;
 
 /// The limit on CPU time of the nearest of this process's control groups that has
 /// one: `quota period` in µs (`cpu.max` of version 2, `cpu.cfs_quota_us` and
 /// `cpu.cfs_period_us` of version 1). `None` without a limit.
 pub(crate) fn cpu_quota(roots: &Roots) -> Option<String> {
-    let groups = fs::read_to_string(roots.proc.join("self/cgroup")).ok()?;
-    let mount = roots.sys.join("fs/cgroup");
-    groups.lines().find_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?, fields.next()?);
-        if controllers.is_empty() {
-            // version 2, alone or mounted next to version 1
-            [mount.clone(), mount.join("unified")]
-                .iter()
-                .find_map(|mount| upwards(mount, path, version_2))
-        } else if controllers.split(',').any(|name| name == "cpu") {
-            upwards(&mount.join("cpu"), path, version_1)
-        } else {
-            None
-        }
-    })
-}
-
-/// The first answer of `read` from a group up to the root group.
-fn upwards(mount: &Path, group: &str, read: impl Fn(&Path) -> Option<String>) -> Option<String> {
-    let group = group.trim_start_matches('/');
-    Path::new(group)
-        .ancestors()
-        .find_map(|group| read(&mount.join(group)))
+    let groups = cpu_groups(roots, "self");
+    groups
+        .iter()
+        .find_map(|group| version_2(group).or_else(|| version_1(group)))
 }
 
 fn version_2(folder: &Path) -> Option<String> {
@@ -47,6 +27,8 @@ fn version_1(folder: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn quota(groups: &str, files: &[(&str, &str)]) -> Option<String> {

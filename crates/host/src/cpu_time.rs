@@ -16,7 +16,7 @@ pub enum CpuTimeError {
     /// The file is not readable.
     #[error("cannot read {path}: {source}; is /proc mounted?")]
     Read {
-        /// The file.
+        /// The file in /proc.
         path: PathBuf,
         /// The kernel's answer.
         source: io::Error,
@@ -24,7 +24,7 @@ pub enum CpuTimeError {
     /// The file is not what proc_stat(5) describes.
     #[error("{path} has no times of single CPUs: this kernel's /proc is not as proc_stat(5) says")]
     Format {
-        /// The file.
+        /// The file in /proc.
         path: PathBuf,
     },
 }

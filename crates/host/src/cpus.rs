@@ -19,7 +19,7 @@ pub enum CpuError {
     /// A CPU list that cannot be read.
     #[error("\"{list}\" is not a CPU list ({reason}): write it like 0-1,3")]
     BadList {
-        /// What was given.
+        /// The text that is no list.
         list: String,
         /// What is wrong with it.
         reason: String,
@@ -80,7 +80,7 @@ impl CpuSet {
         self.0.iter().copied()
     }
 
-    /// How many.
+    /// The number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.0.len()
     }

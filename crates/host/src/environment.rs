@@ -12,12 +12,12 @@ use crate::activity::{self, Activity};
 use crate::cgroup;
 use crate::cpus::{self, CpuSet, Placement};
 use crate::process::{Stat, numbers_in};
-use crate::roots::{Roots, read_optional};
+use crate::roots::{Roots, chosen, field, read_optional};
 
 /// What a capture needs to be told.
 #[derive(Clone, Debug)]
 pub struct CaptureSpec<'a> {
-    /// Where to read.
+    /// Where /proc, /sys and /etc are.
     pub roots: &'a Roots,
     /// The CPUs of the measurement.
     pub placement: &'a Placement,
@@ -25,7 +25,7 @@ pub struct CaptureSpec<'a> {
     pub command_line: Vec<String>,
     /// Version of taillab.
     pub taillab_version: String,
-    /// The server.
+    /// The server's program and version; `None` without a server.
     pub server: Option<ServerFacts>,
     /// Client and server share the loopback interface.
     pub loopback: bool,
@@ -72,7 +72,7 @@ pub struct Environment {
     pub cpu_quota: Option<String>,
     /// Load average over 1, 5 and 15 minutes.
     pub load_average: Option<[f64; 3]>,
-    /// The server.
+    /// The server's program and version; `None` without a server.
     pub server: Option<ServerFacts>,
     /// Who else was on the CPUs just before.
     pub activity: Option<Activity>,
@@ -104,7 +104,7 @@ pub struct Cpu {
     pub mhz: Option<f64>,
     /// CPUs online.
     pub online: Option<CpuSet>,
-    /// How many are online.
+    /// The number of CPUs online.
     pub online_count: Option<u32>,
     /// The server's.
     pub server: CpuSet,
@@ -180,7 +180,7 @@ pub struct Scheduling {
     pub clocksources_available: Option<String>,
 }
 
-/// The server.
+/// The server's program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerFacts {
     /// Its program as given.
@@ -400,29 +400,6 @@ fn files_of(folder: &Path) -> BTreeMap<String, String> {
             ))
         })
         .collect()
-}
-
-/// The choice in brackets: `always [madvise] never`; the whole text without any.
-fn chosen(path: &Path) -> Option<String> {
-    let text = read_optional(path)?;
-    let bracketed = text
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'));
-    Some(
-        bracketed
-            .map_or(text.as_str(), |(choice, _)| choice)
-            .to_owned(),
-    )
-}
-
-/// The first `name : value` line with one of these names.
-fn field(text: &str, names: &[&str]) -> Option<String> {
-    text.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        names
-            .contains(&name.trim())
-            .then(|| value.trim().to_owned())
-    })
 }
 
 fn distribution(etc: &Path) -> Option<String> {

@@ -42,7 +42,7 @@ pub enum HostError {
     Disk(#[from] DiskError),
     /// Signals.
     Interrupt(#[from] InterruptError),
-    /// The crash journal.
+    /// The crash journal cannot be kept or followed.
     Journal(#[from] JournalError),
     /// CPUs that should not sleep.
     KeepAwake(#[from] KeepAwakeError),
@@ -54,13 +54,13 @@ pub enum HostError {
     ProgramTime(#[from] ProgramTimeError),
     /// The server's files.
     PrivateFolder(#[from] PrivateFolderError),
-    /// The server.
+    /// The server does not run.
     Server(#[from] ServerError),
     /// The server's sockets.
     SocketBuffer(#[from] SocketBufferError),
     /// A running server.
     Target(#[from] TargetError),
-    /// The testbed.
+    /// The testbed cannot be made or removed.
     Testbed(#[from] TestbedError),
     /// The server's user.
     User(#[from] UnknownUser),

@@ -56,7 +56,7 @@ pub enum JournalError {
         "{path} is not a folder of this user alone ({why}): remove it, taillab makes a new one"
     )]
     Unsafe {
-        /// The folder.
+        /// The folder of the journals.
         path: PathBuf,
         /// What is wrong with it.
         why: &'static str,
@@ -223,10 +223,10 @@ fn recover_one(roots: &Roots, lock_path: &Path, found: &mut Vec<Recovered>) {
         // died before the first record: nothing had been made
         Ok(None) => true,
         Err(reason) => {
-            found.push(Recovered {
-                what: format!("the journal {}", path.display()),
-                failure: Some(reason),
-            });
+            found.push(Recovered::left(
+                format!("the journal {}", path.display()),
+                reason,
+            ));
             return;
         }
     };
@@ -235,10 +235,10 @@ fn recover_one(roots: &Roots, lock_path: &Path, found: &mut Vec<Recovered>) {
             match fs::remove_file(file) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => found.push(Recovered {
-                    what: format!("the journal {}", file.display()),
-                    failure: Some(format!("cannot remove it: {e}")),
-                }),
+                Err(e) => found.push(Recovered::left(
+                    format!("the journal {}", file.display()),
+                    format!("cannot remove it: {e}"),
+                )),
             }
         }
     }
@@ -296,17 +296,14 @@ fn end_servers(roots: &Roots, record: &Record, found: &mut Vec<Recovered>) {
         );
         match process.kill(roots, KILL_PATIENCE) {
             Ok(false) => {}
-            Ok(true) => found.push(Recovered {
+            Ok(true) => found.push(Recovered::removed(what)),
+            Err(e) => found.push(Recovered::left(
                 what,
-                failure: None,
-            }),
-            Err(e) => found.push(Recovered {
-                what,
-                failure: Some(format!(
+                format!(
                     "cannot end it: {e}; end it yourself: kill -9 {}",
                     process.pid
-                )),
-            }),
+                ),
+            )),
         }
     }
 }
@@ -317,18 +314,15 @@ fn remove_control_groups(record: &Record, found: &mut Vec<Recovered>) {
     for path in &record.control_groups {
         let what = format!("the control group {}", path.display());
         match fs::remove_dir(path) {
-            Ok(()) => found.push(Recovered {
-                what,
-                failure: None,
-            }),
+            Ok(()) => found.push(Recovered::removed(what)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => found.push(Recovered {
+            Err(e) => found.push(Recovered::left(
                 what,
-                failure: Some(format!(
+                format!(
                     "cannot remove it: {e}; end its processes, then rmdir {}",
                     path.display()
-                )),
-            }),
+                ),
+            )),
         }
     }
 }
@@ -355,6 +349,22 @@ pub struct Recovered {
     pub what: String,
     /// Why it is still there, and the remedy; `None` when it is gone.
     pub failure: Option<String>,
+}
+
+impl Recovered {
+    fn removed(what: String) -> Self {
+        Self {
+            what,
+            failure: None,
+        }
+    }
+
+    fn left(what: String, failure: String) -> Self {
+        Self {
+            what,
+            failure: Some(failure),
+        }
+    }
 }
 
 impl std::fmt::Display for Recovered {

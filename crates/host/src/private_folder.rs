@@ -25,7 +25,7 @@ pub enum PrivateFolderError {
     /// A file in it.
     #[error("cannot write the server's file {name}: {source}; free some memory")]
     File {
-        /// Its name.
+        /// The file's name in the folder.
         name: String,
         /// The kernel's answer.
         source: io::Error,

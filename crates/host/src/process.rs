@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-use crate::roots::Roots;
+use crate::roots::{Roots, status};
 
 /// A process for good: its number and when it started. The kernel reuses numbers,
 /// but not within one clock tick.
@@ -157,15 +157,12 @@ pub fn family(roots: &Roots, pid: u32) -> Vec<u32> {
     family
 }
 
-/// Whether a process has a handler of its own for a signal (`SigCgt` of
+/// Whether a process handles a signal itself (`SigCgt` of
 /// proc_pid_status(5)).
 pub(crate) fn catches(roots: &Roots, pid: u32, signal: Signal) -> bool {
-    let status = fs::read_to_string(roots.proc.join(pid.to_string()).join("status"));
-    let caught = status.ok().and_then(|text| {
-        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
-        u64::from_str_radix(mask.trim(), 16).ok()
-    });
-    caught.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
+    status(roots, pid, "SigCgt")
+        .and_then(|mask| u64::from_str_radix(&mask, 16).ok())
+        .is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
 }
 
 /// The numbers that name entries of a folder: processes of /proc, threads of `task`.

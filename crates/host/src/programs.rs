@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub struct MissingProgram {
     /// What was looked for.
     pub program: String,
-    /// How to get it.
+    /// What installs it, as a command or in words.
     pub remedy: String,
 }
 

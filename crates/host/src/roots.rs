@@ -1,5 +1,6 @@
 //! Where the kernel's pseudo file systems are mounted.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +44,37 @@ pub(crate) fn read_optional(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// The choice in brackets of a small file: `always [madvise] never`; the whole text without any.
+pub(crate) fn chosen(path: &Path) -> Option<String> {
+    let text = read_optional(path)?;
+    let bracketed = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
+    Some(
+        bracketed
+            .map_or(text.as_str(), |(choice, _)| choice)
+            .to_owned(),
+    )
+}
+
+/// The value of the first line `name: value` with one of these names.
+pub(crate) fn field(text: &str, names: &[&str]) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        names
+            .contains(&name.trim())
+            .then(|| value.trim().to_owned())
+    })
+}
+
+/// A field of `/proc/PROCESS/status` (proc_pid_status(5)); `process` is a number, `self` or
+/// `PID/task/TID`.
+pub(crate) fn status(roots: &Roots, process: impl Display, name: &str) -> Option<String> {
+    let path = roots.proc.join(format!("{process}/status"));
+    // the name of a program may hold any bytes
+    field(&String::from_utf8_lossy(&fs::read(path).ok()?), &[name])
 }
 
 #[cfg(test)]

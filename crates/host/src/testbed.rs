@@ -37,7 +37,7 @@ pub enum TestbedError {
     SteeringDiffers {
         /// The interface.
         device: String,
-        /// What was written.
+        /// The CPUs that were written.
         wanted: CpuSet,
         /// What was read back (the raw text where it is no mask).
         effective: String,

@@ -33,19 +33,22 @@ impl User {
     /// # Errors
     /// [`UnknownUser`].
     pub fn find(roots: &Roots, name: &str) -> Result<Self, UnknownUser> {
-        fs::read_to_string(roots.etc.join("passwd"))
-            .unwrap_or_default()
-            .lines()
-            .filter_map(|line| {
-                let mut fields = line.split(':');
-                Some(Self {
-                    name: fields.next()?.to_owned(),
-                    uid: fields.nth(1)?.parse().ok()?,
-                    gid: fields.next()?.parse().ok()?,
-                })
-            })
-            .find(|user| user.name == name)
+        Self::first(roots, |user| user.name == name)
             .ok_or_else(|| UnknownUser { name: name.into() })
+    }
+
+    /// The first local user that is `wanted`.
+    pub(crate) fn first(roots: &Roots, wanted: impl Fn(&Self) -> bool) -> Option<Self> {
+        let users = fs::read_to_string(roots.etc.join("passwd")).unwrap_or_default();
+        let user = |line: &str| {
+            let mut fields = line.split(':');
+            Some(Self {
+                name: fields.next()?.to_owned(),
+                uid: fields.nth(1)?.parse().ok()?,
+                gid: fields.next()?.parse().ok()?,
+            })
+        };
+        users.lines().filter_map(user).find(wanted)
     }
 
     /// Whether the calling process already has this user id, so that nothing has to

@@ -14,7 +14,7 @@ use crate::sysfs::{Sysfs, SysfsError};
 /// Why the pair could not be made or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum VethError {
-    /// The namespaces.
+    /// A network namespace cannot be made or entered.
     #[error(transparent)]
     Namespace(#[from] NetnsError),
     /// `ip` is not installed.

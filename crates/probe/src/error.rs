@@ -42,9 +42,9 @@ pub enum ProbeError {
          fewer requests ({source})"
     )]
     OutOfMemory {
-        /// What it was for.
+        /// What the memory was for.
         what: &'static str,
-        /// How much.
+        /// The bytes that were asked for.
         bytes: u64,
         /// The kernel's answer.
         source: io::Error,

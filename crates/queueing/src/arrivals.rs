@@ -78,9 +78,9 @@ pub enum ArrivalError {
         process: &'static str,
         /// The name of the parameter.
         parameter: &'static str,
-        /// What it may be.
+        /// The range that it must be in.
         wanted: &'static str,
-        /// What it is.
+        /// The value given.
         value: f64,
     },
 }

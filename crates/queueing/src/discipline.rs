@@ -63,7 +63,7 @@ pub enum Discipline {
         background: f64,
         /// Service times of the background class.
         service: Service,
-        /// Who goes first.
+        /// The class that is served first.
         first: Class,
     },
 }

@@ -11,7 +11,7 @@ pub enum NotationError {
     Unknown {
         /// What was looked for, with its article.
         kind: &'static str,
-        /// The name as given.
+        /// The unknown name.
         name: String,
         /// All names with their parameters.
         known: &'static str,
@@ -45,7 +45,7 @@ pub enum NotationError {
         key: String,
         /// What the parameter may be.
         wanted: String,
-        /// What it is.
+        /// The value given.
         value: String,
     },
 }

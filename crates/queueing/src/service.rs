@@ -75,9 +75,9 @@ pub enum ServiceError {
         distribution: &'static str,
         /// The name of the parameter.
         parameter: &'static str,
-        /// What it may be.
+        /// The range that it must be in.
         wanted: &'static str,
-        /// What it is.
+        /// The value given.
         value: f64,
     },
     /// The largest value of a bounded Pareto is not above the smallest.

@@ -1,5 +1,5 @@
 //! Requests per second of each kernel on one core, quickly: `cargo run --release -p
-//! taillab-queueing --example speed [millions of requests [discipline]]`.
+//! taillab-simulator --example speed [millions of requests [discipline]]`.
 #![allow(clippy::unwrap_used)]
 
 use std::num::{NonZeroU32, NonZeroUsize};

@@ -23,7 +23,7 @@ pub enum TraceError {
         position: u64,
         /// The time stamp before it.
         earlier: u64,
-        /// The time stamp.
+        /// The time stamp at `position`.
         later: u64,
     },
     /// It did not hold what its summary said.
@@ -65,11 +65,11 @@ pub enum SimulationError {
     /// A number is out of range.
     #[error("{what} must be {wanted}, not {value}")]
     Parameter {
-        /// What it is.
+        /// The parameter's name, with its article.
         what: &'static str,
-        /// What it may be.
+        /// The range that it must be in.
         wanted: &'static str,
-        /// What it is.
+        /// The value given.
         value: f64,
     },
     /// The slowdown is not one positive factor for each worker.
@@ -79,7 +79,7 @@ pub enum SimulationError {
     Slowdown {
         /// The number of workers.
         workers: u32,
-        /// What was given.
+        /// The factors given.
         given: Vec<f64>,
     },
     /// An absence is impossible.
@@ -103,7 +103,7 @@ pub enum SimulationError {
     /// Threads could not be started.
     #[error("cannot start {threads} threads: {reason}; use fewer")]
     Threads {
-        /// How many were wanted.
+        /// The number of threads wanted.
         threads: usize,
         /// What the operating system says.
         reason: String,

@@ -88,7 +88,7 @@ pub(crate) trait Source<const L: usize> {
     fn services(&mut self, isa: Isa, rows: &mut [[f64; L]]);
 }
 
-/// How long a job is.
+/// The length of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Length {
     /// Rows that are simulated and thrown away.

@@ -48,7 +48,7 @@ pub struct ReplayedRequest {
     pub start: Nanos,
     /// When it leaves, absences of its worker included.
     pub departure: Nanos,
-    /// Who serves it.
+    /// The worker that serves it, from 0.
     pub worker: u32,
 }
 

@@ -70,7 +70,7 @@ pub struct Engine {
     pub kernel: &'static str,
     /// The vector instructions.
     pub isa: Isa,
-    /// The threads.
+    /// The number of threads.
     pub threads: usize,
     /// All requests simulated, the discarded ones included.
     pub simulated: u64,

@@ -27,9 +27,9 @@ use taillab_queueing::service::Service;
 pub struct TraceSummary {
     /// Time stamps.
     pub count: u64,
-    /// The first.
+    /// The first time stamp.
     pub first: Nanos,
-    /// The last.
+    /// The last time stamp.
     pub last: Nanos,
 }
 

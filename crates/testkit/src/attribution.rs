@@ -35,22 +35,22 @@ pub struct Span {
 /// What the ledger says a request's excess consists of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Charge {
-    /// Why.
+    /// The cause that it is charged to.
     pub cause: Cause,
-    /// By whom.
+    /// The culprit, where the ledger names one.
     pub culprit: Option<Culprit>,
-    /// How much.
+    /// The part of the excess, in nanoseconds.
     pub excess_ns: u64,
 }
 
 /// What became of the delay of one injected cause.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The cause.
+    /// What was injected, and its right cause and culprit.
     pub source: InjectedSource,
     /// Requests that it delayed.
     pub requests: u64,
-    /// Their delay.
+    /// Their total delay by it.
     pub injected: Nanos,
     /// What of it the ledger charged to each cause, the right one included; the largest
     /// first.

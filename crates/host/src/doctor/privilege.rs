@@ -4,7 +4,8 @@ use std::fs;
 
 use taillab_model::doctor::{Check, CheckState, Group};
 
-use crate::roots::{Roots, read_optional};
+use crate::roots::{Roots, chosen, read_optional, status};
+use crate::user::User;
 
 /// What a reader without privilege does first.
 pub(super) const SUDO: &str = "run it as root: sudo taillab …";
@@ -45,28 +46,17 @@ const ENOUGH_FILES: u64 = 10_100;
 
 impl Privileges {
     pub(super) fn read(roots: &Roots) -> Self {
-        let status = fs::read_to_string(roots.proc.join("self/status")).unwrap_or_default();
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            Some(line.trim().to_owned())
-        };
-        let uid = field("Uid:").and_then(|ids| ids.split_ascii_whitespace().nth(1)?.parse().ok());
-        let users = fs::read_to_string(roots.etc.join("passwd")).unwrap_or_default();
-        let user = uid.and_then(|uid: u32| {
-            users.lines().find_map(|line| {
-                let mut fields = line.split(':');
-                let name = fields.next()?;
-                (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
-            })
-        });
+        let field = |name: &str| status(roots, "self", name);
+        let uid = field("Uid").and_then(|ids| ids.split_ascii_whitespace().nth(1)?.parse().ok());
+        let user = uid.and_then(|uid: u32| User::first(roots, |user| user.uid == uid));
         // "0 0 4294967295": every id maps to itself
         let map = read_optional(&roots.proc.join("self/uid_map"));
         let initial_namespace =
             map.is_none_or(|map| map.split_ascii_whitespace().eq(["0", "0", "4294967295"]));
         Self {
             uid,
-            user,
-            effective: field("CapEff:").and_then(|hex| u64::from_str_radix(&hex, 16).ok()),
+            user: user.map(|user| user.name),
+            effective: field("CapEff").and_then(|hex| u64::from_str_radix(&hex, 16).ok()),
             initial_namespace,
         }
     }
@@ -287,14 +277,7 @@ fn lockdown(roots: &Roots) -> Check {
         Check::not_ok(Group::Privilege, "lockdown", state, found, remedy)
     };
     let security = roots.sys.join("kernel/security");
-    let text = read_optional(&security.join("lockdown"));
-    let mode = text.as_deref().map(|text| {
-        let inner = text
-            .split_once('[')
-            .and_then(|(_, rest)| rest.split_once(']'));
-        inner.map_or(text, |(mode, _)| mode)
-    });
-    match mode {
+    match chosen(&security.join("lockdown")).as_deref() {
         Some("confidentiality") => check(
             CheckState::Missing,
             "confidentiality: eBPF may not read kernel memory",

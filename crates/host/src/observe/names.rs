@@ -6,7 +6,7 @@ use std::fs;
 use taillab_model::{InterruptName, RecordingContext, ThreadName, Tid};
 
 use crate::process::{Stat, numbers_in, threads};
-use crate::roots::{Roots, read_optional};
+use crate::roots::{Roots, read_optional, status};
 
 /// Names what a recording knows by number: the `seen` threads, those of the server's
 /// `processes`, and the interrupts.
@@ -121,7 +121,7 @@ fn comm(roots: &Roots, pid: u32, tid: Tid) -> Option<String> {
         .or_else(|| read_optional(&process.join("comm")))
 }
 
-/// Whether a thread goes before ordinary ones; `None` when it has ended.
+/// Whether a thread has a real-time priority; `None` when it has ended.
 fn real_time(roots: &Roots, pid: u32, tid: Tid) -> Option<bool> {
     let thread = roots.proc.join(format!("{pid}/task/{tid}/stat"));
     Some(Stat::read(&thread)?.is_real_time())
@@ -129,13 +129,8 @@ fn real_time(roots: &Roots, pid: u32, tid: Tid) -> Option<bool> {
 
 /// The process of a thread, 0 where unknown.
 fn process_of(roots: &Roots, tid: Tid) -> Tid {
-    let status = fs::read_to_string(roots.proc.join(tid.to_string()).join("status"));
-    status
-        .ok()
-        .and_then(|text| {
-            let line = text.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-            line.trim().parse().ok()
-        })
+    status(roots, tid, "Tgid")
+        .and_then(|pid| pid.parse().ok())
         .unwrap_or(0)
 }
 

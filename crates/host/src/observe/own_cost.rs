@@ -1,11 +1,9 @@
 //! What this process itself takes.
 
-use std::fs;
-
 use rustix::time::{ClockId, clock_gettime};
 use taillab_model::Nanos;
 
-use crate::roots::Roots;
+use crate::roots::{Roots, status};
 
 /// CPU time of this process so far, its ended threads included, and the time.
 #[derive(Clone, Copy, Debug)]
@@ -39,11 +37,8 @@ impl OwnCost {
 
     /// The most memory that it ever had resident, in bytes; 0 where the kernel does not say.
     pub fn peak_memory_bytes(roots: &Roots) -> u64 {
-        let status = fs::read_to_string(roots.proc.join("self/status")).unwrap_or_default();
-        let kibibytes = status.lines().find_map(|line| {
-            let value = line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?;
-            value.trim().parse::<u64>().ok()
-        });
+        let kibibytes = status(roots, "self", "VmHWM")
+            .and_then(|value| value.strip_suffix("kB")?.trim().parse::<u64>().ok());
         kibibytes.unwrap_or(0) * 1024
     }
 }

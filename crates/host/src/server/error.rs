@@ -29,7 +29,7 @@ pub enum ServerError {
     NotReady {
         /// The program.
         program: String,
-        /// How long it was asked.
+        /// How long taillab asked whether it is ready.
         waited: Duration,
         /// The last line that it wrote.
         last_line: Option<String>,

@@ -1,5 +1,6 @@
 //! Control groups: their identity and their processes.
 
+use std::fmt::Display;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use crate::roots::Roots;
 /// A control group of either version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroup {
-    /// Its folder.
+    /// Its folder below /sys/fs/cgroup.
     pub folder: PathBuf,
     /// What the kernel calls it (`bpf_get_current_cgroup_id` for version 2): the inode of
     /// its folder.
@@ -67,11 +68,13 @@ impl Cgroup {
     }
 }
 
-/// The folders of the groups that can hold back the CPU time of a process: its own and
-/// those above it, in the hierarchy that has the `cpu` controller.
-pub fn cpu_groups(roots: &Roots, pid: u32) -> Vec<PathBuf> {
-    let text = fs::read_to_string(roots.proc.join(pid.to_string()).join("cgroup"));
+/// The folders of the groups that can hold back the CPU time of a process (a number, or `self`): its
+/// group and those above it, the nearest first, in the hierarchy that has the `cpu` controller.
+pub fn cpu_groups(roots: &Roots, process: impl Display) -> Vec<PathBuf> {
+    let text = fs::read_to_string(roots.proc.join(format!("{process}/cgroup")));
     let mount = roots.sys.join("fs/cgroup");
+    // what a group has of these depends on the version and on its place
+    const FILES: [&str; 3] = ["cpu.stat", "cpu.max", "cpu.cfs_quota_us"];
     let mut folders = Vec::new();
     for line in text.unwrap_or_default().lines() {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -88,7 +91,8 @@ pub fn cpu_groups(roots: &Roots, pid: u32) -> Vec<PathBuf> {
         let path = Path::new(path.trim_start_matches('/'));
         for mount in mounts {
             let groups = path.ancestors().map(|group| mount.join(group));
-            folders.extend(groups.filter(|group| group.join("cpu.stat").is_file()));
+            folders
+                .extend(groups.filter(|group| FILES.iter().any(|file| group.join(file).is_file())));
         }
     }
     // `cpu` and `cpu,cpuacct` are often one folder under two names

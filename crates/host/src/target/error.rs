@@ -53,7 +53,7 @@ pub enum TargetError {
         pid: u32,
         /// Its name.
         name: String,
-        /// The sockets.
+        /// Paths of the Unix sockets.
         paths: Vec<String>,
     },
     /// It listens on several ports.
@@ -61,7 +61,7 @@ pub enum TargetError {
     SeveralPorts {
         /// Process or control group.
         name: String,
-        /// All of them.
+        /// Every address and port on which it listens.
         endpoints: Vec<Endpoint>,
     },
     /// One port over both transports.
@@ -79,7 +79,7 @@ pub enum TargetError {
         name: String,
         /// What was asked for: `port 80 over UDP`.
         wanted: String,
-        /// Where it listens.
+        /// The addresses and ports on which it listens.
         endpoints: Vec<Endpoint>,
     },
     /// Nobody listens on this port.
@@ -87,7 +87,7 @@ pub enum TargetError {
         "no process listens on {wanted} in any network namespace that can be seen: start the server, or look for its port with `ss -tulpn`"
     )]
     NobodyListens {
-        /// What was asked for.
+        /// The port or endpoint that was asked for.
         wanted: String,
     },
     /// Somebody listens, and it cannot be seen who.
@@ -95,13 +95,13 @@ pub enum TargetError {
         "a process listens on {wanted}, but this user may not see which one: run as root (sudo)"
     )]
     UnknownListener {
-        /// What was asked for.
+        /// The port or endpoint that was asked for.
         wanted: String,
     },
     /// Servers in several network namespaces listen on this port.
     #[error("servers in several network namespaces listen on {wanted} ({}): choose one with -p PID", .servers.join(", "))]
     SeveralServers {
-        /// What was asked for.
+        /// The port or endpoint that was asked for.
         wanted: String,
         /// `nginx (pid 4711)`, one for each namespace.
         servers: Vec<String>,

@@ -20,7 +20,7 @@ use std::path::Path;
 
 use crate::cpus::{self, CpuSet};
 use crate::process::{Stat, family, numbers_in, threads};
-use crate::roots::{Roots, read_optional};
+use crate::roots::{Roots, read_optional, status};
 
 pub use self::cgroup::{Cgroup, cpu_groups};
 pub use self::command::{CommandError, StartedCommand};
@@ -313,18 +313,15 @@ pub fn ensure_first_pid_namespace(roots: &Roots) -> Result<(), TargetError> {
 /// The CPUs on which any thread of these processes may run, and which are online.
 fn cpus_of(roots: &Roots, processes: &[u32]) -> CpuSet {
     let tasks = processes.iter().flat_map(|pid| {
-        let folder = roots.proc.join(pid.to_string()).join("task");
-        numbers_in(&folder)
-            .into_iter()
-            .map(move |tid| folder.join(tid.to_string()).join("status"))
+        let task = format!("{pid}/task");
+        let threads = numbers_in(&roots.proc.join(&task)).into_iter();
+        threads.map(move |tid| format!("{task}/{tid}"))
     });
     let allowed: CpuSet = tasks
-        .filter_map(|status| {
-            let text = fs::read_to_string(status).ok()?;
-            let list = text
-                .lines()
-                .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-            list.trim().parse::<CpuSet>().ok()
+        .filter_map(|thread| {
+            status(roots, thread, "Cpus_allowed_list")?
+                .parse::<CpuSet>()
+                .ok()
         })
         .flat_map(|cpus| cpus.iter().collect::<Vec<_>>())
         .collect();
@@ -404,13 +401,10 @@ pub fn comm(roots: &Roots, pid: u32) -> String {
         .map_or_else(|| "?".to_owned(), |stat| stat.comm)
 }
 
-/// A thread of the kernel has no memory of its own, and so no `VmSize`.
+/// A thread of the kernel has no address space, and so no `VmSize`.
 fn is_kernel_thread(roots: &Roots, pid: u32) -> bool {
-    let status = fs::read_to_string(roots.proc.join(pid.to_string()).join("status"));
-    status.is_ok_and(|text| {
-        let has = |name: &str| text.lines().any(|line| line.starts_with(name));
-        has("State:") && !has("VmSize:")
-    })
+    let has = |name: &str| status(roots, pid, name).is_some();
+    has("State") && !has("VmSize")
 }
 
 #[cfg(test)]

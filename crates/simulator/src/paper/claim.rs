@@ -80,7 +80,7 @@ pub enum Measure {
     QuantileUs {
         /// Index of the curve.
         curve: usize,
-        /// The probability.
+        /// The quantile's probability, between 0 and 1.
         q: f64,
     },
     /// A quantile of one curve over a quantile of another.
@@ -95,22 +95,22 @@ pub enum Measure {
     LeadOverOthers {
         /// Index of the curve.
         curve: usize,
-        /// The probability.
+        /// The quantile's probability, between 0 and 1.
         q: f64,
     },
     /// The smallest factor from one of the first `curves` curves to the next: above 1
     /// when the quantile rises all the way.
     SmallestStep {
-        /// How many curves.
+        /// The number of curves.
         curves: usize,
-        /// The probability.
+        /// The quantile's probability, between 0 and 1.
         q: f64,
     },
     /// The largest such factor: below 1 when the quantile falls all the way.
     LargestStep {
-        /// How many curves.
+        /// The number of curves.
         curves: usize,
-        /// The probability.
+        /// The quantile's probability, between 0 and 1.
         q: f64,
     },
 }

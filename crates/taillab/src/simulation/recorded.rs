@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use taillab_host::Interrupt;
-use taillab_simulator::run::Outcome;
 use taillab_simulator::error::SimulationError;
+use taillab_simulator::run::Outcome;
 use taillab_simulator::trace::{TraceSimulation, TraceSummary};
 
 use super::refusal::refused;

@@ -76,7 +76,7 @@ pub struct Measured {
     pub passes: u32,
     /// Why the last of them is contaminated too; `None` if it is not.
     pub contaminated: Option<Reason>,
-    /// What was injected.
+    /// Each injection and what it was charged to.
     pub injected: Vec<Injected>,
     /// Excess over the ideal, of all requests.
     pub excess_ns: Nanos,
@@ -97,7 +97,7 @@ pub struct Measured {
 /// One injected cause.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Injected {
-    /// What was done.
+    /// The injection as it was asked for: `background:20ms,3ms`.
     pub injected: String,
     /// The number of times.
     pub occurrences: u64,

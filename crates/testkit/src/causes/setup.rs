@@ -47,7 +47,7 @@ pub enum Disturbance {
 pub struct Fix {
     /// What is then measured.
     pub setup: Setup,
-    /// Which forecast.
+    /// The forecast that is compared with it.
     pub promise: Promise,
     /// What is done, for people.
     pub done: &'static str,

@@ -11,35 +11,35 @@ use taillab_model::Nanos;
 pub enum Fault {
     /// One in `every` requests of a worker burns CPU time.
     Slow {
-        /// Requests.
+        /// One in this number of requests has the fault.
         every: NonZeroU64,
-        /// How long.
+        /// How long it burns CPU time.
         lasts: Nanos,
     },
     /// An extra thread holds the lock that each request takes.
     Lock {
-        /// From one time to the next.
+        /// The time from the start of one hold to the next.
         every: Nanos,
         /// How long it holds it.
         held: Nanos,
     },
     /// One in `every` requests of a worker touches memory that it never had before.
     FreshPages {
-        /// Requests.
+        /// One in this number of requests has the fault.
         every: NonZeroU64,
         /// Pages, each a page fault.
         pages: NonZeroU32,
     },
     /// One in `every` requests of a worker touches pages of a file that are on disk only.
     FilePages {
-        /// Requests.
+        /// One in this number of requests has the fault.
         every: NonZeroU64,
         /// Pages, each a page fault that waits for the disk.
         pages: NonZeroU32,
     },
     /// One in `every` requests of a worker reads from a disk past the page cache.
     Io {
-        /// Requests.
+        /// One in this number of requests has the fault.
         every: NonZeroU64,
         /// Reads of 256 KiB.
         reads: NonZeroU32,

@@ -46,7 +46,7 @@ pub use self::timers::TimerStorm;
 pub struct Schedule {
     /// From one disturbance to the next.
     pub every: Nanos,
-    /// How long one lasts.
+    /// The length of one disturbance.
     pub lasts: Nanos,
 }
 
@@ -76,11 +76,11 @@ pub enum InjectionError {
     /// The kernel refuses a call.
     #[error("cannot {what}: {source}; {remedy}")]
     System {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
         /// The kernel's answer.
         source: io::Error,
-        /// What to do.
+        /// What a person can do about it.
         remedy: &'static str,
     },
     /// The journal of what must be undone after a crash.

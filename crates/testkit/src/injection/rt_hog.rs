@@ -37,7 +37,7 @@ const REMEDY: &str = "it needs root or CAP_SYS_NICE, and real-time time in this 
 /// How much of the time that real-time threads have together the hog takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appetite {
-    /// All of it.
+    /// Runs without a pause.
     All,
     /// It sleeps a quarter of its time: there is always some left.
     WithPauses,

@@ -163,7 +163,7 @@ impl Facts<'_> {
         match (probe, self.obstacle(&TESTBED)) {
             (Ok(_), None) => works(
                 "bench",
-                "what each kind needs beside is tried when it runs".to_owned(),
+                "what else a kind needs is tried when it runs".to_owned(),
             ),
             (Err(obstacle), _) | (Ok(_), Some(obstacle)) => fails("bench", obstacle),
         }
