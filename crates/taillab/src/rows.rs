@@ -178,7 +178,7 @@ mod tests {
         }
         assert_eq!(
             rows("\u{feff}1  2\n3\t4"),
-            [(1, cells(&["1  2"])), (2, cells(&["3", "4"]))]
+            [(1, cells(&["1", "2"])), (2, cells(&["3", "4"]))]
         );
         assert_eq!(rows(" 1  2\n"), [(1, cells(&["1", "2"]))]);
         assert_eq!(rows("\"a,b\",c\n"), [(1, cells(&["a,b", "c"]))]);

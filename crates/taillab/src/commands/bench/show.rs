@@ -396,8 +396,8 @@ mod tests {
         forecasts(&mut out, &fix(vec![point(0.999, ForecastVerdict::Missed)]));
         assert_eq!(
             out,
-            "  then ended what was injected: 6 pairs; 1 pair more left out,\n  \
-             contaminated by the machine; a forecast in 5 of them\n  \
+            "  then ended what was injected: 6 pairs; 1 pair more left out, contaminated by\n  \
+             the machine; a forecast in 5 of them\n  \
              forecast `without blocked_lock`\n          \
              with it  predicted                          measured    error\n  \
              p99.9   10.4 ms    5.74 ms (5.64 ms to 5.84 ms)      6.95 ms    -17 %\n    \
