@@ -209,13 +209,14 @@ impl Composition {
         let thresholds = self.thresholds();
         let band_of = |cell: usize| thresholds.iter().rposition(|&from| cell >= from);
         let blocks = self.blocks.cells().len();
-        let mut bands = vec![BandSums::new(blocks); BANDS.len()];
+        let none = BandSums {
+            sums: CellSums::default(),
+            excess_ns: vec![[0; CAUSES]; blocks],
+        };
+        let mut bands = vec![none; BANDS.len()];
         for (cell, sums) in self.cells.iter().enumerate() {
             let band = &mut bands[band_of(cell).unwrap_or(0)];
-            band.requests += sums.requests;
-            band.sojourn_ns += sums.sojourn_ns;
-            band.ideal_ns += sums.ideal_ns;
-            band.gain_ns += sums.gain_ns;
+            band.sums.add(*sums);
         }
         let mut culprits: Vec<ByBlock> = vec![vec![[0; 2]; blocks]; self.groups.len()];
         let mut causes: Vec<ByBlock> = vec![vec![[0; 2]; blocks]; CAUSES];
@@ -244,26 +245,12 @@ impl Composition {
     }
 }
 
-/// Sums over the requests of one band.
+/// Sums over the requests of one band of the tail.
 #[derive(Clone, Debug)]
 struct BandSums {
-    requests: u64,
-    sojourn_ns: u64,
-    ideal_ns: u64,
-    gain_ns: u64,
+    sums: CellSums,
+    /// By block of time and cause.
     excess_ns: Vec<[u64; CAUSES]>,
-}
-
-impl BandSums {
-    fn new(blocks: usize) -> Self {
-        Self {
-            requests: 0,
-            sojourn_ns: 0,
-            ideal_ns: 0,
-            gain_ns: 0,
-            excess_ns: vec![[0; CAUSES]; blocks],
-        }
-    }
 }
 
 /// The composition of all accounts.
@@ -367,17 +354,17 @@ impl Composed {
     /// The bands that have requests.
     pub fn bands(&self) -> Vec<Band> {
         let with = self.bands.iter().enumerate();
-        with.filter(|(_, sums)| sums.requests > 0)
+        with.filter(|(_, band)| band.sums.requests > 0)
             .map(|(place, sums)| band(place, sums))
             .collect()
     }
 }
 
-fn band(place: usize, sums: &BandSums) -> Band {
+fn band(place: usize, BandSums { sums, excess_ns }: &BandSums) -> Band {
     let n = sums.requests as f64;
     let mut parts = Vec::new();
     for cause in Cause::ALL {
-        let total: u64 = sums.excess_ns.iter().map(|b| b[cause as usize]).sum();
+        let total: u64 = excess_ns.iter().map(|b| b[cause as usize]).sum();
         let mut mean_excess_ns = total as f64 / n;
         if cause == Cause::Service {
             // what requests were faster than their ideal
@@ -390,7 +377,7 @@ fn band(place: usize, sums: &BandSums) -> Band {
             let all: u64 = block.iter().sum();
             (block[cause as usize] as f64, all as f64)
         };
-        let pairs: Vec<(f64, f64)> = sums.excess_ns.iter().map(pair).collect();
+        let pairs: Vec<(f64, f64)> = excess_ns.iter().map(pair).collect();
         parts.push(BandPart {
             cause,
             mean_excess_ns,

@@ -4,7 +4,8 @@ use taillab_model::explanation::HeatMap;
 use taillab_model::histogram::{cell, cell_of};
 use taillab_model::{Monotonic, Nanos};
 
-use crate::coarsening::{Coarsen, Coarsening};
+use crate::coarsening::Coarsening;
+use crate::statistics::Bins;
 
 /// Columns at most.
 const COLUMNS: usize = 160;
@@ -19,22 +20,8 @@ const BITS: u32 = 5;
 #[derive(Clone, Debug)]
 pub struct HeatCells {
     from: Option<Monotonic>,
-    columns: Coarsening<Column>,
-}
-
-/// Requests by the bins of their sojourns.
-#[derive(Clone, Debug, Default)]
-struct Column(Vec<u64>);
-
-impl Coarsen for Column {
-    fn add(&mut self, next: Self) {
-        if self.0.len() < next.0.len() {
-            self.0.resize(next.0.len(), 0);
-        }
-        for (count, more) in self.0.iter_mut().zip(next.0) {
-            *count += more;
-        }
-    }
+    /// Requests by the bins of their sojourns.
+    columns: Coarsening<Bins>,
 }
 
 impl Default for HeatCells {
@@ -51,28 +38,21 @@ impl HeatCells {
     pub fn add(&mut self, t1: Monotonic, sojourn: Nanos) {
         let from = *self.from.get_or_insert(t1);
         let (column, _) = self.columns.cell(t1.saturating_since(from).get());
-        let bin = cell(sojourn.get(), BITS);
-        if bin >= column.0.len() {
-            column.0.resize(bin + 1, 0);
-        }
-        column.0[bin] += 1;
+        column.count(cell(sojourn.get(), BITS));
     }
 
     /// All of them. The rows' edges are those of bins, in about equal steps of the logarithm.
     pub fn finish(self) -> HeatMap {
         let columns = self.columns.cells();
-        let occupied = |column: &Column| {
-            let first = column.0.iter().position(|count| *count > 0)?;
-            Some((first, column.0.len() - 1))
-        };
-        let bounds = columns.iter().filter_map(occupied);
+        let counted = columns.iter().filter(|column| column.end() > 0);
+        let bounds = counted.map(|column| (column.first(), column.end() - 1));
         let bounds = bounds.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         let edges = bounds.map_or_else(Vec::new, |(first, last)| row_edges(first, last));
         let row_of = |bin: usize| edges.partition_point(|edge| *edge <= bin) - 1;
         let counts = columns.iter().map(|column| {
             let mut rows = vec![0; edges.len()];
-            let bins = column.0.iter().enumerate().filter(|(_, count)| **count > 0);
-            bins.for_each(|(bin, count)| rows[row_of(bin)] += count);
+            let bins = (column.first()..).zip(column.counts());
+            bins.for_each(|(bin, count)| rows[row_of(bin)] += u64::from(*count));
             rows
         });
         HeatMap {

@@ -16,9 +16,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use taillab_model::summary::{Ideal, Measured, Overhead, ServerResult, ServiceTimeSource, Stages};
-use taillab_model::{
-    Distribution, HISTOGRAM_ERROR, Monotonic, Nanos, REPORTED_QUANTILES, RecordingContext,
-};
+use taillab_model::{Distribution, HISTOGRAM_ERROR, Monotonic, Nanos, RecordingContext};
 
 use crate::explain::{Explained, Explainer, Sojourn};
 use crate::fan_out::fan_out;
@@ -27,7 +25,7 @@ use crate::ledger::{Baseline, Entry, Labels, LedgerOptions};
 use crate::matched::{MatchCounts, Matched};
 use crate::replay::Sampler;
 use crate::stages::StageBands;
-use crate::statistics::{Observations, Series, requests_needed};
+use crate::statistics::{Observations, Series};
 use crate::verdict::{self, Unsupported};
 use crate::window::Window;
 
@@ -302,7 +300,7 @@ impl<'c> Analysis<'c> {
         }
         let evidence = verdict::ServerEvidence {
             faster_than_ideal: self.sums.faster as f64 / n as f64,
-            unsupported: unsupported(&sojourn.distribution, &measured),
+            unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),
             late_events: self.late_events,
             unexplained: self.unexplained.unwrap_or(0),
         };
@@ -372,18 +370,6 @@ fn explainer<'c>(
         trace_from: Nanos::MAX,
     };
     Explainer::new(context, ledger, options.slowest, baseline)
-}
-
-/// The percentiles that the sample does not support, and what they need.
-fn unsupported(distribution: &Distribution, measured: &Observations) -> Vec<Unsupported> {
-    REPORTED_QUANTILES
-        .iter()
-        .filter(|&&q| distribution.quantile(q).is_none())
-        .map(|&q| Unsupported {
-            q,
-            needs: requests_needed(measured.factors(), q),
-        })
-        .collect()
 }
 
 /// What the length of the recording costs in precision.

@@ -20,6 +20,7 @@ pub(super) struct Stretch {
 }
 
 /// A CPU, and the workers that need it.
+#[derive(Default)]
 pub(super) struct CpuClock {
     /// Its number.
     pub(super) cpu: u16,
@@ -56,21 +57,8 @@ impl CpuClock {
     pub(super) fn new(cpu: u16) -> Self {
         Self {
             cpu,
-            line: None,
-            cursor: SegmentCursor::default(),
-            segment: None,
-            upto_ns: 0,
-            worker: None,
             recent: VecDeque::with_capacity(RECENT + 1),
-            active: 0,
-            waiting: 0,
-            preempted: 0,
-            unwoken: 0,
-            held_back_until_ns: 0,
-            busy_floor: 0,
-            last_queued_ns: 0,
-            counted_thread: false,
-            counted_segment: false,
+            ..Self::default()
         }
     }
 

@@ -75,6 +75,8 @@ impl Faults {
     }
 }
 
+/// See the module.
+#[derive(Default)]
 pub(super) struct Worker {
     pub(super) tid: Tid,
     /// The place of its line in the timeline, and the place in that line.
@@ -113,26 +115,8 @@ impl Worker {
     pub(super) fn new(tid: Tid, unknown: Label) -> Self {
         Self {
             tid,
-            line: None,
-            spans: SpanCursor::default(),
-            state: WorkerState::Unknown,
-            until_ns: 0,
-            busy_period: 0,
-            history: WorkerHistory::default(),
-            home: None,
             own: unknown,
-            own_upto_ns: 0,
-            slow_service: None,
-            outstanding: 0,
-            counted: CountedOn::default(),
-            inheritance: Inheritance::default(),
-            serving: None,
-            pending: VecDeque::new(),
-            budget_ns: 0,
-            spare_ns: 0,
-            faults: Faults::default(),
-            previous_t6_ns: 0,
-            served_ns: 0,
+            ..Self::default()
         }
     }
 

@@ -9,11 +9,9 @@ mod objective;
 
 use taillab_model::load_result::Wire;
 use taillab_model::summary::{ArrivalsVerdict, ClientCost, LoadErrors, LoadSummary};
-use taillab_model::{ClientTimes, Monotonic, Nanos, REPORTED_QUANTILES, WireTimes};
+use taillab_model::{ClientTimes, Monotonic, Nanos, WireTimes};
 
-use crate::statistics::{
-    ccdf, distribution_and_sorted, distribution_of, inflation_at_quantiles, requests_needed,
-};
+use crate::statistics::{Observations, distribution_of};
 use crate::verdict::{Growth, LoadEvidence, Unsupported};
 
 pub use objective::{found, objective_at};
@@ -76,34 +74,24 @@ where
 {
     let due = span(requests().map(|r| r.times.intended));
     let sent = span(requests().map(|r| r.times.sent));
-    let response: Vec<Nanos> = requests().filter_map(|r| response_time(&r.times)).collect();
-    let growth = growth(&response);
-    let (response_time, sorted) = distribution_and_sorted(&response);
-    let factors = inflation_at_quantiles(&response, &sorted);
-    drop(response);
-    let mut curves = LoadCurves {
-        response_time: ccdf(&sorted),
-        ..LoadCurves::default()
+    let times = |of: fn(&ClientTimes) -> Option<Nanos>| -> Vec<Nanos> {
+        requests().filter_map(|r| of(&r.times)).collect()
     };
-    drop(sorted);
-    let service: Vec<Nanos> = requests().filter_map(|r| service_time(&r.times)).collect();
-    let (service_time, sorted) = distribution_and_sorted(&service);
-    drop(service);
-    curves.service_time = ccdf(&sorted);
-    drop(sorted);
-    let late: Vec<Nanos> = requests().map(|r| lateness(&r.times)).collect();
-    let (lateness, sorted) = distribution_and_sorted(&late);
-    drop(late);
-    curves.lateness = ccdf(&sorted);
-    drop(sorted);
-    let unsupported = REPORTED_QUANTILES
-        .iter()
-        .filter(|&&q| response_time.quantile(q).is_none())
-        .map(|&q| Unsupported {
-            q,
-            needs: requests_needed(&factors, q),
-        })
-        .collect();
+    let response = times(response_time);
+    let growth = growth(&response);
+    let observed = Observations::of(&response);
+    drop(response);
+    let response_time = observed.distribution();
+    let (response_curve, factors) = (observed.curve(), observed.factors().to_vec());
+    drop(observed);
+    let distribution_and_curve = |times: Vec<Nanos>| {
+        let observed = Observations::of(&times);
+        drop(times);
+        (observed.distribution(), observed.curve())
+    };
+    let (service_time, service_curve) = distribution_and_curve(times(service_time));
+    let (lateness, lateness_curve) = distribution_and_curve(times(lateness));
+    let unsupported = Unsupported::of(&response_time, &factors);
     LoadAnalysis {
         summary: LoadSummary {
             target_rate_per_s: facts.target_rate_per_s,
@@ -119,7 +107,11 @@ where
             errors: facts.errors,
         },
         wire: wire(&requests),
-        curves,
+        curves: LoadCurves {
+            response_time: response_curve,
+            service_time: service_curve,
+            lateness: lateness_curve,
+        },
         evidence: LoadEvidence {
             unsupported,
             planned_rate_per_s: due.rate_per_s(),
@@ -139,8 +131,8 @@ fn service_time(times: &ClientTimes) -> Option<Nanos> {
 }
 
 /// From the intended to the actual send.
-fn lateness(times: &ClientTimes) -> Nanos {
-    times.sent.saturating_since(times.intended)
+fn lateness(times: &ClientTimes) -> Option<Nanos> {
+    Some(times.sent.saturating_since(times.intended))
 }
 
 fn wire<I>(requests: &impl Fn() -> I) -> Option<Wire>

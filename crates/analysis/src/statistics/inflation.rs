@@ -21,7 +21,7 @@
 //!
 //! What this achieves, and where it fails, is in the test `coverage`.
 
-use taillab_model::Nanos;
+use taillab_model::{Nanos, REPORTED_QUANTILES, quantile_ranks};
 
 /// The normal distribution's 97.5 % point, for intervals of 95 %.
 pub const SCORE_Z: f64 = 1.959_963_984_540_054;
@@ -60,6 +60,18 @@ pub fn variance_inflation(series: &[Nanos], thresholds: &[Nanos]) -> Vec<f64> {
         counts
     };
     inflation_of_counts(n, thresholds.iter().map(counts))
+}
+
+/// The variance inflation at each of the reported quantiles that independent
+/// observations, as many as there are, would support.
+pub(super) fn inflation_at_quantiles(series: &[Nanos], sorted: &[Nanos]) -> Vec<(f64, f64)> {
+    let n = sorted.len() as u64;
+    let (quantiles, thresholds): (Vec<f64>, Vec<Nanos>) = REPORTED_QUANTILES
+        .iter()
+        .filter_map(|&q| Some((q, sorted[quantile_ranks(n, q, 1.0)?.value as usize])))
+        .unzip();
+    let factors = variance_inflation(series, &thresholds);
+    quantiles.into_iter().zip(factors).collect()
 }
 
 /// [`variance_inflation`] of `n` observations of which it is known, for each threshold, how

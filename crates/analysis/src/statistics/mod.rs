@@ -1,12 +1,14 @@
 //! Distributions of correlated observations, with intervals that know about it.
 
+mod bins;
 mod ccdf;
 mod inflation;
 mod series;
 
-use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES, quantile_ranks};
+use taillab_model::{Distribution, Nanos};
 
-pub use ccdf::{CCDF_POINTS, ccdf, ccdf_of_ranks};
+pub(crate) use bins::Bins;
+pub use ccdf::{CCDF_POINTS, ccdf};
 pub use inflation::{SCORE_Z, variance_inflation};
 pub(crate) use series::Values;
 pub use series::{Observations, Series, curve_of};
@@ -18,19 +20,7 @@ pub use series::{Observations, Series, curve_of};
 /// the quantiles are widened by [`variance_inflation`], and a quantile that the sample
 /// cannot support for that reason has no value.
 pub fn distribution_of(series: &[Nanos]) -> Distribution {
-    distribution_and_sorted(series).0
-}
-
-/// [`distribution_of`], and the sorted sample for who needs it too (for [`ccdf()`]).
-pub fn distribution_and_sorted(series: &[Nanos]) -> (Distribution, Vec<Nanos>) {
-    let mut sorted = series.to_vec();
-    sorted.sort_unstable();
-    let factors = inflation_at_quantiles(series, &sorted);
-    let distribution = Distribution::from_sorted_correlated(&sorted, |q| {
-        let known = factors.iter().find(|(p, _)| *p == q);
-        known.map_or(1.0, |(_, factor)| *factor)
-    });
-    (distribution, sorted)
+    Observations::of(series).distribution()
 }
 
 /// The middle one of some values, the upper one of two; `None` without any.
@@ -39,22 +29,10 @@ pub(crate) fn middle<T: Copy + Ord>(values: &mut [T]) -> Option<T> {
     (!values.is_empty()).then(|| *values.select_nth_unstable(place).1)
 }
 
-/// The variance inflation at each of the reported quantiles that independent
-/// observations, as many as there are, would support.
-pub fn inflation_at_quantiles(series: &[Nanos], sorted: &[Nanos]) -> Vec<(f64, f64)> {
-    let n = sorted.len() as u64;
-    let (quantiles, thresholds): (Vec<f64>, Vec<Nanos>) = REPORTED_QUANTILES
-        .iter()
-        .filter_map(|&q| Some((q, sorted[quantile_ranks(n, q, 1.0)?.value as usize])))
-        .unzip();
-    let factors = variance_inflation(series, &thresholds);
-    quantiles.into_iter().zip(factors).collect()
-}
-
 /// How many requests the quantile `q` needs, about, when observations are as correlated
 /// as these.
 ///
-/// `factors` are those of [`inflation_at_quantiles`]. Where the sample is too short to show
+/// `factors` are those of [`Observations::factors`]. Where the sample is too short to show
 /// the correlation at `q`, the one at the highest quantile that it shows is taken instead.
 pub fn requests_needed(factors: &[(f64, f64)], q: f64) -> u64 {
     let known = factors.iter().rfind(|(p, _)| *p <= q);
@@ -68,6 +46,8 @@ pub fn requests_needed(factors: &[(f64, f64)], q: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use taillab_model::quantile_ranks;
+
     use super::*;
 
     #[test]

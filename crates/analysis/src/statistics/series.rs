@@ -3,9 +3,10 @@
 use taillab_model::histogram::cell;
 use taillab_model::{Distribution, Histogram, Nanos, REPORTED_QUANTILES, quantile_ranks};
 
-use super::inflation::{CELLS, begin, inflation_of_counts};
-use super::{ccdf, ccdf_of_ranks, inflation_at_quantiles};
-use crate::coarsening::{Coarsen, Coarsening};
+use super::bins::Bins;
+use super::ccdf::{ccdf, ccdf_of_ranks};
+use super::inflation::{CELLS, begin, inflation_at_quantiles, inflation_of_counts};
+use crate::coarsening::Coarsening;
 
 /// log2 of the bins to a doubling in which a cell of a series is counted: 1.6 to 3.1 % wide.
 const BITS: u32 = 5;
@@ -23,63 +24,6 @@ pub struct Series {
     exact: usize,
     histogram: Histogram,
     cells: Coarsening<Bins>,
-}
-
-/// Counts of neighbouring bins.
-#[derive(Clone, Debug, Default)]
-struct Bins {
-    first: usize,
-    counts: Vec<u32>,
-}
-
-impl Bins {
-    #[inline]
-    fn count(&mut self, bin: usize) {
-        match bin
-            .checked_sub(self.first)
-            .and_then(|at| self.counts.get_mut(at))
-        {
-            Some(count) => *count += 1,
-            None => self.widen(bin, bin + 1)[0] += 1,
-        }
-    }
-
-    /// Those from `from` up to `to`; there are some.
-    #[cold]
-    fn widen(&mut self, from: usize, to: usize) -> &mut [u32] {
-        if self.counts.is_empty() {
-            self.first = from;
-        } else if from < self.first {
-            let missing = self.first - from;
-            self.counts.splice(..0, std::iter::repeat_n(0, missing));
-            self.first = from;
-        }
-        let length = (to - self.first).max(self.counts.len());
-        self.counts.resize(length, 0);
-        &mut self.counts[from - self.first..to - self.first]
-    }
-
-    /// How many are in bins up to this one.
-    fn up_to(&self, bin: usize) -> u64 {
-        let bins = (bin + 1).saturating_sub(self.first).min(self.counts.len());
-        self.counts[..bins].iter().map(|n| u64::from(*n)).sum()
-    }
-
-    fn end(&self) -> usize {
-        self.first + self.counts.len()
-    }
-}
-
-impl Coarsen for Bins {
-    fn add(&mut self, next: Self) {
-        if next.counts.is_empty() {
-            return;
-        }
-        let own = self.widen(next.first, next.end());
-        for (count, more) in own.iter_mut().zip(next.counts) {
-            *count += more;
-        }
-    }
 }
 
 impl Series {
@@ -131,12 +75,7 @@ impl Series {
                 values: Values::Counted(self.histogram),
             };
         }
-        let mut sorted = self.kept.clone();
-        sorted.sort_unstable();
-        Observations {
-            factors: inflation_at_quantiles(&self.kept, &sorted),
-            values: Values::Sorted(sorted),
-        }
+        Observations::of(&self.kept)
     }
 
     /// The variance inflation at each quantile that independent observations would support.
@@ -166,7 +105,7 @@ impl Series {
         let end = cells.iter().map(Bins::end).max().unwrap_or(0);
         let mut counts = vec![0_u64; end];
         for bins in cells {
-            for (count, more) in counts[bins.first..].iter_mut().zip(&bins.counts) {
+            for (count, more) in counts[bins.first()..].iter_mut().zip(bins.counts()) {
                 *count += u64::from(*more);
             }
         }
@@ -218,6 +157,16 @@ pub(crate) enum Values {
 }
 
 impl Observations {
+    /// Of a whole series in order of time.
+    pub fn of(series: &[Nanos]) -> Self {
+        let mut sorted = series.to_vec();
+        sorted.sort_unstable();
+        Self {
+            factors: inflation_at_quantiles(series, &sorted),
+            values: Values::Sorted(sorted),
+        }
+    }
+
     /// The variance inflation at each quantile that independent observations would support.
     pub fn factors(&self) -> &[(f64, f64)] {
         &self.factors
@@ -273,7 +222,6 @@ pub fn curve_of(histogram: &Histogram) -> Vec<(Nanos, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::inflation_at_quantiles;
 
     /// Waiting times of a queue at 80 %, with a stall now and then.
     fn waits(n: usize) -> Vec<Nanos> {
@@ -314,19 +262,5 @@ mod tests {
                 );
             }
         }
-    }
-
-    #[test]
-    fn counts_of_a_cell_are_those_of_its_observations() {
-        let mut bins = Bins::default();
-        for bin in [7, 9, 7, 3, 12] {
-            bins.count(bin);
-        }
-        let mut more = Bins::default();
-        more.count(1);
-        more.add(Bins::default());
-        bins.add(more);
-        let counts: Vec<u64> = (0..14).map(|bin| bins.up_to(bin)).collect();
-        assert_eq!(counts, [0, 1, 1, 2, 2, 2, 2, 4, 4, 5, 5, 5, 6, 6]);
     }
 }

@@ -36,6 +36,7 @@ impl Timeline {
 }
 
 /// Makes a [`Timeline`] of events that come one at a time, in order of time.
+#[derive(Default)]
 pub struct TimelineBuilder {
     /// By number.
     cpus: Vec<Option<Box<CpuBuilder>>>,
@@ -54,6 +55,7 @@ pub struct TimelineBuilder {
     unwatched: Unwatched,
 }
 
+#[derive(Default)]
 struct OpenWorker {
     tid: Tid,
     states: Column,
@@ -68,21 +70,7 @@ struct OpenWorker {
 impl TimelineBuilder {
     /// Knows the server's threads that `context` names; others it recognises by what they do.
     pub fn new(context: &RecordingContext) -> Self {
-        let mut builder = Self {
-            cpus: Vec::new(),
-            workers: Vec::new(),
-            places: LastFound::default(),
-            span: None,
-            seen: Seen::default(),
-            canary: Vec::new(),
-            stolen: Vec::new(),
-            throttled: Vec::new(),
-            last_throttled: None,
-            retransmissions: Vec::new(),
-            streams: Streams::default(),
-            inbound: Inbound::default(),
-            unwatched: Unwatched::default(),
-        };
+        let mut builder = Self::default();
         for thread in context.threads.iter().filter(|thread| thread.server) {
             builder.worker(thread.tid, 0);
         }
@@ -250,7 +238,7 @@ impl TimelineBuilder {
         if place >= self.cpus.len() {
             self.cpus.resize_with(place + 1, || None);
         }
-        self.cpus[place].get_or_insert_with(|| Box::new(CpuBuilder::new()))
+        self.cpus[place].get_or_insert_default()
     }
 
     fn known_cpu(&mut self, cpu: u16) -> Option<&mut CpuBuilder> {
@@ -297,11 +285,8 @@ impl TimelineBuilder {
         let place = self.places.get(tid).unwrap_or_else(|| {
             self.workers.push(OpenWorker {
                 tid,
-                states: Column::default(),
-                faults: Column::default(),
-                fault_ns: None,
                 cpu,
-                state: WorkerState::Unknown,
+                ..OpenWorker::default()
             });
             let place = self.workers.len() - 1;
             self.places.insert(tid, place);

@@ -12,6 +12,7 @@ use crate::id_map::IdMap;
 use crate::matched::BlindWindow;
 
 /// What is known of a CPU while events come.
+#[derive(Default)]
 pub(super) struct CpuBuilder {
     pub(super) changes: Column,
     pub(super) meanings: Vec<(Tid, Top)>,
@@ -34,23 +35,6 @@ pub(super) struct CpuBuilder {
 }
 
 impl CpuBuilder {
-    pub(super) fn new() -> Self {
-        Self {
-            changes: Column::default(),
-            meanings: Vec::new(),
-            codes: IdMap::default(),
-            current: None,
-            current_code: None,
-            proven_ns: 0,
-            active_ns: 0,
-            silences: Vec::new(),
-            quiet: None,
-            unheard: Vec::new(),
-            blind: Vec::new(),
-            last_stolen: None,
-        }
-    }
-
     pub(super) fn code(&mut self, thread: Tid, top: Top) -> u64 {
         code_of(&mut self.meanings, &mut self.codes, (thread, top))
     }

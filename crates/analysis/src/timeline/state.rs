@@ -35,7 +35,7 @@ pub enum Top {
 }
 
 /// What a thread of the server is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkerState {
     /// It is current on this CPU; interrupts may run on top of it.
     OnCore {
@@ -58,6 +58,7 @@ pub enum WorkerState {
     /// It sleeps.
     Asleep(Sleep),
     /// A switch of it was missed.
+    #[default]
     Unknown,
 }
 

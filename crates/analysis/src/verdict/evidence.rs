@@ -4,7 +4,9 @@ use taillab_model::load_result::LoadStep;
 use taillab_model::summary::{
     Calibration, ClientCost, LoadErrors, LoadSummary, Observer, Reason, Report, ServerResult,
 };
-use taillab_model::{Distribution, Nanos};
+use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES};
+
+use crate::statistics::requests_needed;
 
 /// Everything that a rule may read. What a command does not measure is `None`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,6 +62,20 @@ pub struct Unsupported {
     pub q: f64,
     /// Number of requests that it needs, approximately.
     pub needs: u64,
+}
+
+impl Unsupported {
+    /// The reported percentiles that a distribution lacks; `factors` say how correlated its
+    /// observations are ([`Observations::factors`](crate::statistics::Observations::factors)).
+    pub(crate) fn of(distribution: &Distribution, factors: &[(f64, f64)]) -> Vec<Self> {
+        let lacks = |q: &f64| distribution.quantile(*q).is_none();
+        let quantiles = REPORTED_QUANTILES.into_iter().filter(lacks);
+        let unsupported = quantiles.map(|q| Self {
+            q,
+            needs: requests_needed(factors, q),
+        });
+        unsupported.collect()
+    }
 }
 
 /// Traffic that was recorded and not generated.

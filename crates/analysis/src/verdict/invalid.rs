@@ -5,13 +5,12 @@ use taillab_model::summary::{
 };
 
 use super::evidence::{Evidence, Growth};
-use super::rule::{Rule, Severity, exceeds, remedy_for_ambiguity};
+use super::rule::{Rule, exceeds, remedy_for_ambiguity};
 use crate::fmt::{Errors, Percent, Percentile, share};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "lost_events",
-        severity: Severity::Invalid,
         seen: |e| {
             let lost = e.server?.result.matching.lost_events;
             (lost > 0).then(|| {
@@ -28,7 +27,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "unmatched",
-        severity: Severity::Invalid,
         seen: |e| {
             let matching = &e.server?.result.matching;
             let matched = share(matching.matched, matching.responses);
@@ -47,7 +45,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "unseen_by_probe",
-        severity: Severity::Invalid,
         seen: |e| {
             let matching = &e.server?.result.matching;
             let matched = share(matching.client_matched, matching.client_responses);
@@ -65,7 +62,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "no_answer",
-        severity: Severity::Invalid,
         seen: |e| {
             let client = e.client()?;
             let answers = e
@@ -78,7 +74,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "late_client",
-        severity: Severity::Invalid,
         seen: |e| {
             let (q, lateness, whole) = e.lateness()?;
             let late = format!("the client sends late by {lateness} at {}", Percentile(q));
@@ -94,7 +89,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "rate_missed",
-        severity: Severity::Invalid,
         seen: |e| {
             let load = e.load?;
             let (sent, planned) = (
@@ -112,7 +106,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "arrivals",
-        severity: Severity::Invalid,
         seen: |e| {
             let load = e.load?.summary;
             let at = load.arrivals.foreign_bursts(load.duration_ns)?;
@@ -129,7 +122,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "client_busy",
-        severity: Severity::Invalid,
         seen: |e| {
             let busy = e.load?.summary.client.busy_share;
             (busy > MAX_CLIENT_BUSY_SHARE).then(|| {
@@ -145,7 +137,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "errors",
-        severity: Severity::Invalid,
         seen: |e| {
             let (errors, requests) = (e.errors()?, e.client()?.requests);
             (share(errors.total(), requests) > MAX_ERROR_SHARE).then(|| {
@@ -159,7 +150,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "overload",
-        severity: Severity::Invalid,
         seen: |e| {
             let utilization = match e.server {
                 Some(server) => server.result.ideal.utilization,
@@ -180,7 +170,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "growing",
-        severity: Severity::Invalid,
         seen: |e| {
             let Growth { first, last } = e.load?.evidence?.growth?;
             Some(format!(
@@ -195,7 +184,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "ideal_above_measured",
-        severity: Severity::Invalid,
         seen: |e| {
             e.load?;
             let (ideal, measured) = e.ideal_above_measured()?;
@@ -208,7 +196,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "longer_than_client",
-        severity: Severity::Invalid,
         seen: |e| {
             let measured = e.server?.result.measured.sojourn.quantile(0.5)?;
             let client = e.load?.summary.service_time.quantile(0.5)?;
@@ -223,7 +210,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "no_load",
-        severity: Severity::Invalid,
         seen: |e| {
             let none = e.sweep?.steps.is_empty();
             none.then(|| "no load was measured".to_owned())

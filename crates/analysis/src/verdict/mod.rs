@@ -17,7 +17,7 @@ pub use evidence::{
     ClientSide, Evidence, Growth, LoadEvidence, SentLoad, ServerEvidence, Sweep, TraceFacts,
     TracedServer, Unsupported, VirtualWorkers,
 };
-pub use rule::{Rule, Severity, is_overload};
+pub use rule::{Rule, is_overload};
 
 /// The rules about the server's own failures.
 const SERVER_FAILED: [&str; 2] = ["errors", "no_answer"];
@@ -32,14 +32,14 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 pub fn judge(evidence: &Evidence<'_>) -> Verdict {
     let mut verdict = Verdict::default();
     judge_steps(evidence, &mut verdict);
-    for rule in rules() {
-        if let Some(reason) = rule.reason(evidence) {
-            match rule.severity {
-                Severity::Invalid => verdict.reasons.push(reason),
-                Severity::Warning => verdict.warnings.push(reason),
-            }
-        }
-    }
+    let that_apply = |rules: &[Rule]| -> Vec<Reason> {
+        rules
+            .iter()
+            .filter_map(|rule| rule.reason(evidence))
+            .collect()
+    };
+    verdict.reasons.extend(that_apply(invalid::RULES));
+    verdict.warnings.extend(that_apply(warnings::RULES));
     for condition in evidence.conditions {
         if !(verdict.warnings.iter()).any(|warning| warning.key == condition.key) {
             verdict.warnings.push(condition.clone());

@@ -5,22 +5,11 @@ use taillab_model::summary::{Reason, Verdict};
 
 use super::evidence::{Evidence, TraceFacts};
 
-/// What a rule that applies means for the result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// The result must not be used.
-    Invalid,
-    /// The result can be used, by a reader who knows this.
-    Warning,
-}
-
 /// One thing that can be wrong with a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// Its name in JSON; never changes once released.
     pub key: &'static str,
-    /// What it means for the result.
-    pub severity: Severity,
     /// What was seen; `None` where the rule does not apply.
     pub(super) seen: fn(&Evidence<'_>) -> Option<String>,
     /// What to do about it, or what it means; empty where `seen` says it.

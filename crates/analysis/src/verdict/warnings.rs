@@ -5,7 +5,7 @@ use taillab_model::summary::{
     MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE, ServiceTimeSource,
 };
 
-use super::rule::{Rule, Severity, exceeds, is_overload, remedy_for_ambiguity};
+use super::rule::{Rule, exceeds, is_overload, remedy_for_ambiguity};
 use crate::fmt::{Errors, Percent, Percentile, share};
 
 /// Server CPUs less busy than this at the calibrated peak: something else was the limit.
@@ -29,13 +29,11 @@ const NOTABLE_FLOOR_SHARE: f64 = 0.5;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "damaged",
-        severity: Severity::Warning,
         seen: |e| e.recording?.damage.map(str::to_owned),
         remedy: |_| "",
     },
     Rule {
         key: "server_overloaded",
-        severity: Severity::Warning,
         seen: |e| {
             let overloaded = e
                 .sweep?
@@ -55,7 +53,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "partial",
-        severity: Severity::Warning,
         seen: |e| {
             let damaged = e
                 .recording
@@ -69,7 +66,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "not_server_limited",
-        severity: Severity::Warning,
         seen: |e| {
             let busy = e.calibration?.server_cpu_busy_share;
             // Workers that wait leave their CPUs idle, and t is not taken from their peak.
@@ -86,7 +82,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "estimated_ideal_above_measured",
-        severity: Severity::Warning,
         seen: |e| {
             e.recording?;
             let (ideal, measured) = e.ideal_above_measured()?;
@@ -106,7 +101,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "faster_than_ideal",
-        severity: Severity::Warning,
         seen: |e| {
             let faster = e.server?.evidence.faster_than_ideal;
             let said = e.ideal_above_measured().is_some();
@@ -125,7 +119,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "few_errors",
-        severity: Severity::Warning,
         seen: |e| {
             let (errors, requests) = (e.errors()?, e.client()?.requests);
             let wrong = share(errors.total(), requests);
@@ -141,7 +134,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "misses",
-        severity: Severity::Warning,
         seen: |e| {
             let client = e.client().filter(|_| e.server.is_none())?;
             let misses = client.errors.misses;
@@ -156,7 +148,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "connections_ended",
-        severity: Severity::Warning,
         seen: |e| {
             let LoadErrors {
                 connections_closed: closed,
@@ -174,7 +165,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "lateness",
-        severity: Severity::Warning,
         seen: |e| {
             e.load_alone()?;
             let (q, lateness, response_time) = e.lateness()?;
@@ -192,7 +182,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "floor",
-        severity: Severity::Warning,
         seen: |e| {
             let load = e.load?;
             let floor = load.floor?.response_time.quantile(0.5)?;
@@ -207,7 +196,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "client_peak",
-        severity: Severity::Warning,
         // Where the client is what is measured, it should have no time left.
         seen: |e| {
             let busy = e.closed_loop?.cost.busy_share;
@@ -223,7 +211,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "ambiguous",
-        severity: Severity::Warning,
         seen: |e| {
             let ambiguous = e.server?.result.matching.ambiguous;
             (ambiguous > 0).then(|| {
@@ -237,7 +224,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "foreign_requests",
-        severity: Severity::Warning,
         seen: |e| {
             let requests = e.server?.evidence.unexplained;
             e.load?;
@@ -247,7 +233,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "late_events",
-        severity: Severity::Warning,
         seen: |e| {
             let events = e.server?.evidence.late_events;
             (events > 0).then(|| {
@@ -261,7 +246,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "stamps_out_of_order",
-        severity: Severity::Warning,
         seen: |e| {
             let requests = e.server?.result.matching.out_of_order;
             (requests > 0)
@@ -271,7 +255,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "incomplete",
-        severity: Severity::Warning,
         seen: |e| {
             let matching = &e.server?.result.matching;
             let complete = share(matching.complete, matching.responses);
@@ -291,7 +274,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "blind_windows",
-        severity: Severity::Warning,
         seen: |e| {
             let matching = &e.server?.result.matching;
             (matching.blind_windows > 0).then(|| {
@@ -308,7 +290,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "probe_cost",
-        severity: Severity::Warning,
         seen: |e| {
             let loss = e.server?.result.overhead.throughput_loss?;
             (loss > MAX_PROBE_COST)
@@ -318,7 +299,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "shared_cpus",
-        severity: Severity::Warning,
         seen: |e| {
             e.recording?.shares_cpus.then(|| {
                 "the server may run on every CPU that taillab may use, so taillab's own work can \
@@ -330,7 +310,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "observer_cost",
-        severity: Severity::Warning,
         seen: |e| {
             let cpu_share = e.recording?.observer?.cpu_share;
             (cpu_share > NOTABLE_OBSERVER_SHARE)
@@ -340,7 +319,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "arrival_gaps",
-        severity: Severity::Warning,
         seen: |e| {
             let arrivals = &e.load?.summary.arrivals;
             let judged = arrivals.reference == ArrivalsReference::Process;
@@ -365,7 +343,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "gaps_not_judged",
-        severity: Severity::Warning,
         seen: |e| {
             let arrivals = &e.load_alone()?.summary.arrivals;
             (arrivals.reference == ArrivalsReference::Schedule).then(|| {
@@ -382,7 +359,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "bursts_not_judged",
-        severity: Severity::Warning,
         seen: |e| {
             let idc = &e.load_alone()?.summary.arrivals.idc;
             (idc.iter().all(|at| at.value.is_none())).then(|| {
@@ -395,7 +371,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "unsupported_percentile",
-        severity: Severity::Warning,
         seen: |e| {
             let (unsupported, has) = e.unsupported()?;
             Some(format!(
@@ -409,7 +384,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "virtual_machine",
-        severity: Severity::Warning,
         seen: |e| {
             Some(format!(
                 "this is a virtual machine ({}): the hypervisor can take a CPU away, and no \
@@ -421,7 +395,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "virtual_workers",
-        severity: Severity::Warning,
         seen: |e| {
             let it = e.virtual_workers?;
             Some(format!(

@@ -3,9 +3,10 @@
 use std::fmt;
 
 /// Which way a stream goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
     /// From the client.
+    #[default]
     Requests,
     /// From the server.
     Responses,

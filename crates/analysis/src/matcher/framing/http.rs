@@ -2,8 +2,9 @@
 
 use super::grammar::{Direction, Grammar, Lost, Message, Next, number};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Expected {
+    #[default]
     First,
     Fields,
     ChunkSize,
@@ -13,7 +14,7 @@ enum Expected {
 }
 
 /// What has been read of a message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Http {
     direction: Direction,
     part: Expected,
@@ -93,13 +94,10 @@ impl Grammar for Http {
 }
 
 impl Http {
-    pub(super) const fn new(direction: Direction) -> Self {
+    pub(super) fn new(direction: Direction) -> Self {
         Self {
             direction,
-            part: Expected::First,
-            status: 0,
-            length: None,
-            chunked: false,
+            ..Self::default()
         }
     }
 

@@ -49,7 +49,7 @@ fn header(header: &[u8], direction: Direction, message: &mut Message) -> Result<
 }
 
 /// What has been read of a text message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Memcached {
     direction: Direction,
     /// Values or statistics have come: more may follow.
@@ -77,11 +77,10 @@ impl Grammar for Memcached {
 }
 
 impl Memcached {
-    pub(super) const fn new(direction: Direction) -> Self {
+    pub(super) fn new(direction: Direction) -> Self {
         Self {
             direction,
-            listing: false,
-            value: false,
+            ..Self::default()
         }
     }
 

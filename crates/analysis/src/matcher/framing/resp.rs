@@ -3,7 +3,7 @@
 use super::grammar::{Direction, Grammar, Lost, Message, Next, number, words};
 
 /// What has been read of a message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Resp {
     direction: Direction,
     begun: bool,
@@ -51,14 +51,10 @@ impl Grammar for Resp {
 }
 
 impl Resp {
-    pub(super) const fn new(direction: Direction) -> Self {
+    pub(super) fn new(direction: Direction) -> Self {
         Self {
             direction,
-            begun: false,
-            elements: 0,
-            name: None,
-            named: false,
-            push: false,
+            ..Self::default()
         }
     }
 
