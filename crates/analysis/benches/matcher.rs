@@ -10,7 +10,7 @@ use std::hint::black_box;
 use common::server::Server;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use taillab_analysis::statistics::distribution_of;
-use taillab_analysis::{MatchOptions, match_events, matched};
+use taillab_analysis::{MatchOptions, match_events};
 
 fn matcher(c: &mut Criterion) {
     let server = Server {
@@ -29,7 +29,8 @@ fn matcher(c: &mut Criterion) {
     group.finish();
 
     let found = match_events(events, &MatchOptions::default());
-    let sojourns = matched::sojourns(&found.requests);
+    let requests = &found.requests;
+    let sojourns: Vec<_> = (0..requests.len()).map(|i| requests.sojourn(i)).collect();
     let mut group = c.benchmark_group("statistics");
     group.sample_size(10);
     group.throughput(Throughput::Elements(sojourns.len() as u64));

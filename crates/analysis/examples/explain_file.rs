@@ -46,9 +46,8 @@ fn main() {
     let matched = matcher.finish();
     let timeline = builder.finish();
     println!(
-        "{} requests, {} bytes of timeline, in {:.2?}; {:?}",
+        "{} requests in {:.2?}; {:?}",
         matched.requests.len(),
-        timeline.bytes(),
         begin.elapsed(),
         timeline.seen()
     );

@@ -44,7 +44,6 @@ fn main() {
             matched.requests.len(),
             begin.elapsed()
         );
-        println!("  {}", observed.summary());
         for limit in &predicted.limits {
             println!("  {limit}");
         }

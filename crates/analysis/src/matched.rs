@@ -1,7 +1,7 @@
 //! What the matcher found: requests with their stamps, and all that it could not match.
 
 use taillab_model::summary::Matching;
-use taillab_model::{Monotonic, Nanos, Request, RequestKey, Stamps, Tid};
+use taillab_model::{Monotonic, Request, RequestKey, Stamps, Tid};
 
 use crate::requests::{Requests, reordered};
 
@@ -262,10 +262,4 @@ fn merged(windows: &[BlindWindow]) -> Vec<BlindWindow> {
         }
     }
     union
-}
-
-/// The sojourns T6 − T1 of all requests, in their order.
-pub fn sojourns(requests: &Requests) -> Vec<Nanos> {
-    let places = 0..requests.len();
-    places.map(|place| requests.sojourn(place)).collect()
 }

@@ -15,8 +15,8 @@ use std::path::PathBuf;
 use common::server::Server;
 use taillab_analysis::matcher::InOrder;
 use taillab_analysis::statistics::distribution_of;
-use taillab_analysis::{MatchOptions, Matcher, Requests, match_events, matched};
-use taillab_model::{Event, LostEvents, Monotonic, Recording, Stage, Tid};
+use taillab_analysis::{MatchOptions, Matcher, Requests, match_events};
+use taillab_model::{Event, LostEvents, Monotonic, Nanos, Recording, Stage, Tid};
 
 fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden"))
@@ -110,7 +110,9 @@ fn describe(recording: Recording) -> String {
         workers.len()
     )
     .unwrap();
-    let sojourn = distribution_of(&matched::sojourns(&found.requests));
+    let requests = &found.requests;
+    let sojourns: Vec<Nanos> = (0..requests.len()).map(|i| requests.sojourn(i)).collect();
+    let sojourn = distribution_of(&sojourns);
     writeln!(text, "sojourn {:?} to {:?}", sojourn.min, sojourn.max).unwrap();
     for quantile in sojourn.quantiles.iter().filter(|q| q.value.is_some()) {
         writeln!(text, "  {quantile:?}").unwrap();

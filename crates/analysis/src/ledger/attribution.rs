@@ -20,25 +20,10 @@ use crate::timeline::Timeline;
 /// Lines of time that the next window of a recording shares with the one before it, at least.
 pub const LOOK_BACK: Nanos = Nanos::from_millis(20);
 
-/// Follows all requests through the timeline and gives each one's account to `sink`, in
-/// order of T6.
-pub fn run(
-    matched: &Matched,
-    timeline: &Timeline,
-    context: &RecordingContext,
-    options: &LedgerOptions,
-    sink: impl FnMut(&Entry<'_>, &Labels),
-) -> Ledger {
-    let baseline = Baseline::of(matched, timeline, options.service_time);
-    let mut attribution = Attribution::new(context, options, baseline);
-    attribution.follow(matched, timeline, Monotonic::MAX, sink);
-    attribution.finish()
-}
-
 /// The ledger of a recording that comes window by window.
 ///
-/// What it charges is what [`run`] charges for the recording as a whole with the same
-/// [`Baseline`], as long as the windows' lines of time agree where they overlap.
+/// What it charges does not depend on where the windows are cut, as long as the [`Baseline`] is the
+/// same and the windows' lines of time agree where they overlap.
 pub struct Attribution {
     options: LedgerOptions,
     server: Server,

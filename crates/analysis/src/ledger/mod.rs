@@ -110,7 +110,7 @@ mod requests;
 mod server;
 mod worker;
 
-pub use attribution::{Attribution, LOOK_BACK, run};
+pub use attribution::{Attribution, LOOK_BACK};
 pub use baseline::Baseline;
 pub use entry::{Entry, Ledger, LedgerOptions};
 pub(crate) use label::{GroupKey, of_storage, of_top};

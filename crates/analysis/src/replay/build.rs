@@ -83,7 +83,6 @@ impl Observed {
                 let arrival = arrival_ns(&of(place), usual, |from_ns, to_ns| {
                     resent.last_within(client, from_ns, to_ns)
                 });
-                self.without_arrival += u64::from(of(place).t2.is_none());
                 (arrival.saturating_sub(origin), place, block)
             })
             .collect();

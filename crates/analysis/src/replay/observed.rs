@@ -1,11 +1,10 @@
 //! The queue as it was: arrivals, demands, and when its servers were taken away.
 
+use taillab_model::Tid;
 use taillab_model::explanation::{Cause, Culprit};
-use taillab_model::{Nanos, Tid};
 
 use super::change::{Change, Discipline};
 use super::vacations::{Cursor, Vacations};
-use crate::statistics::middle;
 
 /// No such index.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -177,8 +176,6 @@ pub struct Observed {
     pub(crate) measured_requests: u64,
     /// Requests whose worker is not known: their demand is the median one.
     pub(crate) without_worker: u64,
-    /// Requests without T2: they arrive when others would have.
-    pub(crate) without_arrival: u64,
 }
 
 /// What takes a server away.
@@ -225,40 +222,6 @@ impl Observed {
             || (cause == Cause::Retransmit && self.loses())
             || away.any(|((time, _), source)| time > 0 && source.cause == cause)
             || self.requests.iter().any(slept)
-    }
-
-    /// The queue in figures, for a person who looks for a defect.
-    pub fn summary(&self) -> String {
-        let count = |has: fn(&&Job) -> bool| self.requests.iter().filter(has).count();
-        let median = |of: fn(&Job) -> u32| {
-            let values = self.requests.iter().map(of);
-            let mut known: Vec<u32> = values.filter(|value| *value != NONE).collect();
-            match middle(&mut known) {
-                Some(value) => Nanos::new(value.into()).to_string(),
-                None => "none".to_owned(),
-            }
-        };
-        let mut text = format!(
-            "{} requests, {} workers, {} servers; work {} before and {} after the response, \
-             {} woke a CPU ({}), {} slept, {} without worker, {} without T2",
-            self.requests.len(),
-            self.workers.len(),
-            self.vacations.len(),
-            median(|job| job.before_ns),
-            median(|job| job.after_ns),
-            count(|job| job.wake_ns != NONE),
-            median(|job| job.wake_ns),
-            count(|job| job.blocked_ns != 0),
-            self.without_worker,
-            self.without_arrival,
-        );
-        for ((time, times), source) in self.by_source().into_iter().zip(&self.sources) {
-            let culprit = source.culprit.as_ref();
-            let culprit = culprit.map_or(String::new(), |culprit| format!(" {culprit}"));
-            let time = Nanos::new(time);
-            text += &format!("; {}{culprit} {times} times, {time}", source.cause.key());
-        }
-        text
     }
 
     /// No change: the queue as it was, of this discipline.

@@ -226,11 +226,6 @@ impl Column {
         }
         reader
     }
-
-    /// Memory of a finished column.
-    pub(super) const fn bytes(&self) -> usize {
-        size_of_val(self.packed.as_slice()) + size_of_val(self.marks.as_slice())
-    }
 }
 
 /// A place in a finished column, from which its changes are read forwards. It does not borrow

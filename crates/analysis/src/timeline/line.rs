@@ -161,22 +161,9 @@ impl Timeline {
         self.seen
     }
 
-    /// Switches of threads were recorded.
-    pub const fn has_switches(&self) -> bool {
-        self.seen.switches
-    }
-
     /// Softirqs, interrupts or wake-ups were recorded too: causes can be told.
     pub const fn has_disturbances(&self) -> bool {
         self.seen.softirqs || self.seen.interrupts || self.seen.wakes
-    }
-
-    /// Memory of all lines, in bytes.
-    pub fn bytes(&self) -> usize {
-        let cpus = self.cpus.iter().map(|line| line.changes.bytes());
-        let workers = self.workers.iter();
-        let workers = workers.map(|line| line.states.bytes() + line.faults.bytes());
-        cpus.sum::<usize>() + workers.sum::<usize>()
     }
 }
 
