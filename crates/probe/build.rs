@@ -31,19 +31,21 @@ mod bpf {
             println!("cargo::error=OUT_DIR is not set: run this through cargo");
             return;
         };
-        let result = SkeletonBuilder::new()
-            .source("src/bpf/stamps.bpf.c")
-            .obj(out.join("stamps.bpf.o"))
-            .clang(clang)
-            // v3 has the atomic add that returns the old value; Linux 5.12 and later know it
-            .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Isrc/bpf"])
-            .build();
-        if let Err(error) = result {
-            println!(
-                "cargo::error=the eBPF programs do not compile; taillab needs clang 14 or later"
-            );
-            for line in format!("{error:#}").lines() {
-                println!("cargo::error={line}");
+        for name in ["stamps", "noise"] {
+            let result = SkeletonBuilder::new()
+                .source(format!("src/bpf/{name}.bpf.c"))
+                .obj(out.join(format!("{name}.bpf.o")))
+                .clang(&clang)
+                // v3 has the atomic add that returns the old value; Linux 5.12 and later know it
+                .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Isrc/bpf"])
+                .build();
+            if let Err(error) = result {
+                println!(
+                    "cargo::error=the eBPF programs do not compile; taillab needs clang 14 or later"
+                );
+                for line in format!("{error:#}").lines() {
+                    println!("cargo::error={line}");
+                }
             }
         }
     }

@@ -21,6 +21,7 @@ mod explain;
 pub mod fan_out;
 pub mod findings;
 mod fmt;
+pub mod gaps;
 pub mod heat_map;
 mod id_map;
 pub mod ideal;

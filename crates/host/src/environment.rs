@@ -287,7 +287,7 @@ impl Memory {
 }
 
 impl Virtualization {
-    fn read(proc: &Path, sys: &Path) -> Self {
+    pub(crate) fn read(proc: &Path, sys: &Path) -> Self {
         let info = fs::read_to_string(proc.join("cpuinfo")).unwrap_or_default();
         let dmi = |name: &str| read_optional(&sys.join("class/dmi/id").join(name));
         let product: Vec<String> = [dmi("sys_vendor"), dmi("product_name")]

@@ -7,6 +7,7 @@ use crate::interrupt::InterruptError;
 use crate::journal::JournalError;
 use crate::keep_awake::KeepAwakeError;
 use crate::netns::NetnsError;
+use crate::noise::NoiseError;
 use crate::observe::ProgramTimeError;
 use crate::private_folder::PrivateFolderError;
 use crate::programs::MissingProgram;
@@ -50,6 +51,8 @@ pub enum HostError {
     Missing(#[from] MissingProgram),
     /// A network namespace.
     Netns(#[from] NetnsError),
+    /// A loop that only reads the clock.
+    Noise(#[from] NoiseError),
     /// The time of eBPF programs.
     ProgramTime(#[from] ProgramTimeError),
     /// The server's files.
@@ -85,6 +88,7 @@ impl HostError {
                 | TargetError::PidNamespace,
             ) => ErrorKind::Unsupported,
             Self::Target(_) => ErrorKind::Usage,
+            Self::Noise(e) => noise_kind(e),
             Self::Netns(e) => netns_kind(e),
             Self::Testbed(e) => match e {
                 TestbedError::Namespace(e) | TestbedError::Veth(VethError::Namespace(e)) => {
@@ -99,6 +103,16 @@ impl HostError {
             },
             _ => ErrorKind::Failed,
         }
+    }
+}
+
+fn noise_kind(error: &NoiseError) -> ErrorKind {
+    match error {
+        NoiseError::NoTsc | NoiseError::Unstable { .. } | NoiseError::NoRealTime { .. } => {
+            ErrorKind::Unsupported
+        }
+        NoiseError::Offline { .. } | NoiseError::WouldHang | NoiseError::Cpu(_) => ErrorKind::Usage,
+        NoiseError::Thread(_) => ErrorKind::Failed,
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod activity;
 mod cgroup;
 pub mod clock;
+pub mod components;
 pub mod cpu_time;
 pub mod cpus;
 pub mod disk;
@@ -17,6 +18,7 @@ pub mod interrupt;
 pub mod journal;
 pub mod keep_awake;
 pub mod netns;
+pub mod noise;
 pub mod observe;
 pub mod private_folder;
 pub mod process;

@@ -2,6 +2,7 @@
 //!
 //! Every other crate speaks in these types and this crate uses none of them.
 
+pub mod budget;
 mod cause;
 mod distribution;
 pub mod doctor;
@@ -9,6 +10,7 @@ mod event;
 pub mod explanation;
 pub mod histogram;
 pub mod load_result;
+pub mod noise;
 mod recording;
 mod request;
 pub mod summary;

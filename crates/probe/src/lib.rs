@@ -11,12 +11,15 @@
 
 mod disturbances;
 mod error;
+mod noise_account;
 mod spec;
 
 #[cfg(feature = "bpf")]
 mod cgroup;
 #[cfg(feature = "bpf")]
 mod hooks;
+#[cfg(feature = "bpf")]
+mod noise;
 #[cfg(feature = "bpf")]
 mod object;
 #[cfg(feature = "bpf")]
@@ -35,14 +38,17 @@ mod threads;
 mod without_bpf;
 
 #[cfg(feature = "bpf")]
+pub use noise::{IpiWatch, KernelLoop};
+#[cfg(feature = "bpf")]
 pub use probe::Probe;
 #[cfg(feature = "bpf")]
 pub use survey::survey;
 #[cfg(not(feature = "bpf"))]
-pub use without_bpf::{Probe, survey};
+pub use without_bpf::{IpiWatch, KernelLoop, Probe, survey};
 
 pub use disturbances::{Disturbances, UnknownDisturbance};
 pub use error::ProbeError;
+pub use noise_account::KernelAccount;
 pub use spec::{
     DeviceId, Devices, ProbeSpec, ProgramCost, ServerProcesses, Transport, UNCONNECTED_T5,
 };

@@ -4,9 +4,9 @@ use std::io;
 
 use taillab_model::doctor::Survey;
 use taillab_model::summary::Hook;
-use taillab_model::{EventSink, LostEvents, Monotonic, Recording, ThreadName};
+use taillab_model::{EventSink, LostEvents, Monotonic, Nanos, Recording, ThreadName};
 
-use crate::{ProbeError, ProbeSpec, ProgramCost};
+use crate::{KernelAccount, ProbeError, ProbeSpec, ProgramCost};
 
 /// A probe that cannot exist, because taillab was built without the feature `bpf`.
 #[derive(Debug)]
@@ -88,6 +88,52 @@ impl Probe {
 
     pub fn finish(self) -> Result<Recording, ProbeError> {
         match self {}
+    }
+}
+
+/// A loop in the kernel that cannot exist.
+#[derive(Debug)]
+pub enum KernelLoop {}
+
+#[expect(missing_docs, reason = "documented on the loop that can exist")]
+impl KernelLoop {
+    /// Always fails.
+    ///
+    /// # Errors
+    /// [`ProbeError::NotBuilt`].
+    pub fn load(_masked: bool) -> Result<Self, ProbeError> {
+        Err(ProbeError::NotBuilt)
+    }
+
+    pub fn longest_call(&self) -> std::time::Duration {
+        match *self {}
+    }
+
+    pub fn watch(&self, _length: std::time::Duration, _gap: Nanos) -> Result<(), ProbeError> {
+        match *self {}
+    }
+
+    pub fn take(&self) -> Result<KernelAccount, ProbeError> {
+        match *self {}
+    }
+}
+
+/// A watch that cannot exist.
+#[derive(Debug)]
+pub enum IpiWatch {}
+
+#[expect(missing_docs, reason = "documented on the watch that can exist")]
+impl IpiWatch {
+    /// Always fails.
+    ///
+    /// # Errors
+    /// [`ProbeError::NotBuilt`].
+    pub fn start() -> Result<Self, ProbeError> {
+        Err(ProbeError::NotBuilt)
+    }
+
+    pub fn asked(&mut self, _cpu: u16) -> Vec<(Monotonic, u16)> {
+        match *self {}
     }
 }
 

@@ -9,6 +9,7 @@
 //! `causes`, `stages` …) make tables and sentences, and [`terminal`] and [`html`] put them
 //! together.
 
+pub mod budget;
 mod bursts;
 mod causes;
 pub mod chart;
@@ -27,6 +28,7 @@ mod latency;
 pub mod live;
 pub mod load;
 mod markup;
+pub mod noise;
 pub mod perfetto;
 pub mod reproduction;
 pub mod requests;

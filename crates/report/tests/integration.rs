@@ -11,6 +11,7 @@ mod json_schema;
 mod live;
 #[path = "load/main.rs"]
 mod load;
+mod noise;
 mod parquet;
 mod perfetto;
 mod terminal;

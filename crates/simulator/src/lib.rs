@@ -12,6 +12,7 @@ pub mod fork_join;
 pub mod histogram;
 mod kernels;
 mod lane_job;
+pub mod network;
 pub mod paper;
 pub mod replay;
 pub mod run;

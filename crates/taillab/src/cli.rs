@@ -1,9 +1,11 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
 mod bench;
+mod budget;
 mod doctor;
 mod explain;
 mod load;
+mod noise;
 mod run;
 mod serve;
 mod shared;
@@ -15,11 +17,13 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueHint};
 
 pub use self::bench::{BenchArgs, BenchCommand, CausesArgs};
+pub use self::budget::BudgetArgs;
 pub use self::doctor::DoctorArgs;
 pub use self::explain::ExplainArgs;
 pub use self::load::{
     Amounts, ClientArgs, Floor, LoadArgs, RequestArgs, ScheduleArgs, StampKind, WaitKind,
 };
+pub use self::noise::{LoopName, NoiseArgs, StyleName};
 pub use self::run::RunArgs;
 pub use self::serve::ServeArgs;
 pub use self::shared::{AnalysisArgs, Output};
@@ -44,6 +48,8 @@ pub enum Command {
     Explain(ExplainArgs),
     Serve(Box<ServeArgs>),
     Load(Box<LoadArgs>),
+    Noise(Box<NoiseArgs>),
+    Budget(BudgetArgs),
     Sim(Box<SimArgs>),
     Reproduce(ReproduceArgs),
     Doctor(DoctorArgs),

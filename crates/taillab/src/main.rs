@@ -39,6 +39,8 @@ fn main() -> ExitCode {
         Command::Explain(args) => commands::explain::run(args),
         Command::Serve(args) => commands::serve::run(*args),
         Command::Load(args) => commands::load::run(*args),
+        Command::Budget(args) => commands::budget::run(&args),
+        Command::Noise(args) => commands::noise::run(*args),
         Command::Sim(args) => commands::sim::run(*args),
         Command::Reproduce(args) => commands::reproduce::run(args),
         Command::Doctor(args) => commands::doctor::run(&args),

@@ -10,8 +10,10 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
+use taillab_model::budget::BudgetResult;
 use taillab_model::doctor::Diagnosis;
 use taillab_model::load_result::{ClosedLoopResult, LoadResult, LoadSweepResult};
+use taillab_model::noise::NoiseResult;
 use taillab_model::summary::Report;
 use taillab_report::reproduction::Reproduction;
 use taillab_report::simulation::SimulationReport;
@@ -64,6 +66,17 @@ fn schemas() -> Vec<(&'static str, &'static str, Schema)> {
             "doctor",
             "The output of `taillab doctor --json`.",
             of::<Diagnosis>(),
+        ),
+        (
+            "noise",
+            "The output of `taillab noise --json`, and `noise.json`.",
+            of::<NoiseResult>(),
+        ),
+        (
+            "budget",
+            "The output of `taillab budget --json` and `taillab reproduce time-gone --json`, and \
+             `budget.json`.",
+            of::<BudgetResult>(),
         ),
         (
             "bench-causes",

@@ -6,6 +6,7 @@ mod doctor;
 mod faults;
 #[path = "load/main.rs"]
 mod load;
+mod noise;
 mod reproduce;
 mod serve;
 mod sim;

@@ -6,12 +6,14 @@
 //! fetched and text from outside could not run even if it were not escaped.
 
 mod bars;
+mod budget;
 mod causes;
 mod checks;
 mod details;
 mod figure;
 mod headline;
 mod load;
+mod noise;
 mod over_time;
 mod page;
 mod predictions;
@@ -21,7 +23,9 @@ mod simulation;
 mod slowest;
 mod stages;
 
+pub use self::budget::render as render_budget;
 pub use self::load::{render_load, render_load_sweep};
+pub use self::noise::render as render_noise;
 pub use self::report::render;
 pub use self::reproduction::render as render_reproduction;
 pub use self::simulation::render as render_simulation;

@@ -1,18 +1,22 @@
 //! The result as a person reads it in a terminal.
 
+mod budget;
 mod chart;
 mod doctor;
 mod explanation;
 mod load;
+mod noise;
 mod page;
 mod report;
 mod reproduction;
 mod simulation;
 mod slowest;
 
+pub use self::budget::render as render_budget;
 pub use self::chart::render as render_chart;
 pub use self::doctor::{Detail, render as render_doctor};
 pub use self::load::{render_closed_loop, render_load, render_load_sweep};
+pub use self::noise::render as render_noise;
 pub use self::report::{details, render};
 pub use self::reproduction::render as render_reproduction;
 pub use self::simulation::render as render_simulation;

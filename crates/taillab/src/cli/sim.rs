@@ -10,6 +10,7 @@ use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
 use taillab_simulator::simulation::Precision;
 
+use super::budget::BudgetArgs;
 use super::shared::{Output, TraceFileArgs, numbers, share};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or a \
@@ -150,6 +151,9 @@ pub struct ReproduceArgs {
 pub enum Paper {
     /// Tales of the Tail (Li, Sharma, Ports, Gribble 2014): figures 1 to 4, queueing theory
     Tales(TalesArgs),
+    /// Where Has My Time Gone? (Zilberman et al. 2017): every row of its tables beside ours, as
+    /// `taillab budget`
+    TimeGone(BudgetArgs),
 }
 
 /// Figures 1 to 4 of Tales of the Tail.

@@ -1,9 +1,11 @@
 //! One module for each command.
 
 pub mod bench;
+pub mod budget;
 pub mod doctor;
 pub mod explain;
 pub mod load;
+pub mod noise;
 pub mod reproduce;
 pub mod run;
 pub mod serve;

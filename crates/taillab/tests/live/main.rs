@@ -7,6 +7,8 @@
 )]
 
 mod bench_causes;
+mod budget;
+mod noise;
 mod run;
 mod run_servers;
 #[path = "../support/mod.rs"]

@@ -2,6 +2,7 @@
 
 mod tales;
 
+use super::budget;
 use crate::cli::{Paper, ReproduceArgs};
 use crate::exit::{Exit, Failure};
 
@@ -9,5 +10,7 @@ use crate::exit::{Exit, Failure};
 pub fn run(args: ReproduceArgs) -> Result<Exit, Failure> {
     match args.paper {
         Paper::Tales(args) => tales::run(args),
+        // the paper's figures stand beside the budget's
+        Paper::TimeGone(args) => budget::run(&args),
     }
 }

@@ -1,0 +1,193 @@
+//! Gaps and events on their way: settled in order of time, and charged.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use taillab_model::{Event, EventKind, Histogram, Monotonic, Nanos, Tid};
+
+use super::cause::GapCause;
+use super::gap::{Gap, IpiSent};
+use super::pieces::{Pieces, Sends};
+use super::summary::CpuSum;
+
+/// The probe's clock and the counter agree to this, at worst.
+const SLACK: Nanos = Nanos::new(250);
+
+/// A rest of up to so many times the median belongs to what was recorded.
+const WAY: u64 = 4;
+/// A shorter rest always does.
+const LEAST_WAY: Nanos = Nanos::from_micros(1);
+/// As many gaps say how long the way is.
+const LEARNT: u64 = 20;
+
+/// What is known of the machine and of the loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GapOptions {
+    /// This kernel runs in a virtual machine.
+    pub virtual_machine: bool,
+    /// Width of a window of the account over time.
+    pub window: Nanos,
+}
+
+/// Gaps of several loops at once, and their causes so far.
+#[derive(Debug)]
+pub struct GapAnalysis {
+    options: GapOptions,
+    began: Monotonic,
+    cpus: BTreeMap<u16, Cpu>,
+}
+
+/// One CPU with its loop.
+#[derive(Debug)]
+struct Cpu {
+    tid: Tid,
+    /// Who is current, as far as is known.
+    current: Option<Tid>,
+    events: VecDeque<Event>,
+    gaps: VecDeque<Gap>,
+    sends: Sends,
+    /// The rest of gaps, by the kind of what took most of them.
+    rests: BTreeMap<u8, Histogram>,
+    sum: CpuSum,
+}
+
+impl GapAnalysis {
+    /// For these loops, each with its CPU and its thread.
+    pub fn new(
+        options: GapOptions,
+        began: Monotonic,
+        loops: impl IntoIterator<Item = (u16, Tid)>,
+    ) -> Self {
+        let mut analysis = Self {
+            options,
+            began,
+            cpus: BTreeMap::new(),
+        };
+        for (cpu, tid) in loops {
+            analysis.add_loop(cpu, tid);
+        }
+        analysis
+    }
+
+    /// For one more loop; what was taken of its CPU before is not known.
+    pub fn add_loop(&mut self, cpu: u16, tid: Tid) {
+        let state = Cpu {
+            tid,
+            current: None,
+            events: VecDeque::new(),
+            gaps: VecDeque::new(),
+            sends: Sends::default(),
+            rests: BTreeMap::new(),
+            sum: CpuSum::new(self.options.window),
+        };
+        self.cpus.insert(cpu, state);
+    }
+
+    /// Takes an event; those of one CPU come in order of time.
+    pub fn event(&mut self, event: Event) {
+        if let Some(cpu) = self.cpus.get_mut(&event.cpu) {
+            cpu.events.push_back(event);
+        }
+    }
+
+    /// Takes a gap; those of one CPU come in order of time.
+    pub fn gap(&mut self, gap: Gap) {
+        if let Some(cpu) = self.cpus.get_mut(&gap.cpu) {
+            cpu.gaps.push_back(gap);
+        }
+    }
+
+    /// Takes what one CPU asked of another; in order of time for each that is asked.
+    pub fn ipi(&mut self, sent: IpiSent) {
+        if let Some(cpu) = self.cpus.get_mut(&sent.to) {
+            cpu.sends.push(sent);
+        }
+    }
+
+    /// Works off what lies before this instant: all of it has been taken.
+    pub fn settle(&mut self, before: Monotonic) {
+        for cpu in self.cpus.values_mut() {
+            while let Some(gap) = cpu.gaps.front().copied()
+                && gap.to + SLACK < before
+            {
+                cpu.gaps.pop_front();
+                cpu.explain(gap, &self.options, self.began);
+            }
+            // what is before the next gap says no more than who is current
+            let next = cpu.gaps.front().map_or(before, |gap| gap.from.min(before));
+            cpu.skip_to(earlier(next, SLACK));
+        }
+    }
+
+    /// Works off the rest, and gives the account of each CPU.
+    pub fn finish(mut self) -> BTreeMap<u16, CpuSum> {
+        self.settle(Monotonic::MAX);
+        let cpus = self.cpus.into_iter();
+        cpus.map(|(number, cpu)| (number, cpu.sum)).collect()
+    }
+}
+
+impl Cpu {
+    /// Forgets the events before this instant, but for who is current then.
+    fn skip_to(&mut self, at: Monotonic) {
+        while let Some(event) = self.events.front()
+            && event.at < at
+        {
+            if let EventKind::Switched { next, .. } = event.kind {
+                self.current = Some(next);
+            }
+            self.events.pop_front();
+        }
+    }
+
+    fn explain(&mut self, gap: Gap, options: &GapOptions, began: Monotonic) {
+        self.skip_to(earlier(gap.from, SLACK));
+        let inside = (self.events.iter())
+            .take_while(|event| event.at <= gap.to + SLACK)
+            .count();
+        let events: Vec<Event> = self.events.drain(..inside).collect();
+        let mut pieces = Pieces::new(gap, self.tid);
+        for event in &events {
+            pieces.take(event, &self.sends);
+        }
+        // it reads the clock: it is there
+        self.current = Some(self.tid);
+        let (mut parts, rest) = pieces.finish();
+        self.share_rest(&mut parts, rest, options);
+        self.sum.add(gap, &parts, began);
+    }
+
+    /// Gives the rest of a gap to its causes.
+    fn share_rest(
+        &mut self,
+        parts: &mut BTreeMap<GapCause, Nanos>,
+        rest: Nanos,
+        options: &GapOptions,
+    ) {
+        let most = parts.iter().max_by_key(|(_, part)| **part);
+        let Some(main) = most.map(|(cause, _)| *cause) else {
+            parts.insert(GapCause::outside(options.virtual_machine, true), rest);
+            return;
+        };
+        let learnt = self.rests.entry(main.kind() as u8).or_default();
+        let way = match learnt.count() >= LEARNT {
+            true => {
+                let middle = learnt.ranked().at(learnt.count() / 2);
+                let median = middle.map_or(Nanos::ZERO, |cell| cell.middle);
+                (median * WAY).max(LEAST_WAY)
+            }
+            false => Nanos::MAX,
+        };
+        learnt.record(rest);
+        let own = rest.min(way);
+        *parts.entry(main).or_default() += own;
+        let beyond = rest - own;
+        if beyond > Nanos::ZERO {
+            let outside = GapCause::outside(options.virtual_machine, false);
+            *parts.entry(outside).or_default() += beyond;
+        }
+    }
+}
+
+fn earlier(at: Monotonic, by: Nanos) -> Monotonic {
+    Monotonic::from_nanos_since_boot(at.nanos_since_boot().saturating_sub(by.get()))
+}

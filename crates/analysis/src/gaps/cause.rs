@@ -1,0 +1,130 @@
+//! What a part of a gap is charged to, and how a person reads it.
+
+use taillab_model::noise::NoiseKind;
+use taillab_model::{Interrupt, RecordingContext, Tid};
+
+/// What took a part of a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GapCause {
+    /// The CPU's own timer.
+    Tick,
+    /// A device's interrupt, or one that has no name.
+    Interrupt(Interrupt),
+    /// A softirq, by its number.
+    Softirq(u8),
+    /// Another thread.
+    Thread(Tid),
+    /// Another CPU asked for an interrupt; which one, where that is known.
+    Ipi(Interrupt, Option<u16>),
+    /// A page fault of the loop's thread.
+    PageFault,
+    /// Nobody: the CPU was idle although the thread could run.
+    HeldBack,
+    /// Something outside this kernel; `true` where nothing else was in the gap.
+    Hypervisor(bool),
+    /// Not known; `true` where nothing was recorded in the gap.
+    Unexplained(bool),
+}
+
+impl GapCause {
+    /// What takes time without this kernel.
+    pub(super) const fn outside(virtual_machine: bool, silent: bool) -> Self {
+        match virtual_machine {
+            true => Self::Hypervisor(silent),
+            false => Self::Unexplained(silent),
+        }
+    }
+
+    /// Its kind, of what a thread is by itself.
+    pub const fn kind(self) -> NoiseKind {
+        match self {
+            Self::Tick => NoiseKind::Tick,
+            Self::Interrupt(_) => NoiseKind::Interrupt,
+            Self::Softirq(_) => NoiseKind::Softirq,
+            Self::Thread(_) => NoiseKind::Thread,
+            Self::Ipi(..) => NoiseKind::Ipi,
+            Self::PageFault => NoiseKind::PageFault,
+            Self::HeldBack => NoiseKind::Quota,
+            Self::Hypervisor(_) => NoiseKind::Hypervisor,
+            Self::Unexplained(_) => NoiseKind::Unexplained,
+        }
+    }
+
+    /// Its kind and who it is, and whether it is one of `own`'s threads.
+    ///
+    /// An ordinary thread that ran instead of a real-time one, or nobody that did, is RT
+    /// throttling: nothing else lets it.
+    pub fn named(
+        self,
+        names: &RecordingContext,
+        own: Tid,
+        real_time: bool,
+    ) -> (NoiseKind, Option<String>, bool) {
+        let culprit = match self {
+            Self::Tick | Self::PageFault => None,
+            Self::Interrupt(interrupt) => Some(interrupt_name(names, interrupt)),
+            Self::Softirq(vector) => Some(softirq_name(vector)),
+            Self::Thread(tid) => {
+                let thread = names.threads.iter().find(|thread| thread.tid == tid);
+                let comm = thread.map_or("?", |thread| thread.comm.as_str());
+                let is_own = thread.is_some_and(|thread| thread.pid == own);
+                // one that has ended cannot be asked: the kernel's own real-time threads stay
+                let ordinary = thread.is_none_or(|thread| thread.real_time != Some(true));
+                let kind = match real_time && ordinary {
+                    true => NoiseKind::RtThrottling,
+                    false => NoiseKind::Thread,
+                };
+                let comm = if comm.is_empty() { "?" } else { comm };
+                let name = match is_own {
+                    true => format!("{comm} {tid} (taillab’s own)"),
+                    false => format!("{comm} {tid}"),
+                };
+                return (kind, Some(name), is_own);
+            }
+            Self::Ipi(kind, from) => {
+                let what = match kind {
+                    Interrupt::Reschedule => "reschedule",
+                    Interrupt::CallFunction => "call a function",
+                    _ => "deferred work",
+                };
+                Some(match from {
+                    Some(cpu) => format!("{what}, from CPU {cpu}"),
+                    None => what.to_owned(),
+                })
+            }
+            Self::HeldBack if real_time => {
+                let idle = "the CPU was idle meanwhile".to_owned();
+                return (NoiseKind::RtThrottling, Some(idle), false);
+            }
+            Self::HeldBack => Some("the CPU was idle meanwhile".to_owned()),
+            Self::Hypervisor(true) | Self::Unexplained(true) => {
+                Some("nothing ran in this kernel".to_owned())
+            }
+            Self::Hypervisor(false) | Self::Unexplained(false) => {
+                Some("during something else".to_owned())
+            }
+        };
+        (self.kind(), culprit, false)
+    }
+}
+
+fn interrupt_name(names: &RecordingContext, interrupt: Interrupt) -> String {
+    let Interrupt::Device(number) = interrupt else {
+        return "other vector".to_owned();
+    };
+    let known = names.interrupts.iter().find(|known| known.number == number);
+    known.map_or_else(
+        || format!("IRQ {number}"),
+        |known| format!("{} (IRQ {number})", known.name),
+    )
+}
+
+/// By the kernel's `include/linux/interrupt.h`.
+fn softirq_name(vector: u8) -> String {
+    const NAMES: [&str; 10] = [
+        "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER",
+        "RCU",
+    ];
+    let name = NAMES.get(usize::from(vector));
+    name.map_or_else(|| format!("softirq {vector}"), |name| (*name).to_owned())
+}

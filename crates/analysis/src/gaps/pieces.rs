@@ -1,0 +1,147 @@
+//! One gap taken apart: each nanosecond goes to the innermost of what ran then.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use taillab_model::{Event, EventKind, Interrupt, Monotonic, Nanos, Tid};
+
+use super::cause::GapCause;
+use super::gap::{Gap, IpiSent};
+
+/// Requests for an interrupt that are remembered for each CPU.
+const REMEMBERED: usize = 1 << 14;
+
+/// An interrupt that another CPU asked for comes within this time, unless the CPU stood still.
+const SOON: Nanos = Nanos::from_millis(10);
+
+/// What other CPUs asked of one.
+#[derive(Debug, Default)]
+pub(super) struct Sends(VecDeque<IpiSent>);
+
+impl Sends {
+    pub(super) fn push(&mut self, sent: IpiSent) {
+        if self.0.len() == REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.push_back(sent);
+    }
+
+    /// Who asked last before this instant.
+    fn last_before(&self, at: Monotonic) -> Option<u16> {
+        let place = self.0.partition_point(|sent| sent.at <= at);
+        let sent = self.0.get(place.checked_sub(1)?)?;
+        (at.saturating_since(sent.at) <= SOON).then_some(sent.from)
+    }
+}
+
+/// The parts of a gap as its events come, which is in order of their ends.
+pub(super) struct Pieces {
+    gap: Gap,
+    tid: Tid,
+    /// What has been given away, in order of time, without overlaps.
+    taken: Vec<(Monotonic, Monotonic)>,
+    parts: BTreeMap<GapCause, Nanos>,
+    /// Who is current instead of the loop's thread, and since when.
+    away: Option<(GapCause, Monotonic)>,
+}
+
+impl Pieces {
+    pub(super) fn new(gap: Gap, tid: Tid) -> Self {
+        Self {
+            gap,
+            tid,
+            taken: Vec::new(),
+            parts: BTreeMap::new(),
+            away: None,
+        }
+    }
+
+    pub(super) fn take(&mut self, event: &Event, sends: &Sends) {
+        let at = event.at;
+        match event.kind {
+            EventKind::Switched { next, .. } => {
+                self.switch(at, next);
+            }
+            EventKind::Interrupt { interrupt, lasted } => {
+                let from = before(at, lasted);
+                let cause = match interrupt {
+                    Interrupt::LocalTimer => GapCause::Tick,
+                    Interrupt::Reschedule | Interrupt::CallFunction | Interrupt::IrqWork => {
+                        GapCause::Ipi(interrupt, sends.last_before(from))
+                    }
+                    other => GapCause::Interrupt(other),
+                };
+                self.give(cause, from, at);
+            }
+            EventKind::Softirq { vector, lasted } => {
+                self.give(GapCause::Softirq(vector), before(at, lasted), at);
+            }
+            // it says only when it began; what it waits for is another thread's or the idle one's
+            EventKind::PageFault { tid, .. } if tid == self.tid => {
+                self.close(at);
+                self.away = Some((GapCause::PageFault, at));
+            }
+            _ => {}
+        }
+    }
+
+    /// The parts, and what nobody took.
+    pub(super) fn finish(mut self) -> (BTreeMap<GapCause, Nanos>, Nanos) {
+        self.close(self.gap.to);
+        let given: Nanos = self.parts.values().copied().sum();
+        let rest = self.gap.length().saturating_sub(given);
+        (self.parts, rest)
+    }
+
+    /// Somebody else is current from here on, or the loop's own thread again.
+    fn switch(&mut self, at: Monotonic, next: Tid) {
+        let faulting = matches!(self.away, Some((GapCause::PageFault, _)));
+        self.close(at);
+        self.away = match next {
+            // the rest of the fault's handling
+            next if next == self.tid && faulting => Some((GapCause::PageFault, at)),
+            next if next == self.tid => None,
+            // it does not sleep: somebody held it back
+            0 => Some((GapCause::HeldBack, at)),
+            next => Some((GapCause::Thread(next), at)),
+        };
+    }
+
+    fn close(&mut self, at: Monotonic) {
+        if let Some((cause, since)) = self.away.take() {
+            self.give(cause, since, at);
+        }
+    }
+
+    /// Gives what is still free of this time.
+    fn give(&mut self, cause: GapCause, from: Monotonic, to: Monotonic) {
+        let (from, to) = (from.max(self.gap.from), to.min(self.gap.to));
+        if from >= to {
+            // it happened at the very edge: it is there, if only as the cause
+            self.parts.entry(cause).or_default();
+            return;
+        }
+        let mut free = to.saturating_since(from);
+        for &(a, b) in &self.taken {
+            let (a, b) = (a.max(from), b.min(to));
+            free = free.saturating_sub(b.saturating_since(a));
+        }
+        *self.parts.entry(cause).or_default() += free;
+        self.mark(from, to);
+    }
+
+    fn mark(&mut self, mut from: Monotonic, mut to: Monotonic) {
+        self.taken.retain(|&(a, b)| {
+            let apart = b < from || a > to;
+            if !apart {
+                (from, to) = (from.min(a), to.max(b));
+            }
+            apart
+        });
+        let place = self.taken.partition_point(|&(a, _)| a < from);
+        self.taken.insert(place, (from, to));
+    }
+}
+
+fn before(at: Monotonic, by: Nanos) -> Monotonic {
+    Monotonic::from_nanos_since_boot(at.nanos_since_boot().saturating_sub(by.get()))
+}

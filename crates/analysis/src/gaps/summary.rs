@@ -1,0 +1,138 @@
+//! The account of one CPU's gaps, in bounded memory.
+
+use std::collections::BTreeMap;
+
+use taillab_model::noise::OverTime;
+use taillab_model::{Histogram, Monotonic, Nanos};
+
+use super::cause::GapCause;
+use super::gap::Gap;
+use crate::coarsening::{Coarsen, Coarsening};
+
+/// The longest gaps that are kept with their parts.
+const LONGEST: usize = 20;
+/// Causes that are kept apart; of more, those that come last count as one.
+const MOST_CAUSES: usize = 1_024;
+/// Windows of the account over time.
+const WINDOWS: usize = 600;
+
+/// What one cause took.
+#[derive(Clone, Debug, Default)]
+pub struct CauseSum {
+    /// Lengths of the gaps of which it took most.
+    pub gaps: Histogram,
+    /// What it took of all gaps.
+    pub stolen: Nanos,
+}
+
+/// A long gap, with what took it, the largest part first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LongestGap {
+    /// Which.
+    pub gap: Gap,
+    /// Who took how much.
+    pub parts: Vec<(GapCause, Nanos)>,
+}
+
+/// The account of one CPU.
+#[derive(Clone, Debug)]
+pub struct CpuSum {
+    /// Each cause.
+    pub causes: BTreeMap<GapCause, CauseSum>,
+    /// In no order.
+    pub longest: Vec<LongestGap>,
+    /// All time in gaps.
+    pub stolen: Nanos,
+    over_time: Coarsening<Stolen>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Stolen(Nanos);
+
+impl Coarsen for Stolen {
+    fn add(&mut self, next: Self) {
+        self.0 += next.0;
+    }
+}
+
+impl CpuSum {
+    pub(super) fn new(window: Nanos) -> Self {
+        Self {
+            causes: BTreeMap::new(),
+            longest: Vec::new(),
+            stolen: Nanos::ZERO,
+            over_time: Coarsening::new(window.get(), WINDOWS),
+        }
+    }
+
+    pub(super) fn add(&mut self, gap: Gap, parts: &BTreeMap<GapCause, Nanos>, began: Monotonic) {
+        let length = gap.length();
+        self.stolen += length;
+        let (window, _) = self.over_time.cell(gap.to.saturating_since(began).get());
+        window.0 += length;
+        let most = parts.iter().max_by_key(|(_, part)| **part);
+        let main = most.map(|(cause, _)| *cause);
+        for (&cause, &part) in parts {
+            let known = self.causes.contains_key(&cause) || self.causes.len() < MOST_CAUSES;
+            let cause = match known {
+                true => cause,
+                false => GapCause::Unexplained(false),
+            };
+            let sum = self.causes.entry(cause).or_default();
+            sum.stolen += part;
+            if main == Some(cause) {
+                sum.gaps.record(length);
+            }
+        }
+        self.keep(gap, parts);
+    }
+
+    fn keep(&mut self, gap: Gap, parts: &BTreeMap<GapCause, Nanos>) {
+        let shortest = (self.longest.iter().enumerate())
+            .min_by_key(|(_, kept)| kept.gap.length())
+            .map(|(place, kept)| (place, kept.gap.length()));
+        match shortest {
+            Some((_, length)) if self.longest.len() >= LONGEST && gap.length() <= length => return,
+            Some((place, _)) if self.longest.len() >= LONGEST => {
+                self.longest.swap_remove(place);
+            }
+            _ => {}
+        }
+        let mut parts: Vec<(GapCause, Nanos)> = parts.iter().map(|(c, n)| (*c, *n)).collect();
+        parts.sort_by_key(|(_, part)| std::cmp::Reverse(*part));
+        self.longest.push(LongestGap { gap, parts });
+    }
+
+    /// Stolen time over time, and the spells in it: windows in a row that lost more than
+    /// [`SPELL`](self) times the median window, and at least 1 % of their time.
+    pub fn over_time(&self) -> OverTime {
+        const SPELL: u64 = 3;
+        let width = self.over_time.width();
+        let stolen_ns: Vec<Nanos> = self.over_time.cells().iter().map(|cell| cell.0).collect();
+        let mut sorted = stolen_ns.clone();
+        sorted.sort_unstable();
+        let median = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
+        let least = (median * SPELL).max(Nanos::new(width / 100));
+        let mut spells: Vec<(u32, u32, f64)> = Vec::new();
+        for (place, stolen) in stolen_ns.iter().enumerate() {
+            if *stolen <= least {
+                continue;
+            }
+            let place = place as u32;
+            match spells.last_mut() {
+                Some((_, last, _)) if *last + 1 == place => *last = place,
+                _ => spells.push((place, place, 0.0)),
+            }
+        }
+        for (first, last, share) in &mut spells {
+            let windows = &stolen_ns[*first as usize..=*last as usize];
+            let lost: Nanos = windows.iter().copied().sum();
+            *share = lost.get() as f64 / (windows.len() as u64 * width) as f64;
+        }
+        OverTime {
+            window_ns: Nanos::new(width),
+            stolen_ns,
+            spells,
+        }
+    }
+}

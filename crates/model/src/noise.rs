@@ -1,0 +1,256 @@
+//! What `taillab noise` finds: what a CPU's time is taken by, seen by a thread that only reads
+//! the clock.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Distribution, Monotonic, Nanos};
+
+/// The version of this shape.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One call of `taillab noise`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NoiseResult {
+    /// Version of this shape: [`SCHEMA_VERSION`].
+    #[schemars(extend("const" = SCHEMA_VERSION))]
+    pub schema_version: u32,
+    /// Always `noise`.
+    #[schemars(extend("const" = "noise"))]
+    pub command: String,
+    /// Version of taillab.
+    pub taillab_version: String,
+    /// When it began, in seconds since 1970.
+    pub started_unix_s: u64,
+    /// It was interrupted: the figures are of the time until then.
+    pub partial: bool,
+    /// Release of the kernel, where it is known.
+    pub kernel: Option<String>,
+    /// The hypervisor, where there is one.
+    pub hypervisor: Option<String>,
+    /// The clock that was read.
+    pub clock: TscClock,
+    /// What the measurement held or changed while it ran; empty for nothing.
+    pub held: Vec<String>,
+    /// What limits or colours the figures, in a sentence each.
+    pub notes: Vec<String>,
+    /// One for each loop and CPU, in the order in which they ran.
+    pub rows: Vec<NoiseRow>,
+    /// The loops against each other, in a sentence each.
+    pub comparison: Vec<String>,
+}
+
+/// The time stamp counter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TscClock {
+    /// Ticks per second, measured against the kernel's clock.
+    pub frequency_hz: f64,
+    /// The least step between two reads that differ, in ticks.
+    pub quantum_ticks: u64,
+    /// The same in nanoseconds (a fraction).
+    pub quantum_fractional_ns: f64,
+    /// It counts at one rate, whatever the CPU's frequency and power state.
+    pub invariant: bool,
+    /// The clock that the kernel uses now.
+    pub clocksource: String,
+}
+
+/// Where the loop runs.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum LoopKind {
+    /// In user space, reading the time stamp counter.
+    User,
+    /// In an eBPF program, reading the kernel's clock.
+    Kernel,
+    /// In an eBPF program, with the CPU's interrupts off.
+    Masked,
+}
+
+impl LoopKind {
+    /// What a person reads.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::User => "user space",
+            Self::Kernel => "kernel",
+            Self::Masked => "kernel, interrupts off",
+        }
+    }
+}
+
+/// How the clock is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadStyle {
+    /// Once in each turn, compared with the turn before: nothing escapes.
+    Single,
+    /// Twice in each turn, compared with each other: the turn's own work is left out, and so is
+    /// what happens during it.
+    Double,
+}
+
+impl ReadStyle {
+    /// What a person reads.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Single => "single read",
+            Self::Double => "double read",
+        }
+    }
+}
+
+/// One loop on one CPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NoiseRow {
+    /// What this row tries, in a few words; empty for the plain measurement.
+    pub step: String,
+    /// Where the loop ran.
+    #[serde(rename = "loop")]
+    pub kind: LoopKind,
+    /// How it read the clock.
+    pub reads_clock: ReadStyle,
+    /// On which CPU it was pinned; `None` where it was not pinned.
+    pub cpu: Option<u16>,
+    /// CPUs that were busy with such a loop at the same time, this one included.
+    pub busy_cpus: u32,
+    /// The scheduling policy: `other` or `fifo:PRIORITY`.
+    pub policy: String,
+    /// A longer time between two reads is a gap.
+    pub threshold_ns: Nanos,
+    /// When it began, in nanoseconds since boot.
+    pub began_ns: Monotonic,
+    /// For how long the clock was watched, in nanoseconds.
+    pub watched_ns: Nanos,
+    /// Times that the thread was found on another CPU than at the read before; what passed
+    /// there is no gap.
+    pub migrations: u64,
+    /// The time between two reads, of all reads.
+    pub reads: Distribution,
+    /// (nanoseconds, share of reads that took longer), for figures.
+    pub ccdf: Vec<(u64, f64)>,
+    /// Time between two reads, longer than 1, 10 and 100 µs.
+    pub above: Above,
+    /// Gaps, which are longer than the threshold.
+    pub gaps: u64,
+    /// Time in gaps, in nanoseconds.
+    pub stolen_ns: Nanos,
+    /// The same as a share of the time watched.
+    pub stolen_share: f64,
+    /// Gaps that came faster than they could be kept one by one: they are counted, but have no
+    /// cause.
+    pub gaps_not_kept: u64,
+    /// What took the time, the largest first; `None` where nothing could tell.
+    pub causes: Option<Vec<NoiseCause>>,
+    /// Share of the stolen time that something in this kernel is known to have taken; `None`
+    /// without causes.
+    pub attributed_share: Option<f64>,
+    /// The longest gaps, in order of time.
+    pub longest: Vec<LongGap>,
+    /// Stolen time over time.
+    pub over_time: OverTime,
+}
+
+/// Events per second longer than some lengths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Above {
+    /// Longer than 1 µs, per second.
+    pub us_1_per_s: f64,
+    /// Longer than 10 µs, per second.
+    pub us_10_per_s: f64,
+    /// Longer than 100 µs, per second.
+    pub us_100_per_s: f64,
+}
+
+/// A kind of what takes time from a thread.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum NoiseKind {
+    /// The CPU's own timer: the tick, and timers that end with it.
+    Tick,
+    /// An interrupt of a device.
+    Interrupt,
+    /// A softirq.
+    Softirq,
+    /// Another thread.
+    Thread,
+    /// An interrupt of another CPU.
+    Ipi,
+    /// A page fault of the loop's own thread.
+    PageFault,
+    /// The kernel held the real-time thread back, so that ordinary ones can run.
+    RtThrottling,
+    /// The quota of a control group held the thread back.
+    Quota,
+    /// The virtual CPU did not run: nothing in this kernel ran in the meantime.
+    Hypervisor,
+    /// Nothing that is known.
+    Unexplained,
+}
+
+impl NoiseKind {
+    /// What a person reads.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Tick => "tick",
+            Self::Interrupt => "interrupt",
+            Self::Softirq => "softirq",
+            Self::Thread => "thread",
+            Self::Ipi => "IPI",
+            Self::PageFault => "page fault",
+            Self::RtThrottling => "RT throttling",
+            Self::Quota => "CPU quota",
+            Self::Hypervisor => "hypervisor",
+            Self::Unexplained => "unexplained",
+        }
+    }
+
+    /// Whether something in this kernel is known to have taken the time.
+    pub const fn is_attributed(self) -> bool {
+        !matches!(self, Self::Hypervisor | Self::Unexplained)
+    }
+}
+
+/// What one cause took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NoiseCause {
+    /// What kind.
+    pub cause: NoiseKind,
+    /// Which thread, interrupt, softirq or CPU; or how a cause without one is known.
+    pub culprit: Option<String>,
+    /// The thread is one of taillab's own.
+    pub own: bool,
+    /// Gaps of which it took most.
+    pub gaps: u64,
+    /// Their length.
+    pub length: Distribution,
+    /// What it took, also of gaps of which something else took more, in nanoseconds.
+    pub stolen_ns: Nanos,
+    /// The same as a share of all time in gaps with a known beginning and end.
+    pub share: f64,
+}
+
+/// One long gap.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LongGap {
+    /// When it began, in nanoseconds since boot.
+    pub from_ns: Monotonic,
+    /// How long it was, in nanoseconds.
+    pub length_ns: Nanos,
+    /// What took it, the largest part first, with the nanoseconds that it took.
+    pub parts: Vec<(String, Nanos)>,
+}
+
+/// Time in gaps, window by window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OverTime {
+    /// Length of a window, in nanoseconds.
+    pub window_ns: Nanos,
+    /// Time in gaps that ended in each window, in nanoseconds.
+    pub stolen_ns: Vec<Nanos>,
+    /// Windows in a row that lost more than three times the median, as (first, last, share lost).
+    pub spells: Vec<(u32, u32, f64)>,
+}

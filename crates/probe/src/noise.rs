@@ -1,0 +1,234 @@
+//! For `taillab noise`: loops that read the clock in the kernel, and who asks whom for an
+//! interrupt.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::time::Duration;
+
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, libbpf_sys};
+use taillab_model::{Monotonic, Nanos};
+
+use crate::ProbeError;
+use crate::noise_account::KernelAccount;
+use crate::object::{as_io, check_kernel, has_function, map};
+
+/// The compiled programs; libbpf reads the ELF structures where they lie.
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/noise.bpf.o")));
+
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+/// `FINE`, `KEPT` and `SENDS` in noise.bpf.c.
+const FINE: usize = 4_096;
+const KEPT: usize = 8_192;
+const SENDS: usize = 4_096;
+
+const MASKED: &str = "watch_without_interrupts";
+const UNMASKED: &str = "watch_with_interrupts";
+
+/// A loop in the kernel that reads the kernel's clock, on the CPU of whoever calls it.
+#[derive(Debug)]
+pub struct KernelLoop {
+    object: Object,
+    program: &'static str,
+}
+
+impl KernelLoop {
+    /// Loads it; `masked` keeps the CPU's interrupts off while it runs.
+    ///
+    /// # Errors
+    /// [`ProbeError`]: what is missing and what to do about it.
+    pub fn load(masked: bool) -> Result<Self, ProbeError> {
+        check_kernel()?;
+        if masked && !has_function("bpf_local_irq_save") {
+            return Err(refused(
+                "bpf_local_irq_save",
+                "choosing",
+                std::io::Error::other("this kernel does not have it: Linux 6.12 or later does"),
+            ));
+        }
+        let program = if masked { MASKED } else { UNMASKED };
+        let object = load(program, "accounts", 1)?;
+        Ok(Self { object, program })
+    }
+
+    /// The longest [`KernelLoop::watch`] of one call: longer would keep the CPU from its
+    /// interrupts, or from its other tasks, for too long.
+    pub fn longest_call(&self) -> Duration {
+        match self.program {
+            MASKED => Duration::from_micros(500),
+            _ => Duration::from_millis(50),
+        }
+    }
+
+    /// Reads the clock for this long; a time of `gap` or more between two reads is a gap.
+    ///
+    /// # Errors
+    /// [`ProbeError::Kernel`].
+    pub fn watch(&self, length: Duration, gap: Nanos) -> Result<(), ProbeError> {
+        let length_ns = length.min(self.longest_call()).as_nanos() as u64;
+        let mut request = [0; 16];
+        request[..8].copy_from_slice(&length_ns.to_ne_bytes());
+        request[8..].copy_from_slice(&gap.get().min(FINE as u64).to_ne_bytes());
+        let failed = |source| ProbeError::Kernel {
+            doing: "running its loop",
+            source,
+        };
+        let mut programs = self.object.progs_mut();
+        let program = programs
+            .find(|program| program.name() == self.program)
+            .ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+            ctx_in: request.as_mut_ptr().cast(),
+            ctx_size_in: request.len() as u32,
+            ..Default::default()
+        };
+        // SAFETY: the descriptor is open for as long as `program`, and the kernel reads and
+        // writes the bytes of `request` only, whose number it is told.
+        let answer = unsafe {
+            libbpf_sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &raw mut options)
+        };
+        match answer {
+            0 => Ok(()),
+            error => Err(failed(std::io::Error::from_raw_os_error(-error))),
+        }
+    }
+
+    /// What was found since the last call.
+    ///
+    /// # Errors
+    /// [`ProbeError::Kernel`].
+    pub fn take(&self) -> Result<KernelAccount, ProbeError> {
+        let failed = |error: &libbpf_rs::Error| ProbeError::Kernel {
+            doing: "reading its loop's account",
+            source: as_io(error),
+        };
+        let accounts = map(&self.object, "accounts").ok_or_else(|| ProbeError::Kernel {
+            doing: "looking up its maps",
+            source: std::io::ErrorKind::NotFound.into(),
+        })?;
+        let first = 0_u32.to_ne_bytes();
+        let bytes = accounts
+            .lookup(&first, MapFlags::ANY)
+            .map_err(|e| failed(&e))?
+            .unwrap_or_default();
+        let words = words(&bytes);
+        let nothing = vec![0; bytes.len()];
+        accounts
+            .update(&first, &nothing, MapFlags::ANY)
+            .map_err(|e| failed(&e))?;
+        let gaps = words.get(FINE).copied().unwrap_or(0);
+        let instant = Monotonic::from_nanos_since_boot;
+        let kept = words.get(FINE + 2..).unwrap_or_default();
+        let (kept, _) = kept.as_chunks::<2>();
+        Ok(KernelAccount {
+            gaps: kept[..kept.len().min(gaps as usize)]
+                .iter()
+                .map(|&[from, to]| (instant(from), instant(to)))
+                .collect(),
+            gaps_not_kept: gaps.saturating_sub(KEPT as u64),
+            watched: Nanos::new(words.get(FINE + 1).copied().unwrap_or(0)),
+            short: words[..FINE.min(words.len())].to_vec(),
+        })
+    }
+}
+
+/// Watches who asks whom for an interrupt, until it is dropped.
+#[derive(Debug)]
+pub struct IpiWatch {
+    object: Object,
+    _link: Link,
+    /// How many of each CPU have been taken.
+    taken: Vec<u64>,
+}
+
+impl IpiWatch {
+    /// Begins to watch.
+    ///
+    /// # Errors
+    /// [`ProbeError`]; the tracepoint came with Linux 6.4.
+    pub fn start() -> Result<Self, ProbeError> {
+        check_kernel()?;
+        let cpus = libbpf_rs::num_possible_cpus().map_err(|e| ProbeError::Kernel {
+            doing: "counting CPUs",
+            source: as_io(&e),
+        })?;
+        let object = load("ipi_sent", "asked", cpus as u32)?;
+        let link = object
+            .progs_mut()
+            .find(|program| program.name() == "ipi_sent")
+            .ok_or_else(|| {
+                refused(
+                    "ipi_send_cpu",
+                    "attaching",
+                    std::io::ErrorKind::NotFound.into(),
+                )
+            })?
+            .attach()
+            .map_err(|e| refused("ipi_send_cpu", "attaching", as_io(&e)))?;
+        Ok(Self {
+            object,
+            _link: link,
+            taken: vec![0; cpus],
+        })
+    }
+
+    /// What was asked of this CPU since the last call, in order: when, and by which CPU. Of very
+    /// many only the last 4,096.
+    pub fn asked(&mut self, cpu: u16) -> Vec<(Monotonic, u16)> {
+        let index = u32::from(cpu).to_ne_bytes();
+        let place = usize::from(cpu);
+        let found = map(&self.object, "asked")
+            .and_then(|asked| asked.lookup(&index, MapFlags::ANY).ok()?);
+        let (Some(bytes), Some(taken)) = (found, self.taken.get_mut(place)) else {
+            return Vec::new();
+        };
+        let words = words(&bytes);
+        let Some((&count, sends)) = words.split_first() else {
+            return Vec::new();
+        };
+        let (sends, _) = sends.as_chunks::<2>();
+        let first = (*taken).max(count.saturating_sub(SENDS as u64));
+        *taken = count;
+        let mut asked: Vec<(Monotonic, u16)> = (first..count)
+            .filter_map(|n| sends.get(n as usize % SENDS))
+            .map(|&[at, from]| (Monotonic::from_nanos_since_boot(at), from as u16))
+            .collect();
+        asked.sort_unstable();
+        asked
+    }
+}
+
+fn words(bytes: &[u8]) -> Vec<u64> {
+    let (words, _) = bytes.as_chunks::<8>();
+    words.iter().map(|word| u64::from_ne_bytes(*word)).collect()
+}
+
+/// Loads this program with its map of so many entries.
+fn load(program: &'static str, its_map: &str, entries: u32) -> Result<Object, ProbeError> {
+    let failed = |phase| move |e: libbpf_rs::Error| refused(program, phase, as_io(&e));
+    let mut open = ObjectBuilder::default()
+        .open_memory(&OBJECT.0)
+        .map_err(failed("opening"))?;
+    for mut one in open.progs_mut() {
+        let wanted = one.name() == program;
+        one.set_autoload(wanted);
+    }
+    for mut one in open.maps_mut() {
+        match one.name() == Path::new(its_map).as_os_str() {
+            true => one.set_max_entries(entries).map_err(failed("sizing"))?,
+            false => one.set_autocreate(false).map_err(failed("choosing"))?,
+        }
+    }
+    open.load().map_err(failed("loading"))
+}
+
+fn refused(hook: &'static str, phase: &'static str, source: std::io::Error) -> ProbeError {
+    ProbeError::HookRefused {
+        stamp: "noise",
+        hook,
+        phase,
+        source,
+    }
+}

@@ -1,0 +1,20 @@
+//! The result of `taillab budget`: tables and figures, for a terminal and for a page.
+
+mod figure;
+mod tables;
+
+use taillab_model::budget::BudgetResult;
+
+use crate::error::ReportError;
+use crate::json::indented;
+
+pub use self::figure::{components_chart, networks_chart};
+pub(crate) use self::tables::{earlier_table, networks_table, parameters, rows_table};
+
+/// The JSON of `--json`, with a newline at its end.
+///
+/// # Errors
+/// [`ReportError::Format`], which no result is known to cause.
+pub fn json(result: &BudgetResult) -> Result<Vec<u8>, ReportError> {
+    indented(result, "the result as JSON")
+}

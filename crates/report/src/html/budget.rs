@@ -1,0 +1,94 @@
+//! Where the time goes between two programs, as a page.
+
+use taillab_model::Nanos;
+use taillab_model::budget::{BudgetResult, Topology, TopologyPart};
+
+use super::bars::{Bar, Segment, put_bars};
+use super::figure;
+use super::page::plain_document;
+use crate::budget;
+use crate::markup::{Esc, Markup, paragraph, put, section};
+
+/// The page, in UTF-8; it refers to nothing outside itself.
+pub fn render(result: &BudgetResult) -> Vec<u8> {
+    plain_document("taillab budget", |page| {
+        let partial = match result.partial {
+            true => " <span class=\"verdict notable\">partial</span>",
+            false => "",
+        };
+        put!(
+            page,
+            "<header>\n<p class=\"eyebrow\">taillab budget</p>\n<h1>Where the time goes{partial}</h1>\n",
+        );
+        for note in &result.notes {
+            put!(page, "<p class=\"notice notable\">{}</p>\n", Esc(note));
+        }
+        put!(page, "</header>\n<main>\n");
+        if !result.topologies.is_empty() {
+            section(page, "networks", "Round trips through networks", |page| {
+                put_stacked(page, result, "at the median", |part| part.at_median_ns);
+                put_stacked(page, result, "in the slowest thousandth", |part| {
+                    part.in_tail_ns
+                });
+                budget::networks_table(result).put(page);
+                figure::put(page, &budget::networks_chart(result), "");
+            });
+        }
+        section(page, "components", "Components", |page| {
+            let text = "Good is up to 1 µs, bad up to 100 µs, ugly beyond, as in the paper.";
+            paragraph(page, "explain", text);
+            budget::rows_table(result).put(page);
+            figure::put(page, &budget::components_chart(result), "");
+            for row in &result.rows {
+                let text = format!(
+                    "{}: {}. {}",
+                    row.component,
+                    row.how,
+                    budget::parameters(row)
+                );
+                paragraph(page, "explain", &text);
+            }
+        });
+        section(page, "earlier", "The earlier study", |page| {
+            budget::earlier_table(result).put(page);
+        });
+        put!(page, "</main>\n");
+    })
+}
+
+/// What each part adds, on one scale for all networks.
+fn put_stacked(
+    page: &mut Markup,
+    result: &BudgetResult,
+    caption: &str,
+    length: impl Fn(&TopologyPart) -> Nanos,
+) {
+    let whole = |network: &Topology| -> Nanos { network.parts.iter().map(&length).sum() };
+    let longest = result
+        .topologies
+        .iter()
+        .map(whole)
+        .max()
+        .unwrap_or_default();
+    let class = |place: usize| format!("cause-{}", place % 8 + 1);
+    let legend: Vec<(String, String)> = (result.topologies.iter().take(1))
+        .flat_map(|network| network.parts.iter().enumerate())
+        .map(|(place, part)| (class(place), part.name.clone()))
+        .collect();
+    let bars: Vec<Bar> = (result.topologies.iter())
+        .map(|network| Bar {
+            name: network.name.clone(),
+            total: whole(network).to_string(),
+            segments: (network.parts.iter().enumerate())
+                .map(|(place, part)| Segment {
+                    class: class(place),
+                    from: None,
+                    length: length(part).as_secs_f64() / longest.as_secs_f64().max(1e-12),
+                    title: format!("{}: {}", part.name, length(part)),
+                    text: None,
+                })
+                .collect(),
+        })
+        .collect();
+    put_bars(page, "", &legend, &bars, caption);
+}

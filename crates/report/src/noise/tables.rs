@@ -1,0 +1,151 @@
+//! The rows, what took the time, and the longest gaps, as tables.
+
+use taillab_model::noise::{NoiseCause, NoiseKind, NoiseResult, NoiseRow};
+use taillab_model::{Distribution, Nanos};
+
+use super::texts::name as name_of;
+use crate::figures::{count, percent};
+use crate::table::{Cell, Column, Table, cell, known, name};
+use crate::text::Ink;
+
+/// Causes in a table of a terminal.
+const CAUSES: usize = 12;
+
+/// The distribution and the gaps of each row.
+pub(crate) fn rows_table(result: &NoiseResult) -> Table {
+    let columns = [
+        Column::left(""),
+        Column::right("min"),
+        Column::right("median"),
+        Column::right("p99.9"),
+        Column::right("max"),
+        Column::right(">1 µs/s"),
+        Column::right(">10 µs/s"),
+        Column::right(">100 µs/s"),
+        Column::right("stolen"),
+    ];
+    let mut table = Table::new("Time between two reads, and gaps per second", columns);
+    for row in &result.rows {
+        let reads = &row.reads;
+        let cells = [
+            name(name_of(row)),
+            length(reads.min),
+            length(reads.quantile(0.5)),
+            length(reads.quantile(0.999)),
+            length(reads.max),
+            cell(per_s(row.above.us_1_per_s)),
+            cell(per_s(row.above.us_10_per_s)),
+            cell(per_s(row.above.us_100_per_s)),
+            cell(percent(row.stolen_share, 3)),
+        ];
+        let below = doubts(row);
+        let shown = table.row(cells);
+        if let Some(text) = below {
+            shown.below(Ink::Notable, text);
+        }
+    }
+    table
+}
+
+/// What the reader must know of a row.
+fn doubts(row: &NoiseRow) -> Option<String> {
+    let mut parts = Vec::new();
+    if row.migrations > 0 {
+        let times = crate::figures::counted(row.migrations, "time", "times");
+        parts.push(format!("moved to another CPU {times}"));
+    }
+    if row.gaps_not_kept > 0 {
+        parts.push(format!("{} gaps without a cause", count(row.gaps_not_kept)));
+    }
+    (!parts.is_empty()).then(|| format!("! {}", parts.join("; ")))
+}
+
+fn length(length: Option<Nanos>) -> Cell {
+    known(length.map(|length| length.to_string()))
+}
+
+fn per_s(rate: f64) -> String {
+    match rate {
+        rate if rate >= 100.0 => count(rate.round() as u64),
+        rate if rate >= 1.0 => format!("{rate:.1}"),
+        rate => format!("{rate:.2}"),
+    }
+}
+
+/// What took the time of one row, the largest first; all of them on a page.
+pub(crate) fn causes_table(causes: &[NoiseCause], all: bool) -> Table {
+    let columns = [
+        Column::left("cause"),
+        Column::left("who").wrapped(40),
+        Column::right("gaps"),
+        Column::right("median"),
+        Column::right("max"),
+        Column::right("time"),
+        Column::right("share"),
+        Column::left(""),
+    ];
+    let mut table = Table::new("What took the time", columns);
+    let most = if all { causes.len() } else { CAUSES };
+    for cause in causes.iter().take(most) {
+        let reads: &Distribution = &cause.length;
+        let ink = match cause.cause {
+            NoiseKind::Hypervisor | NoiseKind::Unexplained => Ink::Notable,
+            _ => Ink::Title,
+        };
+        table.row([
+            cell(cause.cause.label()).ink(ink),
+            known(cause.culprit.clone()),
+            cell(count(cause.gaps)),
+            length(reads.quantile(0.5).or(reads.max)),
+            length(reads.max),
+            cell(cause.stolen_ns.to_string()),
+            cell(percent(cause.share, 1)),
+            cell(bar(cause.share)).ink(Ink::Measured),
+        ]);
+    }
+    if causes.len() > most {
+        let others = &causes[most..];
+        let share: f64 = others.iter().map(|cause| cause.share).sum();
+        table.row([cell(format!(
+            "and {} more with {}: --verbose or --json show them",
+            others.len(),
+            percent(share, 1)
+        ))
+        .ink(Ink::Quiet)]);
+    }
+    table
+}
+
+/// A bar of a share, of at most ten characters.
+fn bar(share: f64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * 80.0).round() as usize;
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+/// The longest gaps of one row, in order of time.
+pub(crate) fn longest_table(row: &NoiseRow, most: usize) -> Table {
+    let columns = [
+        Column::right("at"),
+        Column::right("length"),
+        Column::left("what took it").wrapped(70),
+    ];
+    let mut table = Table::new("The longest gaps, in order of time", columns);
+    let mut longest: Vec<_> = row.longest.iter().collect();
+    longest.sort_by_key(|gap| std::cmp::Reverse(gap.length_ns));
+    longest.truncate(most);
+    longest.sort_by_key(|gap| gap.from_ns);
+    let first = row.longest.iter().map(|gap| gap.from_ns).min();
+    for gap in longest {
+        let since = first.map_or(Nanos::ZERO, |first| gap.from_ns.saturating_since(first));
+        let parts: Vec<String> = (gap.parts.iter())
+            .map(|(what, length)| format!("{what} {length}"))
+            .collect();
+        table.row([
+            cell(format!("+{since}")),
+            name(gap.length_ns.to_string()),
+            known((!parts.is_empty()).then(|| parts.join(", "))),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,36 @@
+//! A result's facts in a line each.
+
+use taillab_model::noise::{NoiseResult, NoiseRow};
+
+/// A row by its step, its loop and its CPU.
+pub(crate) fn name(row: &NoiseRow) -> String {
+    let what = match row.step.as_str() {
+        "" => row.kind.label().to_owned(),
+        step => step.to_owned(),
+    };
+    match row.cpu {
+        Some(cpu) => format!("{what}, CPU {cpu}"),
+        None => what,
+    }
+}
+
+/// What the clock is, in one line.
+pub(crate) fn clock(result: &NoiseResult) -> String {
+    let clock = &result.clock;
+    format!(
+        "TSC at {:.4} GHz, a step of {} ({:.2} ns){}; the kernel uses {}",
+        clock.frequency_hz / 1e9,
+        crate::figures::counted(clock.quantum_ticks, "tick", "ticks"),
+        clock.quantum_fractional_ns,
+        if clock.invariant { ", invariant" } else { "" },
+        clock.clocksource
+    )
+}
+
+/// What was held, in one line.
+pub(crate) fn held(result: &NoiseResult) -> String {
+    match result.held.as_slice() {
+        [] => "nothing: no setting was changed, no power state held".to_owned(),
+        held => held.join("; "),
+    }
+}

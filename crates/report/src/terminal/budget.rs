@@ -1,0 +1,91 @@
+//! Where the time goes between two programs, as text.
+
+use taillab_model::budget::BudgetResult;
+
+use super::page::Page;
+use crate::budget;
+use crate::text::{Ink, Style};
+
+/// The widest bar, in characters.
+const BAR: f64 = 40.0;
+
+/// Components, networks with their bars, and the earlier study.
+pub fn render(result: &BudgetResult, style: Style) -> String {
+    let mut page = Page::new(style);
+    let word = match result.partial {
+        true => (Ink::Notable, "PARTIAL"),
+        false => (Ink::Good, "DONE"),
+    };
+    page.title("taillab budget", word);
+    let machine = match (&result.kernel, &result.hypervisor) {
+        (Some(kernel), Some(hypervisor)) => format!("Linux {kernel} on {hypervisor}"),
+        (Some(kernel), None) => format!("Linux {kernel}, no hypervisor seen"),
+        _ => "not known".to_owned(),
+    };
+    page.fact("machine", &machine);
+    page.heading(
+        "Components",
+        "good up to 1 µs, bad up to 100 µs, ugly beyond",
+    );
+    page.table(&budget::rows_table(result));
+    if !result.topologies.is_empty() {
+        page.heading(
+            "Networks",
+            "measured hosts and stated constants; a share of the tail each",
+        );
+        page.table(&budget::networks_table(result));
+        page.bars(result);
+    }
+    page.heading("The earlier study", "");
+    page.table(&budget::earlier_table(result));
+    if !result.notes.is_empty() {
+        page.heading("Notes", "");
+        for note in &result.notes {
+            page.marked(Ink::Notable, "!", note);
+        }
+    }
+    page.text
+}
+
+impl Page {
+    /// What each part adds in the tail of each network, on one scale.
+    fn bars(&mut self, result: &BudgetResult) {
+        const MARKS: [&str; 4] = ["█", "▓", "▒", "░"];
+        let whole = |network: &taillab_model::budget::Topology| -> u64 {
+            network.parts.iter().map(|part| part.in_tail_ns.get()).sum()
+        };
+        let Some(longest) = result
+            .topologies
+            .iter()
+            .map(whole)
+            .max()
+            .filter(|ns| *ns > 0)
+        else {
+            return;
+        };
+        self.line("");
+        let widest = result
+            .topologies
+            .iter()
+            .map(|network| network.name.chars().count());
+        let width = widest.max().unwrap_or(0);
+        for network in &result.topologies {
+            let parts = network.parts.iter().zip(MARKS.iter().cycle());
+            let bar: String = parts
+                .map(|(part, mark)| {
+                    let share = part.in_tail_ns.get() as f64 / longest as f64;
+                    mark.repeat((share * BAR).round() as usize)
+                })
+                .collect();
+            self.line(&format!("  {:width$}  {bar}", network.name));
+        }
+        let parts = result.topologies[0].parts.iter().zip(MARKS);
+        let legend: Vec<String> = parts
+            .map(|(part, mark)| format!("{mark} {}", part.name))
+            .collect();
+        self.paragraph(
+            Ink::Quiet,
+            &format!("in the slowest thousandth: {}", legend.join("  ")),
+        );
+    }
+}

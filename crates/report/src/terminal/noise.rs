@@ -1,0 +1,89 @@
+//! What takes time from a CPU, as text.
+
+use taillab_model::noise::{NoiseResult, NoiseRow};
+
+use super::chart;
+use super::page::Page;
+use crate::figures::percent;
+use crate::noise;
+use crate::text::{Ink, Style};
+
+/// The longest gaps shown of each row.
+const LONGEST: usize = 5;
+
+/// Rows, causes and the figure; `all` shows every cause and the longest gaps.
+pub fn render(result: &NoiseResult, all: bool, style: Style) -> String {
+    let mut page = Page::new(style);
+    let word = match result.partial {
+        true => (Ink::Notable, "PARTIAL"),
+        false => (Ink::Good, "DONE"),
+    };
+    page.title("taillab noise", word);
+    page.fact("clock", &noise::clock(result));
+    let machine = match (&result.kernel, &result.hypervisor) {
+        (Some(kernel), Some(hypervisor)) => format!("Linux {kernel} on {hypervisor}"),
+        (Some(kernel), None) => format!("Linux {kernel}, no hypervisor seen"),
+        _ => "not known".to_owned(),
+    };
+    page.fact("machine", &machine);
+    page.fact("held", &noise::held(result));
+    page.heading("Time between two reads", "a longer one than usual is a gap");
+    page.table(&noise::rows_table(result));
+    for row in &result.rows {
+        page.causes_of(row, all);
+    }
+    if !result.comparison.is_empty() {
+        page.heading("The loops against each other", "");
+        for sentence in &result.comparison {
+            page.paragraph(Ink::Plain, sentence);
+        }
+    }
+    let figure = noise::chart(result);
+    if !figure.is_empty() && (all || result.rows.iter().all(|row| row.causes.is_none())) {
+        page.line("");
+        page.text.push_str(&chart::render(&figure, style));
+    }
+    if !result.notes.is_empty() {
+        page.heading("Notes", "");
+        for note in &result.notes {
+            page.marked(Ink::Notable, "!", note);
+        }
+    }
+    page.text
+}
+
+impl Page {
+    fn causes_of(&mut self, row: &NoiseRow, all: bool) {
+        let Some(causes) = row.causes.as_deref().filter(|causes| !causes.is_empty()) else {
+            return;
+        };
+        let attributed = row.attributed_share.map_or(String::new(), |share| {
+            format!("{} attributed to this kernel", percent(share, 1))
+        });
+        self.heading(&format!("What took it: {}", noise::name(row)), &attributed);
+        self.table(&noise::causes_table(causes, all));
+        self.spells(row);
+        if all {
+            self.line("");
+            self.table(&noise::longest_table(row, LONGEST));
+        }
+    }
+
+    fn spells(&mut self, row: &NoiseRow) {
+        let window = row.over_time.window_ns;
+        let lengths = row.over_time.spells.iter().map(|&(first, last, share)| {
+            let at = window * u64::from(first);
+            let length = window * u64::from(last - first + 1);
+            format!("at {at} for {length} ({} lost)", percent(share, 1))
+        });
+        let spells: Vec<String> = lengths.take(6).collect();
+        if !spells.is_empty() {
+            let more = row.over_time.spells.len().saturating_sub(spells.len());
+            let more = match more {
+                0 => String::new(),
+                more => format!(", and {more} more"),
+            };
+            self.paragraph(Ink::Quiet, &format!("spells: {}{more}", spells.join(", ")));
+        }
+    }
+}

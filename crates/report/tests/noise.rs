@@ -1,0 +1,169 @@
+//! What a person reads of `taillab noise` and `taillab budget`.
+
+use taillab_model::budget::{self, BudgetResult, BudgetRow, PaperFigures, Standing};
+use taillab_model::noise::{
+    Above, LongGap, LoopKind, NoiseCause, NoiseKind, NoiseResult, NoiseRow, OverTime, ReadStyle,
+    TscClock,
+};
+use taillab_model::{Distribution, Monotonic, Nanos};
+use taillab_report::terminal::Style;
+use taillab_report::{html, terminal};
+
+fn distribution(from_ns: u64) -> Distribution {
+    let sorted: Vec<Nanos> = (0..10_000).map(|i| Nanos::new(from_ns + i)).collect();
+    Distribution::from_sorted(&sorted)
+}
+
+fn result() -> NoiseResult {
+    let cause = |cause, culprit: &str, share| NoiseCause {
+        cause,
+        culprit: Some(culprit.into()),
+        own: false,
+        gaps: 100,
+        length: distribution(2_000),
+        stolen_ns: Nanos::from_micros((share * 1_000.0) as u64),
+        share,
+    };
+    NoiseResult {
+        schema_version: 1,
+        command: "noise".into(),
+        taillab_version: "0.1.0".into(),
+        started_unix_s: 0,
+        partial: true,
+        kernel: Some("6.18".into()),
+        hypervisor: Some("<KVM>".into()),
+        clock: TscClock {
+            frequency_hz: 2.4e9,
+            quantum_ticks: 24,
+            quantum_fractional_ns: 10.0,
+            invariant: true,
+            clocksource: "tsc".into(),
+        },
+        held: Vec::new(),
+        notes: vec!["RT throttling is active".into()],
+        rows: vec![NoiseRow {
+            step: String::new(),
+            kind: LoopKind::User,
+            reads_clock: ReadStyle::Single,
+            cpu: Some(1),
+            busy_cpus: 1,
+            policy: "other".into(),
+            threshold_ns: Nanos::from_micros(1),
+            began_ns: Monotonic::from_nanos_since_boot(5),
+            watched_ns: Nanos::from_secs(1),
+            migrations: 2,
+            reads: distribution(20),
+            ccdf: vec![(20, 1.0), (10_000, 0.001)],
+            above: Above::default(),
+            gaps: 200,
+            stolen_ns: Nanos::from_millis(1),
+            stolen_share: 0.001,
+            gaps_not_kept: 0,
+            causes: Some(vec![
+                cause(NoiseKind::Thread, "evil\u{1b}[2J 7", 0.8),
+                cause(NoiseKind::Hypervisor, "nothing ran in this kernel", 0.2),
+            ]),
+            attributed_share: Some(0.8),
+            longest: vec![LongGap {
+                from_ns: Monotonic::from_nanos_since_boot(9),
+                length_ns: Nanos::from_millis(3),
+                parts: vec![("thread: evil 7".into(), Nanos::from_millis(3))],
+            }],
+            over_time: OverTime {
+                window_ns: Nanos::from_millis(100),
+                stolen_ns: vec![Nanos::ZERO; 10],
+                spells: vec![(2, 3, 0.5)],
+            },
+        }],
+        comparison: vec!["No sign of a quota.".into()],
+    }
+}
+
+#[test]
+fn a_cause_is_read_with_its_share_and_what_was_held() {
+    let text = terminal::render_noise(&result(), true, Style::PLAIN);
+    for part in [
+        "PARTIAL",
+        "80.0 % attributed",
+        "evil",
+        "a step of 24 ticks",
+        "spells: at 200 ms for 200 ms (50.0 % lost)",
+        "No sign of a quota.",
+        "RT throttling is active",
+        "moved to another CPU 2 times",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(
+        text.contains("no setting was changed") && !text.contains('\u{1b}'),
+        "{text}"
+    );
+    let page = String::from_utf8(html::render_noise(&result())).expect("it is UTF-8");
+    assert!(!page.contains("<KVM>"));
+    assert!(page.contains("evil") && page.contains("thread"));
+}
+
+#[test]
+fn a_row_says_how_it_came_about_beside_the_papers() {
+    let row = |component: &str, standing, latency: Option<Distribution>| BudgetRow {
+        component: component.into(),
+        standing,
+        how: "there is no card".into(),
+        parameters: vec![("cpu".into(), "1".into())],
+        class_of_median: latency.as_ref().map(|_| budget::Class::Good),
+        class_of_tail: latency.as_ref().map(|_| budget::Class::Ugly),
+        latency,
+        ccdf: Vec::new(),
+        paper: Some(PaperFigures {
+            min_ns: Nanos::new(550),
+            median_ns: Nanos::new(570),
+            p999_ns: Nanos::new(590),
+            tail_ns: Nanos::new(600),
+        }),
+    };
+    let part = |name: &str, ns| budget::TopologyPart {
+        name: name.into(),
+        measured: ns > 1_000,
+        traversals: 2,
+        law: "deterministic:500ns".into(),
+        at_median_ns: Nanos::new(ns),
+        in_tail_ns: Nanos::new(3 * ns),
+    };
+    let result = BudgetResult {
+        schema_version: 1,
+        command: "budget".into(),
+        taillab_version: "0.1.0".into(),
+        started_unix_s: 0,
+        partial: false,
+        kernel: None,
+        hypervisor: None,
+        rows: vec![
+            row("TSC", Standing::Measured, Some(distribution(20))),
+            row("PCIe", Standing::Unavailable, None),
+        ],
+        topologies: vec![budget::Topology {
+            name: "rack".into(),
+            description: "two servers".into(),
+            round_trip: distribution(20_000),
+            ccdf: vec![(20_000, 1.0)],
+            class_of_median: Some(budget::Class::Bad),
+            class_of_p999: Some(budget::Class::Bad),
+            parts: vec![part("both hosts", 20_000), part("switches", 1_000)],
+        }],
+        earlier: Vec::new(),
+        notes: Vec::new(),
+    };
+    let text = terminal::render_budget(&result, Style::PLAIN);
+    for part in [
+        "good, ugly",
+        "unavailable",
+        "there is no card",
+        "570 ns",
+        "rack",
+        "60.0 µs",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let page = String::from_utf8(html::render_budget(&result)).expect("it is UTF-8");
+    assert!(page.contains("both hosts") && page.contains("in the slowest thousandth"));
+}

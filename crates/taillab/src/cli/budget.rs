@@ -1,0 +1,60 @@
+//! The command line of `taillab budget`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+use taillab_host::CpuSet;
+use taillab_model::Nanos;
+
+use super::shared::{Output, positive};
+
+const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
+    wrong command line or topology file\n  130  interrupted; the rows so far are shown";
+
+const TOPOLOGY: &str = "A topology file (TOML), for --topology; every key but name has a default:\n  \
+    name = \"two racks\"\n  hops = 3                          # switches, one way\n  \
+    switch = \"lognormal:600ns,cv=0.2\" # law of one traversal, as in taillab sim\n  \
+    fibre_m = 40                      # one way, at 5 ns/m\n  \
+    nic = \"deterministic:470ns\"       # law of one traversal, four in a round trip\n  \
+    host = \"kernel\"                   # or bypass: which rows stand for both hosts";
+
+fn help() -> String {
+    format!(
+        "Rows that need root are unavailable without it, and say so. Namespaces and devices that it \
+         makes go with it; no setting is changed.\n\n{TOPOLOGY}\n\nExamples:\n  \
+         sudo taillab budget\n  \
+         sudo taillab budget -d 10s --cpus 2,3 -o budget/\n  \
+         sudo taillab budget --topology racks.toml\n\n{EXIT_CODES}"
+    )
+}
+
+/// Measure where the time goes between two programs on a network, component by component.
+///
+/// The rows of the paper “Where Has My Time Gone?” (Zilberman et al., 2017): reading the clock,
+/// user space and the kernel, the host, kernel bypass, PCIe, client and server; each measured, or
+/// substituted by what, or unavailable and why. From these and stated constants the round trip
+/// through a rack, an exchange and two data centres.
+#[derive(Debug, Args)]
+#[command(after_help = help())]
+pub struct BudgetArgs {
+    /// How long each row is measured
+    #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = positive)]
+    pub duration: Nanos,
+    /// Two CPUs: of the client and of the server [default: the first two]
+    #[arg(long, short = 'C', value_name = "CPUS")]
+    pub cpus: Option<CpuSet>,
+    /// A topology of your own (TOML); may be given often
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub topology: Vec<PathBuf>,
+    /// Round trips drawn for each topology
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(10_000..=5_000_000))]
+    pub draws: u32,
+    /// Seed of the draws
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Also write budget.json and budget.html into this directory
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub common: Output,
+}

@@ -1,0 +1,78 @@
+//! Reading the clock: in user space, in the kernel, and in a virtual machine.
+
+use taillab_model::budget::Standing;
+use taillab_model::noise::LoopKind;
+
+use super::bench::Bench;
+use super::paper;
+use super::row::{About, Row, parameter};
+use crate::commands::noise;
+
+/// The paper's four rows.
+pub fn all(bench: &Bench<'_>) -> Vec<Row> {
+    bench.say.step("reading the clock");
+    let hypervisor = taillab_host::noise::hypervisor(bench.roots);
+    let about = |component, standing, how: &str, paper| About {
+        component,
+        standing,
+        how: how.to_owned(),
+        parameters: vec![
+            parameter("cpu", bench.here),
+            parameter("policy", "other"),
+            parameter("length", bench.length),
+        ],
+        paper: Some(paper),
+    };
+    let user = about(
+        "TSC, user space",
+        Standing::Measured,
+        "two serialised reads (rdtscp, lfence), one thread pinned",
+        paper::TSC_USER,
+    );
+    let virtual_machine = about(
+        "TSC, VM user space",
+        Standing::Measured,
+        "the loop of user space, in this virtual machine",
+        paper::TSC_VM,
+    );
+    let (user, virtual_machine) = match &hypervisor {
+        Some(name) => (
+            user.unavailable(format!(
+                "this kernel runs in a virtual machine ({name}): its loop is the row “TSC, VM user \
+                 space”"
+            )),
+            measured(bench, virtual_machine, LoopKind::User),
+        ),
+        None => (
+            measured(bench, user, LoopKind::User),
+            virtual_machine
+                .unavailable("no virtual machine here: run `taillab budget` in one".to_owned()),
+        ),
+    };
+    let kernel = about(
+        "TSC, kernel",
+        Standing::Substituted,
+        "an eBPF loop instead of a kernel module; it reads the kernel’s clock, which is the counter \
+         and a multiplication",
+        paper::TSC_KERNEL,
+    );
+    let early = about(
+        "TSC, kernel early boot",
+        Standing::Substituted,
+        "the eBPF loop with the CPU’s interrupts off, instead of before they are ever on",
+        paper::TSC_EARLY_BOOT,
+    );
+    vec![
+        user,
+        measured(bench, kernel, LoopKind::Kernel),
+        measured(bench, early, LoopKind::Masked),
+        virtual_machine,
+    ]
+}
+
+fn measured(bench: &Bench<'_>, about: About, kind: LoopKind) -> Row {
+    match noise::plain(kind, bench.here, bench.length, bench.interrupt) {
+        Ok(row) => about.of_loop(row),
+        Err(failure) => about.unavailable(failure.to_string()),
+    }
+}

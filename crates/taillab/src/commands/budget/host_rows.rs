@@ -1,0 +1,120 @@
+//! User space and the kernel, kernel bypass, and PCIe.
+
+use taillab_host::components::{
+    Reflector, config_reads, first_function, shared_memory, tap_round_trips,
+};
+use taillab_model::budget::Standing;
+
+use super::bench::Bench;
+use super::paper;
+use super::row::{About, Row, parameter};
+
+/// Samples of a row, at most: they are kept to the end.
+const MOST: usize = 400_000;
+
+/// What lacks on a machine with one CPU.
+const ONE_CPU: &str = "it takes two CPUs, and this process may use one (taskset, cpuset)";
+
+/// The paper's rows of user space and the operating system.
+pub fn user_space(bench: &Bench<'_>) -> Vec<Row> {
+    bench.say.step("user space and the kernel");
+    let about = |component, who: &str, paper| About {
+        component,
+        standing: Standing::Measured,
+        how: format!("packet socket → TAP → read → write → packet socket, {who}"),
+        parameters: vec![
+            parameter("frame", "60 bytes"),
+            parameter("cpu", bench.here),
+            parameter("length", bench.length),
+        ],
+        paper: Some(paper),
+    };
+    let trips = |reflector| tap_round_trips(bench.here, reflector, MOST, bench.length());
+    let same = about(
+        "user space + OS, same core",
+        "one thread that spins",
+        paper::SAME_CORE,
+    )
+    .row(trips(Reflector::SameThread));
+    let mut other = about(
+        "user space + OS, other core",
+        "two threads that spin",
+        paper::OTHER_CORE,
+    );
+    let other = match bench.there {
+        None => other.unavailable(ONE_CPU.to_owned()),
+        Some(there) => {
+            other.parameters.push(parameter("other cpu", there));
+            other.row(trips(Reflector::OtherCpu(there)))
+        }
+    };
+    vec![same, other]
+}
+
+/// Kernel bypass: memory that two threads share, and the frameworks that need a card.
+pub fn bypass(bench: &Bench<'_>) -> Vec<Row> {
+    bench.say.step("kernel bypass");
+    let mut about = About {
+        component: "kernel bypass",
+        standing: Standing::Substituted,
+        how: "shared memory between two threads that spin: the floor, without a card or PCIe"
+            .into(),
+        parameters: vec![
+            parameter("cpu", bench.here),
+            parameter("length", bench.length),
+        ],
+        paper: Some(paper::BYPASS),
+    };
+    let row = match bench.there {
+        None => about.unavailable(ONE_CPU.to_owned()),
+        Some(there) => {
+            about.parameters.push(parameter("other cpu", there));
+            about.row(shared_memory(bench.here, there, MOST, bench.length()))
+        }
+    };
+    vec![row]
+}
+
+/// The way to a PCI device and back.
+pub fn pcie(bench: &Bench<'_>) -> Vec<Row> {
+    bench.say.step("PCIe");
+    let hypervisor = taillab_host::noise::hypervisor(bench.roots);
+    let function = first_function(bench.roots);
+    let mut small = About {
+        component: "PCIe, 64 B",
+        standing: Standing::Substituted,
+        how: match hypervisor {
+            Some(_) => "a read of 4 bytes of configuration space, which leaves this virtual \
+                        machine: an exit to the hypervisor, not the bus"
+                .into(),
+            None => "a read of 4 bytes of configuration space".into(),
+        },
+        parameters: vec![parameter("length", bench.length)],
+        paper: Some(paper::PCIE_64),
+    };
+    let small = match &function {
+        None => small.unavailable("no PCI device is visible here".to_owned()),
+        Some(function) => {
+            small
+                .parameters
+                .push(parameter("device", &function.address));
+            small
+                .parameters
+                .push(parameter("vendor:device", &function.identity));
+            small.row(config_reads(bench.roots, function, MOST, bench.length()))
+        }
+    };
+    let large = About {
+        component: "PCIe, 1536 B",
+        standing: Standing::Unavailable,
+        how: String::new(),
+        parameters: Vec::new(),
+        paper: Some(paper::PCIE_1536),
+    };
+    vec![
+        small,
+        large.unavailable(
+            "it takes a card that reflects a DMA of this size; no device here does".to_owned(),
+        ),
+    ]
+}

@@ -1,0 +1,153 @@
+//! `taillab budget`: the latency of each component, and of networks made of them.
+
+mod bench;
+mod clock_rows;
+mod host_rows;
+mod networks;
+mod paper;
+mod row;
+mod server_rows;
+mod topology;
+mod topology_file;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use taillab_host::{CpuSet, Interrupt, Roots, cpus};
+use taillab_model::budget::{BudgetResult, SCHEMA_VERSION};
+use taillab_report::{budget, html, terminal};
+
+use self::bench::Bench;
+use self::networks::Network;
+use self::row::Row;
+use crate::cli::BudgetArgs;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::fail::host;
+use crate::pipeline::{print, style};
+use crate::say::Say;
+use crate::simulation::{make_directory, write};
+
+/// Measures row by row, adds up the networks, and prints.
+pub fn run(args: &BudgetArgs) -> Result<Exit, Failure> {
+    let result = measure(args)?;
+    show(args, &result)?;
+    Ok(match result.partial {
+        true => Exit::Interrupted,
+        false => Exit::Ok,
+    })
+}
+
+/// Everything but the output.
+fn measure(args: &BudgetArgs) -> Result<BudgetResult, Failure> {
+    let roots = Roots::default();
+    let own: Vec<Network> = (args.topology.iter())
+        .map(|path| topology_file::read(path))
+        .collect::<Result<_, _>>()?;
+    let (here, there) = places(args.cpus.as_ref())?;
+    if let Some(directory) = &args.output {
+        make_directory(directory)?;
+    }
+    let interrupt = Interrupt::register().map_err(host)?;
+    let started_unix_s = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let bench = Bench {
+        roots: &roots,
+        interrupt: &interrupt,
+        length: args.duration,
+        here,
+        there,
+        say: Say::of(args.common),
+    };
+    let rows = rows(&bench);
+    let (topologies, mut notes) = topology::all(&rows, &own, args.draws as usize, args.seed);
+    notes.extend(unsupported(&rows));
+    Ok(BudgetResult {
+        schema_version: SCHEMA_VERSION,
+        command: "budget".into(),
+        taillab_version: env!("CARGO_PKG_VERSION").into(),
+        started_unix_s,
+        partial: interrupt.is_raised(),
+        kernel: std::fs::read_to_string(roots.proc.join("sys/kernel/osrelease"))
+            .ok()
+            .map(|text| text.trim().to_owned()),
+        hypervisor: taillab_host::noise::hypervisor(&roots),
+        earlier: topology::earlier(&rows),
+        rows: rows.into_iter().map(|row| row.shown).collect(),
+        topologies,
+        notes,
+    })
+}
+
+/// The paper's rows, in its order, until Ctrl-C.
+fn rows(bench: &Bench<'_>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for measure in [
+        clock_rows::all as fn(&Bench<'_>) -> Vec<Row>,
+        host_rows::user_space,
+        server_rows::host,
+        host_rows::bypass,
+        host_rows::pcie,
+        server_rows::client_server,
+    ] {
+        if bench.interrupt.is_raised() {
+            break;
+        }
+        rows.extend(measure(bench));
+    }
+    rows
+}
+
+/// Why a row has no 99.9th percentile.
+fn unsupported(rows: &[Row]) -> Option<String> {
+    let lacks = |row: &&Row| {
+        let latency = row.shown.latency.as_ref();
+        latency.is_some_and(|latency| latency.quantile(0.999).is_none())
+    };
+    let names: Vec<&str> = (rows.iter().filter(lacks))
+        .map(|row| row.shown.component.as_str())
+        .collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "no 99.9th percentile of {}: its slowest samples come from too few independent stalls; \
+             measure longer with -d",
+            names.join(", ")
+        )
+    })
+}
+
+fn places(wanted: Option<&CpuSet>) -> Result<(u32, Option<u32>), Failure> {
+    let usable = cpus::allowed().map_err(host)?;
+    let chosen = wanted.unwrap_or(&usable);
+    let unusable = chosen.difference(&usable);
+    if !unusable.is_empty() {
+        return Err(host(cpus::CpuError::Unusable { unusable, usable }));
+    }
+    let mut numbers = chosen.iter();
+    match (numbers.next(), numbers.next()) {
+        (Some(here), there) => Ok((here, there)),
+        (None, _) => Err(Failure::new(
+            Exit::Usage,
+            "no CPU is named; give two: --cpus 0,1",
+        )),
+    }
+}
+
+fn show(args: &BudgetArgs, result: &BudgetResult) -> Result<(), Failure> {
+    let json = budget::json(result).or_exit(Exit::Failed)?;
+    let page = args
+        .output
+        .as_ref()
+        .map(|folder| folder.join("budget.html"));
+    if let (Some(folder), Some(page)) = (&args.output, &page) {
+        write(&folder.join("budget.json"), &json)?;
+        write(page, &html::render_budget(result))?;
+    }
+    if args.common.json {
+        return print(&json);
+    }
+    let mut text = terminal::render_budget(result, style());
+    if let Some(page) = page {
+        text += &format!("  saved in {}\n", page.display());
+    }
+    print(text.as_bytes())
+}

@@ -1,0 +1,129 @@
+//! The networks of the paper: how many switches and how much fibre lie between two hosts.
+//!
+//! The paper draws them and gives no table; what stands here are common values, and every one is
+//! shown with the result. A file of one's own changes them.
+
+use serde::Deserialize;
+use taillab_model::Nanos;
+use taillab_queueing::service::Service;
+
+/// One traversal of a cut-through switch of 2016 or later, without queueing.
+pub const SWITCH: &str = "deterministic:500ns";
+/// A switch for exchanges: the fastest that are sold.
+const FAST_SWITCH: &str = "deterministic:300ns";
+/// One traversal of a NIC and its bus: half of the paper's median of kernel bypass (0.94 µs),
+/// which goes through a card and back.
+pub const NIC: &str = "deterministic:470ns";
+/// Light in glass.
+const NS_PER_METRE: f64 = 5.0;
+
+/// Which rows stand for the two hosts and the program on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hosts {
+    /// Client and server through their kernels.
+    #[default]
+    Kernel,
+    /// Past their kernels.
+    Bypass,
+}
+
+/// What lies between two hosts, one way.
+#[derive(Clone, Debug)]
+pub struct Network {
+    pub name: String,
+    pub description: String,
+    /// Switches.
+    pub hops: u32,
+    /// The law of one, and how it is written.
+    pub switch: (Service, String),
+    /// All of it.
+    pub fibre: Nanos,
+    /// The law of one traversal of a NIC, and how it is written.
+    pub nic: (Service, String),
+    pub hosts: Hosts,
+}
+
+/// What lies between the hosts, in a line.
+pub fn describe(what: &str, hops: u32, metres: f64) -> String {
+    let switches = if hops == 1 { "switch" } else { "switches" };
+    format!("{what}: {hops} {switches} and {metres} m of fibre, one way")
+}
+
+/// The time that light takes through so many metres of fibre.
+pub fn fibre(metres: f64) -> Nanos {
+    Nanos::new((metres * NS_PER_METRE).round() as u64)
+}
+
+/// The paper's four.
+pub fn of_the_paper() -> Vec<Network> {
+    let network = |name: &str, hops, switch: &str, metres: f64, hosts, what: &str| {
+        let law = |text: &str| (text.parse::<Service>().ok(), text.to_owned());
+        let ((Some(switch), switch_text), (Some(nic), nic_text)) = (law(switch), law(NIC)) else {
+            return None;
+        };
+        Some(Network {
+            name: name.to_owned(),
+            description: describe(what, hops, metres),
+            hops,
+            switch: (switch, switch_text),
+            fibre: fibre(metres),
+            nic: (nic, nic_text),
+            hosts,
+        })
+    };
+    [
+        network(
+            "rack",
+            1,
+            SWITCH,
+            6.0,
+            Hosts::Kernel,
+            "two servers of a rack",
+        ),
+        network(
+            "hft",
+            1,
+            FAST_SWITCH,
+            30.0,
+            Hosts::Bypass,
+            "a trader beside an exchange, past both kernels",
+        ),
+        network(
+            "fat-tree",
+            5,
+            SWITCH,
+            100.0,
+            Hosts::Kernel,
+            "a fat tree of three levels",
+        ),
+        network(
+            "large-fat-tree",
+            5,
+            SWITCH,
+            1_000.0,
+            Hosts::Kernel,
+            "a large data centre, halls apart",
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_four_are_there_and_a_metre_takes_five_nanoseconds() {
+        let networks = of_the_paper();
+        assert_eq!(networks.len(), 4);
+        assert_eq!(fibre(100.0), Nanos::new(500));
+        assert!(
+            networks
+                .iter()
+                .all(|network| network.switch.0.check().is_ok())
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! The host between the driver and the driver, and client with server: over a veth pair between
+//! two network namespaces, as `taillab run` makes it.
+
+use taillab_analysis::{MatchOptions, match_events};
+use taillab_load::{NoHooks, PingPong, Progress as Sent, Waiting};
+use taillab_model::budget::Standing;
+use taillab_model::{Nanos, RecordingContext};
+use toml::Value;
+
+use super::bench::Bench;
+use super::paper;
+use super::row::{About, Row, parameter};
+use crate::exit::Failure;
+use crate::experiment::{Experiment, Override, ServerKind};
+use crate::fail::probe as probe_failure;
+use crate::progress::Progress;
+use crate::testbed::Rig;
+
+/// Round trips of a row, at most.
+const MOST: usize = 400_000;
+/// Requests of which the kernel's events are kept: the rings hold these of each CPU.
+const MOST_TRACED: usize = 8_000;
+/// Before anything counts.
+const WARM_UP: Nanos = Nanos::from_millis(100);
+
+/// From the driver to the driver, with a server that does nothing in between.
+pub fn host(bench: &Bench<'_>) -> Vec<Row> {
+    bench.say.step("the host");
+    let about = About {
+        component: "host",
+        standing: Standing::Substituted,
+        how: "veth instead of a NIC: from the driver’s hand-over of a request (T1) to the driver \
+              taking the response (T6), a UDP server that does nothing, six probes for each"
+            .into(),
+        parameters: parameters(bench, "null-rpc over UDP"),
+        paper: Some(paper::HOST),
+    };
+    vec![about.row(sojourns(bench))]
+}
+
+/// A client and a server, by UDP and with memcached.
+pub fn client_server(bench: &Bench<'_>) -> Vec<Row> {
+    bench.say.step("client and server");
+    let about = |component, server: &str, paper| About {
+        component,
+        standing: Standing::Substituted,
+        how:
+            "veth between two network namespaces instead of NICs and a wire; the client spins, the \
+              server sleeps"
+                .into(),
+        parameters: parameters(bench, server),
+        paper: Some(paper),
+    };
+    vec![
+        about("client–server, UDP", "null-rpc over UDP", paper::UDP)
+            .row(round_trips(bench, ServerKind::NullRpc)),
+        about(
+            "client–server, memcached",
+            "memcached over UDP",
+            paper::MEMCACHED,
+        )
+        .row(round_trips(bench, ServerKind::Memcached)),
+    ]
+}
+
+fn parameters(bench: &Bench<'_>, server: &str) -> Vec<(String, String)> {
+    let there = bench.there.map_or("none".to_owned(), |cpu| cpu.to_string());
+    vec![
+        parameter("server", server),
+        parameter("client cpu", bench.here),
+        parameter("server cpu", there),
+        parameter("in flight", 1),
+        parameter("length", bench.length),
+    ]
+}
+
+/// One connection over UDP, client and server on the two CPUs.
+fn experiment(bench: &Bench<'_>, kind: ServerKind) -> Result<Experiment, Failure> {
+    let there = bench.there.unwrap_or(bench.here);
+    let flags: Vec<Override> = vec![
+        ("server.transport", Value::String("udp".into())),
+        ("server.cpus", Value::String(there.to_string())),
+        ("client.cpus", Value::String(bench.here.to_string())),
+        ("client.connections", Value::Integer(1)),
+    ];
+    Experiment::resolve(Some(kind), None, flags)
+}
+
+/// What the client waits for each answer.
+fn round_trips(bench: &Bench<'_>, kind: ServerKind) -> Result<Vec<Nanos>, Failure> {
+    let experiment = experiment(bench, kind)?;
+    with_rig(bench, &experiment, |rig| {
+        let mut fleet = rig.connect(&experiment)?;
+        let sent = Sent::new();
+        let load = ping_pong(bench, MOST, &sent);
+        let run = rig.on_client_cpu(&[], || 0, || fleet.ping_pong(&load, &mut NoHooks))??;
+        Ok(run
+            .iter_measured()
+            .filter_map(|entry| entry.service_time())
+            .collect())
+    })
+}
+
+/// How long each request is between the server's driver and its driver.
+fn sojourns(bench: &Bench<'_>) -> Result<Vec<Nanos>, Failure> {
+    let experiment = experiment(bench, ServerKind::NullRpc)?;
+    with_rig(bench, &experiment, |rig| {
+        let mut probe = rig.load_probe(&experiment)?;
+        let mut fleet = rig.connect(&experiment)?;
+        let sent = Sent::new();
+        let load = ping_pong(bench, MOST_TRACED, &sent);
+        probe.attach().map_err(probe_failure)?;
+        rig.on_client_cpu(&[], || 0, || fleet.ping_pong(&load, &mut NoHooks))??;
+        let recording = probe.finish().map_err(probe_failure)?;
+        let context = RecordingContext {
+            datagram_ids: true,
+            timeout_ns: Some(experiment.client.timeout),
+            ..RecordingContext::default()
+        };
+        let options = MatchOptions::of(&context).unwrap_or_default();
+        let matched = match_events(recording.into_events(), &options);
+        let places = 0..matched.requests.len();
+        Ok(places
+            .map(|place| matched.requests.sojourn(place))
+            .collect())
+    })
+}
+
+fn ping_pong<'a>(bench: &Bench<'a>, most: usize, sent: &'a Sent) -> PingPong<'a> {
+    PingPong {
+        warm_up: WARM_UP,
+        length: bench.length,
+        gap: Nanos::ZERO,
+        most,
+        seed: 1,
+        timeout: Nanos::from_secs(1),
+        waiting: Waiting::default(),
+        stop: bench.interrupt.flag(),
+        // the fleet has its own
+        progress: sent,
+    }
+}
+
+/// Runs `work` with a server in the testbed, and takes both down.
+fn with_rig<T>(
+    bench: &Bench<'_>,
+    experiment: &Experiment,
+    work: impl FnOnce(&mut Rig) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut rig = Rig::start(experiment, Progress::new(true), bench.interrupt.clone())?;
+    let found = work(&mut rig);
+    rig.take_down()?;
+    found
+}

@@ -1,0 +1,157 @@
+//! The loops against each other: what is the guest's, what the host's, and what comes with the
+//! use of all CPUs.
+
+use taillab_model::noise::{LoopKind, NoiseRow, ReadStyle};
+
+/// Twice as much stolen with more CPUs busy is no accident of one of them.
+const GROWTH: f64 = 2.0;
+/// Less than this is not worth a sentence.
+const LEAST_SHARE: f64 = 0.001;
+
+/// What the rows say together.
+pub fn sentences(rows: &[NoiseRow]) -> Vec<String> {
+    let mut sentences = Vec::new();
+    sentences.extend(guest_and_host(rows));
+    sentences.extend(quota(rows));
+    sentences.extend(improved(rows));
+    sentences
+}
+
+/// Gaps of a kind of loop for each second that it ran, the mean over its CPUs.
+fn per_s(rows: &[NoiseRow], kind: LoopKind) -> Option<f64> {
+    let of_kind = rows
+        .iter()
+        .filter(|row| row.kind == kind && row.step.is_empty());
+    // a loop that does not have its CPU sees nothing of the host
+    let running = |row: &NoiseRow| row.above.us_1_per_s / (1.0 - row.stolen_share).max(0.01);
+    let rates: Vec<f64> = of_kind.map(running).collect();
+    (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64)
+}
+
+fn guest_and_host(rows: &[NoiseRow]) -> Option<String> {
+    let user = per_s(rows, LoopKind::User)?;
+    let masked = per_s(rows, LoopKind::Masked)?;
+    if user <= 0.0 {
+        return None;
+    }
+    let share = (masked / user).min(1.0);
+    Some(format!(
+        "With this kernel’s interrupts off {masked:.0} gaps above 1 µs a second remain of {user:.0} in each \
+         second that the loop in user space ran: {:.0} % come from below this kernel (hypervisor, firmware, hardware), \
+         {:.0} % are its own.",
+        100.0 * share,
+        100.0 * (1.0 - share)
+    ))
+}
+
+/// Whether stalls come with the sum of the CPUs that are busy.
+fn quota(rows: &[NoiseRow]) -> Option<String> {
+    let stepped = || rows.iter().filter(|row| row.step.ends_with("busy"));
+    let share = |busy: u32| -> Option<f64> {
+        let rows = stepped().filter(|row| row.busy_cpus == busy);
+        let shares: Vec<f64> = rows.map(|row| row.stolen_share).collect();
+        (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
+    };
+    let most = stepped().map(|row| row.busy_cpus).max()?;
+    let (one, all) = (share(1)?, share(most)?);
+    let grows = most > 1 && all > LEAST_SHARE && all > GROWTH * one;
+    let figures = format!(
+        "with one CPU busy {:.2} % of the time is stolen, with all {most} {:.2} % of each",
+        100.0 * one,
+        100.0 * all
+    );
+    Some(match grows {
+        true => format!(
+            "Stalls come with the sum of all CPUs’ use: {figures}. That is how a quota of the \
+             virtual machine or container, or a neighbour on the same core, looks."
+        ),
+        false => format!("No sign of a quota on the sum of all CPUs: {figures}."),
+    })
+}
+
+/// The paper's improvements: from the first step to the best one.
+fn improved(rows: &[NoiseRow]) -> Option<String> {
+    let first = rows.iter().find(|row| row.step == "as it comes")?;
+    // the double read does not watch while it counts, and the masked loop is no program
+    let others = rows.iter().filter(|row| {
+        row.kind == LoopKind::User && row.reads_clock == ReadStyle::Single && !row.step.is_empty()
+    });
+    let best = others.min_by(|a, b| a.stolen_share.total_cmp(&b.stolen_share))?;
+    Some(format!(
+        "From “{}” to “{}” the stolen share goes from {:.3} % to {:.3} %, and the longest gap from \
+         {} to {}.",
+        first.step,
+        best.step,
+        100.0 * first.stolen_share,
+        100.0 * best.stolen_share,
+        first.reads.max.unwrap_or_default(),
+        best.reads.max.unwrap_or_default(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taillab_model::noise::{Above, OverTime};
+    use taillab_model::{Histogram, Monotonic, Nanos};
+
+    fn row(kind: LoopKind, step: &str, busy_cpus: u32, per_s: f64, stolen_share: f64) -> NoiseRow {
+        NoiseRow {
+            step: step.into(),
+            kind,
+            reads_clock: ReadStyle::Single,
+            cpu: Some(0),
+            busy_cpus,
+            policy: "other".into(),
+            threshold_ns: Nanos::from_micros(1),
+            began_ns: Monotonic::from_nanos_since_boot(0),
+            watched_ns: Nanos::from_secs(1),
+            migrations: 0,
+            reads: Histogram::default().distribution(|_| 1.0),
+            ccdf: Vec::new(),
+            above: Above {
+                us_1_per_s: per_s,
+                ..Above::default()
+            },
+            gaps: 0,
+            stolen_ns: Nanos::ZERO,
+            stolen_share,
+            gaps_not_kept: 0,
+            causes: None,
+            attributed_share: None,
+            longest: Vec::new(),
+            over_time: OverTime {
+                window_ns: Nanos::from_millis(100),
+                stolen_ns: Vec::new(),
+                spells: Vec::new(),
+            },
+        }
+    }
+
+    #[test]
+    fn what_remains_without_interrupts_is_not_this_kernels() {
+        let rows = [
+            row(LoopKind::User, "", 2, 500.0, 0.0),
+            row(LoopKind::User, "", 2, 350.0, 0.5),
+            row(LoopKind::Masked, "", 2, 300.0, 0.0),
+        ];
+        let said = sentences(&rows).join(" ");
+        assert!(
+            said.contains("300") && said.contains("600") && said.contains("50 %"),
+            "{said}"
+        );
+        assert!(sentences(&rows[..2]).is_empty());
+    }
+
+    #[test]
+    fn a_quota_shows_only_where_stalls_grow_with_the_cpus() {
+        let step = |busy, share| row(LoopKind::User, "2 CPUs busy", busy, 1.0, share);
+        let quota = sentences(&[step(1, 0.002), step(2, 0.1), step(2, 0.2)]).join("");
+        assert!(
+            quota.contains("quota of the") && quota.contains("15.00 %"),
+            "{quota}"
+        );
+        let none = sentences(&[step(1, 0.02), step(2, 0.03), step(2, 0.02)]).join("");
+        assert!(none.contains("No sign"), "{none}");
+    }
+}

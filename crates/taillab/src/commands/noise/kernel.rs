@@ -1,0 +1,164 @@
+//! Loops in the kernel on several CPUs at once, and whoever takes what they find.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use taillab_analysis::gaps::Gap;
+use taillab_host::{CpuSet, Interrupt, cpus};
+use taillab_model::{Histogram, Nanos};
+use taillab_probe::{KernelAccount, KernelLoop};
+
+use super::take::Take;
+use crate::exit::{Exit, Failure};
+use crate::fail::{host, probe as probe_failure};
+
+/// Between two looks at what the loops found.
+const PERIOD: Duration = Duration::from_millis(250);
+/// Between two accounts of a loop; reading one takes some ten microseconds of its CPU.
+const ACCOUNT: Duration = Duration::from_millis(50);
+
+/// What the loops are to do.
+#[derive(Clone, Copy)]
+pub struct KernelSpec<'a> {
+    pub masked: bool,
+    pub length: Duration,
+    pub threshold: Nanos,
+    pub interrupt: &'a Interrupt,
+}
+
+/// What a loop found.
+#[derive(Default)]
+pub struct KernelEnd {
+    pub reads: Histogram,
+    pub gaps: u64,
+    pub gaps_not_kept: u64,
+    pub stolen: Nanos,
+    pub watched: Nanos,
+}
+
+/// From a loop.
+enum Message {
+    Begins { cpu: u16, tid: u32 },
+    Found(u16, KernelAccount),
+}
+
+/// Runs the loop on each of these CPUs, and hands its gaps to `take` as they come.
+pub fn run(
+    numbers: &[u16],
+    spec: KernelSpec<'_>,
+    take: &mut Take,
+) -> Result<BTreeMap<u16, KernelEnd>, Failure> {
+    let mut ends: BTreeMap<u16, KernelEnd> = BTreeMap::new();
+    thread::scope(|scope| {
+        let (out, found) = channel();
+        let on_cpu = |&cpu: &u16| {
+            let out = out.clone();
+            scope.spawn(move || on_this_cpu(cpu, spec, &out))
+        };
+        let loops: Vec<_> = numbers.iter().map(on_cpu).collect();
+        drop(out);
+        let mut looked = Instant::now();
+        loop {
+            match found.recv_timeout(PERIOD) {
+                Ok(Message::Begins { cpu, tid }) => take.begins(cpu, tid),
+                Ok(Message::Found(cpu, account)) => {
+                    for &(from, to) in &account.gaps {
+                        take.gap(Gap { cpu, from, to });
+                    }
+                    ends.entry(cpu).or_default().add(&account);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if looked.elapsed() >= PERIOD {
+                take.drain();
+                looked = Instant::now();
+            }
+        }
+        for one in loops {
+            match one.join() {
+                Ok(ended) => ended?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok::<_, Failure>(())
+    })?;
+    match numbers.iter().find(|cpu| !ends.contains_key(cpu)) {
+        None => Ok(ends),
+        Some(cpu) => Err(Failure::new(
+            Exit::Failed,
+            format!("the loop in the kernel did not run on CPU {cpu}; run `taillab doctor`"),
+        )),
+    }
+}
+
+/// Runs the loop here, call by call.
+fn on_this_cpu(cpu: u16, spec: KernelSpec<'_>, out: &Sender<Message>) -> Result<(), Failure> {
+    cpus::pin_current_thread(&CpuSet::single(cpu.into())).map_err(host)?;
+    let running = KernelLoop::load(spec.masked).map_err(probe_failure)?;
+    let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    // whoever started it listens
+    let _ = out.send(Message::Begins { cpu, tid });
+    let began = Instant::now();
+    let mut taken = Instant::now();
+    while began.elapsed() < spec.length && !spec.interrupt.is_raised() {
+        let left = spec.length.saturating_sub(began.elapsed());
+        running.watch(left, spec.threshold).map_err(probe_failure)?;
+        if taken.elapsed() > ACCOUNT {
+            let account = running.take().map_err(probe_failure)?;
+            let _ = out.send(Message::Found(cpu, account));
+            taken = Instant::now();
+        }
+    }
+    let account = running.take().map_err(probe_failure)?;
+    let _ = out.send(Message::Found(cpu, account));
+    Ok(())
+}
+
+impl KernelEnd {
+    fn add(&mut self, account: &KernelAccount) {
+        for (ns, &times) in account.short.iter().enumerate() {
+            self.reads.record_times(Nanos::new(ns as u64), times);
+        }
+        let fine = account.short.len() as u64;
+        for &(from, to) in &account.gaps {
+            let length = to.saturating_since(from);
+            self.stolen += length;
+            // shorter ones are counted already
+            if length.get() >= fine {
+                self.reads.record(length);
+            }
+        }
+        self.watched += account.watched;
+        self.gaps += account.gaps.len() as u64 + account.gaps_not_kept;
+        self.gaps_not_kept += account.gaps_not_kept;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taillab_model::Monotonic;
+
+    #[test]
+    fn short_times_and_gaps_are_each_counted_once() {
+        let at = Monotonic::from_nanos_since_boot;
+        let mut short = vec![0; 4_096];
+        (short[30], short[2_000]) = (100, 1);
+        let account = KernelAccount {
+            short,
+            gaps: vec![(at(0), at(2_000)), (at(9_000), at(15_000))],
+            gaps_not_kept: 3,
+            watched: Nanos::from_micros(20),
+        };
+        let mut end = KernelEnd::default();
+        end.add(&account);
+        end.add(&account);
+        assert_eq!(end.reads.count(), 2 * 102);
+        assert_eq!((end.gaps, end.gaps_not_kept), (10, 6));
+        assert_eq!(end.stolen, Nanos::from_micros(16));
+        assert_eq!(end.watched, Nanos::from_micros(40));
+    }
+}

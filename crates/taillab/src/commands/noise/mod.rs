@@ -1,0 +1,126 @@
+//! `taillab noise`: what takes time from a thread that wants to run.
+
+mod compare;
+mod kernel;
+mod measure;
+mod plan;
+mod rows;
+mod take;
+mod watch;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use taillab_host::noise::tsc;
+use taillab_host::{Interrupt, Roots};
+use taillab_model::Nanos;
+use taillab_model::noise::{LoopKind, NoiseResult, NoiseRow, SCHEMA_VERSION};
+use taillab_report::{html, noise, terminal};
+
+use self::measure::Measuring;
+use self::plan::{Phase, Plan};
+use crate::cli::NoiseArgs;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::fail::host;
+use crate::pipeline::{print, style};
+use crate::say::Say;
+use crate::simulation::{make_directory, write};
+
+/// Plans, measures phase by phase, and prints.
+pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
+    let roots = Roots::default();
+    let say = Say::of(args.common);
+    let plan = Plan::new(&args, &roots)?;
+    if let Some(directory) = &args.output {
+        make_directory(directory)?;
+    }
+    let interrupt = Interrupt::register().map_err(host)?;
+    let started_unix_s = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    say.step("measuring the time stamp counter");
+    let clock = tsc::describe(&roots).map_err(host)?;
+    let mut measuring = Measuring::new(
+        &plan,
+        &clock,
+        &interrupt,
+        args.common.quiet,
+        !args.no_causes,
+    );
+    let mut rows = Vec::new();
+    for phase in &plan.phases {
+        if interrupt.is_raised() {
+            break;
+        }
+        say.step(&describe(phase));
+        match measuring.phase(phase) {
+            Ok(found) => rows.extend(found),
+            // a loop that this kernel refuses spoils no other
+            Err(failure) if plan.phases.len() > 1 => measuring.notes.push(format!(
+                "the loop “{}” is missing: {failure}",
+                phase.kind.label()
+            )),
+            Err(failure) => return Err(failure),
+        }
+    }
+    let result = NoiseResult {
+        schema_version: SCHEMA_VERSION,
+        command: "noise".into(),
+        taillab_version: env!("CARGO_PKG_VERSION").into(),
+        started_unix_s,
+        partial: interrupt.is_raised(),
+        kernel: read(&roots, "sys/kernel/osrelease"),
+        hypervisor: taillab_host::noise::hypervisor(&roots),
+        comparison: compare::sentences(&rows),
+        notes: plan.notes.iter().cloned().chain(measuring.notes).collect(),
+        held: plan.held,
+        clock,
+        rows,
+    };
+    show(&args, &result)?;
+    Ok(match result.partial {
+        true => Exit::Interrupted,
+        false => Exit::Ok,
+    })
+}
+
+fn describe(phase: &Phase) -> String {
+    let place = (phase.cpus.as_ref()).map_or("any CPU".to_owned(), |cpus| format!("CPU {cpus}"));
+    format!("{} on {place}, {}", phase.kind.label(), phase.policy)
+}
+
+fn read(roots: &Roots, file: &str) -> Option<String> {
+    let text = std::fs::read_to_string(roots.proc.join(file)).ok()?;
+    Some(text.trim().to_owned())
+}
+
+fn show(args: &NoiseArgs, result: &NoiseResult) -> Result<(), Failure> {
+    let json = noise::json(result).or_exit(Exit::Failed)?;
+    let page = args.output.as_ref().map(|folder| folder.join("noise.html"));
+    if let (Some(folder), Some(page)) = (&args.output, &page) {
+        write(&folder.join("noise.json"), &json)?;
+        write(page, &html::render_noise(result))?;
+    }
+    if args.common.json {
+        return print(&json);
+    }
+    let mut text = terminal::render_noise(result, args.common.verbose > 0, style());
+    if let Some(page) = page {
+        text += &format!("  saved in {}\n", page.display());
+    }
+    print(text.as_bytes())
+}
+
+/// One loop on one CPU, scheduled as an ordinary thread and without causes: a row of the budget.
+pub fn plain(
+    kind: LoopKind,
+    cpu: u32,
+    length: Nanos,
+    interrupt: &Interrupt,
+) -> Result<NoiseRow, Failure> {
+    let clock = tsc::describe(&Roots::default()).map_err(host)?;
+    let plan = Plan::of_one(kind, cpu, length)?;
+    let mut measuring = Measuring::new(&plan, &clock, interrupt, true, false);
+    let mut rows = measuring.phase(&plan.phases[0])?;
+    rows.pop()
+        .ok_or_else(|| Failure::new(Exit::Failed, format!("the loop on CPU {cpu} found nothing")))
+}

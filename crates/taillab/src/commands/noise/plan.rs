@@ -1,0 +1,354 @@
+//! What is to be measured, after everything that this machine refuses is refused.
+
+use taillab_host::noise::{NoiseError, Policy, RtThrottle, tsc};
+use taillab_host::{CpuSet, Roots, cpus};
+use taillab_model::Nanos;
+use taillab_model::noise::{LoopKind, ReadStyle};
+
+use crate::cli::{LoopName, NoiseArgs, StyleName};
+use crate::exit::{Exit, Failure};
+use crate::fail::host;
+
+/// The longest threshold of the loops in the kernel.
+const KERNEL_THRESHOLD: Nanos = Nanos::new(4_096);
+
+/// Loops that run at the same time.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    /// What it tries; empty for the plain measurement.
+    pub step: String,
+    pub kind: LoopKind,
+    pub style: ReadStyle,
+    /// Where; `None` for a single loop that is not pinned.
+    pub cpus: Option<CpuSet>,
+    pub policy: Policy,
+    pub threshold: Nanos,
+    pub length: Nanos,
+}
+
+/// All phases, and what they do to the machine.
+#[derive(Debug)]
+pub struct Plan {
+    pub phases: Vec<Phase>,
+    pub held: Vec<String>,
+    pub notes: Vec<String>,
+    /// CPUs for what we do ourselves; empty where all are measured.
+    pub beside: CpuSet,
+    pub usable: CpuSet,
+}
+
+impl Plan {
+    /// Refuses first what cannot be measured.
+    pub fn new(args: &NoiseArgs, roots: &Roots) -> Result<Self, Failure> {
+        tsc::check(roots).map_err(host)?;
+        let usable = cpus::allowed().map_err(host)?;
+        let chosen = choose(args.cpus.as_ref(), &usable, roots)?;
+        let phases = phases(args, &chosen)?;
+        let real_time = phases.iter().any(|phase| phase.policy.is_real_time());
+        let throttle = RtThrottle::read(roots);
+        if real_time {
+            let all = chosen == usable;
+            let unlimited = throttle.is_some_and(|throttle| !throttle.is_active());
+            if all && unlimited {
+                return Err(host(NoiseError::WouldHang));
+            }
+            // now rather than after the first phase
+            try_policy(&phases)?;
+        }
+        Ok(Self {
+            held: held(&phases),
+            notes: notes(roots, &chosen, real_time, throttle),
+            beside: usable.difference(&chosen),
+            usable,
+            phases,
+        })
+    }
+}
+
+impl Plan {
+    /// A single loop, pinned, as an ordinary thread.
+    pub fn of_one(kind: LoopKind, cpu: u32, length: Nanos) -> Result<Self, Failure> {
+        let usable = cpus::allowed().map_err(host)?;
+        let chosen = CpuSet::single(cpu);
+        Ok(Self {
+            phases: vec![Phase {
+                step: String::new(),
+                kind,
+                style: ReadStyle::Single,
+                cpus: Some(chosen.clone()),
+                policy: Policy::Other,
+                threshold: Nanos::from_micros(1),
+                length,
+            }],
+            held: Vec::new(),
+            notes: Vec::new(),
+            beside: usable.difference(&chosen),
+            usable,
+        })
+    }
+}
+
+fn choose(wanted: Option<&CpuSet>, usable: &CpuSet, roots: &Roots) -> Result<CpuSet, Failure> {
+    let Some(wanted) = wanted else {
+        return Ok(usable.clone());
+    };
+    if let Some(online) = cpus::online(roots) {
+        let offline = wanted.difference(&online);
+        if !offline.is_empty() {
+            return Err(host(NoiseError::Offline { offline, online }));
+        }
+    }
+    let unusable = wanted.difference(usable);
+    if !unusable.is_empty() {
+        let usable = usable.clone();
+        return Err(host(cpus::CpuError::Unusable { unusable, usable }));
+    }
+    Ok(wanted.clone())
+}
+
+fn phases(args: &NoiseArgs, chosen: &CpuSet) -> Result<Vec<Phase>, Failure> {
+    let style = match args.style {
+        StyleName::Single => ReadStyle::Single,
+        StyleName::Double => ReadStyle::Double,
+    };
+    let plain = Phase {
+        step: String::new(),
+        kind: LoopKind::User,
+        style,
+        cpus: Some(chosen.clone()),
+        policy: args.policy,
+        threshold: args.threshold,
+        length: args.duration,
+    };
+    if args.improve {
+        return Ok(improvements(&plain, chosen));
+    }
+    if args.by_cpus {
+        let numbers: Vec<u32> = chosen.iter().collect();
+        let step = |n: usize| Phase {
+            step: match n {
+                1 => "1 CPU busy".to_owned(),
+                n => format!("{n} CPUs busy"),
+            },
+            cpus: Some(numbers[..n].iter().copied().collect()),
+            ..plain.clone()
+        };
+        return Ok((1..=numbers.len()).map(step).collect());
+    }
+    let mut kinds: Vec<LoopKind> = Vec::new();
+    for name in &args.loops {
+        kinds.extend_from_slice(match name {
+            LoopName::User => &[LoopKind::User],
+            LoopName::Kernel => &[LoopKind::Kernel],
+            LoopName::Masked => &[LoopKind::Masked],
+            LoopName::All => &[LoopKind::User, LoopKind::Kernel, LoopKind::Masked],
+        });
+    }
+    let in_kernel = kinds.iter().any(|kind| *kind != LoopKind::User);
+    if in_kernel && args.threshold > KERNEL_THRESHOLD {
+        return Err(Failure::new(
+            Exit::Usage,
+            format!(
+                "the loops in the kernel keep gaps from {KERNEL_THRESHOLD} on at the latest: give \
+                 --threshold 4us or less, or only the loop in user space"
+            ),
+        ));
+    }
+    Ok((kinds.into_iter())
+        .map(|kind| Phase {
+            kind,
+            ..plain.clone()
+        })
+        .collect())
+}
+
+/// The paper's list, from nothing to everything.
+fn improvements(plain: &Phase, chosen: &CpuSet) -> Vec<Phase> {
+    let one = chosen.first().map(CpuSet::single);
+    let fifo = match plain.policy {
+        Policy::Other => Policy::Fifo(80),
+        fifo => fifo,
+    };
+    let step = |step: &str, kind, style, cpus: Option<CpuSet>, policy| Phase {
+        step: step.to_owned(),
+        kind,
+        style,
+        cpus,
+        policy,
+        ..plain.clone()
+    };
+    let (single, double) = (ReadStyle::Single, ReadStyle::Double);
+    let (user, masked) = (LoopKind::User, LoopKind::Masked);
+    vec![
+        step("as it comes", user, single, None, Policy::Other),
+        step("real time", user, single, None, fifo),
+        step("pinned", user, single, one.clone(), Policy::Other),
+        step("pinned, real time", user, single, one.clone(), fifo),
+        step(
+            "pinned, real time, double read",
+            user,
+            double,
+            one.clone(),
+            fifo,
+        ),
+        step("interrupts off", masked, single, one, Policy::Other),
+    ]
+}
+
+fn try_policy(phases: &[Phase]) -> Result<(), Failure> {
+    for phase in phases {
+        let policy = phase.policy;
+        let tried = std::thread::spawn(move || policy.apply()).join();
+        tried.unwrap_or(Ok(())).map_err(host)?;
+    }
+    Ok(())
+}
+
+fn held(phases: &[Phase]) -> Vec<String> {
+    let mut held = Vec::new();
+    let fifo = (phases.iter()).find(|phase| phase.policy.is_real_time());
+    if let Some(phase) = fifo {
+        held.push(format!(
+            "SCHED_FIFO ({}) for its own loops, while they ran",
+            phase.policy
+        ));
+    }
+    if phases.iter().any(|phase| phase.kind == LoopKind::Masked) {
+        held.push("interrupts off on the measured CPUs, for at most 500 µs at a time".to_owned());
+    }
+    if phases.iter().any(|phase| phase.kind == LoopKind::Kernel) {
+        held.push("the measured CPUs from other threads, for up to 50 ms at a time".to_owned());
+    }
+    held
+}
+
+fn notes(
+    roots: &Roots,
+    chosen: &CpuSet,
+    real_time: bool,
+    throttle: Option<RtThrottle>,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(throttle) = throttle
+        && let Some(runtime_us) = throttle.runtime_us
+        && throttle.is_active()
+        && real_time
+    {
+        notes.push(format!(
+            "RT throttling is active (kernel.sched_rt_runtime_us {runtime_us} of {} µs): a \
+             real-time loop that never sleeps is held back when ordinary threads wait, and these \
+             gaps belong to the setting, not to the machine; all others are measured as they are",
+            throttle.period_us
+        ));
+    }
+    for (name, meaning) in [
+        (
+            "isolated",
+            "isolated (isolcpus): ordinary threads come there only if they are put there, so these \
+             figures are the best of this machine, not its usual ones",
+        ),
+        (
+            "nohz_full",
+            "without a tick while one thread runs (nohz_full): the tick is missing from its figures",
+        ),
+    ] {
+        let list = std::fs::read_to_string(roots.sys.join("devices/system/cpu").join(name));
+        let there = list
+            .ok()
+            .and_then(|list| list.trim().parse::<CpuSet>().ok())
+            .map(|cpus| cpus.intersection(chosen))
+            .filter(|cpus| !cpus.is_empty());
+        if let Some(cpus) = there {
+            notes.push(format!("CPU {cpus} is {meaning}"));
+        }
+    }
+    let governor = roots
+        .sys
+        .join("devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    if let Ok(governor) = std::fs::read_to_string(governor)
+        && governor.trim() != "performance"
+    {
+        notes.push(format!(
+            "the CPU's frequency may change (governor {}): the counter does not, but the loop's own \
+             turn takes longer at a lower frequency",
+            governor.trim()
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn args(words: &[&str]) -> NoiseArgs {
+        let all = ["taillab", "noise"].iter().chain(words);
+        match Cli::try_parse_from(all).unwrap().command {
+            Command::Noise(args) => *args,
+            _ => panic!("not noise"),
+        }
+    }
+
+    fn planned(words: &[&str]) -> Vec<Phase> {
+        let cpus = "0-2".parse().unwrap();
+        phases(&args(words), &cpus).unwrap()
+    }
+
+    #[test]
+    fn all_loops_run_one_after_the_other_on_all_cpus() {
+        let phases = planned(&["--loops", "all", "-d", "3s"]);
+        let kinds: Vec<LoopKind> = phases.iter().map(|phase| phase.kind).collect();
+        assert_eq!(kinds, [LoopKind::User, LoopKind::Kernel, LoopKind::Masked]);
+        assert!(
+            phases
+                .iter()
+                .all(|phase| phase.length == Nanos::from_secs(3)
+                    && phase.cpus.as_ref().is_some_and(|cpus| cpus.len() == 3))
+        );
+    }
+
+    #[test]
+    fn cpus_are_loaded_one_after_the_other() {
+        let phases = planned(&["--by-cpus"]);
+        let busy = phases
+            .iter()
+            .map(|p| p.cpus.as_ref().map_or(0, CpuSet::len));
+        assert_eq!(busy.collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(phases[2].step, "3 CPUs busy");
+    }
+
+    #[test]
+    fn the_improvements_begin_with_nothing() {
+        let phases = planned(&["--improve"]);
+        assert_eq!(
+            (phases[0].cpus.as_ref(), phases[0].policy),
+            (None, Policy::Other)
+        );
+        assert_eq!(phases[3].policy, Policy::Fifo(80));
+        assert!(phases.iter().any(|phase| phase.kind == LoopKind::Masked));
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_refused_with_those_that_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let online = folder.path().join("sys/devices/system/cpu/online");
+        std::fs::create_dir_all(online.parent().unwrap()).unwrap();
+        std::fs::write(online, "0-1\n").unwrap();
+        let roots = Roots::below(folder.path());
+        let usable: CpuSet = "0-1".parse().unwrap();
+        let refused = choose(Some(&"1-3".parse().unwrap()), &usable, &roots).unwrap_err();
+        assert_eq!(refused.exit, Exit::Usage);
+        assert!(refused.message.contains("2-3") && refused.message.contains("0-1"));
+    }
+
+    #[test]
+    fn a_threshold_that_the_kernel_loops_cannot_keep_is_refused() {
+        let cpus = "0".parse().unwrap();
+        let wanted = args(&["--loops", "user,kernel", "--threshold", "10us"]);
+        assert!(phases(&wanted, &cpus).is_err());
+        assert!(phases(&args(&["--threshold", "10us"]), &cpus).is_ok());
+    }
+}

@@ -1,0 +1,76 @@
+//! The gaps of the loops on their way into the analysis.
+
+use taillab_analysis::gaps::{Gap, GapAnalysis};
+use taillab_host::clock::now;
+use taillab_host::noise::RawGap;
+use taillab_host::noise::tsc::Anchor;
+use taillab_model::RecordingContext;
+
+use super::watch::Watch;
+
+/// The analysis, and the probe that feeds it where there is one.
+pub struct Take {
+    pub analysis: GapAnalysis,
+    watch: Option<Watch>,
+    /// The clocks at the beginning, and when gaps were last taken.
+    pub anchors: (Anchor, Anchor),
+}
+
+impl Take {
+    pub fn new(analysis: GapAnalysis, watch: Option<Watch>, first: Anchor) -> Self {
+        Self {
+            analysis,
+            watch,
+            anchors: (first, first),
+        }
+    }
+
+    /// A loop begins on this CPU.
+    pub fn begins(&mut self, cpu: u16, tid: u32) {
+        self.analysis.add_loop(cpu, tid);
+    }
+
+    /// Takes a gap by the kernel's clock.
+    pub fn gap(&mut self, gap: Gap) {
+        self.analysis.gap(gap);
+    }
+
+    /// Takes gaps by the counter, all there have been since the last call.
+    pub fn raw_gaps(&mut self, loops: impl Iterator<Item = (u16, Vec<RawGap>)>) {
+        let found: Vec<(u16, Vec<RawGap>)> = loops.collect();
+        let (now, before) = (Anchor::take(), self.anchors.1);
+        for (cpu, gaps) in found {
+            for gap in gaps {
+                self.analysis.gap(Gap {
+                    cpu,
+                    from: before.instant(now, gap.from),
+                    to: before.instant(now, gap.to),
+                });
+            }
+        }
+        self.anchors.1 = now;
+        self.drain();
+    }
+
+    /// Works off what is known completely.
+    pub fn drain(&mut self) {
+        match &mut self.watch {
+            Some(watch) => watch.drain(&mut self.analysis),
+            // without events nothing else is to come
+            None => self.analysis.settle(now()),
+        }
+    }
+
+    /// Ends the recording; the names, where there was one.
+    pub fn finish(&mut self, notes: &mut Vec<String>) -> Option<RecordingContext> {
+        let mut context = RecordingContext::default();
+        let lost = self.watch.take()?.finish(&mut self.analysis, &mut context);
+        if lost > 0 {
+            notes.push(format!(
+                "{lost} events were lost: what they would have explained counts as taken by \
+                 nothing in this kernel"
+            ));
+        }
+        Some(context)
+    }
+}

@@ -1,0 +1,110 @@
+//! What happens on the measured CPUs meanwhile, from the probe's events.
+
+use std::io;
+
+use taillab_analysis::gaps::{GapAnalysis, IpiSent};
+use taillab_host::{Roots, observe};
+use taillab_model::{EventOrder, EventSink, Monotonic, Nanos, PackedEvent, RecordingContext};
+use taillab_probe::{
+    Devices, Disturbances, IpiWatch, Probe, ProbeError, ProbeSpec, ServerProcesses, Transport,
+};
+
+/// Room for events of one CPU: a quarter of a million, for when real-time loops leave no CPU to
+/// whoever drains them.
+const RING_BYTES: usize = 4 << 20;
+
+/// The port "discard": nobody's requests are of interest here.
+const NO_PORT: u16 = 9;
+
+/// The probe, attached, and who asks whom for interrupts.
+pub struct Watch {
+    probe: Probe,
+    sink: Sink,
+    ipis: Option<IpiWatch>,
+    cpus: Vec<u16>,
+}
+
+impl Watch {
+    /// Begins to record what happens on these CPUs.
+    pub fn begin(cpus: &[u16]) -> Result<Self, ProbeError> {
+        let wanted =
+            Disturbances::SCHED | Disturbances::IRQ | Disturbances::SOFTIRQ | Disturbances::FAULT;
+        let spec = ProbeSpec {
+            // no network namespace has this inode
+            devices: Devices::all_in(1),
+            transport: Transport::Udp,
+            server_port: NO_PORT,
+            server: ServerProcesses::These(vec![std::process::id()]),
+            server_cpus: cpus.to_vec(),
+            disturbances: wanted,
+            payload_bytes: 0,
+            ring_bytes_per_cpu: RING_BYTES,
+        };
+        let mut probe = Probe::load(&spec)?;
+        probe.attach()?;
+        Ok(Self {
+            sink: Sink {
+                order: EventOrder::new(probe.base()),
+                settled: Nanos::ZERO,
+            },
+            probe,
+            // without it the cause is known, but not who asked
+            ipis: IpiWatch::start().ok(),
+            cpus: cpus.to_vec(),
+        })
+    }
+
+    /// Hands on what has been recorded, and works off what is settled.
+    pub fn drain(&mut self, analysis: &mut GapAnalysis) {
+        // the sink refuses nothing
+        let _ = self.probe.drain_into(&mut self.sink);
+        self.hand_on(analysis);
+        let since_boot = self.probe.base().nanos_since_boot() + self.sink.settled.get();
+        analysis.settle(Monotonic::from_nanos_since_boot(since_boot));
+    }
+
+    /// Ends the recording and hands on the rest; how many events were lost.
+    pub fn finish(mut self, analysis: &mut GapAnalysis, context: &mut RecordingContext) -> u64 {
+        let _ = self.probe.finish_into(&mut self.sink);
+        self.hand_on(analysis);
+        let seen = self.probe.threads();
+        let mut processes: Vec<u32> = seen.iter().map(|thread| thread.pid).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        // whether a thread is a real-time one is asked of the processes that are named
+        observe::name(context, &Roots::default(), seen, &processes);
+        self.probe
+            .lost()
+            .map_or(0, |lost| lost.ring_full + lost.unreadable)
+    }
+
+    fn hand_on(&mut self, analysis: &mut GapAnalysis) {
+        if let Some(ipis) = &mut self.ipis {
+            for &to in &self.cpus {
+                for (at, from) in ipis.asked(to) {
+                    analysis.ipi(IpiSent { at, from, to });
+                }
+            }
+        }
+        while let Some(event) = self.sink.order.next_settled() {
+            analysis.event(event);
+        }
+    }
+}
+
+/// Events in order, and up to when they are complete.
+struct Sink {
+    order: EventOrder,
+    settled: Nanos,
+}
+
+impl EventSink for Sink {
+    fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
+        self.order.take(cpu, events)
+    }
+
+    fn settle(&mut self, before: Nanos) -> io::Result<()> {
+        self.settled = self.settled.max(before);
+        self.order.settle(before)
+    }
+}
