@@ -1,6 +1,6 @@
 //! A scene as SVG: a separate file, or a plot on a page that stretches to any width.
 
-use super::scene::{Anchor, CURVE_WIDTH, Ink, Mark, Scene, dashes};
+use super::scene::{Anchor, Area, CURVE_WIDTH, Ink, Mark, Scene, dashes};
 use crate::chart::figure::Chart;
 use crate::markup::{Esc, Markup, put};
 
@@ -88,16 +88,7 @@ fn put_mark(svg: &mut Markup, mark: &Mark, place: &impl Fn(f64) -> String) {
         } => {
             let look = look(*ink, *width, dashes);
             if !class.is_empty() && matches!(ink, Ink::Curve(_)) {
-                put!(
-                    svg,
-                    "<path class=\"curve {class}\" fill=\"none\" stroke-linejoin=\"round\" \
-                     vector-effect=\"non-scaling-stroke\" {look} d=\""
-                );
-                for (i, (x, y)) in points.iter().enumerate() {
-                    let command = if i == 0 { 'M' } else { 'L' };
-                    put!(svg, "{command}{:.1} {:.1}", SIDE * x, SIDE * y);
-                }
-                put!(svg, "\"/>\n");
+                put_curve(svg, points, class, &look);
             } else if let [from, to] = points.as_slice() {
                 let [x1, y1, x2, y2] = [from.0, from.1, to.0, to.1].map(place);
                 put!(
@@ -111,44 +102,28 @@ fn put_mark(svg: &mut Markup, mark: &Mark, place: &impl Fn(f64) -> String) {
             centre: (x, y),
             radius,
             ink,
-        } => put!(
-            svg,
-            "<circle cx=\"{}\" cy=\"{}\" r=\"{radius}\" fill=\"{}\"/>\n",
-            place(*x),
-            place(*y),
-            colour(*ink)
-        ),
+        } => {
+            let ([x, y], fill) = ([*x, *y].map(place), colour(*ink));
+            put!(
+                svg,
+                "<circle cx=\"{x}\" cy=\"{y}\" r=\"{radius}\" fill=\"{fill}\"/>\n"
+            );
+        }
         Mark::Bar {
             area: [left, top, right, bottom],
             ink,
             class,
             title,
-        } => put!(
-            svg,
-            "<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" \
-             fill=\"{}\"><title>{}</title></rect>\n",
-            place(*left),
-            place(*top),
-            place(right - left),
-            place(bottom - top),
-            colour(*ink),
-            Esc(title)
-        ),
-        Mark::Cells { areas, ink, class } => {
-            /// Neighbours overlap by this much, so that no paper shines through between them.
-            const OVERLAP: f64 = 0.3;
+        } => {
+            let [x, y, width, height] = [*left, *top, right - left, bottom - top].map(place);
+            let (fill, title) = (colour(*ink), Esc(title));
             put!(
                 svg,
-                "<path class=\"{class}\" fill=\"{}\" d=\"",
-                colour(*ink)
+                "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" \
+                 height=\"{height}\" fill=\"{fill}\"><title>{title}</title></rect>\n"
             );
-            for area in areas {
-                let [left, top, right, bottom] = area.map(|share| SIDE * share);
-                let right = right + OVERLAP;
-                put!(svg, "M{left:.1} {top:.1}H{right:.1}V{bottom:.1}H{left:.1}z");
-            }
-            put!(svg, "\"/>\n");
         }
+        Mark::Cells { areas, ink, class } => put_cells(svg, areas, *ink, class),
         Mark::Text {
             at: (x, y),
             offset: (dx, dy),
@@ -163,17 +138,40 @@ fn put_mark(svg: &mut Markup, mark: &Mark, place: &impl Fn(f64) -> String) {
                 Anchor::Middle => "middle",
                 Anchor::End => "end",
             };
+            let ([x, y], fill, text) = ([*x, *y].map(place), colour(*ink), Esc(text));
             put!(
                 svg,
-                "<text class=\"{class}\" x=\"{}\" y=\"{}\" dx=\"{dx}\" dy=\"{dy}\" \
-                 font-size=\"{size}\" text-anchor=\"{anchor}\" fill=\"{}\">{}</text>\n",
-                place(*x),
-                place(*y),
-                colour(*ink),
-                Esc(text)
+                "<text class=\"{class}\" x=\"{x}\" y=\"{y}\" dx=\"{dx}\" dy=\"{dy}\" \
+                 font-size=\"{size}\" text-anchor=\"{anchor}\" fill=\"{fill}\">{text}</text>\n"
             );
         }
     }
+}
+
+fn put_curve(svg: &mut Markup, points: &[(f64, f64)], class: &str, look: &str) {
+    put!(
+        svg,
+        "<path class=\"curve {class}\" fill=\"none\" stroke-linejoin=\"round\" \
+         vector-effect=\"non-scaling-stroke\" {look} d=\""
+    );
+    for (i, (x, y)) in points.iter().enumerate() {
+        let command = if i == 0 { 'M' } else { 'L' };
+        put!(svg, "{command}{:.1} {:.1}", SIDE * x, SIDE * y);
+    }
+    put!(svg, "\"/>\n");
+}
+
+fn put_cells(svg: &mut Markup, areas: &[Area], ink: Ink, class: &str) {
+    /// Neighbours overlap by this much, so that no paper shines through between them.
+    const OVERLAP: f64 = 0.3;
+    let fill = colour(ink);
+    put!(svg, "<path class=\"{class}\" fill=\"{fill}\" d=\"");
+    for area in areas {
+        let [left, top, right, bottom] = area.map(|share| SIDE * share);
+        let right = right + OVERLAP;
+        put!(svg, "M{left:.1} {top:.1}H{right:.1}V{bottom:.1}H{left:.1}z");
+    }
+    put!(svg, "\"/>\n");
 }
 
 /// The stroke of a line as attributes.

@@ -6,7 +6,7 @@ use taillab_model::doctor::{
 
 use super::page::Page;
 use crate::text::{INDENT, Style};
-use crate::text::{Ink, clean, columns, wrap};
+use crate::text::{Ink, clean, columns};
 
 /// Everything, or only what is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,18 +229,12 @@ impl Page {
             self.line(&lead);
             lead = " ".repeat(text_at);
         }
-        for line in wrap(&clean(text), self.style.width.saturating_sub(text_at)) {
-            self.line(&format!("{lead}{line}"));
-            lead = " ".repeat(text_at);
-        }
+        self.hanging(&lead, text_at, Ink::Plain, text);
     }
 
     fn remark(&mut self, width: usize, text: &str) {
         let at = INDENT + 2 + width + 2;
-        for line in wrap(&clean(text), self.style.width.saturating_sub(at)) {
-            let line = self.style.paint(Ink::Quiet, &line);
-            self.line(&format!("{:at$}{line}", ""));
-        }
+        self.hanging(&" ".repeat(at), at, Ink::Quiet, text);
     }
 
     /// What to do: on one line however narrow the terminal, so that it can be copied.
