@@ -169,7 +169,7 @@ fn writer<R, W: io::Write + Send>(
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_max_row_group_row_count(Some(GROUP_ROWS))
-        // what is known of each page would be held to the end, and grow with the rows
+        // statistics of each page would stay in memory to the end, and grow with the rows
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true);
     for column in columns.iter().filter(|column| column.is_time()) {

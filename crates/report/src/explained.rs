@@ -35,7 +35,7 @@ impl Part {
 #[derive(Clone, Debug)]
 pub(crate) struct Composition<'a> {
     pub(crate) bands: &'a [Band],
-    /// The largest first, then what is not explained, then the others.
+    /// The largest first, then `unexplained`, then the others.
     pub(crate) parts: Vec<Part>,
 }
 

@@ -1,6 +1,6 @@
 //! The live view of a trace: a screen that is drawn anew each second.
 //!
-//! A pure function from what is known to lines; the caller owns the terminal.
+//! A pure function from the figures to lines; the caller owns the terminal.
 
 use taillab_model::explanation::{CauseShare, Origin};
 use taillab_model::summary::{Matching, Observer, ServerResult};
@@ -12,7 +12,7 @@ use crate::table::{Column, Table, cell, known};
 use crate::text::{Ink, Style, clean, columns};
 use crate::{explained, stages};
 
-/// What is known of a while: the last second, or all since the start.
+/// Figures over a period: the last second, or all since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moment {
     /// Responses per second.
@@ -311,7 +311,7 @@ impl Screen {
     }
 }
 
-/// The parts one after the other, with a comma between, on as many lines as they need.
+/// The parts, separated by commas, on as many lines as they need.
 fn flow(parts: &[(Ink, String)], style: Style) -> Vec<String> {
     let mut lines = Vec::new();
     let (mut line, mut used) = (String::from("  "), 2);

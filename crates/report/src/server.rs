@@ -1,4 +1,4 @@
-//! What is said of a server's result wherever it is shown.
+//! Sentences about a server's result that all outputs share.
 
 use taillab_model::summary::{ServerResult, ServiceTimeSource, Verdict};
 
@@ -21,7 +21,7 @@ pub(crate) fn workers(result: &ServerResult) -> String {
     counted(n, &format!("{kind}worker"), &format!("{kind}workers"))
 }
 
-/// How much longer than its own ideal a request stays, where that is known.
+/// How much longer than its own ideal a request stays, if that is known.
 pub(crate) fn excess_sentence(result: &ServerResult) -> Option<String> {
     let (p50, p99) = (result.excess.quantile(0.5)?, result.excess.quantile(0.99)?);
     Some(format!(

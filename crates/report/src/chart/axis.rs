@@ -14,7 +14,7 @@ pub(crate) struct FittedAxis {
     pub(crate) ticks: Vec<(f64, String)>,
 }
 
-/// The least share that is shown even where no curve reaches it.
+/// The axis reaches down to this share even if no curve does.
 const SHALLOWEST: f64 = 1e-3;
 
 impl FittedAxis {

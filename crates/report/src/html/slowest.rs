@@ -125,7 +125,7 @@ fn ran_class(request: &SlowRequest, activity: &Activity) -> &'static str {
     }
 }
 
-/// A piece of a row: from, length, class of its colour and what it was.
+/// A piece of a row: start, length, class of its colour, and what happened.
 type Piece = (Nanos, Nanos, &'static str, String);
 
 /// A bar of the pieces that can be seen, at most the [`PIECES`] longest.

@@ -234,7 +234,7 @@ impl Trace {
     }
 }
 
-/// The first packet: what the times of all others are.
+/// The first packet: the clock of all times in the trace.
 fn clock(at_ns: u64) -> Message {
     let reading = Message::default()
         .number(field::CLOCK_ID, MONOTONIC)

@@ -117,7 +117,7 @@ pub(crate) fn cell(text: impl Into<String>) -> Cell {
     }
 }
 
-/// The text, or a dash where it is not known.
+/// The text, or a dash if it is not known.
 pub(crate) fn known(text: Option<String>) -> Cell {
     text.map_or_else(|| cell(DASH), cell)
 }
@@ -127,7 +127,7 @@ pub(crate) fn name(text: impl Into<String>) -> Cell {
     cell(text).ink(Ink::Title)
 }
 
-/// What a sample lacks for a value.
+/// A missing value: what the sample would need for it.
 pub(crate) fn lacking(what: impl Into<String>) -> Cell {
     Cell {
         lacks: true,
@@ -159,7 +159,7 @@ impl Cell {
     }
 }
 
-/// The cells of one row and what is said below them.
+/// The cells of one row and the texts below them.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(super) cells: Vec<Cell>,
@@ -247,7 +247,7 @@ impl Table {
         self.columns.iter().any(|column| column.shows_notes)
     }
 
-    /// What the dashes mean: each value that is lacking in a row which has others, as
+    /// What the dashes mean: each missing value of a row that has other values, as
     /// (name of the row, heading, what it lacks).
     pub(crate) fn lacks(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let rows = self.rows.iter().filter(|row| row.lacks_all().is_none());

@@ -1,19 +1,18 @@
-//! What the machine allows, as text: grouped, and whatever is wrong with what to do.
+//! What the machine allows, as text in groups; each problem comes with its remedy.
 
 use taillab_model::doctor::{
     Check, CheckState, CommandVerdict, Diagnosis, FoundHazard, Group, HazardGroup, HookTrial,
 };
 
 use super::page::Page;
-use crate::text::{INDENT, Style};
-use crate::text::{Ink, clean, columns};
+use crate::text::{INDENT, Ink, Style, clean, columns};
 
 /// Everything, or only what is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// All that was looked at.
     All,
-    /// What is not well; no text at all where there is nothing.
+    /// Only the problems; an empty text if there are none.
     Wrong,
 }
 
@@ -104,7 +103,7 @@ impl Page {
                 continue;
             }
             self.item(mark(check.state), &check.name, width, &check.found);
-            // what helps the next one too is said once, after the last
+            // a remedy that several checks in sequence share is written once, after the last of them
             let next = checks.get(at + 1).and_then(|next| next.remedy.as_ref());
             if let Some(remedy) = check.remedy.as_ref().filter(|&r| next != Some(r)) {
                 self.remedy(remedy);
@@ -120,7 +119,7 @@ impl Page {
             let of_stamp = trials.iter().filter(|trial| trial.stamp == stamp);
             of_stamp.copied().collect()
         };
-        // well is the stamp that has its best hook
+        // a stamp is fine if its best hook works
         let well = |stamp: &str| hooks_of(stamp).first().is_some_and(|best| best.works);
         stamps.retain(|stamp| all || !well(stamp));
         if stamps.is_empty() {
@@ -151,7 +150,7 @@ impl Page {
         }
     }
 
-    /// The hooks that are refused, with the same words once.
+    /// The refused hooks; hooks with the same reason share a line.
     fn refusals(&mut self, trials: &[&HookTrial], width: usize) {
         let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
         for trial in trials {
@@ -212,7 +211,7 @@ impl Page {
         widest.min(self.style.width / 3)
     }
 
-    /// A mark, a name and what is to be said, which may take several lines.
+    /// A mark, a name and a text, which may take several lines.
     fn item(&mut self, (ink, mark): (Ink, &str), name: &str, width: usize, text: &str) {
         let name = clean(name);
         let gap = if width == 0 { 0 } else { 2 };

@@ -10,8 +10,7 @@ use crate::causes::{composition_table, culprits_table, mark, predictions_table, 
 use crate::document::Document;
 use crate::explained::{self, Composition};
 use crate::figures::{counted, micros_f64};
-use crate::text::INDENT;
-use crate::text::{Ink, columns};
+use crate::text::{INDENT, Ink, columns};
 
 /// How much of the explanation to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +176,7 @@ impl Page {
         if shown.is_empty() {
             return;
         }
-        // as many intervals as there is room for: that of the far tail first
+        // keep as many intervals as fit, that of the highest percentile the longest
         let table = predictions_table(&shown).fit(
             self.style,
             &[
@@ -240,7 +239,7 @@ fn shown_culprits(causes: &[CauseShare], extent: Extent) -> (Vec<&CauseShare>, u
         culprits.retain(|row| {
             row.excess_share_above_p99.value >= LEAST_SHARE || row.cause == Cause::Unexplained
         });
-        // what is not explained is always shown, however many came before it
+        // the unexplained share is always shown, even below many others
         let unexplained = |row: &&CauseShare| row.cause == Cause::Unexplained;
         let last = culprits.iter().copied().find(unexplained);
         culprits.truncate(CULPRITS);

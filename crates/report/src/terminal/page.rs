@@ -67,7 +67,7 @@ impl Page {
         }
     }
 
-    /// The first line: what it is about, and whether it can be believed.
+    /// The first line: the subject and the verdict.
     pub(super) fn title(&mut self, title: &str, (ink, word): (Ink, &str)) {
         let mut lines = wrap(&clean(title), self.style.width);
         let last = lines.pop().unwrap_or_default();
@@ -109,7 +109,7 @@ impl Page {
         self.table(table);
     }
 
-    /// A figure, where there is anything to draw and room for it.
+    /// A figure, if it has any points and the terminal is wide enough.
     pub(super) fn chart(&mut self, chart: &Chart) {
         const NARROWEST: usize = 60;
         if !chart.is_empty() && self.style.width >= NARROWEST {

@@ -65,7 +65,7 @@ impl Page {
     }
 
     fn latency(&mut self, document: &Document<'_>) {
-        // as many intervals as there is room for: the measured one first
+        // keep as many intervals as fit, the measured one the longest
         let table = latency::of_server(document).fit(
             self.style,
             &[

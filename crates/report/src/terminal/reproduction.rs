@@ -3,8 +3,7 @@
 use super::chart;
 use super::page::Page;
 use crate::reproduction::{ReproducedFigure, Reproduction};
-use crate::text::Ink;
-use crate::text::Style;
+use crate::text::{Ink, Style};
 
 /// All figures with their claims.
 pub fn render(reproduction: &Reproduction, style: Style) -> String {

@@ -10,8 +10,7 @@ use crate::simulation::tables::{
 };
 use crate::simulation::{Runs, SimulatedRun, SimulationReport};
 use crate::table::Table;
-use crate::text::Ink;
-use crate::text::Style;
+use crate::text::{Ink, Style};
 
 /// Up to this many runs are compared in columns; more of them in rows.
 const MOST_COLUMNS: usize = 4;

@@ -10,8 +10,7 @@ use super::page::Page;
 use crate::causes::stretches_table;
 use crate::explained;
 use crate::figures::counted;
-use crate::text::{INDENT, Style};
-use crate::text::{Ink, clean, columns};
+use crate::text::{INDENT, Ink, Style, clean, columns};
 
 /// Columns before the bars: `CPU 127`.
 const LABEL: usize = 8;
@@ -19,7 +18,7 @@ const LABEL: usize = 8;
 const LETTERS: RangeInclusive<char> = 'a'..='z';
 const SERVER: char = '█';
 const IDLE: char = '·';
-/// What is not one of the letters.
+/// The mark of all that have no letter.
 const OTHERS: char = '+';
 
 /// The timelines, in the order given.
