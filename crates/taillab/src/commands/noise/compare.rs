@@ -36,7 +36,7 @@ fn guest_and_host(rows: &[NoiseRow]) -> Option<String> {
     }
     let share = (masked / user).min(1.0);
     Some(format!(
-        "With this kernel’s interrupts off {masked:.0} gaps above 1 µs a second remain of {user:.0} in each \
+        "With this kernel’s interrupts off {masked:.0} gaps above 1 µs remain of {user:.0} in each \
          second that the loop in user space ran: {:.0} % come from below this kernel (hypervisor, firmware, hardware), \
          {:.0} % are its own.",
         100.0 * share,
@@ -44,19 +44,29 @@ fn guest_and_host(rows: &[NoiseRow]) -> Option<String> {
     ))
 }
 
+/// The share of the time that nothing in this kernel took; without causes all that was stolen.
+fn outside(row: &NoiseRow) -> f64 {
+    let Some(causes) = &row.causes else {
+        return row.stolen_share;
+    };
+    let outside = causes.iter().filter(|cause| !cause.cause.is_attributed());
+    let stolen: f64 = outside.map(|cause| cause.stolen_ns.as_secs_f64()).sum();
+    stolen / row.watched_ns.as_secs_f64().max(1e-9)
+}
+
 /// Whether stalls come with the sum of the CPUs that are busy.
 fn quota(rows: &[NoiseRow]) -> Option<String> {
     let stepped = || rows.iter().filter(|row| row.step.ends_with("busy"));
     let share = |busy: u32| -> Option<f64> {
         let rows = stepped().filter(|row| row.busy_cpus == busy);
-        let shares: Vec<f64> = rows.map(|row| row.stolen_share).collect();
+        let shares: Vec<f64> = rows.map(outside).collect();
         (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
     };
     let most = stepped().map(|row| row.busy_cpus).max()?;
     let (one, all) = (share(1)?, share(most)?);
     let grows = most > 1 && all > LEAST_SHARE && all > GROWTH * one;
     let figures = format!(
-        "with one CPU busy {:.2} % of the time is stolen, with all {most} {:.2} % of each",
+        "with one CPU busy {:.2} % of the time is lost, with all {most} {:.2} % of each",
         100.0 * one,
         100.0 * all
     );
