@@ -34,6 +34,7 @@ pub mod predict;
 pub mod replay;
 pub mod requests;
 mod resent;
+pub mod rtt;
 pub mod slowest;
 pub mod stages;
 pub mod statistics;

@@ -6,6 +6,7 @@
 //! | [`transport`] | the sockets: bytes out, bytes in |
 //! | [`client`] | joins the two: sends request k, says which request was answered |
 //! | [`engine`] | the open loop: every request at its scheduled time, never re-based; ping-pong |
+//! | [`rtt`] | round trips over any protocol, in any way of waiting |
 //! | [`stamps`] | the kernel's own stamps of what a socket sends and receives |
 //! | [`mod@saturate`] | the closed loop that finds a server's peak |
 //! | [`mod@prefill`] | stores every key before a measurement |
@@ -27,6 +28,7 @@ mod fake;
 pub mod fleet;
 pub mod prefill;
 pub mod protocol;
+pub mod rtt;
 pub mod saturate;
 pub mod serve;
 pub mod stamps;

@@ -1,7 +1,7 @@
 //! Sockets: bytes out, bytes in, and nothing about what they mean.
 
 pub(crate) mod descriptors;
-mod poll;
+pub(crate) mod poll;
 pub mod stream;
 pub mod udp;
 

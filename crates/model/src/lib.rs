@@ -13,6 +13,7 @@ pub mod load_result;
 pub mod noise;
 mod recording;
 mod request;
+pub mod rtt;
 pub mod summary;
 mod time;
 

@@ -32,6 +32,7 @@ pub mod noise;
 pub mod perfetto;
 pub mod reproduction;
 pub mod requests;
+pub mod rtt;
 mod server;
 pub mod simulation;
 mod stages;

@@ -41,8 +41,11 @@ pub struct ReproducedFigure {
     pub curves: Vec<ReproducedCurve>,
     /// The paper's statements, each with our number.
     pub claims: Vec<JudgedClaim>,
-    /// Where our curves are not the paper's.
+    /// Where our curves are not the paper's, or what agrees.
     pub note: Option<String>,
+    /// What the curves are drawn over.
+    #[serde(skip)]
+    pub axes: (Axis, Axis),
 }
 
 /// One curve.
@@ -50,7 +53,7 @@ pub struct ReproducedFigure {
 pub struct ReproducedCurve {
     /// In the legend.
     pub label: String,
-    /// What was simulated.
+    /// What was simulated, or the round trips that were measured.
     pub sojourn: Distribution,
     /// Share of requests that take longer than a time in nanoseconds.
     #[serde(skip)]
@@ -131,8 +134,8 @@ impl ReproducedFigure {
         Chart {
             title: format!("Figure {number}: {title}"),
             subtitle: subtitle.to_owned(),
-            x: Axis::Latency,
-            y: Axis::Slower,
+            x: self.axes.0,
+            y: self.axes.1,
             curves: (self.curves.iter())
                 .map(|curve| Curve::new(&curve.label, curve.points.clone()))
                 .collect(),
@@ -204,8 +207,8 @@ impl Reproduction {
                 Verdict::TheoryDisagrees,
                 "where exact theory disagrees with the paper's text, as explained",
             ),
-            (Verdict::Disagrees, "that our simulation does not confirm"),
-            (Verdict::NotMeasured, "not measured: too few requests"),
+            (Verdict::Disagrees, "that we do not confirm"),
+            (Verdict::NotMeasured, "not measured"),
         ] {
             let n = self.count(verdict);
             if n > 0 {

@@ -6,6 +6,7 @@ mod doctor;
 mod explain;
 mod load;
 mod noise;
+mod rtt;
 mod run;
 mod serve;
 mod shared;
@@ -24,6 +25,7 @@ pub use self::load::{
     Amounts, ClientArgs, Floor, LoadArgs, RequestArgs, ScheduleArgs, StampKind, WaitKind,
 };
 pub use self::noise::{LoopName, NoiseArgs, StyleName};
+pub use self::rtt::{DeconstructingArgs, LinkKind, RoundTripFigure, RttArgs, XdpKind};
 pub use self::run::RunArgs;
 pub use self::serve::ServeArgs;
 pub use self::shared::{AnalysisArgs, Output};
@@ -50,6 +52,7 @@ pub enum Command {
     Load(Box<LoadArgs>),
     Noise(Box<NoiseArgs>),
     Budget(BudgetArgs),
+    Rtt(Box<RttArgs>),
     Sim(Box<SimArgs>),
     Reproduce(ReproduceArgs),
     Doctor(DoctorArgs),

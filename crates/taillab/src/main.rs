@@ -13,6 +13,7 @@ mod fail;
 mod known_servers;
 mod pipeline;
 mod progress;
+mod round_trips;
 mod rows;
 mod say;
 #[cfg(test)]
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Load(args) => commands::load::run(*args),
         Command::Budget(args) => commands::budget::run(&args),
         Command::Noise(args) => commands::noise::run(*args),
+        Command::Rtt(args) => commands::rtt::run(*args),
         Command::Sim(args) => commands::sim::run(*args),
         Command::Reproduce(args) => commands::reproduce::run(args),
         Command::Doctor(args) => commands::doctor::run(&args),

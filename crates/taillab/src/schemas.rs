@@ -14,6 +14,7 @@ use taillab_model::budget::BudgetResult;
 use taillab_model::doctor::Diagnosis;
 use taillab_model::load_result::{ClosedLoopResult, LoadResult, LoadSweepResult};
 use taillab_model::noise::NoiseResult;
+use taillab_model::rtt::RttResult;
 use taillab_model::summary::Report;
 use taillab_report::reproduction::Reproduction;
 use taillab_report::simulation::SimulationReport;
@@ -44,6 +45,11 @@ fn schemas() -> Vec<(&'static str, &'static str, Schema)> {
             "load",
             "The output of `taillab load --json`; `mode` says which of the three it is.",
             of::<LoadOutput>(),
+        ),
+        (
+            "rtt",
+            "The output of `taillab rtt --json`, and `result.json` of its directory.",
+            of::<RttResult>(),
         ),
         (
             "serve",

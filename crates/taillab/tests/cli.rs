@@ -8,6 +8,7 @@ mod faults;
 mod load;
 mod noise;
 mod reproduce;
+mod rtt;
 mod serve;
 mod sim;
 mod structure;

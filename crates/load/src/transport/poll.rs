@@ -9,7 +9,7 @@ use rustix::time::Timespec;
 use taillab_model::Nanos;
 
 /// Which connections have something to read, or room to write.
-pub(super) struct Poll {
+pub(crate) struct Poll {
     epoll: OwnedFd,
     events: Vec<Event>,
 }
@@ -20,14 +20,14 @@ unsafe impl Send for Poll {}
 
 impl Poll {
     /// An instance that reports at most `events` connections at a time.
-    pub(super) fn new(events: usize) -> Result<Self, Errno> {
+    pub(crate) fn new(events: usize) -> Result<Self, Errno> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             events: Vec::with_capacity(events),
         })
     }
 
-    pub(super) fn add(
+    pub(crate) fn add(
         &self,
         socket: impl AsFd,
         connection: usize,
@@ -49,7 +49,7 @@ impl Poll {
 
     /// Waits at most for `at_most`; the connections that are ready, the last reported one
     /// first: they are put on a stack.
-    pub(super) fn wait(&mut self, at_most: Nanos) -> impl Iterator<Item = (usize, EventFlags)> {
+    pub(crate) fn wait(&mut self, at_most: Nanos) -> impl Iterator<Item = (usize, EventFlags)> {
         self.events.clear();
         let at_most = Timespec {
             tv_sec: (at_most.get() / 1_000_000_000) as i64,

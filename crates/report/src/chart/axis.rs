@@ -40,7 +40,7 @@ impl FittedAxis {
             Axis::Correlation => (0.0, 1.0),
             Axis::Elapsed => (least, greatest),
             Axis::Utilisation => spread(0.01),
-            Axis::Rate => spread(greatest * 0.01),
+            Axis::Rate | Axis::Number => spread(greatest * 0.01),
             Axis::Latency | Axis::Workers => LogScale::covering(least, greatest, 0.02).ends(),
             // bars at both ends need room
             Axis::Lag => LogScale::covering(least, greatest, 0.05).ends(),
@@ -138,6 +138,10 @@ impl FittedAxis {
                 let label = |rate: f64| (rate, figures::rate(rate));
                 finer(self.from, self.to).into_iter().map(label).collect()
             }
+            Axis::Number => {
+                let label = |n: f64| (n, figures::count(n.round() as u64));
+                finer(self.from, self.to).into_iter().map(label).collect()
+            }
         }
     }
 }
@@ -180,7 +184,9 @@ impl Axis {
     const fn is_logarithmic(self) -> bool {
         match self {
             Self::Latency | Self::Slower | Self::Workers | Self::Lag => true,
-            Self::Utilisation | Self::Rate | Self::Elapsed | Self::Correlation => false,
+            Self::Utilisation | Self::Rate | Self::Elapsed | Self::Correlation | Self::Number => {
+                false
+            }
         }
     }
 
@@ -192,7 +198,7 @@ impl Axis {
             Self::Utilisation | Self::Correlation => (0.0, 1.0),
             Self::Workers | Self::Lag => (1.0, 8.0),
             Self::Elapsed => (0.0, 1e9),
-            Self::Rate => (0.0, 1e5),
+            Self::Rate | Self::Number => (0.0, 1e5),
         }
     }
 }

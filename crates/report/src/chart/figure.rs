@@ -37,6 +37,8 @@ pub enum Axis {
     Lag,
     /// A correlation from 0 to 1, on a linear scale.
     Correlation,
+    /// The number of a request in order of time, on a linear scale.
+    Number,
 }
 
 /// One curve.
@@ -109,6 +111,7 @@ impl Axis {
             Self::Elapsed => "time since the start",
             Self::Lag => "requests later, on a logarithmic scale",
             Self::Correlation => "correlation",
+            Self::Number => "number in order of time",
         }
     }
 }

@@ -9,6 +9,7 @@ mod noise;
 mod page;
 mod report;
 mod reproduction;
+mod rtt;
 mod simulation;
 mod slowest;
 
@@ -19,6 +20,7 @@ pub use self::load::{render_closed_loop, render_load, render_load_sweep};
 pub use self::noise::render as render_noise;
 pub use self::report::{details, render};
 pub use self::reproduction::render as render_reproduction;
+pub use self::rtt::render as render_rtt;
 pub use self::simulation::render as render_simulation;
 pub use self::slowest::render as slowest;
 pub use crate::text::{Style, wrap};

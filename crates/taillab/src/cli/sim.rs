@@ -11,6 +11,7 @@ use taillab_queueing::service::Service;
 use taillab_simulator::simulation::Precision;
 
 use super::budget::BudgetArgs;
+use super::rtt::DeconstructingArgs;
 use super::shared::{Output, TraceFileArgs, numbers, share};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or a \
@@ -154,6 +155,8 @@ pub enum Paper {
     /// Where Has My Time Gone? (Zilberman et al. 2017): every row of its tables beside ours, as
     /// `taillab budget`
     TimeGone(BudgetArgs),
+    /// Deconstructing the Tail at Scale Effect (Sriraman et al. 2016): figures 4 to 12, round trips
+    Deconstructing(DeconstructingArgs),
 }
 
 /// Figures 1 to 4 of Tales of the Tail.

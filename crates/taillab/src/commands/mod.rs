@@ -7,6 +7,7 @@ pub mod explain;
 pub mod load;
 pub mod noise;
 pub mod reproduce;
+pub mod rtt;
 pub mod run;
 pub mod serve;
 pub mod shell;

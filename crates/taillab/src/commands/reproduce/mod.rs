@@ -1,5 +1,6 @@
 //! `taillab reproduce`: a paper's figures, and its claims next to our numbers.
 
+mod deconstructing;
 mod tales;
 
 use super::budget;
@@ -12,5 +13,6 @@ pub fn run(args: ReproduceArgs) -> Result<Exit, Failure> {
         Paper::Tales(args) => tales::run(args),
         // the paper's figures stand beside the budget's
         Paper::TimeGone(args) => budget::run(&args),
+        Paper::Deconstructing(args) => deconstructing::run(args),
     }
 }

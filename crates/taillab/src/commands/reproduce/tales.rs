@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use taillab_host::Interrupt;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
+use taillab_report::chart::Axis;
 use taillab_report::reproduction::{
     JudgedClaim, ReproducedCurve, ReproducedFigure, Reproduction, SCHEMA_VERSION, Verdict,
 };
@@ -147,6 +148,7 @@ fn reproduce(
         curves,
         claims,
         note: specification.note.map(str::to_owned),
+        axes: (Axis::Latency, Axis::Slower),
     };
     Ok((reproduced, partial))
 }

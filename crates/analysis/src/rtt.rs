@@ -1,0 +1,263 @@
+//! Round trips of several runs: quantiles, the paper's average of runs, bursts, fan-out.
+//!
+//! *Deconstructing the Tail at Scale Effect* gives each figure as "the average of 10 runs, after
+//! excluding the slowest and fastest runs" (section 5). That average has no interval, and a
+//! quantile that a single run cannot support is in none of its runs; so the quantile of all runs
+//! together, with its interval, is given as well.
+
+use taillab_model::explanation::FanOut;
+use taillab_model::rtt::{QuantileNeed, RoundTrip, RttBursts, RttCurves, TrimmedQuantile};
+use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES};
+
+use crate::clustering::{Clusters, threshold_rank};
+use crate::fan_out::fan_out;
+use crate::statistics::{Series, requests_needed};
+
+/// Lengths of runs of slow round trips that are counted by themselves.
+const RUN_LENGTHS: usize = 8;
+/// Points of the time series.
+const BLOCKS: usize = 400;
+/// Round trips on each side of the slowest, as the paper's Figure 12 shows.
+const NEIGHBOURS: usize = 100;
+
+/// What all runs of a row say.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// Of all runs together.
+    pub rtt: Distribution,
+    /// Of each run.
+    pub runs: Vec<Distribution>,
+    /// The paper's average.
+    pub trimmed: Vec<TrimmedQuantile>,
+    /// The slowest divided by the median.
+    pub worst_to_median: Option<f64>,
+    /// Single events or bursts.
+    pub bursts: Option<RttBursts>,
+    /// The slowest of several nodes.
+    pub fan_out: Vec<FanOut>,
+    /// What quantiles lack.
+    pub needs: Vec<QuantileNeed>,
+    /// For figures.
+    pub curves: RttCurves,
+}
+
+/// Summarises runs of round trips, each in order of time.
+pub fn summarise(runs: &[Vec<RoundTrip>]) -> Summary {
+    let total = runs.iter().map(Vec::len).sum();
+    let mut series = Series::new(total);
+    let mut each = Vec::with_capacity(runs.len());
+    for run in runs {
+        let lengths: Vec<Nanos> = run.iter().map(|trip| trip.rtt).collect();
+        series.extend(&lengths);
+        let mut own = Series::new(lengths.len());
+        own.extend(&lengths);
+        each.push(own.finish().distribution());
+    }
+    let all = series.finish();
+    let rtt = all.distribution();
+    let median = rtt.quantile(0.5).filter(|median| *median > Nanos::ZERO);
+    let lacking = REPORTED_QUANTILES
+        .into_iter()
+        .filter(|&q| rtt.quantile(q).is_none());
+    Summary {
+        trimmed: REPORTED_QUANTILES.map(|q| trimmed(&each, q)).to_vec(),
+        worst_to_median: (rtt.max.zip(median))
+            .map(|(worst, median)| worst.get() as f64 / median.get() as f64),
+        bursts: bursts(runs),
+        fan_out: fan_out(&all),
+        needs: lacking
+            .map(|q| QuantileNeed {
+                q,
+                round_trips: requests_needed(all.factors(), q),
+            })
+            .collect(),
+        curves: RttCurves {
+            ccdf: all.curve(),
+            over_time: over_time(runs),
+            around_slowest: around_slowest(runs),
+        },
+        rtt,
+        runs: each,
+    }
+}
+
+/// The mean at `q` over the runs without the slowest and the fastest there.
+fn trimmed(runs: &[Distribution], q: f64) -> TrimmedQuantile {
+    let mut values: Vec<Nanos> = runs.iter().filter_map(|run| run.quantile(q)).collect();
+    values.sort_unstable();
+    let kept = match values.as_slice() {
+        [_, kept @ .., _] if !kept.is_empty() => kept,
+        _ => &[],
+    };
+    let sum: Nanos = kept.iter().copied().sum();
+    let n = kept.len() as u64;
+    TrimmedQuantile {
+        q,
+        mean_ns: (n > 0).then(|| Nanos::new((sum.get() + n / 2) / n)),
+        runs: n as u32,
+    }
+}
+
+/// Whether slow round trips come together; `None` where there are too few.
+fn bursts(runs: &[Vec<RoundTrip>]) -> Option<RttBursts> {
+    let mut lengths: Vec<Nanos> = runs.iter().flatten().map(|trip| trip.rtt).collect();
+    let rank = threshold_rank(lengths.len() as u64)? as usize;
+    let threshold = *lengths.select_nth_unstable(rank).1;
+    drop(lengths);
+    let mut clusters = Clusters::default();
+    clusters.slow_is_above(threshold);
+    let mut counts = [0_u64; RUN_LENGTHS];
+    let mut longest = 0_usize;
+    for run in runs {
+        let mut slow = 0_usize;
+        let mut end = |slow: &mut usize| {
+            if let Some(last) = slow.checked_sub(1) {
+                counts[last.min(RUN_LENGTHS - 1)] += 1;
+                longest = longest.max(*slow);
+            }
+            *slow = 0;
+        };
+        for trip in run {
+            clusters.add(trip.sent, trip.rtt);
+            match trip.rtt > threshold {
+                true => slow += 1,
+                false => end(&mut slow),
+            }
+        }
+        end(&mut slow);
+    }
+    Some(RttBursts {
+        clustering: clusters.finish()?,
+        threshold_ns: threshold,
+        run_lengths: (1..).zip(counts).collect(),
+        longest: longest as u32,
+    })
+}
+
+/// Blocks of equal numbers of neighbouring round trips, over all runs.
+fn over_time(runs: &[Vec<RoundTrip>]) -> Vec<(u64, Nanos, Nanos)> {
+    let total: usize = runs.iter().map(Vec::len).sum();
+    let length = total.div_ceil(BLOCKS).max(1);
+    let mut block: Vec<Nanos> = Vec::with_capacity(length);
+    let mut blocks = Vec::with_capacity(BLOCKS);
+    let mut first = 0;
+    let mut put = |block: &mut Vec<Nanos>| {
+        let slowest = block.iter().copied().max();
+        let middle = block.len() / 2;
+        if let Some(slowest) = slowest {
+            let median = *block.select_nth_unstable(middle).1;
+            blocks.push((first, median, slowest));
+            first += block.len() as u64;
+        }
+        block.clear();
+    };
+    for trip in runs.iter().flatten() {
+        block.push(trip.rtt);
+        if block.len() == length {
+            put(&mut block);
+        }
+    }
+    put(&mut block);
+    blocks
+}
+
+/// The slowest round trip of all and its neighbours in its run.
+fn around_slowest(runs: &[Vec<RoundTrip>]) -> Vec<(u64, Nanos)> {
+    let slowest = |run: &&Vec<RoundTrip>| run.iter().map(|trip| trip.rtt).max();
+    let Some(run) = runs.iter().max_by_key(slowest) else {
+        return Vec::new();
+    };
+    let Some(at) = (0..run.len()).max_by_key(|&n| run[n].rtt) else {
+        return Vec::new();
+    };
+    let shown = at.saturating_sub(NEIGHBOURS)..(at + NEIGHBOURS + 1).min(run.len());
+    shown.map(|n| (n as u64, run[n].rtt)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::Monotonic;
+
+    use super::*;
+
+    /// One after the other, without gaps.
+    fn run(lengths: impl IntoIterator<Item = u64>) -> Vec<RoundTrip> {
+        let mut at = 0;
+        let trip = |rtt| {
+            let sent = Monotonic::from_nanos_since_boot(at);
+            at += rtt;
+            RoundTrip {
+                sent,
+                rtt: Nanos::new(rtt),
+                connection: 0,
+                lost: false,
+            }
+        };
+        lengths.into_iter().map(trip).collect()
+    }
+
+    #[test]
+    fn the_slowest_and_the_fastest_run_are_not_in_the_papers_average() {
+        let runs: Vec<_> = [70_u64, 10, 20, 33, 1_000_000]
+            .map(|length| run(std::iter::repeat_n(length, 5_000)))
+            .to_vec();
+        let found = summarise(&runs);
+        let median = found.trimmed[0];
+        assert_eq!((median.q, median.runs), (0.5, 3));
+        assert_eq!(median.mean_ns, Some(Nanos::new(41)));
+        assert_eq!(found.runs.len(), 5);
+        assert_eq!(found.rtt.count, 25_000);
+        // no single run supports it, so that there is nothing to average
+        let far = found.trimmed.last().unwrap();
+        assert_eq!((far.mean_ns, far.runs), (None, 0));
+        // two runs leave none
+        let two = summarise(&runs[..2]);
+        assert_eq!(two.trimmed[0].mean_ns, None);
+    }
+
+    #[test]
+    fn a_quantile_that_the_sample_cannot_support_says_what_it_needs() {
+        let found = summarise(&[run((0..10_000).map(|n| 100 + n * 7_919 % 1_000))]);
+        let needed: Vec<f64> = found.needs.iter().map(|need| need.q).collect();
+        assert_eq!(needed, [0.9999, 0.99999]);
+        assert!(found.needs.iter().all(|need| need.round_trips > 10_000));
+        assert!(found.worst_to_median.unwrap() > 1.0);
+    }
+
+    #[test]
+    fn single_slow_round_trips_and_bursts_are_told_apart() {
+        let single = run((0..50_000).map(|n| if n % 200 == 7 { 900 } else { 100 + n % 5 }));
+        let found = summarise(&[single]).bursts.unwrap();
+        assert_eq!((found.longest, found.run_lengths[0]), (1, (1, 250)));
+        assert_eq!(found.clustering.in_runs_share, 0.0);
+        let burst = run((0..50_000).map(|n| if n % 2_000 < 12 { 900 } else { 100 + n % 5 }));
+        let found = summarise(&[burst]).bursts.unwrap();
+        assert_eq!((found.longest, found.run_lengths[7]), (12, (8, 25)));
+        assert_eq!(found.clustering.in_runs_share, 1.0);
+        assert!(found.clustering.autocorrelation[0].1 > 0.8);
+    }
+
+    #[test]
+    fn the_curves_have_every_round_trip_and_the_slowest_in_its_place() {
+        let runs = [
+            run((0..3_000).map(|_| 50)),
+            run((0..3_000).map(|n| if n == 196 { 9_000 } else { 60 })),
+        ];
+        let curves = summarise(&runs).curves;
+        assert_eq!(curves.around_slowest.len(), 201);
+        assert_eq!(curves.around_slowest[100], (196, Nanos::new(9_000)));
+        assert!(curves.over_time.len() <= BLOCKS);
+        assert_eq!(curves.over_time[0], (0, Nanos::new(50), Nanos::new(50)));
+        let slowest = curves.over_time.iter().map(|block| block.2).max();
+        assert_eq!(slowest, Some(Nanos::new(9_000)));
+        assert_eq!(curves.ccdf.first().unwrap().1, 1.0);
+    }
+
+    #[test]
+    fn nothing_gives_nothing() {
+        let found = summarise(&[]);
+        assert_eq!(found.rtt.count, 0);
+        assert!(found.bursts.is_none() && found.curves.around_slowest.is_empty());
+        assert!(summarise(&[Vec::new()]).worst_to_median.is_none());
+    }
+}

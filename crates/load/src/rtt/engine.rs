@@ -1,0 +1,291 @@
+//! Ping-pong on every connection of one thread.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use taillab_model::rtt::{RoundTrip, RttCounts};
+use taillab_model::{Monotonic, Nanos};
+
+use super::error::RttError;
+use super::message::{Arrived, Message};
+use super::wire::{Received, Wire};
+use crate::clock::now;
+
+/// Messages lost in a row that show that nobody answers any more.
+const PATIENCE: u64 = 10;
+
+/// Foreign datagrams before any answer that show that the server does not echo.
+const FOREIGN: u64 = 3;
+
+/// Round trips between two notes of the progress.
+const NOTED: u64 = 64;
+
+/// What a thread is to do.
+pub(super) struct Job<'a> {
+    /// Round trips on each connection of the thread, without the warm-up.
+    pub(super) counts: Vec<u64>,
+    /// The number of the thread's first connection among those of all threads.
+    pub(super) first_connection: u16,
+    /// Round trips of each connection before those that count.
+    pub(super) warm_up: u64,
+    /// Bytes of a message.
+    pub(super) size: usize,
+    /// A message unanswered for so long is lost.
+    pub(super) timeout: Nanos,
+    /// Messages can get lost without an end of the connection.
+    pub(super) is_datagram: bool,
+    /// Who answers, for the texts of errors.
+    pub(super) server: &'a str,
+    /// Ends it early.
+    pub(super) stop: &'a AtomicBool,
+    /// Round trips done by all threads.
+    pub(super) progress: &'a AtomicU64,
+}
+
+/// What a thread has done.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    /// In order of time on each connection; one connection after the other.
+    pub(super) round_trips: Vec<RoundTrip>,
+    pub(super) counts: RttCounts,
+    /// Why it ended before its time; an interruption is no failure.
+    pub(super) failure: Option<RttError>,
+}
+
+/// One connection while it plays.
+struct Player {
+    message: Message,
+    sent: Monotonic,
+    /// A message is under way.
+    waits: bool,
+    /// Round trips left, those of the warm-up included.
+    left: u64,
+    counted: u64,
+    /// Numbers of messages given up whose answers have not come.
+    given_up: Vec<u64>,
+    lost_in_a_row: u64,
+    round_trips: Vec<RoundTrip>,
+}
+
+/// Plays until each connection has its round trips, a failure, or the stop.
+pub(super) fn play(job: &Job<'_>, wire: &mut dyn Wire) -> Done {
+    let mut engine = Engine {
+        job,
+        players: job.counts.iter().map(|&n| Player::new(job, n)).collect(),
+        counts: RttCounts::default(),
+        open: 0,
+        noted: 0,
+    };
+    let failure = engine.run(wire).err();
+    job.progress.fetch_add(engine.noted, Relaxed);
+    Done {
+        round_trips: in_one(engine.players),
+        counts: engine.counts,
+        failure,
+    }
+}
+
+/// The round trips of all connections; of one connection without a copy.
+fn in_one(players: Vec<Player>) -> Vec<RoundTrip> {
+    let mut all = players.into_iter().map(|player| player.round_trips);
+    let mut round_trips = all.next().unwrap_or_default();
+    all.for_each(|more| round_trips.extend(more));
+    round_trips
+}
+
+impl Player {
+    fn new(job: &Job<'_>, count: u64) -> Self {
+        // written once, so that no page fault falls into the measurement
+        let blank = RoundTrip {
+            sent: Monotonic::MAX,
+            rtt: Nanos::MAX,
+            connection: u16::MAX,
+            lost: true,
+        };
+        let mut round_trips = vec![blank; count as usize];
+        round_trips.clear();
+        Self {
+            message: Message::new(job.size, 0),
+            sent: Monotonic::MAX,
+            waits: false,
+            left: count + job.warm_up,
+            counted: count,
+            given_up: Vec::new(),
+            lost_in_a_row: 0,
+            round_trips,
+        }
+    }
+
+    /// Whether the round trip under way counts.
+    fn counts(&self) -> bool {
+        self.left <= self.counted
+    }
+}
+
+struct Engine<'a> {
+    job: &'a Job<'a>,
+    players: Vec<Player>,
+    counts: RttCounts,
+    /// Connections that have not finished.
+    open: usize,
+    noted: u64,
+}
+
+impl Engine<'_> {
+    fn run(&mut self, wire: &mut dyn Wire) -> Result<(), RttError> {
+        self.open = self.players.iter().filter(|p| p.left > 0).count();
+        for connection in 0..self.players.len() {
+            if self.players[connection].left > 0 {
+                self.send(wire, connection)?;
+            }
+        }
+        while self.open > 0 {
+            match wire.receive()? {
+                Received::Message { connection, bytes } => {
+                    let received = now();
+                    let Some(player) = self.players.get(connection) else {
+                        continue;
+                    };
+                    let arrived = match player.waits {
+                        true => player.message.check(bytes),
+                        // nothing is under way: an answer to it is one too many
+                        false => match player.message.check(bytes) {
+                            Arrived::Answer => Arrived::Earlier(player.message.number()),
+                            other => other,
+                        },
+                    };
+                    if arrived == Arrived::Answer {
+                        self.answered(connection, received);
+                        self.next(wire, connection)?;
+                    } else {
+                        self.unexpected(connection, arrived)?;
+                    }
+                }
+                Received::Nothing => {
+                    if self.job.stop.load(Relaxed) {
+                        return Ok(());
+                    }
+                    self.give_up(wire)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn send(&mut self, wire: &mut dyn Wire, connection: usize) -> Result<(), RttError> {
+        let player = &mut self.players[connection];
+        player.message.advance();
+        player.waits = true;
+        if player.counts() {
+            self.counts.sent += 1;
+        }
+        player.sent = now();
+        wire.send(connection, player.message.bytes())
+    }
+
+    #[inline]
+    fn answered(&mut self, connection: usize, received: Monotonic) {
+        let player = &mut self.players[connection];
+        player.waits = false;
+        player.lost_in_a_row = 0;
+        if player.counts() {
+            self.counts.answered += 1;
+            player.round_trips.push(RoundTrip {
+                sent: player.sent,
+                rtt: received.saturating_since(player.sent),
+                connection: self.job.first_connection + connection as u16,
+                lost: false,
+            });
+        }
+        player.left -= 1;
+        self.noted += 1;
+        if self.noted == NOTED {
+            self.job.progress.fetch_add(NOTED, Relaxed);
+            self.noted = 0;
+        }
+    }
+
+    /// The connection's next message, where it has one left.
+    #[inline]
+    fn next(&mut self, wire: &mut dyn Wire, connection: usize) -> Result<(), RttError> {
+        if self.players[connection].left == 0 {
+            self.open -= 1;
+            return Ok(());
+        }
+        if self.job.stop.load(Relaxed) {
+            self.players[connection].left = 0;
+            self.open -= 1;
+            return Ok(());
+        }
+        self.send(wire, connection)
+    }
+
+    /// Counts what is no answer to the message under way; its round trip goes on.
+    #[cold]
+    fn unexpected(&mut self, connection: usize, arrived: Arrived) -> Result<(), RttError> {
+        let player = &mut self.players[connection];
+        match arrived {
+            Arrived::Answer => {}
+            Arrived::Earlier(number) => match player.given_up.iter().position(|&n| n == number) {
+                Some(at) => {
+                    player.given_up.swap_remove(at);
+                    self.counts.late += 1;
+                }
+                None => self.counts.duplicated += 1,
+            },
+            Arrived::Foreign => self.counts.foreign += 1,
+        }
+        // on a stream nothing that follows can be trusted either
+        let is_no_echo = match self.job.is_datagram {
+            true => self.counts.foreign >= FOREIGN && self.counts.answered == 0,
+            false => self.counts.foreign > 0,
+        };
+        if is_no_echo {
+            return Err(RttError::NoEcho {
+                server: self.job.server.to_owned(),
+                foreign: self.counts.foreign,
+                size: self.job.size,
+            });
+        }
+        Ok(())
+    }
+
+    /// Gives up messages that have waited too long, and sends the next ones.
+    #[cold]
+    fn give_up(&mut self, wire: &mut dyn Wire) -> Result<(), RttError> {
+        let at = now();
+        for connection in 0..self.players.len() {
+            let player = &mut self.players[connection];
+            let waited = at.saturating_since(player.sent);
+            if !player.waits || waited < self.job.timeout {
+                continue;
+            }
+            player.waits = false;
+            player.lost_in_a_row += 1;
+            player.given_up.push(player.message.number());
+            if player.counts() {
+                self.counts.lost += 1;
+                player.round_trips.push(RoundTrip {
+                    sent: player.sent,
+                    rtt: waited,
+                    connection: self.job.first_connection + connection as u16,
+                    lost: true,
+                });
+            }
+            player.left -= 1;
+            let lost = player.lost_in_a_row;
+            if lost >= PATIENCE || !self.job.is_datagram {
+                return Err(RttError::Silent {
+                    server: self.job.server.to_owned(),
+                    timeout: self.job.timeout,
+                    lost,
+                });
+            }
+            self.next(wire, connection)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

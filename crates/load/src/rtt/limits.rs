@@ -1,0 +1,62 @@
+//! Which modes and sizes a protocol has.
+
+use super::error::RttError;
+use super::kinds::{Mode, Proto};
+use super::message::LEAST_BYTES;
+
+/// The largest UDP payload over IPv4.
+pub const MOST_DATAGRAM_BYTES: usize = 65_507;
+/// The largest message on a stream or in shared memory.
+pub const MOST_STREAM_BYTES: usize = 16 << 20;
+
+impl Proto {
+    /// Says why the mode or the size cannot be.
+    ///
+    /// # Errors
+    /// [`RttError::Mode`], [`RttError::Size`].
+    pub fn check(self, mode: Mode, size: usize) -> Result<(), RttError> {
+        if !self.modes().contains(&mode) {
+            let names: Vec<&str> = self.modes().iter().map(|mode| mode.name()).collect();
+            return Err(RttError::Mode {
+                proto: self,
+                mode,
+                instead: format!("it has {}", names.join(", ")),
+            });
+        }
+        let max = match self.is_datagram() {
+            true => MOST_DATAGRAM_BYTES,
+            false => MOST_STREAM_BYTES,
+        };
+        if !(LEAST_BYTES..=max).contains(&size) {
+            return Err(RttError::Size {
+                proto: self,
+                size,
+                min: LEAST_BYTES,
+                max,
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_go_together_is_refused_with_what_does() {
+        let error = Proto::Shm.check(Mode::Epoll, 64).unwrap_err().to_string();
+        assert!(
+            error.contains("shm") && error.contains("nonblocking"),
+            "{error}"
+        );
+        let error = Proto::Udp.check(Mode::Blocking, 65_508).unwrap_err();
+        assert!(error.to_string().contains("65507"), "{error}");
+        assert!(Proto::Tcp.check(Mode::Blocking, 13).is_err());
+        for proto in Proto::ALL {
+            for &mode in proto.modes() {
+                proto.check(mode, 64).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! One run: all connections at once, on the threads of the client.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use taillab_model::Nanos;
+use taillab_model::rtt::{RoundTrip, RttCounts};
+
+use super::engine::{Done, Job, play};
+use super::error::RttError;
+use super::kinds::{Mode, Proto};
+use super::peer::Peer;
+use super::shm::Memory;
+use super::socket::Sockets;
+use super::uring::Ring;
+use super::wire::Wire;
+use super::xdp::Xdp;
+use crate::clock::{now, thread_cpu_time};
+
+/// What one run is to be.
+#[derive(Debug)]
+pub struct RunSpec<'a> {
+    /// What carries the messages.
+    pub proto: Proto,
+    /// How the client waits.
+    pub mode: Mode,
+    /// Bytes of a message.
+    pub size: usize,
+    /// Connections at once.
+    pub conns: usize,
+    /// Round trips of all connections together, without the warm-up.
+    pub count: u64,
+    /// Round trips of each connection that come before and are not recorded.
+    pub warm_up: u64,
+    /// A message unanswered for so long is lost.
+    pub timeout: Nanos,
+    /// Threads where one thread can wait for several connections.
+    pub threads: usize,
+    /// Ends it early when it becomes true.
+    pub stop: &'a AtomicBool,
+    /// Round trips done, those of the warm-up included, for whoever shows the progress.
+    pub progress: &'a AtomicU64,
+}
+
+/// What a run measured.
+#[derive(Debug, Default)]
+pub struct RoundTrips {
+    /// In order of their sends.
+    pub round_trips: Vec<RoundTrip>,
+    /// What became of the messages.
+    pub counts: RttCounts,
+    /// From the first send to the last answer.
+    pub length: Nanos,
+    /// CPU time of the client's threads, the warm-up included.
+    pub cpu: Nanos,
+    /// Why it ended before its time; an interruption is no failure.
+    pub failure: Option<RttError>,
+}
+
+/// Plays one run on new connections. Each thread of the client, counted from 0, runs `prepare`
+/// first, for example to bind itself to a CPU.
+///
+/// # Errors
+/// When a connection cannot be made: nothing has been measured then. What happens later is
+/// [`RoundTrips::failure`].
+pub fn round_trips(
+    spec: &RunSpec<'_>,
+    peer: &Peer,
+    prepare: impl Fn(usize) -> Result<(), String> + Sync,
+) -> Result<RoundTrips, RttError> {
+    spec.proto.check(spec.mode, spec.size)?;
+    let groups = groups(spec);
+    let barrier = Barrier::new(groups.len());
+    let unready = AtomicBool::new(false);
+    let results: Vec<Result<(Done, Nanos), RttError>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (groups.iter().enumerate())
+            .map(|(thread, group)| {
+                let (barrier, unready, prepare) = (&barrier, &unready, &prepare);
+                scope.spawn(move || {
+                    let ready = prepare(thread)
+                        .map_err(RttError::Thread)
+                        .and_then(|()| connect(spec, peer, group.clone()));
+                    if ready.is_err() {
+                        unready.store(true, Relaxed);
+                    }
+                    barrier.wait();
+                    let mut wire = ready?;
+                    if unready.load(Relaxed) {
+                        return Ok((Done::default(), Nanos::ZERO));
+                    }
+                    let before = thread_cpu_time();
+                    let done = play(&job(spec, peer, group.clone()), &mut *wire);
+                    Ok((done, thread_cpu_time().saturating_sub(before)))
+                })
+            })
+            .collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(RttError::Thread("it panicked, see above".to_owned())))
+        };
+        threads.into_iter().map(join).collect()
+    });
+    let mut all = RoundTrips::default();
+    for result in results {
+        let (done, cpu) = result?;
+        all.cpu += cpu;
+        all.counts += done.counts;
+        if all.round_trips.is_empty() {
+            all.round_trips = done.round_trips;
+        } else {
+            all.round_trips.extend(done.round_trips);
+        }
+        all.failure = all.failure.or(done.failure);
+    }
+    if spec.conns > 1 {
+        all.round_trips.sort_unstable_by_key(|trip| trip.sent);
+    }
+    let first = all.round_trips.first().map_or_else(now, |trip| trip.sent);
+    let ends = all.round_trips.iter().map(|trip| trip.sent + trip.rtt);
+    all.length = ends
+        .max()
+        .map_or(Nanos::ZERO, |end| end.saturating_since(first));
+    Ok(all)
+}
+
+/// The connections of each thread.
+fn groups(spec: &RunSpec<'_>) -> Vec<std::ops::Range<usize>> {
+    let conns = spec.conns.max(1);
+    let threads = match spec.mode.is_shared() {
+        // a device has one socket
+        _ if spec.proto == Proto::Xdp => 1,
+        true => spec.threads.clamp(1, conns),
+        false => conns,
+    };
+    let begin = |thread: usize| thread * conns / threads;
+    (0..threads).map(|t| begin(t)..begin(t + 1)).collect()
+}
+
+fn connect(
+    spec: &RunSpec<'_>,
+    peer: &Peer,
+    group: std::ops::Range<usize>,
+) -> Result<Box<dyn Wire>, RttError> {
+    if let Some(pairs) = peer.pairs() {
+        return Ok(Box::new(Memory::new(pairs[group].to_vec())));
+    }
+    if let Some((ends, server)) = peer.xdp_ends() {
+        return Ok(Box::new(Xdp::open(ends, server, spec.mode, group.len())?));
+    }
+    let endpoints: Vec<_> = group.filter_map(|c| peer.endpoint(c)).collect();
+    match spec.proto {
+        Proto::Tcp | Proto::Udp | Proto::Unix => {}
+        proto => {
+            return Err(RttError::Unavailable {
+                proto,
+                why: "it needs a server that taillab starts itself; leave --target out".to_owned(),
+            });
+        }
+    }
+    Ok(match spec.mode {
+        Mode::IoUring => Box::new(Ring::connect(&endpoints, spec.size, spec.timeout)?),
+        mode => Box::new(Sockets::connect(&endpoints, mode, spec.size, spec.timeout)?),
+    })
+}
+
+fn job<'a>(spec: &RunSpec<'a>, peer: &'a Peer, group: std::ops::Range<usize>) -> Job<'a> {
+    let conns = spec.conns.max(1) as u64;
+    let share = |c: usize| {
+        let c = c as u64;
+        (c + 1) * spec.count / conns - c * spec.count / conns
+    };
+    Job {
+        first_connection: group.start as u16,
+        counts: group.map(share).collect(),
+        warm_up: spec.warm_up,
+        size: spec.size,
+        timeout: spec.timeout,
+        is_datagram: spec.proto.is_datagram(),
+        server: peer.name(),
+        stop: spec.stop,
+        progress: spec.progress,
+    }
+}

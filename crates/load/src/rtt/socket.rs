@@ -1,0 +1,360 @@
+//! TCP, UDP and Unix sockets: blocking, spinning, or with epoll.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, Timeout};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use taillab_model::{Monotonic, Nanos};
+
+use super::error::{RttError, place};
+use super::kinds::Mode;
+use super::wire::{Received, Wire};
+use crate::clock::now;
+use crate::endpoint::Endpoint;
+use crate::error::LoadError;
+use crate::transport::descriptors::{errno, fault};
+use crate::transport::poll::Poll;
+
+/// How long a receive call polls the device at most, in microseconds.
+pub(super) const BUSY_POLL_US: u32 = 100;
+
+/// The longest sleep in the kernel: so long may an interruption wait.
+const LONGEST_SLEEP: Nanos = Nanos::from_millis(200);
+
+/// Looks at the sockets before a spinning wait gives the engine its turn.
+const LOOKS: u32 = 512;
+
+/// One socket and what it has of the next message.
+pub(super) struct Socket {
+    pub(super) descriptor: OwnedFd,
+    pub(super) is_stream: bool,
+    address: Option<IpAddr>,
+    server: String,
+    buffer: Box<[u8]>,
+    have: usize,
+    received: u64,
+}
+
+impl Socket {
+    /// A connected socket for messages of `size` bytes.
+    ///
+    /// # Errors
+    /// [`RttError::Connect`], [`RttError::BusyPoll`].
+    pub(super) fn connect(
+        endpoint: &Endpoint,
+        mode: Mode,
+        size: usize,
+        timeout: Nanos,
+    ) -> Result<Self, RttError> {
+        let failed = |error: std::io::Error| fault(endpoint, 1, errno(&error));
+        let (descriptor, is_stream, address) = match endpoint {
+            Endpoint::Tcp(address) => {
+                let patience = Duration::from_nanos(timeout.get()).max(Duration::from_secs(3));
+                let stream = TcpStream::connect_timeout(address, patience).map_err(failed)?;
+                stream.set_nodelay(true).map_err(failed)?;
+                (OwnedFd::from(stream), true, Some(address.ip()))
+            }
+            Endpoint::Udp(address) => (
+                open_udp(*address).map_err(failed)?,
+                false,
+                Some(address.ip()),
+            ),
+            Endpoint::Unix(path) => {
+                let stream = UnixStream::connect(path).map_err(failed)?;
+                (OwnedFd::from(stream), true, None)
+            }
+        };
+        let prepared = prepare(&descriptor, mode, timeout);
+        prepared.map_err(|error| RttError::Kernel {
+            call: "setsockopt",
+            source: error.into(),
+        })?;
+        if mode == Mode::BusyPoll {
+            sockopt_busy_poll(&descriptor)?;
+        }
+        // a longer datagram than expected must not look like one of the right length
+        let room = if is_stream { size } else { size + 1 };
+        Ok(Self {
+            descriptor,
+            is_stream,
+            address,
+            server: place(endpoint),
+            buffer: vec![1; room].into_boxed_slice(),
+            have: 0,
+            received: 0,
+        })
+    }
+
+    /// Sends all of it. While a socket that does not block has no room, what comes back
+    /// already is taken in, so that a server which echoes piece by piece never waits for us.
+    #[inline]
+    fn send(&mut self, message: &[u8], blocks: bool, timeout: Nanos) -> Result<(), RttError> {
+        let flags = if blocks {
+            SendFlags::NOSIGNAL
+        } else {
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT
+        };
+        let mut sent = 0;
+        let mut since: Option<Monotonic> = None;
+        loop {
+            match send(&self.descriptor, &message[sent..], flags) {
+                Ok(n) if sent + n == message.len() => return Ok(()),
+                Ok(n) => sent += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let began = *since.get_or_insert_with(now);
+                    if now().saturating_since(began) > timeout {
+                        return Err(self.silent(timeout));
+                    }
+                    if !blocks && self.is_stream {
+                        self.take(RecvFlags::DONTWAIT)?;
+                    }
+                }
+                // what the network says about an earlier datagram: the engine counts the loss
+                Err(Errno::CONNREFUSED) if !self.is_stream && self.received > 0 => {}
+                Err(why) => return Err(self.ended(why, message.len())),
+            }
+        }
+    }
+
+    /// Reads once; whether a whole message is there.
+    #[inline]
+    fn take(&mut self, flags: RecvFlags) -> Result<bool, RttError> {
+        if self.is_stream && self.have == self.buffer.len() {
+            return Ok(true);
+        }
+        match recv(&self.descriptor, &mut self.buffer[self.have..], flags) {
+            Ok((0, _)) if self.is_stream => Err(self.gone()),
+            Ok((n, _)) => {
+                self.have += n;
+                Ok(!self.is_stream || self.have == self.buffer.len())
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(why) => Err(self.ended(why, self.buffer.len())),
+        }
+    }
+
+    /// The message that [`Self::take`] has found; the next one begins after it.
+    #[inline]
+    fn message(&mut self) -> &[u8] {
+        let n = std::mem::take(&mut self.have);
+        self.received += 1;
+        &self.buffer[..n]
+    }
+
+    #[cold]
+    fn gone(&self) -> RttError {
+        RttError::PeerGone {
+            server: self.server.clone(),
+            answered: self.received,
+        }
+    }
+
+    #[cold]
+    fn silent(&self, timeout: Nanos) -> RttError {
+        RttError::Silent {
+            server: self.server.clone(),
+            timeout,
+            lost: 1,
+        }
+    }
+
+    #[cold]
+    pub(super) fn ended(&self, why: Errno, size: usize) -> RttError {
+        match why {
+            Errno::MSGSIZE => RttError::TooLarge {
+                size,
+                server: self.server.clone(),
+                most: self.largest_datagram(),
+            },
+            Errno::CONNREFUSED if self.received == 0 => RttError::Refused {
+                server: self.server.clone(),
+            },
+            Errno::CONNREFUSED | Errno::CONNRESET | Errno::PIPE => self.gone(),
+            why => RttError::Connect(LoadError::Kernel {
+                call: "send or recv",
+                source: why.into(),
+            }),
+        }
+    }
+
+    /// UDP payload that the path carries in one packet.
+    fn largest_datagram(&self) -> Option<usize> {
+        const UDP: usize = 8;
+        let (mtu, header) = match self.address? {
+            IpAddr::V4(_) => (sockopt::ip_mtu(&self.descriptor).ok()?, 20),
+            IpAddr::V6(_) => (sockopt::ipv6_mtu(&self.descriptor).ok()?, 40),
+        };
+        (mtu as usize).checked_sub(header + UDP)
+    }
+}
+
+fn open_udp(server: SocketAddr) -> std::io::Result<OwnedFd> {
+    let any: IpAddr = match server {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    // nothing from anyone else reaches a connected socket
+    socket.connect(server)?;
+    // One message is one packet: the kernel refuses what does not fit instead of cutting it.
+    match server {
+        SocketAddr::V4(_) => sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?,
+        SocketAddr::V6(_) => sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?,
+    }
+    Ok(socket.into())
+}
+
+fn prepare(socket: &OwnedFd, mode: Mode, timeout: Nanos) -> Result<(), Errno> {
+    if mode.is_shared() {
+        return rustix::io::ioctl_fionbio(socket, true);
+    }
+    let sleep = Duration::from_nanos(timeout.min(LONGEST_SLEEP).get());
+    sockopt::set_socket_timeout(socket, Timeout::Recv, Some(sleep))?;
+    sockopt::set_socket_timeout(socket, Timeout::Send, Some(sleep))
+}
+
+/// Lets receive calls poll the device.
+fn sockopt_busy_poll(socket: &OwnedFd) -> Result<(), RttError> {
+    use std::os::fd::AsRawFd;
+    let microseconds = BUSY_POLL_US as libc::c_int;
+    // SAFETY: the descriptor is open, and the kernel reads four bytes from a live integer.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BUSY_POLL,
+            std::ptr::from_ref(&microseconds).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        return Ok(());
+    }
+    Err(RttError::BusyPoll {
+        source: std::io::Error::last_os_error(),
+        microseconds: BUSY_POLL_US,
+    })
+}
+
+/// Sockets of one thread.
+pub(super) struct Sockets {
+    sockets: Vec<Socket>,
+    wait: Wait,
+    timeout: Nanos,
+    /// Looked at first by a spinning wait.
+    next: usize,
+}
+
+enum Wait {
+    /// In a receive call, on the only socket.
+    Block,
+    /// Nowhere.
+    Spin,
+    /// In epoll.
+    Epoll {
+        poll: Poll,
+        /// Reported and not yet read.
+        ready: Vec<usize>,
+    },
+}
+
+impl Sockets {
+    /// Connects them.
+    ///
+    /// # Errors
+    /// As [`Socket::connect`].
+    pub(super) fn connect(
+        endpoints: &[Endpoint],
+        mode: Mode,
+        size: usize,
+        timeout: Nanos,
+    ) -> Result<Self, RttError> {
+        let sockets: Vec<Socket> = (endpoints.iter())
+            .map(|endpoint| Socket::connect(endpoint, mode, size, timeout))
+            .collect::<Result<_, _>>()?;
+        let wait = match mode {
+            Mode::Epoll => {
+                let failed = |error: Errno| RttError::Kernel {
+                    call: "epoll",
+                    source: error.into(),
+                };
+                let poll = Poll::new(sockets.len()).map_err(failed)?;
+                for (connection, socket) in sockets.iter().enumerate() {
+                    poll.add(&socket.descriptor, connection, EventFlags::IN)
+                        .map_err(failed)?;
+                }
+                Wait::Epoll {
+                    poll,
+                    ready: Vec::with_capacity(sockets.len()),
+                }
+            }
+            mode if mode.is_shared() => Wait::Spin,
+            _ => Wait::Block,
+        };
+        Ok(Self {
+            sockets,
+            wait,
+            timeout,
+            next: 0,
+        })
+    }
+
+    #[inline]
+    fn spin(&mut self) -> Result<Option<usize>, RttError> {
+        for _ in 0..LOOKS {
+            let connection = self.next;
+            self.next += 1;
+            if self.next == self.sockets.len() {
+                self.next = 0;
+            }
+            if self.sockets[connection].take(RecvFlags::DONTWAIT)? {
+                return Ok(Some(connection));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Wire for Sockets {
+    #[inline]
+    fn send(&mut self, connection: usize, message: &[u8]) -> Result<(), RttError> {
+        let blocks = matches!(self.wait, Wait::Block);
+        self.sockets[connection].send(message, blocks, self.timeout)
+    }
+
+    #[inline]
+    fn receive(&mut self) -> Result<Received<'_>, RttError> {
+        let found = match &mut self.wait {
+            Wait::Block => {
+                let found = self.sockets[0].take(RecvFlags::empty())?;
+                found.then_some(0)
+            }
+            Wait::Spin => self.spin()?,
+            Wait::Epoll { poll, ready } => {
+                if ready.is_empty() {
+                    let found = poll.wait(self.timeout.min(LONGEST_SLEEP));
+                    ready.extend(found.map(|(connection, _)| connection));
+                }
+                match ready.pop() {
+                    Some(connection) => self.sockets[connection]
+                        .take(RecvFlags::DONTWAIT)?
+                        .then_some(connection),
+                    None => None,
+                }
+            }
+        };
+        Ok(match found {
+            Some(connection) => Received::Message {
+                connection,
+                bytes: self.sockets[connection].message(),
+            },
+            None => Received::Nothing,
+        })
+    }
+}

@@ -1,0 +1,235 @@
+//! Sockets through io_uring: a send and a receive are queued and submitted by one call, which
+//! sleeps until there is a completion.
+
+use std::os::fd::AsRawFd;
+
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
+use taillab_model::Nanos;
+
+use super::error::{RttError, place};
+use super::kinds::Mode;
+use super::socket::Socket;
+use super::wire::{Received, Wire};
+use crate::endpoint::Endpoint;
+
+/// The longest sleep: so long may an interruption wait.
+const LONGEST_SLEEP: Nanos = Nanos::from_millis(200);
+
+/// What a completion is about, in the lowest bit of its user data; the connection is above it.
+const RECEIVED: u64 = 1;
+
+/// One connection.
+struct Port {
+    socket: Socket,
+    server: String,
+    output: Box<[u8]>,
+    sent: usize,
+    input: Box<[u8]>,
+    have: usize,
+    answered: u64,
+    /// A receive is with the kernel.
+    reads: bool,
+}
+
+/// Sockets of one thread on one ring.
+pub(super) struct Ring {
+    ring: IoUring,
+    ports: Vec<Port>,
+    /// Entries that the kernel has.
+    in_flight: usize,
+    /// The connection whose message was handed out last and has no receive since.
+    taken: Option<usize>,
+    sleep: Timespec,
+}
+
+impl Ring {
+    /// Connects the sockets and makes the ring.
+    ///
+    /// # Errors
+    /// As [`Socket::connect`], and [`RttError::IoUring`].
+    pub(super) fn connect(
+        endpoints: &[Endpoint],
+        size: usize,
+        timeout: Nanos,
+    ) -> Result<Self, RttError> {
+        let entries = (2 * endpoints.len()).next_power_of_two() as u32;
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .build(entries)
+            .map_err(|source| RttError::IoUring { source })?;
+        let port = |endpoint: &Endpoint| {
+            // a blocking socket: the ring waits for it without a thread of its own
+            let socket = Socket::connect(endpoint, Mode::Blocking, size, timeout)?;
+            let room = if socket.is_stream { size } else { size + 1 };
+            Ok(Port {
+                socket,
+                server: place(endpoint),
+                output: vec![1; size].into_boxed_slice(),
+                sent: 0,
+                input: vec![1; room].into_boxed_slice(),
+                have: 0,
+                answered: 0,
+                reads: false,
+            })
+        };
+        let ports = (endpoints.iter())
+            .map(port)
+            .collect::<Result<Vec<_>, RttError>>()?;
+        let sleep = timeout.min(LONGEST_SLEEP).get();
+        Ok(Self {
+            ring,
+            ports,
+            in_flight: 0,
+            taken: None,
+            sleep: Timespec::new()
+                .sec(sleep / 1_000_000_000)
+                .nsec((sleep % 1_000_000_000) as u32),
+        })
+    }
+
+    /// Queues the rest of the message, or of the answer.
+    fn queue(&mut self, connection: usize, what: u64) -> Result<(), RttError> {
+        let port = &mut self.ports[connection];
+        let descriptor = Fd(port.socket.descriptor.as_raw_fd());
+        let data = (connection as u64) << 1 | what;
+        let entry = if what == RECEIVED {
+            port.reads = true;
+            let rest = &mut port.input[port.have..];
+            opcode::Recv::new(descriptor, rest.as_mut_ptr(), rest.len() as u32).build()
+        } else {
+            let rest = &port.output[port.sent..];
+            opcode::Send::new(descriptor, rest.as_ptr(), rest.len() as u32)
+                .flags(libc::MSG_NOSIGNAL)
+                .build()
+        };
+        // SAFETY: descriptor and buffer belong to the port, which lives as long as the ring; the
+        // buffer is not moved, and not touched until the completion: a port has at most one
+        // entry of each kind with the kernel.
+        let pushed = unsafe { self.ring.submission().push(&entry.user_data(data)) };
+        pushed.map_err(|_| RttError::IoUring {
+            source: std::io::Error::other("the submission queue is full"),
+        })?;
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    /// Takes one completion, if there is one; the connection whose answer is whole by it.
+    fn complete(&mut self) -> Result<Option<Option<usize>>, RttError> {
+        let Some(entry) = self.ring.completion().next() else {
+            return Ok(None);
+        };
+        self.in_flight -= 1;
+        let (data, result) = (entry.user_data(), entry.result());
+        let connection = (data >> 1) as usize;
+        let port = &mut self.ports[connection];
+        let what = data & RECEIVED;
+        if what == RECEIVED {
+            port.reads = false;
+        }
+        let bytes = match result {
+            0 if what == RECEIVED && port.socket.is_stream => {
+                return Err(RttError::PeerGone {
+                    server: port.server.clone(),
+                    answered: port.answered,
+                });
+            }
+            n if n >= 0 => n as usize,
+            error => match Errno::from_raw_os_error(-error) {
+                // a receive timeout of the socket, or a signal: asked again
+                Errno::AGAIN | Errno::INTR => 0,
+                why => return Err(port.socket.ended(why, port.output.len())),
+            },
+        };
+        if what != RECEIVED {
+            port.sent += bytes;
+            if port.sent < port.output.len() {
+                self.queue(connection, 0)?;
+            }
+            return Ok(Some(None));
+        }
+        port.have += bytes;
+        let whole = match port.socket.is_stream {
+            true => port.have == port.input.len(),
+            false => bytes > 0,
+        };
+        if whole {
+            return Ok(Some(Some(connection)));
+        }
+        self.queue(connection, RECEIVED)?;
+        Ok(Some(None))
+    }
+}
+
+impl Drop for Ring {
+    /// Waits until the kernel is done with the buffers.
+    fn drop(&mut self) {
+        for port in &self.ports {
+            // ends a receive that waits; a connection that is gone has none
+            let _ = shutdown(&port.socket.descriptor, Shutdown::Both);
+        }
+        while self.in_flight > 0 {
+            if self.ring.completion().next().is_some() {
+                self.in_flight -= 1;
+            } else if self.ring.submit_and_wait(1).is_err() {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+impl Wire for Ring {
+    fn send(&mut self, connection: usize, message: &[u8]) -> Result<(), RttError> {
+        self.taken = self.taken.filter(|taken| *taken != connection);
+        let port = &mut self.ports[connection];
+        port.output.copy_from_slice(message);
+        port.sent = 0;
+        let reads = port.reads;
+        self.queue(connection, 0)?;
+        if !reads {
+            self.ports[connection].have = 0;
+            self.queue(connection, RECEIVED)?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<Received<'_>, RttError> {
+        // what came was no answer: the answer is still to come
+        if let Some(connection) = self.taken.take() {
+            self.queue(connection, RECEIVED)?;
+        }
+        let mut slept = false;
+        loop {
+            match self.complete()? {
+                Some(Some(connection)) => {
+                    self.taken = Some(connection);
+                    let port = &mut self.ports[connection];
+                    port.answered += 1;
+                    let n = std::mem::take(&mut port.have);
+                    return Ok(Received::Message {
+                        connection,
+                        bytes: &port.input[..n],
+                    });
+                }
+                Some(None) => {}
+                None if slept => return Ok(Received::Nothing),
+                None => {
+                    let args = SubmitArgs::new().timespec(&self.sleep);
+                    match self.ring.submitter().submit_with_args(1, &args) {
+                        Ok(_) => {}
+                        Err(error) if error.raw_os_error() == Some(libc::ETIME) => slept = true,
+                        Err(error) if error.raw_os_error() == Some(libc::EINTR) => slept = true,
+                        Err(source) => {
+                            return Err(RttError::Kernel {
+                                call: "io_uring_enter",
+                                source,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What the engine asks of a way of the messages.
+
+use super::error::RttError;
+
+/// Carries messages between the client and its peer over numbered connections.
+pub(super) trait Wire {
+    /// Sends a message whole.
+    ///
+    /// # Errors
+    /// When the connection cannot carry it or is gone.
+    fn send(&mut self, connection: usize, message: &[u8]) -> Result<(), RttError>;
+
+    /// Waits in the wire's own way until a message has arrived, for a bounded time.
+    ///
+    /// # Errors
+    /// When a connection is gone.
+    fn receive(&mut self) -> Result<Received<'_>, RttError>;
+}
+
+/// What one wait brought.
+#[derive(Debug)]
+pub(super) enum Received<'a> {
+    /// Nothing whole.
+    Nothing,
+    /// A message.
+    Message {
+        /// The connection it came by.
+        connection: usize,
+        /// All of it.
+        bytes: &'a [u8],
+    },
+}

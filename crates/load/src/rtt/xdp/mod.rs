@@ -1,0 +1,259 @@
+//! AF_XDP: whole packets between a device and the process, past the kernel's protocol stack.
+//!
+//! A message is a UDP datagram whose headers we write ourselves. Both ends are ours and have a
+//! device to themselves, as every packet of its first queue goes to the socket.
+
+mod frame;
+mod program;
+mod socket;
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use self::frame::{Ends, HEADERS, Mac};
+use self::program::Attached;
+pub use self::socket::XdpMode;
+use self::socket::XdpSocket;
+use super::error::RttError;
+use super::kinds::{Mode, Proto};
+use super::wire::{Received, Wire};
+
+/// The server's port; connection number n has this one of the client plus 1 + n.
+const PORT: u16 = 7_777;
+/// Looks before a spinning wait gives the engine its turn.
+const LOOKS: u32 = 1_024;
+/// The longest sleep.
+const SLEEP: Duration = Duration::from_millis(200);
+/// The largest packet of a device whose MTU is Ethernet's.
+const MTU: usize = 1_500;
+
+/// The two devices and how they are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XdpEnds {
+    /// The client's device, by its index in the client's network namespace.
+    pub client_device: u32,
+    /// The client's address.
+    pub client_address: Ipv4Addr,
+    /// The server's device, by its index in the server's network namespace.
+    pub server_device: u32,
+    /// The server's address.
+    pub server_address: Ipv4Addr,
+    /// Whether packets are copied.
+    pub mode: XdpMode,
+}
+
+/// A socket that gets what a device receives.
+struct Port {
+    // detached before the socket goes
+    _attached: Attached,
+    socket: XdpSocket,
+}
+
+impl Port {
+    fn open(device: u32, mode: XdpMode) -> Result<Self, RttError> {
+        let socket = once_released(|| XdpSocket::open(device, mode));
+        let socket = socket.map_err(|error| refused(mode, &error))?;
+        let attached = once_released(|| program::attach(device, socket.descriptor()));
+        let attached = attached.map_err(|error| refused(mode, &error))?;
+        Ok(Self {
+            _attached: attached,
+            socket,
+        })
+    }
+}
+
+/// Tries again while a queue is busy: the kernel releases it a moment after the socket that had it
+/// was closed.
+fn once_released<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    const MOMENT: Duration = Duration::from_millis(5);
+    const ATTEMPTS: u32 = 1_000;
+    for _ in 0..ATTEMPTS {
+        match attempt() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => std::thread::sleep(MOMENT),
+            other => return other,
+        }
+    }
+    attempt()
+}
+
+/// What the kernel's refusal means.
+fn refused(mode: XdpMode, error: &io::Error) -> RttError {
+    let why = match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP) if mode == XdpMode::ZeroCopy => {
+            "the device's driver has no zero-copy AF_XDP: use --xdp copy".to_owned()
+        }
+        Some(libc::EAFNOSUPPORT) => {
+            "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS): use another kernel".to_owned()
+        }
+        Some(libc::EBUSY) => {
+            format!(
+                "the device's first queue has an AF_XDP socket already ({error}): end its program"
+            )
+        }
+        Some(libc::EPERM | libc::EACCES) => {
+            format!("AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF ({error}): run as root")
+        }
+        _ => format!("the kernel refuses an AF_XDP socket ({error})"),
+    };
+    RttError::Unavailable {
+        proto: Proto::Xdp,
+        why,
+    }
+}
+
+/// The server's end.
+pub(super) struct Echo {
+    port: Port,
+    mode: Mode,
+}
+
+impl Echo {
+    /// Opens it in the calling thread's network namespace; also the address of its device.
+    pub(super) fn open(ends: &XdpEnds, mode: Mode) -> Result<(Self, Mac), RttError> {
+        let mac = mac_of(ends.server_device).map_err(|error| refused(ends.mode, &error))?;
+        let port = Port::open(ends.server_device, ends.mode)?;
+        Ok((Self { port, mode }, mac))
+    }
+
+    /// Sends everything back until told to stop.
+    pub(super) fn serve(mut self, stop: &AtomicBool) {
+        let mut copy = Vec::with_capacity(socket::FRAME);
+        while !stop.load(Ordering::Relaxed) {
+            if self.mode == Mode::Blocking {
+                self.port.socket.wait(SLEEP);
+            }
+            for _ in 0..LOOKS {
+                let taken = self.port.socket.receive(|bytes| {
+                    copy.clear();
+                    copy.extend_from_slice(bytes);
+                });
+                let is_ours = frame::read(&copy).is_some_and(|(_, to, _)| to == PORT);
+                if taken.is_none() {
+                    if self.mode == Mode::Blocking {
+                        break;
+                    }
+                    std::hint::spin_loop();
+                } else if is_ours {
+                    frame::turn_round(&mut copy);
+                    // what cannot be sent is lost, and the client counts it
+                    let _ = self.port.socket.send(|frame| {
+                        frame[..copy.len()].copy_from_slice(&copy);
+                        copy.len()
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// The client's end of all connections.
+pub(super) struct Xdp {
+    port: Port,
+    ends: Ends,
+    connections: usize,
+    blocks: bool,
+    message: Vec<u8>,
+    server: String,
+}
+
+impl Xdp {
+    /// Opens it in the calling thread's network namespace.
+    pub(super) fn open(
+        ends: &XdpEnds,
+        server: Mac,
+        mode: Mode,
+        connections: usize,
+    ) -> Result<Self, RttError> {
+        let own = mac_of(ends.client_device).map_err(|error| refused(ends.mode, &error))?;
+        Ok(Self {
+            port: Port::open(ends.client_device, ends.mode)?,
+            ends: Ends {
+                from: (own, ends.client_address),
+                to: (server, ends.server_address),
+            },
+            connections,
+            blocks: mode == Mode::Blocking,
+            message: Vec::with_capacity(socket::FRAME),
+            server: format!("{} (AF_XDP)", ends.server_address),
+        })
+    }
+}
+
+impl Wire for Xdp {
+    fn send(&mut self, connection: usize, message: &[u8]) -> Result<(), RttError> {
+        if message.len() + HEADERS - 14 > MTU {
+            return Err(RttError::TooLarge {
+                size: message.len(),
+                server: self.server.clone(),
+                most: Some(MTU + 14 - HEADERS),
+            });
+        }
+        let ports = (PORT + 1 + connection as u16, PORT);
+        let ends = self.ends;
+        let sent = self
+            .port
+            .socket
+            .send(|frame| frame::write(frame, &ends, ports, message));
+        // without a free frame it is lost, and counted as such
+        sent.map(drop).map_err(|source| RttError::Kernel {
+            call: "sendto on an AF_XDP socket",
+            source,
+        })
+    }
+
+    fn receive(&mut self) -> Result<Received<'_>, RttError> {
+        let (message, connections) = (&mut self.message, self.connections);
+        let mut slept = false;
+        for _ in 0..LOOKS {
+            let found = self.port.socket.receive(|bytes| {
+                let (from, to, payload) = frame::read(bytes)?;
+                let connection = usize::from(to.checked_sub(PORT + 1)?);
+                if from != PORT || connection >= connections {
+                    return None;
+                }
+                message.clear();
+                message.extend_from_slice(payload);
+                Some(connection)
+            });
+            match found {
+                Some(Some(connection)) => {
+                    return Ok(Received::Message {
+                        connection,
+                        bytes: &self.message,
+                    });
+                }
+                Some(None) => {}
+                None if self.blocks && slept => break,
+                None if self.blocks => {
+                    self.port.socket.wait(SLEEP);
+                    slept = true;
+                }
+                None => std::hint::spin_loop(),
+            }
+        }
+        Ok(Received::Nothing)
+    }
+}
+
+/// The link-layer address of a device of the calling thread's network namespace.
+fn mac_of(device: u32) -> io::Result<Mac> {
+    use std::os::fd::AsRawFd;
+    let any = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    // SAFETY: a plain structure of numbers, for which all zeroes are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes at most IF_NAMESIZE bytes, the size of the name.
+    let name = unsafe { libc::if_indextoname(device, request.ifr_name.as_mut_ptr()) };
+    if name.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open, and the kernel reads and writes one `ifreq`.
+    let result = unsafe { libc::ioctl(any.as_raw_fd(), libc::SIOCGIFHWADDR, &mut request) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: this request fills in the hardware address.
+    let address = unsafe { request.ifr_ifru.ifru_hwaddr };
+    Ok(std::array::from_fn(|i| address.sa_data[i] as u8))
+}

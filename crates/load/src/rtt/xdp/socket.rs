@@ -1,0 +1,346 @@
+//! AF_XDP sockets: frames in memory that the kernel and the process share, and rings of them
+//! (the kernel's `Documentation/networking/af_xdp.rst`).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+
+/// Bytes of a frame in the shared memory.
+pub(super) const FRAME: usize = 4096;
+/// Frames for each direction, which is the size of the rings.
+const FRAMES: u32 = 64;
+
+/// Memory that the kernel maps into the process; unmapped when dropped.
+struct Mapping {
+    at: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Mapping {
+    /// Maps a ring of the socket, or anonymous memory without a socket.
+    fn new(socket: Option<BorrowedFd<'_>>, bytes: usize, offset: i64) -> io::Result<Self> {
+        let flags = match socket {
+            Some(_) => libc::MAP_SHARED | libc::MAP_POPULATE,
+            None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
+        };
+        let descriptor = socket.map_or(-1, |socket| socket.as_raw_fd());
+        // SAFETY: a new mapping at a place that the kernel chooses; nothing else is touched.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                descriptor,
+                offset,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let at = NonNull::new(at.cast()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { at, bytes })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this mapping is ours, and what refers to it goes with it.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// A ring of descriptors with one producer and one consumer, of which we are one.
+struct Ring<T> {
+    mapping: Mapping,
+    offsets: libc::xdp_ring_offset,
+    _of: std::marker::PhantomData<T>,
+}
+
+impl<T: Copy> Ring<T> {
+    fn map(socket: BorrowedFd<'_>, offsets: libc::xdp_ring_offset, page: i64) -> io::Result<Self> {
+        let bytes = offsets.desc as usize + FRAMES as usize * size_of::<T>();
+        Ok(Self {
+            mapping: Mapping::new(Some(socket), bytes, page)?,
+            offsets,
+            _of: std::marker::PhantomData,
+        })
+    }
+
+    fn word(&self, offset: u64) -> &AtomicU32 {
+        // SAFETY: the kernel says that an aligned 32-bit word lies at this offset of the mapping,
+        // which both sides access atomically; the borrow ends with that of the ring.
+        unsafe { AtomicU32::from_ptr(self.mapping.at.as_ptr().add(offset as usize).cast()) }
+    }
+
+    fn place(&self, index: u32) -> *mut T {
+        let index = (index & (FRAMES - 1)) as usize;
+        // SAFETY: inside the mapping, which has room for as many descriptors.
+        unsafe {
+            let first = self.mapping.at.as_ptr().add(self.offsets.desc as usize);
+            first.cast::<T>().add(index)
+        }
+    }
+
+    /// Puts one in where we produce; `false` when the ring is full.
+    fn put(&mut self, value: T) -> bool {
+        let (producer, consumer) = (
+            self.word(self.offsets.producer),
+            self.word(self.offsets.consumer),
+        );
+        let next = producer.load(Ordering::Relaxed);
+        if next.wrapping_sub(consumer.load(Ordering::Acquire)) == FRAMES {
+            return false;
+        }
+        // SAFETY: a place that the consumer has left, as its index says (acquire above), and does
+        // not read before the release below.
+        unsafe { self.place(next).write(value) };
+        self.word(self.offsets.producer)
+            .store(next.wrapping_add(1), Ordering::Release);
+        true
+    }
+
+    /// Takes one out where we consume.
+    fn take(&mut self) -> Option<T> {
+        let consumer = self.word(self.offsets.consumer);
+        let next = consumer.load(Ordering::Relaxed);
+        if self.word(self.offsets.producer).load(Ordering::Acquire) == next {
+            return None;
+        }
+        // SAFETY: written by the producer before its index went past it (acquire above).
+        let value = unsafe { self.place(next).read() };
+        consumer.store(next.wrapping_add(1), Ordering::Release);
+        Some(value)
+    }
+
+    /// The kernel sleeps and wants a call.
+    fn wants_call(&self) -> bool {
+        self.word(self.offsets.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+}
+
+/// A socket on the first queue of a device, with its frames.
+pub(super) struct XdpSocket {
+    // the socket goes before its memory
+    socket: OwnedFd,
+    memory: Mapping,
+    fill: Ring<u64>,
+    completion: Ring<u64>,
+    received: Ring<libc::xdp_desc>,
+    sending: Ring<libc::xdp_desc>,
+    /// Frames that can be sent.
+    free: Vec<u64>,
+}
+
+// SAFETY: the pointers of the mappings refer to memory that belongs to this socket alone.
+unsafe impl Send for XdpSocket {}
+
+/// Whether the driver copies packets, or has our frames as its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// Any driver.
+    Copy,
+    /// The driver must support it.
+    ZeroCopy,
+}
+
+impl XdpSocket {
+    /// Opens a socket and binds it to a device of the calling thread's network namespace.
+    pub(super) fn open(device: u32, mode: XdpMode) -> io::Result<Self> {
+        // SAFETY: creates a descriptor and touches nothing else.
+        let raw = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor, which nobody else has.
+        let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+        let bytes = 2 * FRAMES as usize * FRAME;
+        let memory = Mapping::new(None, bytes, 0)?;
+        let register = libc::xdp_umem_reg {
+            addr: memory.at.as_ptr() as u64,
+            len: bytes as u64,
+            chunk_size: FRAME as u32,
+            headroom: 0,
+            flags: 0,
+            tx_metadata_len: 0,
+        };
+        set(socket.as_fd(), libc::XDP_UMEM_REG, &register)?;
+        for ring in [
+            libc::XDP_UMEM_FILL_RING,
+            libc::XDP_UMEM_COMPLETION_RING,
+            libc::XDP_RX_RING,
+            libc::XDP_TX_RING,
+        ] {
+            set(socket.as_fd(), ring, &FRAMES)?;
+        }
+        let libc::xdp_mmap_offsets { rx, tx, fr, cr } = offsets(socket.as_fd())?;
+        let at = socket.as_fd();
+        let mut opened = Self {
+            fill: Ring::map(at, fr, libc::XDP_UMEM_PGOFF_FILL_RING as i64)?,
+            completion: Ring::map(at, cr, libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64)?,
+            received: Ring::map(at, rx, libc::XDP_PGOFF_RX_RING)?,
+            sending: Ring::map(at, tx, libc::XDP_PGOFF_TX_RING)?,
+            free: (FRAMES..2 * FRAMES)
+                .map(|n| u64::from(n) * FRAME as u64)
+                .collect(),
+            memory,
+            socket,
+        };
+        for n in 0..FRAMES {
+            opened.fill.put(u64::from(n) * FRAME as u64);
+        }
+        opened.bind(device, mode)?;
+        Ok(opened)
+    }
+
+    fn bind(&self, device: u32, mode: XdpMode) -> io::Result<()> {
+        let how = match mode {
+            XdpMode::Copy => libc::XDP_COPY,
+            XdpMode::ZeroCopy => libc::XDP_ZEROCOPY,
+        };
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: how | libc::XDP_USE_NEED_WAKEUP,
+            sxdp_ifindex: device,
+            sxdp_queue_id: 0,
+            sxdp_shared_umem_fd: 0,
+        };
+        // SAFETY: the kernel reads a live address of the given length.
+        let result = unsafe {
+            libc::bind(
+                self.socket.as_raw_fd(),
+                std::ptr::from_ref(&address).cast(),
+                size_of_val(&address) as libc::socklen_t,
+            )
+        };
+        done(result)
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Sends a frame that `write` fills and whose length it says; `false` when none is free.
+    pub(super) fn send(&mut self, write: impl FnOnce(&mut [u8]) -> usize) -> io::Result<bool> {
+        while let Some(frame) = self.completion.take() {
+            self.free.push(frame);
+        }
+        let Some(frame) = self.free.pop() else {
+            self.call()?;
+            return Ok(false);
+        };
+        // SAFETY: a free frame is in none of the rings, so that the kernel does not touch it.
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut(self.memory.at.as_ptr().add(frame as usize), FRAME)
+        };
+        let descriptor = libc::xdp_desc {
+            addr: frame,
+            len: write(bytes) as u32,
+            options: 0,
+        };
+        // as many places as frames: never full
+        self.sending.put(descriptor);
+        if self.sending.wants_call() {
+            self.call()?;
+        }
+        Ok(true)
+    }
+
+    /// Tells the kernel to send what is in the ring.
+    fn call(&self) -> io::Result<()> {
+        // SAFETY: an empty message without an address.
+        let result = unsafe {
+            libc::sendto(
+                self.socket.as_raw_fd(),
+                std::ptr::null(),
+                0,
+                libc::MSG_DONTWAIT,
+                std::ptr::null(),
+                0,
+            )
+        };
+        match done(result as i32) {
+            // later calls send it
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS)
+                ) =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Shows a frame that has arrived to `read`, if there is one, and gives it back.
+    pub(super) fn receive<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let descriptor = self.received.take()?;
+        // SAFETY: the kernel has put the frame into the ring of received ones, and does not touch
+        // it before it is in the fill ring again.
+        let bytes = unsafe {
+            let at = self.memory.at.as_ptr().add(descriptor.addr as usize);
+            std::slice::from_raw_parts(at, descriptor.len as usize)
+        };
+        let result = read(bytes);
+        self.fill.put(descriptor.addr & !(FRAME as u64 - 1));
+        Some(result)
+    }
+
+    /// Sleeps until something has arrived, at most for `at_most`.
+    pub(super) fn wait(&self, at_most: Duration) {
+        let at_most = Timespec {
+            tv_sec: at_most.as_secs() as i64,
+            tv_nsec: i64::from(at_most.subsec_nanos()),
+        };
+        // a signal: looked at again
+        let _ = poll(
+            &mut [PollFd::new(&self.socket, PollFlags::IN)],
+            Some(&at_most),
+        );
+    }
+}
+
+fn offsets(socket: BorrowedFd<'_>) -> io::Result<libc::xdp_mmap_offsets> {
+    let mut found = std::mem::MaybeUninit::<libc::xdp_mmap_offsets>::zeroed();
+    let mut length = size_of::<libc::xdp_mmap_offsets>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into a value of that size.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_XDP,
+            libc::XDP_MMAP_OFFSETS,
+            found.as_mut_ptr().cast(),
+            &mut length,
+        )
+    };
+    done(result)?;
+    // SAFETY: plain numbers, zero where the kernel wrote none.
+    Ok(unsafe { found.assume_init() })
+}
+
+fn set<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
+    // SAFETY: the kernel reads a live value of the given length.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_XDP,
+            option,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    done(result)
+}
+
+fn done(result: libc::c_int) -> io::Result<()> {
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}

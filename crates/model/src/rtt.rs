@@ -1,0 +1,200 @@
+//! The result of `taillab rtt` as `--json` carries it: a row for each combination of protocol,
+//! mode, size and connections.
+//!
+//! Times are integer nanoseconds and their names end in `_ns`. The JSON Schema is made from
+//! these types: `schemas/rtt.schema.json`.
+
+use std::ops::AddAssign;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::explanation::{Clustering, FanOut};
+use crate::{Distribution, Monotonic, Nanos};
+
+/// Version of the shape of [`RttResult`].
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The command that writes it.
+pub const COMMAND: &str = "rtt";
+
+/// What `taillab rtt` measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RttResult {
+    /// Version of this shape: [`SCHEMA_VERSION`].
+    #[schemars(extend("const" = SCHEMA_VERSION))]
+    pub schema_version: u32,
+    /// The command that wrote this: [`COMMAND`].
+    #[schemars(extend("const" = COMMAND))]
+    pub command: String,
+    /// Start of the first row, seconds since 1970 (UTC).
+    pub started_unix_s: u64,
+    /// It was interrupted, or a row failed: rows are missing or short.
+    pub partial: bool,
+    /// What lies between client and server.
+    pub link: Link,
+    /// Who answered: `taillab`, or the target as it was given.
+    pub server: String,
+    /// CPUs of the client's threads.
+    pub client_cpus: Vec<u32>,
+    /// CPUs of the server's threads; empty where the server is not ours.
+    pub server_cpus: Vec<u32>,
+    /// Round trips of each run, before which others warm it up and are left out.
+    pub count: u64,
+    /// Runs wanted for each row.
+    pub runs: u32,
+    /// One for each combination, in the order of the command line.
+    pub rows: Vec<RttRow>,
+}
+
+/// What lies between client and server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Link {
+    /// The loopback interface, or memory: both ends on this host, in one namespace.
+    Loopback,
+    /// Two network namespaces of this host, joined by veth.
+    Veth,
+    /// Whatever leads to a server that was started by others.
+    Target,
+}
+
+/// One combination of parameters, and its round trips.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RttRow {
+    /// What carries the messages: `tcp`, `udp`, `unix`, `shm`, `xdp` or `rdma`.
+    pub proto: String,
+    /// How the client (and our server) waits: `blocking`, `nonblocking`, `epoll`, `busy-poll`
+    /// or `io_uring`.
+    pub mode: String,
+    /// Length of a message in bytes, the same both ways.
+    #[schemars(range(min = 1))]
+    pub size_bytes: u32,
+    /// Connections at once, each with one message under way.
+    #[schemars(range(min = 1))]
+    pub conns: u32,
+    /// What was sent and what became of it, over all runs.
+    pub counts: RttCounts,
+    /// Round trips of all runs together. A message that was lost counts with the time that it
+    /// was waited for, because its round trip took at least so long.
+    pub rtt: Distribution,
+    /// Each run by itself, in order of time.
+    pub runs: Vec<RttRun>,
+    /// For each quantile the mean over the runs without the slowest and the fastest.
+    pub trimmed: Vec<TrimmedQuantile>,
+    /// The slowest round trip divided by the median.
+    #[schemars(range(min = 1))]
+    pub worst_to_median: Option<f64>,
+    /// Whether slow round trips come single or in bursts; `None` with too few of them.
+    pub bursts: Option<RttBursts>,
+    /// The slowest of several nodes that are asked at once, each with these round trips.
+    pub fan_out: Vec<FanOut>,
+    /// Quantiles that the sample cannot support, with the round trips that each needs about.
+    pub needs: Vec<QuantileNeed>,
+    /// The row ended before its time: what it has is from before.
+    pub partial: bool,
+    /// Why, in one sentence, where it was no interruption.
+    pub failure: Option<String>,
+}
+
+/// One round trip, as the client measured it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundTrip {
+    /// When the message was handed to the send call.
+    pub sent: Monotonic,
+    /// From then until its answer had been received; of a message that was lost, how long it was
+    /// waited for.
+    pub rtt: Nanos,
+    /// The connection, from 0.
+    pub connection: u16,
+    /// No answer came within the timeout.
+    pub lost: bool,
+}
+
+/// What became of the messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RttCounts {
+    /// Messages sent, without the warm-up.
+    pub sent: u64,
+    /// Round trips completed.
+    pub answered: u64,
+    /// Messages without an answer within the timeout.
+    pub lost: u64,
+    /// Answers that came after their message had been given up.
+    pub late: u64,
+    /// Answers to a message that had been answered already.
+    pub duplicated: u64,
+    /// What arrived and is no answer to any message of ours.
+    pub foreign: u64,
+}
+
+impl AddAssign for RttCounts {
+    fn add_assign(&mut self, more: Self) {
+        self.sent += more.sent;
+        self.answered += more.answered;
+        self.lost += more.lost;
+        self.late += more.late;
+        self.duplicated += more.duplicated;
+        self.foreign += more.foreign;
+    }
+}
+
+/// One run of a row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RttRun {
+    /// How long it took, without the warm-up.
+    pub length_ns: Nanos,
+    /// CPU time of the client's threads for each round trip.
+    pub client_cpu_ns_per_round_trip: Option<Nanos>,
+    /// Its round trips.
+    pub rtt: Distribution,
+}
+
+/// The paper's average of runs at one quantile.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrimmedQuantile {
+    /// The probability.
+    #[schemars(range(min = 0, max = 1))]
+    pub q: f64,
+    /// The mean over the runs without the slowest and the fastest at this quantile; `None` with
+    /// fewer than three runs that support it.
+    pub mean_ns: Option<Nanos>,
+    /// Runs that are in the mean.
+    pub runs: u32,
+}
+
+/// Single events or bursts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RttBursts {
+    /// Correlation and episodes of the slow ones.
+    #[serde(flatten)]
+    pub clustering: Clustering,
+    /// Where slow begins: above this.
+    pub threshold_ns: Nanos,
+    /// Slow round trips that follow one another: (length of the run, how many such runs), the
+    /// last entry for its length and all longer ones.
+    pub run_lengths: Vec<(u32, u64)>,
+    /// The longest such run.
+    pub longest: u32,
+}
+
+/// A quantile that needs more round trips.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct QuantileNeed {
+    /// The probability.
+    #[schemars(range(min = 0, max = 1))]
+    pub q: f64,
+    /// Round trips that it needs about.
+    pub round_trips: u64,
+}
+
+/// What the figures of a row draw; not in the JSON, because the samples are in a file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RttCurves {
+    /// (round trip, share of round trips that took at least so long), in order of time.
+    pub ccdf: Vec<(Nanos, f64)>,
+    /// Blocks of neighbouring round trips: the number of the first one, the median, the slowest.
+    pub over_time: Vec<(u64, Nanos, Nanos)>,
+    /// The slowest round trip and its neighbours, each with its number within its run.
+    pub around_slowest: Vec<(u64, Nanos)>,
+}

@@ -1,0 +1,67 @@
+//! Round trips as a page.
+
+use taillab_model::REPORTED_QUANTILES;
+
+use super::figure;
+use super::page::plain_document;
+use crate::markup::{Esc, put, section};
+use crate::rtt::{RttReport, around_slowest, ccdf, label, over_time, tables};
+
+/// The page, in UTF-8; it refers to nothing outside itself.
+pub fn render(report: &RttReport<'_>) -> Vec<u8> {
+    let rows = &report.result.rows;
+    plain_document("taillab rtt", |page| {
+        let partial = match report.result.partial {
+            true => " <span class=\"verdict notable\">partial</span>",
+            false => "",
+        };
+        put!(
+            page,
+            "<header>\n<p class=\"eyebrow\">taillab rtt</p>\n<h1>Round trips{partial}</h1>\n\
+             <p>{}; {}; {}; from {}</p>\n",
+            Esc(&report.way()),
+            Esc(&report.sample()),
+            Esc(&report.cpus()),
+            crate::figures::utc(report.result.started_unix_s),
+        );
+        for row in rows {
+            let notes = [tables::mishaps(row), tables::shortfall(row)];
+            for text in notes.into_iter().flatten() {
+                let label = label(row);
+                put!(
+                    page,
+                    "<p class=\"notice notable\">{}: {}</p>\n",
+                    Esc(&label),
+                    Esc(&text)
+                );
+            }
+        }
+        put!(page, "</header>\n<main>\n<section>\n<h2>The tail</h2>\n");
+        figure::put(page, &ccdf(report), "");
+        put!(page, "</section>\n");
+        section(page, "quantiles", "Quantiles", |page| {
+            tables::quantiles(report, &REPORTED_QUANTILES).put(page);
+            tables::trimmed(report).put(page);
+        });
+        section(page, "fan-out", "The slowest of many nodes", |page| {
+            tables::fan_out(report).put(page);
+        });
+        for (n, (row, curves)) in rows.iter().zip(report.curves).enumerate() {
+            section(page, &format!("row-{n}"), &label(row), |page| {
+                tables::one(row).put(page);
+                put!(
+                    page,
+                    "<p class=\"explain\">{}.</p>\n",
+                    Esc(&tables::bursts(row))
+                );
+                for chart in [over_time(row, curves), around_slowest(row, curves)] {
+                    if !chart.is_empty() {
+                        put!(page, "<h3>{}</h3>\n", Esc(&chart.title));
+                        figure::put(page, &chart, "");
+                    }
+                }
+            });
+        }
+        put!(page, "</main>\n");
+    })
+}

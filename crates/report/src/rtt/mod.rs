@@ -1,0 +1,14 @@
+//! The results of `taillab rtt`: what it prints, draws and saves.
+
+mod figure;
+mod hlog;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod result;
+pub(crate) mod tables;
+
+pub use self::figure::{around_slowest, ccdf, over_time};
+pub use self::hlog::write_hlog;
+#[cfg(feature = "parquet")]
+pub use self::parquet::write_parquet;
+pub use self::result::{RttReport, file_name, label, size};

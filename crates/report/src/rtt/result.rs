@@ -1,0 +1,81 @@
+//! The result of `taillab rtt` and the words of its rows.
+
+use taillab_model::rtt::{Link, RttCurves, RttResult, RttRow};
+
+use crate::error::ReportError;
+use crate::figures;
+use crate::json::indented;
+
+/// The result and the curves of its rows.
+#[derive(Clone, Copy, Debug)]
+pub struct RttReport<'a> {
+    /// The result.
+    pub result: &'a RttResult,
+    /// Of each row, in the same order.
+    pub curves: &'a [RttCurves],
+}
+
+impl RttReport<'_> {
+    /// The JSON of `--json`, with a newline at its end.
+    ///
+    /// # Errors
+    /// [`ReportError::Format`], which no result is known to cause.
+    pub fn json(&self) -> Result<Vec<u8>, ReportError> {
+        indented(self.result, "the result as JSON")
+    }
+
+    /// Where the messages went, in a few words.
+    pub(crate) fn way(&self) -> String {
+        let RttResult { server, link, .. } = self.result;
+        match link {
+            Link::Loopback => format!("{server}, on this host"),
+            Link::Veth => format!("{server}, between two namespaces joined by veth"),
+            Link::Target => server.clone(),
+        }
+    }
+
+    /// CPUs and numbers of round trips, in a few words.
+    pub(crate) fn sample(&self) -> String {
+        let result = self.result;
+        let runs = figures::counted(u64::from(result.runs), "run", "runs");
+        format!("{runs} of {} round trips", figures::count(result.count))
+    }
+
+    pub(crate) fn cpus(&self) -> String {
+        let list = |cpus: &[u32]| {
+            let names: Vec<String> = cpus.iter().map(u32::to_string).collect();
+            names.join(",")
+        };
+        let client = format!("client on {}", list(&self.result.client_cpus));
+        match self.result.server_cpus.as_slice() {
+            [] => client,
+            server => format!("{client}, server on {}", list(server)),
+        }
+    }
+}
+
+/// `tcp blocking 1K ×2`: the row among others.
+pub fn label(row: &RttRow) -> String {
+    let conns = match row.conns {
+        1 => String::new(),
+        n => format!(" ×{n}"),
+    };
+    format!("{} {} {}{conns}", row.proto, row.mode, size(row.size_bytes))
+}
+
+/// The row in the names of its files: `tcp-blocking-1024-2`.
+pub fn file_name(row: &RttRow) -> String {
+    format!(
+        "{}-{}-{}-{}",
+        row.proto, row.mode, row.size_bytes, row.conns
+    )
+}
+
+/// `64`, `1K`, `512K`, as on the command line.
+pub fn size(bytes: u32) -> String {
+    match bytes {
+        n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{}M", n >> 20),
+        n if n >= 1 << 10 && n % (1 << 10) == 0 => format!("{}K", n >> 10),
+        n => n.to_string(),
+    }
+}

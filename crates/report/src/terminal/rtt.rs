@@ -1,0 +1,113 @@
+//! Round trips as text.
+
+use taillab_model::REPORTED_QUANTILES;
+use taillab_model::rtt::RttRow;
+
+use super::page::Page;
+use crate::figures;
+use crate::rtt::{RttReport, ccdf, label, tables};
+use crate::text::{Ink, Style};
+
+/// The tables and the figure; `saved_in` is the page, if it was saved.
+pub fn render(report: &RttReport<'_>, saved_in: Option<&str>, style: Style) -> String {
+    let mut page = Page::new(style);
+    let rows = &report.result.rows;
+    let word = match (
+        report.result.partial,
+        rows.iter().any(|row| row.failure.is_some()),
+    ) {
+        (_, true) => (Ink::Bad, "FAILED, PARTIAL"),
+        (true, false) => (Ink::Notable, "PARTIAL"),
+        (false, false) => (Ink::Good, "COMPLETE"),
+    };
+    page.title("taillab rtt", word);
+    page.fact("server", &report.way());
+    page.fact("sample", &format!("{}; {}", report.sample(), report.cpus()));
+    if let Some(place) = saved_in {
+        page.fact("saved in", place);
+    }
+    match rows.as_slice() {
+        [] => {}
+        [row] => {
+            page.heading(
+                &format!("{}, round trips in µs", label(row)),
+                "with 95 % intervals",
+            );
+            page.table(&tables::one(row));
+            page.round_trips_needed(rows);
+        }
+        _ => page.round_trips(report),
+    }
+    if !rows.is_empty() {
+        page.heading(
+            "Single or in bursts?",
+            "slow round trips next to each other",
+        );
+        for row in rows {
+            let text = tables::bursts(row);
+            let text = if rows.len() > 1 {
+                format!("{}: {text}", label(row))
+            } else {
+                text
+            };
+            page.paragraph(Ink::Plain, &text);
+        }
+        page.heading(
+            "The slowest of many nodes",
+            "in µs, asked at once, independent",
+        );
+        page.table(&tables::fan_out(report));
+    }
+    page.chart(&ccdf(report));
+    for row in rows {
+        for text in [tables::mishaps(row), tables::shortfall(row)]
+            .into_iter()
+            .flatten()
+        {
+            page.paragraph(Ink::Notable, &format!("! {}: {text}", label(row)));
+        }
+    }
+    page.text
+}
+
+impl Page {
+    fn round_trips(&mut self, report: &RttReport<'_>) {
+        self.heading(
+            "Round trips in µs",
+            "all runs together; intervals with --json",
+        );
+        let table = tables::quantiles(report, &REPORTED_QUANTILES).fit(
+            self.style,
+            &[
+                &|table| *table = tables::quantiles(report, &tables::FEW),
+                &|table| *table = tables::quantiles(report, &[0.5, 0.999]),
+            ],
+        );
+        self.table(&table);
+        self.round_trips_needed(&report.result.rows);
+        self.heading(
+            "Mean of the runs in µs",
+            "without the slowest and the fastest at each quantile",
+        );
+        self.table(&tables::trimmed(report));
+    }
+
+    /// What the dashes mean.
+    fn round_trips_needed(&mut self, rows: &[RttRow]) {
+        for q in REPORTED_QUANTILES {
+            let needs = rows.iter().flat_map(|row| &row.needs);
+            let of_q = needs
+                .filter(|need| need.q == q)
+                .map(|need| need.round_trips);
+            if let Some(most) = of_q.max() {
+                let up_to = if rows.len() > 1 { "up to " } else { "about " };
+                let text = format!(
+                    "– {}: needs {up_to}{} round trips",
+                    figures::quantile_name(q),
+                    figures::count(most)
+                );
+                self.paragraph(Ink::Quiet, &text);
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The command line of `taillab rtt`.
+
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum, ValueHint};
+use taillab_host::CpuSet;
+use taillab_load::rtt::{Mode, Proto};
+use taillab_model::Nanos;
+
+use super::shared::Output;
+
+const HELP: &str = "A message begins with the header of sockperf, so that its server answers too \
+    (`sockperf server`, with --tcp for TCP); any other server that sends back what it gets will do. \
+    A mode that a protocol does not have, and a size that it does not carry, is left out.\n\n\
+    Modes:\n  blocking     a receive call that sleeps\n  nonblocking  receive calls again and again; in \
+    shared memory, looks\n  epoll        epoll_wait, then a receive call\n  busy-poll    a receive call \
+    that polls the device first (SO_BUSY_POLL)\n  io_uring     one io_uring_enter for a send and a \
+    receive\n\nExamples:\n  \
+    taillab rtt\n  \
+    taillab rtt --proto tcp,udp,unix,shm --mode blocking,nonblocking,epoll -o rtt\n  \
+    taillab rtt --proto tcp --size 64..512K --runs 3\n  \
+    taillab rtt --proto tcp --conns 1,2,4,8 --size 1K\n  \
+    sudo taillab rtt --link veth --proto udp --size 64,1472 --mode blocking,busy-poll\n  \
+    taillab rtt --proto udp --target 192.0.2.7:11111 --json\n\nExit codes:\n  0    everything went \
+    well\n  1    something failed; what was measured before is printed and marked\n  2    wrong command \
+    line\n  5    a privilege or a kernel feature is missing\n  130  interrupted; what was measured is \
+    kept";
+
+/// Measure round trips of single messages over network protocols, to the fifth nine.
+///
+/// A client sends a message, waits until it has come back, and sends the next one, as in
+/// *Deconstructing the Tail at Scale Effect*: 100,000 times in each of ten runs. Says how the
+/// tail differs between protocols, sizes, numbers of connections and ways of waiting, whether
+/// slow round trips come single or in bursts, and what the slowest of many nodes would take.
+/// The server is started by it, on this host, unless --target names one.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct RttArgs {
+    /// What carries the messages
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "tcp,udp", value_parser = protos(), help_heading = "Messages")]
+    pub proto: Vec<Proto>,
+    /// How both ends wait for a message
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "blocking", value_parser = modes(), help_heading = "Messages")]
+    pub mode: Vec<Mode>,
+    /// Bytes of a message: 64, 1K, several, or 64..512K, which doubles
+    #[arg(
+        long,
+        value_name = "BYTES,...",
+        default_value = "1K",
+        value_parser = sizes,
+        help_heading = "Messages"
+    )]
+    pub size: Sizes,
+    /// Connections at once, each with one message under way
+    #[arg(
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        default_value = "1",
+        help_heading = "Messages"
+    )]
+    pub conns: Vec<NonZeroU32>,
+    /// Round trips of a run, over all connections
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "100000",
+        help_heading = "Messages"
+    )]
+    pub count: NonZeroU64,
+    /// Runs, each on new connections
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "10",
+        help_heading = "Messages"
+    )]
+    pub runs: NonZeroU32,
+    /// Round trips of each connection before those that count
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000,
+        help_heading = "Messages"
+    )]
+    pub warmup: u64,
+    /// How long an answer is waited for
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = timeout, help_heading = "Messages")]
+    pub timeout: Nanos,
+
+    /// An echo server that is there already: HOST:PORT, or unix:PATH
+    #[arg(long, value_name = "WHERE", help_heading = "Ends")]
+    pub target: Option<String>,
+    /// What lies between client and server
+    #[arg(
+        long,
+        value_name = "KIND",
+        default_value = "loopback",
+        conflicts_with = "target",
+        help_heading = "Ends"
+    )]
+    pub link: LinkKind,
+    /// Whether AF_XDP copies packets
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "copy",
+        help_heading = "Ends"
+    )]
+    pub xdp: XdpKind,
+    /// CPUs of the client, e.g. 1 or 2-3 [default: one that the server does not have]
+    #[arg(short = 'C', long, value_name = "CPUS", help_heading = "Ends")]
+    pub client_cpus: Option<CpuSet>,
+    /// CPUs of the server [default: the first one]
+    #[arg(
+        long,
+        value_name = "CPUS",
+        conflicts_with = "target",
+        help_heading = "Ends"
+    )]
+    pub server_cpus: Option<CpuSet>,
+
+    /// Directory for the files: report.html, result.json, ccdf.svg, and of each row every round
+    /// trip (Parquet), an HdrHistogram log and its figures
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub common: Output,
+}
+
+/// Figures 4 to 12 of Deconstructing the Tail at Scale Effect.
+///
+/// Measures the round trips of every curve on this machine, over loopback, and sets what the paper
+/// says beside it. The paper had two hosts and 10 Gbit/s Ethernet. Its figures 10 to 12 need RDMA;
+/// without it shared memory takes its place as the way around the kernel.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taillab reproduce deconstructing fig4 fig8\n  \
+    taillab reproduce deconstructing all --runs 3 -o figures\n\nExit codes:\n  0    measured, \
+    whatever agrees\n  1    something failed\n  2    wrong command line\n  130  interrupted; what was \
+    measured is kept"
+)]
+pub struct DeconstructingArgs {
+    /// Which figures
+    #[arg(value_name = "FIGURE", required = true)]
+    pub figures: Vec<RoundTripFigure>,
+    /// Round trips of a run
+    #[arg(long, value_name = "N", default_value = "100000")]
+    pub count: NonZeroU64,
+    /// Runs of each curve
+    #[arg(long, value_name = "N", default_value = "10")]
+    pub runs: NonZeroU32,
+    /// CPUs of the client, e.g. 1 or 2-3 [default: one that the server does not have]
+    #[arg(short = 'C', long, value_name = "CPUS")]
+    pub client_cpus: Option<CpuSet>,
+    /// CPUs of the server [default: the first one]
+    #[arg(long, value_name = "CPUS")]
+    pub server_cpus: Option<CpuSet>,
+    /// Directory for the figures (SVG, PNG), the page and the JSON
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "deconstructing")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub common: Output,
+}
+
+/// A figure of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RoundTripFigure {
+    /// TCP, 1 KB
+    Fig4,
+    /// TCP, 64 B to 512 KB
+    Fig5,
+    /// TCP, 1 to 8 connections
+    Fig6,
+    /// TCP, non-blocking
+    Fig7,
+    /// UDP, 1 KB
+    Fig8,
+    /// UDP, 64 B to 1472 B, 8 connections
+    Fig9,
+    /// RDMA read, 64 B to 8 KB
+    Fig10,
+    /// RDMA write, 64 B to 8 KB
+    Fig11,
+    /// RDMA read, round trips one by one
+    Fig12,
+    /// All of them
+    All,
+}
+
+/// Sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sizes(pub Vec<usize>);
+
+/// How client and server are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LinkKind {
+    /// The loopback interface of this namespace
+    Loopback,
+    /// Two network namespaces joined by veth; needs root
+    Veth,
+}
+
+/// How AF_XDP gets packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum XdpKind {
+    /// The kernel copies them; any driver
+    Copy,
+    /// The device writes into our memory; few drivers can
+    ZeroCopy,
+}
+
+fn protos() -> impl TypedValueParser<Value = Proto> {
+    PossibleValuesParser::new(Proto::ALL.map(Proto::name)).try_map(|name| name.parse::<Proto>())
+}
+
+fn modes() -> impl TypedValueParser<Value = Mode> {
+    PossibleValuesParser::new(Mode::ALL.map(Mode::name)).try_map(|name| name.parse::<Mode>())
+}
+
+fn sizes(text: &str) -> Result<Sizes, String> {
+    let mut all = Vec::new();
+    for part in text.split(',') {
+        match part.split_once("..") {
+            None => all.push(bytes(part)?),
+            Some((from, to)) => {
+                let (from, to) = (bytes(from)?, bytes(to)?);
+                if from == 0 || to < from {
+                    return Err(format!("`{part}` must go up, e.g. 64..512K"));
+                }
+                let doubled = std::iter::successors(Some(from), |size| size.checked_mul(2));
+                all.extend(doubled.take_while(|size| *size <= to));
+            }
+        }
+    }
+    Ok(Sizes(all))
+}
+
+/// `64`, `1K`, `1M`.
+fn bytes(text: &str) -> Result<usize, String> {
+    let text = text.trim();
+    let (number, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 1 << 10),
+        None => match text.strip_suffix(['m', 'M']) {
+            Some(number) => (number, 1 << 20),
+            None => (text, 1),
+        },
+    };
+    let number: Option<usize> = number.parse().ok();
+    number
+        .and_then(|number| number.checked_mul(unit))
+        .ok_or_else(|| format!("`{text}` is not a size; write bytes, e.g. 64, 1K or 1472"))
+}
+
+fn timeout(text: &str) -> Result<Nanos, String> {
+    match text.parse::<Nanos>() {
+        Ok(length) if length >= Nanos::from_millis(1) => Ok(length),
+        Ok(_) => Err("wait at least 1ms".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_lists_and_doublings() {
+        assert_eq!(sizes("64,1K,1472"), Ok(Sizes(vec![64, 1024, 1472])));
+        assert_eq!(sizes("64..512").unwrap().0, [64, 128, 256, 512]);
+        assert_eq!(sizes("64..512K").unwrap().0.last(), Some(&(512 << 10)));
+        assert_eq!(sizes("1m"), Ok(Sizes(vec![1 << 20])));
+        for wrong in [
+            "",
+            "1G",
+            "x",
+            "512..64",
+            "0..8",
+            "-1",
+            "64..",
+            "99999999999999999999K",
+        ] {
+            assert!(sizes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

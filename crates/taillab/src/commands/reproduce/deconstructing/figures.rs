@@ -1,0 +1,392 @@
+//! Figures 4 to 12 of the paper as data: what to measure, and what the paper says about it.
+//!
+//! Source: Sriraman, Liu, Gunbay, Su and Wenisch 2016, *Deconstructing the Tail at Scale Effect
+//! Across Network Protocols*, section 5. Statements are in our words, numbers are theirs. The
+//! sizes between the ends of a range are our choice, as the text names the ends only.
+
+use taillab_load::rtt::{Mode, Proto};
+
+use crate::cli::RoundTripFigure;
+use crate::round_trips::RowPlan;
+
+/// A figure: its curves, and what the paper says about them.
+pub struct Specification {
+    /// `fig4` …
+    pub name: &'static str,
+    /// What it shows: a title and, after a colon, what all curves have in common.
+    pub title: &'static str,
+    /// The curves.
+    pub rows: Vec<RowPlan>,
+    /// What the paper says.
+    pub claims: Vec<Claim>,
+    /// Round trips one by one instead of a distribution.
+    pub is_series: bool,
+    /// It needs RDMA; the rows are what takes its place.
+    pub needs_rdma: bool,
+}
+
+/// One statement.
+pub struct Claim {
+    pub statement: &'static str,
+    pub source: &'static str,
+    pub measure: Measure,
+    pub paper: Expected,
+}
+
+/// What of our curves is compared.
+#[derive(Clone, Copy)]
+pub enum Measure {
+    /// The longest of a quantile over all curves, in µs.
+    QuantileUs(f64),
+    /// The slowest round trip of all curves, in µs.
+    WorstUs,
+    /// The slowest divided by the median, the largest over all curves.
+    WorstToMedian,
+    /// A quantile of the last curve divided by that of the first.
+    LastToFirst(f64),
+    /// The slowest of the last curve divided by that of the first.
+    WorstLastToFirst,
+    /// The share of slow round trips that follow one another, the largest over all curves.
+    InRuns,
+}
+
+/// The paper's number.
+#[derive(Clone, Copy)]
+pub enum Expected {
+    /// This, within a factor of three either way: other machines, the same order.
+    Near(f64),
+    Below(f64),
+    Above(f64),
+}
+
+/// How far a number may be from [`Expected::Near`].
+const NEAR: f64 = 3.0;
+
+impl Expected {
+    /// Whether our number agrees.
+    pub fn holds(self, ours: f64) -> bool {
+        match self {
+            Self::Near(value) => (value / NEAR..=value * NEAR).contains(&ours),
+            Self::Below(bound) => ours < bound,
+            Self::Above(bound) => ours > bound,
+        }
+    }
+}
+
+/// The figures asked for, in the paper's order, each once.
+pub fn wanted(names: &[RoundTripFigure]) -> Vec<Specification> {
+    use RoundTripFigure as F;
+    let all: [(F, fn() -> Specification); 9] = [
+        (F::Fig4, fig4),
+        (F::Fig5, fig5),
+        (F::Fig6, fig6),
+        (F::Fig7, fig7),
+        (F::Fig8, fig8),
+        (F::Fig9, fig9),
+        (F::Fig10, fig10),
+        (F::Fig11, fig11),
+        (F::Fig12, fig12),
+    ];
+    all.iter()
+        .filter(|(name, _)| names.contains(name) || names.contains(&F::All))
+        .map(|(_, figure)| figure())
+        .collect()
+}
+
+const KB: usize = 1 << 10;
+
+fn row(proto: Proto, mode: Mode, size: usize, conns: usize) -> RowPlan {
+    RowPlan {
+        proto,
+        mode,
+        size,
+        conns,
+    }
+}
+
+fn claim(
+    statement: &'static str,
+    source: &'static str,
+    measure: Measure,
+    paper: Expected,
+) -> Claim {
+    Claim {
+        statement,
+        source,
+        measure,
+        paper,
+    }
+}
+
+fn figure(
+    name: &'static str,
+    title: &'static str,
+    rows: Vec<RowPlan>,
+    claims: Vec<Claim>,
+) -> Specification {
+    Specification {
+        name,
+        title,
+        rows,
+        claims,
+        is_series: false,
+        needs_rdma: false,
+    }
+}
+
+fn fig4() -> Specification {
+    figure(
+        "fig4",
+        "TCP: messages of 1 KB, one connection",
+        vec![row(Proto::Tcp, Mode::Blocking, KB, 1)],
+        vec![
+            claim(
+                "99.9 % take less than 100 µs",
+                "section 5.2, figure 4",
+                Measure::QuantileUs(0.999),
+                Expected::Below(100.0),
+            ),
+            claim(
+                "the slowest takes 11 ms",
+                "section 5.2, figure 4",
+                Measure::WorstUs,
+                Expected::Near(11_000.0),
+            ),
+            claim(
+                "the slowest takes 110 times the median",
+                "abstract",
+                Measure::WorstToMedian,
+                Expected::Near(110.0),
+            ),
+        ],
+    )
+}
+
+fn fig5() -> Specification {
+    let sizes = [
+        64,
+        KB,
+        4 * KB,
+        16 * KB,
+        64 * KB,
+        128 * KB,
+        256 * KB,
+        512 * KB,
+    ];
+    figure(
+        "fig5",
+        "TCP by size: one connection",
+        sizes
+            .map(|size| row(Proto::Tcp, Mode::Blocking, size, 1))
+            .to_vec(),
+        vec![
+            claim(
+                "the slowest takes 19 ms",
+                "section 5.2, figure 5",
+                Measure::WorstUs,
+                Expected::Near(19_000.0),
+            ),
+            claim(
+                "larger messages take longer at p99.9",
+                "section 5.2",
+                Measure::LastToFirst(0.999),
+                Expected::Above(1.0),
+            ),
+            claim(
+                "the size does not change how long the slowest takes",
+                "section 5.2",
+                Measure::WorstLastToFirst,
+                Expected::Near(1.0),
+            ),
+        ],
+    )
+}
+
+fn fig6() -> Specification {
+    figure(
+        "fig6",
+        "TCP by connections: messages of 1 KB",
+        [1, 2, 4, 8]
+            .map(|conns| row(Proto::Tcp, Mode::Blocking, KB, conns))
+            .to_vec(),
+        vec![claim(
+            "the slowest takes 20 ms",
+            "section 5.2, figure 6",
+            Measure::WorstUs,
+            Expected::Near(20_000.0),
+        )],
+    )
+}
+
+fn fig7() -> Specification {
+    figure(
+        "fig7",
+        "TCP, non-blocking: messages of 1 KB, one connection",
+        vec![row(Proto::Tcp, Mode::Nonblocking, KB, 1)],
+        vec![
+            claim(
+                "the median is below 100 µs",
+                "section 5.2, figure 7",
+                Measure::QuantileUs(0.5),
+                Expected::Below(100.0),
+            ),
+            claim(
+                "the slowest takes 8 ms",
+                "section 5.2, figure 7",
+                Measure::WorstUs,
+                Expected::Near(8_000.0),
+            ),
+        ],
+    )
+}
+
+fn fig8() -> Specification {
+    figure(
+        "fig8",
+        "UDP: messages of 1 KB, one connection",
+        vec![row(Proto::Udp, Mode::Blocking, KB, 1)],
+        vec![
+            claim(
+                "99.9 % take less than 100 µs",
+                "section 5.3, figure 8",
+                Measure::QuantileUs(0.999),
+                Expected::Below(100.0),
+            ),
+            claim(
+                "the slowest takes 2.5 ms",
+                "section 5.3, figure 8",
+                Measure::WorstUs,
+                Expected::Near(2_500.0),
+            ),
+        ],
+    )
+}
+
+fn fig9() -> Specification {
+    figure(
+        "fig9",
+        "UDP by size: eight connections",
+        [64, 256, KB, 1472]
+            .map(|size| row(Proto::Udp, Mode::Blocking, size, 8))
+            .to_vec(),
+        vec![claim(
+            "p99.99 is at most 11 ms",
+            "section 5.3, figure 9",
+            Measure::QuantileUs(0.9999),
+            Expected::Below(11_000.0),
+        )],
+    )
+}
+
+/// Around the kernel without RDMA.
+fn around_the_kernel() -> Vec<RowPlan> {
+    [64, KB, 8 * KB]
+        .map(|size| row(Proto::Shm, Mode::Nonblocking, size, 1))
+        .to_vec()
+}
+
+fn fig10() -> Specification {
+    Specification {
+        needs_rdma: true,
+        ..figure(
+            "fig10",
+            "RDMA read: one connection",
+            around_the_kernel(),
+            vec![
+                claim(
+                    "most reads take about 10 µs",
+                    "section 5.4, figure 10",
+                    Measure::QuantileUs(0.5),
+                    Expected::Near(10.0),
+                ),
+                claim(
+                    "the slowest takes 150 µs",
+                    "section 5.4, figure 10",
+                    Measure::WorstUs,
+                    Expected::Near(150.0),
+                ),
+                claim(
+                    "the slowest takes 15 times the median",
+                    "section 5.4",
+                    Measure::WorstToMedian,
+                    Expected::Near(15.0),
+                ),
+            ],
+        )
+    }
+}
+
+fn fig11() -> Specification {
+    Specification {
+        needs_rdma: true,
+        ..figure(
+            "fig11",
+            "RDMA write: one connection",
+            around_the_kernel(),
+            vec![claim(
+                "most writes take about 10 µs",
+                "section 5.4, figure 11",
+                Measure::QuantileUs(0.5),
+                Expected::Near(10.0),
+            )],
+        )
+    }
+}
+
+fn fig12() -> Specification {
+    Specification {
+        is_series: true,
+        needs_rdma: true,
+        ..figure(
+            "fig12",
+            "RDMA read, one by one: around the slowest",
+            vec![row(Proto::Shm, Mode::Nonblocking, KB, 1)],
+            vec![claim(
+                "slow round trips are single events",
+                "section 5.4, figure 12",
+                Measure::InRuns,
+                Expected::Below(0.5),
+            )],
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_has_curves_that_can_be_measured_and_claims() {
+        let all = wanted(&[RoundTripFigure::All]);
+        let names: Vec<_> = all.iter().map(|figure| figure.name).collect();
+        assert_eq!(
+            names,
+            [
+                "fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "fig12"
+            ]
+        );
+        for figure in &all {
+            assert!(!figure.rows.is_empty() && !figure.claims.is_empty());
+            for row in &figure.rows {
+                row.proto.check(row.mode, row.size).unwrap();
+            }
+        }
+        let two = wanted(&[
+            RoundTripFigure::Fig8,
+            RoundTripFigure::Fig4,
+            RoundTripFigure::Fig8,
+        ]);
+        assert_eq!(
+            two.iter().map(|f| f.name).collect::<Vec<_>>(),
+            ["fig4", "fig8"]
+        );
+    }
+
+    #[test]
+    fn numbers_agree_within_the_order() {
+        assert!(Expected::Near(9.0).holds(3.1) && Expected::Near(9.0).holds(26.0));
+        assert!(!Expected::Near(9.0).holds(2.9) && !Expected::Near(9.0).holds(28.0));
+        assert!(Expected::Below(1.0).holds(0.9) && !Expected::Below(1.0).holds(1.0));
+        assert!(Expected::Above(1.0).holds(1.1) && !Expected::Above(1.0).holds(1.0));
+    }
+}

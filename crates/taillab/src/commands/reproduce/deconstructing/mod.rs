@@ -1,0 +1,182 @@
+//! Figures 4 to 12 of *Deconstructing the Tail at Scale Effect*.
+
+mod figures;
+
+use taillab_host::Interrupt;
+use taillab_model::rtt::{RttCurves, RttRow};
+use taillab_report::chart::Axis;
+use taillab_report::reproduction::{
+    JudgedClaim, ReproducedCurve, ReproducedFigure, Reproduction, SCHEMA_VERSION, Verdict,
+};
+use taillab_report::rtt::label;
+use taillab_report::{html, terminal};
+
+use self::figures::{Claim, Expected, Measure, Specification};
+use crate::cli::DeconstructingArgs;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::fail::host;
+use crate::pipeline::{print, style};
+use crate::round_trips::{Measured, Measurement, Plan};
+use crate::say::Say;
+use crate::simulation::{make_directory, save_figure, write};
+
+const PAPER: &str = "Deconstructing the Tail at Scale Effect Across Network Protocols (Sriraman et al., 2016), \
+     section 5";
+
+const STAND_IN: &str = "This machine was not asked for RDMA: the curves are shared memory between two \
+    CPUs, which goes around the kernel as RDMA does and has no network adapter. They show what is \
+    left without a protocol stack; the paper's numbers for RDMA are not judged by them.";
+
+/// Measures the figures, writes and prints them.
+pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
+    let interrupt = Interrupt::register().map_err(host)?;
+    let say = Say::of(args.common);
+    make_directory(&args.output)?;
+    let mut reproduction = Reproduction {
+        schema_version: SCHEMA_VERSION,
+        command: "reproduce",
+        paper: PAPER,
+        partial: false,
+        figures: Vec::new(),
+    };
+    for specification in figures::wanted(&args.figures) {
+        if interrupt.is_raised() {
+            reproduction.partial = true;
+            break;
+        }
+        say.note(&format!("{}: {}", specification.name, specification.title));
+        let plan = Plan::own(
+            specification.rows.clone(),
+            (args.count.get(), args.runs.get()),
+            (args.server_cpus.as_ref(), args.client_cpus.as_ref()),
+        )?;
+        let measured = Measurement::new(&plan, &interrupt, say)?.rows(|_| Ok(()))?;
+        if let Some(failure) = measured.failure {
+            return Err(failure);
+        }
+        reproduction.partial |=
+            measured.rows.len() < plan.rows.len() || measured.rows.iter().any(|row| row.partial);
+        let figure = reproduced(&specification, &measured);
+        save_figure(&args.output, &figure.figure, &figure.chart())?;
+        reproduction.figures.push(figure);
+    }
+    let page = html::render_reproduction(&reproduction);
+    write(&args.output.join("deconstructing.html"), &page)?;
+    let json = reproduction.json().or_exit(Exit::Failed)?;
+    write(&args.output.join("deconstructing.json"), &json)?;
+    if args.common.json {
+        print(&json)?;
+    } else {
+        let text = terminal::render_reproduction(&reproduction, style());
+        let place = args.output.display();
+        print(format!("{text}  saved in {place}\n").as_bytes())?;
+    }
+    Ok(match reproduction.partial {
+        true => Exit::Interrupted,
+        false => Exit::Ok,
+    })
+}
+
+fn reproduced(specification: &Specification, measured: &Measured) -> ReproducedFigure {
+    let curves = measured.rows.iter().zip(&measured.curves);
+    let curve = |(row, curves): (&RttRow, &RttCurves)| ReproducedCurve {
+        label: label(row),
+        sojourn: row.rtt.clone(),
+        points: match specification.is_series {
+            true => (curves.around_slowest.iter())
+                .map(|(n, rtt)| (*n as f64, rtt.get() as f64))
+                .collect(),
+            false => (curves.ccdf.iter())
+                .map(|(rtt, share)| (rtt.get() as f64, *share))
+                .collect(),
+        },
+    };
+    let claims: Vec<JudgedClaim> = (specification.claims.iter())
+        .map(|claim| judged(claim, &measured.rows, specification.needs_rdma))
+        .collect();
+    ReproducedFigure {
+        figure: specification.name.to_owned(),
+        title: specification.title.to_owned(),
+        curves: curves.map(curve).collect(),
+        note: Some(match specification.needs_rdma {
+            true => STAND_IN.to_owned(),
+            false => agreement(&claims),
+        }),
+        claims,
+        axes: match specification.is_series {
+            true => (Axis::Number, Axis::Latency),
+            false => (Axis::Latency, Axis::Slower),
+        },
+    }
+}
+
+/// What agrees, in one sentence.
+fn agreement(claims: &[JudgedClaim]) -> String {
+    let with = |verdict: Verdict| -> Vec<&str> {
+        let claims = claims.iter().filter(|claim| claim.verdict == verdict);
+        claims.map(|claim| claim.statement.as_str()).collect()
+    };
+    let (agrees, disagrees) = (with(Verdict::Agrees), with(Verdict::Disagrees));
+    match (agrees.as_slice(), disagrees.as_slice()) {
+        ([], []) => "Too few round trips to say what agrees.".to_owned(),
+        (all, []) => format!("Here as in the paper: {}.", all.join("; ")),
+        ([], all) => format!("Not so on this machine: {}.", all.join("; ")),
+        (yes, no) => format!(
+            "Here as in the paper: {}. Not so on this machine: {}.",
+            yes.join("; "),
+            no.join("; ")
+        ),
+    }
+}
+
+fn judged(claim: &Claim, rows: &[RttRow], stands_in: bool) -> JudgedClaim {
+    let ours = evaluated(claim.measure, rows);
+    let verdict = match ours {
+        _ if stands_in => Verdict::NotMeasured,
+        None => Verdict::NotMeasured,
+        Some(ours) if claim.paper.holds(ours) => Verdict::Agrees,
+        Some(_) => Verdict::Disagrees,
+    };
+    let unit = match claim.measure {
+        Measure::QuantileUs(_) | Measure::WorstUs => "µs",
+        _ => "×",
+    };
+    let write = |value: f64| match unit {
+        "µs" => format!("{value} µs"),
+        unit => format!("{value}{unit}"),
+    };
+    JudgedClaim {
+        statement: claim.statement.to_owned(),
+        source: claim.source.to_owned(),
+        paper: match claim.paper {
+            Expected::Near(value) => write(value),
+            Expected::Below(bound) => format!("below {}", write(bound)),
+            Expected::Above(bound) => format!("above {}", write(bound)),
+        },
+        ours,
+        unit,
+        verdict,
+        explanation: None,
+    }
+}
+
+/// Our number; `None` where a curve lacks what it takes.
+fn evaluated(measure: Measure, rows: &[RttRow]) -> Option<f64> {
+    let us = |ns: taillab_model::Nanos| ns.as_micros_f64();
+    let longest = |of: &dyn Fn(&RttRow) -> Option<f64>| {
+        let values: Option<Vec<f64>> = rows.iter().map(of).collect();
+        values?.into_iter().reduce(f64::max)
+    };
+    let ratio = |of: &dyn Fn(&RttRow) -> Option<f64>| {
+        let (first, last) = (of(rows.first()?)?, of(rows.last()?)?);
+        (first > 0.0).then_some(last / first)
+    };
+    match measure {
+        Measure::QuantileUs(q) => longest(&|row| row.rtt.quantile(q).map(us)),
+        Measure::WorstUs => longest(&|row| row.rtt.max.map(us)),
+        Measure::WorstToMedian => longest(&|row| row.worst_to_median),
+        Measure::LastToFirst(q) => ratio(&|row| row.rtt.quantile(q).map(us)),
+        Measure::WorstLastToFirst => ratio(&|row| row.rtt.max.map(us)),
+        Measure::InRuns => longest(&|row| Some(row.bursts.as_ref()?.clustering.in_runs_share)),
+    }
+}

@@ -1,0 +1,59 @@
+//! `taillab rtt`: round trips of single messages over network protocols.
+
+mod outputs;
+mod plan;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use taillab_host::Interrupt;
+use taillab_model::rtt::{COMMAND, RttResult, SCHEMA_VERSION};
+
+use self::outputs::Wanted;
+use crate::cli::RttArgs;
+use crate::exit::{Exit, Failure};
+use crate::fail::host;
+use crate::round_trips::Measurement;
+use crate::say::Say;
+
+/// Measures every combination; the result is printed and saved.
+pub fn run(args: RttArgs) -> Result<Exit, Failure> {
+    let say = Say::of(args.common);
+    let plan = plan::plan(&args)?;
+    for note in &plan.left_out {
+        say.note(note);
+    }
+    let interrupt = Interrupt::register().map_err(host)?;
+    let mut wanted = Wanted::new(args.output, args.common.json, &plan)?;
+    let mut result = RttResult {
+        schema_version: SCHEMA_VERSION,
+        command: COMMAND.to_owned(),
+        started_unix_s: now_unix_s(),
+        partial: false,
+        link: plan.link,
+        server: plan.server.clone(),
+        client_cpus: plan.client_cpus.clone(),
+        server_cpus: plan.server_cpus.clone(),
+        count: plan.count,
+        runs: plan.runs,
+        rows: Vec::new(),
+    };
+    let measured = Measurement::new(&plan, &interrupt, say)?.rows(|row| wanted.row(row))?;
+    result.rows = measured.rows;
+    result.partial = result.rows.len() < plan.rows.len() || result.rows.iter().any(|r| r.partial);
+    let nothing = result.rows.iter().all(|row| row.counts.answered == 0);
+    match measured.failure {
+        // nothing to show but why
+        Some(failure) if nothing => return Err(failure),
+        _ => wanted.result(&result, &measured.curves)?,
+    }
+    Ok(match (measured.failure, interrupt.is_raised()) {
+        (_, true) => Exit::Interrupted,
+        (Some(failure), false) => failure.exit,
+        (None, false) => Exit::Ok,
+    })
+}
+
+fn now_unix_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |length| length.as_secs())
+}

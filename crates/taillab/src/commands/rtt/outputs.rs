@@ -1,0 +1,87 @@
+//! Files and what is printed.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use taillab_model::rtt::{RttCurves, RttResult};
+use taillab_report::rtt::{
+    RttReport, around_slowest, ccdf, file_name, over_time, write_hlog, write_parquet,
+};
+use taillab_report::{html, terminal};
+
+use crate::exit::{Exit, Failure, OrExit};
+use crate::pipeline::{RunDir, print, style};
+use crate::round_trips::{Plan, Row};
+
+/// What a person and a program want to see.
+#[derive(Debug)]
+pub struct Wanted {
+    directory: Option<RunDir>,
+    json: bool,
+    started_unix_s: u64,
+}
+
+impl Wanted {
+    /// Makes the directory first: what cannot be saved is not measured.
+    pub fn new(directory: Option<PathBuf>, json: bool, plan: &Plan) -> Result<Self, Failure> {
+        /// Bytes of one round trip in all files, at most.
+        const EACH: u64 = 16;
+        const FIXED: u64 = 4_000_000;
+        let bytes = plan.round_trips() * EACH + FIXED;
+        let directory = directory
+            .map(|path| RunDir::create(Some(path), "rtt", bytes))
+            .transpose()?;
+        Ok(Self {
+            directory,
+            json,
+            started_unix_s: super::now_unix_s(),
+        })
+    }
+
+    /// The files of one row.
+    pub fn row(&mut self, row: &Row) -> Result<(), Failure> {
+        let Row {
+            row, curves, runs, ..
+        } = row;
+        let Some(dir) = &mut self.directory else {
+            return Ok(());
+        };
+        let name = file_name(row);
+        dir.write(&format!("{name}.parquet"), |out| {
+            write_parquet(runs, out).map(drop)
+        })?;
+        let started = self.started_unix_s;
+        dir.write(&format!("{name}.hlog"), |out| {
+            write_hlog(runs.iter().flatten(), started, out)
+        })?;
+        for (figure, chart) in [
+            ("over-time", over_time(row, curves)),
+            ("around-slowest", around_slowest(row, curves)),
+        ] {
+            if !chart.is_empty() {
+                let svg = chart.svg();
+                dir.write(&format!("{name}-{figure}.svg"), |out| out.write_all(&svg))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `result.json` last, then prints.
+    pub fn result(&mut self, result: &RttResult, curves: &[RttCurves]) -> Result<(), Failure> {
+        let report = RttReport { result, curves };
+        let json = report.json().or_exit(Exit::Failed)?;
+        let mut place = None;
+        if let Some(dir) = &mut self.directory {
+            let svg = ccdf(&report).svg();
+            dir.write("ccdf.svg", |out| out.write_all(&svg))?;
+            let page = html::render_rtt(&report);
+            dir.write("report.html", |out| out.write_all(&page))?;
+            dir.write("result.json", |out| out.write_all(&json))?;
+            place = Some(dir.path().display().to_string());
+        }
+        if self.json {
+            return print(&json);
+        }
+        print(terminal::render_rtt(&report, place.as_deref(), style()).as_bytes())
+    }
+}

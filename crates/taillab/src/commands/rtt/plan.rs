@@ -1,0 +1,135 @@
+//! The arguments, checked and completed.
+
+use std::net::ToSocketAddrs;
+
+use taillab_host::{CpuSet, Placement, Roots, cpus};
+use taillab_load::rtt::XdpMode;
+use taillab_model::rtt::Link;
+
+use crate::cli::{LinkKind, RttArgs, XdpKind};
+use crate::exit::{Exit, Failure};
+use crate::fail::host;
+use crate::round_trips::{OURS, Plan, RowPlan, Target, failure};
+
+/// Refuses what cannot be.
+pub fn plan(args: &RttArgs) -> Result<Plan, Failure> {
+    let target = args.target.as_deref().map(target).transpose()?;
+    let (rows, left_out) = rows(args, target.as_ref())?;
+    let roots = Roots::default();
+    let (client_cpus, server_cpus) = match &target {
+        Some(_) => (client_only(args.client_cpus.as_ref())?, Vec::new()),
+        None => {
+            let (server, client) = (args.server_cpus.as_ref(), args.client_cpus.as_ref());
+            let placement = Placement::choose(&roots, server, client).map_err(host)?;
+            (
+                placement.client.iter().collect(),
+                placement.server.iter().collect(),
+            )
+        }
+    };
+    Ok(Plan {
+        rows,
+        left_out,
+        count: args.count.get(),
+        runs: args.runs.get(),
+        warm_up: args.warmup,
+        timeout: args.timeout,
+        link: match (&target, args.link) {
+            (Some(_), _) => Link::Target,
+            (None, LinkKind::Loopback) => Link::Loopback,
+            (None, LinkKind::Veth) => Link::Veth,
+        },
+        xdp: match args.xdp {
+            XdpKind::Copy => XdpMode::Copy,
+            XdpKind::ZeroCopy => XdpMode::ZeroCopy,
+        },
+        server: args.target.clone().unwrap_or_else(|| OURS.to_owned()),
+        target,
+        client_cpus,
+        server_cpus,
+    })
+}
+
+/// Every combination that can be. A protocol of which nothing is left is an error.
+fn rows(args: &RttArgs, target: Option<&Target>) -> Result<(Vec<RowPlan>, Vec<String>), Failure> {
+    let mut rows = Vec::new();
+    let mut left_out: Vec<String> = Vec::new();
+    for &proto in &args.proto {
+        if let Some(target) = target
+            && target.endpoint(proto).is_none()
+        {
+            return Err(Failure::new(
+                Exit::Usage,
+                format!(
+                    "{proto} cannot be spoken to {}: choose the protocols of the target with \
+                     --proto, or leave --target out",
+                    args.target.as_deref().unwrap_or_default()
+                ),
+            ));
+        }
+        let (before, mut why) = (rows.len(), None);
+        for &mode in &args.mode {
+            for &size in &args.size.0 {
+                if let Err(error) = proto.check(mode, size) {
+                    let text = error.to_string();
+                    if !left_out.contains(&text) {
+                        left_out.push(text);
+                    }
+                    why = why.or(Some(error));
+                    continue;
+                }
+                rows.extend(args.conns.iter().map(|conns| RowPlan {
+                    proto,
+                    mode,
+                    size,
+                    conns: conns.get() as usize,
+                }));
+            }
+        }
+        if rows.len() == before
+            && let Some(error) = why
+        {
+            return Err(failure(&error));
+        }
+    }
+    Ok((rows, left_out))
+}
+
+fn target(text: &str) -> Result<Target, Failure> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return Ok(Target::Unix(path.into()));
+    }
+    let found = text.to_socket_addrs().map(|mut all| all.next());
+    match found {
+        Ok(Some(address)) => Ok(Target::Inet(address)),
+        Ok(None) | Err(_) if !text.contains(':') => Err(Failure::new(
+            Exit::Usage,
+            format!("`{text}` lacks its port; write HOST:PORT, or unix:PATH"),
+        )),
+        Ok(None) => Err(unknown_host(text, "it has no address")),
+        Err(error) => Err(unknown_host(text, &error.to_string())),
+    }
+}
+
+fn unknown_host(text: &str, why: &str) -> Failure {
+    Failure::new(
+        Exit::Usage,
+        format!("cannot find `{text}`: {why}; write HOST:PORT, or unix:PATH"),
+    )
+}
+
+/// CPUs of a client whose server is elsewhere: the last one allowed, unless told.
+fn client_only(wanted: Option<&CpuSet>) -> Result<Vec<u32>, Failure> {
+    let allowed = cpus::allowed().map_err(host)?;
+    let Some(wanted) = wanted else {
+        return Ok(allowed.iter().last().into_iter().collect());
+    };
+    let missing = wanted.difference(&allowed);
+    if missing.is_empty() {
+        return Ok(wanted.iter().collect());
+    }
+    Err(Failure::new(
+        Exit::Usage,
+        format!("CPU {missing} cannot be used; this process may run on {allowed}"),
+    ))
+}

@@ -1,0 +1,17 @@
+//! Exit codes of what ends round trips.
+
+use taillab_load::rtt::RttError;
+
+use crate::exit::{Exit, Failure};
+
+/// The failure with its exit code.
+pub fn failure(error: &RttError) -> Failure {
+    let exit = match error {
+        RttError::BusyPoll { .. } | RttError::IoUring { .. } | RttError::Unavailable { .. } => {
+            Exit::Unsupported
+        }
+        RttError::Mode { .. } | RttError::Size { .. } => Exit::Usage,
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, error)
+}

@@ -1,0 +1,238 @@
+//! Measures row after row.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use taillab_analysis::rtt::summarise;
+use taillab_host::{CpuSet, Interrupt, Testbed, TestbedSpec, cpus};
+use taillab_load::rtt::{Peer, PeerSpec, RoundTrips, RttError, RunSpec, XdpEnds, round_trips};
+use taillab_model::Nanos;
+use taillab_model::rtt::{Link, RoundTrip, RttCounts, RttCurves, RttRow, RttRun};
+
+use super::failure::failure;
+use super::plan::{Plan, RowPlan};
+use crate::exit::Failure;
+use crate::fail::host;
+use crate::progress::{Phase, Progress};
+use crate::say::Say;
+
+/// What is at hand for all rows.
+pub struct Measurement<'a> {
+    plan: &'a Plan,
+    interrupt: &'a Interrupt,
+    say: Say,
+    testbed: Testbed,
+    done: AtomicU64,
+}
+
+/// All rows that were measured.
+pub struct Measured {
+    pub rows: Vec<RttRow>,
+    pub curves: Vec<RttCurves>,
+    /// The first one.
+    pub failure: Option<Failure>,
+}
+
+impl<'a> Measurement<'a> {
+    /// Makes the testbed.
+    pub fn new(plan: &'a Plan, interrupt: &'a Interrupt, say: Say) -> Result<Self, Failure> {
+        let testbed = match plan.link {
+            Link::Veth => Testbed::veth(&TestbedSpec {
+                placement: plan.placement(),
+            }),
+            Link::Loopback | Link::Target => Testbed::loopback(),
+        };
+        Ok(Self {
+            plan,
+            interrupt,
+            say,
+            testbed: testbed.map_err(host)?,
+            done: AtomicU64::new(0),
+        })
+    }
+
+    /// Measures all rows, and hands over each with its round trips as soon as it is done.
+    pub fn rows(
+        &self,
+        mut finished: impl FnMut(&Row) -> Result<(), Failure> + Send,
+    ) -> Result<Measured, Failure> {
+        let mut measured = Measured {
+            rows: Vec::new(),
+            curves: Vec::new(),
+            failure: None,
+        };
+        let phase = Phase {
+            name: "round trips",
+            total: self.plan.round_trips(),
+        };
+        let result = Progress::new(self.say.quiet).during(
+            &[phase],
+            || self.done.load(Relaxed),
+            || {
+                for plan in &self.plan.rows {
+                    if self.interrupt.is_raised() {
+                        break;
+                    }
+                    let row = self.row(plan);
+                    finished(&row)?;
+                    let why = row.failure.as_ref().map(failure);
+                    measured.failure = measured.failure.take().or(why);
+                    measured.rows.push(row.row);
+                    measured.curves.push(row.curves);
+                }
+                Ok(())
+            },
+        );
+        result.map(|()| measured)
+    }
+
+    /// One row: its server, and run after run.
+    fn row(&self, plan: &RowPlan) -> Row {
+        let mut runs = Vec::new();
+        let mut played: Vec<(Nanos, Option<Nanos>)> = Vec::new();
+        let mut counts = RttCounts::default();
+        let mut failure = None;
+        match self.peer(plan) {
+            Err(error) => failure = Some(error),
+            Ok(peer) => {
+                for _ in 0..self.plan.runs {
+                    if failure.is_some() || self.interrupt.is_raised() {
+                        break;
+                    }
+                    match self.run(plan, &peer) {
+                        Err(error) => failure = Some(error),
+                        Ok(run) => {
+                            counts += run.counts;
+                            let n = run.round_trips.len() as u64;
+                            let cpu = run.cpu.get().checked_div(n).map(Nanos::new);
+                            if n > 0 {
+                                played.push((run.length, cpu));
+                                runs.push(run.round_trips);
+                            }
+                            failure = run.failure;
+                        }
+                    }
+                }
+            }
+        }
+        self.summarised(plan, runs, &played, counts, failure)
+    }
+
+    fn summarised(
+        &self,
+        plan: &RowPlan,
+        runs: Vec<Vec<RoundTrip>>,
+        played: &[(Nanos, Option<Nanos>)],
+        counts: RttCounts,
+        failure: Option<RttError>,
+    ) -> Row {
+        let found = summarise(&runs);
+        let wanted = self.plan.count * u64::from(self.plan.runs);
+        let of_runs = found.runs.into_iter().zip(played);
+        let row = RttRow {
+            proto: plan.proto.to_string(),
+            mode: plan.mode.to_string(),
+            size_bytes: plan.size as u32,
+            conns: plan.conns as u32,
+            counts,
+            partial: failure.is_some() || found.rtt.count < wanted,
+            rtt: found.rtt,
+            runs: of_runs
+                .map(|(rtt, (length, cpu))| RttRun {
+                    length_ns: *length,
+                    client_cpu_ns_per_round_trip: *cpu,
+                    rtt,
+                })
+                .collect(),
+            trimmed: found.trimmed,
+            worst_to_median: found.worst_to_median,
+            bursts: found.bursts,
+            fan_out: found.fan_out,
+            needs: found.needs,
+            failure: failure.as_ref().map(ToString::to_string),
+        };
+        Row {
+            row,
+            curves: found.curves,
+            runs,
+            failure,
+        }
+    }
+
+    fn peer(&self, plan: &RowPlan) -> Result<Peer, RttError> {
+        if let Some(target) = &self.plan.target {
+            let endpoint = target.endpoint(plan.proto);
+            return endpoint.map(Peer::at).ok_or_else(|| RttError::Unavailable {
+                proto: plan.proto,
+                why: "the target is no place for it".to_owned(),
+            });
+        }
+        let folder = std::env::temp_dir();
+        let spec = PeerSpec {
+            proto: plan.proto,
+            mode: plan.mode,
+            size: plan.size,
+            conns: plan.conns,
+            threads: self.plan.server_cpus.len().min(plan.conns),
+            address: match self.plan.link {
+                Link::Veth => self.testbed.server_address(),
+                _ => IpAddr::from(Ipv4Addr::LOCALHOST),
+            },
+            xdp: self.xdp_ends(),
+            path: folder.join(format!("taillab-rtt-{}.sock", std::process::id())),
+        };
+        let own: CpuSet = self.plan.server_cpus.iter().copied().collect();
+        let prepare = move |_| cpus::pin_current_thread(&own).map_err(|error| error.to_string());
+        self.testbed
+            .run_at_server(|| Peer::start(&spec, prepare))
+            .unwrap_or_else(|error| Err(RttError::Server(error.to_string())))
+    }
+
+    /// The two devices, where they are ours alone.
+    fn xdp_ends(&self) -> Option<XdpEnds> {
+        let v4 = |address| match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        };
+        (self.plan.link == Link::Veth).then_some(())?;
+        Some(XdpEnds {
+            client_device: self.testbed.client_device().ifindex,
+            client_address: v4(self.testbed.client_address())?,
+            server_device: self.testbed.server_device().ifindex,
+            server_address: v4(self.testbed.server_address())?,
+            mode: self.plan.xdp,
+        })
+    }
+
+    fn run(&self, plan: &RowPlan, peer: &Peer) -> Result<RoundTrips, RttError> {
+        let spec = RunSpec {
+            proto: plan.proto,
+            mode: plan.mode,
+            size: plan.size,
+            conns: plan.conns,
+            count: self.plan.count,
+            warm_up: self.plan.warm_up,
+            timeout: self.plan.timeout,
+            threads: self.plan.client_cpus.len(),
+            stop: self.interrupt.flag(),
+            progress: &self.done,
+        };
+        let own = &self.plan.client_cpus;
+        let prepare = |thread: usize| {
+            let cpu = CpuSet::single(own[thread % own.len()]);
+            cpus::pin_current_thread(&cpu).map_err(|error| error.to_string())
+        };
+        self.testbed
+            .run_at_client(|| round_trips(&spec, peer, prepare))
+            .unwrap_or_else(|error| Err(RttError::Server(error.to_string())))
+    }
+}
+
+/// A row with all its round trips.
+pub struct Row {
+    pub row: RttRow,
+    pub curves: RttCurves,
+    /// Each in order of time.
+    pub runs: Vec<Vec<RoundTrip>>,
+    failure: Option<RttError>,
+}

@@ -1,0 +1,9 @@
+//! Round trips of single messages: what is to be measured, and row after row of it.
+
+mod failure;
+mod measure;
+mod plan;
+
+pub use self::failure::failure;
+pub use self::measure::{Measured, Measurement, Row};
+pub use self::plan::{OURS, Plan, RowPlan, Target};

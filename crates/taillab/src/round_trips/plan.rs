@@ -1,0 +1,113 @@
+//! What is to be measured.
+
+use std::net::SocketAddr;
+
+use taillab_host::{CpuSet, Placement, Roots};
+use taillab_load::Endpoint;
+use taillab_load::rtt::{Mode, Proto, XdpMode};
+use taillab_model::Nanos;
+use taillab_model::rtt::Link;
+
+use crate::exit::Failure;
+use crate::fail::host;
+
+/// Round trips before those that count, where nothing else is said.
+const WARM_UP: u64 = 1_000;
+/// How long an answer is waited for, where nothing else is said.
+const TIMEOUT: Nanos = Nanos::from_secs(1);
+/// Who answers, where it is ours.
+pub const OURS: &str = "taillab";
+
+/// One combination of parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowPlan {
+    pub proto: Proto,
+    pub mode: Mode,
+    pub size: usize,
+    pub conns: usize,
+}
+
+/// Everything that is to be measured.
+#[derive(Debug)]
+pub struct Plan {
+    /// In the order of the command line.
+    pub rows: Vec<RowPlan>,
+    /// What of the command line cannot be, in words.
+    pub left_out: Vec<String>,
+    pub count: u64,
+    pub runs: u32,
+    pub warm_up: u64,
+    pub timeout: Nanos,
+    pub link: Link,
+    /// How AF_XDP gets packets.
+    pub xdp: XdpMode,
+    /// Who answers, for people.
+    pub server: String,
+    pub target: Option<Target>,
+    pub client_cpus: Vec<u32>,
+    /// Empty where the server is not ours.
+    pub server_cpus: Vec<u32>,
+}
+
+/// A server that is there already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    Inet(SocketAddr),
+    Unix(std::path::PathBuf),
+}
+
+impl Target {
+    /// Where it is by this protocol.
+    pub fn endpoint(&self, proto: Proto) -> Option<Endpoint> {
+        match (self, proto) {
+            (Self::Inet(address), Proto::Tcp) => Some(Endpoint::Tcp(*address)),
+            (Self::Inet(address), Proto::Udp) => Some(Endpoint::Udp(*address)),
+            (Self::Unix(path), Proto::Unix) => Some(Endpoint::Unix(path.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl Plan {
+    /// Combinations against servers of our own over loopback; `count` and runs, CPUs of server
+    /// and client.
+    pub fn own(
+        rows: Vec<RowPlan>,
+        (count, runs): (u64, u32),
+        (server, client): (Option<&CpuSet>, Option<&CpuSet>),
+    ) -> Result<Self, Failure> {
+        let placement = Placement::choose(&Roots::default(), server, client).map_err(host)?;
+        Ok(Self {
+            rows,
+            left_out: Vec::new(),
+            count,
+            runs,
+            warm_up: WARM_UP,
+            timeout: TIMEOUT,
+            link: Link::Loopback,
+            xdp: XdpMode::Copy,
+            server: OURS.to_owned(),
+            target: None,
+            client_cpus: list(&placement.client),
+            server_cpus: list(&placement.server),
+        })
+    }
+
+    /// Who runs where.
+    pub fn placement(&self) -> Placement {
+        Placement {
+            server: self.server_cpus.iter().copied().collect(),
+            client: self.client_cpus.iter().copied().collect(),
+        }
+    }
+
+    /// Round trips of all rows and runs, those of the warm-up included.
+    pub fn round_trips(&self) -> u64 {
+        let of_row = |row: &RowPlan| self.count + self.warm_up * row.conns as u64;
+        self.rows.iter().map(of_row).sum::<u64>() * u64::from(self.runs)
+    }
+}
+
+fn list(cpus: &CpuSet) -> Vec<u32> {
+    cpus.iter().collect()
+}

@@ -1,0 +1,453 @@
+//! `taillab rtt` from the outside: results, files, refusals, and peers that misbehave.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Long enough for every run here, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn rtt(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taillab"));
+    command.arg("rtt").args(args).arg("-q");
+    command
+}
+
+/// Runs it to its end, which must come.
+fn run(args: &[&str]) -> Output {
+    let mut child = rtt(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let id = child.id();
+    let (tell, told) = std::sync::mpsc::channel();
+    let mut stdout = child.stdout.take().unwrap();
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        stdout.read_to_end(&mut text).unwrap();
+        let _ = tell.send(text);
+    });
+    let Ok(stdout) = told.recv_timeout(PATIENCE) else {
+        child.kill().unwrap();
+        panic!("{args:?} did not end (process {id})");
+    };
+    Output {
+        stdout,
+        ..child.wait_with_output().unwrap()
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The result on stdout, which obeys the schema.
+fn result(output: &Output) -> Value {
+    let result: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", stderr(output)));
+    let schema = include_str!("../../../schemas/rtt.schema.json");
+    let schema = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
+    let errors: Vec<_> = schema.iter_errors(&result).map(|e| e.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    result
+}
+
+fn rows(result: &Value) -> &Vec<Value> {
+    result["rows"].as_array().unwrap()
+}
+
+fn count(row: &Value, key: &str) -> u64 {
+    row["counts"][key].as_u64().unwrap()
+}
+
+#[test]
+fn every_protocol_and_mode_completes_every_round_trip() {
+    let output = run(&[
+        "--proto",
+        "tcp,udp,unix,shm",
+        "--mode",
+        "blocking,nonblocking,epoll,io_uring",
+        "--size",
+        "14,1K",
+        "--conns",
+        "1,3",
+        "--count",
+        "300",
+        "--runs",
+        "3",
+        "--warmup",
+        "20",
+        "--json",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let result = result(&output);
+    assert_eq!(result["partial"], false);
+    // shared memory is only looked at again and again
+    assert_eq!(rows(&result).len(), (3 * 4 + 1) * 2 * 2);
+    for row in rows(&result) {
+        assert_eq!(row["partial"], false, "{row}");
+        assert_eq!(row["rtt"]["count"], 900);
+        assert_eq!((count(row, "sent"), count(row, "answered")), (900, 900));
+        assert_eq!(row["runs"].as_array().unwrap().len(), 3);
+        let quantiles = row["rtt"]["quantiles"].as_array().unwrap();
+        assert!(quantiles[0]["value"].as_u64().unwrap() > 0);
+        // 900 round trips cannot show the fifth nine, and say what would
+        assert_eq!(quantiles[5]["value"], Value::Null);
+        assert!(row["needs"].to_string().contains("0.99999"));
+        assert!(row["trimmed"][0]["mean_ns"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn large_messages_arrive_whole() {
+    let output = run(&[
+        "--proto",
+        "tcp,unix,shm",
+        "--mode",
+        "blocking,nonblocking,epoll,io_uring",
+        "--size",
+        "512K",
+        "--count",
+        "20",
+        "--runs",
+        "1",
+        "--warmup",
+        "2",
+        "--json",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let result = result(&output);
+    assert_eq!(rows(&result).len(), 9);
+    assert!(rows(&result).iter().all(|row| count(row, "answered") == 20));
+}
+
+#[test]
+fn the_files_of_a_result() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let output = run(&[
+        "--proto", "udp", "--count", "3000", "--runs", "2", "--conns", "2", "--size", "64", "-o",
+        path,
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "udp blocking 64 ×2",
+        "COMPLETE",
+        "p99.9",
+        "needs about",
+        "bursts",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let saved = std::fs::read(dir.path().join("result.json")).unwrap();
+    let saved: Value = serde_json::from_slice(&saved).unwrap();
+    let page = std::fs::read_to_string(dir.path().join("report.html")).unwrap();
+    assert!(page.contains("udp blocking 64 ×2") && page.contains("around the slowest"));
+    for name in [
+        "ccdf.svg",
+        "udp-blocking-64-2-over-time.svg",
+        "udp-blocking-64-2-around-slowest.svg",
+    ] {
+        let svg = std::fs::read_to_string(dir.path().join(name)).unwrap();
+        assert!(
+            svg.starts_with("<svg") || svg.starts_with("<?xml"),
+            "{name}"
+        );
+    }
+    let log = std::fs::read_to_string(dir.path().join("udp-blocking-64-2.hlog")).unwrap();
+    assert!(log.contains("Tag=rtt"), "{log}");
+    parquet_agrees(
+        &dir.path().join("udp-blocking-64-2.parquet"),
+        &saved["rows"][0],
+    );
+}
+
+/// The file has every round trip, and their sum is the mean of the result.
+fn parquet_agrees(file: &Path, row: &Value) {
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::{Int64Type, UInt32Type};
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+    let file = std::fs::File::open(file).unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+    let (mut n, mut sum) = (0, 0);
+    let mut connections = std::collections::BTreeSet::new();
+    for batch in reader.build().unwrap().map(Result::unwrap) {
+        n += batch.num_rows();
+        let column = |name| batch.column_by_name(name).unwrap();
+        sum += column("rtt_ns")
+            .as_primitive::<Int64Type>()
+            .values()
+            .iter()
+            .sum::<i64>();
+        let of = column("connection").as_primitive::<UInt32Type>();
+        connections.extend(of.values().iter().copied());
+        assert_eq!(column("lost").as_boolean().true_count(), 0);
+    }
+    assert_eq!(n as u64, row["rtt"]["count"].as_u64().unwrap());
+    let mean = row["rtt"]["mean"].as_f64().unwrap();
+    assert!((sum as f64 / n as f64 - mean).abs() < 1.0);
+    assert_eq!(connections.into_iter().collect::<Vec<_>>(), [0, 1]);
+}
+
+/// An echo server over UDP that does something else with some datagrams: it gets the number of
+/// the datagram, from 0, the datagram, and what sends to the client.
+fn udp_server(mut answer: impl FnMut(u64, &[u8], &dyn Fn(&[u8])) + Send + 'static) -> String {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    // lasts as long as the test process
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        for n in 0.. {
+            let (length, from) = socket.recv_from(&mut buffer).unwrap();
+            answer(n, &buffer[..length], &|bytes| {
+                socket.send_to(bytes, from).unwrap();
+            });
+        }
+    });
+    address
+}
+
+const FEW: [&str; 9] = [
+    "--count", "200", "--runs", "1", "--warmup", "0", "--size", "64", "--json",
+];
+
+#[test]
+fn lost_late_doubled_and_foreign_datagrams_are_counted_and_disturb_no_other() {
+    for mode in ["blocking", "nonblocking", "epoll", "io_uring"] {
+        let mut held: Option<Vec<u8>> = None;
+        let target = udp_server(move |n, datagram, send| {
+            if let Some(late) = held.take() {
+                send(&late);
+            }
+            match n {
+                20 | 30 => {}
+                40 => held = Some(datagram.to_vec()),
+                50 => {
+                    send(datagram);
+                    send(datagram);
+                }
+                60 => {
+                    send(b"not for you, and long enough to look like something");
+                    send(datagram);
+                }
+                _ => send(datagram),
+            }
+        });
+        let mut args = vec!["--proto", "udp", "--mode", mode, "--target", &target];
+        // what the machine delays by so much would be counted as lost as well
+        args.extend(["--timeout", "2s"]);
+        args.extend(FEW);
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(0), "{mode}: {}", stderr(&output));
+        let result = result(&output);
+        let row = &rows(&result)[0];
+        assert_eq!(count(row, "sent"), 200);
+        assert_eq!(count(row, "lost"), 3, "{mode}: {row}");
+        assert_eq!(count(row, "answered"), 197);
+        assert_eq!(count(row, "late"), 1, "{mode}");
+        assert_eq!(count(row, "duplicated"), 1, "{mode}");
+        assert_eq!(count(row, "foreign"), 1, "{mode}");
+        // they count with what they were waited for
+        assert_eq!(row["rtt"]["count"], 200);
+        assert!(row["rtt"]["max"].as_u64().unwrap() >= 2_000_000_000);
+    }
+}
+
+#[test]
+fn a_peer_that_goes_in_mid_run_leaves_what_there_was() {
+    for mode in ["blocking", "nonblocking", "epoll", "io_uring"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = listener.local_addr().unwrap().to_string();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut message = [0; 64];
+            for _ in 0..120 {
+                stream.read_exact(&mut message).unwrap();
+                stream.write_all(&message).unwrap();
+            }
+        });
+        let mut args = vec!["--proto", "tcp", "--mode", mode, "--target", &target];
+        args.extend(FEW);
+        let output = run(&args);
+        server.join().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{mode}: {}", stderr(&output));
+        let result = result(&output);
+        assert_eq!(result["partial"], true);
+        let row = &rows(&result)[0];
+        assert_eq!(
+            (row["partial"].as_bool(), count(row, "answered")),
+            (Some(true), 120)
+        );
+        let why = row["failure"].as_str().unwrap();
+        assert!(
+            why.contains("ended the connection after 120 round trips"),
+            "{why}"
+        );
+    }
+}
+
+#[test]
+fn who_does_not_echo_is_named() {
+    // over UDP: it answers, with something else
+    let target = udp_server(|_, datagram, send| send(&vec![0; datagram.len()]));
+    let mut args = vec!["--proto", "udp", "--target", &target];
+    args.extend(FEW);
+    let output = run(&args);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    assert!(
+        stderr(&output).contains("no echo server"),
+        "{}",
+        stderr(&output)
+    );
+    // over TCP: a greeting
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&[b'!'; 64]).unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+    });
+    let mut args = vec!["--proto", "tcp", "--target", &target];
+    args.extend(FEW);
+    let output = run(&args);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("no echo server"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn silence_and_nobody_are_told_apart() {
+    let target = udp_server(|_, _, _| {});
+    let mut args = vec!["--proto", "udp", "--target", &target, "--timeout", "20ms"];
+    args.extend(FEW);
+    let output = run(&args);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
+    assert!(
+        said.contains("no answer") && said.contains("firewall"),
+        "{said}"
+    );
+    // a port that was free a moment ago
+    let gone = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let target = gone.local_addr().unwrap().to_string();
+    drop(gone);
+    for proto in ["udp", "tcp"] {
+        let mut args = vec!["--proto", proto, "--target", &target];
+        args.extend(FEW);
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(1), "{proto}");
+        assert!(
+            stderr(&output).contains("nothing listens"),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn an_interruption_keeps_what_there_is() {
+    let child = rtt(&["--proto", "udp", "--runs", "1000", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // nothing depends on how much is measured before it
+    std::thread::sleep(Duration::from_secs(2));
+    let sent = Command::new("kill")
+        .args(["-s", "INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    let result = result(&output);
+    assert_eq!(result["partial"], true);
+    assert_eq!(rows(&result)[0]["partial"], true);
+    assert_eq!(rows(&result)[0]["failure"], Value::Null);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_remedy() {
+    for (args, code, parts) in [
+        (
+            &["--proto", "shm", "--mode", "epoll"][..],
+            2,
+            &["shm", "nonblocking"][..],
+        ),
+        (&["--proto", "udp", "--size", "128K"], 2, &["65507"]),
+        (&["--proto", "sctp"], 2, &["tcp", "rdma"]),
+        (&["--size", "1G"], 2, &["1472"]),
+        (&["--target", "localhost"], 2, &["port", "HOST:PORT"]),
+        (
+            &["--proto", "shm", "--target", "127.0.0.1:7"],
+            2,
+            &["--proto"],
+        ),
+        (
+            &["--proto", "tcp", "--target", "unix:/nowhere"],
+            2,
+            &["--proto"],
+        ),
+        (
+            &["--link", "veth", "--target", "127.0.0.1:7"],
+            2,
+            &["--target"],
+        ),
+    ] {
+        let output = run(args);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{args:?}: {}",
+            stderr(&output)
+        );
+        assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+        for part in parts {
+            assert!(
+                stderr(&output).contains(part),
+                "{args:?}: {}",
+                stderr(&output)
+            );
+        }
+    }
+}
+
+/// A protocol of a list that lacks a mode loses this mode and no other.
+#[test]
+fn a_mode_that_a_protocol_lacks_is_left_out_and_said() {
+    let output = Command::new(env!("CARGO_BIN_EXE_taillab"))
+        .args([
+            "rtt",
+            "--proto",
+            "shm,unix",
+            "--mode",
+            "nonblocking,busy-poll",
+        ])
+        .args(["--count", "50", "--runs", "1", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("unix has no mode busy-poll"),
+        "{}",
+        stderr(&output)
+    );
+    let result = result(&output);
+    let modes: Vec<_> = rows(&result)
+        .iter()
+        .map(|row| row["mode"].as_str())
+        .collect();
+    assert_eq!(modes, [Some("nonblocking"); 2]);
+}
