@@ -155,13 +155,16 @@ def compare_shm(rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", default=["sockperf", "shm"], choices=["sockperf", "shm"])
+    parser.add_argument("what", nargs="*", metavar="{sockperf,shm}")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=3)
     arguments = parser.parse_args()
-    if "shm" in arguments.what:
+    wanted = set(arguments.what) or {"sockperf", "shm"}
+    if not wanted <= {"sockperf", "shm"}:
+        parser.error("choose sockperf, shm, or nothing for both")
+    if "shm" in wanted:
         compare_shm(arguments.rounds)
-    if "sockperf" in arguments.what:
+    if "sockperf" in wanted:
         compare_sockperf(arguments.rounds, arguments.seconds)
 
 

@@ -12,7 +12,7 @@ pub fn ccdf(sorted: &[Nanos]) -> Vec<(Nanos, f64)> {
 }
 
 /// The same of `n` observations of which `at` knows each by its rank.
-pub(super) fn ccdf_of_ranks(n: usize, at: impl Fn(usize) -> Nanos) -> Vec<(Nanos, f64)> {
+pub fn ccdf_of_ranks(n: usize, at: impl Fn(usize) -> Nanos) -> Vec<(Nanos, f64)> {
     let mut points = Vec::with_capacity(n.min(CCDF_POINTS));
     let mut last = 0;
     for step in 0..CCDF_POINTS {

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use taillab_analysis::statistics::{ccdf_of_ranks, distribution_and_sorted};
+use taillab_analysis::statistics::{ccdf, distribution_of};
 use taillab_model::Nanos;
 use taillab_model::budget::{BudgetRow, Class, PaperFigures, Standing};
 use taillab_model::noise::NoiseRow;
@@ -37,8 +37,10 @@ impl About {
     }
 
     fn of_samples(self, samples: Vec<Nanos>) -> Row {
-        let (latency, sorted) = distribution_and_sorted(&samples);
-        let points = ccdf_of_ranks(sorted.len(), |rank| sorted[rank]);
+        let latency = distribution_of(&samples);
+        let mut sorted = samples.clone();
+        sorted.sort_unstable();
+        let points = ccdf(&sorted);
         let shown = BudgetRow {
             class_of_median: sorted.get(sorted.len() / 2).map(|ns| Class::of(*ns)),
             class_of_tail: latency.max.map(Class::of),
