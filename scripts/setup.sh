@@ -41,12 +41,17 @@ fi
 echo "installing: ${missing[*]}" >&2
 "$here/as-root.sh" "installs the Debian packages ${missing[*]}" \
   env DEBIAN_FRONTEND=noninteractive sh -c '
-    apt-get update -qq
-    # A server that a package starts by itself would disturb every measurement.
+    # A server that a package starts by itself would disturb every measurement. The file is marked, so that one
+    # that we could not remove (SIGKILL, power) goes at the next start, and one of somebody else stays.
     policy=/usr/sbin/policy-rc.d
-    made=
+    mark="# taillab setup: removed at the end of the installation"
+    remove() { if grep -qsxF "$mark" $policy; then rm -f $policy; fi; }
+    remove
     if [ ! -e $policy ]; then
-      printf "#!/bin/sh\nexit 101\n" >$policy && chmod 755 $policy && made=1
-      trap "rm -f $policy" EXIT INT TERM
+      trap remove EXIT
+      trap "exit 1" HUP INT TERM
+      printf "#!/bin/sh\n%s\nexit 101\n" "$mark" >$policy
+      chmod 755 $policy
     fi
+    apt-get update -qq
     apt-get install -y -qq --no-install-recommends "$@"' setup "${missing[@]}"

@@ -353,9 +353,10 @@ fn a_trace_is_judged_by_what_was_recorded() {
     result.ideal.sojourn = result.measured.sojourn.clone();
     result.matching.ambiguous = 3;
     result.matching.lost_events = 2;
-    let recording = |framed, damage| TraceFacts {
+    let recording = |framed, damage: Option<_>| TraceFacts {
         shares_cpus: true,
         damage,
+        cut_off: damage.is_some(),
         framed,
         ..TraceFacts::default()
     };
@@ -388,6 +389,8 @@ fn a_trace_is_judged_by_what_was_recorded() {
     );
     let damaged = judged(recording(true, Some("cut off; record again")));
     assert_eq!(damaged.warnings[0].text, "cut off; record again");
+    assert_eq!(keys(&damaged.reasons), ["lost_events", "losses_unknown"]);
+    assert!(damaged.reasons[1].text.contains("(at least 2)"));
     assert_eq!(keys(&damaged.warnings)[1..], expected[1..]);
     assert!(damaged.warnings[2].text.contains("check that --protocol"));
 }

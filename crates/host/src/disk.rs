@@ -1,6 +1,7 @@
 //! Is there room for the result?
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// Why the result cannot be stored.
@@ -61,8 +62,18 @@ pub fn ensure_free(folder: &Path, needed_bytes: u64) -> Result<u64, DiskError> {
     Ok(free_bytes)
 }
 
+/// Bytes that are free on the file system of an open file, without those kept for root.
+///
+/// # Errors
+/// The kernel's answer.
+pub fn free_bytes(file: impl AsFd) -> io::Result<u64> {
+    let stat = rustix::fs::fstatvfs(file)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
 /// A number of bytes as a person reads it.
-struct Bytes(u64);
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes(pub u64);
 
 impl std::fmt::Display for Bytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

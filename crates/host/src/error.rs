@@ -1,5 +1,6 @@
 //! Any error of this crate, and what kind of failure it is.
 
+use crate::cpu_lock::CpuLockError;
 use crate::cpu_time::CpuTimeError;
 use crate::cpus::CpuError;
 use crate::disk::DiskError;
@@ -35,6 +36,8 @@ pub enum ErrorKind {
 pub enum HostError {
     /// CPUs.
     Cpu(#[from] CpuError),
+    /// CPUs that another measurement has.
+    CpuLock(#[from] CpuLockError),
     /// CPU time.
     CpuTime(#[from] CpuTimeError),
     /// A command to watch.

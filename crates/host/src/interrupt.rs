@@ -1,19 +1,23 @@
-//! Ctrl-C and SIGTERM as a flag that the run looks at.
+//! Ctrl-C, SIGTERM and SIGHUP as a flag that the run looks at.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::process::Signal;
 use signal_hook::SigId;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::process;
+use crate::roots::Roots;
 
 /// The signals could not be taken over.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot handle Ctrl-C: {0}; taillab would leave its result unwritten when interrupted")]
 pub struct InterruptError(#[from] io::Error);
 
-/// Whether the user wants the run to end. The first SIGINT or SIGTERM sets the flag
-/// and nothing else; the second does what it always does, it kills.
+/// Whether the user wants the run to end. The first SIGINT, SIGTERM or SIGHUP (the terminal has gone) sets
+/// the flag and nothing else; the second does what it always does, it kills.
 ///
 /// Clones share the flag. When the last one is dropped the flag is disconnected.
 #[derive(Clone, Debug)]
@@ -26,7 +30,8 @@ struct Registration {
 }
 
 impl Interrupt {
-    /// Takes SIGINT and SIGTERM over for the whole process.
+    /// Takes the signals over for the whole process. One that whoever started us wants ignored (nohup(1))
+    /// stays ignored.
     ///
     /// # Errors
     /// [`InterruptError`].
@@ -36,7 +41,11 @@ impl Interrupt {
             raised: Arc::clone(&raised),
             ids: Vec::new(),
         };
-        for signal in [SIGINT, SIGTERM] {
+        let mut signals = vec![SIGINT, SIGTERM];
+        if !process::ignores(&Roots::default(), std::process::id(), Signal::HUP) {
+            signals.push(SIGHUP);
+        }
+        for signal in signals {
             // Actions run in the order of their registration: at the first signal the
             // flag is still down, so the default action stays off until the second.
             let kill =

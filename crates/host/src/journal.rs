@@ -99,7 +99,7 @@ impl JournalFolder {
 
     /// Makes the folder (0700) or checks that it is ours alone: what a journal names
     /// gets killed.
-    fn open(&self) -> Result<(), JournalError> {
+    pub(crate) fn ensure(&self) -> Result<(), JournalError> {
         match DirBuilder::new()
             .mode(0o700)
             .recursive(false)
@@ -139,7 +139,7 @@ impl JournalFolder {
     /// # Errors
     /// [`JournalError`].
     pub fn begin(&self, roots: &Roots) -> Result<Journal, JournalError> {
-        self.open()?;
+        self.ensure()?;
         let _guard = self.lock()?;
         let owner = ProcessIdentity::current(roots).ok_or_else(|| {
             failed("read", &roots.proc.join("self/stat"))(io::ErrorKind::NotFound.into())
@@ -191,7 +191,7 @@ impl JournalFolder {
         if !self.0.exists() {
             return Ok(Vec::new());
         }
-        self.open()?;
+        self.ensure()?;
         let _guard = self.lock()?;
         let entries = fs::read_dir(&self.0).map_err(failed("list", &self.0))?;
         let mut locks: Vec<PathBuf> = entries

@@ -160,7 +160,16 @@ pub fn family(roots: &Roots, pid: u32) -> Vec<u32> {
 /// Whether a process handles a signal itself (`SigCgt` of
 /// proc_pid_status(5)).
 pub(crate) fn catches(roots: &Roots, pid: u32, signal: Signal) -> bool {
-    status(roots, pid, "SigCgt")
+    is_in_mask(roots, pid, "SigCgt", signal)
+}
+
+/// Whether a process ignores a signal (`SigIgn` of proc_pid_status(5)).
+pub(crate) fn ignores(roots: &Roots, pid: u32, signal: Signal) -> bool {
+    is_in_mask(roots, pid, "SigIgn", signal)
+}
+
+fn is_in_mask(roots: &Roots, pid: u32, name: &str, signal: Signal) -> bool {
+    status(roots, pid, name)
         .and_then(|mask| u64::from_str_radix(&mask, 16).ok())
         .is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
 }

@@ -96,7 +96,10 @@ pub struct LostEvents {
 impl LostEvents {
     /// All of them.
     pub const fn total(&self) -> u64 {
-        self.ring_full + self.recursion + self.unreadable + self.damaged
+        // a file may claim anything
+        (self.ring_full.saturating_add(self.recursion))
+            .saturating_add(self.unreadable)
+            .saturating_add(self.damaged)
     }
 }
 

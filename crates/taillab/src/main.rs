@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     match result {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            eprintln!("taillab: error: {failure}");
+            say::line(&format_args!("error: {failure}"));
             failure.exit.into()
         }
     }
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 /// Help that was asked for, or in one line what is wrong with the command line.
 fn refused(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
-        eprintln!("taillab: error: {}", cli::in_one_line(error));
+        say::line(&format_args!("error: {}", cli::in_one_line(error)));
         return Exit::Usage.into();
     }
     // whoever asked for help may have gone (`| head`)

@@ -1,6 +1,13 @@
 //! Remarks on stderr.
 
+use std::io::Write;
+
 use crate::cli::Output;
+
+/// Writes a line of ours to stderr. A terminal that has gone is no reason to end a measurement.
+pub fn line(text: &impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "taillab: {text}");
+}
 
 /// How much is said.
 #[derive(Clone, Copy, Debug)]
@@ -23,14 +30,14 @@ impl Say {
     /// Something that the user should know.
     pub fn note(self, text: &impl std::fmt::Display) {
         if !self.quiet {
-            eprintln!("taillab: {text}");
+            line(text);
         }
     }
 
     /// A step of the work, for those who want to follow it.
     pub fn step(self, text: &str) {
         if self.verbose {
-            eprintln!("taillab: {text}");
+            line(&text);
         }
     }
 }

@@ -108,3 +108,13 @@ fn completions_and_manual_pages_are_made() {
     let page = std::fs::read_to_string(place.path().join("taillab-run.1")).unwrap();
     assert!(page.contains("Poisson load"), "{page}");
 }
+
+#[test]
+fn a_terminal_that_has_gone_is_no_panic() {
+    let output = std::process::Command::new("sh")
+        .args(["-c", "exec \"$0\" explain /does/not/exist 2>/dev/full"])
+        .arg(env!("CARGO_BIN_EXE_taillab"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}

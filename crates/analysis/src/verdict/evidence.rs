@@ -87,6 +87,8 @@ pub struct TraceFacts<'a> {
     pub shares_cpus: bool,
     /// What is wrong with the file, with its remedy.
     pub damage: Option<&'a str>,
+    /// The file has no end, which would say how many events were lost.
+    pub cut_off: bool,
     /// Requests are identified by their content.
     pub framed: bool,
 }

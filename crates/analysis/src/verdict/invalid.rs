@@ -26,6 +26,20 @@ pub(super) const RULES: &[Rule] = &[
         },
     },
     Rule {
+        key: "losses_unknown",
+        seen: |e| {
+            let matching = &e.server?.result.matching;
+            e.recording?.cut_off.then(|| {
+                format!(
+                    "the recording has no end, so nobody knows how many events the probe lost (at least {}) \
+                     and which requests are missing from the tail",
+                    matching.lost_events
+                )
+            })
+        },
+        remedy: |_| "end a recording with Ctrl-C or SIGTERM, which complete the file, and record again",
+    },
+    Rule {
         key: "unmatched",
         seen: |e| {
             let matching = &e.server?.result.matching;

@@ -15,13 +15,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, getpid, getrlimit, kill_process, pidfd_open,
-    set_parent_process_death_signal, setrlimit,
+    setrlimit,
 };
 
-use self::parent::Parent;
+pub(crate) use self::parent::{Parent, die_with};
 use crate::cpus::CpuSet;
 use crate::netns::{self, NetNamespace};
 use crate::private_folder::PrivateFolder;
@@ -123,7 +122,7 @@ impl ServerProcess {
         // closure makes bare system calls and writes constant text to a pipe;
         // it takes no lock and allocates nothing.
         unsafe { command.pre_exec(prepare) };
-        let spawned = parent::spawn(command);
+        let spawned = Parent::spawn(command);
         let output = OutputTail::of(reader).map_err(failed)?;
         match spawned {
             Ok((child, parent)) => Ok(Self {
@@ -322,22 +321,7 @@ impl Placing {
         if let Some(user) = &self.user {
             step("change its user", user.assume())?;
         }
-        // After the change of user, which clears the death signal.
-        let armed = set_parent_process_death_signal(Some(Signal::KILL));
-        step("arm its death signal", armed)?;
-        // We may have died before the signal was armed.
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        match poll(
-            &mut [PollFd::new(&self.spawner, PollFlags::IN)],
-            Some(&at_once),
-        ) {
-            Ok(0) => Ok(()),
-            Ok(_) => Err(("find its parent", io::ErrorKind::BrokenPipe.into())),
-            Err(error) => Err(("look for its parent", error.into())),
-        }
+        die_with(&self.spawner).map_err(|error| ("make it end with its parent", error))
     }
 }
 

@@ -5,6 +5,10 @@ use std::process::{Child, Command};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::UnshareFlags;
 
 /// A thread that has started the server and sleeps until it is dropped.
@@ -12,7 +16,7 @@ use rustix::thread::UnshareFlags;
 /// Its children begin a pid namespace. A thread that has asked for one can start no
 /// other thread, so it is a thread of its own.
 #[derive(Debug)]
-pub(super) struct Parent {
+pub(crate) struct Parent {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
     has_pid_namespace: bool,
@@ -20,38 +24,38 @@ pub(super) struct Parent {
 
 impl Parent {
     /// Whether the server is the first process of a pid namespace.
-    pub(super) fn has_pid_namespace(&self) -> bool {
+    pub(crate) fn has_pid_namespace(&self) -> bool {
         self.has_pid_namespace
     }
-}
 
-/// Starts `command` as the child of a new thread, in a new pid namespace where one may be
-/// made.
-pub(super) fn spawn(mut command: Command) -> io::Result<(Child, Parent)> {
-    let (started, start) = mpsc::channel();
-    let (end, ended) = mpsc::channel::<()>();
-    let thread = thread::Builder::new()
-        .name("server-parent".into())
-        .spawn(move || {
-            // SAFETY: CLONE_NEWPID changes nothing for this thread but the pid namespace
-            // of the children that it starts; no memory or descriptor table is unshared.
-            let unshared = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) };
-            let spawned = command.spawn();
-            drop(command); // closes our copies of the pipe's write end
-            let runs = spawned.is_ok();
-            if started.send((spawned, unshared.is_ok())).is_ok() && runs {
-                let _ = ended.recv();
-            }
-        })?;
-    let (spawned, has_pid_namespace) = start
-        .recv()
-        .unwrap_or_else(|_| (Err(io::ErrorKind::BrokenPipe.into()), false));
-    let parent = Parent {
-        end: Some(end),
-        thread: Some(thread),
-        has_pid_namespace,
-    };
-    Ok((spawned?, parent))
+    /// Starts `command` as the child of a new thread, in a new pid namespace where one may be
+    /// made.
+    pub(crate) fn spawn(mut command: Command) -> io::Result<(Child, Self)> {
+        let (started, start) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let thread = thread::Builder::new()
+            .name("server-parent".into())
+            .spawn(move || {
+                // SAFETY: CLONE_NEWPID changes nothing for this thread but the pid namespace
+                // of the children that it starts; no memory or descriptor table is unshared.
+                let unshared = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) };
+                let spawned = command.spawn();
+                drop(command); // closes our copies of the pipe's write end
+                let runs = spawned.is_ok();
+                if started.send((spawned, unshared.is_ok())).is_ok() && runs {
+                    let _ = ended.recv();
+                }
+            })?;
+        let (spawned, has_pid_namespace) = start
+            .recv()
+            .unwrap_or_else(|_| (Err(io::ErrorKind::BrokenPipe.into()), false));
+        let parent = Self {
+            end: Some(end),
+            thread: Some(thread),
+            has_pid_namespace,
+        };
+        Ok((spawned?, parent))
+    }
 }
 
 impl Drop for Parent {
@@ -61,5 +65,20 @@ impl Drop for Parent {
             // It cannot panic, and there is nothing left to do if it did.
             let _ = thread.join();
         }
+    }
+}
+
+/// Has the kernel kill the calling process when its parent, a thread of `spawner`, ends. Async-signal-safe,
+/// for between fork and exec, and after any change of user, which clears the death signal.
+pub(crate) fn die_with(spawner: &OwnedFd) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // it may have ended before the signal was armed
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    match poll(&mut [PollFd::new(spawner, PollFlags::IN)], Some(&at_once))? {
+        0 => Ok(()),
+        _ => Err(io::ErrorKind::BrokenPipe.into()),
     }
 }

@@ -8,8 +8,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{
-    Pid, Signal, getpid, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
+    Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open,
 };
+
+use crate::process;
+use crate::roots::Roots;
+use crate::server::{Parent, die_with};
 
 /// How often an ending command is looked at.
 const POLL: Duration = Duration::from_millis(5);
@@ -38,22 +42,29 @@ pub enum CommandError {
     },
 }
 
-/// A command with its children, in a separate process group: Ctrl-C reaches only us, and we end the
-/// command. The kernel kills it when the thread that started it ends for any reason.
+/// A command with its children, in a process group of its own: Ctrl-C is for us, who end
+/// it. It is the first process of a pid namespace where one may be made, so the kernel ends it and
+/// everything that it has started when we end, however that comes.
 #[derive(Debug)]
 pub struct StartedCommand {
     child: Child,
     program: String,
     ended: bool,
+    /// Goes last: the kernel kills the command with it.
+    parent: Parent,
 }
 
 impl StartedCommand {
-    /// Starts it as this user and group, or as ours. What it prints goes to our stderr:
-    /// stdout is for the result.
+    /// Starts it as this user and group, or as ours, with `variable` in its environment. What it prints goes to
+    /// our stderr: stdout is for the result.
     ///
     /// # Errors
     /// [`CommandError`].
-    pub fn start(words: &[OsString], user: Option<(u32, u32)>) -> Result<Self, CommandError> {
+    pub fn start(
+        words: &[OsString],
+        user: Option<(u32, u32)>,
+        variable: Option<(OsString, OsString)>,
+    ) -> Result<Self, CommandError> {
         let (program, args) = words.split_first().ok_or(CommandError::Empty)?;
         let name = program.to_string_lossy().into_owned();
         let refused = |source| CommandError::Start {
@@ -64,28 +75,23 @@ impl StartedCommand {
         let mut command = Command::new(program);
         command
             .args(args)
+            .envs(variable)
             .stdin(Stdio::null())
             .stdout(output)
             .process_group(0);
         if let Some((user, group)) = user {
             command.uid(user).gid(group);
         }
-        let parent = getpid();
-        let die_with_us = move || {
-            set_parent_process_death_signal(Some(Signal::KILL))?;
-            // we may have ended before that was set
-            match getppid() {
-                Some(now) if now == parent => Ok(()),
-                _ => Err(io::ErrorKind::BrokenPipe.into()),
-            }
-        };
+        let us =
+            pidfd_open(getpid(), PidfdFlags::empty()).map_err(|error| refused(error.into()))?;
         // SAFETY: between fork and exec it makes two system calls and allocates nothing.
-        unsafe { command.pre_exec(die_with_us) };
-        let child = command.spawn().map_err(refused)?;
+        unsafe { command.pre_exec(move || die_with(&us)) };
+        let (child, parent) = Parent::spawn(command).map_err(refused)?;
         Ok(Self {
             child,
             program: name,
             ended: false,
+            parent,
         })
     }
 
@@ -117,7 +123,9 @@ impl StartedCommand {
         let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else {
             return;
         };
-        if !self.ended {
+        let is_deaf = self.parent.has_pid_namespace()
+            && !process::catches(&Roots::default(), self.child.id(), Signal::TERM);
+        if !self.ended && !is_deaf {
             // It may end by itself at any time; then there is nobody left to ask.
             let _ = kill_process(pid, Signal::TERM);
             let deadline = Instant::now() + patience;
@@ -125,8 +133,9 @@ impl StartedCommand {
                 std::thread::sleep(POLL);
             }
         }
-        // Kills children that outlived it; most commands have none. The group keeps its number as long
-        // as it has a process.
+        // The first process of a pid namespace takes all others with it; without a namespace the group has
+        // the children that outlived it, and keeps its number as long as one is in it.
+        let _ = self.child.kill();
         let _ = kill_process_group(pid, Signal::KILL);
         let _ = self.child.wait();
         self.ended = true;
@@ -154,11 +163,11 @@ mod tests {
     #[test]
     fn a_command_runs_until_it_is_ended_with_its_children() {
         let script = "sleep 600 & echo; wait";
-        let mut command = StartedCommand::start(&words(&["sh", "-c", script]), None).unwrap();
+        let mut command = StartedCommand::start(&words(&["sh", "-c", script]), None, None).unwrap();
         let roots = Roots::default();
         let began = Instant::now();
         let family = loop {
-            let family = crate::process::family(&roots, command.pid());
+            let family = process::family(&roots, command.pid());
             if family.len() == 2 {
                 break family;
             }
@@ -181,15 +190,15 @@ mod tests {
 
     #[test]
     fn what_cannot_start_is_named() {
-        let error = StartedCommand::start(&words(&["no-such-program"]), None).unwrap_err();
+        let error = StartedCommand::start(&words(&["no-such-program"]), None, None).unwrap_err();
         assert!(error.to_string().contains("cannot start no-such-program"));
-        let error = StartedCommand::start(&[], None).unwrap_err();
+        let error = StartedCommand::start(&[], None, None).unwrap_err();
         assert!(matches!(error, CommandError::Empty));
     }
 
     #[test]
     fn its_end_is_seen() {
-        let mut command = StartedCommand::start(&words(&["true"]), None).unwrap();
+        let mut command = StartedCommand::start(&words(&["true"]), None, None).unwrap();
         let began = Instant::now();
         while command.try_exit().unwrap().is_none() {
             assert!(began.elapsed() < Duration::from_secs(20));

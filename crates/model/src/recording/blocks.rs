@@ -3,12 +3,13 @@
 use std::io::{self, Read};
 
 use memchr::memmem;
+use serde::de::DeserializeOwned;
 
 use super::format::{
     BLOCK_HEADER_BYTES, BlockHeader, FIXED_HEADER_BYTES, FileHeader, Footer, Holds, MAGIC, MARK,
     TRAILER_BYTES, checksum, footer_at, trailer, u32_at, unpack,
 };
-use super::{RecordingContext, RecordingError, VERSION};
+use super::{LostEvents, RecordingContext, RecordingError, VERSION};
 
 /// Bytes read at a time.
 const READ_BYTES: u64 = 1 << 18;
@@ -17,6 +18,7 @@ const READ_BYTES: u64 = 1 << 18;
 pub(super) enum Item {
     Events(BlockHeader, Vec<u8>),
     Footer(Box<Footer>),
+    Losses(LostEvents),
     /// The file ends without a footer.
     CutOff,
 }
@@ -80,7 +82,8 @@ impl<R: Read> Blocks<R> {
         if self.window.holds(len)? {
             let json = &self.window.bytes()[..len];
             if checksum(json) == header.context_checksum
-                && let Ok(context) = serde_json::from_slice(json)
+                && let Ok(context) = serde_json::from_slice::<RecordingContext>(json)
+                && context.check().is_ok()
             {
                 self.window.consume(len);
                 return Ok(context);
@@ -132,9 +135,13 @@ impl<R: Read> Blocks<R> {
         let at = self.window.offset;
         let item = match header.holds {
             Holds::Events => Item::Events(header, payload.to_vec()),
-            Holds::Footer => match footer(&header, payload) {
-                Some(footer) => Item::Footer(Box::new(footer)),
-                None => return Ok(Err("its footer")),
+            Holds::Footer => match text::<Footer>(&header, payload) {
+                Some(footer) if footer.context.check().is_ok() => Item::Footer(Box::new(footer)),
+                _ => return Ok(Err("its footer")),
+            },
+            Holds::Losses => match text(&header, payload) {
+                Some(lost) => Item::Losses(lost),
+                None => return Ok(Err("its count of losses")),
             },
         };
         self.window.consume(end);
@@ -172,7 +179,7 @@ impl<R: Read> Blocks<R> {
     }
 }
 
-fn footer(header: &BlockHeader, payload: &[u8]) -> Option<Footer> {
+fn text<T: DeserializeOwned>(header: &BlockHeader, payload: &[u8]) -> Option<T> {
     let mut unpacked = Vec::new();
     serde_json::from_slice(unpack(header, payload, &mut unpacked).ok()?).ok()
 }

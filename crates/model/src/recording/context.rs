@@ -51,6 +51,59 @@ pub struct RecordingContext {
     pub observer_cpu_share: Option<f64>,
 }
 
+/// The longest length of time and the latest instant since boot that is believed: 78 hours fit an event, and
+/// sums of a million such lengths still fit 64 bits.
+const MAX_LENGTH: Nanos = Nanos::new((1 << 48) - 1);
+/// 73 years after boot.
+const MAX_SINCE_BOOT: u64 = 1 << 61;
+/// Year 10889: later instants do not fit what prints them.
+const MAX_UNIX_S: u64 = 1 << 38;
+/// More workers than any kernel has threads (`PID_MAX_LIMIT` of Linux).
+const MAX_WORKERS: u32 = 1 << 22;
+
+impl RecordingContext {
+    /// Whether its numbers can be calculated with; called once, where a context is read.
+    ///
+    /// # Errors
+    /// The first field that cannot be, and its limit.
+    pub fn check(&self) -> Result<(), String> {
+        let lengths = [
+            ("service_time_ns", self.service_time_ns),
+            ("timeout_ns", self.timeout_ns),
+        ];
+        for (name, length) in lengths {
+            if length.is_some_and(|length| length > MAX_LENGTH) {
+                return Err(format!("{name} is longer than {MAX_LENGTH}"));
+            }
+        }
+        if self.service_time_ns == Some(Nanos::ZERO) {
+            return Err("service_time_ns is 0".into());
+        }
+        if self
+            .workers
+            .is_some_and(|workers| !(1..=MAX_WORKERS).contains(&workers))
+        {
+            return Err(format!("workers is not from 1 to {MAX_WORKERS}"));
+        }
+        if self
+            .measure_from_ns
+            .is_some_and(|from| from > MAX_SINCE_BOOT)
+        {
+            return Err("measure_from_ns is more than 73 years after boot".into());
+        }
+        if self.started_unix_s > MAX_UNIX_S {
+            return Err("started_unix_s is after the year 10000".into());
+        }
+        if self
+            .observer_cpu_share
+            .is_some_and(|share| !(0.0..=1e6).contains(&share))
+        {
+            return Err("observer_cpu_share is no share of a CPU".into());
+        }
+        Ok(())
+    }
+}
+
 /// Who a thread is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadName {

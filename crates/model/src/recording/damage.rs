@@ -67,7 +67,15 @@ pub struct Gap {
 impl Damage {
     /// Events that are known to be gone.
     pub fn lost(&self) -> u64 {
-        self.gaps.iter().map(|gap| gap.events).sum()
+        Gap::events_of(&self.gaps)
+    }
+}
+
+impl Gap {
+    /// The events of all these, as far as 64 bits can count: a damaged file may claim anything.
+    pub(super) fn events_of(gaps: &[Self]) -> u64 {
+        gaps.iter()
+            .fold(0, |sum, gap| gap.events.saturating_add(sum))
     }
 }
 

@@ -17,7 +17,7 @@
 //! | block: bytes | what |
 //! |---|---|
 //! | 4 | mark: B1 `TLB` |
-//! | 1 | 0: events, 1: footer |
+//! | 1 | 0: events, 1: footer, 2: losses so far |
 //! | 1 | 0: as it is, 1: compressed (LZ4 block format) |
 //! | 2 | CPU |
 //! | 4 | events |
@@ -30,7 +30,7 @@
 //! | 8 | events of this CPU in the blocks before |
 //! | 8 | settled: no block behind this one has an event before this time |
 //! | 4 | checksum of the 64 bytes before |
-//! | … | payload: columns (see `columns.rs`), or a [`Footer`] as JSON |
+//! | … | payload: columns (see `columns.rs`), or a [`Footer`] or [`LostEvents`] as JSON |
 //!
 //! | trailer: bytes | what |
 //! |---|---|
@@ -67,6 +67,8 @@ pub(super) const MAX_TEXT_BYTES: usize = 1 << 26;
 
 /// The latest time that an event can have, since the base.
 const MAX_SINCE_BASE: u64 = (1 << 48) - 1;
+/// More CPUs than the probe records on are not believed: each costs the reader an unpacked block.
+const MAX_CPUS: u16 = 1024;
 /// The latest base that is believed: 73 years after boot.
 const MAX_BASE: u64 = 1 << 61;
 
@@ -75,6 +77,12 @@ const MAX_BASE: u64 = 1 << 61;
 pub(super) enum Holds {
     Events,
     Footer,
+    /// What was lost until here: all that is known of losses where the footer is missing.
+    Losses,
+}
+
+impl Holds {
+    const ALL: [Self; 3] = [Self::Events, Self::Footer, Self::Losses];
 }
 
 /// The header of a block.
@@ -98,7 +106,7 @@ impl BlockHeader {
     pub(super) fn to_bytes(self) -> [u8; BLOCK_HEADER_BYTES] {
         let mut bytes = [0; BLOCK_HEADER_BYTES];
         bytes[..4].copy_from_slice(&MARK);
-        bytes[4] = u8::from(self.holds == Holds::Footer);
+        bytes[4] = self.holds as u8;
         bytes[5] = u8::from(self.compressed);
         bytes[6..8].copy_from_slice(&self.cpu.to_le_bytes());
         let lengths = [
@@ -132,11 +140,7 @@ impl BlockHeader {
             return None;
         }
         let header = Self {
-            holds: match bytes[4] {
-                0 => Holds::Events,
-                1 => Holds::Footer,
-                _ => return None,
-            },
+            holds: *Holds::ALL.get(usize::from(bytes[4]))?,
             compressed: match bytes[5] {
                 0 => false,
                 1 => true,
@@ -155,12 +159,13 @@ impl BlockHeader {
         };
         let longest = match header.holds {
             Holds::Events => MAX_BLOCK_BYTES,
-            Holds::Footer => MAX_TEXT_BYTES,
+            Holds::Footer | Holds::Losses => MAX_TEXT_BYTES,
         };
         let sane = header.packed_len.max(header.unpacked_len) as usize <= longest
             && header.events as usize <= header.unpacked_len as usize
             && header.first <= header.last
             && header.last <= MAX_SINCE_BASE
+            && header.cpu < MAX_CPUS
             && header.base <= MAX_BASE;
         sane.then_some(header)
     }

@@ -18,8 +18,8 @@ use crate::{Event, EventKind, Monotonic, Nanos};
 /// Compressed bytes that wait for others' events; a sound recording stays far below.
 const MAX_WAITING_BYTES: usize = 64 << 20;
 
-/// Events of one CPU that may wait unpacked; a sound recording has a block or two.
-const MAX_UNPACKED_EVENTS: usize = 1 << 20;
+/// Events of all CPUs that may wait unpacked beyond a block of each; a sound recording has a block or two.
+const MAX_UNPACKED_EVENTS: usize = 1 << 22;
 
 /// The events of a file in order of time, in bounded memory.
 ///
@@ -78,7 +78,7 @@ impl<R: Read> RecordingReader<R> {
     /// What is missing; complete after the last event.
     pub fn lost(&self) -> LostEvents {
         LostEvents {
-            damaged: self.lost.damaged + self.accounts.lost(),
+            damaged: self.lost.damaged.saturating_add(self.accounts.lost()),
             ..self.lost
         }
     }
@@ -115,6 +115,7 @@ impl<R: Read> RecordingReader<R> {
                 self.lost = footer.lost;
                 (self.settled, self.ended) = (u64::MAX, true);
             }
+            Item::Losses(lost) => self.lost = lost,
             Item::CutOff => {
                 self.accounts.cut_off = true;
                 self.blocks.note("its end is missing");
@@ -136,6 +137,10 @@ impl<R: Read> RecordingReader<R> {
             let index = usize::from(header.cpu);
             if queues.len() <= index {
                 queues.resize_with(index + 1, BlockQueue::default);
+                let share = MAX_UNPACKED_EVENTS / queues.len();
+                queues
+                    .iter_mut()
+                    .for_each(|queue| queue.most_unpacked = share);
             }
             queues[index].push(header, payload, lost);
         }
@@ -233,6 +238,8 @@ struct BlockQueue {
     /// Their bytes.
     bytes: usize,
     events: Vec<PackedEvent>,
+    /// With so many or more of them no further block is unpacked for its order.
+    most_unpacked: usize,
     next: usize,
     unpacked: Vec<u8>,
     /// Blocks whose contents could not be.
@@ -281,7 +288,7 @@ impl BlockQueue {
     /// That happens where an event was overtaken by many others.
     fn join_overlapping(&mut self) {
         while self.next < self.events.len()
-            && self.events.len() < MAX_UNPACKED_EVENTS
+            && self.events.len() < self.most_unpacked
             && let Some(last) = self.events.last()
             && let last = last.since_base().get()
             && self.waiting.iter().any(|block| block.header.first < last)
@@ -416,7 +423,7 @@ impl Accounts {
     }
 
     fn lost(&self) -> u64 {
-        self.gaps.iter().map(|gap| gap.events).sum()
+        Gap::events_of(&self.gaps)
     }
 
     fn damage(&self, wrong: Option<Wrong>, read: u64) -> Option<Damage> {

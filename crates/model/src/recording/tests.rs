@@ -1,6 +1,7 @@
 mod damaged;
 mod files;
 mod golden;
+mod hostile;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -33,6 +33,8 @@ pub struct RecordingWriter<W: Write> {
     blocks: BlockMaker,
     events: u64,
     bytes: u64,
+    /// What the file says by now.
+    lost: LostEvents,
 }
 
 /// Events of a CPU that have yet to be written, in order of time.
@@ -88,6 +90,7 @@ impl<W: Write> RecordingWriter<W> {
             blocks: BlockMaker::default(),
             events: 0,
             bytes: 0,
+            lost: LostEvents::default(),
         };
         writer.write(&header.to_bytes())?;
         writer.write(&context)?;
@@ -137,6 +140,23 @@ impl<W: Write> RecordingWriter<W> {
         self.out
             .into_inner()
             .map_err(io::IntoInnerError::into_error)
+    }
+
+    /// Notes how much has been lost so far, where that has changed: a file without its end still says it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn note_lost(&mut self, lost: LostEvents) -> io::Result<()> {
+        if lost == self.lost {
+            return Ok(());
+        }
+        self.lost = lost;
+        let json = to_json(&lost)?;
+        let payload = self.blocks.text(json);
+        let header = payload.header(Holds::Losses, self.base).to_bytes();
+        self.bytes += (BLOCK_HEADER_BYTES + payload.bytes.len()) as u64;
+        self.out.write_all(&header)?;
+        self.out.write_all(payload.bytes)
     }
 
     /// Events taken so far.

@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use taillab_host::Roots;
+
 use crate::cli::ExplainArgs;
 use crate::exit::{Exit, Failure};
-use crate::pipeline::{self, Attachments, Known, RECORDING, RunDir, Shown, Source};
+use crate::pipeline::{self, Attachments, Known, RECORDING, RunDir, Shown, Source, give_up_root};
 
 /// Reads, analyses, prints, and saves where that is asked for.
 pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
@@ -20,6 +22,7 @@ pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
         Some(output) => Some(RunDir::create(Some(output), "explain", 0)?),
         None => None,
     };
+    give_up_root(&Roots::default())?;
     let analysed = pipeline::analyse(Source::File(file), &args.analysis, known, dir.as_mut())?;
     let attachments = Attachments::default();
     if let Some(dir) = &mut dir {

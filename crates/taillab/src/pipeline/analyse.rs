@@ -73,6 +73,7 @@ struct Facts {
     /// The observer had no CPU that is not the server's.
     shares_cpus: bool,
     damage: Option<String>,
+    cut_off: bool,
     /// Requests are identified by their content.
     framed: bool,
 }
@@ -86,6 +87,8 @@ pub struct End {
     pub lost: u64,
     /// What is damaged.
     pub damage: Option<String>,
+    /// The file has no end.
+    pub cut_off: bool,
 }
 
 /// The analysis of a recording while its windows come.
@@ -209,6 +212,7 @@ impl<'c> Pass<'c> {
                 virtual_workers,
                 shares_cpus: known.shares_cpus,
                 damage: end.damage,
+                cut_off: end.cut_off,
                 framed: context.framing.is_some(),
             },
         };
@@ -233,6 +237,7 @@ impl Analysed {
             observer: self.report.observer,
             shares_cpus: facts.shares_cpus,
             damage: facts.damage.as_deref(),
+            cut_off: facts.cut_off,
             framed: facts.framed,
         };
         let verdict = verdict::judge(&Evidence {

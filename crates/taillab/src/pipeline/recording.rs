@@ -81,13 +81,16 @@ fn analyse_file(
     if let Some(error) = reader.failure() {
         return Err(named(error));
     }
-    let damage = reader.damage().map(|damage| damage.to_string());
+    let damage = reader.damage();
+    let cut_off = damage.as_ref().is_some_and(|damage| damage.cut_off);
+    let damage = damage.map(|damage| damage.to_string());
     if let (Some(damage), None) = (&damage, end.last) {
         return Err(named(damage));
     }
     let end = End {
         lost: reader.lost().total(),
         damage,
+        cut_off,
         ..end
     };
     pass?.conclude(end, known)

@@ -1,12 +1,19 @@
 //! The directory of a result: made before anything is measured, filled at the end.
+//!
+//! Everything in it is made with the rights of the user who asked, also under sudo, and through the directory's
+//! descriptor: neither a directory that is swapped nor a link that waits in it can redirect what we write.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{DirBuilder, File};
+use std::io::{self, BufWriter};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use taillab_host::disk;
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, renameat, unlinkat};
+use taillab_host::{Invoker, Roots, disk};
 use taillab_report::utc;
 
 use crate::exit::{Exit, Failure};
@@ -15,17 +22,29 @@ use crate::fail::host;
 /// What a directory of a result calls its recording.
 pub const RECORDING: &str = "capture.tlc";
 
-/// Files and folders can be read by everybody and written by their owner only.
-const FILE_MODE: u32 = 0o644;
-const FOLDER_MODE: u32 = 0o755;
+/// The directory is its owner's alone: a recording may hold parts of what the server was sent.
+const FOLDER_MODE: u32 = 0o700;
+/// A recording; in a directory that others can enter it is still its owner's alone.
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// A result, which its owner may want to share.
+const SHAREABLE: Mode = PRIVATE.union(Mode::RGRP).union(Mode::ROTH);
 
 /// A directory that takes one run's files.
 #[derive(Debug)]
 pub struct RunDir {
-    path: PathBuf,
-    owner: Option<(u32, u32)>,
+    folder: Arc<Folder>,
     /// Nothing was written yet, and we made the folder: it goes if the run fails.
     disposable: bool,
+}
+
+/// The open directory and whose rights count in it.
+#[derive(Debug)]
+struct Folder {
+    descriptor: OwnedFd,
+    path: PathBuf,
+    invoker: Invoker,
+    /// Temporary files begun so far.
+    begun: AtomicU32,
 }
 
 impl RunDir {
@@ -34,24 +53,17 @@ impl RunDir {
     pub fn create(path: Option<PathBuf>, server: &str, bytes: u64) -> Result<Self, Failure> {
         let path = path.unwrap_or_else(|| PathBuf::from(format!("taillab-{server}-{}", stamp())));
         let existed = path.is_dir();
-        DirBuilder::new()
-            .recursive(true)
-            .mode(FOLDER_MODE)
-            .create(&path)
-            .map_err(|error| unwritable(&path, &error))?;
         let dir = Self {
-            owner: invoking_user(),
+            folder: Arc::new(Folder::open(path, Invoker::find(&Roots::default()))?),
             disposable: !existed,
-            path,
         };
-        dir.give_to_owner(&dir.path);
-        disk::ensure_free(&dir.path, bytes).map_err(host)?;
+        disk::ensure_free(dir.path(), bytes).map_err(host)?;
         Ok(dir)
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.folder.path
     }
 
     /// Writes one file: whole, or not at all.
@@ -67,80 +79,121 @@ impl RunDir {
 
     /// Begins a file that is there, whole, after [`RunDir::finish`], or not at all.
     pub fn begin(&self, name: &str) -> Result<(Unfinished, BufWriter<File>), Failure> {
-        let unfinished = Unfinished {
-            path: self.path.join(name),
-            temporary: self.path.join(format!(".{name}.tmp")),
+        let number = self.folder.begun.fetch_add(1, Ordering::Relaxed);
+        let temporary = format!(".{name}.{}-{number}.tmp", std::process::id());
+        let mode = match name {
+            RECORDING => PRIVATE,
+            _ => SHAREABLE,
         };
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(FILE_MODE)
-            .open(&unfinished.temporary)
-            .map_err(|error| unwritable(&unfinished.path, &error))?;
+        let file = self.folder.make(&temporary, mode);
+        let file = file.map_err(|error| self.folder.unwritable(name, &error))?;
+        let unfinished = Unfinished {
+            name: name.to_owned(),
+            temporary,
+            folder: Arc::clone(&self.folder),
+        };
         Ok((unfinished, BufWriter::with_capacity(1 << 18, file)))
     }
 
-    /// Puts a file in its place.
-    pub fn finish(
-        &mut self,
-        unfinished: Unfinished,
-        mut out: BufWriter<File>,
-    ) -> Result<(), Failure> {
-        out.flush()
-            .and_then(|()| std::fs::rename(&unfinished.temporary, &unfinished.path))
-            .map_err(|error| unwritable(&unfinished.path, &error))?;
+    /// Puts a file in its place, after its content is on the disk: a crash leaves it whole or absent.
+    pub fn finish(&mut self, unfinished: Unfinished, out: BufWriter<File>) -> Result<(), Failure> {
+        let folder = &self.folder;
+        let file = out.into_inner().map_err(io::IntoInnerError::into_error);
+        file.and_then(|file| file.sync_all())
+            .and_then(|()| {
+                let (from, to) = (&unfinished.temporary, &unfinished.name);
+                let moved = || renameat(&folder.descriptor, from, &folder.descriptor, to);
+                Ok(folder.invoker.act(moved)??)
+            })
+            .map_err(|error| folder.unwritable(&unfinished.name, &error))?;
         self.disposable = false;
-        self.give_to_owner(&unfinished.path);
         Ok(())
     }
 
     /// A file that is written over time, and kept however the command ends; one that is there
     /// already is not touched.
     pub fn stream(&mut self, name: &str) -> Result<File, Failure> {
-        let path = self.path.join(name);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(FILE_MODE)
-            .open(&path)
+        let file = self
+            .folder
+            .make(name, PRIVATE)
             .map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => Failure::new(
                     Exit::Usage,
                     format!(
                         "{} is there already and is not overwritten: choose another directory \
                          with --output, or remove it",
-                        path.display()
+                        self.path().join(name).display()
                     ),
                 ),
-                _ => unwritable(&path, &error),
+                _ => self.folder.unwritable(name, &error),
             })?;
         self.disposable = false;
-        self.give_to_owner(&path);
         Ok(file)
     }
+}
 
-    /// Who asked for root by sudo should not need it to read or remove the result.
-    fn give_to_owner(&self, path: &Path) {
-        if let Some((user, group)) = self.owner {
-            // A file that stays root's can still be read by everybody.
-            let _ = std::os::unix::fs::lchown(path, Some(user), Some(group));
+impl Folder {
+    fn open(path: PathBuf, invoker: Invoker) -> Result<Self, Failure> {
+        let open = || -> io::Result<OwnedFd> {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(FOLDER_MODE)
+                .create(&path)?;
+            let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+            Ok(rustix::fs::open(&path, flags, Mode::empty())?)
+        };
+        let opened = invoker.act(open).and_then(|opened| opened);
+        let descriptor = opened.map_err(|error| unwritable(&path, &error, &invoker))?;
+        let owner = fstat(&descriptor)
+            .map_err(|error| unwritable(&path, &error.into(), &invoker))?
+            .st_uid;
+        // Whoever owns a directory can exchange what is in it while root works there.
+        if rustix::process::geteuid().is_root() && ![0, invoker.uid()].contains(&owner) {
+            return Err(Failure::new(
+                Exit::Usage,
+                format!(
+                    "{} belongs to another user (number {owner}), who could exchange its files: choose a \
+                     directory of your own with --output",
+                    path.display()
+                ),
+            ));
         }
+        Ok(Self {
+            descriptor,
+            path,
+            invoker,
+            begun: AtomicU32::new(0),
+        })
+    }
+
+    /// Makes a file that was not there.
+    fn make(&self, name: &str, mode: Mode) -> io::Result<File> {
+        let flags =
+            OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
+        let make = || openat(&self.descriptor, name, flags, mode);
+        Ok(self.invoker.act(make)??.into())
+    }
+
+    fn unwritable(&self, name: &str, error: &io::Error) -> Failure {
+        unwritable(&self.path.join(name), error, &self.invoker)
     }
 }
 
 /// A file that is being written.
 #[derive(Debug)]
 pub struct Unfinished {
-    path: PathBuf,
-    temporary: PathBuf,
+    name: String,
+    temporary: String,
+    folder: Arc<Folder>,
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
+        let folder = &self.folder;
         // Ours and useless, or in its place already; a failure to remove it changes nothing.
-        let _ = std::fs::remove_file(&self.temporary);
+        let _ = folder
+            .invoker
+            .act(|| unlinkat(&folder.descriptor, &self.temporary, AtFlags::empty()));
     }
 }
 
@@ -148,26 +201,30 @@ impl Drop for RunDir {
     fn drop(&mut self) {
         if self.disposable {
             // Only an empty folder goes; anything in it is not ours to remove.
-            let _ = std::fs::remove_dir(&self.path);
+            let _ = self
+                .folder
+                .invoker
+                .act(|| std::fs::remove_dir(&self.folder.path));
         }
     }
 }
 
-fn unwritable(path: &Path, error: &io::Error) -> Failure {
+fn unwritable(path: &Path, error: &io::Error, invoker: &Invoker) -> Failure {
     let remedy = match error.kind() {
-        io::ErrorKind::StorageFull => "free some space or choose another place with --output",
-        _ => "choose a place that can be written with --output",
+        io::ErrorKind::StorageFull => {
+            "free some space or choose another place with --output".into()
+        }
+        io::ErrorKind::PermissionDenied => format!(
+            "results are written with the rights of user {}; choose a place that this user can write to with \
+             --output",
+            invoker.uid()
+        ),
+        _ => "choose a place that can be written with --output".into(),
     };
     Failure::new(
         Exit::Failed,
         format!("cannot write {}: {error}; {remedy}", path.display()),
     )
-}
-
-/// User and group that called sudo, if sudo was called.
-fn invoking_user() -> Option<(u32, u32)> {
-    let id = |name| std::env::var(name).ok()?.parse().ok();
-    Some((id("SUDO_UID")?, id("SUDO_GID")?))
 }
 
 /// The time as `20261120-214512`, UTC.
@@ -187,6 +244,7 @@ fn compact(utc: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -208,9 +266,37 @@ mod tests {
             .map(|entry| entry.unwrap().file_name())
             .collect();
         assert_eq!(names, ["a.txt"]);
-        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o022;
-        assert_eq!(mode(dir.path()), 0);
-        assert_eq!(mode(&dir.path().join("a.txt")), 0);
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode(dir.path()) & 0o077, 0);
+        assert_eq!(mode(&dir.path().join("a.txt")) & 0o022, 0);
+        dir.stream(RECORDING).unwrap();
+        assert_eq!(mode(&dir.path().join(RECORDING)) & 0o077, 0);
+    }
+
+    #[test]
+    fn a_link_that_waits_under_a_name_is_replaced_and_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let victim = place.path().join("victim");
+        std::fs::write(&victim, "precious").unwrap();
+        let path = place.path().join("run");
+        std::fs::create_dir(&path).unwrap();
+        let mut dir = RunDir::create(Some(path.clone()), "memcached", 0).unwrap();
+        let names = ["report.html", ".report.html.tmp", RECORDING];
+        let next = format!(".report.html.{}-0.tmp", std::process::id());
+        for name in names.into_iter().chain([next.as_str()]) {
+            std::os::unix::fs::symlink(&victim, path.join(name)).unwrap();
+        }
+        // somebody has guessed the name of the temporary file: refused, and the next one is free
+        assert!(
+            dir.write("report.html", |out| out.write_all(b"mine"))
+                .is_err()
+        );
+        dir.write("report.html", |out| out.write_all(b"mine"))
+            .unwrap();
+        assert!(dir.stream(RECORDING).is_err());
+        assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+        assert_eq!(std::fs::read(path.join("report.html")).unwrap(), b"mine");
+        assert!(!path.join("report.html").is_symlink());
     }
 
     #[test]

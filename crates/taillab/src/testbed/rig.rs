@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use taillab_host::socket_buffers::{SocketBufferError, set_receive_buffers};
 use taillab_host::{
-    CpuSet, Interrupt, Journal, JournalFolder, NetNamespace, Placement, PrivateFolder, Roots,
-    ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
+    CpuLocks, CpuSet, Interrupt, Journal, JournalFolder, NetNamespace, Placement, PrivateFolder,
+    Roots, ServerProcess, ServerSpec, Testbed, TestbedSpec, User, cpus, server,
 };
 use taillab_probe::{Devices, Probe, ProbeSpec, ServerProcesses};
 
@@ -34,6 +34,7 @@ pub struct Rig {
     folder: Option<PrivateFolder>,
     testbed: Testbed,
     journal: Journal,
+    _locks: CpuLocks,
     placement: Placement,
     roots: Roots,
     progress: Progress,
@@ -54,16 +55,20 @@ impl Rig {
     ) -> Result<Self, Failure> {
         let roots = Roots::default();
         let placement = place(experiment, &roots)?;
+        let folder_of_locks = JournalFolder::of_this_user();
+        let both = placement.server.iter().chain(placement.client.iter());
+        let locks = CpuLocks::take(&folder_of_locks, &both.collect()).map_err(host)?;
         servers::check(experiment)?;
         let stand_in = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), experiment.server.port);
         client::check(experiment, stand_in)?;
-        let mut journal = JournalFolder::of_this_user().begin(&roots).map_err(host)?;
+        let mut journal = folder_of_locks.begin(&roots).map_err(host)?;
         match start_server(experiment, &roots, &placement, &mut journal) {
             Ok((server, folder, testbed, address)) => Ok(Self {
                 server,
                 folder,
                 testbed,
                 journal,
+                _locks: locks,
                 placement,
                 roots,
                 progress,

@@ -9,6 +9,7 @@
 mod bench_causes;
 mod budget;
 mod noise;
+mod rights;
 mod rtt;
 mod run;
 mod run_servers;

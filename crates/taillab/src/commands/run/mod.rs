@@ -5,7 +5,7 @@ use std::time::Duration;
 use taillab_analysis::MatchOptions;
 use taillab_analysis::verdict::VirtualWorkers;
 use taillab_host::environment::{CaptureSpec, Environment};
-use taillab_host::{Interrupt, JournalFolder, Roots, capture_environment};
+use taillab_host::{Interrupt, Roots, capture_environment};
 use taillab_load::{Asks, FleetRun, StopReason, arrivals_verdict};
 use taillab_model::Nanos;
 use taillab_model::doctor::FoundHazard;
@@ -33,12 +33,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let (kind, settings) = args.into_request();
     let experiment = Experiment::resolve(kind, file.as_deref(), settings)?;
     let roots = Roots::default();
-    for recovered in JournalFolder::of_this_user()
-        .recover(&roots)
-        .map_err(host)?
-    {
-        say.note(&recovered);
-    }
+    pipeline::recover(&roots, say)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let name = experiment.server.name();
     let mut rundir = RunDir::create(output, &name, expected_bytes(&experiment))?;
@@ -63,6 +58,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         recorded,
     } = session?;
     torn_down?;
+    pipeline::give_up_root(&roots)?;
     if save_capture {
         rundir.write(RECORDING, |out| recorded.events.write(out))?;
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use taillab_host::target::{Server, StartedCommand, Target, TargetError, Transport};
-use taillab_host::{Interrupt, Roots};
+use taillab_host::{Interrupt, Invoker, Journal, JournalFolder, ProcessIdentity, Roots};
 
 use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure};
@@ -21,7 +21,9 @@ const STOPS_WITHIN: Duration = Duration::from_secs(2);
 /// The server, and the command that we started for it.
 pub struct Found {
     pub server: Server,
-    command: Option<StartedCommand>,
+    /// Its processes, which are not others of the same numbers.
+    identities: Vec<ProcessIdentity>,
+    command: Option<(StartedCommand, Journal)>,
 }
 
 impl Found {
@@ -34,30 +36,61 @@ impl Found {
             _ => None,
         };
         if !args.server.words.is_empty() {
-            let mut command =
-                StartedCommand::start(&args.server.words, invoking_user()).map_err(host)?;
-            let target = listening(&mut command, port, transport, roots, interrupt)?;
-            let server = chosen(&target, port, transport, roots)?;
-            return Ok(Self {
-                server,
-                command: Some(command),
-            });
+            return Self::start(args, port, transport, roots, interrupt);
         }
         let target = match (args.server.pid, &args.server.cgroup, port) {
             (Some(pid), ..) => Target::of_process(roots, pid.get()),
             (None, Some(path), _) => Target::of_cgroup(roots, path),
             (None, None, port) => Target::of_port(roots, port.unwrap_or_default(), transport),
         };
+        let server = chosen(&target.map_err(host)?, port, transport, roots)?;
         Ok(Self {
-            server: chosen(&target.map_err(host)?, port, transport, roots)?,
+            identities: identities(roots, &server),
+            server,
             command: None,
         })
+    }
+
+    /// Starts the command, in the journal before it runs.
+    fn start(
+        args: &TraceArgs,
+        port: Option<u16>,
+        transport: Option<Transport>,
+        roots: &Roots,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let mut journal = JournalFolder::of_this_user().begin(roots).map_err(host)?;
+        let program = args.server.words.first().map(|word| word.to_string_lossy());
+        let mark = journal
+            .plan_server(&program.unwrap_or_default())
+            .map_err(host)?;
+        // a server that we start should not be root only because we are
+        let user = Invoker::find(roots).behind_sudo();
+        let listening = StartedCommand::start(&args.server.words, user, Some(mark))
+            .map_err(host)
+            .and_then(|mut command| {
+                journal.server_started(roots, command.pid()).map_err(host)?;
+                let target = listening(&mut command, port, transport, roots, interrupt)?;
+                Ok((chosen(&target, port, transport, roots)?, command))
+            });
+        match listening {
+            Ok((server, command)) => Ok(Self {
+                identities: identities(roots, &server),
+                server,
+                command: Some((command, journal)),
+            }),
+            Err(failure) => {
+                // the command has ended with what held it
+                journal.finish().map_err(host)?;
+                Err(failure)
+            }
+        }
     }
 
     /// Why the recording must end: the server that we started, or the process that was
     /// named, has ended.
     pub fn ended(&mut self, roots: &Roots) -> Option<String> {
-        if let Some(command) = &mut self.command {
+        if let Some((command, _)) = &mut self.command {
             // one that cannot be asked is not taken for dead
             let status = command.try_exit().ok().flatten()?;
             return Some(format!(
@@ -65,8 +98,8 @@ impl Found {
                  keep it in the foreground"
             ));
         }
-        let lives = |pid: &u32| taillab_host::ProcessIdentity::of(roots, *pid).is_some();
-        (!self.server.processes.iter().any(lives)).then(|| {
+        let lives = |process: &ProcessIdentity| process.is_alive(roots);
+        (!self.identities.iter().any(lives)).then(|| {
             format!(
                 "{} ended while it was traced; its recording stops there",
                 self.server.name
@@ -75,11 +108,20 @@ impl Found {
     }
 
     /// Ends the server if we started it.
-    pub fn end(self) {
-        if let Some(command) = self.command {
-            command.end(STOPS_WITHIN);
+    pub fn end(self) -> Result<(), Failure> {
+        match self.command {
+            Some((command, journal)) => {
+                command.end(STOPS_WITHIN);
+                journal.finish().map_err(host)
+            }
+            None => Ok(()),
         }
     }
+}
+
+fn identities(roots: &Roots, server: &Server) -> Vec<ProcessIdentity> {
+    let of = |pid: &u32| ProcessIdentity::of(roots, *pid);
+    server.processes.iter().filter_map(of).collect()
 }
 
 fn chosen(
@@ -141,10 +183,4 @@ fn listening(
             Err(error) => return Err(host(error)),
         }
     }
-}
-
-/// Who called sudo: a server that we start should not be root for that reason alone.
-fn invoking_user() -> Option<(u32, u32)> {
-    let id = |name| std::env::var(name).ok()?.parse().ok();
-    Some((id("SUDO_UID")?, id("SUDO_GID")?))
 }

@@ -5,6 +5,7 @@ mod framing;
 mod live;
 mod probing;
 mod record;
+mod recorder;
 mod whole;
 
 use std::fs::File;
@@ -20,7 +21,9 @@ use self::record::{End, Recorded};
 use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::pipeline::{self, Attachments, Known, RECORDING, RunDir, Shown, Source};
+use crate::pipeline::{
+    self, Attachments, Known, RECORDING, RunDir, Shown, Source, give_up_root, recover,
+};
 use crate::say::Say;
 
 /// Disk space without which a recording is not begun.
@@ -33,6 +36,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     }
     let roots = Roots::default();
     let say = Say::of(args.common);
+    recover(&roots, say)?;
     ensure_first_pid_namespace(&roots).map_err(host)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let mut found = Found::by(&args, &roots, &interrupt)?;
@@ -77,8 +81,9 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     }
     let target = found.server.to_string();
     // A server that we started ends before anything is said about it.
-    found.end();
+    found.end()?;
     let recorded = recorded?;
+    give_up_root(&roots)?;
     report(
         &args,
         recorded,

@@ -38,16 +38,26 @@ fn null_rpc(port: u16) -> Running {
 
 #[test]
 fn ctrl_c_keeps_what_was_recorded() {
-    if !live("ctrl_c_keeps_what_was_recorded") {
-        return;
+    if live("ctrl_c_keeps_what_was_recorded") {
+        is_kept_after("INT");
     }
+}
+
+#[test]
+fn a_terminal_that_goes_keeps_what_was_recorded() {
+    if live("a_terminal_that_goes_keeps_what_was_recorded") {
+        is_kept_after("HUP");
+    }
+}
+
+fn is_kept_after(name: &str) {
     let before = Machine::now();
     let port = free_port();
     let server = null_rpc(port);
     let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
     let place = tempfile::tempdir().unwrap();
     let child = begun(&server, place.path());
-    signal(child.id(), "INT");
+    signal(child.id(), name);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     let result = result(&output);
@@ -102,6 +112,8 @@ fn a_recorder_that_is_killed_leaves_a_recording_that_can_be_read() {
     assert!(result["matching"]["matched"].as_u64().unwrap() > 0);
     let warnings = result["verdict"]["warnings"].to_string();
     assert!(warnings.contains("cut off"), "{warnings}");
+    let reasons = result["verdict"]["reasons"].to_string();
+    assert!(reasons.contains("losses_unknown"), "{reasons}");
 }
 
 #[test]

@@ -5,3 +5,5 @@ mod namespaces;
 mod rig;
 mod screen;
 mod servers;
+
+pub use self::rig::free_port;

@@ -1,0 +1,192 @@
+//! Who asked for this command: results are written, and recordings read, with that user's rights.
+//!
+//! `sudo taillab …` needs root for the probe and the testbed, not for the folder of a result nor for the
+//! analysis of a recording, whose content others may have written.
+
+use std::io;
+
+use rustix::process::{Gid, Uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
+};
+
+use crate::roots::Roots;
+
+/// A user with the groups that decide which files it may touch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invoker {
+    uid: Uid,
+    gid: Gid,
+    groups: Vec<Gid>,
+}
+
+impl Invoker {
+    /// The user who called sudo; otherwise the user of this process.
+    pub fn find(roots: &Roots) -> Self {
+        let own = || Self {
+            uid: rustix::process::geteuid(),
+            gid: rustix::process::getegid(),
+            groups: Vec::new(),
+        };
+        // Only root can have been lent by sudo; what others find in their environment means nothing.
+        if !rustix::process::geteuid().is_root() {
+            return own();
+        }
+        let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+        match (number("SUDO_UID"), number("SUDO_GID")) {
+            (Some(uid), Some(gid)) if uid != 0 && uid != u32::MAX && gid != u32::MAX => Self {
+                uid: Uid::from_raw(uid),
+                gid: Gid::from_raw(gid),
+                groups: groups_of(roots, uid, gid),
+            },
+            _ => own(),
+        }
+    }
+
+    /// The user's number.
+    pub fn uid(&self) -> u32 {
+        self.uid.as_raw()
+    }
+
+    /// User and group where root was lent by sudo; `None` where there is nobody else to be.
+    pub fn behind_sudo(&self) -> Option<(u32, u32)> {
+        (!self.is_current()).then(|| (self.uid.as_raw(), self.gid.as_raw()))
+    }
+
+    /// Runs `work` with the calling thread's effective user and groups those of this user, so that the
+    /// kernel checks this user's rights and gives it the files that are made. Other threads stay as they are.
+    ///
+    /// # Errors
+    /// The kernel's answer when the thread may not become this user; `work` has not run then.
+    pub fn act<T>(&self, work: impl FnOnce() -> T) -> io::Result<T> {
+        if self.is_current() {
+            return Ok(work());
+        }
+        let before = rustix::process::getgroups()?;
+        let _back = Back {
+            uid: rustix::process::geteuid(),
+            gid: rustix::process::getegid(),
+            groups: before,
+        };
+        set_thread_groups(&self.groups)?;
+        set_thread_res_gid(None, self.gid, None)?;
+        set_thread_res_uid(None, self.uid, None)?;
+        Ok(work())
+    }
+
+    /// Gives up all privileges for good, in all threads: this user's rights remain, no capability, and no
+    /// program that is started gains any.
+    ///
+    /// # Errors
+    /// The kernel's answer; some privileges may be gone then, so the caller must end.
+    pub fn become_for_good(&self) -> io::Result<()> {
+        if !self.is_current() {
+            let groups: Vec<libc::gid_t> = self.groups.iter().map(|gid| gid.as_raw()).collect();
+            let (uid, gid) = (self.uid.as_raw(), self.gid.as_raw());
+            let checked = |answer: libc::c_int| match answer {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            };
+            // The C library's calls change every thread; the kernel's, which rustix makes, only one.
+            // SAFETY: the pointer and the length are those of a live vector.
+            checked(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })?;
+            // SAFETY: takes numbers only.
+            checked(unsafe { libc::setresgid(gid, gid, gid) })?;
+            // SAFETY: takes numbers only.
+            checked(unsafe { libc::setresuid(uid, uid, uid) })?;
+        }
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        };
+        set_capabilities(None, sets)?;
+        set_no_new_privs(true)?;
+        Ok(())
+    }
+
+    fn is_current(&self) -> bool {
+        self.uid == rustix::process::geteuid()
+    }
+}
+
+/// Gives a thread its identity back.
+struct Back {
+    uid: Uid,
+    gid: Gid,
+    groups: Vec<Gid>,
+}
+
+impl Drop for Back {
+    fn drop(&mut self) {
+        let restored = set_thread_res_uid(None, self.uid, None)
+            .and_then(|()| set_thread_res_gid(None, self.gid, None))
+            .and_then(|()| set_thread_groups(&self.groups));
+        // The real and saved user never changed, so the kernel has no reason to refuse; a thread of a wrong
+        // user would fail later, and far from here.
+        if let Err(error) = restored {
+            panic!("the kernel does not give the thread its user back: {error}");
+        }
+    }
+}
+
+/// The groups of a local user (group(5)) with its primary one.
+fn groups_of(roots: &Roots, uid: u32, gid: u32) -> Vec<Gid> {
+    let read = |name| std::fs::read_to_string(roots.etc.join(name)).unwrap_or_default();
+    let (users, groups) = (read("passwd"), read("group"));
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    });
+    let member = groups.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let number: u32 = fields.nth(2)?.parse().ok()?;
+        let is_in = fields.next()?.split(',').any(|member| Some(member) == name);
+        (is_in && number != gid).then_some(number)
+    });
+    std::iter::once(gid)
+        .chain(member)
+        .map(Gid::from_raw)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_groups_are_those_of_the_local_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots::below(folder.path());
+        std::fs::create_dir_all(&roots.etc).unwrap();
+        std::fs::write(
+            roots.etc.join("passwd"),
+            "alice:x:1000:1000:::\nbob:x:1001:1001:::\n",
+        )
+        .unwrap();
+        let text =
+            "alice:x:1000:\ndev:x:50:bob,alice\nops:x:51:alicexx\nbroken\nwheel:x:52:alice\n";
+        std::fs::write(roots.etc.join("group"), text).unwrap();
+        let raw = |uid, gid| -> Vec<u32> {
+            groups_of(&roots, uid, gid)
+                .iter()
+                .map(|gid| gid.as_raw())
+                .collect()
+        };
+        assert_eq!(raw(1000, 1000), [1000, 50, 52]);
+        assert_eq!(raw(77, 78), [78]);
+    }
+
+    #[test]
+    fn the_own_user_acts_without_a_change() {
+        let own = Invoker {
+            uid: rustix::process::geteuid(),
+            gid: rustix::process::getegid(),
+            groups: Vec::new(),
+        };
+        assert_eq!(own.act(|| 7).unwrap(), 7);
+    }
+}

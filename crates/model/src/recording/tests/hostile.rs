@@ -1,0 +1,115 @@
+//! What a file claims is believed only as far as it can be calculated with.
+
+use super::files::context;
+use super::*;
+use crate::recording::format::{BLOCK_HEADER_BYTES, BlockHeader, FIXED_HEADER_BYTES};
+
+/// A file with three blocks of one event each, as it is when its end is missing.
+fn without_end() -> (Vec<u8>, usize) {
+    let mut writer = RecordingWriter::new(Vec::new(), at(1_000), &context()).unwrap();
+    let header_end = writer.bytes() as usize;
+    for tid in 0..3 {
+        let kind = EventKind::WriteCalled { tid };
+        writer
+            .insert(Event {
+                at: at(1_001),
+                cpu: 1,
+                kind,
+            })
+            .unwrap();
+        writer.flush().unwrap();
+    }
+    (
+        writer.finish(&context(), LostEvents::default()).unwrap(),
+        header_end,
+    )
+}
+
+/// The file with the header of its second block changed, its checksum recomputed, and cut off after it.
+fn with_second_block(change: impl FnOnce(&mut BlockHeader)) -> Vec<u8> {
+    let (mut bytes, header_end) = without_end();
+    let header_at = |bytes: &[u8], at: usize| {
+        BlockHeader::from_bytes(bytes[at..].first_chunk().unwrap()).unwrap()
+    };
+    let first = header_at(&bytes, header_end);
+    let second_at = header_end + BLOCK_HEADER_BYTES + first.packed_len as usize;
+    let mut second = header_at(&bytes, second_at);
+    let end = second_at + BLOCK_HEADER_BYTES + second.packed_len as usize;
+    change(&mut second);
+    bytes[second_at..second_at + BLOCK_HEADER_BYTES].copy_from_slice(&second.to_bytes());
+    bytes.truncate(end);
+    bytes
+}
+
+#[test]
+fn losses_are_known_without_the_end() {
+    let mut bytes = Vec::new();
+    let mut writer = RecordingWriter::new(&mut bytes, at(1_000), &context()).unwrap();
+    let few = LostEvents {
+        ring_full: 2,
+        ..LostEvents::default()
+    };
+    writer.note_lost(few).unwrap();
+    writer.note_lost(losses()).unwrap();
+    let written = writer.bytes();
+    writer.note_lost(losses()).unwrap();
+    assert_eq!(
+        writer.bytes(),
+        written,
+        "what has not changed is not written again"
+    );
+    writer.flush().unwrap();
+    drop(writer);
+    let (recording, damage) = Recording::recover(bytes.as_slice()).unwrap();
+    assert_eq!(recording.lost, losses());
+    assert!(damage.unwrap().cut_off);
+}
+
+#[test]
+fn lost_events_beyond_64_bits_are_not_none() {
+    let bytes = with_second_block(|header| header.events_before = u64::MAX);
+    let (recording, damage) = Recording::recover(bytes.as_slice()).unwrap();
+    assert_eq!(damage.unwrap().lost(), u64::MAX - 1);
+    assert_eq!(recording.lost.damaged, u64::MAX - 1);
+    let lost = LostEvents {
+        ring_full: u64::MAX,
+        damaged: 5,
+        ..LostEvents::default()
+    };
+    assert_eq!(lost.total(), u64::MAX);
+}
+
+#[test]
+fn a_cpu_that_no_machine_has_is_no_block() {
+    let bytes = with_second_block(|header| header.cpu = 1_024);
+    let (recording, damage) = Recording::recover(bytes.as_slice()).unwrap();
+    assert_eq!(damage.unwrap().what, "the header of a block");
+    assert_eq!(recording.events().count(), 1);
+}
+
+#[test]
+fn a_context_that_cannot_be_calculated_with_is_damage() {
+    type Change = fn(&mut RecordingContext);
+    let changes: [Change; 7] = [
+        |context| context.workers = Some(u32::MAX),
+        |context| context.workers = Some(0),
+        |context| context.timeout_ns = Some(Nanos::new(1 << 62)),
+        |context| context.service_time_ns = Some(Nanos::new(1 << 48)),
+        |context| context.service_time_ns = Some(Nanos::ZERO),
+        |context| context.measure_from_ns = Some(u64::MAX),
+        |context| context.observer_cpu_share = Some(-1.0),
+    ];
+    for change in changes {
+        let mut claimed = context();
+        change(&mut claimed);
+        assert!(claimed.check().is_err(), "{claimed:?}");
+        let writer = RecordingWriter::new(Vec::new(), at(1), &claimed).unwrap();
+        let file = writer.finish(&claimed, LostEvents::default()).unwrap();
+        assert!(file.len() > FIXED_HEADER_BYTES);
+        let reader = RecordingReader::open(file.as_slice()).unwrap();
+        assert_eq!(reader.context(), &RecordingContext::default());
+        let what = reader.damage().unwrap().what;
+        assert_eq!(what, "what its header says about the server");
+    }
+    assert_eq!(context().check(), Ok(()));
+}

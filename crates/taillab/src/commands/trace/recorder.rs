@@ -1,0 +1,286 @@
+//! The thread that moves events from the probe to the file, until it is told to stop.
+
+use std::fs::File;
+use std::io::{self, Seek};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use taillab_host::clock::now;
+use taillab_host::disk;
+use taillab_host::observe::{Counters, ProgramTime};
+use taillab_model::{
+    Event, EventOrder, EventSink, Monotonic, Nanos, PackedEvent, RecordingContext, RecordingWriter,
+};
+use taillab_probe::Probe;
+
+use super::live::{Window, Written};
+use super::record::End;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::fail::probe as probe_failure;
+use crate::pipeline::Canary;
+
+/// Between two drains of the probe, and two looks at steal and quotas.
+const PERIOD: Duration = Duration::from_millis(10);
+/// Events from which the programs' time for each is taken, meanwhile or a little later: the
+/// kernel's count costs some itself.
+const COUNTED_EVENTS: u64 = 1_000;
+
+/// Between two looks at the disk, and two notes of what was lost.
+const LOOK: Duration = Duration::from_secs(1);
+/// Room that is left on the disk for the end of the file, the result, and everybody else.
+const FLOOR_BYTES: u64 = 32 << 20;
+
+/// What the thread that records and the one that draws tell each other.
+#[derive(Default)]
+pub struct Told {
+    /// The recording is to end.
+    pub stop: AtomicBool,
+    pub elapsed_ms: AtomicU64,
+    events: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Told {
+    /// What is in the file so far.
+    pub fn written(&self) -> Written {
+        Written {
+            events: self.events.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Everything that gives events, and where they go.
+pub struct Recorder {
+    pub probe: Probe,
+    sinks: Sinks,
+    counters: Counters,
+    canary: Option<Canary>,
+    counting: Option<ProgramTime>,
+    /// Time in the probe's programs for each event, where it was counted.
+    pub program_ns_per_event: Option<f64>,
+    settle: Duration,
+}
+
+impl Recorder {
+    /// Of an attached probe. The programs' time is taken once `settle` is over.
+    pub fn new(
+        probe: Probe,
+        sinks: Sinks,
+        counters: Counters,
+        canary: Option<Canary>,
+        counting: Option<ProgramTime>,
+        settle: Nanos,
+    ) -> Self {
+        Self {
+            probe,
+            sinks,
+            counters,
+            canary,
+            counting,
+            program_ns_per_event: None,
+            settle: Duration::from_nanos(settle.get()),
+        }
+    }
+
+    /// Drains the probe for `length`, or until it is told to stop; gives why it had to end before that.
+    pub fn run(mut self, told: &Told, length: Duration) -> (Self, Option<End>) {
+        let began = Instant::now();
+        let mut looked = began;
+        let mut end = None;
+        while end.is_none() && !told.stop.load(Ordering::Relaxed) && began.elapsed() < length {
+            let turn = Instant::now();
+            end = self.turn().err().map(End::Unwritable);
+            if end.is_none() && looked.elapsed() >= LOOK {
+                looked = turn;
+                end = self.look_around();
+            }
+            let Written { events, bytes } = self.sinks.written();
+            told.elapsed_ms
+                .store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
+            told.events.store(events, Ordering::Relaxed);
+            told.bytes.store(bytes, Ordering::Relaxed);
+            if began.elapsed() >= self.settle && events >= COUNTED_EVENTS {
+                self.count();
+            }
+            let left = length.saturating_sub(began.elapsed());
+            thread::sleep(PERIOD.saturating_sub(turn.elapsed()).min(left));
+        }
+        self.count();
+        (self, end)
+    }
+
+    /// One drain, and what is added to it.
+    fn turn(&mut self) -> io::Result<()> {
+        self.probe.drain_into(&mut self.sinks)?;
+        let (sinks, mut inserted) = (&mut self.sinks, Ok(()));
+        self.counters.look(now(), |event| {
+            if inserted.is_ok() {
+                inserted = sinks.insert(event);
+            }
+        });
+        inserted?;
+        let mut stalls = self.canary.iter().flat_map(Canary::stalls);
+        stalls.try_for_each(|stall| self.sinks.insert(stall))
+    }
+
+    /// What is not worth a look at every drain.
+    fn look_around(&mut self) -> Option<End> {
+        // counters that cannot be read now are read at the end, where that is said
+        if let Ok(lost) = self.probe.lost()
+            && let Err(error) = self.sinks.writer.note_lost(lost)
+        {
+            return Some(End::Unwritable(error));
+        }
+        let free = disk::free_bytes(&self.sinks.file).ok()?;
+        (free < FLOOR_BYTES).then_some(End::DiskLow(free))
+    }
+
+    /// Takes the programs' time, once: the kernel's count costs some itself.
+    fn count(&mut self) {
+        if self.counting.take().is_some() {
+            let ns = |costs: Vec<taillab_probe::ProgramCost>| -> u64 {
+                costs.iter().map(|program| program.run_time_ns).sum()
+            };
+            let events = self.sinks.written().events;
+            let ns = self.probe.costs().ok().map(ns).filter(|_| events > 0);
+            self.program_ns_per_event = ns.map(|ns| ns as f64 / events as f64);
+        }
+    }
+
+    /// Detaches, takes the rest and closes the file, which is then at its start; after a full disk it has no end.
+    pub fn finish(
+        mut self,
+        context: &RecordingContext,
+        end: End,
+    ) -> Result<(File, Written, End), Failure> {
+        // Hooks go one after the other: what the last of them still see makes no whole request.
+        self.sinks.until = Some(now().saturating_since(self.probe.base()));
+        let end = match (self.probe.finish_into(&mut self.sinks), end) {
+            (Err(error), End::TimeUp | End::Interrupted) => End::Unwritable(error),
+            (_, end) => end,
+        };
+        let lost = self.probe.lost().map_err(probe_failure)?;
+        let written = self.sinks.written();
+        let file = self.sinks.writer.finish(context, lost);
+        let mut file = file.map_err(unwritable)?;
+        file.rewind().or_exit(Exit::Failed)?;
+        Ok((file, written, end))
+    }
+}
+
+/// The file cannot be begun or ended.
+pub fn unwritable(error: io::Error) -> Failure {
+    Failure::new(
+        Exit::Failed,
+        format!("cannot write the recording: {error}; choose a place that can be written with -o"),
+    )
+}
+
+/// Where the events go.
+pub struct Sinks {
+    writer: RecordingWriter<File>,
+    /// The same file, to ask how full its disk is.
+    file: File,
+    live: Option<Live>,
+    /// Nothing later is kept.
+    until: Option<Nanos>,
+}
+
+impl Sinks {
+    /// Begins the file, and the windows for a screen where there is one.
+    pub fn begin(
+        file: File,
+        base: Monotonic,
+        context: &RecordingContext,
+        windows: Option<SyncSender<Window>>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            file: file.try_clone()?,
+            writer: RecordingWriter::new(file, base, context)?,
+            live: windows.map(|out| Live::new(base, out)),
+            until: None,
+        })
+    }
+
+    fn written(&self) -> Written {
+        Written {
+            events: self.writer.events(),
+            bytes: self.writer.bytes(),
+        }
+    }
+
+    fn insert(&mut self, event: Event) -> io::Result<()> {
+        self.writer.insert(event)
+    }
+}
+
+impl EventSink for Sinks {
+    fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
+        if let Some(until) = self.until {
+            let kept = events.iter().filter(|event| event.since_base() <= until);
+            return self.writer.take(cpu, &kept.copied().collect::<Vec<_>>());
+        }
+        self.writer.take(cpu, events)?;
+        match &mut self.live {
+            Some(live) => live.order.take(cpu, events),
+            None => Ok(()),
+        }
+    }
+
+    fn settle(&mut self, before: Nanos) -> io::Result<()> {
+        self.writer.settle(before)?;
+        match &mut self.live {
+            Some(live) => {
+                live.order.settle(before)?;
+                live.pass_on();
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The way of the events to the screen, a window at a time.
+struct Live {
+    order: EventOrder,
+    window: Vec<Event>,
+    skipped: u64,
+    out: SyncSender<Window>,
+}
+
+impl Live {
+    /// Length of a window.
+    const WINDOW: Nanos = Nanos::from_secs(1);
+    /// More events of one window than this are not shown, so that memory stays bounded.
+    const MOST: usize = 4 << 20;
+
+    fn new(base: Monotonic, out: SyncSender<Window>) -> Self {
+        Self {
+            order: EventOrder::new(base),
+            window: Vec::new(),
+            skipped: 0,
+            out,
+        }
+    }
+
+    fn pass_on(&mut self) {
+        while let Some(event) = self.order.next_settled() {
+            let full = (self.window.first())
+                .is_some_and(|first| event.at.saturating_since(first.at) >= Self::WINDOW);
+            if full {
+                let window = Window {
+                    events: std::mem::take(&mut self.window),
+                    skipped: self.skipped,
+                };
+                // a screen that is behind leaves it out; the recording has it
+                self.skipped += u64::from(self.out.try_send(window).is_err());
+            }
+            if self.window.len() < Self::MOST {
+                self.window.push(event);
+            }
+        }
+    }
+}

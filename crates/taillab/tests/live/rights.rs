@@ -1,0 +1,159 @@
+//! What root is used for, and what not: results, other users' directories, CPUs of another run.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown, symlink};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::support::{SHORT, in_mid_run, live, signal, taillab, wait_for};
+
+/// A user without rights, as the one who called sudo.
+const USER: u32 = 65534;
+
+/// `taillab explain` of a golden recording into `dir`, as sudo starts it for [`USER`].
+fn explain_under_sudo(dir: &Path) -> Output {
+    let golden = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../analysis/tests/golden/redis.tlc"
+    );
+    taillab()
+        .env("SUDO_UID", USER.to_string())
+        .env("SUDO_GID", USER.to_string())
+        .args(["explain", golden, "-q", "-o"])
+        .arg(dir)
+        .output()
+        .unwrap()
+}
+
+fn folder(place: &Path, owner: u32) -> std::path::PathBuf {
+    let dir = place.join(format!("of-{owner}"));
+    fs::create_dir(&dir).unwrap();
+    chown(&dir, Some(owner), Some(owner)).unwrap();
+    dir
+}
+
+fn reachable() -> tempfile::TempDir {
+    let place = tempfile::tempdir().unwrap();
+    let mode = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+    fs::set_permissions(place.path(), mode).unwrap();
+    place
+}
+
+#[test]
+fn a_directory_of_root_is_not_given_away() {
+    if !live("a_directory_of_root_is_not_given_away") {
+        return;
+    }
+    let place = reachable();
+    let dir = folder(place.path(), 0);
+    let output = explain_under_sudo(&dir);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("with the rights of user 65534"), "{stderr}");
+    assert_eq!(fs::metadata(&dir).unwrap().uid(), 0);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+}
+
+#[test]
+fn links_in_the_users_directory_lead_root_nowhere() {
+    if !live("links_in_the_users_directory_lead_root_nowhere") {
+        return;
+    }
+    let place = reachable();
+    let victim = place.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let dir = folder(place.path(), USER);
+    for name in [
+        ".report.html.tmp",
+        "report.html",
+        "summary.json",
+        "requests.parquet",
+    ] {
+        symlink(&victim, dir.join(name)).unwrap();
+    }
+    let output = explain_under_sudo(&dir);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(dir.join("report.html").is_file(), "{stderr}");
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    for name in ["report.html", "summary.json", "requests.parquet"] {
+        let meta = fs::symlink_metadata(dir.join(name)).unwrap();
+        assert!(meta.is_file(), "{name} is still a link");
+        assert_eq!(meta.uid(), USER, "{name}");
+    }
+}
+
+#[test]
+fn a_directory_of_somebody_else_is_refused() {
+    if !live("a_directory_of_somebody_else_is_refused") {
+        return;
+    }
+    let place = reachable();
+    let dir = folder(place.path(), 12345);
+    let mode = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
+    fs::set_permissions(&dir, mode).unwrap();
+    let output = explain_under_sudo(&dir);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(
+        stderr.contains("belongs to another user (number 12345)"),
+        "{stderr}"
+    );
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+}
+
+#[test]
+fn a_second_run_on_the_same_cpus_is_refused() {
+    if !live("a_second_run_on_the_same_cpus_is_refused") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let (mut first, _) = in_mid_run(&SHORT, "memcached", &place.path().join("first"));
+    let second = taillab()
+        .args(SHORT)
+        .arg("-o")
+        .arg(place.path().join("second"))
+        .output()
+        .unwrap();
+    signal(first.id(), "INT");
+    first.wait().unwrap();
+    let stderr = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{stderr}");
+    let named = format!("is in use by another measurement (pid {})", first.id());
+    assert!(stderr.contains(&named), "{stderr}");
+    assert!(!Path::new("/run/taillab/cpu-0").exists());
+}
+
+#[test]
+fn a_traced_command_ends_with_a_tracer_that_is_killed() {
+    if !live("a_traced_command_ends_with_a_tracer_that_is_killed") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let port = super::trace::free_port();
+    let address = format!("127.0.0.1:{port}");
+    // the server is a grandchild, in a session of its own
+    let script = format!(
+        "setsid {} serve null-rpc --listen {address} & wait",
+        env!("CARGO_BIN_EXE_taillab")
+    );
+    let mut tracer = taillab()
+        .args(["trace", "-q", "-d", "600s", "-o"])
+        .arg(place.path())
+        .args(["--", "sh", "-c", &script])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let recording = place.path().join("capture.tlc");
+    wait_for("a recording", || recording.exists().then_some(()));
+    std::net::TcpStream::connect(&address).unwrap();
+    signal(tracer.id(), "KILL");
+    tracer.wait().unwrap();
+    let free = || std::net::TcpListener::bind(&address).ok();
+    wait_for("the port", free);
+    // the next start forgets the run
+    Command::new(env!("CARGO_BIN_EXE_taillab"))
+        .args(["trace", "-q", "-d", "10ms", "--no-save", "-p", "1"])
+        .output()
+        .unwrap();
+}
