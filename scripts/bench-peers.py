@@ -111,6 +111,7 @@ def peak_taillab(target, outstanding="32", connections="16"):
     store = ["--keys", "1000", "--key-bytes", "30", "--value-bytes", "200", "--get-share", "1"]
     found = taillab_load(target, "-R", "max", "-d", "3s", "-c", connections, "--outstanding", outstanding,
                          *(store if target.startswith("memcached") else []))
+    found = found["generator"]["closed_loop"]
     return found["answered_rate_per_s"], found["client"]["cpu_ns_per_request"] / 1000
 
 
@@ -168,7 +169,7 @@ def cost():
         def one():
             with server_of():
                 found = taillab_load(target, "-R", str(rate), "-d", "4s", "-c", "16", *more)
-            return (found["client"]["cpu_ns_per_request"] / 1000,)
+            return (found["load"]["client"]["cpu_ns_per_request"] / 1000,)
         return one
 
     def wrk2():

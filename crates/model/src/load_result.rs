@@ -1,9 +1,8 @@
-//! The result of `taillab load` as `--json` carries it.
+//! What the report of `taillab load` has besides the load: the generator and its floor, a closed
+//! loop, the loads of a sweep or a search.
 //!
-//! One measurement by a schedule is a [`LoadResult`], a sweep or a search a
-//! [`LoadSweepResult`], and a measurement without a schedule a [`ClosedLoopResult`];
-//! [`Mode`] says which it is. Times are integer nanoseconds and their names end in `_ns`.
-//! The JSON Schema of all is made from these types: `schemas/load.schema.json`.
+//! Times are integer nanoseconds and their names end in `_ns`. The JSON Schema is made from these
+//! types: `schemas/load.schema.json`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,118 +10,70 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::summary::{ClientCost, LoadErrors, LoadSummary, Verdict};
+use crate::summary::{ClientCost, LoadErrors, LoadSummary, Report, Verdict};
 use crate::{Distribution, Nanos, ParseNanosError};
 
-/// Version of the shapes of this module.
-pub const SCHEMA_VERSION: u32 = 1;
+/// The report of `taillab load`.
+pub type LoadReport = Report<ClientOnly>;
 
-/// The command that writes these results.
-pub const COMMAND: &str = "load";
-
-/// What `taillab load` found at one load.
+/// The report's part for a server that only its client saw.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend(
-    "if" = {"properties": {"floor": {"type": "null"}}},
-    "then" = {"properties": {"floor_absent_because": {"type": "string"}}},
-    "else" = {"properties": {"floor_absent_because": {"type": "null"}}},
-))]
-pub struct LoadResult {
-    /// Version of this shape: [`SCHEMA_VERSION`].
-    #[schemars(extend("const" = SCHEMA_VERSION))]
-    pub schema_version: u32,
-    /// The command that wrote this: [`COMMAND`].
-    #[schemars(extend("const" = COMMAND))]
-    pub command: String,
-    /// What was loaded, and how.
-    #[serde(flatten)]
-    pub setup: Setup,
-    /// How requests were sent.
-    #[schemars(extend("enum" = ["open_loop"]))]
-    pub mode: Mode,
-    /// Start of the measurement, seconds since 1970 (UTC).
-    pub started_unix_s: u64,
-    /// The measurement ended before its time (Ctrl-C, or the server died).
-    pub partial: bool,
-    /// The server's peak, where the load was given as a share of it.
-    pub capacity: Option<Capacity>,
-    /// The load as wanted and as the client saw it.
-    #[serde(flatten)]
-    pub load: LoadSummary,
-    /// The same by the stamps of the kernel, where there are any.
-    pub wire: Option<Wire>,
-    /// The client's own floor.
-    pub floor: Option<Floor>,
-    /// Why there is no floor; there whenever `floor` is not.
-    pub floor_absent_because: Option<String>,
-    /// Whether the result can be believed.
-    pub verdict: Verdict,
+pub struct ClientOnly {
+    /// The generator, with what it measured besides one load by a schedule.
+    pub generator: Generator,
 }
 
-/// What `taillab load` found at several loads: a sweep, or the search for the highest rate
-/// that holds an objective.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+impl LoadReport {
+    /// The generator, with what it measured besides one load by a schedule.
+    pub fn generator(&self) -> &Generator {
+        &self.server.generator
+    }
+}
+
+/// The generator of `taillab load`: how it was set up, and what it measured besides one load by a
+/// schedule.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend(
     "if" = {"properties": {"floor": {"type": "null"}}},
     "then" = {"properties": {"floor_absent_because": {"type": "string"}}},
     "else" = {"properties": {"floor_absent_because": {"type": "null"}}},
 ))]
-pub struct LoadSweepResult {
-    /// Version of this shape: [`SCHEMA_VERSION`].
-    #[schemars(extend("const" = SCHEMA_VERSION))]
-    pub schema_version: u32,
-    /// The command that wrote this: [`COMMAND`].
-    #[schemars(extend("const" = COMMAND))]
-    pub command: String,
-    /// What was loaded, and how.
-    #[serde(flatten)]
-    pub setup: Setup,
+pub struct Generator {
     /// How requests were sent.
-    #[schemars(extend("enum" = ["sweep", "search"]))]
     pub mode: Mode,
-    /// Start of the first measurement, seconds since 1970 (UTC).
-    pub started_unix_s: u64,
-    /// Some of the measurements wanted are missing or short.
-    pub partial: bool,
+    /// What was spoken: `memcached-ascii`, `http`, `redis`, `echo` …
+    pub protocol: String,
+    /// What carried it: `udp`, `tcp` or `unix`.
+    pub transport: String,
+    /// Connections, or ports of the client.
+    #[schemars(range(min = 1))]
+    pub connections: u32,
+    /// Threads that sent and received.
+    #[schemars(range(min = 1))]
+    pub threads: u32,
+    /// All CPUs of the client's machine were kept from sleeping, the server's too if it is
+    /// the same.
+    pub kept_awake: bool,
     /// The server's peak, where the load was given as a share of it.
     pub capacity: Option<Capacity>,
-    /// One for each load, in the order in which they were measured.
+    /// The load by the stamps of the kernel, where there are any.
+    pub wire: Option<Wire>,
+    /// What a closed loop or a ping-pong measured; `None` with a schedule.
+    pub closed_loop: Option<ClosedLoop>,
+    /// The loads of a sweep or a search, in the order in which they were measured.
     pub steps: Vec<LoadStep>,
-    /// What the search found; `None` for a sweep.
+    /// What a search found.
     pub found: Option<SearchResult>,
     /// The client's own floor.
     pub floor: Option<Floor>,
     /// Why there is no floor; there whenever `floor` is not.
     pub floor_absent_because: Option<String>,
-    /// Whether the result as a whole can be believed.
-    pub verdict: Verdict,
 }
 
-/// What `taillab load` found without a schedule: the next request is sent when an answer is
-/// there. Says what the server can do, not what a user waits.
+/// What was measured without a schedule: the next request is sent when an answer is there. Says
+/// what the server can do, not what a user waits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend(
-    "if" = {"properties": {"floor": {"type": "null"}}},
-    "then" = {"properties": {"floor_absent_because": {"type": "string"}}},
-    "else" = {"properties": {"floor_absent_because": {"type": "null"}}},
-))]
-pub struct ClosedLoopResult {
-    /// Version of this shape: [`SCHEMA_VERSION`].
-    #[schemars(extend("const" = SCHEMA_VERSION))]
-    pub schema_version: u32,
-    /// The command that wrote this: [`COMMAND`].
-    #[schemars(extend("const" = COMMAND))]
-    pub command: String,
-    /// What was loaded, and how.
-    #[serde(flatten)]
-    pub setup: Setup,
-    /// [`Mode::ClosedLoop`] or [`Mode::PingPong`].
-    #[schemars(extend("enum" = ["closed_loop", "ping_pong"]))]
-    pub mode: Mode,
-    /// Start of the measurement, seconds since 1970 (UTC).
-    pub started_unix_s: u64,
-    /// The measurement ended before its time (Ctrl-C, or the server died).
-    pub partial: bool,
+pub struct ClosedLoop {
     /// Requests kept in flight, all connections together.
     #[schemars(range(min = 1))]
     pub outstanding: u32,
@@ -139,67 +90,45 @@ pub struct ClosedLoopResult {
     pub client: ClientCost,
     /// What went wrong, by kind.
     pub errors: LoadErrors,
-    /// The client's own floor.
-    pub floor: Option<ClosedFloor>,
-    /// Why there is no floor; there whenever `floor` is not.
-    pub floor_absent_because: Option<String>,
-    /// Whether the result can be believed.
-    pub verdict: Verdict,
 }
 
-/// The same closed loop against a responder that does nothing.
+/// The same client and load against a responder that does nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ClosedFloor {
-    /// What answered, and where.
+pub struct Floor {
+    /// What answered, and where: `built-in null responder over udp on 127.0.0.1`.
     pub responder: String,
-    /// Requests sent.
-    pub requests: u64,
-    /// Length of the measurement.
-    pub duration_ns: Nanos,
-    /// Answers per second.
-    #[schemars(range(min = 0))]
-    pub answered_rate_per_s: f64,
-    /// From the send to the response.
-    pub service_time: Distribution,
-    /// The client's own cost.
-    pub client: ClientCost,
+    /// The same schedule, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadSummary>,
+    /// The same closed loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_loop: Option<ClosedLoop>,
+}
+
+impl Floor {
+    /// What is compared with the load: the response time of a schedule, the service time of a
+    /// closed loop.
+    pub fn latency(&self) -> Option<&Distribution> {
+        let scheduled = self.load.as_ref().map(|load| &load.response_time);
+        scheduled.or_else(|| Some(&self.closed_loop.as_ref()?.service_time))
+    }
 }
 
 /// How requests were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// By a schedule, whatever the answers: [`LoadResult`].
+    /// By a schedule, whatever the answers.
     #[default]
     OpenLoop,
-    /// By schedules of several rates: [`LoadSweepResult`].
+    /// By schedules of several rates.
     Sweep,
     /// By schedules that look for the highest rate that holds an objective.
     Search,
-    /// So many in flight as the client is told, for the server's peak: [`ClosedLoopResult`].
+    /// A fixed number in flight, for the server's peak.
     ClosedLoop,
     /// One in flight on each connection.
     PingPong,
-}
-
-/// What was loaded, and how.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Setup {
-    /// The target as it was given: `memcached+udp://127.0.0.1:11211`.
-    pub target: String,
-    /// What was spoken: `memcached-ascii`, `http`, `redis`, `echo` …
-    pub protocol: String,
-    /// What carried it: `udp`, `tcp` or `unix`.
-    pub transport: String,
-    /// Connections, or ports of the client.
-    #[schemars(range(min = 1))]
-    pub connections: u32,
-    /// Threads that sent and received.
-    #[schemars(range(min = 1))]
-    pub threads: u32,
-    /// All CPUs of the client's machine were kept from sleeping, the server's too if it is
-    /// the same.
-    pub kept_awake: bool,
 }
 
 /// The server's peak, measured with a closed loop before the load.
@@ -229,16 +158,6 @@ pub struct Wire {
     pub service_time: Distribution,
 }
 
-/// The same client and schedule against a responder that does nothing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Floor {
-    /// What answered, and where: `built-in null responder over udp on 127.0.0.1`.
-    pub responder: String,
-    /// The measurement.
-    #[serde(flatten)]
-    pub load: LoadSummary,
-}
-
 /// One load of a sweep or of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadStep {
@@ -249,7 +168,7 @@ pub struct LoadStep {
     pub load: LoadSummary,
     /// The server did not keep up: what was measured depends on how long it was measured.
     pub overloaded: bool,
-    /// How the step stands to the objective of the search; `None` in a sweep.
+    /// The step against the objective of the search; `None` in a sweep.
     pub objective: Option<ObjectiveAt>,
     /// Whether the step can be believed.
     pub verdict: Verdict,
@@ -297,7 +216,7 @@ pub struct ObjectiveAt {
     pub value_ns: Option<Nanos>,
     /// Lower end of its interval.
     pub lo_ns: Option<Nanos>,
-    /// Upper end; `None` beside a value when it lies beyond the largest observation.
+    /// Upper end; `None` with a value where it lies beyond the largest observation.
     pub hi_ns: Option<Nanos>,
     /// The quantile is within the limit, and the server kept up and answered.
     pub held: bool,

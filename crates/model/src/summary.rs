@@ -36,32 +36,44 @@ pub const MAX_LATENESS_SHARE: f64 = 0.5;
 /// Lateness at a percentile above this share of the response time there is worth knowing.
 pub const NOTABLE_LATENESS_SHARE: f64 = 0.1;
 
-/// What a measurement of a server found: the result of `taillab run`, `trace` and `explain`.
+/// What a measurement of a server found: the result of every command that measures one.
+///
+/// `Server` is what is known of the server's side: all that the probe saw, or, in a report of
+/// `taillab load`, only what its client measured ([`ClientOnly`](crate::load_result::ClientOnly)).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend(
-    "if" = {"properties": {"command": {"const": "run"}}},
-    "then" = {"required": ["load", "client_minus_server", "calibration"]},
-    "else" = {"properties": {"load": false, "client_minus_server": false, "calibration": false}},
-))]
-pub struct Report {
+#[schemars(extend("allOf" = [
+    {
+        "if": {"properties": {"command": {"const": "run"}}},
+        "then": {"required": ["load", "client_minus_server", "calibration"]},
+        "else": {"properties": {"client_minus_server": false, "calibration": false}},
+    },
+    {
+        "if": {"properties": {"command": {"enum": ["trace", "explain"]}}},
+        "then": {"properties": {"load": false}},
+    },
+]))]
+pub struct Report<Server = ServerResult> {
     /// Version of this shape: [`SCHEMA_VERSION`].
     #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
-    /// The command that wrote this: `run`, `trace` or `explain`.
-    #[schemars(extend("enum" = ["run", "trace", "explain"]))]
+    /// The command that wrote this: `run`, `trace`, `explain` or `load`.
+    #[schemars(extend("enum" = ["run", "trace", "explain", "load"]))]
     pub command: String,
-    /// What was measured: `memcached over UDP`, `pid 4711 (nginx), port 80 over TCP`.
+    /// What was measured: `memcached over UDP`, `pid 4711 (nginx), port 80 over TCP`,
+    /// `memcached+udp://127.0.0.1:11211`.
     pub target: String,
     /// Start of the measurement, seconds since 1970 (UTC).
     pub started_unix_s: u64,
-    /// It ended before its time (Ctrl-C, or the server died), or the file was cut off.
+    /// It ended before its time (Ctrl-C, or the server died), or the file was cut off; of a sweep,
+    /// some of the loads are missing or short.
     pub partial: bool,
-    /// Length of what was analysed: from the start of the measurement to the last event.
+    /// Length of what was measured: from the start of the measurement to the last event; of a
+    /// sweep, all loads together.
     pub duration_ns: Nanos,
-    /// Requests that came in per second.
+    /// Requests that came in per second; of a sweep, over all loads.
     #[schemars(range(min = 0))]
     pub arrival_rate_per_s: f64,
-    /// The load, where the generator was ours.
+    /// One load by a schedule, where the generator was ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadSummary>,
     /// Where the generator was ours: what the client's service time has beyond T6 − T1, request
@@ -73,8 +85,8 @@ pub struct Report {
     pub calibration: Option<Calibration>,
     /// The server's side: what the probe saw and what follows from it.
     #[serde(flatten)]
-    pub server: ServerResult,
-    /// What watching cost; `None` where the recording does not say.
+    pub server: Server,
+    /// What watching cost; `None` where the recording does not say, or nothing was watched.
     pub observer: Option<Observer>,
     /// Whether the result can be believed.
     pub verdict: Verdict,

@@ -8,9 +8,9 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use taillab_model::Nanos;
-use taillab_report::html;
-use taillab_report::load::{LoadSeries, chart, json_pretty, sweep_chart, write_hlog};
-use taillab_report::terminal::{Style, render_load, render_load_sweep};
+use taillab_report::load::{LoadDocument, LoadSeries, chart, write_hlog};
+use taillab_report::terminal::{Style, render_load};
+use taillab_report::{html, json};
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -22,13 +22,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dir = PathBuf::from(std::env::args_os().nth(1).ok_or("name a directory")?);
     fs::create_dir_all(&dir)?;
     let sample = samples::sample(Nanos::from_secs(20));
-    let (report, search) = (sample.report(), samples::search());
-    fs::write(dir.join("load.json"), json_pretty(&sample.result)?)?;
-    fs::write(dir.join("search.json"), json_pretty(&search)?)?;
-    fs::write(dir.join("load.html"), html::render_load(&report))?;
-    fs::write(dir.join("search.html"), html::render_load_sweep(&search))?;
-    fs::write(dir.join("load.png"), chart(&report).png()?)?;
-    fs::write(dir.join("search.png"), sweep_chart(&search).png()?)?;
+    let search = samples::search();
+    let documents = [
+        ("load", sample.document()),
+        ("search", LoadDocument::of(&search)),
+    ];
+    for (name, document) in &documents {
+        let file = |ending: &str| dir.join(format!("{name}.{ending}"));
+        fs::write(file("json"), json::load(document.report)?)?;
+        fs::write(file("html"), html::render_load(document))?;
+        if let Some(chart) = chart(document) {
+            fs::write(file("png"), chart.png()?)?;
+        }
+    }
     #[cfg(feature = "parquet")]
     taillab_report::load::write_parquet(
         sample.rows.iter().copied(),
@@ -37,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let started = sample.rows[0].times.intended;
     let mut log = BufWriter::new(File::create(dir.join("latency.hlog"))?);
     let rows = sample.rows.iter().copied();
-    let totals = write_hlog(rows, started, sample.result.started_unix_s, &mut log)?;
+    let totals = write_hlog(rows, started, sample.report.started_unix_s, &mut log)?;
     log.flush()?;
     if let Some(file) = totals.percentiles(LoadSeries::ResponseTime) {
         fs::write(dir.join("response_time.hgrm"), file)?;
@@ -47,7 +53,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         width: 100,
     };
     let mut out = std::io::stdout();
-    out.write_all(render_load(&report, dir.to_str(), style).as_bytes())?;
-    out.write_all(render_load_sweep(&search, dir.to_str(), style).as_bytes())?;
+    for (_, document) in &documents {
+        out.write_all(render_load(document, dir.to_str(), style).as_bytes())?;
+    }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What was checked about a measurement, in words that the terminal and the page share.
 
 use taillab_model::Distribution;
-use taillab_model::load_result::{ClosedLoopResult, Floor, LoadResult};
+use taillab_model::load_result::{Generator, LoadReport};
 use taillab_model::summary::{
     ArrivalsReference, Calibration, DispersionAt, Hook, LoadErrors, LoadSummary,
     MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Matching, Observer, Overhead,
@@ -68,9 +68,13 @@ pub(crate) fn of(document: &Document<'_>) -> Vec<TrustCheck> {
 }
 
 /// Everything that was checked about a load.
-pub(crate) fn of_load(result: &LoadResult) -> Vec<TrustCheck> {
-    let mut checks = vec![arrivals(&result.load), sender(&result.load)];
-    checks.extend(result.wire.as_ref().map(|wire| {
+pub(crate) fn of_load(report: &LoadReport) -> Vec<TrustCheck> {
+    let generator = report.generator();
+    let loads = report.load.iter();
+    let mut checks: Vec<_> = loads
+        .flat_map(|load| [arrivals(load), sender(load)])
+        .collect();
+    checks.extend(generator.wire.as_ref().map(|wire| {
         let stamped = counted(
             wire.stamped,
             "request with both stamps",
@@ -82,42 +86,31 @@ pub(crate) fn of_load(result: &LoadResult) -> Vec<TrustCheck> {
         ];
         check("on the wire", State::Good, lines)
     }));
-    checks.push(floor(
-        result.floor.as_ref(),
-        result.floor_absent_because.as_deref(),
-    ));
-    checks.push(errors(&result.load.errors));
+    checks.push(floor(generator));
+    let closed = generator.closed_loop.as_ref().map(|closed| &closed.errors);
+    let sent = report.load.as_ref().map(|load| &load.errors);
+    checks.extend(sent.or(closed).map(errors));
     checks
 }
 
 /// The client's floor, which says how much of a result is the client's own.
-pub(crate) fn floor(floor: Option<&Floor>, absent_because: Option<&str>) -> TrustCheck {
-    let lines = floor.map(|floor| {
-        vec![
-            format!("{}: {}", floor.responder, brief(&floor.load.response_time)),
-            format!("late by {}", brief(&floor.load.lateness)),
-        ]
-    });
-    about_floor(lines, absent_because)
-}
-
-/// The same of a closed loop.
-pub(crate) fn closed_floor(result: &ClosedLoopResult) -> TrustCheck {
-    let lines = result.floor.as_ref().map(|floor| {
-        let answers = rate(floor.answered_rate_per_s);
-        let time = brief(&floor.service_time);
-        vec![format!("{}: {time}; {answers} answers/s", floor.responder)]
-    });
-    about_floor(lines, result.floor_absent_because.as_deref())
-}
-
-fn about_floor(lines: Option<Vec<String>>, absent_because: Option<&str>) -> TrustCheck {
-    let state = State::good_if(lines.is_some(), State::Notable);
-    let absent = || {
-        let why = absent_because.unwrap_or("no reason was given");
-        vec![format!("not measured: {why}")]
+fn floor(generator: &Generator) -> TrustCheck {
+    let Some(floor) = &generator.floor else {
+        let why = generator.floor_absent_because.as_deref();
+        let why = why.unwrap_or("no reason was given");
+        return check("floor", State::Notable, [format!("not measured: {why}")]);
     };
-    check("floor", state, lines.unwrap_or_else(absent))
+    let mut lines = Vec::new();
+    if let Some(load) = &floor.load {
+        let time = brief(&load.response_time);
+        lines.push(format!("{}: {time}", floor.responder));
+        lines.push(format!("late by {}", brief(&load.lateness)));
+    }
+    if let Some(closed) = &floor.closed_loop {
+        let (time, answers) = (brief(&closed.service_time), rate(closed.answered_rate_per_s));
+        lines.push(format!("{}: {time}; {answers} answers/s", floor.responder));
+    }
+    check("floor", State::Good, lines)
 }
 
 fn matching(m: &Matching) -> TrustCheck {

@@ -1,6 +1,7 @@
 //! `summary.json` and `--json`; the shape is `schemas/report.schema.json`.
 
 use serde::Serialize;
+use taillab_model::load_result::LoadReport;
 use taillab_model::summary::Report;
 
 use crate::error::ReportError;
@@ -20,6 +21,14 @@ pub fn pretty(report: &Report) -> Result<Vec<u8>, ReportError> {
         request.shorten(STRETCHES, ACTIVITIES);
     }
     indented(&report, "summary.json")
+}
+
+/// The same of a load.
+///
+/// # Errors
+/// [`ReportError::Format`], which no report is known to cause.
+pub fn load(report: &LoadReport) -> Result<Vec<u8>, ReportError> {
+    indented(report, "result.json")
 }
 
 /// A value as JSON, indented for people, with a newline at its end.

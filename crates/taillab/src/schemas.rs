@@ -12,7 +12,7 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 use taillab_model::budget::BudgetResult;
 use taillab_model::doctor::Diagnosis;
-use taillab_model::load_result::{ClosedLoopResult, LoadResult, LoadSweepResult};
+use taillab_model::load_result::LoadReport;
 use taillab_model::noise::NoiseResult;
 use taillab_model::rtt::RttResult;
 use taillab_model::summary::Report;
@@ -21,16 +21,6 @@ use taillab_report::simulation::SimulationReport;
 use taillab_testkit::causes::BenchResult;
 
 use crate::commands::serve::output::Line;
-
-/// What `taillab load` writes.
-#[derive(JsonSchema)]
-#[serde(untagged)]
-#[allow(dead_code, reason = "only its schema is used")]
-enum LoadOutput {
-    Schedule(Box<LoadResult>),
-    Several(Box<LoadSweepResult>),
-    ClosedLoop(Box<ClosedLoopResult>),
-}
 
 /// Name, description and schema of each output.
 fn schemas() -> Vec<(&'static str, &'static str, Schema)> {
@@ -43,8 +33,10 @@ fn schemas() -> Vec<(&'static str, &'static str, Schema)> {
         ),
         (
             "load",
-            "The output of `taillab load --json`; `mode` says which of the three it is.",
-            of::<LoadOutput>(),
+            "The output of `taillab load --json`, and `result.json`. `generator.mode` says how requests \
+             were sent: one load by a schedule is in `load`, several are in `generator.steps`, a \
+             closed loop is in `generator.closed_loop`.",
+            of::<LoadReport>(),
         ),
         (
             "rtt",

@@ -25,7 +25,7 @@ mod slowest;
 mod stages;
 
 pub use self::budget::render as render_budget;
-pub use self::load::{render_load, render_load_sweep};
+pub use self::load::render_load;
 pub use self::noise::render as render_noise;
 pub use self::report::render;
 pub use self::reproduction::render as render_reproduction;

@@ -1,20 +1,33 @@
 //! The figures of a load: its distributions, or latency against load.
 
-use taillab_model::load_result::{LoadStep, LoadSweepResult};
+use taillab_model::load_result::{LoadReport, LoadStep};
+use taillab_model::summary::LoadSummary;
 
-use super::{LoadReport, LoadSeries};
+use super::{LoadDocument, LoadSeries};
 use crate::chart::{Axis, Chart, Curve};
 use crate::figures;
 
 /// The quantiles along a sweep.
 const SWEPT_QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 
-/// The distributions of one load.
-pub fn chart(report: &LoadReport<'_>) -> Chart {
-    let result = report.result;
-    let load = &result.load;
+/// The distributions of one load, or latency against load; `None` of a closed loop, which has
+/// neither.
+pub fn chart(document: &LoadDocument<'_>) -> Option<Chart> {
+    let report = document.report;
+    match &report.load {
+        Some(load) => Some(distributions(document, load)),
+        None if report.generator().closed_loop.is_some() => None,
+        None => Some(sweep(report)),
+    }
+}
+
+fn distributions(document: &LoadDocument<'_>, load: &LoadSummary) -> Chart {
+    let report = document.report;
     let curves = LoadSeries::ALL.iter().filter_map(|series| {
-        let curve = report.curves.iter().find(|curve| curve.series == *series)?;
+        let curve = document
+            .curves
+            .iter()
+            .find(|curve| curve.series == *series)?;
         let points = curve.points.iter();
         let points = points.map(|(time, share)| (time.get() as f64, *share));
         Some(Curve::new(series.label(), points.collect()))
@@ -23,10 +36,10 @@ pub fn chart(report: &LoadReport<'_>) -> Chart {
         title: "Latency distributions".to_owned(),
         subtitle: format!(
             "{}, {}/s, {}{}",
-            result.setup.target,
+            report.target,
             figures::rate(load.target_rate_per_s),
             load.arrivals.process,
-            doubt(result.verdict.valid, result.partial),
+            doubt(report.verdict.valid, report.partial),
         ),
         x: Axis::Latency,
         y: Axis::Slower,
@@ -38,9 +51,10 @@ pub fn chart(report: &LoadReport<'_>) -> Chart {
 /// Latency against load: a curve for each quantile, and where the objective breaks.
 ///
 /// To the right is the utilisation where it is known for every step, else the rate.
-pub fn sweep_chart(result: &LoadSweepResult) -> Chart {
+fn sweep(report: &LoadReport) -> Chart {
+    let generator = report.generator();
     let utilised = |step: &LoadStep| step.load.target_utilization;
-    let x_axis = if result.steps.iter().all(|step| utilised(step).is_some()) {
+    let x_axis = if generator.steps.iter().all(|step| utilised(step).is_some()) {
         Axis::Utilisation
     } else {
         Axis::Rate
@@ -49,7 +63,7 @@ pub fn sweep_chart(result: &LoadSweepResult) -> Chart {
         Axis::Utilisation => utilised(step).unwrap_or(f64::NAN),
         _ => step.load.target_rate_per_s,
     };
-    let mut steps: Vec<&LoadStep> = result.steps.iter().collect();
+    let mut steps: Vec<&LoadStep> = generator.steps.iter().collect();
     steps.sort_by(|a, b| x(a).total_cmp(&x(b)));
     let of = |q: f64| -> Vec<(f64, f64)> {
         steps
@@ -61,7 +75,7 @@ pub fn sweep_chart(result: &LoadSweepResult) -> Chart {
         .iter()
         .map(|&q| Curve::new(figures::quantile_name(q), of(q)).marked())
         .collect();
-    if let Some(found) = &result.found {
+    if let Some(found) = &generator.found {
         let shown = || curves.iter().flat_map(|curve| &curve.points);
         let limit = found.objective.limit_ns.get() as f64;
         let least = shown().map(|p| p.1).fold(limit, f64::min);
@@ -94,8 +108,8 @@ pub fn sweep_chart(result: &LoadSweepResult) -> Chart {
         title: "Response time against load".to_owned(),
         subtitle: format!(
             "{}{}",
-            result.setup.target,
-            doubt(result.verdict.valid, result.partial)
+            report.target,
+            doubt(report.verdict.valid, report.partial)
         ),
         x: x_axis,
         y: Axis::Latency,

@@ -2,12 +2,12 @@
 //!
 //! | output | function |
 //! |---|---|
-//! | terminal | [`crate::terminal::render_load`], [`crate::terminal::render_load_sweep`], [`crate::terminal::render_closed_loop`] |
+//! | terminal | [`crate::terminal::render_load`] |
 //! | while it runs | [`live_line`] |
-//! | `--json` | [`json`] |
+//! | `--json` | [`crate::json::load`] |
 //! | `requests.parquet` | [`write_parquet`] |
 //! | `latency.hlog`, `.hgrm` | [`write_hlog`], [`LoadTotals::percentiles`] |
-//! | figures | [`chart`], [`sweep_chart`] |
+//! | figures | [`chart`] |
 
 mod figure;
 mod live;
@@ -18,11 +18,10 @@ mod tables;
 use std::io;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
-use taillab_model::load_result::{LoadResult, Setup};
-use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, WireTimes};
+use taillab_model::load_result::{Generator, LoadReport};
+use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Outcome, WireTimes};
 
-pub use self::figure::{chart, sweep_chart};
+pub use self::figure::chart;
 pub use self::live::{LiveWindow, live_line};
 #[cfg(feature = "parquet")]
 pub use self::parquet::write_parquet;
@@ -30,15 +29,26 @@ pub(crate) use self::tables::{closed_table, latency_table, steps_table};
 use crate::error::ReportError;
 use crate::{hgrm, hlog};
 
-/// What the person's outputs show of one load.
+/// A report of `taillab load`, and what the outputs for people show with it.
 #[derive(Clone, Copy, Debug)]
-pub struct LoadReport<'a> {
+pub struct LoadDocument<'a> {
     /// The result.
-    pub result: &'a LoadResult,
-    /// The curves of the figure; one that is missing is left out.
+    pub report: &'a LoadReport,
+    /// The curves of one load's figure; one that is missing is left out.
     pub curves: &'a [LoadCurve],
     /// Quantiles that the load was too short for, with the requests that each needs, about.
     pub needs: &'a [(f64, u64)],
+}
+
+impl<'a> LoadDocument<'a> {
+    /// A report of a sweep, a search or a closed loop, which has nothing besides.
+    pub const fn of(report: &'a LoadReport) -> Self {
+        Self {
+            report,
+            curves: &[],
+            needs: &[],
+        }
+    }
 }
 
 /// A complementary distribution function to draw.
@@ -109,32 +119,6 @@ wanted the request sent; “service time” counts from the moment it was sent; 
 difference, the generator’s own delay. The “client’s floor” is the response time of the same \
 schedule against a responder that does nothing.";
 
-/// A result (`LoadResult`, `LoadSweepResult` or `ClosedLoopResult`) as `--json` writes it,
-/// on one line with a newline at its end.
-///
-/// # Errors
-/// [`ReportError::Format`], which no result is known to cause.
-pub fn json(result: &impl Serialize) -> Result<Vec<u8>, ReportError> {
-    finish(serde_json::to_vec(result))
-}
-
-/// The same indented for people, as `summary.json` is.
-///
-/// # Errors
-/// [`ReportError::Format`], which no result is known to cause.
-pub fn json_pretty(result: &impl Serialize) -> Result<Vec<u8>, ReportError> {
-    finish(serde_json::to_vec_pretty(result))
-}
-
-fn finish(encoded: Result<Vec<u8>, serde_json::Error>) -> Result<Vec<u8>, ReportError> {
-    let mut bytes = encoded.map_err(|e| ReportError::Format {
-        output: "the result as JSON",
-        cause: e.to_string(),
-    })?;
-    bytes.push(b'\n');
-    Ok(bytes)
-}
-
 /// One request as `requests.parquet` and `latency.hlog` of a load take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadRow {
@@ -145,53 +129,13 @@ pub struct LoadRow {
     /// What it asked for.
     pub operation: Operation,
     /// How it ended.
-    pub outcome: RequestOutcome,
+    pub outcome: Outcome,
     /// The connection that carried it, numbered from 0 within its thread.
     pub connection: u32,
     /// The thread that sent it, numbered from 0.
     pub thread: u32,
     /// It was sent before the measurement began.
     pub warm_up: bool,
-}
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RequestOutcome {
-    /// A call that was answered as it should be.
-    Done,
-    /// A get that found its value.
-    Hit,
-    /// A get that found nothing.
-    Miss,
-    /// A set that was stored.
-    Stored,
-    /// No answer within the time-out, or none at all.
-    TimedOut,
-    /// The kernel did not take it.
-    SendFailed,
-    /// The server answered with an error.
-    ServerError,
-    /// Its connection ended before its answer.
-    ConnectionLost,
-    /// What came as its answer is none of the protocol.
-    Malformed,
-}
-
-impl RequestOutcome {
-    /// The name in machine-readable outputs.
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Hit => "hit",
-            Self::Miss => "miss",
-            Self::Stored => "stored",
-            Self::TimedOut => "timed_out",
-            Self::SendFailed => "send_failed",
-            Self::ServerError => "server_error",
-            Self::ConnectionLost => "connection_lost",
-            Self::Malformed => "malformed",
-        }
-    }
 }
 
 /// The series of a load's log, in the order of its tags.
@@ -254,8 +198,8 @@ impl LoadTotals {
 }
 
 /// What is to be said of CPUs that were not allowed to sleep.
-pub(crate) const fn awake(setup: &Setup) -> &'static str {
-    if setup.kept_awake {
+pub(crate) const fn awake(generator: &Generator) -> &'static str {
+    if generator.kept_awake {
         ", CPUs kept awake"
     } else {
         ""

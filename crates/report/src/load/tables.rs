@@ -1,7 +1,8 @@
 //! Tables of a load: its latency, and the steps of a sweep.
 
 use taillab_model::Distribution;
-use taillab_model::load_result::{ClosedLoopResult, LoadResult, LoadStep, LoadSweepResult};
+use taillab_model::load_result::{ClosedLoop, Floor, Generator, LoadStep};
+use taillab_model::summary::LoadSummary;
 
 use super::LoadSeries;
 use crate::figures::{count, known_percent, rate};
@@ -25,24 +26,29 @@ fn view(series: LoadSeries, distribution: &Distribution) -> View<'_> {
     }
 }
 
-/// The distributions of a load.
-pub(crate) fn latency_table(result: &LoadResult) -> Table {
-    let floor = result.floor.as_ref().map(|floor| &floor.load.response_time);
-    let load = &result.load;
+/// The distributions of a load and of its floor.
+pub(crate) fn latency_table(load: &LoadSummary, floor: Option<&Floor>) -> Table {
     let mut views = vec![
         view(LoadSeries::ResponseTime, &load.response_time),
         view(LoadSeries::ServiceTime, &load.service_time),
         view(LoadSeries::Lateness, &load.lateness),
     ];
-    views.extend(floor.map(|floor| view(LoadSeries::Floor, floor)));
+    views.extend(
+        floor
+            .and_then(Floor::latency)
+            .map(|floor| view(LoadSeries::Floor, floor)),
+    );
     latency::table(LATENCY, &views, None)
 }
 
-/// The service time of a closed loop.
-pub(crate) fn closed_table(result: &ClosedLoopResult) -> Table {
-    let floor = result.floor.as_ref().map(|floor| &floor.service_time);
-    let mut views = vec![view(LoadSeries::ServiceTime, &result.service_time)];
-    views.extend(floor.map(|floor| view(LoadSeries::Floor, floor)));
+/// The service time of a closed loop and of its floor.
+pub(crate) fn closed_table(closed: &ClosedLoop, floor: Option<&Floor>) -> Table {
+    let mut views = vec![view(LoadSeries::ServiceTime, &closed.service_time)];
+    views.extend(
+        floor
+            .and_then(Floor::latency)
+            .map(|floor| view(LoadSeries::Floor, floor)),
+    );
     let mut table = latency::table(LATENCY, &views, None);
     // the floor is only compared with
     table.hide_notes(2);
@@ -50,8 +56,8 @@ pub(crate) fn closed_table(result: &ClosedLoopResult) -> Table {
 }
 
 /// The steps of a sweep in order of their rates.
-pub(crate) fn steps_table(result: &LoadSweepResult, is_wide: bool) -> Table {
-    let searched = result.found.is_some();
+pub(crate) fn steps_table(generator: &Generator, is_wide: bool) -> Table {
+    let searched = generator.found.is_some();
     let gap = if is_wide { 2 } else { 1 };
     let wide = |column: Column| if is_wide { column } else { column.on_page() };
     let figures = [
@@ -69,7 +75,7 @@ pub(crate) fn steps_table(result: &LoadSweepResult, is_wide: bool) -> Table {
     columns.push(Column::left("verdict").gap(gap));
     let caption = "Response time in microseconds; “late” is the lateness at p99.9";
     let mut table = Table::new(caption, columns);
-    let mut steps: Vec<&LoadStep> = result.steps.iter().collect();
+    let mut steps: Vec<&LoadStep> = generator.steps.iter().collect();
     steps.sort_by(|a, b| (a.load.target_rate_per_s).total_cmp(&b.load.target_rate_per_s));
     for step in steps {
         let load = &step.load;

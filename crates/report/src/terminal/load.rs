@@ -1,164 +1,65 @@
 //! What `taillab load` found, as a person reads it in a terminal.
 
-use taillab_model::Distribution;
-use taillab_model::load_result::{
-    Capacity, ClosedLoopResult, LoadSweepResult, Mode, SearchResult, Setup,
-};
+use taillab_model::load_result::{ClosedLoop, Floor, Generator, Mode, SearchResult};
+use taillab_model::summary::LoadSummary;
+use taillab_model::{Distribution, Nanos};
 
 use super::page::Page;
 use crate::checks;
 use crate::figures::{self, count, counted, percent, rate};
 use crate::latency::QUANTILES;
 use crate::load::{
-    EXPLANATION, LoadReport, awake, chart, closed_table, latency_table, steps_table, sweep_chart,
+    EXPLANATION, LoadDocument, awake, chart, closed_table, latency_table, steps_table,
 };
 use crate::server::verdict_word;
 use crate::text::{Ink, Style};
 
-/// The result of one load; `saved_in` is the directory of its files, if there is one.
-pub fn render_load(report: &LoadReport<'_>, saved_in: Option<&str>, style: Style) -> String {
+/// The result; `saved_in` is the directory of its files, if there is one.
+pub fn render_load(document: &LoadDocument<'_>, saved_in: Option<&str>, style: Style) -> String {
+    let report = document.report;
+    let generator = report.generator();
     let mut page = Page::new(style);
-    let result = report.result;
-    page.load_title(&result.setup, verdict_word(&result.verdict, result.partial));
-    let load = &result.load;
-    let mut wanted = format!(
-        "{}/s, {}",
-        rate(load.target_rate_per_s),
-        load.arrivals.process
-    );
-    if let Some(share) = load.target_utilization {
-        wanted.push_str(&format!(", {} utilisation", percent(share, 1)));
+    let word = verdict_word(&report.verdict, report.partial);
+    page.title(&format!("taillab load {}", report.target), word);
+    let measured = match (&report.load, &generator.closed_loop) {
+        (Some(load), _) => {
+            page.wanted(load);
+            requests_in(load.requests, load.duration_ns)
+        }
+        (None, Some(closed)) => {
+            page.in_flight(generator, closed);
+            requests_in(closed.requests, closed.duration_ns)
+        }
+        (None, None) => {
+            let steps = generator.steps.len() as u64;
+            format!("{} one after the other", counted(steps, "load", "loads"))
+        }
+    };
+    page.generator(generator);
+    let began = figures::utc(report.started_unix_s);
+    page.fact("measured", &format!("{measured}, from {began}"));
+    if let Some(place) = saved_in {
+        page.fact("saved in", place);
     }
-    page.fact("load", &wanted);
-    page.setup(&result.setup, result.capacity.as_ref());
-    page.fact(
-        "measured",
-        &format!(
-            "{} in {}, from {}",
-            counted(load.requests, "request", "requests"),
-            load.duration_ns,
-            figures::utc(result.started_unix_s)
-        ),
-    );
-    page.saved(saved_in);
-    page.load_latency(report);
-    page.floors_share(
-        &load.response_time,
-        (result.floor.as_ref()).map(|floor| &floor.load.response_time),
-    );
-    page.chart(&chart(report));
-    page.line("");
-    page.paragraph(Ink::Quiet, EXPLANATION);
-    page.checks(checks::of_load(result));
-    page.verdict(&result.verdict, result.partial);
+    match (&report.load, &generator.closed_loop) {
+        (Some(load), _) => page.scheduled(document, load),
+        (None, Some(closed)) => page.closed_loop(generator, closed),
+        (None, None) => page.sweep(generator),
+    }
+    if let Some(chart) = chart(document) {
+        page.chart(&chart);
+    }
+    if report.load.is_some() {
+        page.line("");
+        page.paragraph(Ink::Quiet, EXPLANATION);
+    }
+    page.checks(checks::of_load(report));
+    page.verdict(&report.verdict, report.partial);
     page.text
 }
 
-/// The result of a sweep or of a search.
-pub fn render_load_sweep(result: &LoadSweepResult, saved_in: Option<&str>, style: Style) -> String {
-    let mut page = Page::new(style);
-    page.load_title(&result.setup, verdict_word(&result.verdict, result.partial));
-    page.setup(&result.setup, result.capacity.as_ref());
-    page.fact(
-        "measured",
-        &format!(
-            "{} one after the other, from {}",
-            counted(result.steps.len() as u64, "load", "loads"),
-            figures::utc(result.started_unix_s)
-        ),
-    );
-    page.saved(saved_in);
-    page.steps(result);
-    if let Some(found) = &result.found {
-        page.found(found);
-    }
-    let least = (result.steps.iter())
-        .min_by(|a, b| (a.load.target_rate_per_s).total_cmp(&b.load.target_rate_per_s));
-    if let Some(step) = least {
-        page.floors_share(
-            &step.load.response_time,
-            (result.floor.as_ref()).map(|floor| &floor.load.response_time),
-        );
-    }
-    page.chart(&sweep_chart(result));
-    let floor = checks::floor(
-        result.floor.as_ref(),
-        result.floor_absent_because.as_deref(),
-    );
-    page.checks(vec![floor]);
-    page.verdict(&result.verdict, result.partial);
-    page.text
-}
-
-/// The result of a closed loop or of a ping-pong.
-pub fn render_closed_loop(
-    result: &ClosedLoopResult,
-    saved_in: Option<&str>,
-    style: Style,
-) -> String {
-    let mut page = Page::new(style);
-    page.load_title(&result.setup, verdict_word(&result.verdict, result.partial));
-    page.fact(
-        "load",
-        &match result.mode {
-            Mode::PingPong => format!(
-                "ping-pong: one request in flight on {}",
-                counted(
-                    u64::from(result.setup.connections),
-                    "connection",
-                    "each connection"
-                )
-            ),
-            _ => format!(
-                "closed loop: {} kept in flight",
-                counted(u64::from(result.outstanding), "request", "requests")
-            ),
-        },
-    );
-    page.setup(&result.setup, None);
-    page.fact(
-        "measured",
-        &format!(
-            "{} in {}, from {}",
-            counted(result.requests, "request", "requests"),
-            result.duration_ns,
-            figures::utc(result.started_unix_s)
-        ),
-    );
-    page.saved(saved_in);
-    page.heading(
-        &format!("{} answers per second", rate(result.answered_rate_per_s)),
-        "",
-    );
-    page.paragraph(
-        Ink::Plain,
-        &format!(
-            "The client costs {} of CPU per request and was busy {} of the time.",
-            result.client.cpu_ns_per_request,
-            percent(result.client.busy_share, 1)
-        ),
-    );
-    page.heading(
-        "Service time in µs",
-        "from the send to the response, with 95 % intervals",
-    );
-    let table = closed_table(result).fit(style, &[&|table| table.hide_notes(1)]);
-    page.table(&table);
-    page.floors_share(
-        &result.service_time,
-        (result.floor.as_ref()).map(|floor| &floor.service_time),
-    );
-    page.paragraph(
-        Ink::Quiet,
-        "The next request waits for an answer, so this is not what a user waits under a load of \
-         its own: give a rate with -R for that.",
-    );
-    page.checks(vec![
-        checks::closed_floor(result),
-        checks::errors(&result.errors),
-    ]);
-    page.verdict(&result.verdict, result.partial);
-    page.text
+fn requests_in(requests: u64, length: Nanos) -> String {
+    format!("{} in {length}", counted(requests, "request", "requests"))
 }
 
 /// Where the sample lacks what a quantile needs: how many requests more.
@@ -175,23 +76,47 @@ fn more(q: f64, has: u64, needs: &[(f64, u64)]) -> Option<String> {
 }
 
 impl Page {
-    fn load_title(&mut self, setup: &Setup, word: (Ink, &str)) {
-        self.title(&format!("taillab load {}", setup.target), word);
+    fn wanted(&mut self, load: &LoadSummary) {
+        let rate = rate(load.target_rate_per_s);
+        let mut wanted = format!("{rate}/s, {}", load.arrivals.process);
+        if let Some(share) = load.target_utilization {
+            wanted.push_str(&format!(", {} utilisation", percent(share, 1)));
+        }
+        self.fact("load", &wanted);
     }
 
-    fn setup(&mut self, setup: &Setup, capacity: Option<&Capacity>) {
+    fn in_flight(&mut self, generator: &Generator, closed: &ClosedLoop) {
+        let what = match generator.mode {
+            Mode::PingPong => {
+                let connections = u64::from(generator.connections);
+                let on = counted(connections, "connection", "each connection");
+                format!("ping-pong: one request in flight on {on}")
+            }
+            _ => {
+                let requests = counted(u64::from(closed.outstanding), "request", "requests");
+                format!("closed loop: {requests} kept in flight")
+            }
+        };
+        self.fact("load", &what);
+    }
+
+    fn generator(&mut self, generator: &Generator) {
         self.fact(
             "client",
             &format!(
                 "{} over {}, {}, {}{}",
-                setup.protocol,
-                setup.transport,
-                counted(u64::from(setup.connections), "connection", "connections"),
-                counted(u64::from(setup.threads), "thread", "threads"),
-                awake(setup),
+                generator.protocol,
+                generator.transport,
+                counted(
+                    u64::from(generator.connections),
+                    "connection",
+                    "connections"
+                ),
+                counted(u64::from(generator.threads), "thread", "threads"),
+                awake(generator),
             ),
         );
-        if let Some(capacity) = capacity {
+        if let Some(capacity) = &generator.capacity {
             let interval = match (capacity.peak_lo_per_s, capacity.peak_hi_per_s) {
                 (Some(lo), Some(hi)) => {
                     format!(" (95 % interval {} to {})", rate(lo), rate(hi))
@@ -209,15 +134,10 @@ impl Page {
         }
     }
 
-    fn saved(&mut self, saved_in: Option<&str>) {
-        if let Some(place) = saved_in {
-            self.fact("saved in", place);
-        }
-    }
-
-    fn load_latency(&mut self, report: &LoadReport<'_>) {
+    fn scheduled(&mut self, document: &LoadDocument<'_>, load: &LoadSummary) {
+        let floor = document.report.generator().floor.as_ref();
         // as many intervals as there is room for: the response time’s first
-        let table = latency_table(report.result).fit(
+        let table = latency_table(load, floor).fit(
             self.style,
             &[
                 &|table| table.shorten(),
@@ -230,13 +150,61 @@ impl Page {
             ],
         );
         self.latency_table(&table);
-        let response = &report.result.load.response_time;
+        let response = &load.response_time;
         let lacking = QUANTILES
             .iter()
             .filter(|&&q| response.quantile(q).is_none())
-            .find_map(|&q| more(q, response.count, report.needs));
+            .find_map(|&q| more(q, response.count, document.needs));
         if let Some(lacking) = lacking {
             self.paragraph(Ink::Quiet, &format!("{lacking}."));
+        }
+        self.floors_share(response, floor.and_then(Floor::latency));
+    }
+
+    fn closed_loop(&mut self, generator: &Generator, closed: &ClosedLoop) {
+        let floor = generator.floor.as_ref();
+        self.heading(
+            &format!("{} answers per second", rate(closed.answered_rate_per_s)),
+            "",
+        );
+        self.paragraph(
+            Ink::Plain,
+            &format!(
+                "The client costs {} of CPU per request and was busy {} of the time.",
+                closed.client.cpu_ns_per_request,
+                percent(closed.client.busy_share, 1)
+            ),
+        );
+        self.heading(
+            "Service time in µs",
+            "from the send to the response, with 95 % intervals",
+        );
+        let table = closed_table(closed, floor).fit(self.style, &[&|table| table.hide_notes(1)]);
+        self.table(&table);
+        self.floors_share(&closed.service_time, floor.and_then(Floor::latency));
+        self.paragraph(
+            Ink::Quiet,
+            "The next request waits for an answer, so this is not what a user waits under a load of \
+             its own: give a rate with -R for that.",
+        );
+    }
+
+    fn sweep(&mut self, generator: &Generator) {
+        let narrow = || steps_table(generator, false);
+        let table = steps_table(generator, true).fit(self.style, &[&|table| *table = narrow()]);
+        self.heading(
+            "Response time in µs against load",
+            "late: lateness at p99.9",
+        );
+        self.table(&table);
+        if let Some(found) = &generator.found {
+            self.found(found);
+        }
+        let least = (generator.steps.iter())
+            .min_by(|a, b| (a.load.target_rate_per_s).total_cmp(&b.load.target_rate_per_s));
+        if let Some(step) = least {
+            let floor = generator.floor.as_ref().and_then(Floor::latency);
+            self.floors_share(&step.load.response_time, floor);
         }
     }
 
@@ -260,16 +228,6 @@ impl Page {
         if !line.is_empty() {
             self.paragraph(Ink::Plain, &format!("{line}."));
         }
-    }
-
-    fn steps(&mut self, result: &LoadSweepResult) {
-        let narrow = || steps_table(result, false);
-        let table = steps_table(result, true).fit(self.style, &[&|table| *table = narrow()]);
-        self.heading(
-            "Response time in µs against load",
-            "late: lateness at p99.9",
-        );
-        self.table(&table);
     }
 
     fn found(&mut self, found: &SearchResult) {

@@ -16,7 +16,7 @@ mod slowest;
 pub use self::budget::render as render_budget;
 pub use self::chart::render as render_chart;
 pub use self::doctor::{Detail, render as render_doctor};
-pub use self::load::{render_closed_loop, render_load, render_load_sweep};
+pub use self::load::render_load;
 pub use self::noise::render as render_noise;
 pub use self::report::{details, render};
 pub use self::reproduction::render as render_reproduction;

@@ -2,9 +2,9 @@
 
 use hdrhistogram::Histogram;
 use proptest::prelude::*;
-use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, WireTimes};
+use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Outcome, WireTimes};
 use taillab_report::chart::Axis;
-use taillab_report::load::{LoadRow, LoadSeries, RequestOutcome, chart, sweep_chart, write_hlog};
+use taillab_report::load::{LoadDocument, LoadRow, LoadSeries, chart, write_hlog};
 
 use super::samples;
 
@@ -23,9 +23,9 @@ fn row(due_ns: u64, response_ns: Option<u64>) -> LoadRow {
         wire: WireTimes::default(),
         operation: Operation::Call,
         outcome: if response_ns.is_some() {
-            RequestOutcome::Done
+            Outcome::Done
         } else {
-            RequestOutcome::TimedOut
+            Outcome::TimedOut
         },
         connection: 3,
         thread: 1,
@@ -92,7 +92,7 @@ fn the_log_of_a_load_has_its_percentiles() {
     let sample = samples::sample(Nanos::from_secs(2));
     let rows = sample.rows.iter().copied();
     let totals = write_hlog(rows, at(0), 0, std::io::sink()).unwrap();
-    let load = &sample.result.load;
+    let load = sample.report.load.as_ref().unwrap();
     for (series, exact) in [
         (LoadSeries::ResponseTime, &load.response_time),
         (LoadSeries::ServiceTime, &load.service_time),
@@ -195,7 +195,7 @@ fn parquet_holds_every_request_with_its_outcome() {
 #[test]
 fn the_figures_have_a_curve_for_each_series_and_quantile() {
     let sample = samples::sample(Nanos::from_secs(1));
-    let figure = chart(&sample.report());
+    let figure = chart(&sample.document()).unwrap();
     let labels: Vec<&str> = figure.curves.iter().map(|c| c.label.as_str()).collect();
     assert_eq!(labels, ["response time", "lateness", "client’s floor"]);
     assert!(
@@ -204,7 +204,7 @@ fn the_figures_have_a_curve_for_each_series_and_quantile() {
             .contains("response time")
     );
 
-    let figure = sweep_chart(&samples::search());
+    let figure = chart(&LoadDocument::of(&samples::search())).unwrap();
     assert_eq!(figure.x, Axis::Utilisation);
     let p99 = &figure.curves[1];
     assert_eq!(p99.label, "p99");
@@ -214,7 +214,7 @@ fn the_figures_have_a_curve_for_each_series_and_quantile() {
     assert_eq!(breaks.label, "the objective breaks");
     assert!(breaks.points.len() == 2 && breaks.points.iter().all(|p| (p.0 - 0.7).abs() < 1e-9));
 
-    let figure = sweep_chart(&samples::sweep());
+    let figure = chart(&LoadDocument::of(&samples::sweep())).unwrap();
     assert_eq!(figure.x, Axis::Rate);
     let svg = String::from_utf8(figure.svg()).unwrap();
     assert!(

@@ -2,7 +2,8 @@
 
 use taillab_model::Nanos;
 use taillab_model::summary::Reason;
-use taillab_report::html::{render_load, render_load_sweep};
+use taillab_report::html::render_load;
+use taillab_report::load::LoadDocument;
 
 use super::samples;
 
@@ -29,12 +30,12 @@ fn is_balanced(page: &str) -> bool {
 #[test]
 fn the_page_of_a_load_has_its_figures_and_its_verdict() {
     let mut sample = samples::sample(Nanos::from_secs(2));
-    sample.result.verdict.valid = false;
-    sample.result.verdict.reasons = vec![Reason::new(
+    sample.report.verdict.valid = false;
+    sample.report.verdict.reasons = vec![Reason::new(
         "client_busy",
         "the client was busy: give it more CPUs",
     )];
-    let page = String::from_utf8(render_load(&sample.report())).unwrap();
+    let page = String::from_utf8(render_load(&sample.document())).unwrap();
     assert!(is_balanced(&page));
     for text in [
         "client’s floor",
@@ -49,7 +50,7 @@ fn the_page_of_a_load_has_its_figures_and_its_verdict() {
 
 #[test]
 fn the_page_of_a_search_has_its_answer_and_every_step() {
-    let page = String::from_utf8(render_load_sweep(&samples::search())).unwrap();
+    let page = String::from_utf8(render_load(&LoadDocument::of(&samples::search()))).unwrap();
     assert!(is_balanced(&page));
     assert!(
         page.contains("holds up to 13,793/s, breaks at 16,092/s"),
@@ -64,18 +65,22 @@ fn the_page_of_a_search_has_its_answer_and_every_step() {
 fn text_from_outside_is_only_text() {
     let hostile = "<script>alert(1)</script>";
     let mut sample = samples::sample(Nanos::from_millis(100));
-    let result = &mut sample.result;
-    result.setup.target = hostile.to_owned();
-    result.setup.protocol = hostile.to_owned();
-    result.setup.transport = hostile.to_owned();
-    result.load.arrivals.process = hostile.to_owned();
-    result.floor.as_mut().unwrap().responder = hostile.to_owned();
-    result.verdict.reasons = vec![Reason::new("hostile", hostile)];
-    result.verdict.warnings = vec![Reason::new("hostile", hostile)];
+    let report = &mut sample.report;
+    report.target = hostile.to_owned();
+    let generator = &mut report.server.generator;
+    generator.protocol = hostile.to_owned();
+    generator.transport = hostile.to_owned();
+    generator.floor.as_mut().unwrap().responder = hostile.to_owned();
+    report.load.as_mut().unwrap().arrivals.process = hostile.to_owned();
+    report.verdict.reasons = vec![Reason::new("hostile", hostile)];
+    report.verdict.warnings = vec![Reason::new("hostile", hostile)];
     let mut sweep = samples::sweep();
-    sweep.setup.target = hostile.to_owned();
-    sweep.floor_absent_because = Some(hostile.to_owned());
-    for page in [render_load(&sample.report()), render_load_sweep(&sweep)] {
+    sweep.target = hostile.to_owned();
+    sweep.server.generator.floor_absent_because = Some(hostile.to_owned());
+    for page in [
+        render_load(&sample.document()),
+        render_load(&LoadDocument::of(&sweep)),
+    ] {
         let page = String::from_utf8(page).unwrap();
         assert!(page.contains("&lt;script&gt;alert"));
         assert!(!page.contains("<script"));

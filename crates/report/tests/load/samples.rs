@@ -1,39 +1,58 @@
 //! Results to show: the client's side of the simulated run.
 
 use taillab_model::load_result::{
-    COMMAND, Capacity, ClosedFloor, ClosedLoopResult, Floor, LoadResult, LoadStep, LoadSweepResult,
-    Mode, Objective, ObjectiveAt, SCHEMA_VERSION, SearchResult, Setup, Wire,
+    Capacity, ClientOnly, ClosedLoop, Floor, Generator, LoadReport, LoadStep, Mode, Objective,
+    ObjectiveAt, SearchResult, Wire,
 };
-use taillab_model::summary::{LoadSummary, Reason, Verdict};
-use taillab_model::{Distribution, Nanos, Operation, WireTimes};
-use taillab_report::load::{LoadCurve, LoadReport, LoadRow, LoadSeries, RequestOutcome};
+use taillab_model::summary::{LoadSummary, Reason, SCHEMA_VERSION, Verdict};
+use taillab_model::{Distribution, Nanos, Operation, Outcome, WireTimes};
+use taillab_report::load::{LoadCurve, LoadDocument, LoadRow, LoadSeries};
 
 use crate::common;
 
 pub(crate) struct Sample {
-    pub(crate) result: LoadResult,
+    pub(crate) report: LoadReport,
     pub(crate) curves: Vec<LoadCurve>,
     pub(crate) rows: Vec<LoadRow>,
 }
 
 impl Sample {
-    pub(crate) fn report(&self) -> LoadReport<'_> {
-        LoadReport {
-            result: &self.result,
+    pub(crate) fn document(&self) -> LoadDocument<'_> {
+        LoadDocument {
+            report: &self.report,
             curves: &self.curves,
             needs: &[(0.9999, 400_000), (0.99999, 4_000_000)],
         }
     }
 }
 
-fn setup() -> Setup {
-    Setup {
-        target: "memcached+udp://127.0.0.1:11211".to_owned(),
+fn generator(mode: Mode) -> Generator {
+    Generator {
+        mode,
         protocol: "memcached-ascii".to_owned(),
         transport: "udp".to_owned(),
         connections: 16,
         threads: 1,
-        kept_awake: false,
+        ..Generator::default()
+    }
+}
+
+/// A valid report of these.
+fn report(load: Option<LoadSummary>, generator: Generator) -> LoadReport {
+    LoadReport {
+        schema_version: SCHEMA_VERSION,
+        command: "load".to_owned(),
+        target: "memcached+udp://127.0.0.1:11211".to_owned(),
+        started_unix_s: 1_795_183_401,
+        partial: false,
+        duration_ns: Nanos::from_secs(2),
+        arrival_rate_per_s: 20_000.0,
+        load,
+        client_minus_server: None,
+        calibration: None,
+        server: ClientOnly { generator },
+        observer: None,
+        verdict: valid(),
     }
 }
 
@@ -73,7 +92,8 @@ fn floor(load: &LoadSummary) -> Floor {
     load.service_time = scaled(&load.service_time, 0.4);
     Floor {
         responder: "built-in null responder over udp on 127.0.0.1".to_owned(),
-        load,
+        load: Some(load),
+        closed_loop: None,
     }
 }
 
@@ -96,8 +116,8 @@ pub(crate) fn sample(length: Nanos) -> Sample {
                     .operation
                     .expect("every simulated request is a get or a set"),
                 outcome: match row.operation {
-                    Some(Operation::Set) => RequestOutcome::Stored,
-                    _ => RequestOutcome::Hit,
+                    Some(Operation::Set) => Outcome::Stored,
+                    _ => Outcome::Hit,
                 },
                 connection: k as u32 % 16,
                 thread: 0,
@@ -116,24 +136,20 @@ pub(crate) fn sample(length: Nanos) -> Sample {
         (LoadSeries::Lateness, points(client, 100)),
         (LoadSeries::Floor, points(client, 3)),
     ];
+    let generator = Generator {
+        capacity: Some(capacity()),
+        wire: Some(Wire {
+            stamped: load.requests,
+            lateness: scaled(&load.lateness, 3.0),
+            service_time: scaled(&load.service_time, 0.9),
+        }),
+        floor: Some(floor(&load)),
+        ..generator(Mode::OpenLoop)
+    };
     Sample {
-        result: LoadResult {
-            schema_version: SCHEMA_VERSION,
-            command: COMMAND.to_owned(),
-            setup: setup(),
-            mode: Mode::OpenLoop,
+        report: LoadReport {
             started_unix_s: run.summary.started_unix_s,
-            partial: false,
-            capacity: Some(capacity()),
-            wire: Some(Wire {
-                stamped: load.requests,
-                lateness: scaled(&load.lateness, 3.0),
-                service_time: scaled(&load.service_time, 0.9),
-            }),
-            floor: Some(floor(&load)),
-            floor_absent_because: None,
-            verdict: valid(),
-            load,
+            ..report(Some(load), generator)
         },
         curves: curves
             .into_iter()
@@ -144,8 +160,8 @@ pub(crate) fn sample(length: Nanos) -> Sample {
 }
 
 /// The search for p99.9 ≤ 1 ms: five probes.
-pub(crate) fn search() -> LoadSweepResult {
-    let load = sample(Nanos::from_secs(2)).result.load;
+pub(crate) fn search() -> LoadReport {
+    let load = load_of(Nanos::from_secs(2));
     let at = |share: f64, factor: f64, held, sure| {
         let mut load = load.clone();
         load.target_utilization = Some(share);
@@ -179,13 +195,7 @@ pub(crate) fn search() -> LoadSweepResult {
             load,
         }
     };
-    LoadSweepResult {
-        schema_version: SCHEMA_VERSION,
-        command: COMMAND.to_owned(),
-        setup: setup(),
-        mode: Mode::Search,
-        started_unix_s: 1_795_183_401,
-        partial: false,
+    let generator = Generator {
         capacity: Some(capacity()),
         steps: vec![
             at(0.4, 0.3, true, true),
@@ -207,14 +217,15 @@ pub(crate) fn search() -> LoadSweepResult {
             surely_fails_per_s: Some(22_989.0 * 0.8),
         }),
         floor: Some(floor(&load)),
-        floor_absent_because: None,
-        verdict: valid(),
-    }
+        ..generator(Mode::Search)
+    };
+    report(None, generator)
 }
 
 /// The same as a sweep of rates, without capacity and floor.
-pub(crate) fn sweep() -> LoadSweepResult {
-    let mut sweep = search();
+pub(crate) fn sweep() -> LoadReport {
+    let mut report = search();
+    let sweep = &mut report.server.generator;
     sweep.mode = Mode::Sweep;
     (sweep.found, sweep.capacity, sweep.floor) = (None, None, None);
     sweep.floor_absent_because = Some("--no-floor".to_owned());
@@ -222,34 +233,38 @@ pub(crate) fn sweep() -> LoadSweepResult {
         step.objective = None;
         step.load.target_utilization = None;
     }
-    sweep
+    report
 }
 
-pub(crate) fn closed_loop(mode: Mode) -> ClosedLoopResult {
-    let load = sample(Nanos::from_secs(1)).result.load;
-    ClosedLoopResult {
-        schema_version: SCHEMA_VERSION,
-        command: COMMAND.to_owned(),
-        setup: setup(),
-        mode,
-        started_unix_s: 1_795_183_401,
-        partial: false,
+fn load_of(length: Nanos) -> LoadSummary {
+    sample(length).report.load.expect("a load by a schedule")
+}
+
+pub(crate) fn closed_loop(mode: Mode) -> LoadReport {
+    let load = load_of(Nanos::from_secs(1));
+    let closed = ClosedLoop {
         outstanding: if mode == Mode::PingPong { 16 } else { 32 },
         requests: load.requests,
         duration_ns: load.duration_ns,
         answered_rate_per_s: 64_120.0,
-        floor: Some(ClosedFloor {
-            responder: "built-in null responder over udp on 127.0.0.1".to_owned(),
-            requests: 2 * load.requests,
-            duration_ns: load.duration_ns,
-            answered_rate_per_s: 180_000.0,
-            service_time: scaled(&load.service_time, 0.4),
-            client: load.client,
-        }),
-        floor_absent_because: None,
-        service_time: load.service_time,
+        service_time: load.service_time.clone(),
         client: load.client,
         errors: load.errors,
-        verdict: valid(),
-    }
+    };
+    let floor = Floor {
+        responder: "built-in null responder over udp on 127.0.0.1".to_owned(),
+        load: None,
+        closed_loop: Some(ClosedLoop {
+            requests: 2 * load.requests,
+            answered_rate_per_s: 180_000.0,
+            service_time: scaled(&load.service_time, 0.4),
+            ..closed.clone()
+        }),
+    };
+    let generator = Generator {
+        closed_loop: Some(closed),
+        floor: Some(floor),
+        ..generator(mode)
+    };
+    report(None, generator)
 }

@@ -1,10 +1,10 @@
-//! The result as it stands in a terminal.
+//! The result in a terminal.
 
 use taillab_model::Nanos;
 use taillab_model::load_result::Mode;
 use taillab_model::summary::Reason;
-use taillab_report::load::LoadReport;
-use taillab_report::terminal::{Style, render_closed_loop, render_load, render_load_sweep};
+use taillab_report::load::LoadDocument;
+use taillab_report::terminal::{Style, render_load};
 
 use super::samples;
 
@@ -18,7 +18,7 @@ fn style(width: usize) -> Style {
 #[test]
 fn a_valid_load_in_80_columns() {
     let sample = samples::sample(Nanos::from_secs(20));
-    let text = render_load(&sample.report(), Some("./load-1"), Style::PLAIN);
+    let text = render_load(&sample.document(), Some("./load-1"), Style::PLAIN);
     insta::assert_snapshot!(text);
 }
 
@@ -27,52 +27,61 @@ fn a_valid_load_in_80_columns() {
 fn an_invalid_partial_load_in_60_columns() {
     use taillab_model::summary::ArrivalsReference;
     let mut sample = samples::sample(Nanos::from_millis(100));
-    let result = &mut sample.result;
-    result.partial = true;
-    (result.capacity, result.floor, result.wire) = (None, None, None);
-    result.floor_absent_because = Some("the load is on another host".to_owned());
-    result.load.target_utilization = None;
-    result.load.arrivals.process = "mmpp2:ratio=10".to_owned();
-    result.load.arrivals.reference = ArrivalsReference::Schedule;
-    result.load.arrivals.idc[0].expected = Some(7.5);
-    result.load.errors.timeouts = 3;
-    result.load.errors.lost_with_connection = 12;
-    result.load.client.busy_share = 0.97;
-    result.verdict.valid = false;
-    result.verdict.reasons = vec![Reason::new(
+    sample.report.partial = true;
+    let generator = &mut sample.report.server.generator;
+    (generator.capacity, generator.floor, generator.wire) = (None, None, None);
+    generator.floor_absent_because = Some("the load is on another host".to_owned());
+    let load = sample.report.load.as_mut().unwrap();
+    load.target_utilization = None;
+    load.arrivals.process = "mmpp2:ratio=10".to_owned();
+    load.arrivals.reference = ArrivalsReference::Schedule;
+    load.arrivals.idc[0].expected = Some(7.5);
+    load.errors.timeouts = 3;
+    load.errors.lost_with_connection = 12;
+    load.client.busy_share = 0.97;
+    sample.report.verdict.valid = false;
+    sample.report.verdict.reasons = vec![Reason::new(
         "client_busy",
         "the client was busy 97.00 % of the time: give it more threads and CPUs",
     )];
-    let report = LoadReport {
+    let document = LoadDocument {
         curves: &[],
-        ..sample.report()
+        ..sample.document()
     };
-    insta::assert_snapshot!(render_load(&report, None, style(60)));
+    insta::assert_snapshot!(render_load(&document, None, style(60)));
 }
 
 #[test]
 fn a_search_in_100_columns() {
-    insta::assert_snapshot!(render_load_sweep(&samples::search(), None, style(100)));
+    insta::assert_snapshot!(render_load(
+        &LoadDocument::of(&samples::search()),
+        None,
+        style(100)
+    ));
 }
 
 #[test]
 fn a_sweep_in_80_columns() {
-    insta::assert_snapshot!(render_load_sweep(&samples::sweep(), None, Style::PLAIN));
+    insta::assert_snapshot!(render_load(
+        &LoadDocument::of(&samples::sweep()),
+        None,
+        Style::PLAIN
+    ));
 }
 
 #[test]
 fn a_closed_loop_in_80_columns() {
     let result = samples::closed_loop(Mode::ClosedLoop);
-    insta::assert_snapshot!(render_closed_loop(&result, None, Style::PLAIN));
+    insta::assert_snapshot!(render_load(&LoadDocument::of(&result), None, Style::PLAIN));
 }
 
 #[test]
 fn a_search_that_found_nothing_says_what_to_do() {
     let mut search = samples::search();
-    let found = search.found.as_mut().unwrap();
+    let found = search.server.generator.found.as_mut().unwrap();
     (found.held, found.rate_per_s, found.utilization) = (false, None, None);
     (found.surely_holds_per_s, found.surely_fails_per_s) = (None, None);
-    let text = render_load_sweep(&search, None, Style::PLAIN);
+    let text = render_load(&LoadDocument::of(&search), None, Style::PLAIN);
     assert!(text.contains("no rate measured holds p99.9<=1ms"), "{text}");
     assert!(text.contains("measure longer"), "{text}");
 }
@@ -82,10 +91,14 @@ fn no_line_is_wider_than_the_terminal() {
     let sample = samples::sample(Nanos::from_secs(2));
     for width in [60, 70, 80, 96, 110] {
         let texts = [
-            render_load(&sample.report(), Some("./x"), style(width)),
-            render_load_sweep(&samples::search(), None, style(width)),
-            render_load_sweep(&samples::sweep(), None, style(width)),
-            render_closed_loop(&samples::closed_loop(Mode::PingPong), None, style(width)),
+            render_load(&sample.document(), Some("./x"), style(width)),
+            render_load(&LoadDocument::of(&samples::search()), None, style(width)),
+            render_load(&LoadDocument::of(&samples::sweep()), None, style(width)),
+            render_load(
+                &LoadDocument::of(&samples::closed_loop(Mode::PingPong)),
+                None,
+                style(width),
+            ),
         ];
         for line in texts.iter().flat_map(|text| text.lines()) {
             let columns = line.chars().count();
@@ -97,11 +110,12 @@ fn no_line_is_wider_than_the_terminal() {
 #[test]
 fn what_the_sample_cannot_tell_is_no_number_and_says_what_it_needs() {
     let sample = samples::sample(Nanos::from_millis(500));
-    assert_eq!(sample.result.load.response_time.quantile(0.9999), None);
-    let text = render_load(&sample.report(), None, Style::PLAIN);
+    let response = &sample.report.load.as_ref().unwrap().response_time;
+    assert_eq!(response.quantile(0.9999), None);
+    let text = render_load(&sample.document(), None, Style::PLAIN);
     let line = text.lines().find(|line| line.contains("p99.99 ")).unwrap();
     assert!(line.contains("needs at least 39,000 requests"), "{line}");
-    let more = 400_000 - sample.result.load.response_time.count;
+    let more = 400_000 - response.count;
     assert!(more > 300_000);
     assert!(text.contains("p99.99 needs about 400,000 "), "{text}");
     assert!(text.contains("more requests as"), "{text}");
@@ -110,10 +124,11 @@ fn what_the_sample_cannot_tell_is_no_number_and_says_what_it_needs() {
 #[test]
 fn one_line_says_how_much_is_the_clients_own() {
     let sample = samples::sample(Nanos::from_secs(2));
-    let text = render_load(&sample.report(), None, style(110));
-    let response = sample.result.load.response_time.quantile(0.5).unwrap();
-    let floor = sample.result.floor.as_ref().unwrap();
-    let floor = floor.load.response_time.quantile(0.5).unwrap();
+    let text = render_load(&sample.document(), None, style(110));
+    let response = &sample.report.load.as_ref().unwrap().response_time;
+    let response = response.quantile(0.5).unwrap();
+    let floor = sample.report.generator().floor.as_ref().unwrap();
+    let floor = floor.latency().unwrap().quantile(0.5).unwrap();
     let line = format!("Of the p50 of {response} the client’s own floor is {floor} (40 %)");
     assert!(text.contains(&line), "{line} in {text}");
 }
@@ -122,20 +137,21 @@ fn one_line_says_how_much_is_the_clients_own() {
 fn text_from_outside_cannot_steer_the_terminal() {
     let hostile = "\u{1b}]0;owned\u{7}\u{1b}[2J\r\n";
     let mut sample = samples::sample(Nanos::from_millis(100));
-    let result = &mut sample.result;
-    result.setup.target = hostile.to_owned();
-    result.setup.protocol = hostile.to_owned();
-    result.setup.transport = hostile.to_owned();
-    result.load.arrivals.process = hostile.to_owned();
-    result.floor.as_mut().unwrap().responder = hostile.to_owned();
-    result.verdict.reasons = vec![Reason::new("hostile", hostile)];
+    let report = &mut sample.report;
+    report.target = hostile.to_owned();
+    let generator = &mut report.server.generator;
+    generator.protocol = hostile.to_owned();
+    generator.transport = hostile.to_owned();
+    generator.floor.as_mut().unwrap().responder = hostile.to_owned();
+    report.load.as_mut().unwrap().arrivals.process = hostile.to_owned();
+    report.verdict.reasons = vec![Reason::new("hostile", hostile)];
     let mut sweep = samples::sweep();
-    sweep.setup.target = hostile.to_owned();
-    sweep.floor_absent_because = Some(hostile.to_owned());
+    sweep.target = hostile.to_owned();
+    sweep.server.generator.floor_absent_because = Some(hostile.to_owned());
     sweep.verdict.warnings = vec![Reason::new("hostile", hostile)];
     for text in [
-        render_load(&sample.report(), Some(hostile), Style::PLAIN),
-        render_load_sweep(&sweep, Some(hostile), Style::PLAIN),
+        render_load(&sample.document(), Some(hostile), Style::PLAIN),
+        render_load(&LoadDocument::of(&sweep), Some(hostile), Style::PLAIN),
     ] {
         assert!(text.contains("owned"));
         let control = text.chars().find(|c| c.is_control() && *c != '\n');
@@ -146,7 +162,7 @@ fn text_from_outside_cannot_steer_the_terminal() {
 #[test]
 fn plain_text_is_the_coloured_text_without_its_colours() {
     let sample = samples::sample(Nanos::from_millis(500));
-    let of = |colour| render_load(&sample.report(), None, Style { colour, width: 100 });
+    let of = |colour| render_load(&sample.document(), None, Style { colour, width: 100 });
     let coloured = of(true);
     assert!(coloured.contains("\u{1b}[1m"));
     let mut plain = String::new();

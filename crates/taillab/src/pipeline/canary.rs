@@ -49,8 +49,8 @@ fn stalled(cpu: u32, at: Monotonic, lasted: Nanos) -> Event {
     }
 }
 
-/// A thread that sleeps and looks at the clock, on a CPU of its own choice beside the
-/// server's, until it is dropped.
+/// A thread that sleeps and looks at the clock, on a CPU that it chooses among those that are not
+/// the server's, until it is dropped.
 ///
 /// It sees a stall that lasts longer than
 /// [`PERIOD`], and of the virtual CPUs only its own.

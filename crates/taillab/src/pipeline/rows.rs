@@ -127,7 +127,7 @@ const BATCH: usize = 4_096;
 const WAITING: usize = 2;
 
 /// `requests.parquet` and `latency.hlog` while rows come, each with a thread of its own: encoding
-/// goes on beside the analysis where a CPU is free for it.
+/// goes on during the analysis where a CPU is free for it.
 pub struct RowFiles {
     batch: Vec<RequestRow>,
     writers: [Writer; 2],

@@ -69,9 +69,9 @@ fn bad_and_good(result: &Value) -> (u64, u64) {
     let kinds = ["timeouts", "send_errors", "lost_with_connection"];
     let failed = kinds
         .iter()
-        .map(|kind| number(result, &format!("/errors/{kind}")))
+        .map(|kind| number(result, &format!("/load/errors/{kind}")))
         .sum();
-    (failed, number(result, "/response_time/count"))
+    (failed, number(result, "/load/response_time/count"))
 }
 
 #[test]
@@ -79,11 +79,11 @@ fn a_server_that_never_answers() {
     let address = server(|stream| each_request(stream, |_, _| true));
     let result = over_tcp(address);
     assert_eq!(
-        number(&result, "/errors/timeouts"),
-        number(&result, "/requests"),
+        number(&result, "/load/errors/timeouts"),
+        number(&result, "/load/requests"),
         "{result}"
     );
-    assert_eq!(number(&result, "/response_time/count"), 0);
+    assert_eq!(number(&result, "/load/response_time/count"), 0);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_server_that_closes_every_connection() {
     });
     let result = over_tcp(address);
     assert!(
-        number(&result, "/errors/connections_closed") > 0,
+        number(&result, "/load/errors/connections_closed") > 0,
         "{result}"
     );
     assert!(bad_and_good(&result).0 > 0, "{result}");
@@ -109,7 +109,7 @@ fn a_server_that_closes_after_each_answer() {
     });
     let result = over_tcp(address);
     assert!(
-        number(&result, "/errors/connections_closed") > 0,
+        number(&result, "/load/errors/connections_closed") > 0,
         "{result}"
     );
     assert!(bad_and_good(&result).1 > 0, "{result}");
@@ -123,8 +123,11 @@ fn a_server_that_resets_every_connection() {
         let _ = stream.peek(&mut byte);
     });
     let result = over_tcp(address);
-    assert!(number(&result, "/errors/connections_reset") > 0, "{result}");
-    assert_eq!(number(&result, "/response_time/count"), 0, "{result}");
+    assert!(
+        number(&result, "/load/errors/connections_reset") > 0,
+        "{result}"
+    );
+    assert_eq!(number(&result, "/load/response_time/count"), 0, "{result}");
 }
 
 #[test]
@@ -134,7 +137,7 @@ fn a_server_that_answers_garbage() {
     });
     let result = over_tcp(address);
     assert!(
-        number(&result, "/errors/malformed_responses") > 0,
+        number(&result, "/load/errors/malformed_responses") > 0,
         "{result}"
     );
     assert_eq!(result["partial"], result["partial"]);
@@ -150,7 +153,7 @@ fn a_server_that_answers_half_and_stops() {
     let result = over_tcp(address);
     let (bad, _) = bad_and_good(&result);
     assert!(
-        bad + number(&result, "/errors/malformed_responses") > 0,
+        bad + number(&result, "/load/errors/malformed_responses") > 0,
         "{result}"
     );
 }
@@ -165,10 +168,10 @@ fn a_server_that_answers_half_and_closes() {
     });
     let result = over_tcp(address);
     assert!(
-        number(&result, "/errors/lost_with_connection") > 0,
+        number(&result, "/load/errors/lost_with_connection") > 0,
         "{result}"
     );
-    assert_eq!(number(&result, "/response_time/count"), 0);
+    assert_eq!(number(&result, "/load/response_time/count"), 0);
 }
 
 #[test]
@@ -179,8 +182,8 @@ fn a_server_that_answers_everything_twice() {
         });
     });
     let result = over_tcp(address);
-    let unasked = number(&result, "/errors/unexpected_responses")
-        + number(&result, "/errors/malformed_responses");
+    let unasked = number(&result, "/load/errors/unexpected_responses")
+        + number(&result, "/load/errors/malformed_responses");
     assert!(unasked > 0, "{result}");
 }
 
@@ -260,15 +263,15 @@ fn datagrams_out_of_order_are_no_error_and_doubled_ones_are() {
     ];
     let result = run(&format!("echo+udp://{backwards}"), &args).json();
     assert_eq!(
-        number(&result, "/errors/unexpected_responses"),
+        number(&result, "/load/errors/unexpected_responses"),
         0,
         "{result}"
     );
     // the last one may wait for a partner that never comes
-    assert!(number(&result, "/errors/timeouts") <= 1, "{result}");
+    assert!(number(&result, "/load/errors/timeouts") <= 1, "{result}");
     let doubled = load(&format!("echo+udp://{}", answer(true, false)));
     assert!(
-        number(&doubled, "/errors/unexpected_responses") > 0,
+        number(&doubled, "/load/errors/unexpected_responses") > 0,
         "{doubled}"
     );
 }

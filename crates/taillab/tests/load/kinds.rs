@@ -18,24 +18,24 @@ fn an_echo_is_measured_over_every_transport() {
         let (_responder, target) = responder(transport, listen);
         let result = run(&target, &short(&["-R", "2000"])).measured();
         assert_eq!(result["target"], target.as_str());
-        assert_eq!(result["transport"], transport);
-        assert_eq!(result["mode"], "open_loop");
+        assert_eq!(result["generator"]["transport"], transport);
+        assert_eq!(result["generator"]["mode"], "open_loop");
         assert_eq!(result["partial"], false);
-        let requests = number(&result, "/requests");
+        let requests = number(&result, "/load/requests");
         // 800 expected: five standard deviations
         assert!(requests.abs_diff(800) < 5 * 29, "{target}: {requests}");
         assert_eq!(
-            number(&result, "/response_time/count"),
+            number(&result, "/load/response_time/count"),
             requests,
             "{result}"
         );
-        for (kind, count) in result["errors"].as_object().unwrap() {
+        for (kind, count) in result["load"]["errors"].as_object().unwrap() {
             assert_eq!(count, 0, "{target}: {kind}");
         }
-        let median = |name: &str| number(&result, &format!("/{name}/quantiles/0/value"));
+        let median = |name: &str| number(&result, &format!("/load/{name}/quantiles/0/value"));
         assert!(median("response_time") >= median("service_time"));
         assert_eq!(
-            result["floor_absent_because"],
+            result["generator"]["floor_absent_because"],
             "switched off with --floor off"
         );
     }
@@ -50,10 +50,13 @@ fn the_kernels_stamps_lie_within_the_clients() {
         if !both {
             continue; // of a stream the kernel says only what it received
         }
-        let wire = &result["wire"];
+        let wire = &result["generator"]["wire"];
         let median = |of: &Value| of["quantiles"][0]["value"].as_u64().unwrap();
         let on_the_wire = median(&wire["service_time"]);
-        assert!(on_the_wire <= median(&result["service_time"]), "{wire}");
+        assert!(
+            on_the_wire <= median(&result["load"]["service_time"]),
+            "{wire}"
+        );
         assert!(on_the_wire > 0, "{wire}");
     }
 }
@@ -70,10 +73,10 @@ fn cpus_are_kept_awake_or_it_is_said_why_not() {
             ran.stderr
         );
     } else {
-        assert_eq!(ran.measured()["kept_awake"], true);
+        assert_eq!(ran.measured()["generator"]["kept_awake"], true);
     }
     assert_eq!(
-        run(&target, &short(&["-R", "1000"])).measured()["kept_awake"],
+        run(&target, &short(&["-R", "1000"])).measured()["generator"]["kept_awake"],
         false
     );
 }
@@ -83,7 +86,7 @@ fn the_same_seed_gives_the_same_requests_and_another_one_others() {
     let (_responder, target) = responder("tcp", Listen::loopback());
     let requests = |seed: &str| {
         let args = short(&["-R", "3000", "--seed", seed]);
-        number(&run(&target, &args).measured(), "/requests")
+        number(&run(&target, &args).measured(), "/load/requests")
     };
     assert_eq!(requests("5"), requests("5"));
     assert_ne!(requests("5"), requests("6"));
@@ -101,8 +104,11 @@ fn every_file_is_written_and_says_the_same() {
     let read = |name: &str| std::fs::read(dir.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
     let saved: Value = serde_json::from_slice(&read("result.json")).unwrap();
     assert_eq!(saved, printed);
-    let absent = printed["floor"].is_null();
-    assert_eq!(absent, printed["floor_absent_because"].is_string());
+    let absent = printed["generator"]["floor"].is_null();
+    assert_eq!(
+        absent,
+        printed["generator"]["floor_absent_because"].is_string()
+    );
     assert!(read("latency.hgrm").starts_with(b"       Value"));
     assert!(read("latency.hlog").starts_with(b"#"));
     assert!(read("ccdf.svg").starts_with(b"<svg") || read("ccdf.svg").starts_with(b"<?xml"));
@@ -135,8 +141,8 @@ fn a_thousand_connections_are_all_used() {
     let (responder, target) = responder("tcp", Listen::loopback());
     let args = short(&["-R", "4000", "-c", "1000"]);
     let result = run(&target, &args).measured();
-    assert_eq!(number(&result, "/connections"), 1000);
-    assert_eq!(number(&result, "/errors/timeouts"), 0, "{result}");
+    assert_eq!(number(&result, "/generator/connections"), 1000);
+    assert_eq!(number(&result, "/load/errors/timeouts"), 0, "{result}");
     let served = responder.stop();
     assert!(served.connections >= 1000, "{served:?}");
 }
@@ -160,12 +166,15 @@ fn threads_share_connections_and_load() {
         // two threads on one CPU may spoil the measurement, not the count
         let result = ran.json();
         assert_eq!(
-            (number(&result, "/threads"), number(&result, "/connections")),
+            (
+                number(&result, "/generator/threads"),
+                number(&result, "/generator/connections")
+            ),
             (2, 5)
         );
-        let requests = number(&result, "/requests");
+        let requests = number(&result, "/load/requests");
         assert!(requests > 300, "{requests}");
-        assert_eq!(result["arrivals"]["process"], process);
+        assert_eq!(result["load"]["arrivals"]["process"], process);
     }
 }
 
@@ -184,10 +193,10 @@ fn profiles_and_traces_are_played() {
         steps,
     ];
     let result = run(&target, &args).measured();
-    let requests = number(&result, "/requests");
+    let requests = number(&result, "/load/requests");
     assert!(requests.abs_diff(800) < 5 * 29, "{requests}");
     assert!(
-        result["arrivals"]["process"]
+        result["load"]["arrivals"]["process"]
             .as_str()
             .unwrap()
             .contains(steps)
@@ -200,7 +209,7 @@ fn profiles_and_traces_are_played() {
     args[6] = "--profile";
     args[7] = profile.to_str().unwrap();
     assert_eq!(
-        number(&run(&target, &args).measured(), "/requests"),
+        number(&run(&target, &args).measured(), "/load/requests"),
         requests
     );
 
@@ -210,11 +219,11 @@ fn profiles_and_traces_are_played() {
     args[6] = "--trace";
     args[7] = trace.to_str().unwrap();
     let result = run(&target, &args).measured();
-    assert_eq!(number(&result, "/requests"), 500);
+    assert_eq!(number(&result, "/load/requests"), 500);
     // stretched to twice the rate it takes half the time
     let faster: Vec<&str> = args.iter().copied().chain(["-R", "2000"]).collect();
     let twice = run(&target, &faster).measured();
-    let length = |result: &Value| number(result, "/duration_ns");
+    let length = |result: &Value| number(result, "/load/duration_ns");
     assert_eq!(length(&result), 499_000_000);
     assert!(length(&twice).abs_diff(249_500_000) < 1_000_000, "{twice}");
 }
@@ -223,8 +232,8 @@ fn profiles_and_traces_are_played() {
 fn a_sweep_has_a_step_for_each_load() {
     let (_responder, target) = responder("udp", Listen::loopback());
     let result = run(&target, &short(&["-R", "500..1500:500"])).measured();
-    assert_eq!(result["mode"], "sweep");
-    let rates: Vec<f64> = result["steps"]
+    assert_eq!(result["generator"]["mode"], "sweep");
+    let rates: Vec<f64> = result["generator"]["steps"]
         .as_array()
         .unwrap()
         .iter()
@@ -237,10 +246,12 @@ fn a_sweep_has_a_step_for_each_load() {
 fn a_share_of_the_capacity_needs_the_capacity() {
     let (_responder, target) = responder("tcp", Listen::loopback());
     let result = run(&target, &short(&["-u", "5%"])).measured();
-    let peak = result["capacity"]["peak_per_s"].as_f64().unwrap();
-    let rate = result["target_rate_per_s"].as_f64().unwrap();
+    let peak = result["generator"]["capacity"]["peak_per_s"]
+        .as_f64()
+        .unwrap();
+    let rate = result["load"]["target_rate_per_s"].as_f64().unwrap();
     assert!((rate / peak - 0.05).abs() < 1e-9, "{rate} of {peak}");
-    let share = result["target_utilization"].as_f64().unwrap();
+    let share = result["load"]["target_utilization"].as_f64().unwrap();
     assert!((share - 0.05).abs() < 1e-9, "{share}");
 }
 
@@ -265,28 +276,36 @@ fn a_search_says_which_rate_holds() {
     let valid = never.code == Some(3);
     let never = never.json();
     assert_eq!(never["verdict"]["valid"], valid);
-    assert_eq!(never["found"]["held"], false);
-    assert_eq!(never["found"]["rate_per_s"], Value::Null);
+    assert_eq!(never["generator"]["found"]["held"], false);
+    assert_eq!(never["generator"]["found"]["rate_per_s"], Value::Null);
     let always = search("p50<=1h", "500..1000");
     let result = always.measured();
     if result["verdict"]["valid"] == true {
-        assert_eq!(result["found"]["rate_per_s"], 1000.0, "{result}");
-        assert_eq!(result["found"]["fails_at_per_s"], Value::Null);
+        assert_eq!(
+            result["generator"]["found"]["rate_per_s"], 1000.0,
+            "{result}"
+        );
+        assert_eq!(result["generator"]["found"]["fails_at_per_s"], Value::Null);
     }
-    assert_eq!(result["mode"], "search");
+    assert_eq!(result["generator"]["mode"], "search");
 }
 
 #[test]
 fn closed_loops_find_the_peak_without_a_schedule() {
     let (_responder, target) = responder("tcp", Listen::loopback());
     let result = run(&target, &short(&["-R", "max", "--outstanding", "8"])).measured();
-    assert_eq!(result["mode"], "closed_loop");
-    assert_eq!(number(&result, "/outstanding"), 8);
-    assert!(result["answered_rate_per_s"].as_f64().unwrap() > 0.0);
-    assert!(number(&result, "/service_time/count") > 0);
+    assert_eq!(result["generator"]["mode"], "closed_loop");
+    assert_eq!(number(&result, "/generator/closed_loop/outstanding"), 8);
+    assert!(
+        result["generator"]["closed_loop"]["answered_rate_per_s"]
+            .as_f64()
+            .unwrap()
+            > 0.0
+    );
+    assert!(number(&result, "/generator/closed_loop/service_time/count") > 0);
     let result = run(&target, &short(&["--ping-pong", "-c", "2"])).measured();
-    assert_eq!(result["mode"], "ping_pong");
-    assert_eq!(number(&result, "/outstanding"), 2);
+    assert_eq!(result["generator"]["mode"], "ping_pong");
+    assert_eq!(number(&result, "/generator/closed_loop/outstanding"), 2);
 }
 
 #[test]
@@ -306,7 +325,7 @@ fn an_interrupt_keeps_what_was_measured() {
     assert_eq!(output.status.code(), Some(130));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(result["partial"], true);
-    assert!(number(&result, "/requests") > 0);
+    assert!(number(&result, "/load/requests") > 0);
     let saved = wait_for("the result", || {
         std::fs::read(place.path().join("result.json")).ok()
     });

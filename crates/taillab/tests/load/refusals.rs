@@ -173,8 +173,8 @@ fn without_a_second_cpu_the_floor_says_why_it_is_absent() {
         .args(["--floor", "200ms"]);
     let ran = finish(&mut pinned);
     let result = ran.json();
-    assert_eq!(result["floor"], serde_json::Value::Null);
-    let why = result["floor_absent_because"].as_str().unwrap();
+    assert_eq!(result["generator"]["floor"], serde_json::Value::Null);
+    let why = result["generator"]["floor_absent_because"].as_str().unwrap();
     assert!(why.contains("CPU"), "{why}");
 }
 

@@ -73,12 +73,12 @@ fn all_well(target: &str, args: &[&str]) -> Value {
     let mut args = short(args);
     args.extend(["-R", "1500"]);
     let result = run(target, &args).measured();
-    for (kind, count) in result["errors"].as_object().unwrap() {
+    for (kind, count) in result["load"]["errors"].as_object().unwrap() {
         assert_eq!(count, 0, "{target}: {kind} in {result}");
     }
     assert_eq!(
-        number(&result, "/response_time/count"),
-        number(&result, "/requests"),
+        number(&result, "/load/response_time/count"),
+        number(&result, "/load/requests"),
         "{target}"
     );
     result
@@ -104,7 +104,7 @@ fn memcached_is_spoken_to_in_all_dialects_on_all_transports() {
         ("memcached-meta+tcp", "memcached-meta"),
     ] {
         let result = all_well(&format!("{scheme}://127.0.0.1:{port}"), &keys);
-        assert_eq!(result["protocol"], protocol);
+        assert_eq!(result["generator"]["protocol"], protocol);
     }
     let target = format!("memcached+tcp://localhost:{port}");
     let more = [
@@ -117,7 +117,10 @@ fn memcached_is_spoken_to_in_all_dialects_on_all_transports() {
         "--no-prefill",
     ];
     let more: Vec<&str> = keys.iter().chain(&more).copied().collect();
-    assert_eq!(all_well(&target, &more)["protocol"], "memcached-meta");
+    assert_eq!(
+        all_well(&target, &more)["generator"]["protocol"],
+        "memcached-meta"
+    );
     drop(server);
 
     let place = tempfile::tempdir().unwrap();
@@ -132,7 +135,7 @@ fn memcached_is_spoken_to_in_all_dialects_on_all_transports() {
     let _server = start("memcached", &args);
     wait_for_socket(&socket);
     let target = format!("memcached+unix:{}", socket.display());
-    assert_eq!(all_well(&target, &keys)["transport"], "unix");
+    assert_eq!(all_well(&target, &keys)["generator"]["transport"], "unix");
 }
 
 #[test]
@@ -159,8 +162,8 @@ fn gets_of_keys_that_nobody_stored_are_counted_as_misses() {
     let args = short(&["-R", "1000", "--no-prefill", "--get-share", "100%"]);
     let result = run(&format!("memcached+tcp://127.0.0.1:{port}"), &args).json();
     assert_eq!(
-        number(&result, "/errors/misses"),
-        number(&result, "/requests")
+        number(&result, "/load/errors/misses"),
+        number(&result, "/load/requests")
     );
     assert!(
         result["verdict"].to_string().contains("found nothing"),
@@ -194,7 +197,10 @@ fn redis_is_spoken_to_over_tcp_and_a_unix_socket() {
     let keys = ["--keys", "500", "--value-bytes", "200"];
     let result = all_well(&format!("redis://127.0.0.1:{port}"), &keys);
     assert_eq!(
-        (&result["protocol"], &result["transport"]),
+        (
+            &result["generator"]["protocol"],
+            &result["generator"]["transport"]
+        ),
         (&"redis".into(), &"tcp".into())
     );
     all_well(&format!("redis+unix:{}", socket.display()), &keys);
@@ -228,7 +234,7 @@ fn nginx_is_spoken_to_over_tcp_and_a_unix_socket() {
     wait_for_socket(&socket);
     let base = format!("http://127.0.0.1:{port}");
     assert_eq!(
-        all_well(&format!("{base}/index.html"), &[])["protocol"],
+        all_well(&format!("{base}/index.html"), &[])["generator"]["protocol"],
         "http"
     );
     all_well(&format!("http+unix:{}:/index.html", socket.display()), &[]);
@@ -239,8 +245,8 @@ fn nginx_is_spoken_to_over_tcp_and_a_unix_socket() {
     let args = short(&["-R", "500"]);
     let missing = run(&format!("{base}/missing"), &args).json();
     assert_eq!(
-        number(&missing, "/errors/server_errors"),
-        number(&missing, "/requests")
+        number(&missing, "/load/errors/server_errors"),
+        number(&missing, "/load/requests")
     );
     assert_eq!(missing["verdict"]["valid"], false);
 }
@@ -285,6 +291,6 @@ fn a_server_that_dies_ends_the_run_with_a_report() {
         );
         let result: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(result["partial"], true);
-        assert!(number(&result, "/response_time/count") > 0);
+        assert!(number(&result, "/load/response_time/count") > 0);
     }
 }

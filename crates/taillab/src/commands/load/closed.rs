@@ -1,18 +1,20 @@
 //! `-R max` and `--ping-pong`: no schedule, the next request goes when an answer is there.
 
 use taillab_analysis::statistics::distribution_of;
-use taillab_analysis::verdict::{ClientSide, Evidence, judge};
+use taillab_analysis::verdict::LoadEvidence;
 use taillab_load::{FleetRun, Saturation, StopReason};
-use taillab_model::load_result::{COMMAND, ClosedFloor, ClosedLoopResult, Mode, SCHEMA_VERSION};
+use taillab_model::Nanos;
+use taillab_model::load_result::{ClosedLoop, Floor, Generator, Mode};
 use taillab_model::summary::{ClientCost, LoadErrors};
-use taillab_model::{Distribution, Nanos};
+use taillab_report::load::LoadDocument;
 
+use super::context::Context;
 use super::floor;
 use super::outputs::Wanted;
 use super::plan::Closed;
-use super::session::{Session, setup};
-use super::{Context, hypervisor};
+use super::session::Session;
 use crate::exit::{Exit, Failure};
+use crate::pipeline::ClientMeasured;
 
 /// Before the floor is counted.
 const FLOOR_WARM_UP: Nanos = Nanos::from_millis(200);
@@ -24,51 +26,35 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
         Some(outstanding) => (Mode::ClosedLoop, outstanding),
         None => (Mode::PingPong, plan.client.connections),
     };
-    let seed = plan.seed;
-    let found = Found::measure(&mut context.session, work, work.warmup, work.duration, seed)?;
+    let measure = |session: &mut Session<'_>, warm_up, length| {
+        let found = Found::measure(session, work, warm_up, length, plan.seed)?;
+        Ok::<_, Failure>((found.closed_loop(outstanding), found))
+    };
+    let (closed_loop, found) = measure(&mut context.session, work.warmup, work.duration)?;
     let floor = floor::against_responder(&context, |session, length, responder| {
-        let found = Found::measure(session, work, FLOOR_WARM_UP, length, seed)?;
-        Ok(found.stopped.is_none().then(|| ClosedFloor {
+        let (closed_loop, found) = measure(session, FLOOR_WARM_UP, length)?;
+        Ok(found.stopped.is_none().then_some(Floor {
             responder,
-            requests: found.requests,
-            duration_ns: found.elapsed,
-            answered_rate_per_s: found.rate_per_s(),
-            service_time: found.service_time,
-            client: found.client,
+            load: None,
+            closed_loop: Some(closed_loop),
         }))
     });
     let (floor, floor_absent_because) = floor.into_parts();
-    let verdict = judge(&Evidence {
-        partial: found.stopped.is_some(),
-        hypervisor: hypervisor().as_deref(),
-        closed_loop: Some(ClientSide {
-            requests: found.requests,
-            service_time: &found.service_time,
-            cost: found.client,
-            errors: &found.errors,
-        }),
-        ..Evidence::default()
-    });
-    let result = ClosedLoopResult {
-        schema_version: SCHEMA_VERSION,
-        command: COMMAND.to_owned(),
-        setup: setup(plan, context.session.endpoint()),
-        mode,
+    let report = ClientMeasured {
+        target: plan.target.to_string(),
         started_unix_s: found.started_unix_s,
         partial: found.stopped.is_some(),
-        outstanding: u32::try_from(outstanding).unwrap_or(u32::MAX),
-        requests: found.requests,
-        duration_ns: found.elapsed,
-        answered_rate_per_s: found.rate_per_s(),
-        service_time: found.service_time,
-        client: found.client,
-        errors: found.errors,
-        floor,
-        floor_absent_because,
-        verdict,
-    };
-    wanted.closed(&result)?;
-    context.end(found.stopped, &result.verdict)
+        load: None,
+        generator: Generator {
+            closed_loop: Some(closed_loop),
+            floor,
+            floor_absent_because,
+            ..context.generator(mode)
+        },
+    }
+    .conclude(&LoadEvidence::default());
+    wanted.write(&LoadDocument::of(&report), None)?;
+    context.end(found.stopped, &report.verdict)
 }
 
 /// What a closed loop or a ping-pong found.
@@ -76,7 +62,7 @@ struct Found {
     requests: u64,
     answers: u64,
     elapsed: Nanos,
-    service_time: Distribution,
+    service_times: Vec<Nanos>,
     client: ClientCost,
     errors: LoadErrors,
     stopped: Option<StopReason>,
@@ -103,13 +89,25 @@ impl Found {
         }
     }
 
+    fn closed_loop(&self, outstanding: usize) -> ClosedLoop {
+        ClosedLoop {
+            outstanding: u32::try_from(outstanding).unwrap_or(u32::MAX),
+            requests: self.requests,
+            duration_ns: self.elapsed,
+            answered_rate_per_s: self.answers as f64 / self.elapsed.as_secs_f64().max(1e-9),
+            service_time: distribution_of(&self.service_times),
+            client: self.client,
+            errors: self.errors,
+        }
+    }
+
     fn of_saturation(found: Saturation, started_unix_s: u64) -> Self {
         let busy = found.elapsed.get() as f64 * (1.0 - found.idle_share);
         Self {
             requests: found.responses + found.errors.failed_requests(),
             answers: found.responses,
             elapsed: found.elapsed,
-            service_time: distribution_of(&found.times),
+            service_times: found.times,
             client: ClientCost {
                 cpu_ns_per_request: Nanos::new((busy / found.responses.max(1) as f64) as u64),
                 busy_share: 1.0 - found.idle_share,
@@ -121,7 +119,7 @@ impl Found {
     }
 
     fn of_ping_pong(run: &FleetRun, started_unix_s: u64) -> Self {
-        let times: Vec<Nanos> = run
+        let service_times: Vec<Nanos> = run
             .iter_measured()
             .filter_map(|entry| entry.service_time())
             .collect();
@@ -133,17 +131,13 @@ impl Found {
         };
         Self {
             requests: sends().count() as u64,
-            answers: times.len() as u64,
+            answers: service_times.len() as u64,
             elapsed,
-            service_time: distribution_of(&times),
+            service_times,
             client: run.cpu().cost(),
             errors: run.errors(),
             stopped: run.stopped,
             started_unix_s,
         }
-    }
-
-    fn rate_per_s(&self) -> f64 {
-        self.answers as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 }

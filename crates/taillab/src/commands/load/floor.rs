@@ -8,7 +8,7 @@ use taillab_load::serve::{Architecture, Listen, Responder, Spec};
 use taillab_model::Nanos;
 use taillab_model::load_result::Floor;
 
-use super::Context;
+use super::context::Context;
 use super::plan::Plan;
 use super::requests::Requests;
 use super::schedule::Schedule;
@@ -57,8 +57,12 @@ pub fn of_schedule(context: &Context<'_>, repeated: Repeated<'_>) -> Outcome<(Fl
         if measured.is_partial() {
             return Ok(None);
         }
-        let load = measured.analysis.summary;
-        Ok(Some((Floor { responder, load }, measured.analysis.curves)))
+        let floor = Floor {
+            responder,
+            load: Some(measured.analysis.summary),
+            closed_loop: None,
+        };
+        Ok(Some((floor, measured.analysis.curves)))
     })
 }
 

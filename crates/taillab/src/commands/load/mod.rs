@@ -1,6 +1,7 @@
 //! `taillab load`: a server under load, seen by a client that says whether it can be believed.
 
 mod closed;
+mod context;
 mod files;
 mod find;
 mod floor;
@@ -17,12 +18,10 @@ mod watch;
 
 use taillab_host::Interrupt;
 use taillab_host::keep_awake::KeepAwake;
-use taillab_load::StopReason;
-use taillab_model::load_result::Capacity;
-use taillab_model::summary::Verdict;
 
+use self::context::Context;
 use self::outputs::Wanted;
-use self::plan::{Plan, Work};
+use self::plan::Work;
 use self::session::Session;
 use crate::cli::LoadArgs;
 use crate::exit::{Exit, Failure};
@@ -34,7 +33,7 @@ pub fn run(args: LoadArgs) -> Result<Exit, Failure> {
     let plan = plan::plan(&args)?;
     let say = Say::of(args.common);
     let interrupt = Interrupt::register().map_err(host)?;
-    let mut wanted = Wanted::new(args.output, args.common.json, &plan)?;
+    let mut wanted = Wanted::new(args.output, args.common, &plan)?;
     let _awake = plan
         .client
         .keep_awake
@@ -70,45 +69,4 @@ pub fn run(args: LoadArgs) -> Result<Exit, Failure> {
         Work::Find(work) => search::run(context, work, &mut wanted),
         Work::Closed(work) => closed::run(context, work, &mut wanted),
     }
-}
-
-/// What every kind of load has at hand.
-struct Context<'a> {
-    plan: &'a Plan,
-    session: Session<'a>,
-    interrupt: &'a Interrupt,
-    say: Say,
-    /// Where the load is a share of it.
-    capacity: Option<Capacity>,
-}
-
-impl Context<'_> {
-    /// How the command ends, once its result is out.
-    fn end(&self, stopped: Option<StopReason>, verdict: &Verdict) -> Result<Exit, Failure> {
-        match stopped {
-            // also when only the floor was cut short
-            _ if self.session.interrupted() => Ok(Exit::Interrupted),
-            Some(StopReason::Refused | StopReason::Hook | StopReason::Interrupted) => Err(self
-                .session
-                .gone("during the load; what came before is in the result")),
-            None if !verdict.valid => Ok(Exit::Invalid),
-            None => Ok(Exit::Ok),
-        }
-    }
-}
-
-/// The hypervisor's name on a virtual machine, as far as the kernel tells it.
-fn hypervisor() -> Option<String> {
-    let cpus = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let flags = cpus.lines().find(|line| line.starts_with("flags"))?;
-    flags
-        .split_whitespace()
-        .find(|flag| *flag == "hypervisor")?;
-    let product = std::fs::read_to_string("/sys/class/dmi/id/product_name").ok();
-    let product = product.map(|name| name.trim().to_owned());
-    Some(
-        product
-            .filter(|name| !name.is_empty())
-            .unwrap_or_else(|| "a hypervisor".to_owned()),
-    )
 }

@@ -1,20 +1,22 @@
 //! Schedules: one load, or several one after the other.
 
 use taillab_analysis::load::objective_at;
-use taillab_analysis::verdict::{Evidence, SentLoad, Sweep, client_failed, is_overload, judge};
-use taillab_load::StopReason;
-use taillab_model::load_result::{
-    COMMAND, LoadResult, LoadStep, LoadSweepResult, Mode, Objective, SCHEMA_VERSION,
+use taillab_analysis::verdict::{
+    Evidence, LoadEvidence, SentLoad, client_failed, is_overload, judge,
 };
+use taillab_load::StopReason;
+use taillab_model::load_result::{Generator, LoadStep, Mode, Objective, SearchResult};
+use taillab_report::load::LoadDocument;
 
+use super::context::Context;
 use super::find::mixed;
 use super::floor::{self, Repeated};
-use super::outputs::{Single, Wanted, curves};
+use super::outputs::{Wanted, curves};
 use super::plan::{Level, Open};
 use super::schedule::{Extent, Schedule, Shape};
-use super::session::{Measured, Sending, setup};
-use super::{Context, hypervisor};
+use super::session::{Measured, Sending};
 use crate::exit::{Exit, Failure, OrExit};
+use crate::pipeline::ClientMeasured;
 
 /// One load.
 pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Result<Exit, Failure> {
@@ -30,40 +32,35 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
     };
     let (floor, floor_absent_because) = floor::of_schedule(&context, repeated).into_parts();
     let (floor, floor_curves) = floor.unzip();
-    let verdict = judge(&Evidence {
-        partial: measured.is_partial(),
-        hypervisor: hypervisor().as_deref(),
-        load: Some(SentLoad {
-            summary: &measured.analysis.summary,
-            evidence: Some(&measured.analysis.evidence),
-            floor: floor.as_ref().map(|floor| &floor.load),
-        }),
-        ..Evidence::default()
-    });
-    let result = LoadResult {
-        schema_version: SCHEMA_VERSION,
-        command: COMMAND.to_owned(),
-        setup: setup(plan, context.session.endpoint()),
-        mode: Mode::OpenLoop,
-        started_unix_s: measured.started_unix_s,
-        partial: measured.is_partial(),
-        capacity: context.capacity,
-        load: measured.analysis.summary.clone(),
-        wire: measured.analysis.wire.clone(),
-        floor,
-        floor_absent_because,
-        verdict,
+    let Measured {
+        run,
+        analysis,
+        started_unix_s,
+    } = measured;
+    let report = ClientMeasured {
+        target: plan.target.to_string(),
+        started_unix_s,
+        partial: run.stopped.is_some(),
+        load: Some(analysis.summary),
+        generator: Generator {
+            wire: analysis.wire,
+            floor,
+            floor_absent_because,
+            ..context.generator(Mode::OpenLoop)
+        },
+    }
+    .conclude(&analysis.evidence);
+    let unsupported = analysis.evidence.unsupported.iter();
+    let needs: Vec<_> = unsupported
+        .map(|lacking| (lacking.q, lacking.needs))
+        .collect();
+    let document = LoadDocument {
+        report: &report,
+        curves: &curves(&analysis.curves, floor_curves),
+        needs: &needs,
     };
-    let unsupported = measured.analysis.evidence.unsupported.iter();
-    wanted.single(&Single {
-        result: &result,
-        curves: curves(&measured.analysis.curves, floor_curves),
-        needs: unsupported
-            .map(|lacking| (lacking.q, lacking.needs))
-            .collect(),
-        run: &measured.run,
-    })?;
-    context.end(measured.run.stopped, &result.verdict)
+    wanted.write(&document, Some(&run))?;
+    context.end(run.stopped, &report.verdict)
 }
 
 /// Several loads.
@@ -250,7 +247,7 @@ pub fn finish(
     process: Process,
     mut steps: Steps,
     mode: Mode,
-    found: Option<taillab_model::load_result::SearchResult>,
+    found: Option<SearchResult>,
     wanted: &mut Wanted,
 ) -> Result<Exit, Failure> {
     let plan = context.plan;
@@ -268,37 +265,29 @@ pub fn finish(
     };
     let (floor, floor_absent_because) = floor.into_parts();
     let floor = floor.map(|(floor, _)| floor);
-    let verdict = judge(&Evidence {
-        partial: steps.partial,
-        hypervisor: hypervisor().as_deref(),
-        sweep: Some(Sweep {
-            steps: &steps.steps,
-        }),
-        ..Evidence::default()
-    });
-    let result = LoadSweepResult {
-        schema_version: SCHEMA_VERSION,
-        command: COMMAND.to_owned(),
-        setup: setup(plan, context.session.endpoint()),
-        mode,
+    let report = ClientMeasured {
+        target: plan.target.to_string(),
         started_unix_s: steps.started_unix_s,
         partial: steps.partial,
-        capacity: context.capacity,
-        steps: steps.steps,
-        found,
-        floor,
-        floor_absent_because,
-        verdict,
-    };
-    wanted.sweep(&result)?;
+        load: None,
+        generator: Generator {
+            steps: steps.steps,
+            found,
+            floor,
+            floor_absent_because,
+            ..context.generator(mode)
+        },
+    }
+    .conclude(&LoadEvidence::default());
+    wanted.write(&LoadDocument::of(&report), None)?;
     if context.session.interrupted() {
         return Ok(Exit::Interrupted);
     }
     if let Some(failure) = steps.ended {
         return Err(failure);
     }
-    let exit = context.end(steps.stopped, &result.verdict)?;
-    Ok(match (exit, &result.found) {
+    let exit = context.end(steps.stopped, &report.verdict)?;
+    Ok(match (exit, &found) {
         (Exit::Ok, Some(found)) if !found.held => Exit::Missed,
         (exit, _) => exit,
     })

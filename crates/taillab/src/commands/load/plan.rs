@@ -306,7 +306,7 @@ fn levels(amounts: Option<(&Amounts, bool)>, shape: &Shape) -> Result<Vec<Level>
             )));
         }
         // handled before: there is no schedule
-        Amounts::Max => return Err(usage("-R max stands alone")),
+        Amounts::Max => return Err(usage("-R max cannot be combined with other rates")),
     };
     if !shares && let Some(rate) = values.iter().find(|rate| **rate > MOST_PER_S) {
         return Err(usage(format!(

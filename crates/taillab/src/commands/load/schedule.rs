@@ -144,7 +144,7 @@ impl Shape {
         };
         schedule.rate_per_s = match self {
             Self::Steady(_) => extent.rate_per_s.unwrap_or(f64::NAN),
-            // what is really due: a part of a profile or of a trace has a rate of its own
+            // what is really due: a part of a profile or of a trace has its own rate
             _ => schedule.measured_requests() as f64 / schedule.duration().as_secs_f64(),
         };
         Ok(schedule)

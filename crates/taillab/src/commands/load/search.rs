@@ -4,7 +4,7 @@ use taillab_analysis::load::found;
 use taillab_model::Nanos;
 use taillab_model::load_result::{LoadStep, Mode};
 
-use super::Context;
+use super::context::Context;
 use super::find::{Decision, Search, Trial};
 use super::open::{Planned, Steps, finish, work_process};
 use super::outputs::Wanted;

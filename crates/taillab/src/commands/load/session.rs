@@ -12,10 +12,10 @@ use taillab_load::{
     OpenFleet, PingPong, Progress, Saturation, StopReason, arrivals_verdict, schedule_verdict,
 };
 use taillab_model::Nanos;
-use taillab_model::load_result::{Capacity, Setup};
+use taillab_model::load_result::Capacity;
 
 use super::placing::Placing;
-use super::plan::{Client, Plan};
+use super::plan::Client;
 use super::requests::Requests;
 use super::schedule::Schedule;
 use super::watch::Watch;
@@ -336,23 +336,6 @@ fn most_ping_pongs(length: Nanos, threads: usize) -> usize {
     const PER_S: f64 = 200_000.0;
     const MOST: f64 = 20e6;
     (length.as_secs_f64() * PER_S * threads as f64).clamp(1e3, MOST) as usize
-}
-
-/// What every result says of the set-up.
-pub fn setup(plan: &Plan, endpoint: &Endpoint) -> Setup {
-    Setup {
-        target: plan.target.to_string(),
-        protocol: plan.requests.label().to_owned(),
-        transport: match endpoint {
-            Endpoint::Udp(_) => "udp",
-            Endpoint::Tcp(_) => "tcp",
-            Endpoint::Unix(_) => "unix",
-        }
-        .to_owned(),
-        connections: u32::try_from(plan.client.connections).unwrap_or(u32::MAX),
-        threads: u32::try_from(plan.client.threads()).unwrap_or(u32::MAX),
-        kept_awake: plan.client.keep_awake,
-    }
 }
 
 fn pin(placing: &Placing, i: usize) -> Result<(), PrepareError> {

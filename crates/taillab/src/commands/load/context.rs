@@ -1,0 +1,56 @@
+//! What every kind of load has at hand.
+
+use taillab_host::Interrupt;
+use taillab_load::{Endpoint, StopReason};
+use taillab_model::load_result::{Capacity, Generator, Mode};
+use taillab_model::summary::Verdict;
+
+use super::plan::Plan;
+use super::session::Session;
+use crate::exit::{Exit, Failure};
+use crate::say::Say;
+
+/// What every kind of load has at hand.
+pub struct Context<'a> {
+    pub plan: &'a Plan,
+    pub session: Session<'a>,
+    pub interrupt: &'a Interrupt,
+    pub say: Say,
+    /// Where the load is a share of it.
+    pub capacity: Option<Capacity>,
+}
+
+impl Context<'_> {
+    /// How the command ends, once its result is out.
+    pub fn end(&self, stopped: Option<StopReason>, verdict: &Verdict) -> Result<Exit, Failure> {
+        match stopped {
+            // also when only the floor was cut short
+            _ if self.session.interrupted() => Ok(Exit::Interrupted),
+            Some(StopReason::Refused | StopReason::Hook | StopReason::Interrupted) => Err(self
+                .session
+                .gone("during the load; what came before is in the result")),
+            None if !verdict.valid => Ok(Exit::Invalid),
+            None => Ok(Exit::Ok),
+        }
+    }
+
+    /// The generator as it was set up; the caller adds what it measured.
+    pub fn generator(&self, mode: Mode) -> Generator {
+        let client = &self.plan.client;
+        Generator {
+            mode,
+            protocol: self.plan.requests.label().to_owned(),
+            transport: match self.session.endpoint() {
+                Endpoint::Udp(_) => "udp",
+                Endpoint::Tcp(_) => "tcp",
+                Endpoint::Unix(_) => "unix",
+            }
+            .to_owned(),
+            connections: u32::try_from(client.connections).unwrap_or(u32::MAX),
+            threads: u32::try_from(client.threads()).unwrap_or(u32::MAX),
+            kept_awake: client.keep_awake,
+            capacity: self.capacity,
+            ..Generator::default()
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! From what a client measured to its report, where nobody traced the server.
+
+use std::path::Path;
+
+use taillab_analysis::verdict::{self, ClientSide, Evidence, LoadEvidence, SentLoad, Sweep};
+use taillab_model::Nanos;
+use taillab_model::load_result::{ClientOnly, Generator, LoadReport, Mode};
+use taillab_model::summary::{LoadSummary, SCHEMA_VERSION, Verdict};
+use taillab_report::load::LoadDocument;
+use taillab_report::{json, terminal};
+
+use super::machine::hypervisor_here;
+use super::print::{print_saved, style};
+use crate::cli::Output;
+use crate::exit::{Exit, Failure, OrExit};
+
+/// What the client measured.
+pub struct ClientMeasured {
+    /// The target, as it was given.
+    pub target: String,
+    /// Start of the measurement, seconds since 1970 (UTC).
+    pub started_unix_s: u64,
+    /// It ended before its time.
+    pub partial: bool,
+    /// One load by a schedule; a sweep or a closed loop is the generator's.
+    pub load: Option<LoadSummary>,
+    /// The generator, and what it measured otherwise.
+    pub generator: Generator,
+}
+
+impl ClientMeasured {
+    /// The report with its verdict; `evidence` is what the summary of the load does not carry.
+    pub fn conclude(self, evidence: &LoadEvidence) -> LoadReport {
+        let (duration_ns, requests) = self.extent();
+        let verdict = self.judged(evidence);
+        LoadReport {
+            schema_version: SCHEMA_VERSION,
+            command: "load".to_owned(),
+            target: self.target,
+            started_unix_s: self.started_unix_s,
+            partial: self.partial,
+            duration_ns,
+            arrival_rate_per_s: requests as f64 / duration_ns.as_secs_f64().max(1e-9),
+            load: self.load,
+            client_minus_server: None,
+            calibration: None,
+            server: ClientOnly {
+                generator: self.generator,
+            },
+            observer: None,
+            verdict,
+        }
+    }
+
+    /// Length and requests of all that was measured.
+    fn extent(&self) -> (Nanos, u64) {
+        if let Some(closed) = &self.generator.closed_loop {
+            return (closed.duration_ns, closed.requests);
+        }
+        let steps = self.generator.steps.iter().map(|step| &step.load);
+        let loads = self.load.iter().chain(steps);
+        loads.fold((Nanos::ZERO, 0), |(length, requests), load| {
+            (length + load.duration_ns, requests + load.requests)
+        })
+    }
+
+    fn judged(&self, evidence: &LoadEvidence) -> Verdict {
+        let generator = &self.generator;
+        let floor = generator.floor.as_ref();
+        let closed_loop = generator.closed_loop.as_ref().map(|closed| ClientSide {
+            requests: closed.requests,
+            service_time: &closed.service_time,
+            cost: closed.client,
+            errors: &closed.errors,
+        });
+        let several = matches!(generator.mode, Mode::Sweep | Mode::Search);
+        verdict::judge(&Evidence {
+            partial: self.partial,
+            hypervisor: hypervisor_here().as_deref(),
+            load: self.load.as_ref().map(|summary| SentLoad {
+                summary,
+                evidence: Some(evidence),
+                floor: floor.and_then(|floor| floor.load.as_ref()),
+            }),
+            closed_loop,
+            sweep: several.then_some(Sweep {
+                steps: &generator.steps,
+            }),
+            ..Evidence::default()
+        })
+    }
+}
+
+/// Prints a report of a load on stdout.
+pub fn show_load(
+    document: &LoadDocument<'_>,
+    saved: Option<&Path>,
+    common: Output,
+) -> Result<(), Failure> {
+    let bytes = match common.json {
+        true => json::load(document.report).or_exit(Exit::Failed)?,
+        false => {
+            let place = saved.map(|dir| dir.display().to_string());
+            terminal::render_load(document, place.as_deref(), style()).into_bytes()
+        }
+    };
+    print_saved(&bytes, saved)
+}
