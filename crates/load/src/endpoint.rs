@@ -16,7 +16,7 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// How memcached is told to listen there, for the texts of errors.
+    /// The option with which memcached listens there, for the texts of errors.
     pub(crate) fn memcached_hint(&self) -> String {
         match self {
             Self::Udp(address) => format!(" (memcached: -U {})", address.port()),

@@ -18,14 +18,14 @@ const PLAN: usize = 1 << 16;
 /// Rows for requests in flight: a power of two well above any number in flight.
 const ROWS: usize = 1 << 14;
 
-/// A request unanswered for so long is given up and another one sent instead, where one
+/// A request that is unanswered for this long is given up and another one sent instead, where one
 /// can be lost.
 const GIVE_UP: Nanos = Nanos::from_millis(20);
 
 /// The same where none is lost, and a server is just slow.
 const GIVE_UP_STREAM: Nanos = Nanos::from_secs(1);
 
-/// This thread was away for so long: answers may have come meanwhile.
+/// This thread was away for at least this long: answers may have come meanwhile.
 const STALL: Nanos = Nanos::from_millis(5);
 
 /// Looks after a stall before anything is given up: all connections were seen.
@@ -37,7 +37,7 @@ const HOOK_PERIOD: Nanos = Nanos::from_micros(200);
 /// Answers whose times are kept: no quantile needs more.
 const TIMES: usize = 1 << 22;
 
-/// After a send that failed, none is tried for so long.
+/// After a send that failed, none is tried for this long.
 const SEND_AGAIN: Nanos = Nanos::from_micros(100);
 
 /// How often the stop flag and [`Hooks::should_stop`] are asked.
@@ -144,7 +144,7 @@ pub fn saturate<C: Client, H: Hooks>(
     Ok(run.spin(load, hooks))
 }
 
-/// Stands in [`Flight::sent_ns`] for a request that waits for nothing.
+/// In [`Flight::sent_ns`]: this request waits for nothing.
 const IDLE: u64 = u64::MAX;
 
 /// The requests in flight.
@@ -239,45 +239,52 @@ struct Loop<'a, C> {
     send_from: Monotonic,
 }
 
+/// When answers are counted.
+struct Counting {
+    warm_until: Monotonic,
+    from: Monotonic,
+    end: Monotonic,
+    /// The warm-up is over.
+    warm: bool,
+    /// Answers of the warm-up.
+    uncounted: u64,
+}
+
+impl Counting {
+    fn new(load: &ClosedLoop<'_>, at: Monotonic) -> Self {
+        let warm_until = at + load.warm_up;
+        Self {
+            warm_until,
+            from: at,
+            end: warm_until + load.length,
+            warm: load.warm_up == Nanos::ZERO,
+            uncounted: 0,
+        }
+    }
+}
+
 impl<C: Client> Loop<'_, C> {
     fn spin<H: Hooks>(mut self, load: &ClosedLoop<'_>, hooks: &mut H) -> Saturation {
         load.progress.restart();
         let mut at = now();
-        let warm_until = at + load.warm_up;
-        let mut counting_from = at;
-        let mut uncounted = 0;
-        let mut warm = load.warm_up == Nanos::ZERO;
-        let mut end = warm_until + load.length;
+        let mut counting = Counting::new(load, at);
         let mut previous = at;
         let mut looks_to_go = 0_u32;
         let mut hook_due = at;
         let mut stop_check = at + STOP_CHECK;
         let mut last_answer = at;
         let mut stopped = None;
-        while at < end || !warm {
+        while at < counting.end || !counting.warm {
             if at.saturating_since(previous) > STALL {
                 looks_to_go = LOOKS_AFTER_STALL;
             }
             previous = at;
-            if !warm && at >= warm_until {
-                warm = true;
-                counting_from = at;
-                end = at + load.length;
-                self.errors = LoadErrors::default();
-                uncounted = self.responses;
-                self.idle = Nanos::ZERO;
-                self.times.clear();
+            if !counting.warm && at >= counting.warm_until {
+                self.begin_counting(&mut counting, at, load.length);
             }
             if at >= stop_check {
                 stop_check = at + STOP_CHECK;
-                let gone = self.refused && at.saturating_since(last_answer) > GIVE_UP * 10;
-                stopped = if load.stop.load(Relaxed) {
-                    Some(StopReason::Interrupted)
-                } else if hooks.should_stop() {
-                    Some(StopReason::Hook)
-                } else {
-                    gone.then_some(StopReason::Refused)
-                };
+                stopped = self.reason_to_stop(load, hooks, at.saturating_since(last_answer));
                 if stopped.is_some() {
                     break;
                 }
@@ -312,15 +319,56 @@ impl<C: Client> Loop<'_, C> {
             at = now();
             hook_due = at + HOOK_PERIOD;
         }
-        let elapsed = if warm {
-            at.saturating_since(counting_from)
+        self.counted(&counting, at, stopped)
+    }
+
+    /// What came before was the warm-up.
+    #[cold]
+    fn begin_counting(&mut self, counting: &mut Counting, at: Monotonic, length: Nanos) {
+        counting.warm = true;
+        counting.from = at;
+        counting.end = at + length;
+        counting.uncounted = self.responses;
+        self.errors = LoadErrors::default();
+        self.idle = Nanos::ZERO;
+        self.times.clear();
+    }
+
+    #[cold]
+    fn reason_to_stop<H: Hooks>(
+        &self,
+        load: &ClosedLoop<'_>,
+        hooks: &mut H,
+        unanswered_for: Nanos,
+    ) -> Option<StopReason> {
+        if load.stop.load(Relaxed) {
+            Some(StopReason::Interrupted)
+        } else if hooks.should_stop() {
+            Some(StopReason::Hook)
         } else {
-            Nanos::ZERO
+            (self.refused && unanswered_for > GIVE_UP * 10).then_some(StopReason::Refused)
+        }
+    }
+
+    /// What was counted until `at`; nothing where the warm-up was not over.
+    fn counted(
+        self,
+        counting: &Counting,
+        at: Monotonic,
+        stopped: Option<StopReason>,
+    ) -> Saturation {
+        let (responses, elapsed, times) = match counting.warm {
+            true => (
+                self.responses - counting.uncounted,
+                at.saturating_since(counting.from),
+                self.times,
+            ),
+            false => (0, Nanos::ZERO, Vec::new()),
         };
         Saturation {
-            responses: if warm { self.responses - uncounted } else { 0 },
+            responses,
             elapsed,
-            times: if warm { self.times } else { Vec::new() },
+            times,
             errors: self.errors,
             idle_share: self.idle.get() as f64 / elapsed.get().max(1) as f64,
             stopped,

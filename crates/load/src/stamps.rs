@@ -157,7 +157,7 @@ impl<'a> Message<'a> {
         header.msg_iovlen = 1;
         header.msg_control = self.controls.0.as_mut_ptr().cast();
         header.msg_controllen = CONTROL_BYTES as _;
-        // SAFETY: every pointer in the header leads to memory of the length beside it,
+        // SAFETY: every pointer in the header leads to memory of the length next to it,
         // which outlives the call and which nothing else uses meanwhile.
         let length = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, flags) };
         if length < 0 {

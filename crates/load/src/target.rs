@@ -227,7 +227,7 @@ fn unix(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
     let bad = |path: &str| {
         TargetError::UnixPath(path.to_owned(), format!("{}+unix", scheme.protocol.scheme))
     };
-    // an empty authority may stand before the path: any number of slashes is one
+    // the path may follow an empty authority: any number of slashes counts as one
     let inner = rest.trim_start_matches('/');
     let path = &rest[(rest.len() - inner.len()).saturating_sub(1)..];
     let (path, http) = match path.split_once(':') {

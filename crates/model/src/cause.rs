@@ -327,7 +327,7 @@ impl Cause {
         let mut place = 0;
         while place < all.len() {
             all[place] = CAUSES[place].cause;
-            assert!(all[place] as usize == place, "a row stands out of order");
+            assert!(all[place] as usize == place, "a row is out of order");
             place += 1;
         }
         all

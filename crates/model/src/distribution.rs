@@ -1,4 +1,4 @@
-//! A distribution as it is reported: moments, extremes and quantiles with intervals.
+//! A distribution as reported: moments, extremes and quantiles with intervals.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub struct Quantile {
     pub value: Option<Nanos>,
     /// Lower end of the interval; there whenever the value is.
     pub lo: Option<Nanos>,
-    /// Upper end of the interval; `None` beside a value when it lies beyond the largest
+    /// Upper end of the interval; `None` with a value when it lies beyond the largest
     /// observation, so that the sample only says how long the quantile is at least.
     pub hi: Option<Nanos>,
 }

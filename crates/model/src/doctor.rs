@@ -47,7 +47,7 @@ pub enum Group {
     Network,
     /// What else the machine needs.
     Machine,
-    /// What the probe needs beside its hooks.
+    /// What the probe needs besides its hooks.
     Probe,
 }
 
@@ -143,7 +143,7 @@ pub struct HookTrial {
 /// What the probe found by trying.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Survey {
-    /// What the probe needs beside its hooks.
+    /// What the probe needs besides its hooks.
     pub features: Vec<Check>,
     /// Every hook of every stamp, best first.
     pub hooks: Vec<HookTrial>,

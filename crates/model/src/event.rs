@@ -194,7 +194,7 @@ pub enum EventKind {
         lasted: Nanos,
     },
     /// Bytes of a stream as the packet of the last `SegmentIn` or `SegmentOut` on this CPU
-    /// carries them; only where requests are told apart by their content.
+    /// carries them; only where requests are identified by their content.
     Payload {
         /// The bytes; those at and after `len` are 0.
         bytes: [u8; 8],
@@ -285,7 +285,7 @@ impl RequestKey {
 
 /// Eight bits of a client's address, different for neighbouring ones.
 ///
-/// An IPv6 address that stands for an IPv4 one counts as that one, and another as the
+/// An IPv4 address mapped into IPv6 counts as the IPv4 one, and another as the
 /// exclusive or of its four words; words are taken in network order. The word times
 /// 2³² ÷ φ (Knuth, The Art of Computer Programming, volume 3, 6.4), the highest byte. The
 /// eBPF programs compute the same.

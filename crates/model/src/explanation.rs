@@ -1,7 +1,7 @@
 //! Where the excess went, what would remove it, and how sure that is.
 //!
 //! The words are those of the design: each nanosecond of a request's sojourn has exactly
-//! one [`Cause`]; the causes of its *excess* are what is left beside the ideal queue and
+//! one [`Cause`]; the causes of its *excess* are what is left after comparing with the ideal queue and
 //! the ideal service. Shares are of the excess, between 0 and 1.
 
 use schemars::JsonSchema;
@@ -243,7 +243,7 @@ pub struct SlowRequest {
 }
 
 impl SlowRequest {
-    /// Keeps at most so many stretches, and activities of each CPU: the longest ones. A
+    /// Keeps at most this many stretches, and activities of each CPU: the longest ones. A
     /// stretch that goes becomes part of the one before it, so that the lengths still sum to
     /// the sojourn; an activity that goes leaves a gap. Both are counted.
     pub fn shorten(&mut self, stretches: usize, activities: usize) {
@@ -324,7 +324,7 @@ pub struct FanOut {
     pub p99_ns: Option<Nanos>,
 }
 
-/// A curve beside the measured one: points (x, P(sojourn ≥ x)).
+/// A curve to compare with the measured one: points (x, P(sojourn ≥ x)).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NamedCurve {
     /// `multi_queue_ideal`, `replayed`, or the change of a [`Prediction`].
@@ -333,7 +333,7 @@ pub struct NamedCurve {
     pub points: Vec<(Nanos, f64)>,
 }
 
-/// Everything that explains a measured distribution beside its causes.
+/// Everything that explains a measured distribution besides its causes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// The composition of the excess, from the fast requests to the slowest.

@@ -145,7 +145,7 @@ pub struct RankedCell {
     pub below: u64,
     /// Its least value that occurs at most.
     pub from: Nanos,
-    /// What stands for all of its values.
+    /// The value that is reported for all of its values.
     pub middle: Nanos,
     /// Its greatest value that occurs at least.
     pub to: Nanos,

@@ -112,7 +112,7 @@ pub struct Recording {
     pub streams: Vec<CpuStream>,
     /// What is missing.
     pub lost: LostEvents,
-    /// What is known beside the events.
+    /// What is known besides the events.
     pub context: RecordingContext,
 }
 

@@ -1,6 +1,6 @@
 //! Typed time: a length in nanoseconds and an instant of a named clock.
 //!
-//! The unit and the epoch stand in the constructor's name, so that a bare
+//! The unit and the epoch are in the constructor's name, so that a bare
 //! `u64` never crosses a function boundary without saying what it is.
 
 use std::fmt;

@@ -107,7 +107,10 @@ fn floor(generator: &Generator) -> TrustCheck {
         lines.push(format!("late by {}", brief(&load.lateness)));
     }
     if let Some(closed) = &floor.closed_loop {
-        let (time, answers) = (brief(&closed.service_time), rate(closed.answered_rate_per_s));
+        let (time, answers) = (
+            brief(&closed.service_time),
+            rate(closed.answered_rate_per_s),
+        );
         lines.push(format!("{}: {time}; {answers} answers/s", floor.responder));
     }
     check("floor", State::Good, lines)

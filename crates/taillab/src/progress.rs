@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// microseconds, so it is rare.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// A part of a longer piece of work, with a bar of its own.
+/// A part of a longer piece of work, with its own bar.
 #[derive(Clone, Copy, Debug)]
 pub struct Phase {
     /// What is being done.

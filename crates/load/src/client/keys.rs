@@ -38,7 +38,7 @@ impl Keys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     connection: u32,
-    /// Port 0 stands for no key: no connection has it.
+    /// Port 0 means no key: no connection has it.
     port: u16,
     id: u16,
 }

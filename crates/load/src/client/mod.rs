@@ -120,7 +120,7 @@ pub enum Received {
     Late,
     /// An answer that no outstanding request asked for.
     Unexpected,
-    /// Bytes that are no answer.
+    /// Bytes that are not an answer.
     Malformed,
     /// The server closed a connection.
     ConnectionClosed,

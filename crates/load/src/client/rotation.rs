@@ -3,7 +3,7 @@
 /// No connection.
 const NONE: u32 = u32::MAX;
 
-/// Depths from here on are not told apart.
+/// Depths from here on count as one.
 const DEEPEST: usize = 1024;
 
 /// Idle, idle in reserve, and each depth.

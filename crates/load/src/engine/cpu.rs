@@ -41,8 +41,8 @@ impl CpuUse {
         }
     }
 
-    /// Time of interrupts that hit the client while it waited, for each request: beside
-    /// [`ClientCost::cpu_ns_per_request`] what the client's CPU is kept from idling for.
+    /// Time of interrupts that hit the client while it waited, for each request: with
+    /// [`ClientCost::cpu_ns_per_request`], what keeps the client's CPU from idling.
     /// Those that hit it in a send or a receipt are in that.
     pub fn interrupt_per_request(&self) -> Nanos {
         self.per_request(self.interrupted)

@@ -23,7 +23,7 @@ const SENDS_IN_A_ROW: u32 = 4;
 /// take longer.
 const QUIET: Nanos = Nanos::new(300);
 
-/// With nothing outstanding only every so many turns look for answers (strays).
+/// With nothing outstanding only one turn in this many looks for answers (strays).
 const STRAY_TURNS: u32 = 64;
 
 /// Between setting up and the schedule's start: the set-up's caches settle.

@@ -20,12 +20,12 @@ pub struct PingPong<'a> {
     pub length: Nanos,
     /// From an answer to the next request of the connection.
     pub gap: Nanos,
-    /// The most requests, warm-up included: it ends when so many were sent. Each takes
+    /// The most requests, warm-up included: the run ends when they are sent. Each takes
     /// its row of the record, 28 bytes.
     pub most: usize,
     /// Seed of the operations and keys.
     pub seed: u64,
-    /// A request unanswered for so long counts as such and another one follows.
+    /// A request without an answer for this long counts as unanswered, and another one follows.
     pub timeout: Nanos,
     /// How it waits for answers and for the end of gaps.
     pub waiting: Waiting,

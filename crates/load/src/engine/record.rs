@@ -15,13 +15,13 @@ mod state {
     pub(super) const UNSENT: u32 = 0;
     pub(super) const WAITING: u32 = 7;
     /// Waiting, and an earlier request with the same id still could be answered: no
-    /// answer can be told to be this one's.
+    /// answer is certain to be this one's.
     pub(super) const CONTENDED: u32 = 8;
     pub(super) const MASK: u32 = 0xf;
     pub(super) const BITS: u32 = 4;
 }
 
-/// Stands for "no such time" in the columns.
+/// "No such time" in the columns.
 const NONE: u64 = u64::MAX;
 
 /// One request of a [`Record`].

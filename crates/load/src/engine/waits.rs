@@ -14,7 +14,7 @@ const LATE: Nanos = Nanos::from_micros(200);
 pub struct Wait {
     /// It was noticed at this send.
     pub at: Monotonic,
-    /// For so long in all since the last time that this was asked.
+    /// The total since the last time that this was asked.
     pub lasted: Nanos,
 }
 

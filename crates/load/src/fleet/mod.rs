@@ -79,7 +79,7 @@ pub struct ClosedFleet<'a> {
 #[derive(Debug)]
 pub struct FleetProgress(Box<[Padded]>);
 
-/// Counters on a cache line of their own: each thread writes only its own.
+/// Counters on their own cache line: each thread writes only its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded(Progress);
@@ -354,12 +354,7 @@ impl<C: Client + Send> Fleet<C> {
                 }
                 Some(result)
             };
-            while !threads.iter().flatten().all(|t| t.is_finished()) {
-                if stop.load(Relaxed) {
-                    halt.store(true, Relaxed);
-                }
-                thread::sleep(WAIT);
-            }
+            wait_for(&threads, stop, &halt);
             let others = threads
                 .into_iter()
                 .zip(1..)
@@ -372,7 +367,21 @@ impl<C: Client + Send> Fleet<C> {
     }
 }
 
-/// What a thread has of its own.
+/// Waits until all threads have ended, and passes a stop on to them.
+fn wait_for<R>(
+    threads: &[Result<thread::ScopedJoinHandle<'_, R>, LoadError>],
+    stop: &AtomicBool,
+    halt: &AtomicBool,
+) {
+    while !threads.iter().flatten().all(|t| t.is_finished()) {
+        if stop.load(Relaxed) {
+            halt.store(true, Relaxed);
+        }
+        thread::sleep(WAIT);
+    }
+}
+
+/// What belongs to one thread.
 struct Own<'a, 'w, H> {
     /// Thread 0 has the caller's.
     hooks: Option<&'a mut Watching<'w, H>>,

@@ -14,7 +14,7 @@ pub(super) enum Line<'a> {
     },
     /// Its end has not come yet.
     Open,
-    /// Longer than allowed, or its line feed stands alone.
+    /// Longer than allowed, or its line feed has no carriage return before it.
     Bad,
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Acceptor {
     flags: SocketFlags,
     no_delay: bool,
     /// Given up for a moment when the process may open no more files, so that a client
-    /// that cannot be served is told so at once.
+    /// that cannot be served learns so at once.
     spare: Option<OwnedFd>,
 }
 

@@ -132,7 +132,7 @@ impl Connection {
 
 /// Connections by their file descriptor, found without a lock common to all workers.
 ///
-/// Each has a lock of its own, which nobody ever waits for: epoll hands a connection to
+/// Each has its own lock, which nobody ever waits for: epoll hands a connection to
 /// one worker at a time.
 pub(super) struct Connections {
     blocks: Box<[OnceLock<Box<Block>>]>,

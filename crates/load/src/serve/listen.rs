@@ -34,10 +34,10 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
-/// A text that is no place to listen.
+/// A text that does not name a place to listen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no place to listen: write an address and a port such as 127.0.0.1:7777 or [::1]:7777, a port for loopback, or unix:/path"
+    "`{0}` does not say where to listen: write an address and a port such as 127.0.0.1:7777 or [::1]:7777, a port for loopback, or unix:/path"
 )]
 pub struct BadListen(String);
 

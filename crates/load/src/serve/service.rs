@@ -44,7 +44,7 @@ pub enum BadServiceTime {
         "`{0}` is not a service: write none, spin:LAW (keeps the CPU busy) or wait:LAW (sleeps), e.g. spin:exponential:50us"
     )]
     Kind(String),
-    /// What follows is no distribution.
+    /// What follows is not a distribution.
     #[error(transparent)]
     Law(#[from] NotationError),
 }

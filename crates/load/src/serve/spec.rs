@@ -26,7 +26,7 @@ pub struct Spec {
     pub workers: usize,
     /// What a worker does between request and answer.
     pub service: ServiceTime,
-    /// Seed of the service times; each worker has a stream of its own.
+    /// Seed of the service times; each worker has its own stream.
     pub seed: u64,
     /// Lengths of request and answer.
     pub sizes: MessageSizes,

@@ -28,13 +28,13 @@ impl Served {
     }
 }
 
-/// Requests answered by one worker: written by it alone, in a cache line of its own.
+/// Requests answered by one worker: written by it alone, in its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Answered(AtomicU64);
 
 impl Answered {
-    /// One more. Only the worker itself may say so: there is no atomic addition.
+    /// Counts one more. Only the worker itself may call it: the addition is not atomic.
     #[inline]
     pub(super) fn one_more(&self) {
         self.0.store(self.0.load(Relaxed) + 1, Relaxed);

@@ -25,7 +25,7 @@ const FEWEST_WINDOWS: usize = 10;
 /// the place where it is attained, which says what the distortion is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KolmogorovSmirnov {
-    /// Gaps there were.
+    /// Number of gaps.
     pub gaps: usize,
     /// The largest difference between the two distribution functions.
     pub d: f64,

@@ -33,7 +33,7 @@ pub(super) const MAX_EVENT_BYTES: usize = 1 + 7 + 1 + 5 + 5;
 /// Bytes before the columns: how long the second is.
 pub(super) const PREFIX_BYTES: usize = 4;
 
-/// What an event holds beside its time.
+/// What an event holds besides its time.
 #[derive(Clone, Copy, Default)]
 struct Fields {
     extra: u8,

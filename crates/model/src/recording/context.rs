@@ -45,7 +45,7 @@ pub struct RecordingContext {
     /// A datagram begins with two bytes that name its request, a response with those of its
     /// own; false where only the datagrams can show it.
     pub datagram_ids: bool,
-    /// Requests are told apart by their content: `http`, `memcached`, `resp`, `fixed:N`.
+    /// Requests are identified by their content: `http`, `memcached`, `resp`, `fixed:N`.
     pub framing: Option<String>,
     /// The part of the recording in which the observer itself was on a CPU.
     pub observer_cpu_share: Option<f64>,

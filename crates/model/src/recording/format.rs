@@ -18,7 +18,7 @@
 //! |---|---|
 //! | 4 | mark: B1 `TLB` |
 //! | 1 | 0: events, 1: footer, 2: losses so far |
-//! | 1 | 0: as it is, 1: compressed (LZ4 block format) |
+//! | 1 | 0: not compressed, 1: compressed (LZ4 block format) |
 //! | 2 | CPU |
 //! | 4 | events |
 //! | 4 | length of the payload |

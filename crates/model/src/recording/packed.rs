@@ -67,7 +67,7 @@ const ARCHITECTURE: u32 = 1 << 31;
 ///
 /// The first word is the kind (8 bits, of which the highest is 0), an extra byte (8) and the
 /// time (48 bits of nanoseconds since the recording's base); the second holds two values of
-/// 32 bits, the first one in its low half. The key's address stands in the extra byte.
+/// 32 bits, the first one in its low half. The key's address is in the extra byte.
 ///
 /// | kind | event | extra | first value | second value |
 /// |---|---|---|---|---|
@@ -107,7 +107,7 @@ pub struct PackedEvent {
 
 impl PackedEvent {
     /// Packs an event; a time beyond 48 bits is cut to 48 bits, a segment's length to 31, a
-    /// thread beside other bits to 22, and a length of time to 32.
+    /// thread next to other bits to 22, and a length of time to 32.
     pub fn new(since_base: Nanos, kind: EventKind) -> Self {
         let (kind, extra, a, b) = pack(kind);
         Self {

@@ -237,7 +237,7 @@ impl<W: Write> RecordingWriter<W> {
         Ok(())
     }
 
-    /// Writes the first so many waiting events of a CPU, which must be there.
+    /// Writes this many waiting events of a CPU, which must be there, the oldest first.
     fn write_block(&mut self, cpu: usize, events: usize) -> io::Result<()> {
         let stream = &mut self.streams[cpu];
         let (block, rest) = stream.events.split_at(events);

@@ -61,11 +61,11 @@ fn wrapped(list: &str, width: usize) -> String {
 
 /// Load a server and measure its latency, with a generator that says whether it can be believed.
 ///
-/// Every request has an intended time of its own, from a random process that does not wait for
+/// Every request has its own intended time, from a random process that does not wait for
 /// answers (open loop). Its response time counts from that intended time, so a server that
-/// stalls, or a generator that is late, cannot hide what users would have waited. Beside the
-/// result stand the generator's own lateness, the arrival process really sent, and the floor:
-/// what the same client sees of a server that does nothing.
+/// stalls, or a generator that is late, cannot hide what users would have waited. The result
+/// also shows how late the generator itself was, which arrival process it really sent, and the
+/// floor: what the same client sees of a server that does nothing.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct LoadArgs {
@@ -205,7 +205,7 @@ pub enum WaitKind {
     Hybrid,
 }
 
-/// Whose time stamps are taken beside the client's own.
+/// Whose time stamps are taken besides the client's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StampKind {
     /// Nobody's
@@ -219,7 +219,7 @@ pub enum StampKind {
 pub enum Floor {
     /// Not at all.
     Off,
-    /// So long.
+    /// For this long.
     For(Nanos),
 }
 

@@ -26,8 +26,8 @@ fn protocol() -> impl TypedValueParser<Value = Protocol> {
 ///
 /// Starts the server on its own CPUs in its own network namespace, finds its service time t
 /// (workers / peak throughput), sends it an open-loop Poisson load, stamps every request
-/// six times in the kernel, and shows the sojourn beside that of an ideal queue fed with the very
-/// same arrivals. Needs root; changes nothing on the machine that outlives it.
+/// six times in the kernel, and compares the sojourn with that of an ideal queue that gets the
+/// very same arrivals. Needs root; changes nothing on the machine that outlives it.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct RunArgs {

@@ -22,7 +22,7 @@ pub struct Output {
     pub verbose: u8,
 }
 
-/// What the analysis of a recording can be told; shared with `taillab explain`.
+/// Options of the analysis of a recording: of `taillab trace` and `taillab explain`.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct AnalysisArgs {
     /// Time that a request needs in an ideal server [default: the workers' busy time per request]
@@ -31,7 +31,7 @@ pub struct AnalysisArgs {
     /// Workers of the ideal server [default: threads that served requests, at most the CPUs]
     #[arg(short, long, value_name = "N", value_parser = workers)]
     pub workers: Option<NonZeroU32>,
-    /// Print so many of the slowest requests one by one, with what each CPU did meanwhile
+    /// Print this many of the slowest requests one by one, with what each CPU did meanwhile
     /// [default: none; 20 go into the files]
     #[arg(long, value_name = "N")]
     pub slowest: Option<usize>,

@@ -20,7 +20,7 @@ const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    somet
 
 fn help() -> String {
     format!(
-        "Changes nothing on the machine. The files of the result stand in a directory of their own; \
+        "Changes nothing on the machine. The files of the result go to a new directory; \
          `taillab explain DIR` repeats the analysis from the recording in it (capture.tlc), without \
          root and on any machine.\n\nExamples:\n  \
          taillab trace -p 4711\n  \
@@ -89,7 +89,7 @@ pub struct RecordingArgs {
     /// How long [default: 10s; with --live until q is pressed]
     #[arg(short, long, value_name = "TIME", value_parser = positive)]
     pub duration: Option<Nanos>,
-    /// What to record beside the stamps: all, none, or some of sched, wake, irq, softirq, idle,
+    /// What to record besides the stamps: all, none, or some of sched, wake, irq, softirq, idle,
     /// fault, storage, lock, frequency, retransmit
     #[arg(long, value_name = "LIST", default_value = "all")]
     pub disturbances: Disturbances,

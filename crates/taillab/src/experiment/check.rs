@@ -16,7 +16,7 @@ const MOST_CONNECTIONS: u16 = 10_000;
 const MOST_SOCKETS: u16 = 1024;
 /// The most worker threads or processes.
 const MOST_WORKERS: u32 = 4096;
-/// The smallest and the largest echo: room for what tells requests apart; a datagram at most.
+/// The smallest and the largest echo: room for what identifies a request; a datagram at most.
 const ECHO_BYTES: std::ops::RangeInclusive<u32> = 4..=65_507;
 
 /// What must hold, and what is said where it does not.
@@ -217,7 +217,7 @@ impl Experiment {
                 ),
                 (
                     path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic()),
-                    "workload.path must begin with / and hold no space (%20 stands for one)"
+                    "workload.path must begin with / and hold no space (write %20 for one)"
                         .to_owned(),
                 ),
                 (echoes(w.request_bytes), of_echo("request_bytes")),

@@ -17,9 +17,9 @@ const OURSELVES: &str = "/proc/self/exe";
 /// Connections of a stream client that carry the load as long as nothing stalls.
 const STREAM_CONNECTIONS: u16 = 256;
 /// More that take over in a stall, so that no request waits behind another on its own
-/// connection: nobody could tell their packets apart, and nginx answers such requests so
-/// much more slowly that with 256 connections alone, at 28,000 requests per second, it did
-/// not recover from a stall.
+/// connection: their packets could not be matched, and nginx answers such requests much more
+/// slowly. With 256 connections alone, at 28,000 requests per second, it did not recover from
+/// a stall.
 const STREAM_RESERVE: u16 = 3840;
 /// The same where each connection is a thread of the server.
 const THREADED_RESERVE: u16 = 768;

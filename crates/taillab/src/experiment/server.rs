@@ -188,7 +188,7 @@ impl Server {
     }
 }
 
-/// Values that have a name of their own, as text.
+/// Values that are written by their names.
 mod by_name {
     use std::fmt::Display;
     use std::str::FromStr;

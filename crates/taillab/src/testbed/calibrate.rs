@@ -36,8 +36,8 @@ const RATE_LIMIT_PER_S: f64 = 400_000.0;
 /// page fault.
 pub const EVENTS_PER_REQUEST: f64 = 14.0;
 
-/// A block without any answer is repeated so often at most: a virtual machine that stood still
-/// all the while is no reason to give up.
+/// A block without any answer is tried this many times: a virtual machine that was stopped
+/// during one block is no reason to give up.
 const BLOCK_ATTEMPTS: u32 = 3;
 
 /// What calibration found.

@@ -25,7 +25,7 @@ pub struct Recorded {
     pub load: FleetRun,
     /// The client's address, as the server sees it.
     pub client: IpAddr,
-    /// The kernel's events, with what is known beside them.
+    /// The kernel's events with their context.
     pub events: Recording,
     /// Requests per second of the schedule.
     pub rate_per_s: f64,
@@ -43,15 +43,12 @@ pub fn measure(
     rate_per_s: f64,
 ) -> Result<Recorded, Failure> {
     let workload = &experiment.workload;
-    let length = workload.warmup + workload.duration;
-    let schedules = schedules(rate_per_s, length, workload.seed, client.threads())?;
     let warm_up = workload.warmup;
-    let total: u64 = schedules.iter().map(|part| part.len() as u64).sum();
-    let in_warm_up: u64 = schedules
-        .iter()
-        .map(|part| part.partition_point(|due| *due < warm_up) as u64)
-        .sum();
-    let events = total as f64 * EVENTS_PER_REQUEST;
+    let length = warm_up + workload.duration;
+    let schedules = schedules(rate_per_s, length, workload.seed, client.threads())?;
+    let phases = phases(&schedules, warm_up);
+    let requests: u64 = phases.iter().map(|phase| phase.total).sum();
+    let events = requests as f64 * EVENTS_PER_REQUEST;
     probe.reserve(events as u64).map_err(probe_failure)?;
     probe.attach().map_err(probe_failure)?;
     let stop = rig.interrupt().shared_flag();
@@ -65,16 +62,6 @@ pub fn measure(
     let server_cpus = rig.placement().server.clone();
     let mut counters = Counters::begin(&roots, &server_cpus, &rig.server_processes());
     let mut counted = Vec::new();
-    let phases = [
-        Phase {
-            name: "warming up",
-            total: in_warm_up,
-        },
-        Phase {
-            name: "measuring",
-            total: total - in_warm_up,
-        },
-    ];
     let (before, load, after) = rig.on_client_cpu(
         &phases,
         || {
@@ -127,6 +114,22 @@ pub fn measure(
         rate_per_s,
         server_cpus,
     })
+}
+
+/// The requests due in the warm-up, and those of the measurement.
+fn phases(schedules: &[Vec<Nanos>], warm_up: Nanos) -> [Phase; 2] {
+    let count = |of: &dyn Fn(&[Nanos]) -> usize| schedules.iter().map(|part| of(part) as u64).sum();
+    let first_measured = |part: &[Nanos]| part.partition_point(|due| *due < warm_up);
+    [
+        Phase {
+            name: "warming up",
+            total: count(&first_measured),
+        },
+        Phase {
+            name: "measuring",
+            total: count(&|part| part.len() - first_measured(part)),
+        },
+    ]
 }
 
 /// One Poisson process for each thread, which together are one of the whole rate.

@@ -24,7 +24,7 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 /// How long a server may take to stop before it is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
 
-/// A running server with the load's client and the probe beside it.
+/// A running server with the testbed around it.
 ///
 /// Dropping it kills the server and removes the namespaces.
 pub struct Rig {
@@ -249,7 +249,7 @@ impl Rig {
         self,
         read: impl FnOnce(Option<&PrivateFolder>) -> T,
     ) -> Result<T, Failure> {
-        // All three are tried before the first failure is told.
+        // All three are tried before the first failure is returned.
         let stopped = self.server.shutdown(STOP_WITHIN).map_err(host);
         let left = read(self.folder.as_ref());
         let removed = self.testbed.remove().map_err(host);

@@ -4,7 +4,7 @@ use taillab_model::Nanos;
 
 use super::options::TimeUnit;
 
-/// Why a text is no time.
+/// Why a text is not a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bad {
     NotANumber,

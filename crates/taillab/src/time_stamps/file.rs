@@ -38,7 +38,7 @@ impl TraceFile {
         if !metadata.is_file() {
             return Err(usage(
                 &path,
-                "is no regular file, and a trace is read twice; save it to a file first",
+                "is not a regular file, and a trace is read twice; save it to a file first",
             ));
         }
         let mut magic = Vec::new();

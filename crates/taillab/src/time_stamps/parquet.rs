@@ -30,7 +30,7 @@ pub struct Layout {
 fn builder(path: &Path) -> Result<ParquetRecordBatchReaderBuilder<File>, Failure> {
     let file = File::open(path).map_err(|error| usage(path, format!("cannot be read: {error}")))?;
     ParquetRecordBatchReaderBuilder::try_new(file)
-        .map_err(|error| usage(path, format!("is no readable Parquet file: {error}")))
+        .map_err(|error| usage(path, format!("is not a readable Parquet file: {error}")))
 }
 
 impl Layout {

@@ -174,7 +174,9 @@ fn without_a_second_cpu_the_floor_says_why_it_is_absent() {
     let ran = finish(&mut pinned);
     let result = ran.json();
     assert_eq!(result["generator"]["floor"], serde_json::Value::Null);
-    let why = result["generator"]["floor_absent_because"].as_str().unwrap();
+    let why = result["generator"]["floor_absent_because"]
+        .as_str()
+        .unwrap();
     assert!(why.contains("CPU"), "{why}");
 }
 

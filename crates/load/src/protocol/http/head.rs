@@ -17,7 +17,7 @@ pub(super) struct Head {
     pub(super) closes: bool,
 }
 
-/// How the end of the body is told, for a status that has one.
+/// What ends the body, for a status that has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     Length(usize),

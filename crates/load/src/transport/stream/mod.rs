@@ -55,7 +55,7 @@ pub enum NotTaken {
     /// The connection has ended. What has come before may still be received, and then
     /// [`Event::Ended`] will be.
     Ended,
-    /// The server does not read what it is sent, and there is no more room.
+    /// The server does not read what is sent, and no room is left.
     Full,
 }
 

@@ -20,7 +20,7 @@ pub(super) enum Attempt {
     UnderWay,
 }
 
-/// Where an open connection's packets come from, if they can be told.
+/// The address that an open connection's packets come from, if it is known.
 pub(super) struct Opened(pub(super) Option<Origin>);
 
 /// Opens sockets to one server.

@@ -33,7 +33,7 @@ const EVENTS: usize = 256;
 /// Empty looks at the expected connection before all connections are looked at.
 const PATIENCE: u32 = 4;
 
-/// All connections are looked at after so many looks at the latest, however well the
+/// All connections are looked at after this many looks at the latest, however well the
 /// answers come as expected: other connections may have ended.
 const LOOKS: u32 = 256;
 
@@ -50,7 +50,7 @@ const RETRY: Nanos = Nanos::from_millis(10);
 /// long or it has waited for [`RETRY`].
 const OPENING_TAKES: Nanos = Nanos::from_micros(60);
 
-/// With no connection up for so long, the server counts as gone even where nobody says
+/// With no connection up for this long, the server counts as gone even where nobody says
 /// that it is.
 const GONE: Nanos = Nanos::from_secs(1);
 

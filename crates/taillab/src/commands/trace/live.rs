@@ -21,7 +21,7 @@ use crate::cli::{AnalysisArgs, TraceArgs};
 use crate::exit::Failure;
 use crate::pipeline::{Analysed, LiveWindows, style};
 
-/// The p99 of so many seconds is shown.
+/// The p99 of this many seconds is shown.
 const HISTORY: usize = 240;
 /// Windows that wait to be drawn; a screen that falls behind leaves seconds out.
 const WAITING: usize = 2;
@@ -42,7 +42,7 @@ pub struct Written {
     pub bytes: u64,
 }
 
-/// A screen of its own, given back at the end: the shell's text stays as it was.
+/// A second screen, given back at the end: the shell's text stays as it was.
 pub struct Screen<'a> {
     tty: Tty,
     context: RecordingContext,

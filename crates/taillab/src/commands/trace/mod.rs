@@ -52,7 +52,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     ));
     let environment = capture_environment(&roots, &watched);
 
-    // Whatever we do from here on, we do beside the server where that is possible.
+    // From here on we stay off the server's CPUs where that is possible.
     let before = cpus::allowed().map_err(host)?;
     let beside = before.difference(&watched);
     let shares_cpus = beside.is_empty();

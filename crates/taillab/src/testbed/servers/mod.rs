@@ -26,7 +26,7 @@ pub struct Launch {
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// Its working directory, where it needs files of its own.
+    /// Its working directory, where it needs its own files.
     pub folder: Option<PrivateFolder>,
 }
 

@@ -8,7 +8,7 @@ use rustix::termios::{
 
 use crate::exit::{Exit, Failure};
 
-/// A screen beside that of the shell, without a cursor.
+/// A second screen next to the shell's, without a cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 /// To the upper left corner.
@@ -19,7 +19,7 @@ const CLEAR_LINE: &str = "\x1b[K";
 
 /// The terminal, given back as it was when this is dropped.
 pub struct Tty {
-    /// How standard input was set; `None` where it is no terminal.
+    /// How standard input was set; `None` where it is not a terminal.
     before: Option<Termios>,
 }
 
