@@ -483,7 +483,7 @@ fn a_bad_trace_is_named_in_one_line() {
     assert!(
         usage_error(&["--trace", "/nowhere/at/all"]).contains("/nowhere/at/all cannot be read")
     );
-    assert!(usage_error(&["--trace", "/tmp"]).contains("no regular file"));
+    assert!(usage_error(&["--trace", "/tmp"]).contains("is not a regular file"));
 }
 
 #[test]

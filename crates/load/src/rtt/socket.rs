@@ -37,7 +37,7 @@ pub(super) struct Socket {
     server: String,
     buffer: Box<[u8]>,
     have: usize,
-    received: u64,
+    pub(super) received: u64,
 }
 
 impl Socket {
@@ -148,7 +148,7 @@ impl Socket {
     }
 
     #[cold]
-    fn gone(&self) -> RttError {
+    pub(super) fn gone(&self) -> RttError {
         RttError::PeerGone {
             server: self.server.clone(),
             answered: self.received,

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use taillab_model::Nanos;
 
-use super::error::{RttError, place};
+use super::error::RttError;
 use super::kinds::Mode;
 use super::socket::Socket;
 use super::wire::{Received, Wire};
@@ -24,12 +24,10 @@ const RECEIVED: u64 = 1;
 /// One connection.
 struct Port {
     socket: Socket,
-    server: String,
     output: Box<[u8]>,
     sent: usize,
     input: Box<[u8]>,
     have: usize,
-    answered: u64,
     /// A receive is with the kernel.
     reads: bool,
 }
@@ -66,12 +64,10 @@ impl Ring {
             let room = if socket.is_stream { size } else { size + 1 };
             Ok(Port {
                 socket,
-                server: place(endpoint),
                 output: vec![1; size].into_boxed_slice(),
                 sent: 0,
                 input: vec![1; room].into_boxed_slice(),
                 have: 0,
-                answered: 0,
                 reads: false,
             })
         };
@@ -131,10 +127,7 @@ impl Ring {
         }
         let bytes = match result {
             0 if what == RECEIVED && port.socket.is_stream => {
-                return Err(RttError::PeerGone {
-                    server: port.server.clone(),
-                    answered: port.answered,
-                });
+                return Err(port.socket.gone());
             }
             n if n >= 0 => n as usize,
             error => match Errno::from_raw_os_error(-error) {
@@ -206,7 +199,7 @@ impl Wire for Ring {
                 Some(Some(connection)) => {
                     self.taken = Some(connection);
                     let port = &mut self.ports[connection];
-                    port.answered += 1;
+                    port.socket.received += 1;
                     let n = std::mem::take(&mut port.have);
                     return Ok(Received::Message {
                         connection,

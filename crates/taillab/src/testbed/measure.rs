@@ -88,12 +88,8 @@ pub fn measure(
         },
     )?;
     probe.detach();
-    observe::name(
-        &mut context,
-        &roots,
-        probe.threads(),
-        &rig.server_processes(),
-    );
+    let (threads, processes) = (probe.threads(), rig.server_processes());
+    observe::name(&mut context, &roots, threads, &processes);
     let mut events = probe.finish().map_err(probe_failure)?;
     let load = load?;
     let began = load

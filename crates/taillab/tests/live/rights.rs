@@ -14,7 +14,7 @@ const USER: u32 = 65534;
 fn explain_under_sudo(dir: &Path) -> Output {
     let golden = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../analysis/tests/golden/redis.tlc"
+        "/../analysis/tests/golden/memcached_90_percent.tlc"
     );
     taillab()
         .env("SUDO_UID", USER.to_string())
@@ -107,18 +107,20 @@ fn a_second_run_on_the_same_cpus_is_refused() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
-    let (mut first, _) = in_mid_run(&SHORT, "memcached", &place.path().join("first"));
+    let (first, _) = in_mid_run(&SHORT, "memcached", &place.path().join("first"));
     let second = taillab()
         .args(SHORT)
         .arg("-o")
         .arg(place.path().join("second"))
         .output()
         .unwrap();
-    signal(first.id(), "INT");
-    first.wait().unwrap();
+    let holder = first.id();
+    signal(holder, "INT");
+    // read to its end: its result does not fit into a pipe
+    first.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&second.stderr);
     assert_eq!(second.status.code(), Some(1), "{stderr}");
-    let named = format!("is in use by another measurement (pid {})", first.id());
+    let named = format!("is in use by another measurement (pid {holder})");
     assert!(stderr.contains(&named), "{stderr}");
     assert!(!Path::new("/run/taillab/cpu-0").exists());
 }

@@ -1,5 +1,6 @@
 //! `taillab trace`: a running server, watched.
 
+mod end;
 mod find;
 mod framing;
 mod live;
@@ -16,8 +17,9 @@ use taillab_host::target::ensure_first_pid_namespace;
 use taillab_host::{CpuSet, Interrupt, Placement, Roots, cpus, disk};
 use taillab_model::summary::Observer;
 
+use self::end::End;
 use self::find::Found;
-use self::record::{End, Recorded};
+use self::record::Recorded;
 use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;

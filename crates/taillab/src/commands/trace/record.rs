@@ -1,7 +1,6 @@
 //! The recording: a thread beside the server drains the probe into a file.
 
 use std::fs::File;
-use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,17 +8,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use taillab_host::clock::now;
 use taillab_host::environment::Environment;
 use taillab_host::observe::{self, Counters, OwnCost, ProgramTime};
-use taillab_host::{CpuSample, CpuSet, CpuUsage, Interrupt, Roots, disk};
+use taillab_host::{CpuSample, CpuSet, CpuUsage, Interrupt, Roots};
 use taillab_model::{Nanos, RecordingContext};
 use taillab_probe::Probe;
 
+use super::end::End;
 use super::find::Found;
 use super::framing::Identification;
 use super::live::Screen;
 use super::probing;
 use super::recorder::{Recorder, Sinks, Told, unwritable};
 use crate::cli::TraceArgs;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::fail::{host, probe as probe_failure};
 use crate::pipeline::{Canary, hypervisor};
 use crate::progress::{Phase, Progress};
@@ -42,46 +42,6 @@ pub struct Work<'a> {
     pub environment: &'a Environment,
     /// Where the recording goes, if it is kept.
     pub place: Option<&'a Path>,
-}
-
-/// Why a recording ended.
-#[derive(Debug)]
-pub enum End {
-    /// As it was to.
-    TimeUp,
-    /// By the user.
-    Interrupted,
-    /// With its server, in a line.
-    ServerGone(String),
-    /// Before the disk was full; so many bytes are left.
-    DiskLow(u64),
-    /// The file could not be written any more.
-    Unwritable(io::Error),
-}
-
-impl End {
-    /// The failure that it is, if it is one.
-    pub fn failure(self) -> Option<Failure> {
-        match self {
-            Self::TimeUp | Self::Interrupted => None,
-            Self::ServerGone(line) => Some(Failure::new(Exit::Failed, line)),
-            Self::DiskLow(free_bytes) => Some(Failure::new(
-                Exit::Failed,
-                format!(
-                    "the recording was ended since the disk has only {} free; what came before is kept: free \
-                     some space, choose another place with -o, or record for a shorter time",
-                    disk::Bytes(free_bytes)
-                ),
-            )),
-            Self::Unwritable(error) => Some(Failure::new(
-                Exit::Failed,
-                format!(
-                    "cannot write the recording: {error}; what came before is kept: free some \
-                     space, or record fewer kinds of disturbance or for a shorter time"
-                ),
-            )),
-        }
-    }
 }
 
 /// A finished recording.
@@ -161,23 +121,23 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         }
         told.elapsed_ms.load(Ordering::Relaxed)
     };
-    let phases = [Phase {
-        name: "recording",
-        total: length.as_millis() as u64,
-    }];
+    let total = length.as_millis() as u64;
+    let name = "recording";
     let progress = Progress::new(args.common.quiet || live);
-    let (recorder, end) = progress.during(&phases, draw, || recorder.run(&told, length));
+    let (recorder, end) = progress.during(&[Phase { name, total }], draw, || {
+        recorder.run(&told, length)
+    });
     drop(screen);
     let took = began.elapsed();
     let cpu_share = OwnCost::now().cpu_share_since(&cost_before);
     let busy_after = CpuSample::take(roots).map_err(host)?;
-    let end = match (end, gone) {
-        (Some(end), _) => end,
-        (_, Some(line)) => End::ServerGone(line),
-        // q is how a recording without a length ends
-        _ if interrupt.is_raised() || left && args.length().is_some() => End::Interrupted,
-        _ => End::TimeUp,
-    };
+    let end = end.or(gone.map(End::ServerGone));
+    // q is how a recording without a length ends
+    let interrupted = interrupt.is_raised() || left && args.length().is_some();
+    let end = end.unwrap_or(match interrupted {
+        true => End::Interrupted,
+        false => End::TimeUp,
+    });
     context.observer_cpu_share = Some(cpu_share);
     let threads = recorder.probe.threads();
     observe::name(&mut context, roots, threads, &found.server.processes);

@@ -15,8 +15,8 @@ use taillab_model::{
 };
 use taillab_probe::Probe;
 
+use super::end::End;
 use super::live::{Window, Written};
-use super::record::End;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::probe as probe_failure;
 use crate::pipeline::Canary;

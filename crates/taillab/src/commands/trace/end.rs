@@ -1,0 +1,47 @@
+//! Why a recording ended, and which of the reasons are failures.
+
+use std::io;
+
+use taillab_host::disk;
+
+use crate::exit::{Exit, Failure};
+
+/// Why a recording ended.
+#[derive(Debug)]
+pub enum End {
+    /// As it was to.
+    TimeUp,
+    /// By the user.
+    Interrupted,
+    /// With its server, in a line.
+    ServerGone(String),
+    /// Before the disk was full; so many bytes are left.
+    DiskLow(u64),
+    /// The file could not be written any more.
+    Unwritable(io::Error),
+}
+
+impl End {
+    /// The failure that it is, if it is one.
+    pub fn failure(self) -> Option<Failure> {
+        match self {
+            Self::TimeUp | Self::Interrupted => None,
+            Self::ServerGone(line) => Some(Failure::new(Exit::Failed, line)),
+            Self::DiskLow(free_bytes) => Some(Failure::new(
+                Exit::Failed,
+                format!(
+                    "the recording was ended since the disk has only {} free; what came before is kept: free \
+                     some space, choose another place with -o, or record for a shorter time",
+                    disk::Bytes(free_bytes)
+                ),
+            )),
+            Self::Unwritable(error) => Some(Failure::new(
+                Exit::Failed,
+                format!(
+                    "cannot write the recording: {error}; what came before is kept: free some \
+                     space, or record fewer kinds of disturbance or for a shorter time"
+                ),
+            )),
+        }
+    }
+}
