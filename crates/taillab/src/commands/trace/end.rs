@@ -22,6 +22,15 @@ pub enum End {
 }
 
 impl End {
+    /// Of a recording that could have gone on.
+    pub fn of(gone: Option<String>, interrupted: bool) -> Self {
+        match (gone, interrupted) {
+            (Some(line), _) => Self::ServerGone(line),
+            (None, true) => Self::Interrupted,
+            (None, false) => Self::TimeUp,
+        }
+    }
+
     /// The failure that it is, if it is one.
     pub fn failure(self) -> Option<Failure> {
         match self {

@@ -131,13 +131,9 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let took = began.elapsed();
     let cpu_share = OwnCost::now().cpu_share_since(&cost_before);
     let busy_after = CpuSample::take(roots).map_err(host)?;
-    let end = end.or(gone.map(End::ServerGone));
     // q is how a recording without a length ends
     let interrupted = interrupt.is_raised() || left && args.length().is_some();
-    let end = end.unwrap_or(match interrupted {
-        true => End::Interrupted,
-        false => End::TimeUp,
-    });
+    let end = end.unwrap_or_else(|| End::of(gone, interrupted));
     context.observer_cpu_share = Some(cpu_share);
     let threads = recorder.probe.threads();
     observe::name(&mut context, roots, threads, &found.server.processes);
