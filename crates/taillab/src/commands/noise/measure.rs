@@ -167,7 +167,7 @@ impl<'a> Measuring<'a> {
     ) -> Result<Vec<NoiseRow>, Failure> {
         let masked = phase.kind == LoopKind::Masked;
         // refused here rather than on every CPU
-        drop(KernelLoop::load(masked).map_err(probe_failure)?);
+        KernelLoop::load(masked).map_err(probe_failure)?;
         let spec = KernelSpec {
             masked,
             length: Duration::from_nanos(phase.length.get()),
