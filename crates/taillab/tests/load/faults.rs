@@ -51,16 +51,22 @@ fn load(target: &str) -> Value {
     ];
     let ran = run(target, &args);
     // 4: it cannot be believed; 1: the server is gone
-    assert!(matches!(ran.code, Some(1 | 4)), "{ran:?}");
+    assert!(matches!(ran.code, Some(0 | 1 | 4)), "{ran:?}");
     if ran.code == Some(1) {
         assert!(ran.stderr.contains("stopped answering"), "{ran:?}");
     }
     let result = ran.json();
-    assert_eq!(result["verdict"]["valid"], false, "{result}");
+    assert_eq!(result["verdict"]["valid"], ran.code == Some(0), "{result}");
     result
 }
 
 fn over_tcp(address: SocketAddr) -> Value {
+    let result = measured_over_tcp(address);
+    assert_eq!(result["verdict"]["valid"], false, "{result}");
+    result
+}
+
+fn measured_over_tcp(address: SocketAddr) -> Value {
     load(&format!("echo+tcp://{address}"))
 }
 
@@ -107,7 +113,8 @@ fn a_server_that_closes_after_each_answer() {
             false
         });
     });
-    let result = over_tcp(address);
+    // whether a request was on its way to a connection that closed is chance: the verdict may be either
+    let result = measured_over_tcp(address);
     assert!(
         number(&result, "/load/errors/connections_closed") > 0,
         "{result}"
