@@ -18,10 +18,8 @@ pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
         path: Some(path),
         ..Known::default()
     };
-    let mut dir = match args.output {
-        Some(output) => Some(RunDir::create(Some(output), "explain", 0)?),
-        None => None,
-    };
+    let dir = args.output.map(|path| RunDir::create(path, 0));
+    let mut dir = dir.transpose()?;
     give_up_root(&Roots::default())?;
     let analysed = pipeline::analyse(Source::File(file), &args.analysis, known, dir.as_mut())?;
     let attachments = Attachments::default();

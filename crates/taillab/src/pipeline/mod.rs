@@ -28,4 +28,4 @@ pub use print::{print, style};
 pub use recording::{Source, analyse};
 pub use rights::{give_up_root, recover};
 pub use rundir::{RECORDING, RunDir};
-pub use save::{Attachments, Shown, save, show};
+pub use save::{Attachments, Shown, save, save_figure, show};

@@ -14,15 +14,15 @@ pub fn recover(roots: &Roots, say: Say) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Gives root up for good: what was recorded came from outside, and reading it needs no privilege. Under sudo
-/// the rest runs as the user who called it; root itself stays the owner of its files, without capabilities.
+/// Gives root up for good, before the part of a command that needs no privilege: what was recorded came from
+/// outside, and files belong to whoever asked for them. Under sudo the rest runs as the user who called it; root
+/// itself stays the owner of its files, without capabilities.
 pub fn give_up_root(roots: &Roots) -> Result<(), Failure> {
     Invoker::find(roots).become_for_good().map_err(|error| {
         Failure::new(
             Exit::Failed,
             format!(
-                "cannot give up root before the analysis: {error}; analyse the recording as an ordinary user: \
-                 taillab explain DIR"
+                "cannot give up root: {error}; go on as an ordinary user (with a recording: taillab explain DIR)"
             ),
         )
     })

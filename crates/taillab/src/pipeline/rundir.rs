@@ -4,7 +4,7 @@
 //! descriptor: neither a directory that is swapped nor a link that waits in it can redirect what we write.
 
 use std::fs::{DirBuilder, File};
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -48,10 +48,18 @@ struct Folder {
 }
 
 impl RunDir {
-    /// Makes `path`, or `taillab-<server>-<UTC time>` in the working directory, and sees that
-    /// the disk has room for `bytes`.
-    pub fn create(path: Option<PathBuf>, server: &str, bytes: u64) -> Result<Self, Failure> {
+    /// [`RunDir::create`] of `path`, or of `taillab-<server>-<UTC time>` in the working directory.
+    pub fn create_or_name(
+        path: Option<PathBuf>,
+        server: &str,
+        bytes: u64,
+    ) -> Result<Self, Failure> {
         let path = path.unwrap_or_else(|| PathBuf::from(format!("taillab-{server}-{}", stamp())));
+        Self::create(path, bytes)
+    }
+
+    /// Makes `path` unless it is there, and sees that the disk has room for `bytes`.
+    pub fn create(path: PathBuf, bytes: u64) -> Result<Self, Failure> {
         let existed = path.is_dir();
         let dir = Self {
             folder: Arc::new(Folder::open(path, Invoker::find(&Roots::default()))?),
@@ -66,7 +74,12 @@ impl RunDir {
         &self.folder.path
     }
 
-    /// Writes one file: whole, or not at all.
+    /// Writes one file that is in memory: whole, or not at all.
+    pub fn put(&mut self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+        self.write(name, |out| out.write_all(bytes))
+    }
+
+    /// Writes one file as it is made: whole, or not at all.
     pub fn write<E: std::fmt::Display>(
         &mut self,
         name: &str,
@@ -244,7 +257,6 @@ fn compact(utc: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -257,8 +269,8 @@ mod tests {
     #[test]
     fn files_are_whole_and_not_writable_by_others() {
         let place = tempfile::tempdir().unwrap();
-        let mut dir = RunDir::create(Some(place.path().join("run")), "memcached", 0).unwrap();
-        dir.write("a.txt", |out| out.write_all(b"whole")).unwrap();
+        let mut dir = RunDir::create(place.path().join("run"), 0).unwrap();
+        dir.put("a.txt", b"whole").unwrap();
         let failed = dir.write("b.txt", |_| Err("no"));
         assert!(failed.is_err());
         let names: Vec<_> = std::fs::read_dir(dir.path())
@@ -280,19 +292,15 @@ mod tests {
         std::fs::write(&victim, "precious").unwrap();
         let path = place.path().join("run");
         std::fs::create_dir(&path).unwrap();
-        let mut dir = RunDir::create(Some(path.clone()), "memcached", 0).unwrap();
+        let mut dir = RunDir::create(path.clone(), 0).unwrap();
         let names = ["report.html", ".report.html.tmp", RECORDING];
         let next = format!(".report.html.{}-0.tmp", std::process::id());
         for name in names.into_iter().chain([next.as_str()]) {
             std::os::unix::fs::symlink(&victim, path.join(name)).unwrap();
         }
         // somebody has guessed the name of the temporary file: refused, and the next one is free
-        assert!(
-            dir.write("report.html", |out| out.write_all(b"mine"))
-                .is_err()
-        );
-        dir.write("report.html", |out| out.write_all(b"mine"))
-            .unwrap();
+        assert!(dir.put("report.html", b"mine").is_err());
+        dir.put("report.html", b"mine").unwrap();
         assert!(dir.stream(RECORDING).is_err());
         assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
         assert_eq!(std::fs::read(path.join("report.html")).unwrap(), b"mine");
@@ -303,7 +311,7 @@ mod tests {
     fn a_run_that_wrote_nothing_leaves_nothing() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("run");
-        drop(RunDir::create(Some(path.clone()), "memcached", 0).unwrap());
+        drop(RunDir::create(path.clone(), 0).unwrap());
         assert!(!path.exists());
     }
 }

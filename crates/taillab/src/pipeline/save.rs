@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use taillab_model::explanation::SlowRequest;
+use taillab_report::chart::Chart;
 use taillab_report::{Document, html, json, perfetto, terminal};
 
 use super::analyse::Analysed;
@@ -52,7 +53,7 @@ pub fn save(
     attachments: &Attachments,
 ) -> Result<(), Failure> {
     if let Some(toml) = &attachments.experiment_toml {
-        dir.write("experiment.toml", |out| out.write_all(toml.as_bytes()))?;
+        dir.put("experiment.toml", toml.as_bytes())?;
     }
     if let Some(environment) = &attachments.environment {
         dir.write("environment.json", |out| {
@@ -61,14 +62,21 @@ pub fn save(
         })?;
     }
     let summary = json::pretty(&analysed.report).or_exit(Exit::Failed)?;
-    dir.write("summary.json", |out| out.write_all(&summary))?;
+    dir.put("summary.json", &summary)?;
     let slowest = slowest(analysed);
     if !slowest.is_empty() {
         let trace = perfetto::trace(&analysed.report.target, slowest);
-        dir.write("slowest.pftrace", |out| out.write_all(&trace))?;
+        dir.put("slowest.pftrace", &trace)?;
     }
     let page = html::render(&attachments.document(analysed));
-    dir.write(REPORT, |out| out.write_all(&page))
+    dir.put(REPORT, &page)
+}
+
+/// Writes `name.svg` and `name.png`.
+pub fn save_figure(dir: &mut RunDir, name: &str, figure: &Chart) -> Result<(), Failure> {
+    dir.put(&format!("{name}.svg"), &figure.svg())?;
+    let png = figure.png().or_exit(Exit::Failed)?;
+    dir.put(&format!("{name}.png"), &png)
 }
 
 /// Prints the result on stdout.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::support::{SHORT, in_mid_run, live, signal, taillab, wait_for};
@@ -10,22 +10,26 @@ use crate::support::{SHORT, in_mid_run, live, signal, taillab, wait_for};
 /// A user without rights, as the one who called sudo.
 const USER: u32 = 65534;
 
+/// `taillab ARGS` as sudo starts it for [`USER`].
+fn under_sudo(args: &[&str]) -> Output {
+    taillab()
+        .env("SUDO_UID", USER.to_string())
+        .env("SUDO_GID", USER.to_string())
+        .args(args)
+        .output()
+        .unwrap()
+}
+
 /// `taillab explain` of a golden recording into `dir`, as sudo starts it for [`USER`].
 fn explain_under_sudo(dir: &Path) -> Output {
     let golden = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../analysis/tests/golden/memcached_90_percent.tlc"
     );
-    taillab()
-        .env("SUDO_UID", USER.to_string())
-        .env("SUDO_GID", USER.to_string())
-        .args(["explain", golden, "-q", "-o"])
-        .arg(dir)
-        .output()
-        .unwrap()
+    under_sudo(&["explain", golden, "-q", "-o", dir.to_str().unwrap()])
 }
 
-fn folder(place: &Path, owner: u32) -> std::path::PathBuf {
+fn folder(place: &Path, owner: u32) -> PathBuf {
     let dir = place.join(format!("of-{owner}"));
     fs::create_dir(&dir).unwrap();
     chown(&dir, Some(owner), Some(owner)).unwrap();
@@ -60,25 +64,108 @@ fn links_in_the_users_directory_lead_root_nowhere() {
         return;
     }
     let place = reachable();
-    let victim = place.path().join("victim");
-    fs::write(&victim, "precious").unwrap();
     let dir = folder(place.path(), USER);
-    for name in [
-        ".report.html.tmp",
-        "report.html",
-        "summary.json",
-        "requests.parquet",
-    ] {
+    let files = ["report.html", "summary.json", "requests.parquet"];
+    let with_temporary: Vec<&str> = files.into_iter().chain([".report.html.tmp"]).collect();
+    let victim = plant(place.path(), &dir, &with_temporary);
+    let output = explain_under_sudo(&dir);
+    assert_replaced(&victim, &dir, &files, &output);
+}
+
+/// Links to a file of root in a user's directory, and that file.
+fn plant(place: &Path, dir: &Path, names: &[&str]) -> PathBuf {
+    let victim = place.join("victim");
+    fs::write(&victim, "precious").unwrap();
+    for name in names {
         symlink(&victim, dir.join(name)).unwrap();
     }
-    let output = explain_under_sudo(&dir);
+    victim
+}
+
+/// Files of the user are where the links were, and the file of root is what it was.
+fn assert_replaced(victim: &Path, dir: &Path, names: &[&str], output: &Output) {
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(dir.join("report.html").is_file(), "{stderr}");
-    assert_eq!(fs::read(&victim).unwrap(), b"precious");
-    for name in ["report.html", "summary.json", "requests.parquet"] {
+    assert_eq!(fs::read(victim).unwrap(), b"precious");
+    for name in names {
         let meta = fs::symlink_metadata(dir.join(name)).unwrap();
-        assert!(meta.is_file(), "{name} is still a link");
+        assert!(meta.is_file(), "{name} is still a link: {stderr}");
         assert_eq!(meta.uid(), USER, "{name}");
+    }
+}
+
+#[test]
+fn links_lead_noise_and_the_budget_nowhere() {
+    if !live("links_lead_noise_and_the_budget_nowhere") {
+        return;
+    }
+    for (args, files) in [
+        (
+            &["noise", "-q", "-d", "50ms", "--no-causes", "-o"][..],
+            ["noise.json", "noise.html"],
+        ),
+        (
+            &["budget", "-q", "-d", "20ms", "--draws", "10000", "-o"],
+            ["budget.json", "budget.html"],
+        ),
+    ] {
+        let place = reachable();
+        let dir = folder(place.path(), USER);
+        let victim = plant(place.path(), &dir, &files);
+        let args: Vec<&str> = args.iter().copied().chain(dir.to_str()).collect();
+        let output = under_sudo(&args);
+        assert_replaced(&victim, &dir, &files, &output);
+    }
+}
+
+#[test]
+fn a_simulation_writes_as_the_user_who_asked() {
+    if !live("a_simulation_writes_as_the_user_who_asked") {
+        return;
+    }
+    let place = reachable();
+    let dir = folder(place.path(), USER);
+    let files = ["sim.json", "sim.parquet", "sim.html", "sim.svg", "sim.png"];
+    let victim = plant(place.path(), &dir, &files);
+    let into = dir.to_str().unwrap();
+    let output = under_sudo(&["sim", "-n", "10k", "-o", into]);
+    assert_replaced(&victim, &dir, &files, &output);
+    // a file of its own follows a link, but as the user, who may not write there
+    let plot = dir.join("plot.svg");
+    symlink(&victim, &plot).unwrap();
+    let output = under_sudo(&["sim", "-n", "10k", "--plot", plot.to_str().unwrap()]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("cannot write"), "{stderr}");
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+}
+
+#[test]
+fn figures_of_a_paper_belong_to_the_user_who_asked() {
+    if !live("figures_of_a_paper_belong_to_the_user_who_asked") {
+        return;
+    }
+    for (paper, args) in [
+        ("tales", &["fig4", "-n", "100k"][..]),
+        (
+            "deconstructing",
+            &["fig4", "--count", "1000", "--runs", "1"],
+        ),
+    ] {
+        let place = reachable();
+        let dir = folder(place.path(), USER);
+        let (json, html) = (format!("{paper}.json"), format!("{paper}.html"));
+        let files = [json.as_str(), html.as_str(), "fig4.svg", "fig4.png"];
+        let victim = plant(place.path(), &dir, &files);
+        let output = under_sudo(
+            &[
+                &["reproduce", paper],
+                args,
+                &["-q", "-o"],
+                &[dir.to_str().unwrap()],
+            ]
+            .concat(),
+        );
+        assert_replaced(&victim, &dir, &files, &output);
     }
 }
 

@@ -1,7 +1,7 @@
 //! A measurement as it is kept: recording, truth, and what was asked for.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use taillab_model::Recording;
@@ -24,12 +24,12 @@ pub struct Kept {
 /// # Errors
 /// Where the folder cannot be written.
 pub fn write(folder: &Path, trial: &Trial) -> Result<(), Failure> {
-    let mut dir = RunDir::create(Some(folder.to_owned()), "bench", 0)?;
+    let mut dir = RunDir::create(folder.to_owned(), 0)?;
     dir.write(RECORDING, |out| trial.recorded.events.write(out))?;
     let truth = serde_json::to_vec(&trial.truth).or_exit(Exit::Failed)?;
-    dir.write(TRUTH, |out| out.write_all(&truth))?;
+    dir.put(TRUTH, &truth)?;
     let toml = trial.experiment.to_toml()?;
-    dir.write("experiment.toml", |out| out.write_all(toml.as_bytes()))
+    dir.put("experiment.toml", toml.as_bytes())
 }
 
 /// Reads it; `None` where there is no such folder.

@@ -7,11 +7,10 @@ mod trial;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use taillab_host::keep_awake::KeepAwake;
-use taillab_host::{Interrupt, JournalFolder, Roots};
+use taillab_host::{Interrupt, Invoker, JournalFolder, Roots};
 use taillab_load::StopReason;
 use taillab_model::Nanos;
 use taillab_model::summary::Reason;
@@ -71,8 +70,8 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     let result = BenchResult::new(results, interrupted);
     let json = serde_json::to_vec_pretty(&result).or_exit(Exit::Failed)?;
     if let Some(folder) = &args.output {
-        let mut dir = RunDir::create(Some(folder.clone()), "bench", 0)?;
-        dir.write("causes.json", |out| out.write_all(&json))?;
+        let mut dir = RunDir::create(folder.clone(), 0)?;
+        dir.put("causes.json", &json)?;
     }
     let shown = match args.common.json {
         true => String::from_utf8_lossy(&json).into_owned() + "\n",
@@ -268,7 +267,9 @@ impl<'a> Bench<'a> {
             self.step(&format!("{name}: measuring again, since {}", why.text));
             if let Some(folder) = &self.args.output {
                 let aside = folder.join(format!("{name}-contaminated-{pass}"));
-                fs::rename(folder.join(name), aside)
+                Invoker::find(&Roots::default())
+                    .act(|| fs::rename(folder.join(name), aside))
+                    .and_then(|renamed| renamed)
                     .or_exit(Exit::Failed)
                     .map_err(Stop::Failed)?;
             }

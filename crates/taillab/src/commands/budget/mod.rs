@@ -22,14 +22,19 @@ use self::row::Row;
 use crate::cli::BudgetArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::pipeline::{print, style};
+use crate::pipeline::{RunDir, print, style};
 use crate::say::Say;
-use crate::simulation::{make_directory, write};
 
 /// Measures row by row, adds up the networks, and prints.
 pub fn run(args: &BudgetArgs) -> Result<Exit, Failure> {
-    let result = measure(args)?;
-    show(args, &result)?;
+    let own: Vec<Network> = (args.topology.iter())
+        .map(|path| topology_file::read(path))
+        .collect::<Result<_, _>>()?;
+    let places = places(args.cpus.as_ref())?;
+    let dir = args.output.clone().map(|path| RunDir::create(path, 0));
+    let mut dir = dir.transpose()?;
+    let result = measure(args, &own, places)?;
+    show(args, dir.as_mut(), &result)?;
     Ok(match result.partial {
         true => Exit::Interrupted,
         false => Exit::Ok,
@@ -37,15 +42,12 @@ pub fn run(args: &BudgetArgs) -> Result<Exit, Failure> {
 }
 
 /// Everything but the output.
-fn measure(args: &BudgetArgs) -> Result<BudgetResult, Failure> {
+fn measure(
+    args: &BudgetArgs,
+    own: &[Network],
+    (here, there): (u32, Option<u32>),
+) -> Result<BudgetResult, Failure> {
     let roots = Roots::default();
-    let own: Vec<Network> = (args.topology.iter())
-        .map(|path| topology_file::read(path))
-        .collect::<Result<_, _>>()?;
-    let (here, there) = places(args.cpus.as_ref())?;
-    if let Some(directory) = &args.output {
-        make_directory(directory)?;
-    }
     let interrupt = Interrupt::register().map_err(host)?;
     let started_unix_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -59,7 +61,7 @@ fn measure(args: &BudgetArgs) -> Result<BudgetResult, Failure> {
         say: Say::of(args.common),
     };
     let rows = rows(&bench);
-    let (topologies, mut notes) = topology::all(&rows, &own, args.draws as usize, args.seed);
+    let (topologies, mut notes) = topology::all(&rows, own, args.draws as usize, args.seed);
     notes.extend(unsupported(&rows));
     Ok(BudgetResult {
         schema_version: SCHEMA_VERSION,
@@ -132,15 +134,13 @@ fn places(wanted: Option<&CpuSet>) -> Result<(u32, Option<u32>), Failure> {
     }
 }
 
-fn show(args: &BudgetArgs, result: &BudgetResult) -> Result<(), Failure> {
+fn show(args: &BudgetArgs, dir: Option<&mut RunDir>, result: &BudgetResult) -> Result<(), Failure> {
     let json = budget::json(result).or_exit(Exit::Failed)?;
-    let page = args
-        .output
-        .as_ref()
-        .map(|folder| folder.join("budget.html"));
-    if let (Some(folder), Some(page)) = (&args.output, &page) {
-        write(&folder.join("budget.json"), &json)?;
-        write(page, &html::render_budget(result))?;
+    let mut page = None;
+    if let Some(dir) = dir {
+        dir.put("budget.json", &json)?;
+        dir.put("budget.html", &html::render_budget(result))?;
+        page = Some(dir.path().join("budget.html"));
     }
     if args.common.json {
         return print(&json);

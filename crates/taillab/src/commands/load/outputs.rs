@@ -1,6 +1,5 @@
 //! Files of a load and what is printed.
 
-use std::io::Write;
 use std::iter::Peekable;
 use std::path::PathBuf;
 
@@ -27,7 +26,7 @@ impl Wanted {
     /// Makes the directory first: what cannot be saved is not measured.
     pub fn new(directory: Option<PathBuf>, common: Output, plan: &Plan) -> Result<Self, Failure> {
         let directory = directory
-            .map(|path| RunDir::create(Some(path), "load", expected_bytes(plan)))
+            .map(|path| RunDir::create(path, expected_bytes(plan)))
             .transpose()?;
         Ok(Self { directory, common })
     }
@@ -46,15 +45,15 @@ impl Wanted {
                 } else {
                     "sweep.svg"
                 };
-                dir.write(figure, |out| out.write_all(&chart.svg()))?;
+                dir.put(figure, &chart.svg())?;
                 let page = html::render_load(document);
-                dir.write("report.html", |out| out.write_all(&page))?;
+                dir.put("report.html", &page)?;
             }
             if let Some(run) = run {
                 write_requests(dir, run, document.report.started_unix_s)?;
             }
             let bytes = json::load(document.report).or_exit(Exit::Failed)?;
-            dir.write("result.json", |out| out.write_all(&bytes))?;
+            dir.put("result.json", &bytes)?;
         }
         let saved = self.directory.as_ref().map(RunDir::path);
         show_load(document, saved, self.common)
@@ -80,7 +79,7 @@ fn write_requests(dir: &mut RunDir, run: &FleetRun, started_unix_s: u64) -> Resu
         Ok::<_, ReportError>(())
     })?;
     match totals.and_then(|totals| totals.percentiles(LoadSeries::ResponseTime)) {
-        Some(text) => dir.write("latency.hgrm", |out| out.write_all(&text)),
+        Some(text) => dir.put("latency.hgrm", &text),
         None => Ok(()),
     }
 }

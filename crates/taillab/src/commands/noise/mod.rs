@@ -21,18 +21,16 @@ use self::plan::{Phase, Plan};
 use crate::cli::NoiseArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::pipeline::{print, style};
+use crate::pipeline::{RunDir, print, style};
 use crate::say::Say;
-use crate::simulation::{make_directory, write};
 
 /// Plans, measures phase by phase, and prints.
 pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
     let roots = Roots::default();
     let say = Say::of(args.common);
     let plan = Plan::new(&args, &roots)?;
-    if let Some(directory) = &args.output {
-        make_directory(directory)?;
-    }
+    let dir = args.output.clone().map(|path| RunDir::create(path, 0));
+    let mut dir = dir.transpose()?;
     let interrupt = Interrupt::register().map_err(host)?;
     let started_unix_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -76,7 +74,7 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
         clock,
         rows,
     };
-    show(&args, &result)?;
+    show(&args, dir.as_mut(), &result)?;
     Ok(match result.partial {
         true => Exit::Interrupted,
         false => Exit::Ok,
@@ -93,12 +91,13 @@ fn read(roots: &Roots, file: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-fn show(args: &NoiseArgs, result: &NoiseResult) -> Result<(), Failure> {
+fn show(args: &NoiseArgs, dir: Option<&mut RunDir>, result: &NoiseResult) -> Result<(), Failure> {
     let json = noise::json(result).or_exit(Exit::Failed)?;
-    let page = args.output.as_ref().map(|folder| folder.join("noise.html"));
-    if let (Some(folder), Some(page)) = (&args.output, &page) {
-        write(&folder.join("noise.json"), &json)?;
-        write(page, &html::render_noise(result))?;
+    let mut page = None;
+    if let Some(dir) = dir {
+        dir.put("noise.json", &json)?;
+        dir.put("noise.html", &html::render_noise(result))?;
+        page = Some(dir.path().join("noise.html"));
     }
     if args.common.json {
         return print(&json);

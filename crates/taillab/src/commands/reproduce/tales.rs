@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use taillab_host::Interrupt;
+use taillab_host::{Interrupt, Roots};
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
 use taillab_report::chart::Axis;
@@ -19,14 +19,15 @@ use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 use crate::cli::{FigureName, TalesArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::pipeline::{print, style};
-use crate::simulation::{Gauge, make_directory, play, save_figure, simulate, watched, write};
+use crate::pipeline::{RunDir, give_up_root, print, save_figure, style};
+use crate::simulation::{Gauge, play, simulate, watched};
 use crate::time_stamps::TraceFile;
 
 const PAPER: &str = "Tales of the Tail (Li, Sharma, Ports and Gribble, 2014), section 2";
 
 /// Simulates the figures, writes and prints them.
 pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
+    give_up_root(&Roots::default())?;
     let interrupt = Interrupt::register().map_err(host)?;
     let wanted = figures(&args.figures);
     let trace = match &args.recorded.trace {
@@ -41,7 +42,7 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
         }
         None => None,
     };
-    make_directory(&args.output)?;
+    let mut dir = RunDir::create(args.output.clone(), 0)?;
     let mut reproduction = Reproduction {
         schema_version: SCHEMA_VERSION,
         command: "reproduce",
@@ -55,14 +56,14 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
             break;
         }
         let (figure, partial) = reproduce(figure, &args, trace.as_ref(), &interrupt)?;
-        save_figure(&args.output, &figure.figure, &figure.chart())?;
+        save_figure(&mut dir, &figure.figure, &figure.chart())?;
         reproduction.figures.push(figure);
         reproduction.partial |= partial;
     }
     let page = html::render_reproduction(&reproduction);
-    write(&args.output.join("tales.html"), &page)?;
+    dir.put("tales.html", &page)?;
     let json = reproduction.json().or_exit(Exit::Failed)?;
-    write(&args.output.join("tales.json"), &json)?;
+    dir.put("tales.json", &json)?;
     if args.common.json {
         print(&json)?;
     } else {

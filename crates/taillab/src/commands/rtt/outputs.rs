@@ -1,6 +1,5 @@
 //! Files and what is printed.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use taillab_model::rtt::{RttCurves, RttResult};
@@ -29,7 +28,7 @@ impl Wanted {
         const FIXED: u64 = 4_000_000;
         let bytes = plan.round_trips() * EACH + FIXED;
         let directory = directory
-            .map(|path| RunDir::create(Some(path), "rtt", bytes))
+            .map(|path| RunDir::create(path, bytes))
             .transpose()?;
         Ok(Self {
             directory,
@@ -60,7 +59,7 @@ impl Wanted {
         ] {
             if !chart.is_empty() {
                 let svg = chart.svg();
-                dir.write(&format!("{name}-{figure}.svg"), |out| out.write_all(&svg))?;
+                dir.put(&format!("{name}-{figure}.svg"), &svg)?;
             }
         }
         Ok(())
@@ -73,10 +72,10 @@ impl Wanted {
         let mut place = None;
         if let Some(dir) = &mut self.directory {
             let svg = ccdf(&report).svg();
-            dir.write("ccdf.svg", |out| out.write_all(&svg))?;
+            dir.put("ccdf.svg", &svg)?;
             let page = html::render_rtt(&report);
-            dir.write("report.html", |out| out.write_all(&page))?;
-            dir.write("result.json", |out| out.write_all(&json))?;
+            dir.put("report.html", &page)?;
+            dir.put("result.json", &json)?;
             place = Some(dir.path().display().to_string());
         }
         if self.json {

@@ -36,7 +36,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     pipeline::recover(&roots, say)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let name = experiment.server.name();
-    let mut rundir = RunDir::create(output, &name, expected_bytes(&experiment))?;
+    let mut rundir = RunDir::create_or_name(output, &name, expected_bytes(&experiment))?;
 
     let progress = Progress::new(say.quiet);
     let mut rig = Rig::start(&experiment, progress, interrupt)?;

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
+use taillab_host::{Invoker, Roots};
 use taillab_testkit::ground_truth::GroundTruth;
 
 use crate::exit::{Exit, Failure};
@@ -16,18 +17,21 @@ pub struct FaultLog {
 }
 
 impl FaultLog {
-    /// Makes or empties the file.
+    /// Makes or empties the file, with the rights of the user who asked.
     ///
     /// # Errors
     /// Where it cannot be written.
     pub fn create(path: PathBuf) -> Result<Self, Failure> {
-        match OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o644)
-            .open(&path)
-        {
+        let open = || {
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o644)
+                .open(&path)
+        };
+        let opened = Invoker::find(&Roots::default()).act(open);
+        match opened.and_then(|opened| opened) {
             Ok(file) => Ok(Self { path, file }),
             Err(error) => Err(unwritable(&path, &error)),
         }

@@ -8,18 +8,20 @@ mod plan;
 mod random;
 mod recorded;
 
-use taillab_host::Interrupt;
+use taillab_host::{Interrupt, Roots};
 use taillab_report::simulation::SimulationReport;
 
 use self::plan::Plan;
 use crate::cli::SimArgs;
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
+use crate::pipeline::give_up_root;
 
 /// Simulates what was asked for; the result is printed, drawn and saved.
 pub fn run(args: SimArgs) -> Result<Exit, Failure> {
+    give_up_root(&Roots::default())?;
     let interrupt = Interrupt::register().map_err(host)?;
-    let (plan, wanted) = plan::plan(args)?;
+    let (plan, mut wanted) = plan::plan(args)?;
     let (runs, partial) = match &plan {
         Plan::Random(plan) => random::run(plan, &interrupt)?,
         Plan::Recorded(plan) => (recorded::run(plan, &interrupt)?, false),
@@ -32,7 +34,7 @@ pub fn run(args: SimArgs) -> Result<Exit, Failure> {
     }
     let swept = plan.swept();
     let report = SimulationReport::new(runs, swept, partial);
-    outputs::save(&wanted, &report)?;
+    outputs::save(&mut wanted, &report)?;
     outputs::show(&wanted, &report)?;
     Ok(if report.partial {
         Exit::Interrupted

@@ -1,20 +1,20 @@
 //! Files and what is printed.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use taillab_report::simulation::{SimulationReport, chart, write_parquet};
 use taillab_report::{ReportError, html, terminal};
 
 use crate::exit::{Exit, Failure, OrExit};
-use crate::pipeline::{print, style};
-use crate::simulation::{make_directory, save_figure, write};
+use crate::pipeline::{RunDir, print, save_figure, style};
 
 /// The outputs that were asked for.
 #[derive(Debug)]
 pub struct Wanted {
     plots: Vec<Plot>,
     parquet: Option<PathBuf>,
-    directory: Option<PathBuf>,
+    directory: Option<RunDir>,
     json: bool,
 }
 
@@ -60,13 +60,11 @@ impl Wanted {
                 ));
             }
         }
-        if let Some(directory) = &directory {
-            make_directory(directory)?;
-        }
+        let directory = directory.map(|path| RunDir::create(path, 0));
         Ok(Self {
             plots,
             parquet,
-            directory,
+            directory: directory.transpose()?,
             json,
         })
     }
@@ -102,7 +100,7 @@ fn plot(path: PathBuf) -> Result<Plot, Failure> {
 }
 
 /// Writes every file.
-pub fn save(wanted: &Wanted, report: &SimulationReport) -> Result<(), Failure> {
+pub fn save(wanted: &mut Wanted, report: &SimulationReport) -> Result<(), Failure> {
     let figure = chart(report);
     for plot in &wanted.plots {
         match plot {
@@ -115,19 +113,24 @@ pub fn save(wanted: &Wanted, report: &SimulationReport) -> Result<(), Failure> {
     if let Some(path) = &wanted.parquet {
         write(path, &table(report)?)?;
     }
-    if let Some(directory) = &wanted.directory {
-        write(
-            &directory.join("sim.json"),
-            &report.json().or_exit(Exit::Failed)?,
-        )?;
-        write(&directory.join("sim.parquet"), &table(report)?)?;
-        write(
-            &directory.join("sim.html"),
-            &html::render_simulation(report),
-        )?;
-        save_figure(directory, "sim", &figure)?;
+    if let Some(dir) = &mut wanted.directory {
+        dir.put("sim.json", &report.json().or_exit(Exit::Failed)?)?;
+        dir.put("sim.parquet", &table(report)?)?;
+        dir.put("sim.html", &html::render_simulation(report))?;
+        save_figure(dir, "sim", &figure)?;
     }
     Ok(())
+}
+
+/// Writes a file of its own, with the rights of the user who asked: root was given up before.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    fs::write(path, bytes).map_err(|error| {
+        let text = format!(
+            "cannot write {}: {error}; choose a place that you may write to",
+            path.display()
+        );
+        Failure::new(Exit::Failed, text)
+    })
 }
 
 fn table(report: &SimulationReport) -> Result<Vec<u8>, Failure> {

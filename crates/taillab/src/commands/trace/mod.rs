@@ -176,7 +176,7 @@ impl Place {
         let name: String = (found.server.comm.chars())
             .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
             .collect();
-        let dir = RunDir::create(args.result.output.clone(), &name, LEAST_SPACE)?;
+        let dir = RunDir::create_or_name(args.result.output.clone(), &name, LEAST_SPACE)?;
         Ok(Self { dir: Some(dir) })
     }
 

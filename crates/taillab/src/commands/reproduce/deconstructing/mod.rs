@@ -15,10 +15,9 @@ use self::figures::{Claim, Expected, Measure, Specification};
 use crate::cli::DeconstructingArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::pipeline::{print, style};
+use crate::pipeline::{RunDir, print, save_figure, style};
 use crate::round_trips::{Measured, Measurement, Plan};
 use crate::say::Say;
-use crate::simulation::{make_directory, save_figure, write};
 
 const PAPER: &str = "Deconstructing the Tail at Scale Effect Across Network Protocols (Sriraman et al., 2016), \
      section 5";
@@ -31,7 +30,7 @@ const STAND_IN: &str = "This machine was not asked for RDMA: the curves are shar
 pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::register().map_err(host)?;
     let say = Say::of(args.common);
-    make_directory(&args.output)?;
+    let mut dir = RunDir::create(args.output.clone(), 0)?;
     let mut reproduction = Reproduction {
         schema_version: SCHEMA_VERSION,
         command: "reproduce",
@@ -57,13 +56,13 @@ pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
         reproduction.partial |=
             measured.rows.len() < plan.rows.len() || measured.rows.iter().any(|row| row.partial);
         let figure = reproduced(&specification, &measured);
-        save_figure(&args.output, &figure.figure, &figure.chart())?;
+        save_figure(&mut dir, &figure.figure, &figure.chart())?;
         reproduction.figures.push(figure);
     }
     let page = html::render_reproduction(&reproduction);
-    write(&args.output.join("deconstructing.html"), &page)?;
+    dir.put("deconstructing.html", &page)?;
     let json = reproduction.json().or_exit(Exit::Failed)?;
-    write(&args.output.join("deconstructing.json"), &json)?;
+    dir.put("deconstructing.json", &json)?;
     if args.common.json {
         print(&json)?;
     } else {
