@@ -4,6 +4,10 @@
     unreachable_pub,
     reason = "in a binary, `pub` says what a module offers to the others"
 )]
+#![warn(
+    clippy::print_stderr,
+    reason = "it panics where stderr is closed: `say` does not"
+)]
 
 mod cli;
 mod commands;

@@ -29,9 +29,13 @@ impl Server {
     }
 
     fn spawn(command: &mut Command) -> Self {
+        Self::spawn_saying(command, Stdio::piped())
+    }
+
+    fn spawn_saying(command: &mut Command, stderr: Stdio) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(stderr)
             .spawn()
             .unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -65,8 +69,9 @@ impl Server {
         let mut stdout = String::new();
         self.stdout.read_to_string(&mut stdout).unwrap();
         let mut stderr = String::new();
-        let mut said = self.child.stderr.take().unwrap();
-        said.read_to_string(&mut stderr).unwrap();
+        if let Some(said) = &mut self.child.stderr {
+            said.read_to_string(&mut stderr).unwrap();
+        }
         (self.child.wait().unwrap().code(), stdout, stderr)
     }
 }
@@ -493,4 +498,18 @@ fn help_shows_examples_and_the_exit_codes() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+#[test]
+fn a_terminal_that_has_gone_ends_no_server() {
+    let (nobody_reads, stderr) = std::io::pipe().unwrap();
+    drop(nobody_reads);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taillab"));
+    command.args(["serve", "null-rpc", "--listen", "127.0.0.1:0"]);
+    let server = Server::spawn_saying(&mut command, stderr.into());
+    let mut client = tcp(server.address());
+    call(&mut client, 128);
+    drop(client);
+    let (code, _, _) = server.stop("INT");
+    assert_eq!(code, Some(0));
 }

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 
 use taillab_host::keep_awake::KeepAwake;
-use taillab_host::{Interrupt, Invoker, JournalFolder, Roots};
+use taillab_host::{Interrupt, Invoker, Roots};
 use taillab_load::StopReason;
 use taillab_model::Nanos;
 use taillab_model::summary::Reason;
@@ -22,8 +22,9 @@ use taillab_testkit::causes::{
 use crate::cli::{BenchArgs, BenchCommand, CausesArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::pipeline::{RunDir, print};
+use crate::pipeline::{RunDir, print, recover};
 use crate::progress::Progress;
+use crate::say::Say;
 use crate::testbed::Calibrated;
 
 /// The median of fewer pairs has no interval.
@@ -43,12 +44,7 @@ pub fn run(args: BenchArgs) -> Result<Exit, Failure> {
 fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     let bench = Bench::new(args)?;
     if args.again.is_none() {
-        for recovered in JournalFolder::of_this_user()
-            .recover(&Roots::default())
-            .map_err(host)?
-        {
-            bench.say(&recovered);
-        }
+        recover(&Roots::default(), bench.say)?;
     }
     let kinds = match args.kinds.is_empty() {
         true => CauseKind::ALL.to_vec(),
@@ -90,6 +86,7 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
 struct Bench<'a> {
     args: &'a CausesArgs,
     asked: BenchOptions,
+    say: Say,
     progress: Progress,
     interrupt: Interrupt,
 }
@@ -126,21 +123,10 @@ impl<'a> Bench<'a> {
                 client_cpu: args.client_cpu,
                 seed: 1,
             },
+            say: Say::of(args.common),
             progress: Progress::new(args.common.quiet || args.common.json),
             interrupt: Interrupt::register().map_err(host)?,
         })
-    }
-
-    fn say(&self, text: &impl std::fmt::Display) {
-        if !self.args.common.quiet {
-            eprintln!("taillab: {text}");
-        }
-    }
-
-    fn step(&self, text: &str) {
-        if self.args.common.verbose > 0 {
-            eprintln!("taillab: {text}");
-        }
     }
 
     /// One kind, or why it is not possible here.
@@ -185,7 +171,7 @@ impl<'a> Bench<'a> {
         let calibrated = match capacities.get(&setup.server) {
             Some(known) => known.clone(),
             None => {
-                self.step(&format!("{}: calibrating", kind.name()));
+                self.say.step(&format!("{}: calibrating", kind.name()));
                 let found = apart(|| {
                     trial::calibrate(&setup, &self.asked, self.progress, &self.interrupt)
                 })?;
@@ -193,7 +179,7 @@ impl<'a> Bench<'a> {
                 found
             }
         };
-        self.step(&format!("{}: measuring", kind.name()));
+        self.say.step(&format!("{}: measuring", kind.name()));
         match self.measure(&setup, &calibrated) {
             Ok(measured) => Ok(KindResult {
                 kind: kind.name().to_owned(),
@@ -264,7 +250,8 @@ impl<'a> Bench<'a> {
                     ));
                 }
             };
-            self.step(&format!("{name}: measuring again, since {}", why.text));
+            self.say
+                .step(&format!("{name}: measuring again, since {}", why.text));
             if let Some(folder) = &self.args.output {
                 let aside = folder.join(format!("{name}-contaminated-{pass}"));
                 Invoker::find(&Roots::default())

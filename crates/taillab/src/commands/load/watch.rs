@@ -9,7 +9,7 @@ use taillab_model::Nanos;
 use taillab_report::load::{LiveWindow, live_line};
 
 use crate::progress::{self, Phase, Progress, meanwhile};
-use crate::say::Say;
+use crate::say::{self, Say};
 
 /// Between two rolling lines.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ impl Watch {
                     bar.set_position(view.elapsed().get().min(length.get()));
                     bar.set_message(line);
                 }
-                None => eprintln!("{line}"),
+                None => say::line(&line),
             }
         };
         let result = meanwhile(WINDOW, look, work);

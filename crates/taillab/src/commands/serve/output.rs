@@ -9,6 +9,7 @@ use taillab_load::serve::{Architecture, Responder, Served, Spec};
 
 use crate::cli::Output;
 use crate::exit::{Exit, Failure, OrExit};
+use crate::say;
 
 /// The version of the JSON's shape.
 const SCHEMA_VERSION: u32 = 1;
@@ -107,9 +108,11 @@ pub fn listening(spec: &Spec, server: &Responder, output: Output) -> Result<(), 
         spec.sizes.response_bytes,
     ))?;
     if !server.address().is_local() {
-        eprintln!("taillab: note: other hosts can reach this server; it answers anyone");
+        say::line(&"note: other hosts can reach this server; it answers anyone");
     }
-    eprintln!("taillab: hint: load it with `taillab load {target} -R 5000`; Ctrl-C stops it");
+    say::line(&format_args!(
+        "hint: load it with `taillab load {target} -R 5000`; Ctrl-C stops it"
+    ));
     Ok(())
 }
 
@@ -130,7 +133,7 @@ pub fn stopped(spec: &Spec, served: &Served, output: Output) -> Result<(), Failu
         return Ok(());
     }
     for warning in warnings(spec, served) {
-        eprintln!("taillab: warning: {warning}");
+        say::line(&format_args!("warning: {warning}"));
     }
     print(&summary(spec, served))
 }
