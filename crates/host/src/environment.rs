@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use taillab_model::doctor::FoundHazard;
 
 use crate::activity::{self, Activity};
 use crate::cgroup;
+use crate::clock;
 use crate::cpus::{self, CpuSet, Placement};
 use crate::process::{Stat, numbers_in};
 use crate::roots::{Roots, chosen, field, read_optional};
@@ -203,13 +204,11 @@ impl Environment {
         Self {
             taillab_version: spec.taillab_version.clone(),
             command_line: spec.command_line.clone(),
-            captured_unix_s: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |time| time.as_secs()),
+            captured_unix_s: clock::unix_s(),
             hostname: procs("sys/kernel/hostname"),
             distribution: distribution(etc),
             kernel: Kernel {
-                release: procs("sys/kernel/osrelease"),
+                release: kernel_release(spec.roots),
                 version: procs("sys/kernel/version"),
                 command_line: procs("cmdline"),
                 btf: sys.join("kernel/btf/vmlinux").exists(),
@@ -244,6 +243,11 @@ impl Environment {
             hazards: Vec::new(),
         }
     }
+}
+
+/// `uname -r`.
+pub fn kernel_release(roots: &Roots) -> Option<String> {
+    read_optional(&roots.proc.join("sys/kernel/osrelease"))
 }
 
 impl Cpu {

@@ -10,10 +10,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, renameat, unlinkat};
-use taillab_host::{Invoker, Roots, disk};
+use taillab_host::{Invoker, Roots, clock, disk};
 use taillab_report::utc;
 
 use crate::exit::{Exit, Failure};
@@ -242,10 +241,7 @@ fn unwritable(path: &Path, error: &io::Error, invoker: &Invoker) -> Failure {
 
 /// The time as `20261120-214512`, UTC.
 fn stamp() -> String {
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    compact(&utc(seconds))
+    compact(&utc(clock::unix_s()))
 }
 
 /// `2026-11-20 21:45:12 UTC` as a part of a file's name: `20261120-214512`.

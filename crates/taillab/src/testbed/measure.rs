@@ -1,7 +1,6 @@
 //! The measurement: one continuous open-loop load, the probe attached all the while.
 
 use std::net::IpAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use taillab_host::observe::{self, Counters};
 use taillab_host::{CpuSample, CpuUsage, clock};
@@ -56,9 +55,7 @@ pub fn measure(
     let gone = rig.server_gone();
     let counter = client.progress();
     let already = counter.sent();
-    let started_unix_s = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    let started_unix_s = clock::unix_s();
     let server_cpus = rig.placement().server.clone();
     let mut counters = Counters::begin(&roots, &server_cpus, &rig.server_processes());
     let mut counted = Vec::new();

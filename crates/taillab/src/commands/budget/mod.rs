@@ -10,9 +10,8 @@ mod server_rows;
 mod topology;
 mod topology_file;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use taillab_host::{CpuSet, Interrupt, Roots, cpus};
+use taillab_host::environment::kernel_release;
+use taillab_host::{CpuSet, Interrupt, Roots, clock, cpus};
 use taillab_model::budget::{BudgetResult, SCHEMA_VERSION};
 use taillab_report::{budget, html, terminal};
 
@@ -49,9 +48,7 @@ fn measure(
 ) -> Result<BudgetResult, Failure> {
     let roots = Roots::default();
     let interrupt = Interrupt::register().map_err(host)?;
-    let started_unix_s = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    let started_unix_s = clock::unix_s();
     let bench = Bench {
         roots: &roots,
         interrupt: &interrupt,
@@ -69,9 +66,7 @@ fn measure(
         taillab_version: env!("CARGO_PKG_VERSION").into(),
         started_unix_s,
         partial: interrupt.is_raised(),
-        kernel: std::fs::read_to_string(roots.proc.join("sys/kernel/osrelease"))
-            .ok()
-            .map(|text| text.trim().to_owned()),
+        kernel: kernel_release(&roots),
         hypervisor: taillab_host::noise::hypervisor(&roots),
         earlier: topology::earlier(&rows),
         rows: rows.into_iter().map(|row| row.shown).collect(),

@@ -1,11 +1,11 @@
 //! The client with its connections, and what is measured with it.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use taillab_analysis::load::{LoadAnalysis, LoadedRequest};
 use taillab_analysis::median;
-use taillab_host::Interrupt;
+use taillab_host::{Interrupt, clock};
 use taillab_load::fleet::PrepareError;
 use taillab_load::{
     AnyClient, ClosedFleet, Endpoint, Fleet, FleetProgress, FleetRun, LoadError, NoHooks,
@@ -227,7 +227,7 @@ impl<'a> Session<'a> {
             waiting: self.client.waiting,
             stop,
         };
-        let started_unix_s = unix_seconds();
+        let started_unix_s = clock::unix_s();
         let run = self.watch.load(what, length, &progress, || {
             fleet.open_loop(load, &mut NoHooks)
         })?;
@@ -265,7 +265,7 @@ impl<'a> Session<'a> {
             seed,
             stop,
         };
-        let started = unix_seconds();
+        let started = clock::unix_s();
         let found = self
             .watch
             .load("closed loop", length + warm_up, &progress, || {
@@ -298,7 +298,7 @@ impl<'a> Session<'a> {
             // the fleet has its own
             progress: &Progress::new(),
         };
-        let started = unix_seconds();
+        let started = clock::unix_s();
         let whole = length + warm_up;
         let run = self.watch.load("ping-pong", whole, &progress, || {
             fleet.ping_pong(&load, &mut NoHooks)
@@ -344,10 +344,4 @@ fn pin(placing: &Placing, i: usize) -> Result<(), PrepareError> {
 
 fn interrupted(when: &str) -> Failure {
     Failure::new(Exit::Interrupted, format!("interrupted {when}"))
-}
-
-fn unix_seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }

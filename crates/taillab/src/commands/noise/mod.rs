@@ -8,10 +8,9 @@ mod rows;
 mod take;
 mod watch;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use taillab_host::environment::kernel_release;
 use taillab_host::noise::tsc;
-use taillab_host::{Interrupt, Roots};
+use taillab_host::{Interrupt, Roots, clock};
 use taillab_model::Nanos;
 use taillab_model::noise::{LoopKind, NoiseResult, NoiseRow, SCHEMA_VERSION};
 use taillab_report::{html, noise, terminal};
@@ -32,14 +31,12 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
     let dir = args.output.clone().map(|path| RunDir::create(path, 0));
     let mut dir = dir.transpose()?;
     let interrupt = Interrupt::register().map_err(host)?;
-    let started_unix_s = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    let started_unix_s = clock::unix_s();
     say.step("measuring the time stamp counter");
-    let clock = tsc::describe(&roots).map_err(host)?;
+    let counter = tsc::describe(&roots).map_err(host)?;
     let mut measuring = Measuring::new(
         &plan,
-        &clock,
+        &counter,
         &interrupt,
         args.common.quiet,
         !args.no_causes,
@@ -66,12 +63,12 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
         taillab_version: env!("CARGO_PKG_VERSION").into(),
         started_unix_s,
         partial: interrupt.is_raised(),
-        kernel: read(&roots, "sys/kernel/osrelease"),
+        kernel: kernel_release(&roots),
         hypervisor: taillab_host::noise::hypervisor(&roots),
         comparison: compare::sentences(&rows),
         notes: plan.notes.iter().cloned().chain(measuring.notes).collect(),
         held: plan.held,
-        clock,
+        clock: counter,
         rows,
     };
     show(&args, dir.as_mut(), &result)?;
@@ -84,11 +81,6 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
 fn describe(phase: &Phase) -> String {
     let place = (phase.cpus.as_ref()).map_or("any CPU".to_owned(), |cpus| format!("CPU {cpus}"));
     format!("{} on {place}, {}", phase.kind.label(), phase.policy)
-}
-
-fn read(roots: &Roots, file: &str) -> Option<String> {
-    let text = std::fs::read_to_string(roots.proc.join(file)).ok()?;
-    Some(text.trim().to_owned())
 }
 
 fn show(args: &NoiseArgs, dir: Option<&mut RunDir>, result: &NoiseResult) -> Result<(), Failure> {
@@ -116,9 +108,9 @@ pub fn plain(
     length: Nanos,
     interrupt: &Interrupt,
 ) -> Result<NoiseRow, Failure> {
-    let clock = tsc::describe(&Roots::default()).map_err(host)?;
+    let counter = tsc::describe(&Roots::default()).map_err(host)?;
     let plan = Plan::of_one(kind, cpu, length)?;
-    let mut measuring = Measuring::new(&plan, &clock, interrupt, true, false);
+    let mut measuring = Measuring::new(&plan, &counter, interrupt, true, false);
     let mut rows = measuring.phase(&plan.phases[0])?;
     rows.pop()
         .ok_or_else(|| Failure::new(Exit::Failed, format!("the loop on CPU {cpu} found nothing")))

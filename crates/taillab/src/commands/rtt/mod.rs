@@ -3,9 +3,7 @@
 mod outputs;
 mod plan;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use taillab_host::Interrupt;
+use taillab_host::{Interrupt, clock};
 use taillab_model::rtt::{COMMAND, RttResult, SCHEMA_VERSION};
 
 use self::outputs::Wanted;
@@ -27,7 +25,7 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
     let mut result = RttResult {
         schema_version: SCHEMA_VERSION,
         command: COMMAND.to_owned(),
-        started_unix_s: now_unix_s(),
+        started_unix_s: clock::unix_s(),
         partial: false,
         link: plan.link,
         server: plan.server.clone(),
@@ -51,9 +49,4 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
         (Some(failure), false) => failure.exit,
         (None, false) => Exit::Ok,
     })
-}
-
-fn now_unix_s() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |length| length.as_secs())
 }

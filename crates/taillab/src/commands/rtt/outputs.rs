@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use taillab_host::clock;
 use taillab_model::rtt::{RttCurves, RttResult};
 use taillab_report::rtt::{
     RttReport, around_slowest, ccdf, file_name, over_time, write_hlog, write_parquet,
@@ -33,7 +34,7 @@ impl Wanted {
         Ok(Self {
             directory,
             json,
-            started_unix_s: super::now_unix_s(),
+            started_unix_s: clock::unix_s(),
         })
     }
 

@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use taillab_host::clock::now;
+use taillab_host::clock::{now, unix_s};
 use taillab_host::environment::Environment;
 use taillab_host::observe::{self, Counters, OwnCost, ProgramTime};
 use taillab_host::{CpuSample, CpuSet, CpuUsage, Interrupt, Roots};
@@ -163,11 +163,8 @@ fn first_context(
 ) -> RecordingContext {
     let server = &found.server;
     let known = Identification::of(server, args.server.protocol);
-    let started_unix_s = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
     RecordingContext {
-        started_unix_s,
+        started_unix_s: unix_s(),
         server: server.to_string(),
         transport: server.endpoint.transport.to_string().to_lowercase(),
         port: server.endpoint.port,
