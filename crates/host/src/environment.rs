@@ -216,7 +216,7 @@ impl Environment {
             },
             cpu: Cpu::read(spec),
             memory: Memory::read(proc, sys),
-            virtualization: Virtualization::read(proc, sys),
+            virtualization: Virtualization::read(spec.roots),
             power: Power::read(sys, spec.placement.server.first().unwrap_or(0)),
             scheduling: Scheduling::read(proc, sys),
             network: network(proc),
@@ -291,7 +291,15 @@ impl Memory {
 }
 
 impl Virtualization {
-    pub(crate) fn read(proc: &Path, sys: &Path) -> Self {
+    /// The hypervisor's name, where this is a virtual machine: a machine without one has a product too.
+    pub fn hypervisor(&self) -> Option<String> {
+        let is_virtual = self.hypervisor_flag == Some(true) || self.hypervisor_type.is_some();
+        let name = self.product.as_ref().or(self.hypervisor_type.as_ref());
+        is_virtual.then(|| name.map_or("a hypervisor", String::as_str).to_owned())
+    }
+
+    /// What the machine says of it.
+    pub fn read(Roots { proc, sys, .. }: &Roots) -> Self {
         let info = fs::read_to_string(proc.join("cpuinfo")).unwrap_or_default();
         let dmi = |name: &str| read_optional(&sys.join("class/dmi/id").join(name));
         let product: Vec<String> = [dmi("sys_vendor"), dmi("product_name")]
@@ -510,6 +518,23 @@ mod tests {
         assert_eq!(environment.network["ipv4.udp_mem"], "1 2 3");
         assert_eq!(environment.mitigations["meltdown"], "Not affected");
         assert_eq!(environment.power.idle_states, ["POLL", "C1"]);
+    }
+
+    #[test]
+    fn only_a_virtual_machine_has_a_hypervisor() {
+        let machine = |flag, kind: Option<&str>, product: Option<&str>| Virtualization {
+            hypervisor_flag: flag,
+            hypervisor_type: kind.map(str::to_owned),
+            product: product.map(str::to_owned),
+        };
+        let named = |flag, kind, product| machine(flag, kind, product).hypervisor();
+        assert_eq!(named(Some(false), None, Some("Dell PowerEdge")), None);
+        assert_eq!(named(None, None, None), None);
+        let cloud = named(Some(true), None, Some("QEMU Standard PC"));
+        assert_eq!(cloud.as_deref(), Some("QEMU Standard PC"));
+        assert_eq!(named(None, Some("xen"), None).as_deref(), Some("xen"));
+        let nameless = named(Some(true), None, None);
+        assert_eq!(nameless.as_deref(), Some("a hypervisor"));
     }
 
     #[test]

@@ -185,7 +185,7 @@ fn steal(machine: &Machine<'_>) -> Option<Finding> {
 
 fn virtual_machine(machine: &Machine<'_>) -> Option<Finding> {
     when(
-        machine.environment.virtualization.hypervisor_flag == Some(true),
+        machine.environment.virtualization.hypervisor().is_some(),
         "this is a virtual machine: the hypervisor pauses its CPUs without a trace, and \
              steal may read 0 nevertheless; interprocessor interrupts are expensive",
         "measure on the real machine where the tail beyond p99.9 matters",

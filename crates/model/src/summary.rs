@@ -56,8 +56,8 @@ pub struct Report<Server = ServerResult> {
     /// Version of this shape: [`SCHEMA_VERSION`].
     #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
-    /// The command that wrote this: `run`, `trace`, `explain` or `load`.
-    #[schemars(extend("enum" = ["run", "trace", "explain", "load"]))]
+    /// The command that wrote this: `run`, `trace` or `explain`; of a report without a server's side `load`.
+    #[schemars(extend("enum" = ["run", "trace", "explain"]))]
     pub command: String,
     /// What was measured: `memcached over UDP`, `pid 4711 (nginx), port 80 over TCP`,
     /// `memcached+udp://127.0.0.1:11211`.

@@ -6,13 +6,11 @@
 
 mod counts;
 mod error;
-mod hypervisor;
 mod policy;
 mod spin;
 pub mod tsc;
 
 pub use counts::TickCounts;
 pub use error::NoiseError;
-pub use hypervisor::hypervisor;
 pub use policy::{Policy, RtThrottle};
 pub use spin::{Loop, LoopEnd, LoopSpec, RawGap, Running, start};

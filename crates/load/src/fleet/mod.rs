@@ -527,8 +527,11 @@ fn together(found: Vec<Saturation>, hook: bool) -> Saturation {
     all
 }
 
-/// Deals one recorded schedule out to `threads` threads in turn.
-pub fn deal(schedule: &[Nanos], threads: usize) -> Vec<Vec<Nanos>> {
+/// Deals one schedule out to `threads` threads in turn.
+pub fn deal(schedule: Vec<Nanos>, threads: usize) -> Vec<Vec<Nanos>> {
+    if threads == 1 {
+        return vec![schedule];
+    }
     (0..threads)
         .map(|at| schedule.iter().skip(at).step_by(threads).copied().collect())
         .collect()

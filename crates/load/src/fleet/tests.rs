@@ -21,7 +21,7 @@ fn fleet(threads: usize) -> Fleet<Clients> {
 
 fn schedules(threads: usize, requests: usize) -> Vec<Vec<Nanos>> {
     let all: Vec<_> = (0..requests as u64).map(Nanos::from_micros).collect();
-    deal(&all, threads)
+    deal(all, threads)
 }
 
 fn load(schedules: Vec<Vec<Nanos>>, stop: &AtomicBool) -> OpenFleet<'_> {
@@ -66,7 +66,7 @@ fn threads_share_a_schedule_and_their_records_are_read_as_one() {
 #[test]
 fn a_schedule_is_dealt_out_in_turn() {
     let all: Vec<_> = (0..7).map(Nanos::new).collect();
-    let [a, b, c] = &deal(&all, 3)[..] else {
+    let [a, b, c] = &deal(all, 3)[..] else {
         panic!("three hands");
     };
     let of = |times: &[u64]| times.iter().copied().map(Nanos::new).collect::<Vec<_>>();

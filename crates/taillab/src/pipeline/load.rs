@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use taillab_analysis::verdict::{self, ClientSide, Evidence, LoadEvidence, SentLoad, Sweep};
+use taillab_host::Roots;
+use taillab_host::environment::Virtualization;
 use taillab_model::Nanos;
 use taillab_model::load_result::{ClientOnly, Generator, LoadReport, Mode};
 use taillab_model::summary::{LoadSummary, SCHEMA_VERSION, Verdict};
 use taillab_report::load::LoadDocument;
 use taillab_report::{json, terminal};
 
-use super::machine::hypervisor_here;
 use super::print::{print_saved, style};
 use crate::cli::Output;
 use crate::exit::{Exit, Failure, OrExit};
@@ -74,9 +75,10 @@ impl ClientMeasured {
             errors: &closed.errors,
         });
         let several = matches!(generator.mode, Mode::Sweep | Mode::Search);
+        let hypervisor = Virtualization::read(&Roots::default()).hypervisor();
         verdict::judge(&Evidence {
             partial: self.partial,
-            hypervisor: hypervisor_here().as_deref(),
+            hypervisor: hypervisor.as_deref(),
             load: self.load.as_ref().map(|summary| SentLoad {
                 summary,
                 evidence: Some(evidence),

@@ -1,5 +1,6 @@
 //! Reading the clock: in user space, in the kernel, and in a virtual machine.
 
+use taillab_host::environment::Virtualization;
 use taillab_model::budget::Standing;
 use taillab_model::noise::LoopKind;
 
@@ -11,7 +12,7 @@ use crate::commands::noise;
 /// The paper's four rows.
 pub fn all(bench: &Bench<'_>) -> Vec<Row> {
     bench.say.step("reading the clock");
-    let hypervisor = taillab_host::noise::hypervisor(bench.roots);
+    let hypervisor = Virtualization::read(bench.roots).hypervisor();
     let about = |component, standing, how: &str, paper| About {
         component,
         standing,

@@ -3,6 +3,7 @@
 use taillab_host::components::{
     Reflector, config_reads, first_function, shared_memory, tap_round_trips,
 };
+use taillab_host::environment::Virtualization;
 use taillab_model::budget::Standing;
 
 use super::bench::Bench;
@@ -78,7 +79,7 @@ pub fn bypass(bench: &Bench<'_>) -> Vec<Row> {
 /// The way to a PCI device and back.
 pub fn pcie(bench: &Bench<'_>) -> Vec<Row> {
     bench.say.step("PCIe");
-    let hypervisor = taillab_host::noise::hypervisor(bench.roots);
+    let hypervisor = Virtualization::read(bench.roots).hypervisor();
     let function = first_function(bench.roots);
     let mut small = About {
         component: "PCIe, 64 B",

@@ -10,7 +10,7 @@ mod server_rows;
 mod topology;
 mod topology_file;
 
-use taillab_host::environment::kernel_release;
+use taillab_host::environment::{Virtualization, kernel_release};
 use taillab_host::{CpuSet, Interrupt, Roots, clock, cpus};
 use taillab_model::budget::{BudgetResult, SCHEMA_VERSION};
 use taillab_report::{budget, html, terminal};
@@ -67,7 +67,7 @@ fn measure(
         started_unix_s,
         partial: interrupt.is_raised(),
         kernel: kernel_release(&roots),
-        hypervisor: taillab_host::noise::hypervisor(&roots),
+        hypervisor: Virtualization::read(&roots).hypervisor(),
         earlier: topology::earlier(&rows),
         rows: rows.into_iter().map(|row| row.shown).collect(),
         topologies,

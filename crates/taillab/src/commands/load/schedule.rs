@@ -1,5 +1,6 @@
 //! When each thread sends what share of the load.
 
+use taillab_load::fleet::deal;
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::profile::RateProfile;
 use taillab_queueing::arrivals::{ArrivalError, ArrivalProcess};
@@ -179,16 +180,6 @@ fn streams(
     let share = 1.0 / extent.threads as f64;
     (0..extent.threads)
         .map(|i| stream(&process, share, mixed(extent.seed, i as u64)))
-        .collect()
-}
-
-/// Each thread takes every n-th request.
-fn deal(whole: Vec<Nanos>, threads: usize) -> Vec<Vec<Nanos>> {
-    if threads == 1 {
-        return vec![whole];
-    }
-    (0..threads)
-        .map(|i| whole.iter().copied().skip(i).step_by(threads).collect())
         .collect()
 }
 

@@ -4,9 +4,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use taillab_analysis::gaps::{GapAnalysis, GapOptions};
+use taillab_host::environment::Virtualization;
 use taillab_host::noise::tsc::Anchor;
 use taillab_host::noise::{self, Loop, LoopEnd, LoopSpec, Running};
-use taillab_host::{CpuSet, Interrupt, cpus};
+use taillab_host::{CpuSet, Interrupt, Roots, cpus};
 use taillab_model::noise::{LoopKind, NoiseRow, TscClock};
 use taillab_model::{Monotonic, Nanos};
 use taillab_probe::{KernelLoop, ProbeError};
@@ -52,7 +53,9 @@ impl<'a> Measuring<'a> {
             interrupt,
             quiet,
             causes,
-            virtual_machine: noise::hypervisor(&taillab_host::Roots::default()).is_some(),
+            virtual_machine: Virtualization::read(&Roots::default())
+                .hypervisor()
+                .is_some(),
             notes: Vec::new(),
         }
     }

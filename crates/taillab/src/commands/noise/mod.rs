@@ -8,7 +8,7 @@ mod rows;
 mod take;
 mod watch;
 
-use taillab_host::environment::kernel_release;
+use taillab_host::environment::{Virtualization, kernel_release};
 use taillab_host::noise::tsc;
 use taillab_host::{Interrupt, Roots, clock};
 use taillab_model::Nanos;
@@ -64,7 +64,7 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
         started_unix_s,
         partial: interrupt.is_raised(),
         kernel: kernel_release(&roots),
-        hypervisor: taillab_host::noise::hypervisor(&roots),
+        hypervisor: Virtualization::read(&roots).hypervisor(),
         comparison: compare::sentences(&rows),
         notes: plan.notes.iter().cloned().chain(measuring.notes).collect(),
         held: plan.held,

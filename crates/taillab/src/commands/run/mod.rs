@@ -16,7 +16,7 @@ use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::{Experiment, Transport};
 use crate::fail::host;
 use crate::pipeline::{
-    self, Attachments, BeforeLoad, Client, Known, RECORDING, RunDir, Shown, Source, hypervisor,
+    self, Attachments, BeforeLoad, Client, Known, RECORDING, RunDir, Shown, Source,
 };
 use crate::progress::Progress;
 use crate::say::Say;
@@ -206,7 +206,7 @@ fn take_measurements(
     say.step(&format!("measuring at {rate_per_s:.0} requests per second"));
     let mut context = context::before(rig, &probe, experiment, &calibrated);
     context.kernel = environment.kernel.release.clone().unwrap_or_default();
-    context.hypervisor = hypervisor(environment);
+    context.hypervisor = environment.virtualization.hypervisor();
     let recorded = measure::measure(rig, &mut client, probe, experiment, context, rate_per_s)?;
     Ok(Session {
         calibrated,

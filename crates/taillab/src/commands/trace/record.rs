@@ -21,7 +21,7 @@ use super::recorder::{Recorder, Sinks, Told, unwritable};
 use crate::cli::TraceArgs;
 use crate::exit::Failure;
 use crate::fail::{host, probe as probe_failure};
-use crate::pipeline::{Canary, hypervisor};
+use crate::pipeline::Canary;
 use crate::progress::{Phase, Progress};
 
 /// The first requests are not measured: those that came in before the probe did lack T1.
@@ -169,7 +169,7 @@ fn first_context(
         transport: server.endpoint.transport.to_string().to_lowercase(),
         port: server.endpoint.port,
         kernel: environment.kernel.release.clone().unwrap_or_default(),
-        hypervisor: hypervisor(environment),
+        hypervisor: environment.virtualization.hypervisor(),
         server_cpus: probing::numbers(watched),
         hooks: probe.hooks(),
         service_time_ns: args.analysis.service_time,
