@@ -15,6 +15,7 @@ mod exit;
 mod experiment;
 mod fail;
 mod known_servers;
+mod noise;
 mod pipeline;
 mod progress;
 mod round_trips;
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, Paper};
 use crate::exit::Exit;
 
 fn main() -> ExitCode {
@@ -48,7 +49,11 @@ fn main() -> ExitCode {
         Command::Noise(args) => commands::noise::run(*args),
         Command::Rtt(args) => commands::rtt::run(*args),
         Command::Sim(args) => commands::sim::run(*args),
-        Command::Reproduce(args) => commands::reproduce::run(args),
+        Command::Reproduce(args) => match args.paper {
+            Paper::Tales(args) => commands::reproduce::tales(args),
+            Paper::Deconstructing(args) => commands::reproduce::deconstructing(args),
+            Paper::TimeGone(args) => commands::budget::run(&args),
+        },
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Completions { shell } => commands::shell::completions(shell),

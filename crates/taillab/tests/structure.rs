@@ -24,6 +24,38 @@ fn no_module_depends_on_itself_through_others() {
     );
 }
 
+/// A command only turns flags into the arguments of what others share: two that use each other's insides hide a room.
+#[test]
+fn no_command_names_another() {
+    let source = crates_folder().join("taillab/src");
+    let commands = source.join("commands");
+    let command = |file: &Path| {
+        let below = file.strip_prefix(&commands).ok()?;
+        let first = below.components().next()?.as_os_str().to_owned();
+        Some(PathBuf::from(first).with_extension(""))
+    };
+    let modules = Modules::read(&source);
+    let uses = modules.uses();
+    assert!(
+        uses.keys().filter_map(|file| command(file)).count() > 50,
+        "the commands were not found"
+    );
+    let mut named = Vec::new();
+    for (user, used) in &uses {
+        for used in used {
+            let (of_user, of_used) = (command(user), command(used));
+            if of_user.is_some() && of_used.is_some() && of_user != of_used {
+                named.push(format!("{} uses {}", shown(user), shown(used)));
+            }
+        }
+    }
+    assert!(
+        named.is_empty(),
+        "these commands name each other; what they share belongs outside `commands`:\n{}",
+        named.join("\n")
+    );
+}
+
 #[test]
 fn functions_fit_on_a_page() {
     let mut long = Vec::new();

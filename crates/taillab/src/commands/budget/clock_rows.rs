@@ -7,7 +7,7 @@ use taillab_model::noise::LoopKind;
 use super::bench::Bench;
 use super::paper;
 use super::row::{About, Row, parameter};
-use crate::commands::noise;
+use crate::noise;
 
 /// The paper's four rows.
 pub fn all(bench: &Bench<'_>) -> Vec<Row> {

@@ -1,25 +1,18 @@
 //! `taillab noise`: what takes time from a thread that wants to run.
 
 mod compare;
-mod kernel;
-mod measure;
 mod plan;
-mod rows;
-mod take;
-mod watch;
 
 use taillab_host::environment::{Virtualization, kernel_release};
 use taillab_host::noise::tsc;
 use taillab_host::{Interrupt, Roots, clock};
-use taillab_model::Nanos;
-use taillab_model::noise::{LoopKind, NoiseResult, NoiseRow, SCHEMA_VERSION};
+use taillab_model::noise::{NoiseResult, SCHEMA_VERSION};
 use taillab_report::{html, noise, terminal};
 
-use self::measure::Measuring;
-use self::plan::{Phase, Plan};
 use crate::cli::NoiseArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
+use crate::noise::{Measuring, Phase};
 use crate::pipeline::{RunDir, print, style};
 use crate::say::Say;
 
@@ -27,7 +20,7 @@ use crate::say::Say;
 pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
     let roots = Roots::default();
     let say = Say::of(args.common);
-    let plan = Plan::new(&args, &roots)?;
+    let plan = plan::plan(&args, &roots)?;
     let dir = args.output.clone().map(|path| RunDir::create(path, 0));
     let mut dir = dir.transpose()?;
     let interrupt = Interrupt::register().map_err(host)?;
@@ -99,19 +92,4 @@ fn show(args: &NoiseArgs, dir: Option<&mut RunDir>, result: &NoiseResult) -> Res
         text += &format!("  saved in {}\n", page.display());
     }
     print(text.as_bytes())
-}
-
-/// One loop on one CPU, scheduled as an ordinary thread and without causes: a row of the budget.
-pub fn plain(
-    kind: LoopKind,
-    cpu: u32,
-    length: Nanos,
-    interrupt: &Interrupt,
-) -> Result<NoiseRow, Failure> {
-    let counter = tsc::describe(&Roots::default()).map_err(host)?;
-    let plan = Plan::of_one(kind, cpu, length)?;
-    let mut measuring = Measuring::new(&plan, &counter, interrupt, true, false);
-    let mut rows = measuring.phase(&plan.phases[0])?;
-    rows.pop()
-        .ok_or_else(|| Failure::new(Exit::Failed, format!("the loop on CPU {cpu} found nothing")))
 }

@@ -8,84 +8,35 @@ use taillab_model::noise::{LoopKind, ReadStyle};
 use crate::cli::{LoopName, NoiseArgs, StyleName};
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
+use crate::noise::{Phase, Plan};
 
 /// The longest threshold of the loops in the kernel.
 const KERNEL_THRESHOLD: Nanos = Nanos::new(4_096);
 
-/// Loops that run at the same time.
-#[derive(Clone, Debug)]
-pub struct Phase {
-    /// What it tries; empty for the plain measurement.
-    pub step: String,
-    pub kind: LoopKind,
-    pub style: ReadStyle,
-    /// Where; `None` for a single loop that is not pinned.
-    pub cpus: Option<CpuSet>,
-    pub policy: Policy,
-    pub threshold: Nanos,
-    pub length: Nanos,
-}
-
-/// All phases, and what they do to the machine.
-#[derive(Debug)]
-pub struct Plan {
-    pub phases: Vec<Phase>,
-    pub held: Vec<String>,
-    pub notes: Vec<String>,
-    /// CPUs for what we do ourselves; empty where all are measured.
-    pub beside: CpuSet,
-    pub usable: CpuSet,
-}
-
-impl Plan {
-    /// Refuses first what cannot be measured.
-    pub fn new(args: &NoiseArgs, roots: &Roots) -> Result<Self, Failure> {
-        tsc::check(roots).map_err(host)?;
-        let usable = cpus::allowed().map_err(host)?;
-        let chosen = choose(args.cpus.as_ref(), &usable, roots)?;
-        let phases = phases(args, &chosen)?;
-        let real_time = phases.iter().any(|phase| phase.policy.is_real_time());
-        let throttle = RtThrottle::read(roots);
-        if real_time {
-            let all = chosen == usable;
-            let unlimited = throttle.is_some_and(|throttle| !throttle.is_active());
-            if all && unlimited {
-                return Err(host(NoiseError::WouldHang));
-            }
-            // now rather than after the first phase
-            try_policy(&phases)?;
+/// Refuses first what cannot be measured.
+pub fn plan(args: &NoiseArgs, roots: &Roots) -> Result<Plan, Failure> {
+    tsc::check(roots).map_err(host)?;
+    let usable = cpus::allowed().map_err(host)?;
+    let chosen = choose(args.cpus.as_ref(), &usable, roots)?;
+    let phases = phases(args, &chosen)?;
+    let real_time = phases.iter().any(|phase| phase.policy.is_real_time());
+    let throttle = RtThrottle::read(roots);
+    if real_time {
+        let all = chosen == usable;
+        let unlimited = throttle.is_some_and(|throttle| !throttle.is_active());
+        if all && unlimited {
+            return Err(host(NoiseError::WouldHang));
         }
-        Ok(Self {
-            held: held(&phases),
-            notes: notes(roots, &chosen, real_time, throttle),
-            beside: usable.difference(&chosen),
-            usable,
-            phases,
-        })
+        // now rather than after the first phase
+        try_policy(&phases)?;
     }
-}
-
-impl Plan {
-    /// A single loop, pinned, as an ordinary thread.
-    pub fn of_one(kind: LoopKind, cpu: u32, length: Nanos) -> Result<Self, Failure> {
-        let usable = cpus::allowed().map_err(host)?;
-        let chosen = CpuSet::single(cpu);
-        Ok(Self {
-            phases: vec![Phase {
-                step: String::new(),
-                kind,
-                style: ReadStyle::Single,
-                cpus: Some(chosen.clone()),
-                policy: Policy::Other,
-                threshold: Nanos::from_micros(1),
-                length,
-            }],
-            held: Vec::new(),
-            notes: Vec::new(),
-            beside: usable.difference(&chosen),
-            usable,
-        })
-    }
+    Ok(Plan {
+        held: held(&phases),
+        notes: notes(roots, &chosen, real_time, throttle),
+        beside: usable.difference(&chosen),
+        usable,
+        phases,
+    })
 }
 
 fn choose(wanted: Option<&CpuSet>, usable: &CpuSet, roots: &Roots) -> Result<CpuSet, Failure> {
