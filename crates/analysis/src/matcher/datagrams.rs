@@ -22,6 +22,8 @@
 mod evidence;
 mod in_hand;
 
+use std::collections::VecDeque;
+
 use taillab_model::{Asleep, Event, EventKind, Monotonic, PacketId, RequestKey, Tid};
 
 use super::held::{Fate, Held, HeldRequests};
@@ -49,6 +51,8 @@ pub(super) struct Datagrams {
     doubts: IdMap<Monotonic, u64>,
     /// Packets that wait for their T2.
     packets: IdMap<Slot>,
+    /// By order: requests without a T2 so far, by client and in their order. Nearly always none.
+    unqueued: IdMap<VecDeque<Slot>, u64>,
 }
 
 /// A response that leaves, and what its thread did before.
@@ -126,6 +130,7 @@ impl Datagrams {
             in_hand: InHand::default(),
             doubts: IdMap::default(),
             packets: IdMap::default(),
+            unqueued: IdMap::default(),
         }
     }
 
@@ -194,6 +199,9 @@ impl Datagrams {
             self.open.forget_tainted(open_key);
         }
         self.open.insert(open_key, slot);
+        if self.by_order() {
+            self.unqueued.entry(open_key).or_default().push_back(slot);
+        }
     }
 
     /// T2.
@@ -201,13 +209,20 @@ impl Datagrams {
         let Some(slot) = self.packets.remove(&packet.0) else {
             return;
         };
+        let mut open_key = None;
         if let Some(request) = shared.held.get_mut(slot)
             && request.fate != Fate::Answered
         {
             request.t2 = Some(at);
+            open_key = Some(self.open_key(request.key));
         }
         if self.by_order() {
             self.in_hand.enqueued(at, slot);
+            if let Some(unqueued) = open_key.and_then(|key| self.unqueued.get_mut(&key))
+                && let Ok(place) = unqueued.binary_search(&slot)
+            {
+                unqueued.remove(place);
+            }
         }
     }
 
@@ -324,9 +339,13 @@ impl Datagrams {
             request.is_some_and(|request| request.key.client() == response.key.client())
         };
         let open = &self.open;
+        if let Some(unqueued) = self.unqueued.get_mut(&open_key) {
+            unqueued.retain(|&slot| open.has(open_key, slot));
+        }
+        let unqueued = self.unqueued.get(&open_key).into_iter().flatten();
         let unseen = |t4: Monotonic| {
-            let unseen = |request: &Held| request.t1 < t4 && request.t2.is_none();
-            open.any(open_key, |slot| held.get(slot).is_some_and(unseen))
+            let came_before = |slot: &Slot| held.get(*slot).is_some_and(|held| held.t1 < t4);
+            unqueued.clone().any(came_before)
         };
         self.in_hand.answered(response.tid, is_clients, unseen)
     }

@@ -17,6 +17,7 @@
 //! A client that gives up on a request and uses its key again while the server still
 //! has it makes an ambiguous pair, as it should be.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
 use super::parts::Slot;
@@ -49,10 +50,58 @@ impl Candidate {
     }
 }
 
-/// Nearly always one request; the rest is empty and not allocated then.
-struct Waiting {
-    first: Candidate,
-    rest: Vec<Candidate>,
+/// Several requests with one key. A client without ids may have thousands.
+#[derive(Default)]
+struct Several {
+    /// In the order in which they came, which is that of their slots.
+    candidates: VecDeque<Candidate>,
+    /// Those that are not tainted.
+    certain: VecDeque<Slot>,
+}
+
+impl Several {
+    fn push(&mut self, candidate: Candidate) {
+        self.candidates.push_back(candidate);
+        if !candidate.tainted {
+            self.certain.push_back(candidate.slot);
+        }
+    }
+
+    fn find(&self, slot: Slot) -> Option<usize> {
+        let found = |candidate: &Candidate| candidate.slot.cmp(&slot);
+        self.candidates.binary_search_by(found).ok()
+    }
+
+    fn close(&mut self, slot: Slot) {
+        if let Some(place) = self.find(slot) {
+            self.candidates.remove(place);
+        }
+        if let Ok(place) = self.certain.binary_search(&slot) {
+            self.certain.remove(place);
+        }
+    }
+
+    /// Taints those for which `is_such`, and gives those that were certain to `doubtful`.
+    fn taint(&mut self, is_such: impl Fn(Slot) -> bool, mut doubtful: impl FnMut(Slot)) {
+        let mut certain = std::mem::take(&mut self.certain);
+        certain.retain(|&slot| {
+            if !is_such(slot) {
+                return true;
+            }
+            doubtful(slot);
+            if let Some(place) = self.find(slot) {
+                self.candidates[place].tainted = true;
+            }
+            false
+        });
+        self.certain = certain;
+    }
+}
+
+/// The open requests with one key: nearly always one.
+enum Waiting {
+    One(Candidate),
+    Several(Box<Several>),
 }
 
 /// The open requests by key.
@@ -62,28 +111,52 @@ pub(super) struct OpenRequests {
 }
 
 impl Waiting {
-    const fn new(slot: Slot) -> Self {
-        Self {
-            first: Candidate::new(slot),
-            rest: Vec::new(),
+    fn push(&mut self, slot: Slot) {
+        if let Self::One(first) = *self {
+            let mut several = Several::default();
+            several.push(first);
+            *self = Self::Several(Box::new(several));
+        }
+        if let Self::Several(several) = self {
+            several.push(Candidate::new(slot));
         }
     }
 
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Candidate> {
-        std::iter::once(&mut self.first).chain(&mut self.rest)
+    fn candidates(&self) -> impl Iterator<Item = Candidate> {
+        let (one, several) = match self {
+            Self::One(one) => (Some(*one), None),
+            Self::Several(several) => (None, Some(several.candidates.iter().copied())),
+        };
+        one.into_iter().chain(several.into_iter().flatten())
     }
 
     /// Takes a request out; false when nothing is left.
     fn close(&mut self, slot: Slot) -> bool {
-        if self.first.slot != slot {
-            self.rest.retain(|candidate| candidate.slot != slot);
-            return true;
+        match self {
+            Self::One(one) => one.slot != slot,
+            Self::Several(several) => {
+                several.close(slot);
+                !several.candidates.is_empty()
+            }
         }
-        if self.rest.is_empty() {
-            return false;
+    }
+
+    fn is_certain(&self, slot: Slot) -> bool {
+        match self {
+            Self::One(one) => one.slot == slot && !one.tainted,
+            Self::Several(several) => several.certain.binary_search(&slot).is_ok(),
         }
-        self.first = self.rest.remove(0);
-        true
+    }
+
+    fn taint(&mut self, is_such: impl Fn(Slot) -> bool, mut doubtful: impl FnMut(Slot)) {
+        match self {
+            Self::One(one) if is_such(one.slot) => {
+                one.tainted = true;
+                doubtful(one.slot);
+            }
+            Self::One(_) => {}
+            Self::Several(several) => several.taint(is_such, doubtful),
+        }
     }
 
     fn answer(
@@ -91,21 +164,20 @@ impl Waiting {
         in_hand: Option<Slot>,
         overtaken: impl Fn(Slot) -> bool,
         stale: impl Fn(Slot) -> bool,
+        doubtful: impl FnMut(Slot),
     ) -> Answer {
-        if let Some(slot) = in_hand
-            && self.iter_mut().any(|c| c.slot == slot && !c.tainted)
-        {
+        if let Some(slot) = in_hand.filter(|&slot| self.is_certain(slot)) {
             return Answer::One(slot);
         }
-        let mut possible = self.iter_mut().filter(|c| !overtaken(c.slot));
-        match (possible.next(), possible.next()) {
+        let mut possible = self.candidates().filter(|c| !overtaken(c.slot));
+        let two = (possible.next(), possible.next());
+        drop(possible);
+        match two {
             (None, _) => Answer::None,
             (Some(only), None) if stale(only.slot) => Answer::None,
             (Some(only), None) if !only.tainted => Answer::One(only.slot),
-            (Some(one), other) => {
-                for candidate in [Some(one), other].into_iter().flatten().chain(possible) {
-                    candidate.tainted = true;
-                }
+            _ => {
+                self.taint(|slot| !overtaken(slot), doubtful);
                 Answer::Ambiguous
             }
         }
@@ -113,13 +185,14 @@ impl Waiting {
 }
 
 impl OpenRequests {
-    /// Opens a request, to be found by `key` (see [`packed`](crate::id_map::packed)).
+    /// Opens a request, to be found by `key` (see [`packed`](crate::id_map::packed)); it came in
+    /// after all that are open.
     pub(super) fn insert(&mut self, key: u64, slot: Slot) {
         match self.by_key.entry(key) {
             Entry::Vacant(entry) => {
-                entry.insert(Waiting::new(slot));
+                entry.insert(Waiting::One(Candidate::new(slot)));
             }
-            Entry::Occupied(mut entry) => entry.get_mut().rest.push(Candidate::new(slot)),
+            Entry::Occupied(mut entry) => entry.get_mut().push(slot),
         }
     }
 
@@ -128,10 +201,11 @@ impl OpenRequests {
         self.by_key.contains_key(&key)
     }
 
-    /// `is_such` holds for one of the requests with this key.
-    pub(super) fn any(&self, key: u64, is_such: impl Fn(Slot) -> bool) -> bool {
-        self.by_key.get(&key).is_some_and(|waiting| {
-            is_such(waiting.first.slot) || waiting.rest.iter().any(|c| is_such(c.slot))
+    /// This request is open.
+    pub(super) fn has(&self, key: u64, slot: Slot) -> bool {
+        self.by_key.get(&key).is_some_and(|waiting| match waiting {
+            Waiting::One(one) => one.slot == slot,
+            Waiting::Several(several) => several.find(slot).is_some(),
         })
     }
 
@@ -140,26 +214,29 @@ impl OpenRequests {
         let Entry::Occupied(mut entry) = self.by_key.entry(key) else {
             return;
         };
-        let waiting = entry.get_mut();
-        waiting.rest.retain(|candidate| !candidate.tainted);
-        if waiting.first.tainted && !waiting.close(waiting.first.slot) {
+        let left = match entry.get_mut() {
+            Waiting::One(one) => !one.tainted,
+            Waiting::Several(several) => {
+                several.candidates.retain(|candidate| !candidate.tainted);
+                !several.candidates.is_empty()
+            }
+        };
+        if !left {
             entry.remove();
         }
     }
 
-    /// None of the requests with this key is certain any more.
-    pub(super) fn taint(&mut self, key: u64, mut doubtful: impl FnMut(Slot)) {
+    /// None of the requests with this key is certain any more; those that were are given to
+    /// `doubtful`.
+    pub(super) fn taint(&mut self, key: u64, doubtful: impl FnMut(Slot)) {
         if let Some(waiting) = self.by_key.get_mut(&key) {
-            for candidate in waiting.iter_mut() {
-                candidate.tainted = true;
-                doubtful(candidate.slot);
-            }
+            waiting.taint(|_| true, doubtful);
         }
     }
 
     /// Which request a response with `key` answers; that one is then closed. Those that it
-    /// may have answered, if there are several, are given to `doubtful`. A request known to
-    /// be `in_hand` is the one, if it is open.
+    /// may have answered, if there are several, are given to `doubtful` unless they were doubtful
+    /// before. A request known to be `in_hand` is the one, if it is open.
     pub(super) fn answer(
         &mut self,
         key: u64,
@@ -172,18 +249,11 @@ impl OpenRequests {
             return Answer::None;
         };
         let waiting = entry.get_mut();
-        let answer = waiting.answer(in_hand, overtaken, stale);
-        match answer {
-            Answer::None => {}
-            Answer::One(slot) => {
-                if !waiting.close(slot) {
-                    entry.remove();
-                }
-            }
-            Answer::Ambiguous => {
-                let tainted = waiting.iter_mut().filter(|candidate| candidate.tainted);
-                tainted.map(|candidate| candidate.slot).for_each(doubtful);
-            }
+        let answer = waiting.answer(in_hand, overtaken, stale, doubtful);
+        if let Answer::One(slot) = answer
+            && !waiting.close(slot)
+        {
+            entry.remove();
         }
         answer
     }
