@@ -1,6 +1,8 @@
 //! The slowest requests, taken apart.
 
-use taillab_model::explanation::{Activity, Culprit, SlowRequest, Stretch};
+use std::cmp::Reverse;
+
+use taillab_model::explanation::{Activity, SlowRequest, Stretch, join_shortest};
 use taillab_model::{Monotonic, Nanos};
 
 use crate::ledger::{Entry, Labels, Piece, Who};
@@ -29,61 +31,93 @@ pub fn slow_request(timeline: &Timeline, entry: &Entry<'_>, labels: &Labels) -> 
         culprit: labels.culprit(piece.label),
         inherited: piece.inherited,
     };
-    let cpus = timeline.cpus().iter().take(MAX_CPUS);
-    let activities = cpus.flat_map(|line| {
+    // names are strings: what is left out gets none
+    let (pieces, joined_stretches) = joined(entry.pieces);
+    let (mut activities, mut omitted_activities) = (Vec::new(), 0);
+    for line in timeline.cpus().iter().take(MAX_CPUS) {
         let inside = line
             .segments_from(stamps.t1)
             .take_while(|segment| segment.from < stamps.t6);
-        activities(line.cpu(), inside, stamps.t1, stamps.t6, labels)
-    });
-    let mut request = SlowRequest {
+        let (of_cpu, omitted) = longest(stays(inside, stamps.t1, stamps.t6));
+        omitted_activities += omitted;
+        activities.extend(of_cpu.into_iter().map(|stay| Activity {
+            cpu: line.cpu(),
+            from_ns: stay.from_ns,
+            lasted_ns: stay.lasted_ns,
+            who: stay.who.and_then(|who| labels.named(who)),
+        }));
+    }
+    SlowRequest {
         t1: stamps.t1,
         port: entry.key.port,
         sojourn_ns: Nanos::new(entry.sojourn_ns),
         ideal_ns: Nanos::new(entry.ideal_ns),
         stamps_ns,
         worker: worker.flatten(),
-        stretches: entry.pieces.iter().map(stretch).collect(),
-        joined_stretches: 0,
-        activities: activities.collect(),
-        omitted_activities: 0,
-    };
-    request.shorten(MAX_STRETCHES, MAX_ACTIVITIES);
-    request
+        stretches: pieces.iter().map(stretch).collect(),
+        joined_stretches,
+        activities,
+        omitted_activities,
+    }
 }
 
-fn who(segment: &Segment, labels: &Labels) -> Option<Culprit> {
-    let who = match segment.top {
-        Top::Softirq { vector } => Who::Softirq(vector),
-        Top::Interrupt(interrupt) => Who::Interrupt(interrupt),
-        Top::Idle { state } => Who::Idle(state),
-        _ if segment.thread == 0 => return None,
-        _ => Who::Thread(segment.thread),
-    };
-    labels.named(who)
+/// The pieces as a report shows them, and how many were joined to the one before.
+fn joined(pieces: &[Piece]) -> (Vec<Piece>, u64) {
+    let mut pieces = pieces.to_vec();
+    let joined = join_shortest(&mut pieces, MAX_STRETCHES, |next, last, shortest| {
+        let same = next.label == last.label && next.inherited == last.inherited;
+        let joined = same || next.lasted_ns < shortest.get();
+        if joined {
+            last.lasted_ns += next.lasted_ns;
+        }
+        joined
+    });
+    (pieces, joined)
 }
 
-fn activities(
-    cpu: u16,
-    segments: impl Iterator<Item = Segment>,
-    from: Monotonic,
-    to: Monotonic,
-    labels: &Labels,
-) -> Vec<Activity> {
-    let mut list: Vec<Activity> = Vec::new();
+/// What a CPU was busy with for a while; without a name it idled.
+struct Stay {
+    who: Option<Who>,
+    /// Since T1.
+    from_ns: Nanos,
+    lasted_ns: Nanos,
+}
+
+fn who(segment: &Segment) -> Option<Who> {
+    match segment.top {
+        Top::Softirq { vector } => Some(Who::Softirq(vector)),
+        Top::Interrupt(interrupt) => Some(Who::Interrupt(interrupt)),
+        Top::Idle { state } => Some(Who::Idle(state)),
+        _ => (segment.thread != 0).then_some(Who::Thread(segment.thread)),
+    }
+}
+
+fn stays(segments: impl Iterator<Item = Segment>, from: Monotonic, to: Monotonic) -> Vec<Stay> {
+    let mut list: Vec<Stay> = Vec::new();
     for segment in segments {
         let begin = segment.from.max(from);
         let lasted_ns = segment.to.min(to).saturating_since(begin);
-        let who = who(&segment, labels);
+        let who = who(&segment);
         match list.last_mut() {
             Some(last) if last.who == who => last.lasted_ns += lasted_ns,
-            _ => list.push(Activity {
-                cpu,
+            _ => list.push(Stay {
+                who,
                 from_ns: begin.saturating_since(from),
                 lasted_ns,
-                who,
             }),
         }
     }
     list
+}
+
+/// The longest of them, in their order, and how many were left out.
+fn longest(mut stays: Vec<Stay>) -> (Vec<Stay>, u64) {
+    let omitted = stays.len().saturating_sub(MAX_ACTIVITIES);
+    if omitted > 0 {
+        let first = |stay: &Stay| (Reverse(stay.lasted_ns), stay.from_ns);
+        stays.select_nth_unstable_by_key(MAX_ACTIVITIES, first);
+        stays.truncate(MAX_ACTIVITIES);
+        stays.sort_unstable_by_key(|stay| (stay.from_ns, stay.lasted_ns));
+    }
+    (stays, omitted as u64)
 }

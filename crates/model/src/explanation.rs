@@ -265,22 +265,33 @@ impl SlowRequest {
 /// Joins the shortest stretches to the one before until `most` are left, or hardly fewer;
 /// says how many went.
 fn join(stretches: &mut Vec<Stretch>, most: usize) -> u64 {
-    let before = stretches.len();
+    join_shortest(stretches, most, |next, last, shortest| {
+        let same = next.cause == last.cause
+            && next.culprit == last.culprit
+            && next.inherited == last.inherited;
+        let joined = same || next.lasted_ns < shortest;
+        if joined {
+            last.lasted_ns += next.lasted_ns;
+        }
+        joined
+    })
+}
+
+/// Joins neighbours until `most` are left, or hardly fewer; says how many went. `join` joins one
+/// to the one before it, if it is the same or shorter than the given length, and says whether it
+/// did.
+pub fn join_shortest<T>(
+    pieces: &mut Vec<T>,
+    most: usize,
+    mut join: impl FnMut(&mut T, &mut T, Nanos) -> bool,
+) -> u64 {
+    let before = pieces.len();
     let mut shortest = Nanos::new(100);
-    while stretches.len() > most {
-        stretches.dedup_by(|next, last| {
-            let same = next.cause == last.cause
-                && next.culprit == last.culprit
-                && next.inherited == last.inherited;
-            let joined = same || next.lasted_ns < shortest;
-            if joined {
-                last.lasted_ns += next.lasted_ns;
-            }
-            joined
-        });
+    while pieces.len() > most {
+        pieces.dedup_by(|next, last| join(next, last, shortest));
         shortest += shortest;
     }
-    (before - stretches.len()) as u64
+    (before - pieces.len()) as u64
 }
 
 /// How many requests were how slow, over time: the question of Figure 12 of Deconstructing
