@@ -29,6 +29,9 @@ cargo run --release --locked --quiet -p taillab-simulator --example speed
 echo "== speed of the matcher and of the analysis"
 cargo run --release --locked --quiet -p taillab-analysis --example two_million
 
+echo "== requests that find a long queue beside those that find none"
+cargo run --release --locked --quiet -p taillab-analysis --example long_queue
+
 echo "== memory with ten thousand connections"
 cargo run --release --locked --quiet -p taillab-load --example many_connections -- 10000 20000
 

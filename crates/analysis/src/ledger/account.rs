@@ -2,6 +2,7 @@
 
 use taillab_model::explanation::Cause;
 
+use super::events::RequestId;
 use super::history::CpuHistory;
 use super::label::{Label, Labels, Who};
 use super::lengths::{Lengths, scaled, take_ideal};
@@ -58,6 +59,8 @@ pub(super) struct ServedBy<'a> {
 /// What is known of a request at its T6.
 pub(super) struct Case<'a> {
     pub(super) request: &'a OpenRequest,
+    /// Its number.
+    pub(super) id: RequestId,
     /// `None` if it is not known who served it.
     pub(super) served_by: Option<ServedBy<'a>>,
     /// Something was sent again on its connection while it was here.
@@ -82,8 +85,11 @@ pub(super) struct Account {
     /// What held the request up.
     held: Lengths,
     /// What the time in which the CPU worked for others is charged to, in the order in which it
-    /// is shown.
+    /// is shown; of a request that is not told in order of time, inherited delays of one label
+    /// may be one.
     waits: Vec<Wait>,
+    /// How many delays and sums of delays were looked at for it.
+    pub(super) looked_at: usize,
 }
 
 /// Work that is the request's own.
@@ -100,6 +106,7 @@ pub(super) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut Labels, accou
     let request = case.request;
     account.parts.clear();
     account.waits.clear();
+    account.looked_at = 0;
     for &(label, ns) in &request.stack {
         account.parts.add(label, ns);
     }
@@ -107,7 +114,7 @@ pub(super) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut Labels, accou
         Some(served_by) => with_worker(request, served_by, fixed, labels, account),
         None => without_worker(case, fixed, account),
     };
-    account.pieces = in_order(request, &account.waits, &own, fixed);
+    account.pieces = in_order(case, &account.waits, &own, fixed, labels);
     if case.resent {
         sent_again(fixed, account);
     }
@@ -149,8 +156,9 @@ fn with_worker(
     left -= queue;
     let imbalance = left.min(request.waits.imbalance_ns);
     left -= imbalance;
-    let waits = &mut account.waits;
+    let (waits, looked_at) = (&mut account.waits, &mut account.looked_at);
     let inherited = inherit(request, served_by, left, waits);
+    *looked_at += waits.len();
     let own = Who::Worker(served_by.worker.tid);
     if imbalance > 0 {
         waits.push((labels.label(Cause::Imbalance, own), imbalance, false));
@@ -167,7 +175,10 @@ fn with_worker(
     // what held it up: directly, by inheritance, and by order
     let held = &mut account.held;
     held.clear();
-    let given = held_directly(request, served_by, now.delay_ns, late, held);
+    let given = held_directly(request, served_by, now.delay_ns, late, |label, ns| {
+        held.add(label, ns);
+        *looked_at += 1;
+    });
     held.add(fixed.unexplained, delays.saturating_sub(given));
     for &(label, ns, _) in waits.iter() {
         held.add(label, ns);
@@ -218,17 +229,17 @@ fn held_directly(
     served_by: &ServedBy<'_>,
     to: u64,
     late: Option<(Label, u64)>,
-    held: &mut Lengths,
+    mut held: impl FnMut(Label, u64),
 ) -> u64 {
     let (history, cpus) = (&served_by.worker.history, served_by.cpus);
     let until = late.map_or(to, |(_, since)| since);
-    let mut given = history.visit(cpus, request.begin.delay_ns, until, &mut |label, ns, _| {
-        held.add(label, ns);
+    let mut given = history.sum(cpus, request.begin.delay_ns, until, &mut |label, ns, _| {
+        held(label, ns);
     });
     if let Some((order, since)) = late {
-        given += history.visit(cpus, since, to, &mut |label, ns, own| {
+        given += history.sum(cpus, since, to, &mut |label, ns, own| {
             let stays = own || label == served_by.slow_service;
-            held.add(if stays { label } else { order }, ns);
+            held(if stays { label } else { order }, ns);
         });
     }
     given
@@ -248,18 +259,23 @@ fn inherit(
     let (to, inheritance) = (request.begin.delay_ns, request.inheritance);
     let from = to.saturating_sub(wanted).max(inheritance.from);
     let own = to - from;
-    let mut given = 0;
+    let (history, cpus) = (&served_by.worker.history, served_by.cpus);
     // what is oldest comes first
-    if own < wanted
-        && let Some((k, end, floor)) = inheritance.cpu
-    {
+    let of_cpu = inheritance.cpu.filter(|_| own < wanted);
+    let of_cpu = of_cpu.map(|(k, end, floor)| {
         let from = end.saturating_sub(wanted - own).max(floor);
-        given += served_by.cpus[k].visit(from, end, &mut visit);
-    }
-    let history = &served_by.worker.history;
-    given += history.visit(served_by.cpus, from, to, &mut |label, ns, _| {
-        visit(label, ns)
+        (&cpus[k], from, end)
     });
+    let of_cpu = of_cpu.into_iter();
+    let given: u64 = if request.wanted {
+        let of_cpu = of_cpu.map(|(cpu, from, end)| cpu.visit(from, end, &mut visit));
+        let of_cpu: u64 = of_cpu.sum();
+        of_cpu + history.visit(cpus, from, to, &mut |label, ns, _| visit(label, ns))
+    } else {
+        let of_cpu = of_cpu.map(|(cpu, from, end)| cpu.sum(from, end, &mut visit));
+        let of_cpu: u64 = of_cpu.sum();
+        of_cpu + history.sum(cpus, from, to, &mut |label, ns, _| visit(label, ns))
+    };
     given.min(wanted)
 }
 
@@ -296,10 +312,17 @@ fn pass_on(held: &mut Lengths, received: u64, total: u64) -> u64 {
 }
 
 /// The pieces in order of time, for a request of which they are wanted.
-fn in_order(request: &OpenRequest, waits: &[Wait], own: &OwnWork, fixed: &Fixed) -> Vec<Piece> {
-    let Some(moments) = &request.moments else {
+fn in_order(
+    case: &Case<'_>,
+    waits: &[Wait],
+    own: &OwnWork,
+    fixed: &Fixed,
+    labels: &mut Labels,
+) -> Vec<Piece> {
+    let request = case.request;
+    if !request.wanted {
         return Vec::new();
-    };
+    }
     let meaning = Meaning {
         others: waits,
         own: [
@@ -309,8 +332,15 @@ fn in_order(request: &OpenRequest, waits: &[Wait], own: &OwnWork, fixed: &Fixed)
         received: fixed.received,
     };
     let total_ns = request.sojourn_ns();
-    if request.worker.is_some() {
-        return pieces::pieces(&request.stack, moments, &meaning, total_ns);
+    if let Some(served_by) = &case.served_by {
+        let late = request.late.map(|late| Who::Worker(late.by));
+        let order = late.map(|by| labels.label(Cause::Order, by));
+        let trace = &served_by.worker.trace;
+        let moments = request
+            .traced
+            .map(|traced| trace.moments(case.id, traced, order, labels));
+        let moments = moments.unwrap_or_default();
+        return pieces::pieces(&request.stack, &moments, &meaning, total_ns);
     }
     let work: u64 = waits.iter().map(|part| part.1).sum();
     let moments = [(Moment::Others, work), (Moment::Own, own.service_ns)];
@@ -327,3 +357,6 @@ fn sent_again(fixed: &Fixed, account: &mut Account) {
         piece.label = fixed.retransmit;
     }
 }
+
+#[cfg(test)]
+pub(super) mod reference;

@@ -97,19 +97,28 @@ impl Attribution {
     /// Handles what happens before `until_ns`.
     fn until(&mut self, until_ns: u64, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
         while let Some((at_ns, event)) = self.server.events.pop_before(until_ns) {
-            match event {
-                RequestEvent::StateEnds(w, busy_period) => {
-                    let worker = &self.server.workers[w as usize];
-                    if worker.busy_period == busy_period && worker.outstanding > 0 {
-                        self.server.state_ends(w as usize, at_ns);
-                    }
+            self.handle(event, at_ns, sink);
+        }
+    }
+
+    fn handle(
+        &mut self,
+        event: RequestEvent,
+        at_ns: u64,
+        sink: &mut impl FnMut(&Entry<'_>, &Labels),
+    ) {
+        match event {
+            RequestEvent::StateEnds(w, busy_period) => {
+                let worker = &self.server.workers[w as usize];
+                if worker.busy_period == busy_period && worker.outstanding > 0 {
+                    self.server.state_ends(w as usize, at_ns);
                 }
-                RequestEvent::Queued(id) => self.queued(id, at_ns),
-                RequestEvent::Begun(id) => self.begun(id, at_ns),
-                RequestEvent::Answered(id) => {
-                    self.answered(id, at_ns, sink);
-                    self.server.requests.remove(id);
-                }
+            }
+            RequestEvent::Queued(id) => self.queued(id, at_ns),
+            RequestEvent::Begun(id) => self.begun(id, at_ns),
+            RequestEvent::Answered(id) => {
+                self.answered(id, at_ns, sink);
+                self.server.requests.remove(id);
             }
         }
     }
@@ -141,7 +150,6 @@ impl Attribution {
             usual.min(read.unwrap_or(usual))
         });
         let queued_ns = queued.nanos_since_boot().clamp(t1_ns, t6_ns);
-        let traced = Nanos::new(t6_ns - t1_ns) >= self.options.trace_from;
         let id = self.server.requests.insert(OpenRequest {
             place: self.requests_before + place,
             stamps,
@@ -165,7 +173,8 @@ impl Attribution {
             line: None,
             overtaken_by: None,
             stack: Vec::new(),
-            moments: traced.then(Vec::new),
+            wanted: Nanos::new(t6_ns - t1_ns) >= self.options.trace_from,
+            traced: None,
         });
         self.server.events.push(queued_ns, RequestEvent::Queued(id));
     }
@@ -214,8 +223,8 @@ impl Attribution {
         };
         request.line = Some(line);
         self.queues.in_order(line).came(request.place, id);
-        if request.moments.is_some() {
-            server.requests.traced.push(id);
+        if request.wanted {
+            server.begin_trace(w, id);
         }
         server.events.push(begin_ns, RequestEvent::Begun(id));
     }
@@ -294,7 +303,7 @@ impl Attribution {
                 server.settle(w, at_ns);
                 server.serve(w, id, at_ns);
             } else {
-                server.workers[w].pending.push_back(id);
+                server.workers[w].pending.push_back((id, begun.0));
             }
         }
         server
@@ -309,14 +318,12 @@ impl Attribution {
         if let Some(w) = worker {
             server.settle(w, at_ns);
         }
-        if server.requests[id].moments.is_some() {
-            server.requests.traced.retain(|&other| other != id);
-        }
         self.give_account(id, sink);
         let Some(w) = worker else {
             return;
         };
         let server = &mut self.server;
+        server.end_trace(w, id);
         let place = server.requests[id].place;
         if let Some(line) = line
             && let Some((due, by)) = self.queues.in_order(line).left(place, w)
@@ -324,22 +331,29 @@ impl Attribution {
         {
             // in the order of arrival it would have left now
             server.settle(of_due, at_ns);
-            server.requests[due].late = Some(Late {
+            let (request, by) = (&mut server.requests[due], server.workers[by].tid);
+            let worker = &server.workers[of_due];
+            request.late = Some(Late {
                 since_ns: at_ns,
-                since: server.workers[of_due].history.end(&server.histories),
-                by: server.workers[by].tid,
+                since: worker.history.end(&server.histories),
+                by,
             });
+            if let Some(traced) = &mut request.traced {
+                worker.trace.is_late(traced);
+            }
         }
         let worker = &mut server.workers[w];
         worker.previous_t6_ns = at_ns;
         worker.outstanding -= 1;
         if worker.serving == Some(id) {
             worker.serving = None;
-            if let Some(next) = worker.pending.pop_front() {
-                server.serve(w, next, at_ns);
+            // those that were answered meanwhile are still in the line
+            while let Some((next, place)) = server.workers[w].pending.pop_front() {
+                if server.requests[next].place == place {
+                    server.serve(w, next, at_ns);
+                    break;
+                }
             }
-        } else {
-            worker.pending.retain(|&other| other != id);
         }
         server.recount(w, at_ns);
         if server.workers[w].outstanding == 0 {
@@ -349,26 +363,10 @@ impl Attribution {
 
     /// Draws up the account of a request and gives it to `sink`, if the request is measured.
     fn give_account(&mut self, id: RequestId, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
-        let server = &mut self.server;
-        let worker = server.requests[id].worker;
-        let slow_service = worker.map(|w| server.slow_service(w));
-        let request = &server.requests[id];
-        let t = self.options.service_time.get();
-        let (client, ideal_ns) = (request.key.client(), request.waits.ideal_ns + t);
-        let case = Case {
-            request,
-            served_by: worker.zip(slow_service).map(|(w, slow_service)| ServedBy {
-                worker: &server.workers[w],
-                cpus: &server.histories,
-                slow_service,
-                has_others: server.workers.len() > 1,
-            }),
-            resent: self.resent.within(client, request.t1_ns, request.t6_ns),
-            ideal_ns,
-            service_ns: server.baseline.service_ns,
-        };
-        let labels = &mut server.ledger.labels;
+        let t_ns = self.options.service_time.get();
+        let (case, labels) = case(&mut self.server, id, &self.resent, t_ns);
         draw_up(&case, &self.fixed, labels, &mut self.account);
+        let request = case.request;
         if !request.measured {
             return;
         }
@@ -378,14 +376,43 @@ impl Attribution {
             key: request.key,
             worker: request.tid,
             sojourn_ns: request.sojourn_ns(),
-            ideal_ns,
-            own_queue_ideal_ns: request.waits.own_queue_ns + t,
-            gain_ns: ideal_ns.saturating_sub(request.sojourn_ns()),
+            ideal_ns: case.ideal_ns,
+            own_queue_ideal_ns: request.waits.own_queue_ns + t_ns,
+            gain_ns: case.ideal_ns.saturating_sub(request.sojourn_ns()),
             parts: &self.account.parts,
             excess: &self.account.excess,
             overtaken_by: request.overtaken_by,
             pieces: &self.account.pieces,
         };
-        sink(&entry, &server.ledger.labels);
+        sink(&entry, labels);
     }
 }
+
+/// What is known of a request at its T6.
+fn case<'s>(
+    server: &'s mut Server,
+    id: RequestId,
+    resent: &Resent,
+    t_ns: u64,
+) -> (Case<'s>, &'s mut Labels) {
+    let worker = server.requests[id].worker;
+    let slow_service = worker.map(|w| server.slow_service(w));
+    let request = &server.requests[id];
+    let case = Case {
+        request,
+        id,
+        served_by: worker.zip(slow_service).map(|(w, slow_service)| ServedBy {
+            worker: &server.workers[w],
+            cpus: &server.histories,
+            slow_service,
+            has_others: server.workers.len() > 1,
+        }),
+        resent: resent.within(request.key.client(), request.t1_ns, request.t6_ns),
+        ideal_ns: request.waits.ideal_ns + t_ns,
+        service_ns: server.baseline.service_ns,
+    };
+    (case, &mut server.ledger.labels)
+}
+
+#[cfg(test)]
+mod tests;

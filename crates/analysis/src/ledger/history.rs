@@ -3,15 +3,18 @@
 //! Time in which work went on, and time without work, is not in it. A CPU has a history; that
 //! of a worker is its CPU's while the worker is on that CPU or waits for it, with pieces of its
 //! own in between (asleep in the middle of a request). So the delays of any request are the
-//! stretch between two positions in its worker's history.
+//! stretch between two positions in its worker's history, and their sums by label cost the
+//! logarithm of its length ([`Runs`]).
+
+mod runs;
 
 use std::collections::VecDeque;
 
 use super::label::Label;
+use runs::Runs;
 
-/// A history is cut at its old end when it has more runs than this: nobody inherits from that
-/// long ago except in an overload without end.
-const MAX_RUNS: usize = 1 << 20;
+/// Pieces of a worker's history that are kept at most: beyond, the older half is forgotten.
+const MAX_PIECES: usize = 1 << 20;
 
 /// A place in a history.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,70 +42,51 @@ impl Position {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    /// The delay at which it ends.
-    end: u64,
-    label: Label,
-}
-
 /// The delay history of a CPU.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CpuHistory {
-    runs: VecDeque<Run>,
-    /// Where the first run begins.
-    begin: u64,
-    end: Position,
+    delays: Runs,
+    received_ns: u64,
 }
 
 impl CpuHistory {
     /// Where it ends now.
     pub(super) const fn end(&self) -> Position {
-        self.end
+        Position {
+            delay_ns: self.delays.end(),
+            received_ns: self.received_ns,
+        }
     }
 
     pub(super) fn push(&mut self, label: Label, length_ns: u64) {
-        if length_ns == 0 {
-            return;
-        }
-        self.end.delay_ns += length_ns;
-        let end = self.end.delay_ns;
-        match self.runs.back_mut() {
-            Some(last) if last.label == label => last.end = end,
-            _ => self.runs.push_back(Run { end, label }),
-        }
-        if self.runs.len() > MAX_RUNS {
-            let cut = self.runs.drain(..MAX_RUNS / 2).next_back();
-            self.begin = cut.map_or(self.begin, |run| run.end);
-        }
+        self.delays.push(label, length_ns);
     }
 
     /// Counts a receive softirq within ρ.
     pub(super) const fn received(&mut self, length_ns: u64) {
-        self.end.received_ns += length_ns;
+        self.received_ns += length_ns;
     }
 
     /// Nobody will ask for anything before its end.
     pub(super) fn clear(&mut self) {
-        self.runs.clear();
-        self.begin = self.end.delay_ns;
+        self.delays.clear();
     }
 
-    /// Gives the labelled lengths between two delays to `visit`, as far as they are kept;
-    /// returns how much that was.
-    pub(super) fn visit(&self, from: u64, to: u64, mut visit: impl FnMut(Label, u64)) -> u64 {
-        let (from, to) = (from.max(self.begin), to.min(self.end.delay_ns));
-        let mut at = from;
-        let mut place = self.runs.partition_point(|run| run.end <= from);
-        while at < to
-            && let Some(run) = self.runs.get(place)
-        {
-            let end = run.end.min(to);
-            visit(run.label, end - at);
-            at = end;
-            place += 1;
-        }
-        at.saturating_sub(from)
+    /// How much of what lies between two positions is kept.
+    fn kept_ns(&self, from: u64, to: u64) -> u64 {
+        let (from, to) = self.delays.kept(from, to);
+        to - from
+    }
+
+    /// Gives the delays between two positions to `visit`, one after the other, as far as they are
+    /// kept; returns how much that was.
+    pub(super) fn visit(&self, from: u64, to: u64, visit: impl FnMut(Label, u64)) -> u64 {
+        self.delays.visit(from, to, visit)
+    }
+
+    /// The same, but delays of one label may be given as one, when the first of them comes.
+    pub(super) fn sum(&self, from: u64, to: u64, add: impl FnMut(Label, u64)) -> u64 {
+        self.delays.sum(from, to, add)
     }
 }
 
@@ -115,6 +99,34 @@ enum Origin {
     Cpu(usize, u64),
 }
 
+#[derive(Clone, Copy, Debug)]
+struct HistoryPiece {
+    /// The delay at which it begins.
+    begin: u64,
+    origin: Origin,
+}
+
+/// A label of a worker's ended pieces: of what delay, and whether it was the worker's own.
+#[derive(Clone, Copy)]
+struct Ended(Label);
+
+impl Ended {
+    /// A delay of which nothing is kept.
+    const FORGOTTEN: Label = 0;
+
+    const fn pack(label: Label, own: bool) -> Label {
+        (label + 1) << 1 | own as Label
+    }
+
+    const fn label(self) -> Label {
+        (self.0 >> 1) - 1
+    }
+
+    const fn is_own(self) -> bool {
+        self.0 & 1 == 1
+    }
+}
+
 /// The delay history of a worker, while it has requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkerHistory {
@@ -122,8 +134,10 @@ pub(super) struct WorkerHistory {
     attached: Option<(usize, Position)>,
     /// Its position, without what the CPU it is attached to has added.
     base: Position,
-    /// Each with the delay at which it begins.
-    pieces: VecDeque<(u64, Origin)>,
+    /// In order of time; only the last one may still grow.
+    pieces: VecDeque<HistoryPiece>,
+    /// What those before the last consist of.
+    ended: Runs,
 }
 
 impl WorkerHistory {
@@ -135,16 +149,16 @@ impl WorkerHistory {
     /// Where it ends now.
     pub(super) fn end(&self, cpus: &[CpuHistory]) -> Position {
         match self.attached {
-            Some((k, since)) => self.base.plus(cpus[k].end.since(since)),
+            Some((k, since)) => self.base.plus(cpus[k].end().since(since)),
             None => self.base,
         }
     }
 
     pub(super) fn attach(&mut self, k: usize, cpus: &[CpuHistory]) {
         self.detach(cpus);
-        let now = cpus[k].end;
+        let now = cpus[k].end();
         self.attached = Some((k, now));
-        self.begin(Origin::Cpu(k, now.delay_ns));
+        self.begin(Origin::Cpu(k, now.delay_ns), cpus);
     }
 
     pub(super) fn detach(&mut self, cpus: &[CpuHistory]) {
@@ -152,20 +166,47 @@ impl WorkerHistory {
         self.attached = None;
     }
 
-    /// From its present end on, it comes from `source`.
-    fn begin(&mut self, source: Origin) {
-        let at = self.base.delay_ns;
+    /// From its present end on, it comes from `origin`.
+    fn begin(&mut self, origin: Origin, cpus: &[CpuHistory]) {
+        let begin = self.base.delay_ns;
         match self.pieces.back_mut() {
-            Some(last) if last.0 == at => last.1 = source,
-            _ => self.pieces.push_back((at, source)),
+            Some(last) if last.begin == begin => last.origin = origin,
+            Some(&mut last) => {
+                self.end_piece(last, begin, cpus);
+                self.pieces.push_back(HistoryPiece { begin, origin });
+            }
+            None => {
+                self.ended.begin_at(begin);
+                self.pieces.push_back(HistoryPiece { begin, origin });
+            }
+        }
+        if self.pieces.len() > MAX_PIECES {
+            self.pieces.drain(..MAX_PIECES / 2);
+        }
+    }
+
+    /// A piece grows no more.
+    fn end_piece(&mut self, piece: HistoryPiece, end: u64, cpus: &[CpuHistory]) {
+        let HistoryPiece { begin, origin } = piece;
+        match origin {
+            Origin::Own(label) => self.ended.push(Ended::pack(label, true), end - begin),
+            Origin::Cpu(k, at) => {
+                let (ended, to) = (&mut self.ended, at + (end - begin));
+                // what is not kept is the oldest
+                let forgotten = end - begin - cpus[k].kept_ns(at, to);
+                ended.push(Ended::FORGOTTEN, forgotten);
+                cpus[k].sum(at, to, |label, ns| {
+                    ended.push(Ended::pack(label, false), ns);
+                });
+            }
         }
     }
 
     /// The worker, which is not attached, was held up by its own `label`.
-    pub(super) fn held_up(&mut self, label: Label, ns: u64) {
-        let same = matches!(self.pieces.back(), Some((_, Origin::Own(l))) if *l == label);
-        if !same {
-            self.begin(Origin::Own(label));
+    pub(super) fn held_up(&mut self, label: Label, ns: u64, cpus: &[CpuHistory]) {
+        let last = self.pieces.back().map(|piece| piece.origin);
+        if !matches!(last, Some(Origin::Own(l)) if l == label) {
+            self.begin(Origin::Own(label), cpus);
         }
         self.base.delay_ns += ns;
     }
@@ -178,8 +219,14 @@ impl WorkerHistory {
         }
     }
 
-    /// Gives the labelled delays between two of its positions to `visit`, and whether the worker
-    /// itself was off its CPU; returns how much that was.
+    /// Nobody will ask for what lies before its present end, and it will be asked nothing before
+    /// it is cleared or attached.
+    pub(super) fn forget(&mut self) {
+        self.pieces.clear();
+    }
+
+    /// Gives the delays between two of its positions to `visit`, one after the other, and whether
+    /// the worker itself was off its CPU; returns how much that was.
     pub(super) fn visit(
         &self,
         cpus: &[CpuHistory],
@@ -188,18 +235,16 @@ impl WorkerHistory {
         visit: &mut impl FnMut(Label, u64, bool),
     ) -> u64 {
         let mut given = 0;
-        let first = self.pieces.partition_point(|piece| piece.0 <= from);
-        for place in first.saturating_sub(1)..self.pieces.len() {
-            let (begin, source) = self.pieces[place];
+        for place in self.piece_at(from)..self.pieces.len() {
+            let HistoryPiece { begin, origin } = self.pieces[place];
             if begin >= to {
                 break;
             }
-            let end = self.pieces.get(place + 1).map_or(u64::MAX, |next| next.0);
-            let (lo, hi) = (begin.max(from), end.min(to));
+            let (lo, hi) = (begin.max(from), self.end_of(place).min(to));
             if lo >= hi {
                 continue;
             }
-            given += match source {
+            given += match origin {
                 Origin::Own(label) => {
                     visit(label, hi - lo, true);
                     hi - lo
@@ -212,46 +257,80 @@ impl WorkerHistory {
         }
         given
     }
+
+    /// The same, but delays of one label and kind may be given as one, when the first of them
+    /// comes.
+    pub(super) fn sum(
+        &self,
+        cpus: &[CpuHistory],
+        from: u64,
+        to: u64,
+        add: &mut impl FnMut(Label, u64, bool),
+    ) -> u64 {
+        if from >= to || self.pieces.is_empty() {
+            return 0;
+        }
+        let first = self.piece_at(from);
+        let after = match self.pieces.back() {
+            Some(last) if last.begin < to => self.pieces.len(),
+            _ => self.pieces.partition_point(|piece| piece.begin < to),
+        };
+        let Some(last) = after.checked_sub(1) else {
+            return 0;
+        };
+        let mut given = self.sum_of_piece(first, cpus, (from, to), add);
+        if last > first {
+            let (from, upto) = (self.pieces[first + 1].begin, self.pieces[last].begin);
+            let mut forgotten = 0;
+            given += self.ended.sum(from, upto, |label, ns| match label {
+                Ended::FORGOTTEN => forgotten += ns,
+                label => {
+                    let label = Ended(label);
+                    add(label.label(), ns, label.is_own());
+                }
+            });
+            given -= forgotten;
+            given += self.sum_of_piece(last, cpus, (upto, to), add);
+        }
+        given
+    }
+
+    fn sum_of_piece(
+        &self,
+        place: usize,
+        cpus: &[CpuHistory],
+        (from, to): (u64, u64),
+        add: &mut impl FnMut(Label, u64, bool),
+    ) -> u64 {
+        let HistoryPiece { begin, origin } = self.pieces[place];
+        let (from, to) = (from.max(begin), to.min(self.end_of(place)));
+        if from >= to {
+            return 0;
+        }
+        match origin {
+            Origin::Own(label) => {
+                add(label, to - from, true);
+                to - from
+            }
+            Origin::Cpu(k, at) => {
+                let (from, to) = (at + (from - begin), at + (to - begin));
+                cpus[k].sum(from, to, |label, ns| add(label, ns, false))
+            }
+        }
+    }
+
+    /// The place of the piece in which `at` lies; of the first one, if that begins later.
+    fn piece_at(&self, at: u64) -> usize {
+        let behind = self.pieces.partition_point(|piece| piece.begin <= at);
+        behind.saturating_sub(1)
+    }
+
+    /// Where a piece ends; of the last one, anywhere.
+    fn end_of(&self, place: usize) -> u64 {
+        let next = self.pieces.get(place + 1);
+        next.map_or(u64::MAX, |next| next.begin)
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn what_was_cut_is_not_given() {
-        let mut history = CpuHistory::default();
-        history.push(1, 10);
-        history.clear();
-        history.push(2, 5);
-        let mut seen = Vec::new();
-        assert_eq!(history.visit(3, 14, |label, ns| seen.push((label, ns))), 4);
-        assert_eq!(seen, [(2, 4)]);
-    }
-
-    proptest! {
-        #[test]
-        fn a_stretch_is_what_was_pushed_there(
-            pushes in prop::collection::vec((0_u32..3, 0_u64..20), 0..60),
-            a in 0_u64..700,
-            b in 0_u64..700,
-        ) {
-            let mut history = CpuHistory::default();
-            let mut plain = Vec::new();
-            for &(label, ns) in &pushes {
-                history.push(label, ns);
-                plain.extend(std::iter::repeat_n(label, ns as usize));
-            }
-            prop_assert_eq!(history.end().delay_ns, plain.len() as u64);
-            let mut seen = Vec::new();
-            let given = history.visit(a, b, |label, ns| {
-                seen.extend(std::iter::repeat_n(label, ns as usize));
-            });
-            let to = (b as usize).min(plain.len());
-            let expected = &plain[(a as usize).min(to)..to];
-            prop_assert_eq!(given, expected.len() as u64);
-            prop_assert_eq!(&seen[..], expected);
-        }
-    }
-}
+mod tests;

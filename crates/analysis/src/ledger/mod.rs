@@ -87,12 +87,19 @@
 //! One pass over the lines of time and the stamps, in order of time; memory for the open
 //! requests and the current busy periods only.
 //!
+//! What held a CPU up is kept once, in its history. A request keeps two positions in it, and
+//! its account takes the sums by label between them: the logarithm of how much happened in its
+//! time, times the number of labels. So a request costs about the same whether it finds none
+//! before it or sixteen thousand. Only the slowest are told piece by piece, from one trace of
+//! their worker.
+//!
 //! # Files
 //!
 //! [`Attribution`] takes the events of requests in order of time (`events`) and knows those that
 //! are in the server (`requests`). `server` follows the CPUs (`cpu`) and workers (`worker`)
-//! between the events and writes their delay histories (`history`). `queues` are those that the
-//! server is compared with. At T6 the pure function `account::draw_up` gives the account.
+//! between the events and writes their delay histories (`history`) and, while a slow request is
+//! there, their traces (`trace`). `queues` are those that the server is compared with. At T6 the
+//! pure function `account::draw_up` gives the account.
 
 mod account;
 mod attribution;
@@ -108,6 +115,7 @@ mod queues;
 mod receive;
 mod requests;
 mod server;
+mod trace;
 mod worker;
 
 pub use attribution::{Attribution, LOOK_BACK};

@@ -7,9 +7,12 @@ use taillab_model::{Monotonic, RequestKey, Stamps, Tid};
 use super::events::RequestId;
 use super::history::Position;
 use super::label::Label;
-use super::pieces::Moment;
 use super::queues::{Late, Line, Waits};
+use super::trace::Traced;
 use super::worker::Inheritance;
+
+/// The place of what has left.
+const GONE: usize = usize::MAX;
 
 /// A request between T1 and T6.
 #[derive(Clone, Debug)]
@@ -43,8 +46,10 @@ pub(super) struct OpenRequest {
     pub(super) overtaken_by: Option<(usize, Tid)>,
     /// [T1, T2] by label, the latest first.
     pub(super) stack: Vec<(Label, u64)>,
-    /// What happened from T2 on, where it is to be told in order of time.
-    pub(super) moments: Option<Vec<(Moment, u64)>>,
+    /// It is to be told in order of time.
+    pub(super) wanted: bool,
+    /// The same, from T2 on, where it is known who serves it.
+    pub(super) traced: Option<Traced>,
 }
 
 impl OpenRequest {
@@ -69,8 +74,6 @@ impl OpenRequest {
 pub(super) struct RequestsInside {
     slots: Vec<OpenRequest>,
     free: Vec<RequestId>,
-    /// Those from T2 on that are told in order of time.
-    pub(super) traced: Vec<RequestId>,
 }
 
 impl RequestsInside {
@@ -98,7 +101,7 @@ impl RequestsInside {
 
     /// Forgets one.
     pub(super) fn remove(&mut self, id: RequestId) {
-        self[id].moments = None;
+        self[id].place = GONE;
         self.free.push(id);
     }
 }

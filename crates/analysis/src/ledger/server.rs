@@ -13,7 +13,7 @@ use taillab_model::explanation::Cause;
 use super::baseline::Baseline;
 use super::cpu::CpuClock;
 use super::entry::Ledger;
-use super::events::EventQueue;
+use super::events::{EventQueue, RequestId};
 use super::history::CpuHistory;
 use super::label::{Label, Labels, Who};
 use super::requests::RequestsInside;
@@ -35,6 +35,8 @@ pub(super) struct Server {
     /// The delay history of each CPU.
     pub(super) histories: Vec<CpuHistory>,
     pub(super) workers: Vec<Worker>,
+    /// Those with requests that are to be told in order of time.
+    traced_workers: Vec<usize>,
     /// The places of the workers by their threads.
     pub(super) by_tid: LastFound<usize>,
     pub(super) requests: RequestsInside,
@@ -60,6 +62,7 @@ impl Server {
             cpus: Vec::new(),
             histories: Vec::new(),
             workers: Vec::new(),
+            traced_workers: Vec::new(),
             by_tid: LastFound::default(),
             requests: RequestsInside::default(),
             events: EventQueue::default(),
@@ -139,6 +142,27 @@ impl Server {
         // those of requests that are gone are gone
         let packets = (self.requests.len() + SPARE_TOKENS) as u64;
         self.tokens_ns = (self.tokens_ns + receive_ns).min(packets * receive_ns);
+    }
+
+    /// From now on a request of worker `w` is told in order of time.
+    pub(super) fn begin_trace(&mut self, w: usize, id: RequestId) {
+        let trace = &mut self.workers[w].trace;
+        if !trace.is_wanted() {
+            self.traced_workers.push(w);
+        }
+        self.requests[id].traced = Some(trace.begin());
+    }
+
+    /// That request of worker `w` has been told, if it was to be.
+    pub(super) fn end_trace(&mut self, w: usize, id: RequestId) {
+        let Some(traced) = self.requests[id].traced else {
+            return;
+        };
+        let trace = &mut self.workers[w].trace;
+        trace.end_of(traced);
+        if !trace.is_wanted() {
+            self.traced_workers.retain(|&other| other != w);
+        }
     }
 
     fn cpu_index(&self, cpu: u16) -> Option<usize> {

@@ -7,6 +7,7 @@ use taillab_model::{Monotonic, Tid};
 use super::events::RequestId;
 use super::history::WorkerHistory;
 use super::label::Label;
+use super::trace::Trace;
 use crate::timeline::{SpanCursor, WorkerLine, WorkerSpan, WorkerState};
 
 /// What requests can inherit that come in one busy period.
@@ -100,13 +101,15 @@ pub(super) struct Worker {
     pub(super) counted: CountedOn,
     pub(super) inheritance: Inheritance,
     pub(super) serving: Option<RequestId>,
-    /// Requests that it has begun and does not serve yet.
-    pub(super) pending: VecDeque<RequestId>,
+    /// Requests that it has begun and did not serve then, with their places, by which it shows
+    /// whether they have left meanwhile.
+    pub(super) pending: VecDeque<(RequestId, usize)>,
     /// Time that it may still take for what it serves or has served.
     pub(super) budget_ns: u64,
     /// What it may take beyond that of what the stack leaves over.
     pub(super) spare_ns: u64,
     pub(super) faults: Faults,
+    pub(super) trace: Trace,
     pub(super) previous_t6_ns: u64,
     pub(super) served_ns: u64,
 }

@@ -41,6 +41,15 @@ pub(crate) enum What {
     Stall(bool),
 }
 
+/// Which request of its queue a worker takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Fifo,
+    Lifo,
+    /// Any of them, with a probability of one in so many; else the first.
+    Any(u32),
+}
+
 /// Something that every request with a number divisible by `every` meets in its middle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Trouble {
@@ -66,8 +75,12 @@ pub(crate) struct Plan {
     pub(crate) trouble: Option<(usize, Trouble)>,
     /// How long the CPU takes to come out of its power state.
     pub(crate) idle_exit: u64,
-    /// The worker takes the latest request first.
-    pub(crate) lifo: bool,
+    /// Requests that come a microsecond apart before all others, so that the rest finds a queue.
+    pub(crate) at_once: usize,
+    /// Threads that disturb, and interrupts.
+    pub(crate) culprits: u32,
+    /// Which request the worker takes next.
+    pub(crate) order: Order,
     /// The server's threads go before ordinary ones.
     pub(crate) real_time: bool,
 }
@@ -82,7 +95,9 @@ impl Default for Plan {
             disturbances: Vec::new(),
             trouble: None,
             idle_exit: 0,
-            lifo: false,
+            at_once: 0,
+            culprits: 1,
+            order: Order::Fifo,
             real_time: false,
         }
     }
@@ -110,6 +125,9 @@ struct Cpu<'a> {
     packets: VecDeque<(usize, u64)>,
     disturbances: VecDeque<(u64, What, u64)>,
     disturbed: bool,
+    /// Disturbances so far.
+    turn: u32,
+    rng: Xoshiro256PlusPlus,
     queue: VecDeque<usize>,
     truth: &'a mut Vec<Truth>,
     current: Tid,
@@ -146,7 +164,7 @@ impl Plan {
             disturbances: Vec::new(),
             trouble: None,
             idle_exit: 0,
-            lifo: false,
+            order: Order::Fifo,
             ..self.clone()
         }
     }
@@ -163,7 +181,7 @@ impl Plan {
             let mut at = 1_000_000;
             let mut packets = VecDeque::new();
             for i in 0..count {
-                at += exp(*gap);
+                at += if i < self.at_once { 1_000 } else { exp(*gap) };
                 packets.push_back((truth.len(), at));
                 let key = RequestKey {
                     address: 0,
@@ -191,6 +209,8 @@ impl Plan {
                 packets,
                 disturbances: disturbances.into(),
                 disturbed: false,
+                turn: 0,
+                rng: Xoshiro256PlusPlus::seed_from_u64(!self.seed),
                 queue: VecDeque::new(),
                 truth: &mut truth,
                 current: WORKER + cpu as Tid,
@@ -265,6 +285,7 @@ impl Cpu<'_> {
         } else {
             let (_, what, length) = self.disturbances.pop_front().expect("it is due");
             self.disturbed = true;
+            self.turn = (self.turn + 1) % self.plan.culprits;
             self.disturb(what, length);
             self.disturbed = false;
         }
@@ -272,7 +293,7 @@ impl Cpu<'_> {
 
     fn receive(&mut self, number: usize, t1: u64) {
         let key = self.truth[number].key;
-        let packet = PacketId((u32::from(self.number) << 20) + number as u32 % 4_096);
+        let packet = PacketId((u32::from(self.number) << 20) + number as u32 % (1 << 20));
         self.emit_on(CLIENT_CPU, t1, EventKind::PacketIn { packet, key });
         if self.current == 0 && self.plan.idle_exit > 0 {
             self.now += self.plan.idle_exit;
@@ -301,14 +322,14 @@ impl Cpu<'_> {
         let lasted = Nanos::new(length);
         match what {
             What::Thread => {
-                self.switch(BURST, before == self.worker(), None);
+                self.switch(BURST + self.turn, before == self.worker(), None);
                 self.work(length);
                 let next = if self.awake { self.worker() } else { 0 };
                 self.switch(next, false, None);
             }
             What::Interrupt => {
                 self.now += length;
-                let interrupt = Interrupt::Device(5);
+                let interrupt = Interrupt::Device(5 + self.turn);
                 self.emit(EventKind::Interrupt { interrupt, lasted });
             }
             What::Softirq(vector) => {
@@ -321,14 +342,14 @@ impl Cpu<'_> {
                 self.switch(before, false, None);
             }
             What::HeldBackBeside if before == self.worker() => {
-                self.switch(BURST, true, None);
+                self.switch(BURST + self.turn, true, None);
                 self.work(length / 3);
                 self.switch(0, false, None);
                 self.work(length - length / 3);
                 self.switch(before, false, None);
             }
             What::HeldBackInACrowd(told) if before == self.worker() => {
-                self.switch(BURST, true, None);
+                self.switch(BURST + self.turn, true, None);
                 self.work(length - length / 5);
                 self.switch(0, false, None);
                 self.work(length / 5);
@@ -380,18 +401,30 @@ impl Cpu<'_> {
                 }
                 continue;
             }
-            let next = if self.plan.lifo {
-                self.queue.pop_back()
-            } else {
-                self.queue.pop_front()
-            };
-            match next {
+            match self.take() {
                 Some(number) => self.serve(number),
                 None => {
                     self.awake = false;
                     self.switch(0, false, asleep);
                 }
             }
+        }
+    }
+
+    /// Takes the next request out of the queue.
+    fn take(&mut self) -> Option<usize> {
+        match self.plan.order {
+            Order::Any(one_in) if !self.queue.is_empty() => {
+                let any = self.rng.random_range(0..one_in) == 0;
+                let place = if any {
+                    self.rng.random_range(0..self.queue.len())
+                } else {
+                    0
+                };
+                self.queue.remove(place)
+            }
+            Order::Lifo => self.queue.pop_back(),
+            _ => self.queue.pop_front(),
         }
     }
 

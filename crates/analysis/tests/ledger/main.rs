@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use kernel::{BURST, HOLDER, Plan, Traffic, Trouble, WORKER, What};
+use kernel::{BURST, HOLDER, Order, Plan, Traffic, Trouble, WORKER, What};
 use proptest::prelude::*;
 use taillab_analysis::timeline::{Timeline, busy_service_time};
 use taillab_analysis::{Analysis, AnalysisOptions, MatchOptions, Matched, Window, match_events};
@@ -401,7 +401,7 @@ fn a_deep_power_state_costs_its_exit() {
 fn the_last_first_is_order() {
     let plan = Plan {
         gaps: vec![18_000.0],
-        lifo: true,
+        order: Order::Lifo,
         ..Plan::default()
     };
     let found = explained(&plan, &plan.run().events);
@@ -413,7 +413,7 @@ fn the_last_first_is_order() {
     );
     assert!(found.explanation.inversions.share > 0.1);
     let fifo = Plan {
-        lifo: false,
+        order: Order::Fifo,
         ..plan
     };
     let found = explained(&fifo, &fifo.run().events);
@@ -525,7 +525,7 @@ proptest! {
             ],
             trouble: Some((50, Trouble::Sleep { call: Some(202), uninterruptible: false, length: 90_000 })),
             idle_exit: 2_000,
-            lifo,
+            order: if lifo { Order::Lifo } else { Order::Fifo },
             ..Plan::default()
         };
         let mut events = plan.run().events;

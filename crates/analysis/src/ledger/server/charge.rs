@@ -6,7 +6,7 @@ use taillab_model::explanation::Cause;
 use super::Server;
 use crate::ledger::cpu::Stretch;
 use crate::ledger::label::{Label, Who, of_top};
-use crate::ledger::pieces::Moment;
+use crate::ledger::trace::Happened;
 use crate::timeline::{NET_RX, Top};
 
 /// A runnable thread that an idle CPU leaves waiting for longer is not on its way: somebody
@@ -101,7 +101,7 @@ impl Server {
             return;
         }
         self.histories[k].received(work);
-        self.note(k, Moment::Received, work);
+        self.note(k, Happened::Received, work);
         if length > work {
             let label = match held_back {
                 true => self.throttled_label(),
@@ -174,7 +174,7 @@ impl Server {
         let over = length - work;
         let tid = worker.tid;
         let Some(id) = worker.serving else {
-            self.note(k, Moment::Others, work);
+            self.note(k, Happened::Work(None), work);
             if over > 0 {
                 let label = self.label(Cause::Background, Who::Thread(tid));
                 self.delay(k, label, over, true);
@@ -185,7 +185,7 @@ impl Server {
         let request = &mut self.requests[id];
         request.used_ns += work;
         request.over_ns += over;
-        self.note(k, Moment::Own, work);
+        self.note(k, Happened::Work(Some(id)), work);
         if over == 0 {
             return;
         }
@@ -212,7 +212,7 @@ impl Server {
         };
         let again = std::mem::replace(counted, true);
         self.count(label, length, !again);
-        self.note(k, Moment::Delay(label), length);
+        self.note(k, Happened::Delay(label), length);
     }
 
     pub(super) fn count(&mut self, label: Label, length: u64, new: bool) {
@@ -226,33 +226,14 @@ impl Server {
         ledger.held_up_ns[place] += length;
     }
 
-    /// Tells the traced requests on this CPU.
+    /// Tells the traces of the workers that are on CPU `k` or wait for it.
     #[inline]
-    fn note(&mut self, k: usize, what: Moment, length: u64) {
-        if !self.requests.traced.is_empty() && length > 0 {
-            self.note_traced(k, what, length);
-        }
-    }
-
-    fn note_traced(&mut self, k: usize, what: Moment, length: u64) {
-        let serving = self.cpus[k].worker.and_then(|w| self.workers[w].serving);
-        for place in 0..self.requests.traced.len() {
-            let id = self.requests.traced[place];
-            let request = &mut self.requests[id];
-            let worker = request.worker.map(|w| &self.workers[w]);
-            let here = worker.is_some_and(|worker| worker.history.attached() == Some(k));
-            let Some(moments) = request.moments.as_mut().filter(|_| here) else {
-                continue;
-            };
-            let labels = &mut self.ledger.labels;
-            let what = match (what, request.late) {
-                (Moment::Own, _) if serving != Some(id) => Moment::Others,
-                (Moment::Delay(label), Some(late)) if labels.cause(label) != Cause::SlowService => {
-                    Moment::Delay(labels.label(Cause::Order, Who::Worker(late.by)))
-                }
-                _ => what,
-            };
-            moments.push((what, length));
+    fn note(&mut self, k: usize, what: Happened, length: u64) {
+        for &w in &self.traced_workers {
+            let worker = &mut self.workers[w];
+            if worker.history.attached() == Some(k) {
+                worker.trace.note(what, length);
+            }
         }
     }
 }

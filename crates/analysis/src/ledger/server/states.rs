@@ -7,7 +7,7 @@ use super::Server;
 use crate::ledger::cpu::CpuClock;
 use crate::ledger::events::{RequestEvent, RequestId};
 use crate::ledger::label::{Label, Who};
-use crate::ledger::pieces::Moment;
+use crate::ledger::trace::Happened;
 use crate::ledger::worker::CountedOn;
 use crate::timeline::{Sleep, WorkerState};
 
@@ -43,24 +43,15 @@ impl Server {
         let delays = [(own, length - stalled), (hypervisor, stalled)];
         let delays = delays.into_iter().filter(|delay| delay.1 > 0);
         for (label, length) in delays.clone() {
-            self.workers[w].history.held_up(label, length);
+            self.workers[w]
+                .history
+                .held_up(label, length, &self.histories);
             self.count(label, length, true);
         }
-        for place in 0..self.requests.traced.len() {
-            let id = self.requests.traced[place];
-            let request = &mut self.requests[id];
-            if let Some(moments) = request
-                .moments
-                .as_mut()
-                .filter(|_| request.worker == Some(w))
-            {
-                if work > 0 {
-                    let own = timer == Some(id);
-                    moments.push((if own { Moment::Own } else { Moment::Others }, work));
-                }
-                let delays = delays.clone();
-                moments.extend(delays.map(|(label, ns)| (Moment::Delay(label), ns)));
-            }
+        let trace = &mut self.workers[w].trace;
+        trace.note(Happened::Work(timer), work);
+        for (label, length) in delays {
+            trace.note(Happened::Asleep(label), length);
         }
     }
 
@@ -83,6 +74,7 @@ impl Server {
 
     /// A worker gets its first request: its state is looked up.
     pub(in crate::ledger) fn catch_up(&mut self, w: usize, at_ns: u64) {
+        self.workers[w].history.forget();
         self.skim(w, at_ns);
         self.enter_state(w, at_ns);
     }

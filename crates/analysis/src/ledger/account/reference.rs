@@ -1,0 +1,208 @@
+//! The account of a request as it was before there were sums: every delay of its time, and every
+//! one that it inherits, one after the other. What is drawn up must be the same.
+
+use taillab_model::explanation::Cause;
+
+use super::{Case, Fixed, ServedBy};
+use crate::ledger::label::{Label, Labels, Who};
+use crate::ledger::lengths::{Lengths, scaled, take_ideal};
+use crate::ledger::requests::OpenRequest;
+
+/// What the sojourn was spent on, and the excess.
+#[derive(Default)]
+pub(in crate::ledger) struct Expected {
+    parts: Lengths,
+    pub(in crate::ledger) excess: Vec<(Label, u64)>,
+}
+
+impl Expected {
+    pub(in crate::ledger) fn parts(&self) -> &[(Label, u64)] {
+        &self.parts
+    }
+}
+
+pub(in crate::ledger) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut Labels) -> Expected {
+    let mut expected = Expected::default();
+    let (parts, excess) = (&mut expected.parts, &mut expected.excess);
+    for &(label, ns) in &case.request.stack {
+        parts.add(label, ns);
+    }
+    let received_ns = match &case.served_by {
+        Some(served_by) => with_worker(case.request, served_by, fixed, labels, parts),
+        None => without_worker(case, fixed, parts),
+    };
+    if case.resent {
+        let again = parts.take(&[fixed.unexplained, fixed.wakeup]);
+        parts.add(fixed.retransmit, again);
+    }
+    let received = (fixed.received, received_ns);
+    take_ideal(parts, received, case.ideal_ns, fixed.work, excess);
+    expected
+}
+
+/// Returns the length of receive softirqs within ρ.
+fn with_worker(
+    request: &OpenRequest,
+    served_by: &ServedBy<'_>,
+    fixed: &Fixed,
+    labels: &mut Labels,
+    parts: &mut Lengths,
+) -> u64 {
+    let now = served_by.worker.history.end(served_by.cpus);
+    let met = now.since(request.begin);
+    let total = request.t6_ns - request.queued_ns;
+    let delays = met.delay_ns.min(total);
+    let mut left = total - delays;
+    let received = met.received_ns.min(left);
+    left -= received;
+    let used = request.used_ns.min(left);
+    left -= used;
+    // T5 to T6 is sending; what goes beyond its time goes beyond it at the end
+    let sending = request
+        .t5_ns()
+        .map_or(0, |t5_ns| request.t6_ns.saturating_sub(t5_ns));
+    let transmit = sending.saturating_sub(request.over_ns).min(used);
+
+    // what is left is work for others; once it is late, all of that is order
+    let order = request.late.map_or(0, |late| {
+        let since = now.since(late.since);
+        let rest = (request.t6_ns - late.since_ns).saturating_sub(since.delay_ns);
+        rest.saturating_sub(since.received_ns).min(left)
+    });
+    left -= order;
+    let queue = left.min(request.waits.ideal_ns);
+    left -= queue;
+    let imbalance = left.min(request.waits.imbalance_ns);
+    left -= imbalance;
+    let mut waits: Vec<(Label, u64)> = Vec::new();
+    let inherited = inherit(request, served_by, left, &mut waits);
+    let own = Who::Worker(served_by.worker.tid);
+    if imbalance > 0 {
+        waits.push((labels.label(Cause::Imbalance, own), imbalance));
+    }
+    if left > inherited {
+        waits.push((fixed.unexplained, left - inherited));
+    }
+    let late = request.late.map(|late| {
+        let label = labels.label(Cause::Order, Who::Worker(late.by));
+        waits.push((label, order));
+        (label, late.since.delay_ns)
+    });
+
+    // what held it up: directly, by inheritance, and by order
+    let mut held = Lengths::default();
+    let given = held_directly(request, served_by, now.delay_ns, late, &mut held);
+    held.add(fixed.unexplained, delays.saturating_sub(given));
+    for &(label, ns) in &waits {
+        held.add(label, ns);
+    }
+    if served_by.has_others {
+        let more = request.waits.imbalance_ns - imbalance;
+        gone_elsewhere(request, served_by, more, labels, &mut held);
+    }
+    let received_ns = received - pass_on(&mut held, received, total);
+    for &(label, ns) in held.iter() {
+        parts.add(label, ns);
+    }
+    parts.add(fixed.queue, queue);
+    parts.add(fixed.received, received_ns);
+    parts.add(fixed.service, used - transmit);
+    parts.add(fixed.stack_tx, transmit);
+    received_ns
+}
+
+fn without_worker(case: &Case<'_>, fixed: &Fixed, parts: &mut Lengths) -> u64 {
+    let mut left = case.request.t6_ns - case.request.queued_ns;
+    let service_ns = left.min(case.service_ns);
+    left -= service_ns;
+    let queue = left.min(case.request.waits.ideal_ns);
+    left -= queue;
+    parts.add(fixed.service, service_ns);
+    parts.add(fixed.queue, queue);
+    parts.add(fixed.unobserved, left);
+    0
+}
+
+/// Adds the delays between T2 and T6, which is at the delay `to`, to `held`; returns their sum.
+/// From when it is `late` on, all but its own are order.
+fn held_directly(
+    request: &OpenRequest,
+    served_by: &ServedBy<'_>,
+    to: u64,
+    late: Option<(Label, u64)>,
+    held: &mut Lengths,
+) -> u64 {
+    let (history, cpus) = (&served_by.worker.history, served_by.cpus);
+    let until = late.map_or(to, |(_, since)| since);
+    let mut given = history.visit(cpus, request.begin.delay_ns, until, &mut |label, ns, _| {
+        held.add(label, ns);
+    });
+    if let Some((order, since)) = late {
+        given += history.visit(cpus, since, to, &mut |label, ns, own| {
+            let stays = own || label == served_by.slow_service;
+            held.add(if stays { label } else { order }, ns);
+        });
+    }
+    given
+}
+
+/// Inherits up to `wanted` from the end of the history before T2; returns how much there was.
+fn inherit(
+    request: &OpenRequest,
+    served_by: &ServedBy<'_>,
+    wanted: u64,
+    waits: &mut Vec<(Label, u64)>,
+) -> u64 {
+    if wanted == 0 {
+        return 0;
+    }
+    let mut visit = |label, ns| waits.push((label, ns));
+    let (to, inheritance) = (request.begin.delay_ns, request.inheritance);
+    let from = to.saturating_sub(wanted).max(inheritance.from);
+    let own = to - from;
+    let mut given = 0;
+    // what is oldest comes first
+    if own < wanted
+        && let Some((k, end, floor)) = inheritance.cpu
+    {
+        let from = end.saturating_sub(wanted - own).max(floor);
+        given += served_by.cpus[k].visit(from, end, &mut visit);
+    }
+    let history = &served_by.worker.history;
+    given += history.visit(served_by.cpus, from, to, &mut |label, ns, _| {
+        visit(label, ns)
+    });
+    given.min(wanted)
+}
+
+/// Of waiting for slow services before it, `longer_ns` would not be in one queue for all
+/// workers: that is imbalance.
+fn gone_elsewhere(
+    request: &OpenRequest,
+    served_by: &ServedBy<'_>,
+    longer_ns: u64,
+    labels: &mut Labels,
+    held: &mut Lengths,
+) {
+    let Some(length) = held.get_mut(served_by.slow_service) else {
+        return;
+    };
+    // its own stays what it is
+    let moved = length.saturating_sub(request.over_ns).min(longer_ns);
+    *length -= moved;
+    let own = Who::Worker(served_by.worker.tid);
+    held.add(labels.label(Cause::Imbalance, own), moved);
+}
+
+/// Passes receive softirqs on to what made the request wait for them, in proportion: of
+/// `received` the same share as `held` has of the rest of `total`. Returns how much that was.
+fn pass_on(held: &mut Lengths, received: u64, total: u64) -> u64 {
+    let sum: u64 = held.iter().map(|part| part.1).sum();
+    let rest = total.saturating_sub(received);
+    if sum == 0 || received == 0 || rest == 0 {
+        return 0;
+    }
+    let passed = scaled(received, sum.min(rest), rest);
+    held.lengthen(passed);
+    passed
+}

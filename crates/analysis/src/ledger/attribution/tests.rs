@@ -1,0 +1,200 @@
+//! Each account against the same drawn up delay by delay, for servers with long queues.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::ledger::account::reference;
+use crate::window::{Window, Windows};
+use crate::{DatagramIds, MatchOptions, match_events};
+
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../../../tests/ledger/kernel.rs"]
+mod kernel;
+
+use kernel::{Order, Plan, Trouble, What};
+
+/// What was found wrong, and what was met.
+#[derive(Debug, Default)]
+struct Checked {
+    requests: usize,
+    /// In the server at the same time.
+    longest_queue: usize,
+    late: usize,
+    told: usize,
+    /// Delays and sums that were looked at for one request, at most.
+    most_looked_at: usize,
+}
+
+struct Checker {
+    attribution: Attribution,
+    checked: Checked,
+}
+
+impl Checker {
+    /// Handles what happens before `until_ns`, and draws each account up a second time.
+    fn until(&mut self, until_ns: u64) {
+        let (attribution, checked) = (&mut self.attribution, &mut self.checked);
+        while let Some((at_ns, event)) = attribution.server.events.pop_before(until_ns) {
+            let RequestEvent::Answered(id) = event else {
+                attribution.handle(event, at_ns, &mut |_, _| {});
+                continue;
+            };
+            let server = &mut attribution.server;
+            checked.longest_queue = checked.longest_queue.max(server.requests.len());
+            if let Some(w) = server.requests[id].worker {
+                server.settle(w, at_ns);
+            }
+            let t_ns = attribution.options.service_time.get();
+            let (case, labels) = case(server, id, &attribution.resent, t_ns);
+            let expected = reference::draw_up(&case, &attribution.fixed, labels);
+            let (place, wanted) = (case.request.place, case.request.wanted);
+            checked.late += usize::from(case.request.late.is_some());
+            checked.told += usize::from(wanted);
+            checked.requests += 1;
+            attribution.handle(event, at_ns, &mut |entry, _| {
+                assert_eq!(entry.parts, expected.parts(), "request {place}");
+                assert_eq!(entry.excess, expected.excess, "request {place}");
+                let sum: u64 = entry.parts.iter().map(|part| part.1).sum();
+                assert_eq!(sum, entry.sojourn_ns, "request {place}");
+                let pieces: u64 = entry.pieces.iter().map(|piece| piece.lasted_ns).sum();
+                assert_eq!(pieces, if wanted { sum } else { 0 }, "request {place}");
+            });
+            if !wanted {
+                let looked_at = attribution.account.looked_at;
+                checked.most_looked_at = checked.most_looked_at.max(looked_at);
+            }
+        }
+    }
+
+    /// The same as [`Attribution::follow`].
+    fn follow(&mut self, window: &Window) {
+        let from_ns = self.attribution.upto_ns;
+        (self.attribution.server).enter(&window.matched, &window.timeline, from_ns);
+        for arrival in window.matched.arrivals() {
+            let t1_ns = arrival.t1.nanos_since_boot();
+            self.until(t1_ns);
+            self.attribution.came_in(&window.matched, &arrival, t1_ns);
+        }
+        self.attribution.requests_before += window.matched.requests.len();
+        let upto_ns = window.upto.nanos_since_boot();
+        self.attribution.upto_ns = upto_ns;
+        self.until(upto_ns);
+        let least_ns = upto_ns.saturating_sub(LOOK_BACK.get());
+        self.attribution.server.leave(least_ns, upto_ns);
+    }
+}
+
+fn check(plan: &Plan, options: &LedgerOptions, requests_in_window: Option<usize>) -> Checked {
+    let events = plan.run().events;
+    let context = plan.context();
+    let matching = MatchOptions {
+        stale_after: Nanos::from_secs(10),
+        overtaken_after: Nanos::from_secs(10),
+        datagram_ids: Some(DatagramIds::Ids),
+        ..MatchOptions::default()
+    };
+    let windows = match requests_in_window {
+        None => vec![Window::whole(
+            match_events(events.iter().copied(), &matching),
+            Timeline::build(events.iter().copied(), &context),
+        )],
+        Some(requests) => {
+            let mut windows = Windows::new(matching, &context, requests);
+            let events = events.iter();
+            let mut found: Vec<Window> = events.filter_map(|e| windows.observe(e)).collect();
+            found.push(windows.finish(0));
+            found
+        }
+    };
+    let first = &windows[0];
+    let usual = Baseline::of(&first.matched, &first.timeline, plan.service_time());
+    let mut checker = Checker {
+        attribution: Attribution::new(&context, options, usual),
+        checked: Checked::default(),
+    };
+    windows.iter().for_each(|window| checker.follow(window));
+    checker.checked
+}
+
+fn options(plan: &Plan, trace_from: Nanos) -> LedgerOptions {
+    let workers = plan.gaps.len() as u32;
+    LedgerOptions {
+        service_time: plan.service_time(),
+        workers: std::num::NonZeroU32::new(workers).unwrap(),
+        measure_from: Monotonic::from_nanos_since_boot(0),
+        trace_from,
+    }
+}
+
+/// A server that everything happens to, whose queue grows to `queue` requests.
+fn busy(queue: usize, requests: usize) -> Plan {
+    Plan {
+        requests,
+        at_once: queue,
+        gaps: vec![17_000.0],
+        culprits: 20,
+        disturbances: vec![
+            (What::Thread, 5_000_000, 900_000),
+            (What::Interrupt, 300_000, 30_000),
+            (What::Softirq(3), 900_000, 30_000),
+            (What::Softirq(1), 900_000, 10_000),
+            (What::HeldBack, 8_000_000, 900_000),
+            (What::Stall(true), 8_000_000, 400_000),
+        ],
+        idle_exit: 2_000,
+        ..Plan::default()
+    }
+}
+
+/// Ten times the queue is as much work for each request, and a few steps.
+#[test]
+fn the_work_for_a_request_does_not_grow_with_the_queue() {
+    let most = [300, 3_000, 9_000].map(|queue| {
+        let plan = Plan {
+            trouble: Some((3, Trouble::Slow(20_000))),
+            ..busy(queue, queue + 1_000)
+        };
+        let checked = check(&plan, &options(&plan, Nanos::MAX), None);
+        assert!(checked.longest_queue >= queue, "{checked:?}");
+        checked.most_looked_at
+    });
+    // 25 labels or so, in at most a block of each size and side
+    assert!(most[2] < 2 * most[0] && most[2] < 1_000, "{most:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn an_account_is_what_it_is_delay_by_delay(
+        seed in 0_u64..1_000_000,
+        workers in 1_usize..4,
+        queue in prop::sample::select(vec![0_usize, 200, 1_500]),
+        order in prop::sample::select(vec![Order::Fifo, Order::Lifo, Order::Any(10), Order::Any(1)]),
+        trouble in prop::sample::select(vec![
+            None,
+            Some((7, Trouble::Slow(20_000))),
+            Some((50, Trouble::Read(90_000))),
+            Some((30, Trouble::Sleep { call: Some(202), uninterruptible: false, length: 60_000 })),
+            Some((2, Trouble::Sleep { call: Some(35), uninterruptible: false, length: 9_000 })),
+        ]),
+        window in prop::option::of(Just(1_000_usize)),
+    ) {
+        // the slow ones among them are cut into windows
+        let slower = if window.is_some() { 10 } else { 1 };
+        let plan = Plan {
+            seed,
+            gaps: vec![17_000.0 * slower as f64; workers],
+            service: 12_000 * slower,
+            order,
+            trouble,
+            real_time: seed % 2 == 0,
+            ..busy(queue, 2_500 * workers)
+        };
+        let checked = check(&plan, &options(&plan, Nanos::from_millis(2)), window);
+        prop_assert!(checked.longest_queue >= queue && checked.told > 0, "{:?}", checked);
+        prop_assert!(checked.requests >= 2_400 * workers, "{:?}", checked);
+        let inverted = order != Order::Fifo && queue > 0;
+        prop_assert!(!inverted || checked.late > 0, "{:?}", checked);
+    }
+}

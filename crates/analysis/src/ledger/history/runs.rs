@@ -1,0 +1,238 @@
+//! Labelled lengths end to end, and their sums by label between any two positions.
+//!
+//! A request that waits behind sixteen thousand others has all their delays in its own account,
+//! and so has the next one. To walk them for each would cost as much as the queue is long. So
+//! runs are summed in blocks of [`FAN_OUT`], these in blocks of as many, and so on: the sums
+//! between two positions are those of a few blocks of each size.
+
+use std::collections::VecDeque;
+
+use crate::ledger::label::Label;
+use crate::ledger::lengths::Lengths;
+
+/// Runs in a block, and blocks in the next larger one.
+const FAN_OUT: usize = 8;
+
+/// Runs that are kept at most: beyond, the older half is forgotten. Nobody inherits from that
+/// long ago except in an overload without end.
+const MAX_RUNS: usize = 1 << 20;
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// The position at which it ends.
+    end: u64,
+    label: Label,
+}
+
+/// The blocks of one size: the lengths in each by label, in the order in which labels first come.
+#[derive(Clone, Debug, Default)]
+struct Blocks {
+    /// Where the sums of each block end.
+    ends: Vec<usize>,
+    sums: Vec<(Label, u64)>,
+}
+
+impl Blocks {
+    fn sums(&self, block: usize) -> &[(Label, u64)] {
+        let begin = block.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.sums[begin..self.ends[block]]
+    }
+
+    fn push(&mut self, sums: &[(Label, u64)]) {
+        self.sums.extend_from_slice(sums);
+        self.ends.push(self.sums.len());
+    }
+
+    fn clear(&mut self) {
+        self.ends.clear();
+        self.sums.clear();
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Runs {
+    runs: VecDeque<Run>,
+    /// Where the first run begins, and where the last one ends.
+    begin: u64,
+    end: u64,
+    /// Whole blocks, the smallest first. Of the runs the last one is in none: it may grow.
+    blocks: Vec<Blocks>,
+    /// Memory in which a block is summed.
+    block: Lengths,
+}
+
+impl Runs {
+    /// Where the last run ends.
+    pub(super) const fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Appends a length.
+    #[inline]
+    pub(super) fn push(&mut self, label: Label, length: u64) {
+        if length == 0 {
+            return;
+        }
+        self.end += length;
+        let end = self.end;
+        match self.runs.back_mut() {
+            Some(last) if last.label == label => last.end = end,
+            _ => {
+                let runs = self.runs.len();
+                if runs.is_multiple_of(FAN_OUT) && runs > 0 {
+                    self.end_block();
+                }
+                self.runs.push_back(Run { end, label });
+            }
+        }
+    }
+
+    /// Forgets all runs; the next one begins at `begin`.
+    pub(super) fn begin_at(&mut self, begin: u64) {
+        self.end = begin;
+        self.clear();
+    }
+
+    /// Forgets all runs.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        if self.runs.len() > FAN_OUT {
+            self.blocks.iter_mut().for_each(Blocks::clear);
+        }
+        self.runs.clear();
+        self.begin = self.end;
+    }
+
+    /// The last runs are a whole block.
+    fn end_block(&mut self) {
+        if self.runs.len() >= MAX_RUNS {
+            return self.forget_half();
+        }
+        self.sum_block(self.runs.len() / FAN_OUT - 1);
+    }
+
+    /// Sums this block of runs, and the larger ones that end with it.
+    fn sum_block(&mut self, mut number: usize) {
+        for size in 0.. {
+            if self.blocks.len() == size {
+                self.blocks.push(Blocks::default());
+            }
+            self.block.clear();
+            let first = number * FAN_OUT;
+            for place in first..first + FAN_OUT {
+                match size.checked_sub(1) {
+                    None => {
+                        let (label, length) = self.run(place);
+                        self.block.add(label, length);
+                    }
+                    Some(smaller) => {
+                        for &(label, length) in self.blocks[smaller].sums(place) {
+                            self.block.add(label, length);
+                        }
+                    }
+                }
+            }
+            self.blocks[size].push(&self.block);
+            if !(number + 1).is_multiple_of(FAN_OUT) {
+                return;
+            }
+            number /= FAN_OUT;
+        }
+    }
+
+    fn forget_half(&mut self) {
+        let forgotten = self.runs.drain(..self.runs.len() / 2).next_back();
+        self.begin = forgotten.map_or(self.begin, |run| run.end);
+        self.blocks.iter_mut().for_each(Blocks::clear);
+        for number in 0..self.runs.len() / FAN_OUT {
+            self.sum_block(number);
+        }
+    }
+
+    /// Where a run begins.
+    fn begin_of(&self, place: usize) -> u64 {
+        place
+            .checked_sub(1)
+            .map_or(self.begin, |before| self.runs[before].end)
+    }
+
+    fn run(&self, place: usize) -> (Label, u64) {
+        let run = self.runs[place];
+        (run.label, run.end - self.begin_of(place))
+    }
+
+    /// What is kept of a stretch.
+    pub(super) fn kept(&self, from: u64, to: u64) -> (u64, u64) {
+        let from = from.max(self.begin);
+        (from, to.min(self.end).max(from))
+    }
+
+    /// Gives the runs between two positions to `visit`, as far as they are kept; returns their
+    /// length.
+    pub(super) fn visit(&self, from: u64, to: u64, mut visit: impl FnMut(Label, u64)) -> u64 {
+        let (from, to) = self.kept(from, to);
+        let mut at = from;
+        let first = self.runs.partition_point(|run| run.end <= from);
+        for run in self.runs.range(first..) {
+            if at >= to {
+                break;
+            }
+            let end = run.end.min(to);
+            visit(run.label, end - at);
+            at = end;
+        }
+        to - from
+    }
+
+    /// Gives the sums between two positions to `add`, as far as they are kept, perhaps several of
+    /// a label; labels come in the order in which they first do. Returns the length of all.
+    pub(super) fn sum(&self, from: u64, to: u64, mut add: impl FnMut(Label, u64)) -> u64 {
+        let (from, to) = self.kept(from, to);
+        if from == to {
+            return 0;
+        }
+        let mut first = self.runs.partition_point(|run| run.end <= from);
+        let last = match to == self.end {
+            true => self.runs.len() - 1,
+            false => self.runs.partition_point(|run| run.end < to),
+        };
+        let end_of_first = self.runs[first].end.min(to);
+        add(self.runs[first].label, end_of_first - from);
+        if first == last {
+            return to - from;
+        }
+        first += 1;
+        while first < last {
+            first += self.block_from(first, last, &mut add);
+        }
+        add(self.runs[last].label, to - self.begin_of(last));
+        to - from
+    }
+
+    /// Adds the largest block that begins with the run at `first` and ends before that at `last`;
+    /// returns of how many runs it is.
+    fn block_from(&self, first: usize, last: usize, add: &mut impl FnMut(Label, u64)) -> usize {
+        let (mut runs, mut found) = (1, None);
+        for blocks in &self.blocks {
+            let larger = runs * FAN_OUT;
+            if !first.is_multiple_of(larger) || first + larger > last {
+                break;
+            }
+            runs = larger;
+            found = Some(blocks);
+        }
+        match found {
+            Some(blocks) => {
+                for &(label, length) in blocks.sums(first / runs) {
+                    add(label, length);
+                }
+            }
+            None => {
+                let (label, length) = self.run(first);
+                add(label, length);
+            }
+        }
+        runs
+    }
+}

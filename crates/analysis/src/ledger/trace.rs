@@ -1,0 +1,199 @@
+//! What happens to a worker's requests in order of time, while some of them are to be told so.
+//!
+//! It is noted once for the worker, however many of its requests are open. A request knows from
+//! where on it is its own, and what it was to that request is told when it is answered.
+
+use std::collections::VecDeque;
+
+use taillab_model::explanation::Cause;
+
+use super::events::RequestId;
+use super::label::{Label, Labels};
+use super::pieces::Moment;
+
+/// What happened for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Happened {
+    /// The worker's CPU was held up.
+    Delay(Label),
+    /// The worker itself was off its CPU.
+    Asleep(Label),
+    /// A receive softirq within ρ.
+    Received,
+    /// Work: for this request, or for none that is known.
+    Work(Option<RequestId>),
+}
+
+/// Where a request begins in its worker's trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Traced {
+    from: usize,
+    /// From there on it was late.
+    late: usize,
+}
+
+/// What happened to a worker.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trace {
+    noted: VecDeque<(Happened, u64)>,
+    /// How many were forgotten.
+    forgotten: usize,
+    /// Where each open request begins that is to be told.
+    open: VecDeque<usize>,
+}
+
+impl Trace {
+    /// Some request is to be told.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    fn end(&self) -> usize {
+        self.forgotten + self.noted.len()
+    }
+
+    /// A request comes that is to be told.
+    pub(super) fn begin(&mut self) -> Traced {
+        let from = self.end();
+        self.open.push_back(from);
+        Traced {
+            from,
+            late: usize::MAX,
+        }
+    }
+
+    /// From now on that request is late.
+    pub(super) fn is_late(&self, traced: &mut Traced) {
+        traced.late = self.end();
+    }
+
+    /// Notes what happened, if a request wants it.
+    #[inline]
+    pub(super) fn note(&mut self, what: Happened, length: u64) {
+        if length > 0 && self.is_wanted() {
+            self.noted.push_back((what, length));
+        }
+    }
+
+    /// What happened until now to the request `id`; once it was late, delays of the CPU were
+    /// because of the `order`, but for slow services.
+    pub(super) fn moments(
+        &self,
+        id: RequestId,
+        Traced { from, late }: Traced,
+        order: Option<Label>,
+        labels: &Labels,
+    ) -> Vec<(Moment, u64)> {
+        let range = self.noted.range(from - self.forgotten..);
+        let moment = |(place, &(what, length)): (usize, &(Happened, u64))| {
+            let order = order.filter(|_| place >= late);
+            let moment = match what {
+                Happened::Work(of) if of == Some(id) => Moment::Own,
+                Happened::Work(_) => Moment::Others,
+                Happened::Received => Moment::Received,
+                Happened::Asleep(label) => Moment::Delay(label),
+                Happened::Delay(label) => {
+                    let order = order.filter(|_| labels.cause(label) != Cause::SlowService);
+                    Moment::Delay(order.unwrap_or(label))
+                }
+            };
+            (moment, length)
+        };
+        (from..).zip(range).map(moment).collect()
+    }
+
+    /// A request has been told: what no other one needs is forgotten.
+    pub(super) fn end_of(&mut self, traced: Traced) {
+        if let Some(place) = self.open.iter().position(|&from| from == traced.from) {
+            self.open.remove(place);
+        }
+        let upto = self.open.front().map_or(self.end(), |&from| from);
+        self.noted.drain(..upto - self.forgotten);
+        self.forgotten = upto;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use taillab_model::RecordingContext;
+
+    use super::*;
+    use crate::ledger::label::Who;
+
+    const REQUESTS: RequestId = 6;
+
+    /// A request that notes everything itself, as long as it is open.
+    #[derive(Default)]
+    struct Own {
+        traced: Option<Traced>,
+        late: bool,
+        moments: Vec<(Moment, u64)>,
+    }
+
+    proptest! {
+        /// What a request is told is what it would have noted itself.
+        #[test]
+        fn one_trace_is_enough_for_all_requests(
+            steps in prop::collection::vec((0_u8..8, 0..REQUESTS, 0_u64..50), 1..300),
+        ) {
+            let mut labels = Labels::new(&RecordingContext::default());
+            let delays = [Cause::Background, Cause::SlowService, Cause::Irq];
+            let delays = delays.map(|cause| labels.label(cause, Who::Nobody));
+            let order = labels.label(Cause::Order, Who::Worker(7));
+            let mut trace = Trace::default();
+            let mut requests: [Own; REQUESTS as usize] = Default::default();
+            for (what, id, length) in steps {
+                let request = &mut requests[id as usize];
+                let happened = match what {
+                    0 | 1 => {
+                        if let Some(traced) = request.traced {
+                            let late = request.late.then_some(order);
+                            let told = trace.moments(id, traced, late, &labels);
+                            let told: Vec<_> = told.iter().map(|t| format!("{t:?}")).collect();
+                            let own = request.moments.iter();
+                            let own: Vec<_> = own.map(|m| format!("{m:?}")).collect();
+                            prop_assert_eq!(told, own);
+                            trace.end_of(traced);
+                            *request = Own::default();
+                        } else {
+                            request.traced = Some(trace.begin());
+                        }
+                        continue;
+                    }
+                    2 => {
+                        if let Some(traced) = request.traced.as_mut().filter(|_| !request.late) {
+                            trace.is_late(traced);
+                            request.late = true;
+                        }
+                        continue;
+                    }
+                    3 => Happened::Received,
+                    4 => Happened::Work(None),
+                    5 => Happened::Work(Some(id)),
+                    6 => Happened::Asleep(delays[id as usize % 3]),
+                    _ => Happened::Delay(delays[id as usize % 3]),
+                };
+                trace.note(happened, length);
+                for (other, request) in (0..).zip(&mut requests) {
+                    if request.traced.is_none() || length == 0 {
+                        continue;
+                    }
+                    let moment = match happened {
+                        Happened::Delay(label) if request.late && label != delays[1] => {
+                            Moment::Delay(order)
+                        }
+                        Happened::Delay(label) | Happened::Asleep(label) => Moment::Delay(label),
+                        Happened::Received => Moment::Received,
+                        Happened::Work(of) if of == Some(other) => Moment::Own,
+                        Happened::Work(_) => Moment::Others,
+                    };
+                    request.moments.push((moment, length));
+                }
+            }
+            if requests.iter().all(|request| request.traced.is_none()) {
+                prop_assert!(trace.noted.is_empty());
+            }
+        }
+    }
+}
