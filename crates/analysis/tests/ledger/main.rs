@@ -510,7 +510,8 @@ proptest! {
         seed in 0..1_000_u64,
         lost in 0.0_f64..0.3,
         gap in 14_000.0_f64..60_000.0,
-        lifo in any::<bool>(),
+        order in prop::sample::select(vec![Order::Fifo, Order::Lifo, Order::Any(10)]),
+        at_once in prop::sample::select(vec![0_usize, 500]),
     ) {
         let plan = Plan {
             seed,
@@ -525,7 +526,9 @@ proptest! {
             ],
             trouble: Some((50, Trouble::Sleep { call: Some(202), uninterruptible: false, length: 90_000 })),
             idle_exit: 2_000,
-            order: if lifo { Order::Lifo } else { Order::Fifo },
+            at_once,
+            culprits: 8,
+            order,
             ..Plan::default()
         };
         let mut events = plan.run().events;
