@@ -424,30 +424,56 @@ fn what_cannot_be_is_refused_with_its_remedy() {
     }
 }
 
-/// A protocol of a list that lacks a mode loses this mode and no other.
-#[test]
-fn a_mode_that_a_protocol_lacks_is_left_out_and_said() {
+/// What each row of a short measurement was, and what was said.
+fn measured(args: &[&str]) -> (Vec<(String, String)>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_taillab"))
-        .args([
-            "rtt",
-            "--proto",
-            "shm,unix",
-            "--mode",
-            "nonblocking,busy-poll",
-        ])
+        .arg("rtt")
+        .args(args)
         .args(["--count", "50", "--runs", "1", "--json"])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(
-        stderr(&output).contains("unix has no mode busy-poll"),
-        "{}",
-        stderr(&output)
-    );
     let result = result(&output);
-    let modes: Vec<_> = rows(&result)
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
+    let kinds = rows(&result)
         .iter()
-        .map(|row| row["mode"].as_str())
+        .map(|row| (text(row, "proto"), text(row, "mode")))
         .collect();
-    assert_eq!(modes, [Some("nonblocking"); 2]);
+    (kinds, stderr(&output))
+}
+
+#[test]
+fn without_a_mode_each_protocol_takes_its_own_first() {
+    let (kinds, said) = measured(&["--proto", "tcp,shm"]);
+    let expected = [("tcp", "blocking"), ("shm", "nonblocking")];
+    assert_eq!(kinds, expected.map(|(a, b)| (a.into(), b.into())));
+    assert_eq!(said, "");
+}
+
+#[test]
+fn a_protocol_of_which_nothing_is_left_is_left_out_in_one_line() {
+    let (kinds, said) = measured(&[
+        "--proto",
+        "tcp,shm,udp",
+        "--mode",
+        "epoll",
+        "--size",
+        "64,70K",
+    ]);
+    let expected = [("tcp", "epoll"), ("tcp", "epoll"), ("udp", "epoll")];
+    assert_eq!(kinds, expected.map(|(a, b)| (a.into(), b.into())));
+    assert!(
+        said.contains("left out: shm has no mode epoll") && said.contains("65507"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+/// A protocol of a list that lacks a mode loses this mode and no other.
+#[test]
+fn a_mode_that_a_protocol_lacks_is_left_out_and_said() {
+    let (kinds, said) = measured(&["--proto", "shm,unix", "--mode", "nonblocking,busy-poll"]);
+    let expected = [("shm", "nonblocking"), ("unix", "nonblocking")];
+    assert_eq!(kinds, expected.map(|(a, b)| (a.into(), b.into())));
+    assert!(said.contains("unix has no mode busy-poll"), "{said}");
 }

@@ -41,8 +41,8 @@ pub struct RttArgs {
     /// What carries the messages
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "tcp,udp", value_parser = protos(), help_heading = "Messages")]
     pub proto: Vec<Proto>,
-    /// How both ends wait for a message
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "blocking", value_parser = modes(), help_heading = "Messages")]
+    /// How both ends wait for a message [default: blocking; of rdma, xdp and shm nonblocking]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = modes(), help_heading = "Messages")]
     pub mode: Vec<Mode>,
     /// Bytes of a message: 64, 1K, several, or 64..512K, which doubles
     #[arg(

@@ -17,8 +17,8 @@ use crate::say::Say;
 pub fn run(args: RttArgs) -> Result<Exit, Failure> {
     let say = Say::of(args.common);
     let plan = plan::plan(&args)?;
-    for note in &plan.left_out {
-        say.note(note);
+    if !plan.left_out.is_empty() {
+        say.note(&format_args!("left out: {}", plan.left_out.join("; ")));
     }
     let interrupt = Interrupt::register().map_err(host)?;
     let mut wanted = Wanted::new(args.output, args.common.json, &plan)?;

@@ -50,10 +50,11 @@ pub fn plan(args: &RttArgs) -> Result<Plan, Failure> {
     })
 }
 
-/// Every combination that can be. A protocol of which nothing is left is an error.
+/// Every combination that can be, and in words what cannot; an error where nothing is left.
 fn rows(args: &RttArgs, target: Option<&Target>) -> Result<(Vec<RowPlan>, Vec<String>), Failure> {
     let mut rows = Vec::new();
     let mut left_out: Vec<String> = Vec::new();
+    let mut why = None;
     for &proto in &args.proto {
         if let Some(target) = target
             && target.endpoint(proto).is_none()
@@ -67,8 +68,11 @@ fn rows(args: &RttArgs, target: Option<&Target>) -> Result<(Vec<RowPlan>, Vec<St
                 ),
             ));
         }
-        let (before, mut why) = (rows.len(), None);
-        for &mode in &args.mode {
+        let modes = match args.mode.as_slice() {
+            [] => &proto.modes()[..1],
+            given => given,
+        };
+        for &mode in modes {
             for &size in &args.size.0 {
                 if let Err(error) = proto.check(mode, size) {
                     let text = error.to_string();
@@ -86,13 +90,11 @@ fn rows(args: &RttArgs, target: Option<&Target>) -> Result<(Vec<RowPlan>, Vec<St
                 }));
             }
         }
-        if rows.len() == before
-            && let Some(error) = why
-        {
-            return Err(failure(&error));
-        }
     }
-    Ok((rows, left_out))
+    match why {
+        Some(error) if rows.is_empty() => Err(failure(&error)),
+        _ => Ok((rows, left_out)),
+    }
 }
 
 fn target(text: &str) -> Result<Target, Failure> {
