@@ -1,13 +1,11 @@
 //! The components of latency between a program and a network that one machine can measure by
-//! itself: memory shared by two threads, the way through the kernel to a device and back, and
-//! the way to a PCI device. Each gives the samples it took, in order of time.
+//! itself: the way through the kernel to a device and back, and the way to a PCI device. Each gives
+//! the samples it took, in order of time.
 
 mod error;
 mod pci;
-mod shared_memory;
 mod tap;
 
 pub use error::ComponentError;
 pub use pci::{PciFunction, config_reads, first_function};
-pub use shared_memory::shared_memory;
 pub use tap::{Reflector, tap_round_trips};

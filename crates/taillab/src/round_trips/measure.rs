@@ -1,7 +1,9 @@
 //! Measures row after row.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use taillab_analysis::rtt::summarise;
 use taillab_host::{CpuSet, Interrupt, Testbed, TestbedSpec, cpus};
@@ -205,6 +207,24 @@ impl<'a> Measurement<'a> {
     }
 
     fn run(&self, plan: &RowPlan, peer: &Peer) -> Result<RoundTrips, RttError> {
+        match self.plan.at_most {
+            None => self.run_until(plan, peer, self.interrupt.flag()),
+            Some(length) => {
+                let warm_up = self.done.load(Relaxed) + self.plan.warm_up * plan.conns as u64;
+                let warm = || self.done.load(Relaxed) >= warm_up;
+                within(length, warm, self.interrupt, |stop| {
+                    self.run_until(plan, peer, stop)
+                })
+            }
+        }
+    }
+
+    fn run_until(
+        &self,
+        plan: &RowPlan,
+        peer: &Peer,
+        stop: &AtomicBool,
+    ) -> Result<RoundTrips, RttError> {
         let spec = RunSpec {
             proto: plan.proto,
             mode: plan.mode,
@@ -214,7 +234,7 @@ impl<'a> Measurement<'a> {
             warm_up: self.plan.warm_up,
             timeout: self.plan.timeout,
             threads: self.plan.client_cpus.len(),
-            stop: self.interrupt.flag(),
+            stop,
             progress: &self.done,
         };
         let own = &self.plan.client_cpus;
@@ -226,6 +246,39 @@ impl<'a> Measurement<'a> {
             .run_at_client(|| round_trips(&spec, peer, prepare))
             .unwrap_or_else(|error| Err(RttError::Server(error.to_string())))
     }
+}
+
+/// Runs `work` with a flag that rises this time after `warm`, or with the interrupt.
+fn within<T>(
+    length: Nanos,
+    warm: impl Fn() -> bool + Send,
+    interrupt: &Interrupt,
+    work: impl FnOnce(&AtomicBool) -> T,
+) -> T {
+    /// Between two looks, each of which disturbs what is measured.
+    const PERIOD: Duration = Duration::from_millis(50);
+    let (stop, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (stop, done) = (&stop, &done);
+    thread::scope(|scope| {
+        let watcher = scope.spawn(move || {
+            let mut end = None;
+            while !done.load(Relaxed) {
+                if end.is_none() && warm() {
+                    end = Some(Instant::now() + Duration::from_nanos(length.get()));
+                }
+                let left = end.map_or(PERIOD, |end| end.saturating_duration_since(Instant::now()));
+                if left.is_zero() || interrupt.is_raised() {
+                    stop.store(true, Relaxed);
+                    break;
+                }
+                thread::park_timeout(left.min(PERIOD));
+            }
+        });
+        let result = work(stop);
+        done.store(true, Relaxed);
+        watcher.thread().unpark();
+        result
+    })
 }
 
 /// A row with all its round trips.

@@ -36,6 +36,8 @@ pub struct Plan {
     pub left_out: Vec<String>,
     pub count: u64,
     pub runs: u32,
+    /// A run ends this time after its warm-up, whatever its count.
+    pub at_most: Option<Nanos>,
     pub warm_up: u64,
     pub timeout: Nanos,
     pub link: Link,
@@ -82,6 +84,7 @@ impl Plan {
             left_out: Vec::new(),
             count,
             runs,
+            at_most: None,
             warm_up: WARM_UP,
             timeout: TIMEOUT,
             link: Link::Loopback,

@@ -7,6 +7,9 @@ use taillab_model::Nanos;
 
 use crate::say::Say;
 
+/// What lacks on a machine with one CPU.
+pub const ONE_CPU: &str = "it takes two CPUs, and this process may use one (taskset, cpuset)";
+
 /// What every row is measured with.
 pub struct Bench<'a> {
     pub roots: &'a Roots,

@@ -1,20 +1,15 @@
-//! User space and the kernel, kernel bypass, and PCIe.
+//! User space and the kernel, and PCIe.
 
-use taillab_host::components::{
-    Reflector, config_reads, first_function, shared_memory, tap_round_trips,
-};
+use taillab_host::components::{Reflector, config_reads, first_function, tap_round_trips};
 use taillab_host::environment::Virtualization;
 use taillab_model::budget::Standing;
 
-use super::bench::Bench;
+use super::bench::{Bench, ONE_CPU};
 use super::paper;
 use super::row::{About, Row, parameter};
 
 /// Samples of a row, at most: they are kept to the end.
 const MOST: usize = 400_000;
-
-/// What lacks on a machine with one CPU.
-const ONE_CPU: &str = "it takes two CPUs, and this process may use one (taskset, cpuset)";
 
 /// The paper's rows of user space and the operating system.
 pub fn user_space(bench: &Bench<'_>) -> Vec<Row> {
@@ -50,30 +45,6 @@ pub fn user_space(bench: &Bench<'_>) -> Vec<Row> {
         }
     };
     vec![same, other]
-}
-
-/// Kernel bypass: memory that two threads share, and the frameworks that need a card.
-pub fn bypass(bench: &Bench<'_>) -> Vec<Row> {
-    bench.say.step("kernel bypass");
-    let mut about = About {
-        component: "kernel bypass",
-        standing: Standing::Substituted,
-        how: "shared memory between two threads that spin: the floor, without a card or PCIe"
-            .into(),
-        parameters: vec![
-            parameter("cpu", bench.here),
-            parameter("length", bench.length),
-        ],
-        paper: Some(paper::BYPASS),
-    };
-    let row = match bench.there {
-        None => about.unavailable(ONE_CPU.to_owned()),
-        Some(there) => {
-            about.parameters.push(parameter("other cpu", there));
-            about.row(shared_memory(bench.here, there, MOST, bench.length()))
-        }
-    };
-    vec![row]
 }
 
 /// The way to a PCI device and back.

@@ -1,6 +1,7 @@
 //! `taillab budget`: the latency of each component, and of networks made of them.
 
 mod bench;
+mod bypass_rows;
 mod clock_rows;
 mod host_rows;
 mod networks;
@@ -82,7 +83,7 @@ fn rows(bench: &Bench<'_>) -> Vec<Row> {
         clock_rows::all as fn(&Bench<'_>) -> Vec<Row>,
         host_rows::user_space,
         server_rows::host,
-        host_rows::bypass,
+        bypass_rows::all,
         host_rows::pcie,
         server_rows::client_server,
     ] {

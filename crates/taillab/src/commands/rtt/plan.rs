@@ -32,6 +32,7 @@ pub fn plan(args: &RttArgs) -> Result<Plan, Failure> {
         left_out,
         count: args.count.get(),
         runs: args.runs.get(),
+        at_most: None,
         warm_up: args.warmup,
         timeout: args.timeout,
         link: match (&target, args.link) {

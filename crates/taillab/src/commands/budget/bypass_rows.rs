@@ -1,0 +1,95 @@
+//! Kernel bypass: memory that two threads share, and AF_XDP.
+
+use taillab_host::CpuSet;
+use taillab_load::rtt::{Mode, Proto};
+use taillab_model::Nanos;
+use taillab_model::budget::Standing;
+use taillab_model::rtt::Link;
+
+use super::bench::{Bench, ONE_CPU};
+use super::paper;
+use super::row::{About, Row, parameter};
+use crate::exit::Failure;
+use crate::round_trips::{Measurement, Plan, RowPlan};
+use crate::say::Say;
+
+/// Round trips of a row, at most: they are kept to the end.
+const MOST: u64 = 400_000;
+/// Bytes of a message, as in the paper.
+const SIZE: usize = 64;
+
+/// Both ways around the kernel that need no card.
+pub fn all(bench: &Bench<'_>) -> Vec<Row> {
+    bench.say.step("kernel bypass");
+    let about = |component, standing, how: &str, paper| About {
+        component,
+        standing,
+        how: how.to_owned(),
+        parameters: vec![
+            parameter("message", format!("{SIZE} bytes")),
+            parameter("cpu", bench.here),
+            parameter("length", bench.length),
+        ],
+        paper,
+    };
+    let memory = about(
+        "kernel bypass",
+        Standing::Substituted,
+        "shared memory between two threads that spin: the floor, without a card or PCIe",
+        Some(paper::BYPASS),
+    );
+    let xdp = about(
+        "kernel bypass, AF_XDP",
+        Standing::Measured,
+        "AF_XDP in copy mode at both ends of a veth pair between two network namespaces made for it, \
+         without a card: past the stack; two threads that spin",
+        None,
+    );
+    vec![
+        row(bench, memory, Proto::Shm, Link::Loopback),
+        row(bench, xdp, Proto::Xdp, Link::Veth),
+    ]
+}
+
+fn row(bench: &Bench<'_>, mut about: About, proto: Proto, link: Link) -> Row {
+    let Some(there) = bench.there else {
+        return about.unavailable(ONE_CPU.to_owned());
+    };
+    about.parameters.push(parameter("other cpu", there));
+    about.row(round_trips(bench, there, proto, link))
+}
+
+/// What the round trips took that came back.
+fn round_trips(
+    bench: &Bench<'_>,
+    there: u32,
+    proto: Proto,
+    link: Link,
+) -> Result<Vec<Nanos>, Failure> {
+    let plan = RowPlan {
+        proto,
+        mode: Mode::Nonblocking,
+        size: SIZE,
+        conns: 1,
+    };
+    let (server, client) = (CpuSet::single(there), CpuSet::single(bench.here));
+    let plan = Plan {
+        link,
+        at_most: Some(bench.length),
+        ..Plan::own(vec![plan], (MOST, 1), (Some(&server), Some(&client)))?
+    };
+    let quiet = Say {
+        quiet: true,
+        verbose: false,
+    };
+    let mut taken = Vec::new();
+    let measured = Measurement::new(&plan, bench.interrupt, quiet)?.rows(|row| {
+        let answered = row.runs.iter().flatten().filter(|trip| !trip.lost);
+        taken.extend(answered.map(|trip| trip.rtt));
+        Ok(())
+    })?;
+    match measured.failure {
+        Some(failure) => Err(failure),
+        None => Ok(taken),
+    }
+}
