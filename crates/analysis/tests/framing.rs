@@ -12,7 +12,7 @@ use taillab_analysis::matcher::framing::{Direction, Lost, Message, Parser};
 use taillab_analysis::{Framing, MatchOptions, Matched, match_events};
 use taillab_model::{Event, EventKind, Monotonic, Nanos};
 
-fn options(framing: Framing) -> MatchOptions {
+pub(crate) fn options(framing: Framing) -> MatchOptions {
     MatchOptions {
         disorder: Nanos::ZERO,
         framing,
@@ -24,7 +24,7 @@ fn fixed(request: u32, response: u32) -> Framing {
     format!("fixed:{request}:{response}").parse().unwrap()
 }
 
-fn framings() -> impl Strategy<Value = Framing> {
+pub(crate) fn framings() -> impl Strategy<Value = Framing> {
     prop_oneof![
         Just(Framing::Http1),
         Just(Framing::Memcached),
@@ -149,12 +149,12 @@ fn exchange(framing: Framing, rng: &mut Xoshiro256PlusPlus) -> Exchange {
     }
 }
 
-fn exchanges(framing: Framing, seed: u64, count: usize) -> Vec<Exchange> {
+pub(crate) fn exchanges(framing: Framing, seed: u64, count: usize) -> Vec<Exchange> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     (0..count).map(|_| exchange(framing, &mut rng)).collect()
 }
 
-fn connection(seed: u64) -> Connection {
+pub(crate) fn connection(seed: u64) -> Connection {
     Connection {
         seed,
         in_flight: 8,
@@ -368,7 +368,7 @@ proptest! {
 }
 
 /// Where messages end, and whether the parser was lost.
-fn ends(
+pub(crate) fn ends(
     framing: Framing,
     direction: Direction,
     bytes: &[u8],

@@ -13,6 +13,7 @@ mod ideal_exact;
 mod ledger;
 mod load;
 mod properties;
+mod redaction;
 #[path = "replay/main.rs"]
 mod replay;
 mod replay_golden;

@@ -138,7 +138,8 @@ fn port(text: &str) -> Result<NonZeroU16, String> {
 fn protocol_help() -> String {
     format!(
         "What it speaks, where only their content separates its requests: auto, {}, \
-         fixed:REQUEST:RESPONSE (lengths), or datagram (one request and one response in turn)",
+         fixed:REQUEST:RESPONSE (lengths), or datagram (one request and one response in turn). \
+         Of content the recording keeps keywords and lengths alone",
         Framing::names()
     )
 }

@@ -61,6 +61,49 @@ pub(super) trait Grammar: fmt::Debug + Send {
     fn after_body(&mut self) -> Next {
         Next::Line
     }
+
+    /// Blanks what is not needed of a header.
+    fn redact_header(&self, _header: &mut [u8]) {}
+
+    /// Blanks what is not needed of the line that comes next, or of its beginning: each byte
+    /// depends on those before it alone, so that a line in two packets is one line.
+    ///
+    /// Called before [`Grammar::line`], which must say the same of what is left.
+    fn redact_line(&self, line: &mut [u8]);
+}
+
+/// What a byte that is not needed becomes. No keyword, number or separator of a grammar has it.
+pub const BLANK: u8 = b'x';
+
+/// Blanks text. A carriage return remains, since it may end the line.
+pub(super) fn blank(text: &mut [u8]) {
+    blank_unless(text, |_| false);
+}
+
+/// Blanks the bytes that are not `kept`.
+pub(super) fn blank_unless(text: &mut [u8], kept: impl Fn(u8) -> bool) {
+    for byte in text.iter_mut().filter(|byte| **byte != b'\r') {
+        if !kept(*byte) {
+            *byte = BLANK;
+        }
+    }
+}
+
+/// Keeps of a word what one of the `keywords` begins with, in capitals or not.
+pub(super) fn keep_keyword(word: &mut [u8], keywords: &[&[u8]]) {
+    let alike = |keyword: &&[u8]| {
+        let pairs = word.iter().zip(keyword.iter());
+        pairs.take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count()
+    };
+    let kept = keywords.iter().map(alike).max().unwrap_or(0);
+    blank(&mut word[kept..]);
+}
+
+/// The words of a line, to be changed, and the place of each.
+pub(super) fn words_mut(line: &mut [u8]) -> impl Iterator<Item = (usize, &mut [u8])> {
+    line.split_mut(|&byte| byte == b' ')
+        .filter(|word| !word.is_empty())
+        .enumerate()
 }
 
 /// A decimal number that is nothing else.

@@ -1,6 +1,9 @@
 //! HTTP/1.0 and HTTP/1.1 (RFC 9112).
 
-use super::grammar::{Direction, Grammar, Lost, Message, Next, number};
+use super::grammar::{
+    Direction, Grammar, Lost, Message, Next, blank, blank_unless, keep_keyword, number, words,
+    words_mut,
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Expected {
@@ -44,6 +47,14 @@ const METHODS: [&[u8]; 16] = [
     b"UNLOCK",
 ];
 
+const VERSION: &[u8] = b"HTTP/1.";
+
+/// Bytes of the minor version, a space, and the status.
+const MINOR_AND_STATUS: usize = 5;
+
+/// What ends the size of a chunk.
+const CHUNK_SEPARATORS: &[u8] = b"; \t";
+
 impl Grammar for Http {
     fn begin(&mut self, _first: u8) -> Option<usize> {
         *self = Self::new(self.direction);
@@ -66,7 +77,7 @@ impl Grammar for Http {
             Expected::Fields if line.is_empty() => self.end_of_head(*message),
             Expected::Fields => self.field(line, cut),
             Expected::ChunkSize => {
-                let digits = line.split(|byte| b"; \t".contains(byte)).next();
+                let digits = line.split(|byte| CHUNK_SEPARATORS.contains(byte)).next();
                 let digits = digits.filter(|digits| (1..=15).contains(&digits.len()));
                 let text = digits.and_then(|digits| std::str::from_utf8(digits).ok());
                 let size = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()));
@@ -91,6 +102,58 @@ impl Grammar for Http {
             Expected::Trailers => Ok(Next::Line),
         }
     }
+
+    fn redact_line(&self, line: &mut [u8]) {
+        match (self.part, self.direction) {
+            (Expected::First, Direction::Requests) => {
+                for (place, word) in words_mut(line) {
+                    let keywords = if place == 0 { &METHODS[..] } else { &[VERSION] };
+                    keep_keyword(word, keywords);
+                }
+            }
+            (Expected::First, Direction::Responses) => {
+                let (version, rest) = line.split_at_mut(line.len().min(VERSION.len()));
+                keep_keyword(version, &[VERSION]);
+                let (status, reason) = rest.split_at_mut(rest.len().min(MINOR_AND_STATUS));
+                blank_unless(status, |byte| byte == b' ' || byte.is_ascii_digit());
+                blank(reason);
+            }
+            (Expected::Fields, _) => redact_field(line),
+            (Expected::ChunkSize, _) => {
+                let separator = |byte: &u8| CHUNK_SEPARATORS.contains(byte);
+                let size = line.iter().position(separator).unwrap_or(line.len());
+                let (size, extension) = line.split_at_mut(size);
+                blank_unless(size, |byte| byte.is_ascii_hexdigit());
+                // the separator is what ends the size
+                blank(extension.get_mut(1..).unwrap_or_default());
+            }
+            (Expected::ChunkEnd | Expected::Trailers, _) => blank(line),
+        }
+    }
+}
+
+/// The fields that say how long a body is.
+const CONTENT_LENGTH: &[u8] = b"content-length";
+const TRANSFER_ENCODING: &[u8] = b"transfer-encoding";
+
+/// Keeps the colon of a field, and the value where it says how long the body is.
+fn redact_field(line: &mut [u8]) {
+    let colon = line.iter().position(|&byte| byte == b':');
+    let (name, value) = line.split_at_mut(colon.unwrap_or(line.len()));
+    let value = value.get_mut(1..).unwrap_or_default();
+    if name.eq_ignore_ascii_case(CONTENT_LENGTH) {
+        blank_unless(value, |byte| {
+            byte.is_ascii_digit() || byte.is_ascii_whitespace()
+        });
+    } else if name.eq_ignore_ascii_case(TRANSFER_ENCODING) {
+        // names of encodings
+        blank_unless(value, |byte| {
+            byte.is_ascii_alphabetic() || byte == b',' || byte.is_ascii_whitespace()
+        });
+    } else {
+        blank(value);
+    }
+    keep_keyword(name, &[CONTENT_LENGTH, TRANSFER_ENCODING]);
 }
 
 impl Http {
@@ -103,7 +166,7 @@ impl Http {
 
     fn request_line(&self, line: &[u8], cut: bool, message: &mut Message) -> Result<(), Lost> {
         let method = line.split(|&byte| byte == b' ').next().unwrap_or(line);
-        let version = line.windows(7).any(|bytes| bytes == b"HTTP/1.");
+        let version = words(line).any(|word| word.starts_with(VERSION));
         // what follows CONNECT is another protocol
         if !METHODS.contains(&method) || method == b"CONNECT" || !(version || cut) {
             return Err(Lost);
@@ -113,7 +176,7 @@ impl Http {
     }
 
     fn status_line(&mut self, line: &[u8]) -> Result<(), Lost> {
-        let rest = line.strip_prefix(b"HTTP/1.").ok_or(Lost)?;
+        let rest = line.strip_prefix(VERSION).ok_or(Lost)?;
         let status = rest.get(2..5).and_then(number).ok_or(Lost)?;
         if status == 101 {
             return Err(Lost); // another protocol follows
@@ -126,13 +189,13 @@ impl Http {
         let colon = line.iter().position(|&byte| byte == b':');
         let (name, value) = line.split_at(colon.ok_or(Lost)?);
         let value = value[1..].trim_ascii();
-        if name.eq_ignore_ascii_case(b"content-length") {
+        if name.eq_ignore_ascii_case(CONTENT_LENGTH) {
             let length = number(value).filter(|_| !cut).ok_or(Lost)?;
             if self.length.is_some_and(|before| before != length) {
                 return Err(Lost);
             }
             self.length = Some(length);
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+        } else if name.eq_ignore_ascii_case(TRANSFER_ENCODING) {
             let last = value.rsplit(|&byte| byte == b',').next().unwrap_or(value);
             self.chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked") && !cut;
             if !self.chunked {

@@ -1,7 +1,10 @@
 //! memcached's text, meta and binary protocols (protocol.txt and protocol-binary.txt of
 //! memcached).
 
-use super::grammar::{Direction, Grammar, Lost, Message, Next, number, words};
+use super::grammar::{
+    Direction, Grammar, Lost, Message, Next, blank, blank_unless, keep_keyword, number, words,
+    words_mut,
+};
 
 /// Bytes of a binary header.
 const HEADER: usize = 24;
@@ -74,6 +77,137 @@ impl Grammar for Memcached {
             Direction::Responses => self.response(line, cut),
         }
     }
+
+    fn redact_header(&self, header: &mut [u8]) {
+        for (place, byte) in header.iter_mut().enumerate() {
+            // magic and opcode, the length of the body, opaque
+            if !matches!(place, 0..2 | 8..16) {
+                *byte = 0;
+            }
+        }
+    }
+
+    fn redact_line(&self, line: &mut [u8]) {
+        if self.value {
+            return blank(line);
+        }
+        let mut command = Vec::new();
+        for (place, word) in words_mut(line) {
+            match (place, self.direction) {
+                (0, Direction::Requests) => {
+                    command.extend_from_slice(word);
+                    keep_keyword(word, &COMMANDS);
+                }
+                (0, Direction::Responses) if word[0].is_ascii_digit() => {
+                    // the value of a counter: that it is a number is what ends the message
+                    let digits = word.iter_mut().filter(|byte| byte.is_ascii_digit());
+                    digits.for_each(|digit| *digit = b'0');
+                    blank_unless(word, |byte| byte == b'0');
+                }
+                (0, Direction::Responses) => {
+                    command.extend_from_slice(word);
+                    keep_keyword(word, &[&LISTINGS[..], &ANSWERS].concat());
+                }
+                _ => match needed(&command, place) {
+                    Needed::Nothing => blank(word),
+                    Needed::Number => blank_unless(word, |byte| byte.is_ascii_digit()),
+                    Needed::Keyword(keyword) => keep_keyword(word, &[keyword]),
+                },
+            }
+        }
+    }
+}
+
+/// What begins a line that others follow, or a body.
+const LISTINGS: [&[u8]; 5] = [b"VALUE", b"STAT", b"ITEM", b"END", b"VA"];
+
+/// The lines that are a whole answer.
+const ANSWERS: [&[u8]; 25] = [
+    b"STORED",
+    b"NOT_STORED",
+    b"EXISTS",
+    b"NOT_FOUND",
+    b"DELETED",
+    b"TOUCHED",
+    b"OK",
+    b"ERROR",
+    b"CLIENT_ERROR",
+    b"SERVER_ERROR",
+    b"VERSION",
+    b"RESET",
+    b"BUSY",
+    b"BADCLASS",
+    b"NOSPARE",
+    b"NOTFULL",
+    b"UNSAFE",
+    b"SAME",
+    b"HD",
+    b"EN",
+    b"NS",
+    b"EX",
+    b"NF",
+    b"MN",
+    b"ME",
+];
+
+/// The commands of [`request`].
+const COMMANDS: [&[u8]; 31] = [
+    b"get",
+    b"gets",
+    b"gat",
+    b"gats",
+    b"stats",
+    b"version",
+    b"slabs",
+    b"lru",
+    b"lru_crawler",
+    b"watch",
+    b"cache_memlimit",
+    b"set",
+    b"add",
+    b"replace",
+    b"append",
+    b"prepend",
+    b"cas",
+    b"delete",
+    b"incr",
+    b"decr",
+    b"touch",
+    b"flush_all",
+    b"verbosity",
+    b"quit",
+    b"shutdown",
+    b"mn",
+    b"mg",
+    b"md",
+    b"ma",
+    b"me",
+    b"ms",
+];
+
+/// What framing needs of a word.
+enum Needed {
+    Nothing,
+    /// How many bytes follow.
+    Number,
+    /// Whether it is this one.
+    Keyword(&'static [u8]),
+}
+
+/// What is needed of the word at this place behind a command or the first word of an answer.
+fn needed(command: &[u8], place: usize) -> Needed {
+    match (command, place) {
+        (b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas", 4)
+        | (b"ms", 2)
+        | (b"VALUE", 3)
+        | (b"VA", 1) => Needed::Number,
+        (b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas", 5..)
+        | (b"delete" | b"incr" | b"decr" | b"touch" | b"flush_all" | b"verbosity", _) => {
+            Needed::Keyword(b"noreply")
+        }
+        (b"ms", 3..) | (b"mg" | b"md" | b"ma" | b"me", 2..) => Needed::Keyword(b"q"),
+        _ => Needed::Nothing,
+    }
 }
 
 impl Memcached {
@@ -114,10 +248,7 @@ impl Memcached {
                 let bytes = words.next().and_then(number).ok_or(Lost)?;
                 Ok(Next::LastBody(bytes + 2))
             }
-            b"STORED" | b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND" | b"DELETED" | b"TOUCHED"
-            | b"OK" | b"ERROR" | b"CLIENT_ERROR" | b"SERVER_ERROR" | b"VERSION" | b"RESET"
-            | b"BUSY" | b"BADCLASS" | b"NOSPARE" | b"NOTFULL" | b"UNSAFE" | b"SAME" | b"HD"
-            | b"EN" | b"NS" | b"EX" | b"NF" | b"MN" | b"ME" => Ok(Next::End),
+            _ if ANSWERS.contains(&word) => Ok(Next::End),
             _ if number(word).is_some() => Ok(Next::End),
             _ => Err(Lost),
         }

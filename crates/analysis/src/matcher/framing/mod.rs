@@ -22,7 +22,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-pub use grammar::{Direction, Lost, Message};
+pub use grammar::{BLANK, Direction, Lost, Message};
 use grammar::{Grammar, Next};
 
 /// How the requests of a connection are separated.
@@ -200,6 +200,11 @@ impl Parser {
         self.state == State::Start
     }
 
+    /// The end of a message is not known, until [`Parser::restart`].
+    pub fn is_lost(&self) -> bool {
+        self.state == State::Lost
+    }
+
     /// The request that the response to come answers; to be said while that is at its start.
     pub fn expect(&mut self, request: Message) {
         self.message.head_only = request.head_only;
@@ -227,46 +232,100 @@ impl Parser {
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(usize, Option<Message>), Lost> {
         let mut taken = 0;
         while taken < bytes.len() {
-            let rest = &bytes[taken..];
-            let next = match self.state {
-                State::Lost => return Err(Lost),
-                State::Start => {
-                    self.begin(rest[0]);
-                    continue;
-                }
-                State::Body { left, .. } => {
-                    let step = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-                    taken += step;
-                    self.pass(step as u64)
-                }
-                State::Header(length) => {
-                    let step = rest.len().min(length - self.line.len());
-                    self.line.extend_from_slice(&rest[..step]);
-                    taken += step;
-                    if self.line.len() < length {
-                        continue;
-                    }
-                    Some(self.end_header()?)
-                }
-                State::Line => {
-                    let end = rest.iter().position(|&byte| byte == b'\n');
-                    let step = end.unwrap_or(rest.len());
-                    let room = MAX_LINE - self.line.len();
-                    self.cut |= step > room;
-                    self.line.extend_from_slice(&rest[..step.min(room)]);
-                    taken += step;
-                    if end.is_none() {
-                        continue;
-                    }
-                    taken += 1;
-                    Some(self.end_line()?)
-                }
-            };
+            let (step, next) = self.step(&bytes[taken..])?;
+            taken += step;
             if let Some(Next::End) = next {
                 return Ok((taken, Some(self.end_message())));
             }
         }
         Ok((taken, None))
+    }
+
+    /// Reads these bytes as [`Parser::feed`] does, message after message, and blanks all that it does not
+    /// need, so that another parser finds the same ends in what is left. Once it is [`Lost`]
+    /// it needs nothing.
+    pub fn redact(&mut self, bytes: &mut [u8]) {
+        let mut taken = 0;
+        while taken < bytes.len() {
+            let rest = &mut bytes[taken..];
+            if self.state == State::Start {
+                self.begin(rest[0]);
+            }
+            let (part, before) = (self.state, self.line.len());
+            let (length, line_feed) = match part {
+                State::Start | State::Lost => (rest.len(), false),
+                State::Body { left, .. } => (shorter(rest, left), false),
+                State::Header(length) => (rest.len().min(length - before), false),
+                State::Line => line_end(rest),
+            };
+            let redacted = self.redacted(part, &rest[..length]);
+            let read = self.step(rest);
+            rest[..length].copy_from_slice(&redacted);
+            let Ok((step, next)) = read else {
+                rest[length + usize::from(line_feed)..].fill(BLANK);
+                return;
+            };
+            taken += step;
+            if let Some(Next::End) = next {
+                self.end_message();
+            }
+        }
+    }
+
+    /// These bytes, which come next and end no later than the part, without what is not needed.
+    fn redacted(&self, part: State, bytes: &[u8]) -> Vec<u8> {
+        let Ends::ByContent(grammar) = &self.ends else {
+            return vec![BLANK; bytes.len()];
+        };
+        match part {
+            State::Header(_) | State::Line => {
+                let mut whole = [self.line.as_slice(), bytes].concat();
+                if part == State::Line {
+                    grammar.redact_line(&mut whole);
+                    // no more of a line is looked at
+                    whole
+                        .iter_mut()
+                        .skip(MAX_LINE)
+                        .for_each(|byte| *byte = BLANK);
+                } else {
+                    grammar.redact_header(&mut whole);
+                }
+                whole.split_off(self.line.len())
+            }
+            _ => vec![BLANK; bytes.len()],
+        }
+    }
+
+    /// Reads up to the end of the line, header or body: how many bytes that took, and what follows
+    /// if it ended there.
+    fn step(&mut self, rest: &[u8]) -> Result<(usize, Option<Next>), Lost> {
+        match self.state {
+            State::Lost => Err(Lost),
+            State::Start => {
+                self.begin(rest[0]);
+                Ok((0, None))
+            }
+            State::Body { left, .. } => {
+                let step = shorter(rest, left);
+                Ok((step, self.pass(step as u64)))
+            }
+            State::Header(length) => {
+                let step = rest.len().min(length - self.line.len());
+                self.line.extend_from_slice(&rest[..step]);
+                let ends = self.line.len() == length;
+                Ok((step, ends.then(|| self.end_header()).transpose()?))
+            }
+            State::Line => {
+                let (step, ends) = line_end(rest);
+                let room = MAX_LINE - self.line.len();
+                self.cut |= step > room;
+                self.line.extend_from_slice(&rest[..step.min(room)]);
+                match ends {
+                    true => Ok((step + 1, Some(self.end_line()?))),
+                    false => Ok((step, None)),
+                }
+            }
+        }
     }
 
     /// Passes over bytes that were not recorded, up to the end of the message: how many of
@@ -294,6 +353,18 @@ impl Parser {
                 Err(Lost)
             }
         }
+    }
+
+    /// Passes over bytes that were not recorded, message after message.
+    ///
+    /// # Errors
+    /// As [`Parser::skip`].
+    pub fn skip_over(&mut self, bytes: u64) -> Result<(), Lost> {
+        let mut left = bytes;
+        while left > 0 {
+            left -= self.skip(left)?.0;
+        }
+        Ok(())
     }
 
     fn begin(&mut self, first: u8) {
@@ -377,4 +448,15 @@ impl Parser {
         self.state = State::Start;
         std::mem::take(&mut self.message)
     }
+}
+
+/// How many of these bytes belong to a body of which so many are left.
+fn shorter(bytes: &[u8], left: u64) -> usize {
+    bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX))
+}
+
+/// How many of these bytes come before the line's end, and whether that is there.
+fn line_end(bytes: &[u8]) -> (usize, bool) {
+    let end = bytes.iter().position(|&byte| byte == b'\n');
+    (end.unwrap_or(bytes.len()), end.is_some())
 }

@@ -1,6 +1,9 @@
 //! Redis' protocol, versions 2 and 3, and its inline commands.
 
-use super::grammar::{Direction, Grammar, Lost, Message, Next, number, words};
+use super::grammar::{
+    Direction, Grammar, Lost, Message, Next, blank, blank_unless, keep_keyword, number, words,
+    words_mut,
+};
 
 /// What has been read of a message.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,7 +51,42 @@ impl Grammar for Resp {
     fn after_body(&mut self) -> Next {
         self.next()
     }
+
+    fn redact_line(&self, line: &mut [u8]) {
+        let Some(&first) = line.first() else {
+            return;
+        };
+        let request = self.direction == Direction::Requests;
+        if request && self.name.is_some() {
+            return keep_keyword(line, &SUBSCRIPTIONS);
+        }
+        if request && !self.begun && first != b'*' {
+            for (place, word) in words_mut(line) {
+                let begins_with_letter = word[0].is_ascii_alphabetic();
+                keep_keyword(word, if place == 0 { &SUBSCRIPTIONS } else { &[] });
+                if place == 0 && !begins_with_letter && word[0] != b'\r' {
+                    word[0] = NO_KIND;
+                }
+            }
+            return;
+        }
+        let (kind, rest) = line.split_at_mut(1);
+        let kinds: &[u8] = if request { b"*$" } else { b"+-:_#,($!=*~>%|" };
+        if !kinds.contains(&first) && first != b'\r' {
+            kind[0] = NO_KIND;
+        }
+        if b"$!=*~>%|".contains(&first) {
+            // -1: there is none
+            let counted = rest.strip_prefix(b"-").map_or(0, |_| 1);
+            blank_unless(&mut rest[counted..], |byte| byte.is_ascii_digit());
+        } else {
+            blank(rest);
+        }
+    }
 }
+
+/// What the first byte of a line becomes that is of no kind.
+const NO_KIND: u8 = b'?';
 
 impl Resp {
     pub(super) fn new(direction: Direction) -> Self {

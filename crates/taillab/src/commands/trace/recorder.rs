@@ -7,6 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use taillab_analysis::{Framing, Redaction};
 use taillab_host::clock::now;
 use taillab_host::disk;
 use taillab_host::observe::{Counters, ProgramTime};
@@ -187,6 +188,8 @@ pub struct Sinks {
     live: Option<Live>,
     /// Nothing later is kept.
     until: Option<Nanos>,
+    /// Blanks content before anything takes it.
+    redaction: Option<Redaction>,
 }
 
 impl Sinks {
@@ -197,7 +200,10 @@ impl Sinks {
         context: &RecordingContext,
         windows: Option<SyncSender<Window>>,
     ) -> io::Result<Self> {
+        let framing = context.framing.as_deref().map(str::parse::<Framing>);
+        let framing = framing.transpose().map_err(io::Error::other)?;
         Ok(Self {
+            redaction: framing.and_then(Redaction::new),
             file: file.try_clone()?,
             writer: RecordingWriter::new(file, base, context)?,
             live: windows.map(|out| Live::new(base, out)),
@@ -219,6 +225,12 @@ impl Sinks {
 
 impl EventSink for Sinks {
     fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
+        let redacted = self.redaction.as_mut().map(|redaction| {
+            let mut events = events.to_vec();
+            redaction.redact(cpu, &mut events);
+            events
+        });
+        let events = redacted.as_deref().unwrap_or(events);
         if let Some(until) = self.until {
             let kept = events.iter().filter(|event| event.since_base() <= until);
             return self.writer.take(cpu, &kept.copied().collect::<Vec<_>>());

@@ -1,6 +1,6 @@
 //! Servers of every kind, over IPv4 and IPv6, TCP and UDP.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,8 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+use taillab_model::{EventKind, Recording};
 
-use super::rig::{Running, free_port, keeps_its_promises, load, load_over, trace};
+use super::rig::{Running, free_port, keeps_its_promises, load, load_over, result, trace};
 use crate::support::{live, taillab};
 
 /// Shares of complete requests that a busy test machine must not fall below.
@@ -247,6 +248,47 @@ fn what_nagles_algorithm_holds_back_has_its_write() {
     if hooks.iter().any(by_connection) {
         assert!(complete_share(&result) > MOSTLY, "{}", result["matching"]);
     }
+}
+
+/// What clients and servers exchange is nobody's business but theirs.
+#[test]
+fn a_recording_keeps_no_content() {
+    if !live("a_recording_keeps_no_content") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let port = free_port();
+    fs::create_dir(place.path().join("files")).unwrap();
+    fs::write(place.path().join("files/s3cr3t"), "s3cr3t s3cr3t").unwrap();
+    let folder = place.path().join("files");
+    let server = Running::program(&format!(
+        "python3 -m http.server {port} --protocol HTTP/1.1 --bind 127.0.0.1 --directory {}",
+        folder.display()
+    ))
+    .listening(&format!("127.0.0.1:{port}"));
+    let _clients = load_over(8, &format!("http://127.0.0.1:{port}/s3cr3t"), 300);
+    let dir = place.path().join("trace");
+    let pid = server.pid().to_string();
+    let output = trace(&["-p", &pid, "-d", "2s", "--protocol", "http"], &dir);
+    let matched = result(&output)["matching"]["matched"].as_u64();
+    assert!(matched > Some(100), "{matched:?}");
+    let recording = File::open(dir.join("capture.tlc")).unwrap();
+    let mut content = Vec::new();
+    for event in Recording::read(recording).unwrap().events() {
+        if let EventKind::Payload {
+            bytes, len: 1.., ..
+        } = event.kind
+        {
+            content.extend(bytes);
+        }
+    }
+    let has = |text: &str| {
+        content
+            .windows(text.len())
+            .any(|bytes| bytes == text.as_bytes())
+    };
+    assert!(has("GET ") && has("Content-"), "nothing was recorded");
+    assert!(!has("s3cr") && !has("cr3t"), "content was recorded");
 }
 
 #[test]
