@@ -5,7 +5,7 @@ CARGO   ?= cargo
 BINARY  := target/release/taillab
 SHELL   := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test vm build lint bench soak clean
+.PHONY: help run test vm build lint bench soak fuzz clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -40,6 +40,10 @@ bench: ## Measure what docs/benchmarks.md states (minutes; nothing else should r
 soak: ## Record a server at its peak for ten minutes (ARGS=60: 60 seconds)
 	@scripts/setup.sh run
 	@scripts/soak.sh $(ARGS)
+
+fuzz: ## Give damaged files to every reader for an hour (ARGS=60: a minute)
+	@scripts/setup.sh test
+	@FUZZ_SECONDS=$(or $(ARGS),3600) $(CARGO) test --workspace --test cli --locked -- --nocapture damaged_files
 
 clean: ## Remove what was built
 	@$(CARGO) clean

@@ -4,6 +4,7 @@
 
 mod doctor;
 mod faults;
+mod hostile;
 #[path = "load/main.rs"]
 mod load;
 mod noise;

@@ -270,3 +270,56 @@ fn every_kind_of_experiment_is_written_and_read_back() {
         assert_eq!(again, experiment);
     }
 }
+
+/// Whatever a file says, it is an experiment or a refusal.
+#[test]
+fn no_file_does_harm() {
+    let whole = resolve("", vec![]).unwrap().to_toml().unwrap();
+    let words = [
+        "",
+        "\n",
+        "=",
+        "[",
+        "]",
+        "\"",
+        "-1",
+        "0",
+        "1e999",
+        "nan",
+        "inf",
+        "18446744073709551615",
+        "4294967296",
+        "true",
+        "[[workload]]",
+        "\u{0}",
+        "1us",
+        "99999999999999999999s",
+        "0s",
+        "{}",
+        "é",
+    ];
+    // a linear congruential generator (Knuth, MMIX): the same files each time
+    let mut state = 1_u64;
+    let mut below = |limit: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % limit
+    };
+    let mut refused = 0;
+    for _ in 0..3_000 {
+        let mut lines: Vec<String> = whole.lines().map(str::to_owned).collect();
+        for _ in 0..=below(3) {
+            let at = below(lines.len());
+            let word = words[below(words.len())];
+            match (below(4), lines[at].split_once(" = ")) {
+                // another value
+                (0 | 1, Some((key, _))) => lines[at] = format!("{key} = {word}"),
+                (2, _) => drop(lines.remove(at)),
+                _ => lines.insert(at, word.to_owned()),
+            }
+        }
+        refused += usize::from(resolve(&lines.join("\n"), vec![]).is_err());
+    }
+    assert!((300..3_000).contains(&refused), "{refused} were refused");
+}

@@ -1,0 +1,362 @@
+//! Damaged and hostile files, given to the commands that read files: no panic, no hang, no more than
+//! 500 MB, and an exit code that the manual knows.
+//!
+//! `make fuzz` does the same for an hour, from another seed each time.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use arrow_array::{Int64Array, RecordBatch};
+use parquet::arrow::ArrowWriter;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use tempfile::TempDir;
+
+/// No file of up to 10 MB may take longer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Private memory of the process that reads.
+const MEMORY_BYTES: u64 = 500 << 20;
+/// Files that `make test` tries of each kind.
+const FILES: u64 = 250;
+
+/// A kind of file, and the command that reads it.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    name: &'static str,
+    extension: &'static str,
+    /// In front of the file's name, and behind it.
+    command: (&'static [&'static str], &'static [&'static str]),
+    seeds: fn() -> Vec<Vec<u8>>,
+    /// Pieces that mean something in such a file.
+    words: &'static [&'static [u8]],
+    /// Makes checksums right again, so that what is behind them is read.
+    reseal: fn(&mut [u8]),
+}
+
+const TARGETS: [Target; 4] = [
+    Target {
+        name: "recording",
+        extension: "tlc",
+        command: (&["explain", "--json"], &[]),
+        seeds: recordings,
+        words: &[
+            b"\xb1TLB",
+            b"taillabF",
+            b"\"workers\":0",
+            b"\"framing\":\"http\"",
+            b"-1",
+            b"1e999",
+        ],
+        reseal,
+    },
+    Target {
+        name: "CSV",
+        extension: "csv",
+        command: (
+            &["sim", "--json", "--trace"],
+            &["--trace-column", "t_us", "-u", "0.8"],
+        ),
+        seeds: || vec![csv()],
+        words: &[
+            b"\n",
+            b",",
+            b"\"",
+            b"nan",
+            b"inf",
+            b"-1",
+            b"1e308",
+            b"18446744073709551616",
+            b"\xff",
+        ],
+        reseal: |_| {},
+    },
+    Target {
+        name: "list of times",
+        extension: "txt",
+        command: (&["sim", "--json", "--trace"], &["-u", "0.8"]),
+        seeds: || vec![b"# seconds\n0.1\n0.2\n0.25\n0.9\n1.5\n".repeat(20)],
+        words: &[
+            b"\n",
+            b"#",
+            b"nan",
+            b"inf",
+            b"-1",
+            b"1e308",
+            b"0.00000000000001",
+            b"\xff",
+        ],
+        reseal: |_| {},
+    },
+    Target {
+        name: "Parquet",
+        extension: "parquet",
+        command: (
+            &["sim", "--json", "--trace"],
+            &["--trace-column", "t_us", "-u", "0.8"],
+        ),
+        seeds: || vec![columns()],
+        words: &[b"PAR1", b"\xff\xff\xff\x7f"],
+        reseal: |_| {},
+    },
+];
+
+/// Recorded streams, as they are and with their blocks unpacked.
+fn recordings() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests/golden");
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "tlc"))
+        .collect();
+    paths.sort();
+    let mut seeds = Vec::new();
+    for path in paths {
+        let packed = fs::read(path).unwrap();
+        seeds.push(unpacked(&packed));
+        seeds.push(packed);
+    }
+    seeds
+}
+
+fn stamps() -> impl Iterator<Item = i64> {
+    (0..400).map(|i| 1_000 + 37 * i + i % 7 * 11)
+}
+
+fn csv() -> Vec<u8> {
+    let rows: String = stamps().map(|t| format!("7,{t},\"a\"\n")).collect();
+    format!("id,t_us,note\n{rows}").into_bytes()
+}
+
+fn columns() -> Vec<u8> {
+    let column = Arc::new(Int64Array::from_iter_values(stamps()));
+    let batch = RecordBatch::try_from_iter([("t_us", column as _)]).unwrap();
+    let mut file = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    file
+}
+
+// What follows knows the format of a recording by its description, not by its code
+// (`crates/model/src/recording/format.rs`).
+
+const MARK: &[u8] = b"\xb1TLB";
+const BLOCK_HEADER_BYTES: usize = 68;
+const HEADER_BYTES: usize = 32;
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// Where blocks may begin.
+fn marks(bytes: &[u8]) -> Vec<usize> {
+    let all = 0..bytes.len().saturating_sub(BLOCK_HEADER_BYTES);
+    all.filter(|&at| bytes[at..].starts_with(MARK)).collect()
+}
+
+fn reseal(bytes: &mut [u8]) {
+    if bytes.len() < HEADER_BYTES {
+        return;
+    }
+    let context = (u32_at(bytes, 12) as usize).min(bytes.len() - HEADER_BYTES);
+    let sum = crc32fast::hash(&bytes[..24]);
+    put(bytes, 24, sum);
+    let sum = crc32fast::hash(&bytes[HEADER_BYTES..HEADER_BYTES + context]);
+    put(bytes, 28, sum);
+    for at in marks(bytes) {
+        let begin = at + BLOCK_HEADER_BYTES;
+        let length = (u32_at(bytes, at + 12) as usize).min(bytes.len() - begin);
+        let sum = crc32fast::hash(&bytes[begin..begin + length]);
+        put(bytes, at + 20, sum);
+        let sum = crc32fast::hash(&bytes[at..at + 64]);
+        put(bytes, at + 64, sum);
+    }
+}
+
+/// The same recording with no block compressed.
+fn unpacked(packed: &[u8]) -> Vec<u8> {
+    let blocks = marks(packed);
+    let mut bytes = packed[..blocks[0]].to_vec();
+    let mut footer = 0;
+    for at in blocks {
+        let mut header = packed[at..at + BLOCK_HEADER_BYTES].to_vec();
+        let begin = at + BLOCK_HEADER_BYTES;
+        let payload = &packed[begin..begin + u32_at(&header, 12) as usize];
+        let length = u32_at(&header, 16);
+        let payload = match header[5] {
+            0 => payload.to_vec(),
+            _ => lz4_flex::block::decompress(payload, length as usize).unwrap(),
+        };
+        header[5] = 0;
+        put(&mut header, 12, payload.len() as u32);
+        footer = bytes.len() as u64;
+        bytes.extend(header);
+        bytes.extend(payload);
+    }
+    bytes.extend(footer.to_le_bytes());
+    bytes.extend(b"taillabF");
+    reseal(&mut bytes);
+    bytes
+}
+
+/// A seed with one to eight things changed.
+fn damaged(target: &Target, seeds: &[Vec<u8>], rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
+    let mut file = seeds[rng.random_range(0..seeds.len())].clone();
+    for _ in 0..1 << rng.random_range(0..4) {
+        if file.is_empty() {
+            break;
+        }
+        let at = rng.random_range(0..file.len());
+        let some = rng.random_range(1..=64).min(file.len() - at);
+        let part = at..at + some;
+        match rng.random_range(0..8) {
+            0 => file[at] ^= 1 << rng.random_range(0..8),
+            1 => file[at] = rng.random(),
+            // the numbers at the edges
+            2 => {
+                let edges = [
+                    0,
+                    1,
+                    0x7f,
+                    0x80,
+                    u64::MAX,
+                    1 << 31,
+                    1 << 48,
+                    1 << 63,
+                    i64::MAX as u64,
+                ];
+                let edge = edges[rng.random_range(0..edges.len())].to_le_bytes();
+                let width = [1, 2, 4, 8][rng.random_range(0..4)].min(file.len() - at);
+                file[at..at + width].copy_from_slice(&edge[..width]);
+            }
+            3 => file.truncate(at),
+            4 => drop(file.drain(part)),
+            5 => {
+                let twice = file[part].to_vec();
+                file.splice(at..at, twice);
+            }
+            6 => {
+                let word = target.words[rng.random_range(0..target.words.len())];
+                file.splice(at..at, word.iter().copied());
+            }
+            // the beginning of one and the end of another
+            _ => {
+                let other = &seeds[rng.random_range(0..seeds.len())];
+                let from = rng.random_range(0..=other.len());
+                file.truncate(at);
+                file.extend(&other[from..]);
+            }
+        }
+    }
+    if rng.random_bool(0.8) {
+        (target.reseal)(&mut file);
+    }
+    file
+}
+
+/// Gives a file to its command; what was wrong with how that ended.
+fn read(target: &Target, file: &Path) -> Option<String> {
+    let mut command = Command::new("prlimit");
+    command
+        .args([&format!("--data={MEMORY_BYTES}"), "--core=0"])
+        .arg(env!("CARGO_BIN_EXE_taillab"))
+        .args(target.command.0)
+        .arg(file)
+        .args(target.command.1)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let began = Instant::now();
+    let mut child = command.spawn().unwrap();
+    let ended = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break Some(status),
+            None if began.elapsed() > PATIENCE => break None,
+            None => thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    let Some(status) = ended else {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        return Some("it hangs".to_owned());
+    };
+    let stderr = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
+    match status.code() {
+        // done, and what the manual has for a file that cannot be used
+        Some(0..=4) if !stderr.contains("panicked") => None,
+        _ => Some(format!("{status}\n{stderr}")),
+    }
+}
+
+/// Tries damaged files until `done` says so of their number; the ones that did harm are kept.
+fn attack(target: &Target, seed: u64, done: &(impl Fn(u64) -> bool + Sync)) {
+    let folder = TempDir::new().unwrap();
+    let seeds = (target.seeds)();
+    for (place, whole) in seeds.iter().enumerate() {
+        let file = folder.path().join(format!("whole.{}", target.extension));
+        fs::write(&file, whole).unwrap();
+        assert_eq!(read(target, &file), None, "seed {place}");
+    }
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut number = 0;
+    while !done(number) {
+        let name = format!("{}-{seed}-{number}.{}", target.extension, target.extension);
+        let file = folder.path().join(&name);
+        fs::write(&file, damaged(target, &seeds, &mut rng)).unwrap();
+        if let Some(harm) = read(target, &file) {
+            let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(&name);
+            fs::copy(&file, &kept).unwrap();
+            panic!(
+                "a {} does harm, see {}: {harm}",
+                target.name,
+                kept.display()
+            );
+        }
+        fs::remove_file(&file).unwrap();
+        number += 1;
+    }
+    eprintln!("{number} files of kind {}", target.name);
+}
+
+/// The same files each time; for as many seconds as `make fuzz` asks for, others each time.
+#[test]
+fn damaged_files_do_no_harm() {
+    let asked = std::env::var("FUZZ_SECONDS").ok();
+    let asked = asked.map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
+    let seed = asked.map_or(1, |_| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        now.unwrap().as_secs()
+    });
+    let began = Instant::now();
+    let done = |number| asked.map_or(number >= FILES, |length| began.elapsed() >= length);
+    let done = &done;
+    thread::scope(|scope| {
+        for target in &TARGETS {
+            scope.spawn(move || attack(target, seed, done));
+        }
+    });
+}
+
+/// What did harm once.
+#[test]
+fn files_that_did_harm_once_do_none() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile");
+    let mut tried = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let extension = path.extension().unwrap_or_default();
+        let target = TARGETS.iter().find(|target| extension == target.extension);
+        let target = target.unwrap_or_else(|| panic!("no command reads {}", path.display()));
+        assert_eq!(read(target, &path), None, "{}", path.display());
+        tried += 1;
+    }
+    assert!(tried > 0);
+}
