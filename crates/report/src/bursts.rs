@@ -139,6 +139,23 @@ mod tests {
     }
 
     #[test]
+    fn where_there_is_little_room_the_time_keeps_more_than_one_label() {
+        for columns in [200, 1_000, 1_700] {
+            let map = HeatMap {
+                column_ns: Nanos::from_millis(10),
+                row_edges_ns: vec![Nanos::ZERO, Nanos::from_millis(1)],
+                counts: vec![vec![10, 1]; columns],
+            };
+            let svg = String::from_utf8(heat_map(&map).unwrap().svg()).unwrap();
+            let kept = svg.matches("class=\"x\"").count();
+            assert!(
+                (2..=4).contains(&kept),
+                "{kept} labels of {columns} columns"
+            );
+        }
+    }
+
+    #[test]
     fn every_row_has_a_height_on_a_logarithmic_scale() {
         let map = |edges: &[u64]| HeatMap {
             column_ns: Nanos::from_millis(10),

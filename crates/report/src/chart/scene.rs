@@ -242,17 +242,17 @@ fn put_ticks(axis_x: &FittedAxis, axis_y: &FittedAxis, marks: &mut Vec<Mark>) {
     };
     // a label at the left end may reach beyond it
     let mut free_from = -1.0;
-    for (value, label) in &axis_x.ticks {
+    for (place, (value, label)) in axis_x.ticks.iter().enumerate() {
         let Some(x) = axis_x.position(*value) else {
             continue;
         };
         marks.push(straight((x, 0.0), (x, 1.0), Ink::Grid, ""));
         let half = font::width(label, LABEL) / 2.0 / (WIDTH - LEFT - RIGHT);
         if x - half > free_from {
-            // the powers of ten keep their labels where there is little room
-            let decade = value.log10();
-            let is_round = (decade - decade.round()).abs() < 1e-9;
-            let class = if is_round { "x" } else { "x fine" };
+            let class = match keeps_label(axis_x, place) {
+                true => "x",
+                false => "x fine",
+            };
             marks.push(text((x, 1.0), (0.0, 19.0), Anchor::Middle, class, label));
             free_from = x + half + 0.01;
         }
@@ -272,6 +272,19 @@ fn put_ticks(axis_x: &FittedAxis, axis_y: &FittedAxis, marks: &mut Vec<Mark>) {
     }
     marks.push(straight((0.0, 1.0), (1.0, 1.0), Ink::Frame, ""));
     marks.push(straight((0.0, 0.0), (0.0, 1.0), Ink::Frame, ""));
+}
+
+/// Whether a tick keeps its label where there is little room: powers of ten do, or every second one where there are
+/// too few of these.
+fn keeps_label(axis: &FittedAxis, place: usize) -> bool {
+    let is_decade = |(value, _): &(f64, String)| {
+        let decade = value.log10();
+        (decade - decade.round()).abs() < 1e-9
+    };
+    match axis.ticks.iter().filter(|tick| is_decade(tick)).count() {
+        0 | 1 => place.is_multiple_of(2),
+        _ => is_decade(&axis.ticks[place]),
+    }
 }
 
 /// A labelled vertical line.
