@@ -316,7 +316,7 @@ impl<'a> Forecaster<'a> {
         let touched = change.limits.iter().zip(self.observed.by_source());
         let touches = touched
             .into_iter()
-            .any(|(limit, (time, _))| *limit != u32::MAX && time > 0);
+            .any(|(limit, time)| *limit != u32::MAX && time > 0);
         let unchanged = self.unchanged();
         let mut rest = change.clone();
         rest.limits.clone_from(&unchanged.limits);
@@ -356,7 +356,7 @@ impl<'a> Forecaster<'a> {
         let observed = self.observed;
         let sources = observed.sources.iter().zip(observed.by_source());
         let (mut reached, mut all) = (0.0, 0.0);
-        for ((source, (time, _)), limit) in sources.zip(&change.limits) {
+        for ((source, time), limit) in sources.zip(&change.limits) {
             if source.cause != cause || time == 0 {
                 continue;
             }

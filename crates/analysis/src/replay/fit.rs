@@ -150,7 +150,7 @@ fn describe(observed: &Observed, discipline: Discipline) -> String {
         .by_source()
         .iter()
         .zip(&observed.sources)
-        .filter(|((time, _), _)| *time > 0)
+        .filter(|(time, _)| **time > 0)
         .map(|(_, source)| source.cause)
         .collect();
     kinds.sort_unstable();

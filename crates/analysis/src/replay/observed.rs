@@ -220,7 +220,7 @@ impl Observed {
         let mut away = self.by_source().into_iter().zip(&self.sources);
         (cause == Cause::Wakeup && !self.wakes_ns.is_empty())
             || (cause == Cause::Retransmit && self.loses())
-            || away.any(|((time, _), source)| time > 0 && source.cause == cause)
+            || away.any(|(time, source)| time > 0 && source.cause == cause)
             || self.requests.iter().any(slept)
     }
 
@@ -274,13 +274,11 @@ impl Observed {
         u64::from(sample[place_of(i, sample.len())])
     }
 
-    /// Vacation by source, over all servers, in nanoseconds: how long, and how often.
-    pub(crate) fn by_source(&self) -> Vec<(u64, u64)> {
-        let mut sums = vec![(0_u64, 0_u64); self.sources.len()];
+    /// Vacation by source, over all servers, in nanoseconds.
+    pub(crate) fn by_source(&self) -> Vec<u64> {
+        let mut sums = vec![0_u64; self.sources.len()];
         for (_, length, source) in self.vacations.iter().flat_map(Vacations::iter) {
-            let (time, times) = &mut sums[usize::from(source)];
-            *time += u64::from(length);
-            *times += 1;
+            sums[usize::from(source)] += u64::from(length);
         }
         sums
     }

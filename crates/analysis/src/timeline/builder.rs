@@ -17,7 +17,6 @@ use super::unheard::{Inbound, PacketName};
 use super::unwatched::Unwatched;
 
 use crate::id_map::LastFound;
-use crate::matched::BlindWindow;
 use crate::matcher::InOrder;
 
 /// Silences of a CPU that are remembered at least over the parts of a recording.
@@ -379,10 +378,8 @@ impl TimelineBuilder {
         let unwatched = !of_server && self.unwatched.missed(current);
         let line = self.cpu(cpu);
         let from = instant(line.proven_ns.min(ns(at)));
-        if unwatched {
-            line.blind.push(BlindWindow { cpu, from, to: at });
-        } else {
-            line.blind_between(cpu, from, at);
+        if !unwatched {
+            line.blind_between(from, at);
         }
     }
 
@@ -423,7 +420,7 @@ impl TimelineBuilder {
         let Some(line) = self.known_cpu(cpu) else {
             return;
         };
-        line.blind_between(cpu, from, at);
+        line.blind_between(from, at);
         for worker in &mut self.workers {
             if worker.cpu == cpu {
                 worker.lost(ns(from), at);
@@ -459,14 +456,12 @@ impl TimelineBuilder {
                 changes: line.changes.part(ns(keep_from)),
                 meanings: line.meanings.clone(),
                 stalls: Vec::new(),
-                blind: line.blind.clone(),
                 end_ns,
             });
             // the rhythm of the ticks is learnt from many
             let ended = line.silences.partition_point(|s| s.to < keep_from);
             let spare = line.silences.len().saturating_sub(MANY_SILENCES);
             line.silences.drain(..ended.min(spare));
-            line.blind.retain(|window| window.to >= keep_from);
         }
         for (cpu, found) in stalls::find(&silences, &self.canary, &self.stolen, &unheard) {
             if let Ok(place) = cpus.binary_search_by_key(&cpu, |line| line.cpu) {

@@ -9,7 +9,6 @@ use super::stalls::{self, Silence, Stall};
 use super::state::Top;
 use super::unheard::Quiet;
 use crate::id_map::IdMap;
-use crate::matched::BlindWindow;
 
 /// What is known of a CPU while events come.
 #[derive(Default)]
@@ -30,7 +29,6 @@ pub(super) struct CpuBuilder {
     pub(super) quiet: Option<Quiet>,
     /// Where it did not hear other CPUs.
     pub(super) unheard: Vec<Stall>,
-    pub(super) blind: Vec<BlindWindow>,
     pub(super) last_stolen: Option<Monotonic>,
 }
 
@@ -134,8 +132,7 @@ impl CpuBuilder {
         self.changes.push(to_ns, code);
     }
 
-    pub(super) fn blind_between(&mut self, cpu: u16, from: Monotonic, to: Monotonic) {
-        self.blind.push(BlindWindow { cpu, from, to });
+    pub(super) fn blind_between(&mut self, from: Monotonic, to: Monotonic) {
         self.relabel(ns(from), ns(to), |(thread, top)| match top {
             Top::Softirq { .. } | Top::Interrupt(_) => (thread, top),
             _ => (thread, Top::Blind),

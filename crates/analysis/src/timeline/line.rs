@@ -9,7 +9,6 @@ use super::column::{Change, Column, Reader};
 use super::stalls::Stall;
 use super::state::{Top, WorkerState};
 use crate::id_map::IdMap;
-use crate::matched::BlindWindow;
 
 /// A stretch of a CPU's time in which nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +174,6 @@ pub struct CpuLine {
     /// Meaning of the codes in `changes`.
     pub(super) meanings: Vec<(Tid, Top)>,
     pub(super) stalls: Vec<Stall>,
-    pub(super) blind: Vec<BlindWindow>,
     pub(super) end_ns: u64,
 }
 
@@ -226,11 +224,6 @@ impl CpuLine {
     /// Where the CPU stood still, in order of time.
     pub fn stalls(&self) -> &[Stall] {
         &self.stalls
-    }
-
-    /// Where a switch was missed, in order of time.
-    pub fn blind(&self) -> &[BlindWindow] {
-        &self.blind
     }
 }
 

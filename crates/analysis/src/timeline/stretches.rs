@@ -36,7 +36,6 @@ impl Stretches {
                 changes: Column::default(),
                 meanings: Vec::new(),
                 stalls: Vec::new(),
-                blind: Vec::new(),
                 end_ns: 0,
             });
             // a part knows all codes of those before it
@@ -45,11 +44,6 @@ impl Stretches {
             let inside = |from: Monotonic| move |at: &Monotonic| from <= *at && *at < to;
             let stalls = line.stalls.iter().filter(|stall| inside(from)(&stall.from));
             own.stalls.extend(stalls);
-            let blind = line
-                .blind
-                .iter()
-                .filter(|window| inside(from)(&window.from));
-            own.blind.extend(blind);
             own.end_ns = ns(to);
         }
         let unknown = pack_state(WorkerState::Unknown);

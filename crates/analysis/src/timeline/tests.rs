@@ -142,7 +142,6 @@ fn a_contradiction_makes_a_blind_window_since_the_last_proof() {
         ]
     );
     assert_eq!(states(&timeline), [(150, WorkerState::Unknown)]);
-    assert_eq!(timeline.cpu(0).unwrap().blind().len(), 1);
 }
 
 #[test]
@@ -174,7 +173,6 @@ fn a_thread_that_is_never_seen_to_leave_had_the_cpu_until_another_one_shows_itse
         ]
     );
     // nor is anything seen that runs on top of it
-    assert_eq!(unwatched.cpu(0).unwrap().blind().len(), 4);
     let preempted = WorkerState::Preempted { cpu: 0 };
     assert!(states(&unwatched).ends_with(&[(400, preempted), (450, ON)]));
     // once it was seen: then the others were lost
