@@ -17,6 +17,11 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
 
+/// `one` of a single thing, else `many`: for nouns, and for the verbs that follow them.
+pub(crate) const fn plural(n: u64, one: &'static str, many: &'static str) -> &'static str {
+    if n == 1 { one } else { many }
+}
+
 /// `0.9999` as `p99.99`.
 pub(crate) struct Percentile(pub(crate) f64);
 
@@ -28,7 +33,7 @@ impl fmt::Display for Percentile {
     }
 }
 
-/// The kinds that occurred: `3 time-outs, 1 refused sends`.
+/// The kinds that occurred: `3 time-outs, 1 refused send`.
 pub(crate) struct Errors<'a>(pub(crate) &'a LoadErrors);
 
 impl fmt::Display for Errors<'_> {

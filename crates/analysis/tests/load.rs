@@ -192,7 +192,7 @@ fn each_reason_against_a_load_is_found_alone() {
         ),
         (
             "errors",
-            "30 time-outs, 1 unexpected responses in 100000",
+            "30 time-outs, 1 unexpected response in 100000",
             |a| {
                 a.summary.errors.timeouts = 30;
                 a.summary.errors.unexpected_responses = 1;
@@ -236,7 +236,7 @@ fn each_warning_is_found_and_does_not_spoil_the_load() {
         }),
         (
             "connections_ended",
-            "closed 3 connections and 1 were reset",
+            "closed 3 connections and 1 was reset",
             |a| {
                 a.summary.errors.connections_closed = 3;
                 a.summary.errors.connections_reset = 1;

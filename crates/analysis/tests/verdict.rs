@@ -247,7 +247,7 @@ fn each_reason_against_a_run_is_found_alone() {
                 expected: Some(1.0),
             }]
         }),
-        ("errors", "30 time-outs, 1 misses in 20000 requests", |s| {
+        ("errors", "30 time-outs, 1 miss in 20000 requests", |s| {
             (load(s).errors.timeouts, load(s).errors.misses) = (30, 1);
         }),
         (
@@ -295,7 +295,7 @@ fn each_warning_is_found() {
         ("not_server_limited", "were only 80.00 % busy", |s| {
             s.calibration.as_mut().unwrap().server_cpu_busy_share = 0.8
         }),
-        ("few_errors", "1 refused sends in 20000 requests", |s| {
+        ("few_errors", "1 refused send in 20000 requests", |s| {
             load(s).errors.send_errors = 1
         }),
         (

@@ -56,7 +56,7 @@ pub struct Report<Server = ServerResult> {
     /// Version of this shape: [`SCHEMA_VERSION`].
     #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
-    /// The command that wrote this: `run`, `trace` or `explain`; of a report without a server's side `load`.
+    /// The command that wrote this: `run`, `trace` or `explain`.
     #[schemars(extend("enum" = ["run", "trace", "explain"]))]
     pub command: String,
     /// What was measured: `memcached over UDP`, `pid 4711 (nginx), port 80 over TCP`,
@@ -328,21 +328,41 @@ pub struct LoadErrors {
 }
 
 impl LoadErrors {
-    /// Each kind with its count and its name, in the order of weight.
+    /// Each kind with its count and its name after that count, in the order of weight.
     pub const fn kinds(&self) -> [(u64, &'static str); 9] {
+        const fn named(n: u64, one: &'static str, many: &'static str) -> (u64, &'static str) {
+            (n, if n == 1 { one } else { many })
+        }
         [
-            (self.timeouts, "time-outs"),
-            (self.send_errors, "refused sends"),
-            (self.server_errors, "error responses"),
-            (self.unexpected_responses, "unexpected responses"),
-            (self.malformed_responses, "malformed responses"),
-            (self.misses, "misses"),
-            (
+            named(self.timeouts, "time-out", "time-outs"),
+            named(self.send_errors, "refused send", "refused sends"),
+            named(self.server_errors, "error response", "error responses"),
+            named(
+                self.unexpected_responses,
+                "unexpected response",
+                "unexpected responses",
+            ),
+            named(
+                self.malformed_responses,
+                "malformed response",
+                "malformed responses",
+            ),
+            named(self.misses, "miss", "misses"),
+            named(
                 self.lost_with_connection,
+                "request lost with its connection",
                 "requests lost with their connection",
             ),
-            (self.connections_reset, "connections reset"),
-            (self.connections_closed, "connections closed"),
+            named(
+                self.connections_reset,
+                "connection reset",
+                "connections reset",
+            ),
+            named(
+                self.connections_closed,
+                "connection closed",
+                "connections closed",
+            ),
         ]
     }
 

@@ -3,7 +3,7 @@
 use taillab_model::explanation::{Cause, Finding};
 
 use super::facts::{Count, Facts, Whole};
-use crate::fmt::Percentile;
+use crate::fmt::{Percentile, plural};
 
 /// More than this of the excess above p99 without a cause needs another look.
 const MAX_UNEXPLAINED: f64 = 0.1;
@@ -39,12 +39,14 @@ pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
     (share >= MAX_UNEXPLAINED).then(|| {
         let matching = facts.matching;
         let text = format!(
-            "{} of the excess above p99 lies in time in which the probe was blind: {} windows, \
-             {} in all, {} lost events.",
+            "{} of the excess above p99 lies in time in which the probe was blind: {} {}, \
+             {} in all, {} lost {}.",
             Whole(share),
             Count(matching.blind_windows),
+            plural(matching.blind_windows, "window", "windows"),
             matching.blind_ns,
-            Count(matching.lost_events)
+            Count(matching.lost_events),
+            plural(matching.lost_events, "event", "events")
         );
         let advice = if matching.lost_events > 0 {
             "Record fewer kinds of disturbance, or give the probe larger buffers."

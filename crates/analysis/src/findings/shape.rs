@@ -3,7 +3,7 @@
 use taillab_model::explanation::{Cause, Finding};
 
 use super::facts::{Count, Facts, NOTABLE, Whole};
-use crate::fmt::{Percentile, share};
+use crate::fmt::{Percentile, plural, share};
 
 /// Up to this factor of the ideal there is little to gain.
 const NEAR: f64 = 1.5;
@@ -46,14 +46,17 @@ pub(super) fn overtaking(facts: &Facts<'_>) -> Option<Finding> {
     let matters = facts.share_above_p99(Cause::Order) >= NOTABLE;
     (inversions.share >= MANY_OVERTAKEN || matters).then(|| {
         let mut text = format!(
-            "{} requests ({}) were overtaken by a later one",
+            "{} {} ({}) {} overtaken by a later one",
             Count(inversions.overtaken),
-            Whole(inversions.share)
+            plural(inversions.overtaken, "request", "requests"),
+            Whole(inversions.share),
+            plural(inversions.overtaken, "was", "were")
         );
         if let Some((by, of, times)) = inversions.pairs.first() {
+            let word = plural(*times, "time", "times");
             let times = Count(*times);
             text += &format!(
-                ", most often those of worker {of} by those of worker {by} ({times} times)"
+                ", most often those of worker {of} by those of worker {by} ({times} {word})"
             );
         }
         text.push('.');
@@ -108,9 +111,10 @@ pub(super) fn bursts(facts: &Facts<'_>) -> Option<Finding> {
         )
     } else if in_bursts {
         format!(
-            "Slow requests come in bursts: {runs} of those above {above} come in runs, {} bursts \
+            "Slow requests come in bursts: {runs} of those above {above} come in runs, {} {} \
              of {} requests on average. Each burst is one event that delays many.",
             Count(clustering.episodes),
+            plural(clustering.episodes, "burst", "bursts"),
             Count(clustering.mean_episode_requests.round() as u64)
         )
     } else {

@@ -311,6 +311,9 @@ fn bursts_and_single_events_are_told_apart() {
           2,187 requests on average. Each burst is one event that delays many."
         ]
     );
+    let mut single = case(0.84, 833.0);
+    single.clustering.as_mut().unwrap().episodes = 1;
+    assert!(single.texts()[0].contains(" 1 burst of 833 requests"));
     // next to each other, but no event that delays many
     assert!(case(1.0, 1.2).texts()[0].starts_with("Slow requests come next to each other: 100 %"));
     assert!(case(0.1, 1.0).texts()[0].starts_with("Slow requests come one by one: only 10 %"));

@@ -6,7 +6,7 @@ use taillab_model::summary::{
 
 use super::evidence::{Evidence, Growth};
 use super::rule::{Rule, exceeds, remedy_for_ambiguity};
-use crate::fmt::{Errors, Percent, Percentile, share};
+use crate::fmt::{Errors, Percent, Percentile, plural, share};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -14,7 +14,8 @@ pub(super) const RULES: &[Rule] = &[
         seen: |e| {
             let lost = e.server?.result.matching.lost_events;
             (lost > 0).then(|| {
-                format!("the probe lost {lost} events, so requests are missing where it matters")
+                let events = plural(lost, "event", "events");
+                format!("the probe lost {lost} {events}, so requests are missing where it matters")
             })
         },
         remedy: |e| match e.recording {

@@ -6,7 +6,7 @@ use taillab_model::summary::{
 };
 
 use super::rule::{Rule, exceeds, is_overload, remedy_for_ambiguity};
-use crate::fmt::{Errors, Percent, Percentile, share};
+use crate::fmt::{Errors, Percent, Percentile, plural, share};
 
 /// Server CPUs less busy than this at the calibrated peak: something else was the limit.
 const MIN_BUSY_AT_PEAK: f64 = 0.95;
@@ -156,8 +156,9 @@ pub(super) const RULES: &[Rule] = &[
             } = *e.client().filter(|_| e.server.is_none())?.errors;
             (closed + reset > 0).then(|| {
                 format!(
-                    "the server closed {closed} connections and {reset} were reset; they were \
-                     opened again"
+                    "the server closed {closed} {} and {reset} {} reset; all were opened again",
+                    plural(closed, "connection", "connections"),
+                    plural(reset, "was", "were")
                 )
             })
         },
@@ -215,8 +216,13 @@ pub(super) const RULES: &[Rule] = &[
             let ambiguous = e.server?.result.matching.ambiguous;
             (ambiguous > 0).then(|| {
                 format!(
-                    "{ambiguous} responses could be those of more than one request, and are \
-                     matched to none"
+                    "{ambiguous} {} of more than one request, and {} matched to none",
+                    plural(
+                        ambiguous,
+                        "response could be that",
+                        "responses could be those"
+                    ),
+                    plural(ambiguous, "is", "are")
                 )
             })
         },
@@ -227,7 +233,10 @@ pub(super) const RULES: &[Rule] = &[
         seen: |e| {
             let requests = e.server?.evidence.unexplained;
             e.load?;
-            (requests > 0).then(|| format!("{requests} requests are in no record of the client"))
+            (requests > 0).then(|| {
+                let are = plural(requests, "request is", "requests are");
+                format!("{requests} {are} in no record of the client")
+            })
         },
         remedy: |_| "stop other clients of this server",
     },
@@ -237,8 +246,9 @@ pub(super) const RULES: &[Rule] = &[
             let events = e.server?.evidence.late_events;
             (events > 0).then(|| {
                 format!(
-                    "{events} events were out of order by more than the matcher can correct, \
-                     which can cost matches"
+                    "{events} {} out of order by more than the matcher can correct, which can \
+                     cost matches",
+                    plural(events, "event was", "events were")
                 )
             })
         },
@@ -248,8 +258,10 @@ pub(super) const RULES: &[Rule] = &[
         key: "stamps_out_of_order",
         seen: |e| {
             let requests = e.server?.result.matching.out_of_order;
-            (requests > 0)
-                .then(|| format!("{requests} requests have stamps that contradict each other"))
+            (requests > 0).then(|| {
+                let have = plural(requests, "request has", "requests have");
+                format!("{requests} {have} stamps that contradict each other")
+            })
         },
         remedy: |_| "they count in the sojourn and not in the stages",
     },
@@ -278,8 +290,16 @@ pub(super) const RULES: &[Rule] = &[
             let matching = &e.server?.result.matching;
             (matching.blind_windows > 0).then(|| {
                 format!(
-                    "the probe was blind in {} windows, {} at most, that {} requests overlap",
-                    matching.blind_windows, matching.blind_ns, matching.blind_requests
+                    "the probe was blind in {} {}, {} at most, that {} {}",
+                    matching.blind_windows,
+                    plural(matching.blind_windows, "window", "windows"),
+                    matching.blind_ns,
+                    matching.blind_requests,
+                    plural(
+                        matching.blind_requests,
+                        "request overlaps",
+                        "requests overlap"
+                    )
                 )
             })
         },

@@ -286,7 +286,7 @@ fn nothing(matched: &Matched, context: &RecordingContext) -> Failure {
         ),
         _ => format!(
             "{arrivals} requests came in to {server} and {responses} responses left, and none \
-             could be matched: name its protocol with --protocol"
+             could be matched: record it with its protocol (taillab trace --protocol NAME)"
         ),
     };
     Failure::new(Exit::Failed, why)
