@@ -16,6 +16,7 @@ use crate::server::ServerError;
 use crate::socket_buffers::SocketBufferError;
 use crate::target::{CommandError, TargetError};
 use crate::testbed::TestbedError;
+use crate::tune::TuneError;
 use crate::user::UnknownUser;
 use crate::veth::VethError;
 
@@ -68,6 +69,8 @@ pub enum HostError {
     Target(#[from] TargetError),
     /// The testbed cannot be made or removed.
     Testbed(#[from] TestbedError),
+    /// A setting that could not be changed or put back.
+    Tune(#[from] TuneError),
     /// The server's user.
     User(#[from] UnknownUser),
 }
@@ -92,6 +95,7 @@ impl HostError {
             ) => ErrorKind::Unsupported,
             Self::Target(_) => ErrorKind::Usage,
             Self::Noise(e) => noise_kind(e),
+            Self::Tune(e) => tune_kind(e),
             Self::Netns(e) => netns_kind(e),
             Self::Testbed(e) => match e {
                 TestbedError::Namespace(e) | TestbedError::Veth(VethError::Namespace(e)) => {
@@ -116,6 +120,22 @@ fn noise_kind(error: &NoiseError) -> ErrorKind {
         }
         NoiseError::Offline { .. } | NoiseError::WouldHang | NoiseError::Cpu(_) => ErrorKind::Usage,
         NoiseError::Thread(_) => ErrorKind::Failed,
+    }
+}
+
+const fn tune_kind(error: &TuneError) -> ErrorKind {
+    match error {
+        TuneError::Unavailable { .. }
+        | TuneError::Refused {
+            unsupported: true, ..
+        } => ErrorKind::Unsupported,
+        TuneError::Unknown { .. }
+        | TuneError::Scope(_)
+        | TuneError::Harmful(_)
+        | TuneError::NoApply(_)
+        | TuneError::InUse { .. }
+        | TuneError::NoHome => ErrorKind::Usage,
+        _ => ErrorKind::Failed,
     }
 }
 

@@ -63,7 +63,7 @@ pub enum JournalError {
     },
 }
 
-fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError {
+pub(crate) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError {
     move |source| JournalError::File {
         what,
         path: path.to_owned(),
@@ -127,7 +127,7 @@ impl JournalFolder {
 
     /// Held while journals come and go, so that nobody takes a new one, not yet
     /// locked, for a dead one.
-    fn lock(&self) -> Result<File, JournalError> {
+    pub(crate) fn lock(&self) -> Result<File, JournalError> {
         let path = self.0.join("lock");
         let file = open_private(&path).map_err(failed("open", &path))?;
         flock(&file, FlockOperation::LockExclusive).map_err(|e| failed("lock", &path)(e.into()))?;
@@ -486,10 +486,11 @@ fn open_private(path: &Path) -> io::Result<File> {
         .create(true)
         .truncate(false)
         .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
         .open(path)
 }
 
 /// Names the boot, so that a journal on a disk is not taken for one of today.
-fn boot_id(roots: &Roots) -> String {
+pub(crate) fn boot_id(roots: &Roots) -> String {
     read_optional(&roots.proc.join("sys/kernel/random/boot_id")).unwrap_or_default()
 }

@@ -32,6 +32,7 @@ mod sysfs;
 mod tail;
 pub mod target;
 pub mod testbed;
+pub mod tune;
 mod user;
 pub mod veth;
 

@@ -8,6 +8,9 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
+use crate::process::numbers_in;
+use crate::roots::Roots;
+
 /// Why a network namespace could not be made or entered.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
@@ -77,6 +80,19 @@ impl NetNamespace {
         let file =
             File::open("/proc/thread-self/ns/net").map_err(|e| NetnsError::new("identify", e))?;
         Self::from_fd(file.into())
+    }
+
+    /// The one that a process is in; `None` where it has ended or may not be looked at.
+    pub fn of_process(roots: &Roots, pid: u32) -> Option<Self> {
+        let file = File::open(roots.proc.join(format!("{pid}/ns/net"))).ok()?;
+        Self::from_fd(file.into()).ok()
+    }
+
+    /// The one with this inode number, if any process is in it.
+    pub(crate) fn with_inode(roots: &Roots, inode: u64) -> Option<Self> {
+        let pids = numbers_in(&roots.proc).into_iter();
+        let mut namespaces = pids.filter_map(|pid| Self::of_process(roots, pid));
+        namespaces.find(|namespace| namespace.inode == inode)
     }
 
     fn from_fd(fd: OwnedFd) -> Result<Self, NetnsError> {

@@ -84,6 +84,8 @@ pub(crate) struct Stat {
     pub(crate) state: char,
     /// Its parent's process id.
     pub(crate) parent: u32,
+    /// `PF_…` of the kernel's `include/linux/sched.h`.
+    pub(crate) flags: u64,
     /// Time in user mode, in clock ticks.
     pub(crate) utime_ticks: u64,
     /// Time in kernel mode, in clock ticks.
@@ -112,12 +114,25 @@ impl Stat {
             comm: comm.to_owned(),
             state: fields.first()?.chars().next()?,
             parent: u32::try_from(number(4)?).ok()?,
+            flags: number(9)?,
             utime_ticks: number(14)?,
             stime_ticks: number(15)?,
             start_time_ticks: number(22)?,
             cpu: u32::try_from(number(39)?).ok()?,
             policy: u32::try_from(number(41)?).ok()?,
         })
+    }
+
+    /// A thread of the kernel.
+    pub(crate) const fn is_kernel(&self) -> bool {
+        const PF_KTHREAD: u64 = 0x0020_0000;
+        self.flags & PF_KTHREAD != 0
+    }
+
+    /// The kernel has bound it to its CPUs for good.
+    pub(crate) const fn is_bound(&self) -> bool {
+        const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
+        self.flags & PF_NO_SETAFFINITY != 0
     }
 
     /// It goes before ordinary threads.

@@ -78,6 +78,16 @@ impl Sysfs {
         })
     }
 
+    /// A file below /sys, opened for one read or one write. A link at the end of the path is
+    /// not followed.
+    pub(crate) fn open_file(&self, path: &str, for_writing: bool) -> io::Result<std::fs::File> {
+        let access = match for_writing {
+            true => OFlags::WRONLY,
+            false => OFlags::RDONLY,
+        };
+        self.open(path, access | OFlags::NOFOLLOW)
+    }
+
     fn open(&self, path: &str, access: OFlags) -> io::Result<std::fs::File> {
         Ok(openat(&self.0, path, access | OFlags::CLOEXEC, Mode::empty())?.into())
     }

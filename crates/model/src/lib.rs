@@ -10,6 +10,7 @@ mod event;
 pub mod explanation;
 pub mod histogram;
 pub mod load_result;
+pub mod mitigation;
 pub mod noise;
 mod recording;
 mod request;

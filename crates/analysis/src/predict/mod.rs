@@ -294,7 +294,7 @@ impl<'a> Forecaster<'a> {
             Needs::SeveralWorkers => self.observed.workers.len() > 1,
         };
         let present = |mitigation: &&Mitigation| {
-            let treats = mitigation.treats.iter();
+            let treats = mitigation.is.treats.iter();
             treats.copied().any(|cause| self.is_present(cause))
         };
         let modelled = |mitigation: &&Mitigation| !mitigation.effects.is_empty();
@@ -328,19 +328,19 @@ impl<'a> Forecaster<'a> {
         if !touches && rest == unchanged {
             return None;
         }
-        let treated = mitigation.treats.iter().copied();
+        let treated = mitigation.is.treats.iter().copied();
         let removes: Vec<Cause> = treated
             .filter(|cause| self.is_present(*cause) && self.reaches(&change, *cause))
             .collect();
         let cost = if mitigation.keeps.is_empty() {
-            mitigation.cost.to_owned()
+            mitigation.is.cost.to_owned()
         } else {
-            format!("{}; stays: {}", mitigation.cost, mitigation.keeps)
+            format!("{}; stays: {}", mitigation.is.cost, mitigation.keeps)
         };
         Some(Plan {
             prediction: Prediction {
-                change: mitigation.key.to_owned(),
-                description: mitigation.description.to_owned(),
+                change: mitigation.is.name.to_owned(),
+                description: mitigation.is.description.to_owned(),
                 command: mitigation.command.map(|text| command(text, self.pid())),
                 removes,
                 cost: Some(cost),

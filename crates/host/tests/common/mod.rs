@@ -88,6 +88,13 @@ impl Helper {
         self.child.wait().unwrap();
     }
 
+    /// Its end, which may be a signal.
+    pub fn end(&mut self) -> std::process::ExitStatus {
+        // it must not be held up by what nobody reads
+        std::io::copy(&mut self.lines, &mut std::io::sink()).unwrap();
+        self.child.wait().unwrap()
+    }
+
     /// Its end.
     pub fn wait(mut self) -> std::process::ExitStatus {
         self.child.wait().unwrap()

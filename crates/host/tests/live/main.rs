@@ -10,3 +10,5 @@ mod recovery;
 mod server;
 mod socket_buffers;
 mod testbed;
+mod tune;
+mod tune_kill;

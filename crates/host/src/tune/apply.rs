@@ -1,0 +1,315 @@
+//! Makes the changes of a plan, all of them or none.
+
+use std::mem::discriminant;
+
+use super::Tuner;
+use super::change::{Change, Hold, Point, Watch};
+use super::error::TuneError;
+use super::journal::{self, ChangeJournal, Entry, Head};
+use super::plan::Plan;
+use super::revert::{Outcome, undo};
+use super::setting::SettingError;
+use crate::keep_awake::KeepAwake;
+
+/// What has become of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeState {
+    /// It is made.
+    Changed,
+    /// It held already.
+    AlreadySo,
+    /// The kernel refused it, and the rest can do without.
+    Skipped(String),
+}
+
+/// A change and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppliedChange {
+    /// The change.
+    pub change: Change,
+    /// What held before.
+    pub old: String,
+    /// What holds now.
+    pub effective: String,
+    /// What has become of it.
+    pub state: ChangeState,
+}
+
+/// What an apply has done. Settings that are held end with this value; the others stay until
+/// [`Tuner::revert`].
+#[derive(Debug)]
+pub struct Applied {
+    /// The number of the apply; `None` where all held already.
+    pub id: Option<u32>,
+    /// Each change.
+    pub changes: Vec<AppliedChange>,
+    /// What is held by this process.
+    pub holds: Vec<Hold>,
+    _held: Vec<KeepAwake>,
+}
+
+impl Tuner {
+    /// Makes the changes of `plan`. `is_held`: this process puts them back itself, and nobody
+    /// else does while it lives.
+    ///
+    /// # Errors
+    /// [`TuneError`]: then what was changed before is put back, or the error says what is not.
+    pub fn apply(
+        &self,
+        plan: &Plan,
+        is_held: bool,
+        watch: &mut Watch,
+    ) -> Result<Applied, TuneError> {
+        let _lock = journal::lock(&self.folder)?;
+        let mut applied = Applied {
+            id: None,
+            changes: Vec::new(),
+            holds: Vec::new(),
+            _held: Vec::new(),
+        };
+        for hold in plan.holds() {
+            let held = KeepAwake::hold().map_err(|error| TuneError::Refused {
+                why: error.to_string(),
+                unsupported: true,
+            })?;
+            applied._held.push(held);
+            applied.holds.push(hold);
+        }
+        let head = Head::new(&self.roots, is_held, plan.names()).ok_or_else(|| {
+            TuneError::Scope("/proc does not show this process: mount proc on /proc".into())
+        })?;
+        let changes: Vec<Change> = plan.changes().cloned().collect();
+        let mut making = Making {
+            tuner: self,
+            head,
+            journal: None,
+            entries: Vec::new(),
+            watch,
+        };
+        let made = making
+            .all(&changes, &mut applied.changes)
+            .and_then(|()| self.is_worth_it(plan, &applied.changes))
+            .and_then(|()| making.complete());
+        let Making { journal, .. } = &mut making;
+        applied.id = journal.as_ref().map(|journal| journal.id);
+        match made {
+            Ok(()) => Ok(applied),
+            Err(error) => Err(making.back_out(error)),
+        }
+    }
+}
+
+impl Tuner {
+    /// The server is still there, and of each mitigation something holds.
+    fn is_worth_it(&self, plan: &Plan, done: &[AppliedChange]) -> Result<(), Failure> {
+        if let Some(process) = plan.process
+            && !process.is_alive(&self.roots)
+        {
+            return Err(Failure::Other(format!(
+                "process {} has ended meanwhile",
+                process.pid
+            )));
+        }
+        for name in plan.names() {
+            let mut of_it = done
+                .iter()
+                .filter(|change| change.change.mitigation == name);
+            let first = of_it.clone().next();
+            let all_refused = of_it.all(|change| matches!(change.state, ChangeState::Skipped(_)));
+            if all_refused
+                && let Some(ChangeState::Skipped(reason)) = first.map(|change| &change.state)
+            {
+                return Err(Failure::Other(format!(
+                    "nothing of {name} is possible: {reason}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a change came to nothing.
+enum Failure {
+    Setting(SettingError),
+    Tune(TuneError),
+    Other(String),
+}
+
+impl From<TuneError> for Failure {
+    fn from(error: TuneError) -> Self {
+        Self::Tune(error)
+    }
+}
+
+struct Making<'t, 'w, 'x> {
+    tuner: &'t Tuner,
+    head: Head,
+    /// Made with the first change that is one.
+    journal: Option<ChangeJournal>,
+    /// What the journal holds.
+    entries: Vec<Entry>,
+    watch: &'w mut Watch<'x>,
+}
+
+impl Making<'_, '_, '_> {
+    fn all(&mut self, changes: &[Change], done: &mut Vec<AppliedChange>) -> Result<(), Failure> {
+        // Changes of one kind do not need each other, so their old values go to the disk together;
+        // those of the next kind may (a file of a group that was just made).
+        let same_kind =
+            |a: &Change, b: &Change| discriminant(&a.setting) == discriminant(&b.setting);
+        for batch in changes.chunk_by(same_kind) {
+            self.batch(batch, done)?;
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<(), Failure> {
+        if let Some(journal) = &mut self.journal {
+            journal.complete()?;
+            (self.watch)(Point::Completed);
+        }
+        Ok(())
+    }
+
+    fn batch(&mut self, batch: &[Change], done: &mut Vec<AppliedChange>) -> Result<(), Failure> {
+        let mut intended = Vec::new();
+        for change in batch {
+            let old = match change.setting.read(&self.tuner.roots) {
+                Ok(old) => old,
+                // a thread that has ended needs no change any more
+                Err(error @ SettingError::Ended { .. }) => {
+                    self.skip(change, &error.to_string(), "", done);
+                    continue;
+                }
+                Err(error) if change.optional => {
+                    self.skip(change, &error.to_string(), "", done);
+                    continue;
+                }
+                Err(error) => return Err(Failure::Setting(error)),
+            };
+            if change.setting.same(&old, &change.new) {
+                done.push(AppliedChange {
+                    change: change.clone(),
+                    effective: old.clone(),
+                    old,
+                    state: ChangeState::AlreadySo,
+                });
+                continue;
+            }
+            intended.push(Entry {
+                number: self.entries.len() + intended.len(),
+                old,
+                change: change.clone(),
+            });
+        }
+        if intended.is_empty() {
+            return Ok(());
+        }
+        if self.journal.is_none() {
+            self.journal = Some(ChangeJournal::begin(&self.tuner.folder, &self.head)?);
+            (self.watch)(Point::Begun);
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.intend(&intended, self.watch)?;
+        }
+        self.entries.extend(intended.iter().cloned());
+        for entry in &intended {
+            match self.one(entry) {
+                Ok(effective) => done.push(AppliedChange {
+                    change: entry.change.clone(),
+                    old: entry.old.clone(),
+                    effective,
+                    state: ChangeState::Changed,
+                }),
+                Err(Failure::Setting(error)) if entry.change.optional || is_ended(&error) => {
+                    self.skip(&entry.change, &error.to_string(), &entry.old, done);
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, change: &Change, reason: &str, old: &str, done: &mut Vec<AppliedChange>) {
+        (self.watch)(Point::Skipped { change, reason });
+        done.push(AppliedChange {
+            change: change.clone(),
+            old: old.to_owned(),
+            effective: old.to_owned(),
+            state: ChangeState::Skipped(reason.to_owned()),
+        });
+    }
+
+    /// Writes and reads back.
+    fn one(&mut self, entry: &Entry) -> Result<String, Failure> {
+        let (roots, change) = (&self.tuner.roots, &entry.change);
+        let setting = &change.setting;
+        (self.watch)(Point::Write {
+            change,
+            old: &entry.old,
+        });
+        setting
+            .write(roots, &change.new)
+            .map_err(Failure::Setting)?;
+        (self.watch)(Point::Written { change });
+        let effective = setting.read(roots).map_err(Failure::Setting)?;
+        if setting.same(&effective, &change.new) {
+            (self.watch)(Point::Confirmed {
+                change,
+                effective: &effective,
+            });
+            return Ok(effective);
+        }
+        // Ours, whatever it is, and only we know that: a later revert would take it for
+        // somebody else's.
+        let back = setting.write(roots, &entry.old);
+        let left = match back {
+            Ok(()) => String::new(),
+            Err(error) => format!("; it stays so: {error}"),
+        };
+        Err(Failure::Other(format!(
+            "the kernel took \"{}\" for {setting} and made \"{effective}\" of it: it does not \
+             allow that value here{left}",
+            change.new
+        )))
+    }
+
+    /// Puts back what was changed.
+    fn back_out(mut self, failure: Failure) -> TuneError {
+        let mut left = Vec::new();
+        if let Some(mut journal) = self.journal.take() {
+            let entries = std::mem::take(&mut self.entries);
+            let undone = undo(
+                &self.tuner.roots,
+                &self.head,
+                entries,
+                &mut journal,
+                self.watch,
+            );
+            for change in undone {
+                if let Outcome::Failed(reason) = change.outcome {
+                    left.push(format!("{} ({reason})", change.setting));
+                }
+            }
+            if left.is_empty()
+                && let Err(error) = journal.forget(self.watch)
+            {
+                left.push(error.to_string());
+            }
+        }
+        let (why, unsupported) = match failure {
+            Failure::Tune(error) if left.is_empty() => return error,
+            Failure::Tune(error) => (error.to_string(), false),
+            Failure::Setting(error) => (error.to_string(), error.is_unsupported()),
+            Failure::Other(why) => (why, false),
+        };
+        match left.is_empty() {
+            true => TuneError::Refused { why, unsupported },
+            false => TuneError::HalfApplied { why, left },
+        }
+    }
+}
+
+const fn is_ended(error: &SettingError) -> bool {
+    matches!(error, SettingError::Ended { .. })
+}

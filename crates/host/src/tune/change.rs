@@ -1,0 +1,119 @@
+//! One change of a setting, and the points between the steps of making it.
+
+use serde::{Deserialize, Serialize};
+
+use super::setting::Setting;
+
+/// A setting that gets another value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// The mitigation that wants it.
+    pub mitigation: String,
+    /// What is changed.
+    pub setting: Setting,
+    /// The value that it gets.
+    pub new: String,
+    /// Why, in words: `memcached's thread 42 …`.
+    pub why: String,
+    /// The rest is worth making without it, where the kernel refuses this one.
+    pub optional: bool,
+}
+
+impl Change {
+    /// A change that the mitigation cannot do without.
+    pub fn new(setting: Setting, new: impl Into<String>, why: impl Into<String>) -> Self {
+        Self {
+            mitigation: String::new(),
+            setting,
+            new: new.into(),
+            why: why.into(),
+            optional: false,
+        }
+    }
+
+    /// One that may be refused.
+    #[must_use]
+    pub fn if_possible(self) -> Self {
+        Self {
+            optional: true,
+            ..self
+        }
+    }
+}
+
+/// Something that holds only while a process holds it: the kernel takes it back by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hold {
+    /// `/dev/cpu_dma_latency`, open with 0 µs.
+    CpuDmaLatency,
+}
+
+impl Hold {
+    /// What is held, in words.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::CpuDmaLatency => "/dev/cpu_dma_latency, open with 0 µs",
+        }
+    }
+}
+
+/// What is about to happen or has just happened. At each of these a process may be killed, and
+/// what it has changed is put back by the next [`super::Tuner::revert`].
+#[derive(Clone, Copy, Debug)]
+pub enum Point<'a> {
+    /// The journal's file exists, with nothing but its head.
+    Begun,
+    /// The old values are in the journal, perhaps not yet on the disk.
+    IntentsWritten,
+    /// They are on the disk.
+    IntentsSynced,
+    /// A value is about to be written.
+    Write {
+        /// What.
+        change: &'a Change,
+        /// What held until now.
+        old: &'a str,
+    },
+    /// It is written and not yet read back.
+    Written {
+        /// What.
+        change: &'a Change,
+    },
+    /// The kernel has taken it.
+    Confirmed {
+        /// What.
+        change: &'a Change,
+        /// What holds now.
+        effective: &'a str,
+    },
+    /// The kernel refused a change that the rest can do without.
+    Skipped {
+        /// What.
+        change: &'a Change,
+        /// Why.
+        reason: &'a str,
+    },
+    /// All is done and the journal says so.
+    Completed,
+    /// An old value is about to be put back.
+    Undo {
+        /// What.
+        change: &'a Change,
+        /// What is put back.
+        old: &'a str,
+    },
+    /// It is put back and not yet read.
+    Undone {
+        /// What.
+        change: &'a Change,
+    },
+    /// The journal says what was put back, perhaps not yet on the disk.
+    UndoneWritten,
+    /// It is on the disk.
+    UndoneSynced,
+    /// The journal's file is gone.
+    Forgotten,
+}
+
+/// Sees each step, to tell a person about it.
+pub type Watch<'w> = dyn FnMut(Point<'_>) + 'w;

@@ -1,0 +1,91 @@
+//! Threads and processes that have inherited a value of ours since we gave it to their parent.
+
+use std::collections::{HashMap, HashSet};
+use std::mem::discriminant;
+
+use super::change::Change;
+use super::journal::{Entry, Head};
+use crate::process::{ProcessIdentity, Stat, numbers_in, threads};
+use crate::roots::{Roots, status};
+
+/// An entry for each of them: what their parent had before is what they would have inherited.
+///
+/// An heir began after the apply, comes from a process of the journal or from another heir, and
+/// has our value. Where a parent has ended meanwhile, its children have come to process 1: they
+/// are found where that one is in the journal.
+pub(super) fn of(roots: &Roots, head: &Head, entries: &[Entry]) -> Vec<Entry> {
+    let is_inherited = |entry: &&Entry| entry.change.setting.inherited_from().is_some();
+    if !entries.iter().any(|entry| is_inherited(&entry)) {
+        return Vec::new();
+    }
+    let tree = Tree::read(roots, head.began_ticks);
+    let mut asked = HashSet::new();
+    let mut heirs = Vec::new();
+    for entry in entries.iter().filter(is_inherited) {
+        let setting = &entry.change.setting;
+        let process = (setting.inherited_from())
+            .and_then(|thread| status(roots, thread.pid, "Tgid")?.parse::<u32>().ok());
+        let Some(process) = process else { continue };
+        // all threads of a process have the same heirs: its first one stands for them
+        if !asked.insert((discriminant(setting), process)) {
+            continue;
+        }
+        for heir in tree.heirs_of(process) {
+            let Some(setting) = setting.of_thread(heir) else {
+                continue;
+            };
+            let now = setting.read(roots);
+            if now.is_ok_and(|now| setting.same(&now, &entry.change.new)) {
+                heirs.push(Entry {
+                    number: entry.number,
+                    old: entry.old.clone(),
+                    change: Change {
+                        setting,
+                        ..entry.change.clone()
+                    },
+                });
+            }
+        }
+    }
+    heirs
+}
+
+/// What has begun after the apply.
+#[derive(Default)]
+struct Tree {
+    /// New threads by their process.
+    threads: HashMap<u32, Vec<ProcessIdentity>>,
+    /// New processes by their parent.
+    children: HashMap<u32, Vec<u32>>,
+}
+
+impl Tree {
+    fn read(roots: &Roots, since_ticks: u64) -> Self {
+        let mut tree = Self::default();
+        for pid in numbers_in(&roots.proc) {
+            let Some(stat) = Stat::read(&roots.proc.join(pid.to_string()).join("stat")) else {
+                continue;
+            };
+            let new = threads(roots, pid)
+                .into_iter()
+                .filter_map(|tid| ProcessIdentity::of(roots, tid))
+                .filter(|thread| thread.start_time_ticks > since_ticks);
+            tree.threads.insert(pid, new.collect());
+            if stat.start_time_ticks > since_ticks {
+                tree.children.entry(stat.parent).or_default().push(pid);
+            }
+        }
+        tree
+    }
+
+    /// New threads of a process, and those of the new processes below it.
+    fn heirs_of(&self, process: u32) -> Vec<ProcessIdentity> {
+        let mut heirs = Vec::new();
+        let mut next = vec![process];
+        while let Some(process) = next.pop() {
+            heirs.extend(self.threads.get(&process).into_iter().flatten());
+            next.extend(self.children.get(&process).into_iter().flatten());
+        }
+        heirs
+    }
+}

@@ -1,0 +1,320 @@
+//! What has been changed, on disk, so that it can be put back after a crash.
+//!
+//! One file for each apply, to which lines are only added: a torn line is the last one of its
+//! file, a full disk stops the apply that fills it and no other, and an apply that is put back is
+//! forgotten by one unlink(2), which is atomic and works on a full disk. One shared file would
+//! need to be compacted, which is where crashes hurt. Files are numbered, so the later apply is
+//! known; all of them change under one lock on the folder.
+//!
+//! All settings are state of the running kernel: a reboot undoes them, and a journal of another
+//! boot is only removed.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use super::change::{Change, Point, Watch};
+use super::error::TuneError;
+use crate::journal::{JournalFolder, boot_id, failed};
+use crate::process::ProcessIdentity;
+use crate::roots::Roots;
+
+/// Version of the file's format; a file of another version is left alone.
+const VERSION: u32 = 1;
+
+/// `USER_HZ`, the same on every architecture that is still built.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// Where the journals of this user are.
+pub(super) fn folder_of_this_user() -> Result<JournalFolder, TuneError> {
+    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if rustix::process::geteuid().is_root() {
+        return Ok(JournalFolder::at("/var/lib/taillab/tune"));
+    }
+    let state = of("XDG_STATE_HOME").map(PathBuf::from);
+    let state = state.or_else(|| Some(Path::new(&of("HOME")?).join(".local/state")));
+    let state = state.ok_or(TuneError::NoHome)?;
+    Ok(JournalFolder::at(state.join("taillab/tune")))
+}
+
+/// Makes the folder and those above it, and takes the lock.
+pub(super) fn lock(folder: &JournalFolder) -> Result<File, TuneError> {
+    if let Some(above) = folder.path().parent() {
+        let made = DirBuilder::new().mode(0o755).recursive(true).create(above);
+        made.map_err(failed("make", above))?;
+    }
+    folder.ensure()?;
+    Ok(folder.lock()?)
+}
+
+/// Who changed what, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Head {
+    version: u32,
+    /// The boot of whose kernel the settings are.
+    boot_id: String,
+    /// Who applied it.
+    pub(super) owner: ProcessIdentity,
+    /// The owner puts it back at its end, and works with it until then.
+    pub(super) is_held: bool,
+    /// When, in seconds since 1970.
+    pub(super) began_unix_s: u64,
+    /// When, in clock ticks since boot, as the start of a process is told.
+    pub(super) began_ticks: u64,
+    /// The mitigations.
+    pub(super) mitigations: Vec<String>,
+}
+
+impl Head {
+    pub(super) fn new(roots: &Roots, is_held: bool, mitigations: Vec<String>) -> Option<Self> {
+        let boot = clock_gettime(ClockId::Boottime);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        Some(Self {
+            version: VERSION,
+            boot_id: boot_id(roots),
+            owner: ProcessIdentity::current(&Roots::default())?,
+            is_held,
+            began_unix_s: since.map_or(0, |since| since.as_secs()),
+            began_ticks: boot.tv_sec as u64 * TICKS_PER_SECOND
+                + boot.tv_nsec as u64 * TICKS_PER_SECOND / 1_000_000_000,
+            mitigations,
+        })
+    }
+
+    /// The kernel whose settings were changed still runs.
+    pub(super) fn is_of_this_boot(&self, roots: &Roots) -> bool {
+        self.boot_id == boot_id(roots)
+    }
+
+    /// The process that holds it, if it lives.
+    pub(super) fn holder(&self) -> Option<u32> {
+        let alive = self.is_held && self.owner.is_alive(&Roots::default());
+        alive.then_some(self.owner.pid)
+    }
+}
+
+/// A change that was about to be made, with the value that held before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// Its place in the apply, from 0.
+    pub(super) number: usize,
+    /// The value before.
+    pub(super) old: String,
+    /// What was to be changed.
+    pub(super) change: Change,
+}
+
+/// A line of the file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+enum Line {
+    Head(Head),
+    Intent(Entry),
+    Complete,
+    Undone { numbers: Vec<usize> },
+}
+
+/// An apply, as its journal tells.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    /// Its number.
+    pub(super) id: u32,
+    pub(super) head: Head,
+    /// What may have been changed and was not put back, in the order of the changes.
+    pub(super) entries: Vec<Entry>,
+    /// Whether it came to its end.
+    pub(super) is_complete: bool,
+}
+
+/// The journal of an apply, open for more lines.
+#[derive(Debug)]
+pub(super) struct ChangeJournal {
+    /// The number of the apply.
+    pub(super) id: u32,
+    path: PathBuf,
+    folder: PathBuf,
+    file: File,
+}
+
+impl ChangeJournal {
+    /// Makes the next one, on disk before this returns. The lock must be held.
+    pub(super) fn begin(folder: &JournalFolder, head: &Head) -> Result<Self, TuneError> {
+        let id = ids(folder)?.last().map_or(1, |last| last + 1);
+        let path = path(folder, id);
+        let make = || {
+            let file = OpenOptions::new()
+                .append(true)
+                .create_new(true)
+                .mode(0o600)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(&path)?;
+            let mut journal = Self {
+                id,
+                path: path.clone(),
+                folder: folder.path().to_owned(),
+                file,
+            };
+            let begun = journal.add(&[Line::Head(head.clone())]);
+            let begun = begun.and_then(|()| journal.file.sync_all());
+            match begun.and_then(|()| sync(&journal.folder)) {
+                Ok(()) => Ok(journal),
+                Err(error) => {
+                    // a full disk, most often: nothing has been changed, nothing is to be told
+                    let _ = fs::remove_file(&journal.path);
+                    Err(error)
+                }
+            }
+        };
+        Ok(make().map_err(failed("write", &path))?)
+    }
+
+    /// Opens that of an apply which is to be put back.
+    pub(super) fn open(folder: &JournalFolder, id: u32) -> Result<Self, TuneError> {
+        let path = path(folder, id);
+        let file = OpenOptions::new()
+            .append(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path);
+        Ok(Self {
+            id,
+            file: file.map_err(failed("open", &path))?,
+            folder: folder.path().to_owned(),
+            path,
+        })
+    }
+
+    fn add(&mut self, lines: &[Line]) -> io::Result<()> {
+        let mut text = Vec::new();
+        for line in lines {
+            serde_json::to_writer(&mut text, line)?;
+            text.push(b'\n');
+        }
+        self.file.write_all(&text)
+    }
+
+    /// What is about to be changed, on disk before this returns.
+    pub(super) fn intend(&mut self, entries: &[Entry], watch: &mut Watch) -> Result<(), TuneError> {
+        let lines: Vec<Line> = entries.iter().cloned().map(Line::Intent).collect();
+        let mut write = || {
+            self.add(&lines)?;
+            watch(Point::IntentsWritten);
+            self.file.sync_all()?;
+            watch(Point::IntentsSynced);
+            Ok(())
+        };
+        let written: io::Result<()> = write();
+        Ok(written.map_err(failed("write", &self.path))?)
+    }
+
+    /// All changes are made.
+    pub(super) fn complete(&mut self) -> Result<(), TuneError> {
+        let written = self
+            .add(&[Line::Complete])
+            .and_then(|()| self.file.sync_all());
+        Ok(written.map_err(failed("write", &self.path))?)
+    }
+
+    /// These are put back. That the disk is full is no reason not to go on: what is put back
+    /// reads as the old value, which a later revert sees.
+    pub(super) fn undone(&mut self, numbers: &[usize], watch: &mut Watch) {
+        let numbers = numbers.to_vec();
+        if self.add(&[Line::Undone { numbers }]).is_ok() {
+            watch(Point::UndoneWritten);
+            let _ = self.file.sync_all();
+            watch(Point::UndoneSynced);
+        }
+    }
+
+    /// Forgets the apply: nothing of it is left.
+    pub(super) fn forget(self, watch: &mut Watch) -> Result<(), TuneError> {
+        fs::remove_file(&self.path).map_err(failed("remove", &self.path))?;
+        sync(&self.folder).map_err(failed("write", &self.folder))?;
+        watch(Point::Forgotten);
+        Ok(())
+    }
+}
+
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+fn path(folder: &JournalFolder, id: u32) -> PathBuf {
+    folder.path().join(format!("{id:06}.jsonl"))
+}
+
+/// The numbers of all applies, in ascending order.
+pub(super) fn ids(folder: &JournalFolder) -> Result<Vec<u32>, TuneError> {
+    let entries = match fs::read_dir(folder.path()) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(failed("list", folder.path())(e).into()),
+    };
+    let number = |name: &str| name.strip_suffix(".jsonl")?.parse::<u32>().ok();
+    let mut ids: Vec<u32> = entries
+        .filter_map(|entry| number(entry.ok()?.file_name().to_str()?))
+        .collect();
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// The journal of an apply; `None` where it was cut off before its first line was whole, so
+/// that nothing had been changed.
+pub(super) fn read(folder: &JournalFolder, id: u32) -> Result<Option<Record>, TuneError> {
+    let path = path(folder, id);
+    let text = fs::read(&path).map_err(failed("read", &path))?;
+    let damaged = |reason: String| TuneError::Damaged {
+        path: path.clone(),
+        reason,
+    };
+    // What follows the last line break is torn: it was never on the disk as a whole, so what it
+    // announces was not done.
+    let whole = text
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |at| at + 1);
+    let mut record: Option<Record> = None;
+    for line in text[..whole]
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+    {
+        let line: Line = serde_json::from_slice(line).map_err(|e| {
+            damaged(format!(
+                "a line cannot be understood ({e}): look at it, then remove the file"
+            ))
+        })?;
+        match (line, &mut record) {
+            (Line::Head(head), None) if head.version == VERSION => {
+                record = Some(Record {
+                    id,
+                    head,
+                    entries: Vec::new(),
+                    is_complete: false,
+                });
+            }
+            (Line::Head(head), None) => {
+                return Err(damaged(format!(
+                    "another version of taillab wrote it (format {}): let that version revert it",
+                    head.version
+                )));
+            }
+            (Line::Intent(entry), Some(record)) => record.entries.push(entry),
+            (Line::Complete, Some(record)) => record.is_complete = true,
+            (Line::Undone { numbers }, Some(record)) => {
+                record
+                    .entries
+                    .retain(|entry| !numbers.contains(&entry.number));
+            }
+            (_, _) => {
+                return Err(damaged(
+                    "its lines are out of order: look at it, then remove it".into(),
+                ));
+            }
+        }
+    }
+    Ok(record)
+}

@@ -1,0 +1,305 @@
+//! Who may use the server's CPUs.
+
+use taillab_model::mitigation;
+
+use super::{Mitigation, PUT_BACK, existing};
+use crate::cpus::CpuSet;
+use crate::tune::change::Change;
+use crate::tune::proposal::{Proposal, Unavailable};
+use crate::tune::scene::{Scene, ServerThreads, Thread};
+use crate::tune::setting::{FileSetting, Form, GroupFolder, Membership, Setting};
+
+pub(super) const DEDICATED_CPUS: Mitigation = Mitigation {
+    is: mitigation::DEDICATED_CPUS,
+    needs: "-p, and -C unless the server is bound to fewer CPUs than there are; root",
+    interface: "cgroup v1: two cpusets, the server's with cpu_exclusive and one for the others, and the affinity of \
+                every thread that is moved; v2: a group with cpuset.cpus.partition=isolated; without cpusets: \
+                sched_setaffinity of the server and of the others",
+    undo: "threads go back to their groups and their CPUs, the groups are removed",
+    proof: "taillab trace: no background from programs; /proc/PID/task/TID/status: Cpus_allowed_list",
+    reference: "man 7 cpuset; kernel Documentation/admin-guide/cgroup-v2.rst; Tales of the Tail, section 4.2",
+    plan: dedicated_cpus,
+};
+
+pub(super) const OTHERS_AFFINITY: Mitigation = Mitigation {
+    is: mitigation::OTHERS_AFFINITY,
+    needs: "-p or -C, and a CPU that is not among these; CAP_SYS_NICE",
+    interface: "sched_setaffinity of every other thread that may run there, also of the kernel's where it lets them move",
+    undo: "the old CPUs are written back, also to what has inherited ours; it ends with the thread",
+    proof: "/proc/PID/task/TID/status: Cpus_allowed_list",
+    reference: "man 2 sched_setaffinity",
+    plan: others_affinity,
+};
+
+pub(super) const HOUSEKEEPING: Mitigation = Mitigation {
+    is: mitigation::HOUSEKEEPING,
+    needs: "-p or -C, and a CPU that is not among these; root",
+    interface: "/sys/devices/virtual/workqueue/cpumask, /proc/sys/kernel/watchdog_cpumask: the other CPUs; \
+                /proc/sys/vm/stat_interval: 120 s",
+    undo: PUT_BACK,
+    proof: "taillab noise -C CPUS: no kworker/u… among the causes",
+    reference: "kernel Documentation/core-api/workqueue.rst, Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
+    plan: housekeeping,
+};
+
+pub(super) const SMT: Mitigation = Mitigation {
+    is: mitigation::SMT,
+    needs: "a processor with several threads for each core; root",
+    interface: "/sys/devices/system/cpu/smt/control: off",
+    undo: PUT_BACK,
+    proof: "/sys/devices/system/cpu/smt/active: 0",
+    reference: "kernel Documentation/ABI/testing/sysfs-devices-system-cpu",
+    plan: smt,
+};
+
+fn affinity(thread: &Thread, cpus: &CpuSet, why: impl Into<String>) -> Change {
+    Change::new(Setting::affinity(thread.identity), cpus.to_string(), why)
+}
+
+/// Changes that move everybody else to `others`.
+fn away(scene: &Scene, others: &CpuSet) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for thread in scene.others() {
+        if thread.is_bound || thread.cpus.intersection(&scene.cpus).is_empty() {
+            continue;
+        }
+        // what it may use of the others', else all of these
+        let rest = thread.cpus.intersection(others);
+        let to = if rest.is_empty() { others } else { &rest };
+        let why = format!(
+            "{} (pid {}) leaves CPU {}",
+            thread.name, thread.process, scene.cpus
+        );
+        let change = affinity(&thread, to, why);
+        changes.push(match thread.is_kernel {
+            true => change.if_possible(),
+            false => change,
+        });
+    }
+    changes
+}
+
+fn others_affinity(scene: &Scene) -> Result<Proposal, Unavailable> {
+    let others = scene.other_cpus()?;
+    super::proposal(away(scene, &others), "nothing else may run on these CPUs")
+}
+
+fn pin_server(scene: &Scene, server: &ServerThreads) -> Vec<Change> {
+    let elsewhere = server
+        .threads
+        .iter()
+        .filter(|thread| thread.cpus != scene.cpus);
+    let why = |thread: &Thread| {
+        format!(
+            "{} of {} stays on CPU {}",
+            thread.name, server.name, scene.cpus
+        )
+    };
+    elsewhere
+        .map(|thread| affinity(thread, &scene.cpus, why(thread)))
+        .collect()
+}
+
+fn dedicated_cpus(scene: &Scene) -> Result<Proposal, Unavailable> {
+    let server = scene.server()?;
+    let others = scene.other_cpus()?;
+    if scene.text("/sys/fs/cgroup/cpuset/cpuset.cpus").is_some() {
+        return Ok(version_1(scene, server, &others).into());
+    }
+    let delegated = scene
+        .text("/sys/fs/cgroup/cgroup.subtree_control")
+        .unwrap_or_default();
+    if delegated
+        .split_ascii_whitespace()
+        .any(|name| name == "cpuset")
+    {
+        return Ok(version_2(scene, server).into());
+    }
+    let mut changes = pin_server(scene, server);
+    changes.extend(away(scene, &others));
+    let changed = super::proposal(changes, "the server has its CPUs for itself already")?;
+    Ok(changed.with_note(
+        "there is no cpuset here, so every thread is moved by its affinity: it can move itself back",
+    ))
+}
+
+fn in_group(group: &str, file: &str, new: impl Into<String>, why: &str) -> Change {
+    let form = match file {
+        "cpuset.cpus" | "cpuset.mems" => Form::CpuList,
+        _ => Form::Text,
+    };
+    let setting = Setting::File(FileSetting::new(format!("{group}/{file}"), form));
+    Change::new(setting, new, why)
+}
+
+/// Two groups below the root: one for the server, one for what was in the root. Groups that
+/// others have made stay as they are: where one of them has the server's CPUs, the kernel refuses
+/// `cpu_exclusive`, and nothing is applied.
+fn version_1(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Vec<Change> {
+    const MOUNT: &str = "/sys/fs/cgroup/cpuset";
+    let own = format!("taillab-{}", server.process.pid);
+    let rest = format!("{own}-others");
+    let memory = scene
+        .text(&format!("{MOUNT}/cpuset.mems"))
+        .unwrap_or_else(|| "0".into());
+    let member = |thread: &Thread| Membership {
+        member: thread.identity,
+        mount: MOUNT.into(),
+        controller: "cpuset".into(),
+    };
+    let moves = |thread: &Thread, group: &str, why: String| {
+        Change::new(
+            Setting::Membership(member(thread)),
+            format!("/{group}"),
+            why,
+        )
+    };
+    let mut movable = scene.others();
+    movable.retain(|thread| {
+        let group = Setting::Membership(member(thread)).read(&scene.roots);
+        !thread.is_bound && group.is_ok_and(|group| group == "/")
+    });
+    // A thread that changes its cpuset may lose its affinity: it is changed first, and so put
+    // back last.
+    let mut changes = pin_server(scene, server);
+    changes.extend(away(scene, others));
+    for (group, cpus) in [(&own, &scene.cpus), (&rest, others)] {
+        let folder = format!("{MOUNT}/{group}");
+        changes.push(Change::new(
+            Setting::Group(GroupFolder { folder }),
+            "present",
+            format!("a cpuset of CPU {cpus}"),
+        ));
+    }
+    for (group, cpus) in [(&own, &scene.cpus), (&rest, others)] {
+        let folder = format!("{MOUNT}/{group}");
+        changes.push(in_group(
+            &folder,
+            "cpuset.cpus",
+            cpus.to_string(),
+            "its CPUs",
+        ));
+        changes.push(in_group(
+            &folder,
+            "cpuset.mems",
+            memory.clone(),
+            "its memory, as above",
+        ));
+    }
+    let exclusive = "nobody else's cpuset has these CPUs";
+    changes.push(in_group(
+        &format!("{MOUNT}/{own}"),
+        "cpuset.cpu_exclusive",
+        "1",
+        exclusive,
+    ));
+    for thread in &server.threads {
+        let why = format!("{} of {} into its cpuset", thread.name, server.name);
+        changes.push(moves(thread, &own, why));
+    }
+    for thread in &movable {
+        let why = format!(
+            "{} (pid {}) leaves CPU {}",
+            thread.name, thread.process, scene.cpus
+        );
+        let change = moves(thread, &rest, why);
+        changes.push(match thread.is_kernel {
+            true => change.if_possible(),
+            false => change,
+        });
+    }
+    changes
+}
+
+/// One group: the kernel takes the CPUs of an isolated partition from everybody else.
+fn version_2(scene: &Scene, server: &ServerThreads) -> Vec<Change> {
+    const MOUNT: &str = "/sys/fs/cgroup";
+    let own = format!("taillab-{}", server.process.pid);
+    let folder = format!("{MOUNT}/{own}");
+    let mut changes = pin_server(scene, server);
+    let group = Setting::Group(GroupFolder {
+        folder: folder.clone(),
+    });
+    changes.push(Change::new(
+        group,
+        "present",
+        format!("a partition of CPU {}", scene.cpus),
+    ));
+    changes.push(in_group(
+        &folder,
+        "cpuset.cpus",
+        scene.cpus.to_string(),
+        "its CPUs",
+    ));
+    let isolated = "nobody else gets these CPUs, and the scheduler does not balance them";
+    changes.push(in_group(
+        &folder,
+        "cpuset.cpus.partition",
+        "isolated",
+        isolated,
+    ));
+    for pid in &server.processes {
+        let leader = server
+            .threads
+            .iter()
+            .find(|thread| thread.identity.pid == *pid);
+        if let Some(leader) = leader {
+            let membership = Membership {
+                member: leader.identity,
+                mount: MOUNT.into(),
+                controller: String::new(),
+            };
+            let why = format!("{} with all its threads into the partition", leader.name);
+            changes.push(Change::new(
+                Setting::Membership(membership),
+                format!("/{own}"),
+                why,
+            ));
+        }
+    }
+    changes
+}
+
+fn housekeeping(scene: &Scene) -> Result<Proposal, Unavailable> {
+    let others = scene.other_cpus()?;
+    let changes = [
+        existing(
+            scene,
+            "/sys/devices/virtual/workqueue/cpumask",
+            Form::CpuMask,
+            others.to_mask(),
+            "unbound work of the kernel on the other CPUs",
+        ),
+        existing(
+            scene,
+            "/proc/sys/kernel/watchdog_cpumask",
+            Form::CpuList,
+            others.to_string(),
+            "no watchdog on the server's CPUs",
+        ),
+        existing(
+            scene,
+            "/proc/sys/vm/stat_interval",
+            Form::Text,
+            "120",
+            "counters of memory are gathered by a worker on each CPU",
+        ),
+    ];
+    let changes = changes.into_iter().flatten().collect();
+    super::proposal(changes, "this kernel has none of these settings")
+}
+
+fn smt(scene: &Scene) -> Result<Proposal, Unavailable> {
+    let control = "/sys/devices/system/cpu/smt/control";
+    match scene.text(control).as_deref() {
+        Some("on") => {
+            let why = "two threads of a core share its caches and units";
+            let change = existing(scene, control, Form::Text, "off", why);
+            Ok(change.into_iter().collect::<Vec<_>>().into())
+        }
+        Some("off" | "forceoff") => Err(Unavailable("each core has one thread already".into())),
+        _ => Err(Unavailable(
+            "this processor has one thread for each core".into(),
+        )),
+    }
+}

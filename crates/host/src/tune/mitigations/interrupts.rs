@@ -1,0 +1,141 @@
+//! Where devices' interrupts are handled.
+
+use taillab_model::mitigation;
+
+use super::receive::steer;
+use super::{Mitigation, PUT_BACK, proposal};
+use crate::cpus::CpuSet;
+use crate::tune::change::Change;
+use crate::tune::proposal::{Proposal, Unavailable};
+use crate::tune::scene::Scene;
+use crate::tune::setting::{FileSetting, Form, Setting};
+
+pub(super) const IRQ_AFFINITY: Mitigation = Mitigation {
+    is: mitigation::IRQ_AFFINITY,
+    needs: "-p or -C, and a CPU that is not among these; root; no irqbalance",
+    interface: "/proc/irq/N/smp_affinity_list of each interrupt that the server's CPUs may get (of --device only, \
+                where one is named); without --device also /proc/irq/default_smp_affinity, for new ones",
+    undo: PUT_BACK,
+    proof: "/proc/interrupts: the counts of the server's CPUs stay; /proc/irq/N/effective_affinity_list",
+    reference: "kernel Documentation/core-api/irq/irq-affinity.rst; Tales of the Tail, section 4.4",
+    plan: irq_affinity,
+};
+
+pub(super) const INTERRUPT_CPU: Mitigation = Mitigation {
+    is: mitigation::INTERRUPT_CPU,
+    needs: "-p; a server with two or more CPUs; root; no irqbalance",
+    interface: "sched_setaffinity of the server's threads: without its last CPU; smp_affinity_list and rps_cpus: that CPU",
+    undo: PUT_BACK,
+    proof: "/proc/interrupts and /proc/softirqs: only that CPU's counts grow",
+    reference: "Tales of the Tail, section 4.4",
+    plan: interrupt_cpu,
+};
+
+/// What the kernel says of an interrupt's user: `virtio0-input.0`.
+fn user_of(table: &str, number: &str) -> String {
+    let line = table.lines().find_map(|line| {
+        let (name, rest) = line.split_once(':')?;
+        (name.trim() == number).then_some(rest)
+    });
+    let last = line.and_then(|line| line.split_ascii_whitespace().last());
+    last.map_or_else(|| format!("interrupt {number}"), str::to_owned)
+}
+
+/// The interrupts of a device, where it is one on a bus.
+fn of_device(scene: &Scene, device: &str) -> Vec<String> {
+    let folder = format!("/sys/class/net/{device}/device");
+    let own = scene.names(&format!("{folder}/msi_irqs"));
+    match own.is_empty() {
+        // a virtio device has them from the PCI device that it is behind
+        true => scene.names(&format!("{folder}/../msi_irqs")),
+        false => own,
+    }
+}
+
+/// Changes that send all interrupts which may go to `from` to `to`.
+fn moved(scene: &Scene, from: &CpuSet, to: &CpuSet) -> Result<Vec<Change>, Unavailable> {
+    let table = scene.text("/proc/interrupts").unwrap_or_default();
+    let mut numbers = scene.names("/proc/irq");
+    if let Some(device) = scene.named_device() {
+        let own = of_device(scene, device);
+        if own.is_empty() {
+            return Err(Unavailable(format!(
+                "{device} has no interrupts: it is no device of a bus"
+            )));
+        }
+        numbers.retain(|number| own.contains(number));
+    }
+    let mut changes = Vec::new();
+    for number in numbers {
+        let path = format!("/proc/irq/{number}/smp_affinity_list");
+        let setting = Setting::File(FileSetting::new(path, Form::CpuList));
+        let Some(now) = setting
+            .read(&scene.roots)
+            .ok()
+            .and_then(|list| list.parse::<CpuSet>().ok())
+        else {
+            continue;
+        };
+        if now.intersection(from).is_empty() {
+            continue;
+        }
+        let rest = now.intersection(to);
+        let new = if rest.is_empty() { to } else { &rest };
+        let why = format!(
+            "{} may interrupt CPU {}",
+            user_of(&table, &number),
+            now.intersection(from)
+        );
+        // the kernel alone places managed interrupts
+        changes.push(Change::new(setting, new.to_string(), why).if_possible());
+    }
+    if scene.named_device().is_none() {
+        let setting = Setting::File(FileSetting::new(
+            "/proc/irq/default_smp_affinity",
+            Form::CpuMask,
+        ));
+        if setting.read(&scene.roots).is_ok() {
+            changes.push(Change::new(
+                setting,
+                to.to_mask(),
+                "new interrupts go there too",
+            ));
+        }
+    }
+    Ok(changes)
+}
+
+fn irq_affinity(scene: &Scene) -> Result<Proposal, Unavailable> {
+    let others = scene.other_cpus()?;
+    let changes = moved(scene, &scene.cpus, &others)?;
+    proposal(changes, "no interrupt goes to these CPUs")
+}
+
+fn interrupt_cpu(scene: &Scene) -> Result<Proposal, Unavailable> {
+    let server = scene.server()?;
+    let Some(last) = scene.cpus.iter().last().filter(|_| scene.cpus.len() > 1) else {
+        return Err(Unavailable(format!(
+            "the server has only CPU {}: it needs two, one for itself and one for interrupts",
+            scene.cpus
+        )));
+    };
+    let (last, rest) = (
+        CpuSet::single(last),
+        scene.cpus.difference(&CpuSet::single(last)),
+    );
+    let mut changes = Vec::new();
+    for thread in server.threads.iter().filter(|thread| thread.cpus != rest) {
+        let why = format!(
+            "{} of {} leaves CPU {last} to interrupts",
+            thread.name, server.name
+        );
+        changes.push(Change::new(
+            Setting::affinity(thread.identity),
+            rest.to_string(),
+            why,
+        ));
+    }
+    changes.extend(moved(scene, &rest, &last)?);
+    changes.extend(steer(scene, &last).unwrap_or_default());
+    proposal(changes, "interrupts are there already")
+}

@@ -1,0 +1,155 @@
+//! The mitigations that can be applied, one row each, one file for each family.
+//!
+//! A row's plan only looks: it names the settings, their new values and why. Making, journaling
+//! and undoing them is the same for all. How to add one: `CONTRIBUTING.md`.
+
+mod cpus;
+mod devices;
+mod interrupts;
+mod memory;
+mod network;
+mod power;
+mod quota;
+mod receive;
+mod scheduling;
+
+use taillab_model::mitigation;
+
+use super::change::Change;
+use super::error::TuneError;
+use super::proposal::{Proposal, Unavailable};
+use super::scene::Scene;
+use super::setting::{FileSetting, Form, Setting};
+
+/// A mitigation that can be applied and undone.
+#[derive(Debug)]
+pub struct Mitigation {
+    /// Its name, what it treats, what it costs and risks.
+    pub is: mitigation::Mitigation,
+    /// What it needs of the machine and of the command line.
+    pub needs: &'static str,
+    /// What it reads and writes.
+    pub interface: &'static str,
+    /// How it ends.
+    pub undo: &'static str,
+    /// What shows that it works.
+    pub proof: &'static str,
+    /// Where it is described.
+    pub reference: &'static str,
+    /// What it would change here.
+    pub plan: fn(&Scene) -> Result<Proposal, Unavailable>,
+}
+
+/// All of them.
+pub const MITIGATIONS: &[&Mitigation] = &[
+    &scheduling::RT_PRIORITY,
+    &scheduling::RT_RUNTIME,
+    &scheduling::NICE,
+    &scheduling::OTHERS_IDLE,
+    &scheduling::SLICE,
+    &scheduling::TIMER_SLACK,
+    &cpus::DEDICATED_CPUS,
+    &cpus::OTHERS_AFFINITY,
+    &cpus::HOUSEKEEPING,
+    &cpus::SMT,
+    &quota::CPU_QUOTA,
+    &interrupts::IRQ_AFFINITY,
+    &interrupts::INTERRUPT_CPU,
+    &receive::SOFTIRQ_CPU,
+    &receive::RFS,
+    &receive::XPS,
+    &receive::THREADED_NAPI,
+    &receive::BUSY_POLL,
+    &receive::IRQ_SUSPENSION,
+    &devices::COALESCING,
+    &devices::OFFLOADS,
+    &power::CPU_DMA_LATENCY,
+    &power::RESUME_LATENCY,
+    &power::GOVERNOR,
+    &power::ENERGY_PREFERENCE,
+    &power::BOOST,
+    &memory::NUMA,
+    &memory::MEMORY_DAEMONS,
+    &network::TCP_LATENCY,
+];
+
+/// How most of them end.
+const PUT_BACK: &str = "the old value is written back";
+const ENDS_WITH_THREAD: &str = "the old value is written back; it ends with the thread";
+
+/// The one of this name.
+pub(super) fn by_name(name: &str) -> Result<&'static Mitigation, TuneError> {
+    let found = MITIGATIONS.iter().find(|row| row.is.name == name);
+    found.copied().ok_or_else(|| TuneError::Unknown {
+        name: name.to_owned(),
+        near: nearest(name),
+    })
+}
+
+/// The name that shares the most with a wrong one, if that is much.
+fn nearest(name: &str) -> Option<&'static str> {
+    let common = |other: &str| {
+        let same = name.chars().zip(other.chars());
+        same.take_while(|(a, b)| a == b).count()
+    };
+    let best = MITIGATIONS
+        .iter()
+        .map(|row| row.is.name)
+        .max_by_key(|other| common(other))?;
+    let contained = MITIGATIONS.iter().map(|row| row.is.name);
+    let contained = contained
+        .filter(|_| name.len() > 2)
+        .find(|other| other.contains(name));
+    contained.or((common(best) >= 3).then_some(best))
+}
+
+/// A file of the machine that gets another value. Without the file it is `None`.
+fn existing(
+    scene: &Scene,
+    path: impl Into<String>,
+    form: Form,
+    new: impl Into<String>,
+    why: impl Into<String>,
+) -> Option<Change> {
+    let setting = Setting::File(FileSetting::new(path, form));
+    setting.read(&scene.roots).ok()?;
+    Some(Change::new(setting, new, why))
+}
+
+/// A proposal of changes, or why there is none.
+fn proposal(changes: Vec<Change>, otherwise: &str) -> Result<Proposal, Unavailable> {
+    match changes.is_empty() {
+        true => Err(Unavailable(otherwise.to_owned())),
+        false => Ok(changes.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn each_row_is_complete_and_there_once() {
+        let mut names = HashSet::new();
+        for row in MITIGATIONS {
+            assert!(names.insert(row.is.name), "{} is there twice", row.is.name);
+            for text in [row.needs, row.interface, row.undo, row.proof, row.reference] {
+                assert!(!text.is_empty(), "{}", row.is.name);
+            }
+            assert!(mitigation::MITIGATIONS.contains(&row.is), "{}", row.is.name);
+        }
+    }
+
+    #[test]
+    fn a_wrong_name_is_answered_with_the_one_that_is_meant() {
+        let near = |name: &str| match by_name(name) {
+            Err(TuneError::Unknown { near, .. }) => near,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(near("rt-prio"), Some("rt-priority"));
+        assert_eq!(near("affinity"), Some("others-affinity"));
+        assert_eq!(near("zzz"), None);
+    }
+}

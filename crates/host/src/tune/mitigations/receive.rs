@@ -1,0 +1,229 @@
+//! Which CPU receives and sends packets, and whether it waits for interrupts.
+
+use taillab_model::mitigation;
+
+use super::{Mitigation, PUT_BACK, existing, proposal};
+use crate::cpus::CpuSet;
+use crate::tune::change::Change;
+use crate::tune::proposal::{Proposal, Unavailable};
+use crate::tune::scene::Scene;
+use crate::tune::setting::{FileSetting, Form, Setting};
+
+const SCALING: &str = "kernel Documentation/networking/scaling.rst";
+const NAPI: &str = "kernel Documentation/networking/napi.rst";
+/// Entries of the tables of flows; the kernel's guide calls that suitable for a busy server.
+const FLOWS: u32 = 32_768;
+
+pub(super) const SOFTIRQ_CPU: Mitigation = Mitigation {
+    is: mitigation::SOFTIRQ_CPU,
+    needs: "-p or -C, and a CPU that is not among these; root",
+    interface: "/sys/class/net/DEVICE/queues/rx-N/rps_cpus: the other CPUs",
+    undo: PUT_BACK,
+    proof: "/proc/net/softnet_stat: packets are counted on the other CPUs; /proc/softirqs: NET_RX",
+    reference: SCALING,
+    plan: softirq_cpu,
+};
+
+pub(super) const RFS: Mitigation = Mitigation {
+    is: mitigation::RFS,
+    needs: "a network device; root",
+    interface: "/proc/sys/net/core/rps_sock_flow_entries: 32768; queues/rx-N/rps_flow_cnt: that by the queues",
+    undo: PUT_BACK,
+    proof: "/proc/net/softnet_stat: flow_limit and received_rps (tenth field)",
+    reference: SCALING,
+    plan: rfs,
+};
+
+pub(super) const XPS: Mitigation = Mitigation {
+    is: mitigation::XPS,
+    needs: "a network device with several transmit queues; root",
+    interface: "/sys/class/net/DEVICE/queues/tx-N/xps_cpus: CPU c sends by queue c modulo their number",
+    undo: PUT_BACK,
+    proof: "ethtool -S DEVICE: each queue's packets",
+    reference: SCALING,
+    plan: xps,
+};
+
+pub(super) const THREADED_NAPI: Mitigation = Mitigation {
+    is: mitigation::THREADED_NAPI,
+    needs: "a network device; root; a veth needs GRO on (ethtool -K DEVICE gro on)",
+    interface: "/sys/class/net/DEVICE/threaded: 1",
+    undo: PUT_BACK,
+    proof: "ps: napi/DEVICE-N use CPU time, NET_RX of /proc/softirqs stays",
+    reference: NAPI,
+    plan: threaded_napi,
+};
+
+pub(super) const BUSY_POLL: Mitigation = Mitigation {
+    is: mitigation::BUSY_POLL,
+    needs: "root; a driver with NAPI",
+    interface: "/proc/sys/net/core/busy_poll, busy_read: 50 µs",
+    undo: PUT_BACK,
+    proof: "/proc/softirqs: NET_RX of the server's CPUs grows more slowly",
+    reference: NAPI,
+    plan: busy_poll,
+};
+
+pub(super) const IRQ_SUSPENSION: Mitigation = Mitigation {
+    is: mitigation::IRQ_SUSPENSION,
+    needs: "a network device; root; a server that polls",
+    interface: "/sys/class/net/DEVICE/napi_defer_hard_irqs: 2, gro_flush_timeout: 200000 ns",
+    undo: PUT_BACK,
+    proof: "/proc/interrupts: the device's counts stay while the server is busy",
+    reference: NAPI,
+    plan: irq_suspension,
+};
+
+/// A file of a device, in the server's network namespace.
+fn of_device(scene: &Scene, device: &str, file: &str, form: Form) -> Setting {
+    let path = format!("/sys/class/net/{device}/{file}");
+    Setting::File(FileSetting::new(path, form).within(scene.namespace))
+}
+
+/// The files `queues/KIND-N/NAME` of a device, as many as there are.
+fn queues(scene: &Scene, device: &str, kind: &str, name: &str, form: Form) -> Vec<Setting> {
+    (0_u32..)
+        .map(|number| {
+            of_device(
+                scene,
+                device,
+                &format!("queues/{kind}-{number}/{name}"),
+                form,
+            )
+        })
+        .take_while(|setting| setting.read(&scene.roots).is_ok())
+        .collect()
+}
+
+/// Changes that let `cpus` receive.
+pub(super) fn steer(scene: &Scene, cpus: &CpuSet) -> Result<Vec<Change>, Unavailable> {
+    let mut changes = Vec::new();
+    for device in scene.devices()? {
+        for setting in queues(scene, &device, "rx", "rps_cpus", Form::CpuMask) {
+            let why = format!("packets of {device} are received on CPU {cpus}");
+            changes.push(Change::new(setting, cpus.to_mask(), why));
+        }
+    }
+    Ok(changes)
+}
+
+fn softirq_cpu(scene: &Scene) -> Result<Proposal, Unavailable> {
+    let changes = steer(scene, &scene.other_cpus()?)?;
+    proposal(
+        changes,
+        "no device can steer what it receives (RPS): the kernel lacks CONFIG_RPS",
+    )
+}
+
+fn rfs(scene: &Scene) -> Result<Proposal, Unavailable> {
+    let mut changes: Vec<Change> = existing(
+        scene,
+        "/proc/sys/net/core/rps_sock_flow_entries",
+        Form::Text,
+        FLOWS.to_string(),
+        "remembers where each flow is read",
+    )
+    .into_iter()
+    .collect();
+    if changes.is_empty() {
+        return Err(Unavailable("the kernel has no RFS (CONFIG_RPS)".into()));
+    }
+    for device in scene.devices()? {
+        let queues = queues(scene, &device, "rx", "rps_flow_cnt", Form::Text);
+        let each = FLOWS / u32::try_from(queues.len().max(1)).unwrap_or(1);
+        for setting in queues {
+            let why = format!("packets of {device} follow their reader");
+            changes.push(Change::new(setting, each.to_string(), why));
+        }
+    }
+    Ok(changes.into())
+}
+
+fn xps(scene: &Scene) -> Result<Proposal, Unavailable> {
+    let mut changes = Vec::new();
+    for device in scene.devices()? {
+        let queues = queues(scene, &device, "tx", "xps_cpus", Form::CpuMask);
+        let count = u32::try_from(queues.len()).unwrap_or(u32::MAX);
+        if count < 2 {
+            continue;
+        }
+        for (number, setting) in (0_u32..).zip(queues) {
+            let cpus: CpuSet = scene
+                .online
+                .iter()
+                .filter(|cpu| cpu % count == number)
+                .collect();
+            let why =
+                format!("CPU {cpus} sends by queue {number} of {device}, which no other uses");
+            changes.push(Change::new(setting, cpus.to_mask(), why));
+        }
+    }
+    proposal(changes, "no device here has more than one transmit queue")
+}
+
+fn threaded_napi(scene: &Scene) -> Result<Proposal, Unavailable> {
+    let mut changes = Vec::new();
+    for device in scene.devices()? {
+        let setting = of_device(scene, &device, "threaded", Form::Text);
+        if setting.read(&scene.roots).is_ok() {
+            let why = format!("{device} receives in threads, which the scheduler can place");
+            changes.push(Change::new(setting, "1", why));
+        }
+    }
+    let changed = proposal(
+        changes,
+        "no device can receive in threads: Linux 5.12 or later can",
+    )?;
+    Ok(changed.with_note(
+        "the new threads napi/DEVICE-N may run on every CPU: apply others-affinity after it",
+    ))
+}
+
+fn busy_poll(scene: &Scene) -> Result<Proposal, Unavailable> {
+    let poll = |file: &str, why: &str| {
+        let path = format!("/proc/sys/net/core/{file}");
+        existing(scene, path, Form::Text, "50", why)
+    };
+    let changes = [
+        poll(
+            "busy_poll",
+            "poll and select look at the device for 50 µs before they sleep",
+        ),
+        poll(
+            "busy_read",
+            "reads look at the device for 50 µs before they sleep",
+        ),
+    ];
+    let changes = changes.into_iter().flatten().collect();
+    proposal(
+        changes,
+        "the kernel has no busy polling (CONFIG_NET_RX_BUSY_POLL), or not in this network namespace",
+    )
+}
+
+fn irq_suspension(scene: &Scene) -> Result<Proposal, Unavailable> {
+    let mut changes = Vec::new();
+    for device in scene.devices()? {
+        for (file, new, what) in [
+            (
+                "napi_defer_hard_irqs",
+                "2",
+                "is polled twice more before it interrupts",
+            ),
+            (
+                "gro_flush_timeout",
+                "200000",
+                "waits up to 200 µs for the next poll",
+            ),
+        ] {
+            let setting = of_device(scene, &device, file, Form::Text);
+            if setting.read(&scene.roots).is_ok() {
+                changes.push(Change::new(setting, new, format!("{device} {what}")));
+            }
+        }
+    }
+    proposal(
+        changes,
+        "no device can defer its interrupts: Linux 5.7 or later can",
+    )
+}

@@ -1,0 +1,62 @@
+//! Changes of the machine's settings: planned, journaled, made, verified and put back.
+//!
+//! A [`Mitigation`] is a plan: a list of [`Change`]s with their reasons, and nothing else. What a
+//! [`Setting`] is, it knows itself; that nothing is lost, the [`Tuner`] sees to:
+//! read the old value → journal it and fsync → write → read back what holds. It puts back only what
+//! still holds our value, and reports the rest.
+
+mod apply;
+mod change;
+mod conflicts;
+mod error;
+mod heirs;
+mod journal;
+pub mod mitigations;
+mod plan;
+mod proposal;
+mod revert;
+mod scene;
+mod setting;
+mod status;
+
+use crate::journal::JournalFolder;
+use crate::roots::Roots;
+
+pub use self::apply::{Applied, AppliedChange, ChangeState};
+pub use self::change::{Change, Hold, Point, Watch};
+pub use self::error::TuneError;
+pub use self::mitigations::{MITIGATIONS, Mitigation};
+pub use self::plan::{Part, Plan};
+pub use self::proposal::{Conflict, Proposal, Unavailable};
+pub use self::revert::{Outcome, Reverted, RevertedChange, Which};
+pub use self::scene::{Scene, Scope, ServerThreads, Thread};
+pub use self::setting::{
+    EthtoolSetting, FileSetting, Form, GovernorSetting, GroupFolder, Membership, Parameter, Policy,
+    SchedulingValue, Setting, SettingError, ThreadAffinity, ThreadScheduling,
+};
+pub use self::status::{ApplyStatus, EntryState, EntryStatus};
+
+/// Whoever changes settings. Two of them at once take turns: a lock on the journal's folder is
+/// held while settings are changed.
+#[derive(Clone, Debug)]
+pub struct Tuner {
+    roots: Roots,
+    folder: JournalFolder,
+}
+
+impl Tuner {
+    /// On a machine or a recorded tree, with the journals in `folder`.
+    pub const fn new(roots: Roots, folder: JournalFolder) -> Self {
+        Self { roots, folder }
+    }
+
+    /// On this machine, with the journals of this user. They must outlive the process and a
+    /// crash: `/var/lib/taillab/tune` for root, else `$XDG_STATE_HOME/taillab/tune` or
+    /// `~/.local/state/taillab/tune`.
+    ///
+    /// # Errors
+    /// [`TuneError::NoHome`] for a user without a home.
+    pub fn of_this_user() -> Result<Self, TuneError> {
+        Ok(Self::new(Roots::default(), journal::folder_of_this_user()?))
+    }
+}

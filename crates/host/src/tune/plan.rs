@@ -1,0 +1,121 @@
+//! What an apply would do: mitigations, each with its changes and reasons.
+
+use super::Tuner;
+use super::change::{Change, Hold};
+use super::conflicts;
+use super::error::TuneError;
+use super::mitigations::{self, Mitigation};
+use super::proposal::{Conflict, Proposal, Unavailable};
+use super::scene::{Scene, Scope};
+use crate::process::ProcessIdentity;
+
+/// The part of one mitigation in a plan.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Which.
+    pub mitigation: &'static Mitigation,
+    /// What it changes here, or why it cannot.
+    pub proposal: Result<Proposal, Unavailable>,
+}
+
+/// What an apply would do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// One part for each mitigation, in the order asked for.
+    pub parts: Vec<Part>,
+    /// Who would overwrite a setting, and what does harm together.
+    pub conflicts: Vec<Conflict>,
+    /// The server's process: if it ends meanwhile, nothing is applied.
+    pub process: Option<ProcessIdentity>,
+}
+
+impl Plan {
+    /// All changes, in the order in which they are made.
+    pub fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.proposals().flat_map(|proposal| &proposal.changes)
+    }
+
+    /// What a process holds meanwhile.
+    pub fn holds(&self) -> impl Iterator<Item = Hold> {
+        self.proposals()
+            .flat_map(|proposal| proposal.holds.iter().copied())
+    }
+
+    /// The names of the mitigations that are possible.
+    pub fn names(&self) -> Vec<String> {
+        let possible = self.parts.iter().filter(|part| part.proposal.is_ok());
+        possible
+            .map(|part| part.mitigation.is.name.to_owned())
+            .collect()
+    }
+
+    fn proposals(&self) -> impl Iterator<Item = &Proposal> {
+        self.parts
+            .iter()
+            .filter_map(|part| part.proposal.as_ref().ok())
+    }
+
+    /// Refuses a plan of which a part is not possible or which does harm.
+    ///
+    /// # Errors
+    /// [`TuneError::Unavailable`], [`TuneError::Harmful`].
+    pub fn check(&self, is_forced: bool) -> Result<(), TuneError> {
+        for part in &self.parts {
+            if let Err(Unavailable(reason)) = &part.proposal {
+                return Err(TuneError::Unavailable {
+                    mitigation: part.mitigation.is.name,
+                    reason: reason.clone(),
+                });
+            }
+        }
+        let harms: Vec<String> = (self.conflicts.iter())
+            .filter(|conflict| conflict.is_harmful)
+            .map(ToString::to_string)
+            .collect();
+        match harms.is_empty() || is_forced {
+            true => Ok(()),
+            false => Err(TuneError::Harmful(harms)),
+        }
+    }
+}
+
+impl Tuner {
+    /// What applying these mitigations would change here. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`TuneError::Unknown`], [`TuneError::Scope`]. What is not possible is a part of the plan.
+    pub fn plan<N: AsRef<str>>(&self, names: &[N], scope: &Scope) -> Result<Plan, TuneError> {
+        let mut wanted = Vec::new();
+        for name in names {
+            let found = mitigations::by_name(name.as_ref())?;
+            if !wanted
+                .iter()
+                .any(|other: &&Mitigation| other.is == found.is)
+            {
+                wanted.push(found);
+            }
+        }
+        let scene = Scene::look(&self.roots, scope)?;
+        let parts: Vec<Part> = (wanted.into_iter())
+            .map(|mitigation| {
+                let mut proposal = (mitigation.plan)(&scene);
+                if let Ok(proposal) = &mut proposal {
+                    for change in &mut proposal.changes {
+                        change.mitigation = mitigation.is.name.into();
+                    }
+                }
+                Part {
+                    mitigation,
+                    proposal,
+                }
+            })
+            .collect();
+        let possible = parts.iter().filter_map(|part| part.proposal.as_ref().ok());
+        let conflicts = conflicts::of(&scene, possible);
+        Ok(Plan {
+            parts,
+            conflicts,
+            process: scene.server.map(|server| server.process),
+        })
+    }
+}

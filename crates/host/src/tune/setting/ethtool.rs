@@ -1,0 +1,175 @@
+//! Parameters of a network device that only its driver knows: coalescing and offloads
+//! (`ioctl(SIOCETHTOOL)`, the kernel's `include/uapi/linux/ethtool.h`).
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use rustix::net::{AddressFamily, SocketType, socket};
+use serde::{Deserialize, Serialize};
+
+use super::{Knob, SettingError};
+use crate::netns::NetNamespace;
+use crate::roots::Roots;
+
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+const ETHTOOL_GCOALESCE: u32 = 0x0e;
+const ETHTOOL_SCOALESCE: u32 = 0x0f;
+const ETHTOOL_GGRO: u32 = 0x2b;
+const ETHTOOL_SGRO: u32 = 0x2c;
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_SFLAGS: u32 = 0x26;
+const ETH_FLAG_LRO: u32 = 1 << 15;
+/// 32-bit words of `struct ethtool_coalesce`, its command included.
+const COALESCE_WORDS: usize = 23;
+
+/// What of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Parameter {
+    /// Microseconds from a packet to its interrupt.
+    RxUsecs,
+    /// Packets until an interrupt.
+    RxFrames,
+    /// The driver chooses the time by itself: 0 or 1.
+    AdaptiveRx,
+    /// Generic receive offload: 0 or 1.
+    Gro,
+    /// Large receive offload: 0 or 1.
+    Lro,
+}
+
+impl Parameter {
+    /// Its name, as ethtool(8) calls it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::RxUsecs => "rx-usecs",
+            Self::RxFrames => "rx-frames",
+            Self::AdaptiveRx => "adaptive-rx",
+            Self::Gro => "gro",
+            Self::Lro => "lro",
+        }
+    }
+
+    /// Where it is in `struct ethtool_coalesce`, in 32-bit words.
+    const fn coalesce_word(self) -> Option<usize> {
+        match self {
+            Self::RxUsecs => Some(1),
+            Self::RxFrames => Some(2),
+            Self::AdaptiveRx => Some(10),
+            Self::Gro | Self::Lro => None,
+        }
+    }
+}
+
+/// A parameter of a network device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct EthtoolSetting {
+    /// The device.
+    pub device: String,
+    /// The inode of its network namespace; `None` for ours.
+    pub namespace: Option<u64>,
+    /// What of it.
+    pub parameter: Parameter,
+}
+
+impl EthtoolSetting {
+    /// Asks the driver; `words` begins with the command, the answer replaces the rest.
+    fn ask(&self, words: &mut [u32]) -> io::Result<()> {
+        let name = self.device.as_bytes();
+        // SAFETY: all bits zero are a valid `ifreq`, which is plain data.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        if name.len() >= request.ifr_name.len() {
+            return Err(rustix::io::Errno::NODEV.into());
+        }
+        for (to, from) in request.ifr_name.iter_mut().zip(name) {
+            *to = from.cast_signed();
+        }
+        request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+        let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        // SAFETY: `request` names `words`, which outlives the call and has the size of the
+        // structure that its command asks the kernel to read or write.
+        let answer = unsafe { libc::ioctl(any.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
+        match answer {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn get(&self) -> io::Result<u32> {
+        if let Some(word) = self.parameter.coalesce_word() {
+            let mut words = [0; COALESCE_WORDS];
+            words[0] = ETHTOOL_GCOALESCE;
+            self.ask(&mut words)?;
+            return Ok(words[word]);
+        }
+        let is_lro = self.parameter == Parameter::Lro;
+        let mut words = [if is_lro { ETHTOOL_GFLAGS } else { ETHTOOL_GGRO }, 0];
+        self.ask(&mut words)?;
+        Ok(match is_lro {
+            true => u32::from(words[1] & ETH_FLAG_LRO != 0),
+            false => words[1],
+        })
+    }
+
+    fn set(&self, value: u32) -> io::Result<()> {
+        if let Some(word) = self.parameter.coalesce_word() {
+            let mut words = [0; COALESCE_WORDS];
+            words[0] = ETHTOOL_GCOALESCE;
+            self.ask(&mut words)?;
+            words[0] = ETHTOOL_SCOALESCE;
+            words[word] = value;
+            return self.ask(&mut words);
+        }
+        if self.parameter == Parameter::Gro {
+            return self.ask(&mut [ETHTOOL_SGRO, value]);
+        }
+        let mut words = [ETHTOOL_GFLAGS, 0];
+        self.ask(&mut words)?;
+        words[0] = ETHTOOL_SFLAGS;
+        match value {
+            0 => words[1] &= !ETH_FLAG_LRO,
+            _ => words[1] |= ETH_FLAG_LRO,
+        }
+        self.ask(&mut words)
+    }
+
+    fn in_namespace<T: Send>(
+        &self,
+        roots: &Roots,
+        act: impl FnOnce() -> io::Result<T> + Send,
+    ) -> Result<io::Result<T>, SettingError> {
+        let Some(inode) = self.namespace else {
+            return Ok(act());
+        };
+        let namespace = NetNamespace::with_inode(roots, inode).ok_or_else(|| self.missing())?;
+        namespace
+            .run(act)
+            .map_err(|error| self.unreadable(io::Error::other(error)))
+    }
+}
+
+impl Knob for EthtoolSetting {
+    fn read(&self, roots: &Roots) -> Result<String, SettingError> {
+        let value = self.in_namespace(roots, || self.get())?;
+        Ok(value.map_err(|e| self.unreadable(e))?.to_string())
+    }
+
+    fn write(&self, roots: &Roots, value: &str) -> Result<(), SettingError> {
+        let number: u32 = value
+            .parse()
+            .map_err(|_| self.refused(value, rustix::io::Errno::INVAL))?;
+        self.in_namespace(roots, || self.set(number))?
+            .map_err(|e| self.refused(value, e))
+    }
+}
+
+impl fmt::Display for EthtoolSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ethtool({} {})", self.device, self.parameter.label())?;
+        match self.namespace {
+            Some(inode) => write!(f, " (network namespace {inode})"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! What can be changed: each kind of setting knows how to read, write and compare its values.
+//!
+//! A value is a text, in the kernel's own notation where it has one, so that the journal, a
+//! person and the kernel say the same.
+
+mod affinity;
+mod ethtool;
+mod file;
+mod governor;
+mod group;
+mod scheduling;
+
+use std::fmt;
+use std::io;
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::process::ProcessIdentity;
+use crate::roots::Roots;
+
+pub use self::ethtool::{EthtoolSetting, Parameter};
+pub use self::file::{FileSetting, Form};
+pub use self::governor::GovernorSetting;
+pub use self::group::{GroupFolder, Membership};
+pub use self::scheduling::{Policy, SchedulingValue};
+
+/// Why a setting cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingError {
+    /// The kernel or the machine has no such setting (any longer).
+    #[error("{what} is not there: this kernel or this machine lacks it")]
+    Missing {
+        /// The setting.
+        what: String,
+    },
+    /// The process or thread has ended; its number may belong to another one now.
+    #[error("{what} is not there any more: the thread has ended")]
+    Ended {
+        /// The setting.
+        what: String,
+    },
+    /// The kernel's answer.
+    #[error("cannot {doing} {what}: {source}{}", remedy(source))]
+    System {
+        /// `read`, or `set to VALUE`.
+        doing: String,
+        /// The setting.
+        what: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl SettingError {
+    /// What it belongs to is gone, and the setting with it.
+    pub(crate) const fn is_gone(&self) -> bool {
+        matches!(self, Self::Missing { .. } | Self::Ended { .. })
+    }
+
+    /// A privilege or a feature is missing.
+    pub(crate) fn is_unsupported(&self) -> bool {
+        let refused = [
+            Errno::PERM,
+            Errno::ACCESS,
+            Errno::ROFS,
+            Errno::OPNOTSUPP,
+            Errno::NOSYS,
+        ];
+        match self {
+            Self::Missing { .. } => true,
+            Self::Ended { .. } => false,
+            Self::System { source, .. } => {
+                Errno::from_io_error(source).is_some_and(|errno| refused.contains(&errno))
+            }
+        }
+    }
+}
+
+fn remedy(source: &io::Error) -> &'static str {
+    match Errno::from_io_error(source) {
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "; run as root (sudo); in a container or under kernel lockdown run it on the host"
+        }
+        Some(Errno::ROFS) => "; it is mounted read-only: run on the host, not in a container",
+        Some(Errno::INVAL | Errno::RANGE | Errno::NOENT) => "; the kernel does not take this value",
+        Some(Errno::IO) => "; the kernel does not let go of it (a managed interrupt, for one)",
+        Some(Errno::OPNOTSUPP) => "; the driver cannot do that",
+        Some(Errno::BUSY) => {
+            "; something in use forbids it (SCHED_DEADLINE forbids a change of CPUs)"
+        }
+        _ => "",
+    }
+}
+
+/// How a kind of setting is read, written and compared.
+pub(crate) trait Knob: fmt::Display {
+    /// The value that holds now, as [`Knob::write`] takes it.
+    fn read(&self, roots: &Roots) -> Result<String, SettingError>;
+
+    /// Asks the kernel for another value. It may be given less: read it back.
+    fn write(&self, roots: &Roots, value: &str) -> Result<(), SettingError>;
+
+    /// Whether two texts mean the same value.
+    fn same(&self, left: &str, right: &str) -> bool {
+        left == right
+    }
+
+    /// The setting does not exist.
+    fn missing(&self) -> SettingError {
+        SettingError::Missing {
+            what: self.to_string(),
+        }
+    }
+
+    /// The kernel's answer to a read.
+    fn unreadable(&self, source: impl Into<io::Error>) -> SettingError
+    where
+        Self: Sized,
+    {
+        self.failed("read".into(), source.into())
+    }
+
+    /// The kernel's answer to a write.
+    fn refused(&self, value: &str, source: impl Into<io::Error>) -> SettingError
+    where
+        Self: Sized,
+    {
+        self.failed(format!("set to \"{value}\":"), source.into())
+    }
+
+    /// What an error number says of the setting.
+    fn failed(&self, doing: String, source: io::Error) -> SettingError {
+        let what = self.to_string();
+        match Errno::from_io_error(&source) {
+            Some(Errno::SRCH) => SettingError::Ended { what },
+            Some(Errno::NODEV) => SettingError::Missing { what },
+            _ => SettingError::System {
+                doing,
+                what,
+                source,
+            },
+        }
+    }
+}
+
+/// One thing that can be changed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Setting {
+    /// A file below /proc or /sys.
+    File(FileSetting),
+    /// The governor of a frequency policy, with its tunables.
+    Governor(GovernorSetting),
+    /// How a thread is scheduled (sched_setattr(2)).
+    Scheduling(ThreadScheduling),
+    /// The CPUs that a thread may use (sched_setaffinity(2)).
+    Affinity(ThreadAffinity),
+    /// Whether a control group exists.
+    Group(GroupFolder),
+    /// The control group of a thread or a process.
+    Membership(Membership),
+    /// A parameter of a network device (ioctl SIOCETHTOOL).
+    Ethtool(EthtoolSetting),
+}
+
+impl Setting {
+    fn knob(&self) -> &dyn Knob {
+        match self {
+            Self::File(setting) => setting,
+            Self::Governor(setting) => setting,
+            Self::Scheduling(setting) => setting,
+            Self::Affinity(setting) => setting,
+            Self::Group(setting) => setting,
+            Self::Membership(setting) => setting,
+            Self::Ethtool(setting) => setting,
+        }
+    }
+
+    /// The value that holds now.
+    ///
+    /// # Errors
+    /// [`SettingError`].
+    pub fn read(&self, roots: &Roots) -> Result<String, SettingError> {
+        self.knob().read(roots)
+    }
+
+    /// Asks the kernel for another value. It may be given less: read it back.
+    ///
+    /// # Errors
+    /// [`SettingError`].
+    pub(crate) fn write(&self, roots: &Roots, value: &str) -> Result<(), SettingError> {
+        self.knob().write(roots, value)
+    }
+
+    /// Whether two texts mean the same value.
+    pub fn same(&self, left: &str, right: &str) -> bool {
+        self.knob().same(left, right)
+    }
+
+    /// The thread whose setting it is, where new threads and processes inherit it.
+    pub(crate) const fn inherited_from(&self) -> Option<ProcessIdentity> {
+        match self {
+            Self::Scheduling(ThreadScheduling { thread })
+            | Self::Affinity(ThreadAffinity { thread }) => Some(*thread),
+            _ => None,
+        }
+    }
+
+    /// The same setting of another thread.
+    pub(crate) fn of_thread(&self, thread: ProcessIdentity) -> Option<Self> {
+        match self {
+            Self::Scheduling(_) => Some(Self::scheduling(thread)),
+            Self::Affinity(_) => Some(Self::affinity(thread)),
+            _ => None,
+        }
+    }
+
+    /// How a thread is scheduled.
+    pub const fn scheduling(thread: ProcessIdentity) -> Self {
+        Self::Scheduling(ThreadScheduling { thread })
+    }
+
+    /// The CPUs of a thread.
+    pub const fn affinity(thread: ProcessIdentity) -> Self {
+        Self::Affinity(ThreadAffinity { thread })
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.knob().fmt(f)
+    }
+}
+
+/// How a thread is scheduled. The number is a thread's, its start time tells whether it is
+/// still that thread.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ThreadScheduling {
+    /// The thread.
+    pub thread: ProcessIdentity,
+}
+
+/// The CPUs that a thread may use.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ThreadAffinity {
+    /// The thread.
+    pub thread: ProcessIdentity,
+}
+
+/// Does `act` to a thread. The number is checked before and after, so that a number that came
+/// to another thread in between is noticed.
+pub(crate) fn with_thread<T>(
+    knob: &impl Knob,
+    roots: &Roots,
+    thread: ProcessIdentity,
+    act: impl FnOnce(rustix::process::Pid) -> Result<T, SettingError>,
+) -> Result<T, SettingError> {
+    let ended = || SettingError::Ended {
+        what: knob.to_string(),
+    };
+    let pid = i32::try_from(thread.pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .ok_or_else(ended)?;
+    if !thread.is_alive(roots) {
+        return Err(ended());
+    }
+    let result = act(pid)?;
+    match thread.is_alive(roots) {
+        true => Ok(result),
+        false => Err(ended()),
+    }
+}

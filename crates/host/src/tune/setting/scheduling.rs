@@ -1,0 +1,291 @@
+//! How a thread is scheduled: policy, niceness, priority, slice (sched_setattr(2)).
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+use libc::sched_attr;
+
+use super::{Knob, SettingError, ThreadScheduling, with_thread};
+use crate::roots::Roots;
+
+/// A scheduling policy (sched(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// `SCHED_OTHER`: fair.
+    Other,
+    /// `SCHED_FIFO`: real time.
+    Fifo,
+    /// `SCHED_RR`: real time, in turns.
+    RoundRobin,
+    /// `SCHED_BATCH`: fair, wakes up later.
+    Batch,
+    /// `SCHED_IDLE`: fair, after everybody else.
+    Idle,
+    /// `SCHED_DEADLINE`.
+    Deadline,
+}
+
+/// Policies, their numbers (`include/uapi/linux/sched.h`) and their names here.
+const POLICIES: [(Policy, u32, &str); 6] = [
+    (Policy::Other, 0, "other"),
+    (Policy::Fifo, 1, "fifo"),
+    (Policy::RoundRobin, 2, "rr"),
+    (Policy::Batch, 3, "batch"),
+    (Policy::Idle, 5, "idle"),
+    (Policy::Deadline, 6, "deadline"),
+];
+
+impl Policy {
+    /// Threads of this policy share the CPU by their niceness.
+    pub const fn is_fair(self) -> bool {
+        matches!(self, Self::Other | Self::Batch | Self::Idle)
+    }
+}
+
+const SIZE: u32 = size_of::<sched_attr>() as u32;
+
+/// How a thread is scheduled: `other nice=0 slice_ns=2800000`, `fifo priority=49`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedulingValue {
+    /// The policy.
+    pub policy: Policy,
+    /// Niceness, −20 to 19; 0 for real time.
+    pub nice: i32,
+    /// Priority in real time, 1 to 99; else 0.
+    pub priority: u32,
+    /// Fair: the slice, 0 where the kernel does not say. `SCHED_DEADLINE`: the runtime.
+    pub runtime_ns: u64,
+    /// `SCHED_DEADLINE`: the deadline.
+    pub deadline_ns: u64,
+    /// `SCHED_DEADLINE`: the period.
+    pub period_ns: u64,
+    /// `SCHED_FLAG_…`.
+    pub flags: u64,
+}
+
+impl SchedulingValue {
+    /// Real time (`SCHED_FIFO`) with this priority; everything else as it is.
+    #[must_use]
+    pub const fn with_fifo(self, priority: u32) -> Self {
+        Self {
+            policy: Policy::Fifo,
+            priority,
+            nice: 0,
+            runtime_ns: 0,
+            deadline_ns: 0,
+            period_ns: 0,
+            flags: self.flags,
+        }
+    }
+
+    fn of(attr: &sched_attr) -> Option<Self> {
+        let (policy, ..) = *POLICIES
+            .iter()
+            .find(|(_, number, _)| *number == attr.sched_policy)?;
+        Some(Self {
+            policy,
+            nice: attr.sched_nice,
+            priority: attr.sched_priority,
+            runtime_ns: attr.sched_runtime,
+            deadline_ns: attr.sched_deadline,
+            period_ns: attr.sched_period,
+            flags: attr.sched_flags,
+        })
+    }
+
+    fn attr(&self) -> sched_attr {
+        let number = POLICIES
+            .iter()
+            .find(|(policy, ..)| *policy == self.policy)
+            .map_or(0, |(_, number, _)| *number);
+        sched_attr {
+            size: SIZE,
+            sched_policy: number,
+            sched_flags: self.flags,
+            sched_nice: self.nice,
+            sched_priority: self.priority,
+            sched_runtime: self.runtime_ns,
+            sched_deadline: self.deadline_ns,
+            sched_period: self.period_ns,
+        }
+    }
+}
+
+impl fmt::Display for SchedulingValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = POLICIES
+            .iter()
+            .find(|(policy, ..)| *policy == self.policy)
+            .map_or("", |(.., name)| name);
+        f.write_str(name)?;
+        if self.policy.is_fair() {
+            write!(f, " nice={}", self.nice)?;
+            if self.runtime_ns > 0 {
+                write!(f, " slice_ns={}", self.runtime_ns)?;
+            }
+        } else if self.policy == Policy::Deadline {
+            write!(
+                f,
+                " runtime_ns={} deadline_ns={} period_ns={}",
+                self.runtime_ns, self.deadline_ns, self.period_ns
+            )?;
+        } else {
+            write!(f, " priority={}", self.priority)?;
+        }
+        if self.flags != 0 {
+            write!(f, " flags={}", self.flags)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for SchedulingValue {
+    type Err = io::Error;
+
+    fn from_str(text: &str) -> io::Result<Self> {
+        let invalid = || io::Error::from(rustix::io::Errno::INVAL);
+        let mut words = text.split_ascii_whitespace();
+        let name = words.next().ok_or_else(invalid)?;
+        let (policy, ..) = *POLICIES
+            .iter()
+            .find(|(.., other)| *other == name)
+            .ok_or_else(invalid)?;
+        let mut value = Self {
+            policy,
+            nice: 0,
+            priority: 0,
+            runtime_ns: 0,
+            deadline_ns: 0,
+            period_ns: 0,
+            flags: 0,
+        };
+        for word in words {
+            let (key, number) = word.split_once('=').ok_or_else(invalid)?;
+            let unsigned = || number.parse::<u64>().map_err(|_| invalid());
+            match key {
+                "nice" => value.nice = number.parse().map_err(|_| invalid())?,
+                "priority" => value.priority = number.parse().map_err(|_| invalid())?,
+                "slice_ns" | "runtime_ns" => value.runtime_ns = unsigned()?,
+                "deadline_ns" => value.deadline_ns = unsigned()?,
+                "period_ns" => value.period_ns = unsigned()?,
+                "flags" => value.flags = unsigned()?,
+                _ => return Err(invalid()),
+            }
+        }
+        Ok(value)
+    }
+}
+
+fn get(thread: i32) -> io::Result<SchedulingValue> {
+    let mut attr = sched_attr {
+        size: SIZE,
+        sched_policy: 0,
+        sched_flags: 0,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: 0,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: the kernel writes at most SIZE bytes into `attr`, which is plain data.
+    let answer =
+        unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attr, SIZE, 0_u32) };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    SchedulingValue::of(&attr).ok_or_else(|| rustix::io::Errno::NOTSUP.into())
+}
+
+fn set(thread: i32, value: &SchedulingValue) -> io::Result<()> {
+    let attr = value.attr();
+    // SAFETY: the kernel reads `size` bytes of `attr`, which has that size.
+    let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attr, 0_u32) };
+    match answer {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The slice of a fair thread that has none of its own; 0 where the kernel does not say.
+/// A short-lived thread is given the default, and asked what that is.
+fn default_slice_ns() -> u64 {
+    let ask = || {
+        let mut value = get(0).ok()?;
+        value.runtime_ns = 0;
+        value.policy.is_fair().then_some(())?;
+        set(0, &value).ok()?;
+        Some(get(0).ok()?.runtime_ns)
+    };
+    std::thread::scope(|scope| scope.spawn(ask).join())
+        .ok()
+        .flatten()
+        .unwrap_or(0)
+}
+
+impl Knob for ThreadScheduling {
+    fn read(&self, roots: &Roots) -> Result<String, SettingError> {
+        with_thread(self, roots, self.thread, |pid| {
+            let value = get(pid.as_raw_pid()).map_err(|e| self.unreadable(e))?;
+            Ok(value.to_string())
+        })
+    }
+
+    fn write(&self, roots: &Roots, value: &str) -> Result<(), SettingError> {
+        let mut wanted: SchedulingValue = value.parse().map_err(|e| self.refused(value, e))?;
+        // A thread without a slice of its own reads as the default. To write that back as it
+        // was read would fix it: 0 asks for the default, whatever it becomes.
+        if wanted.policy.is_fair() && wanted.runtime_ns == default_slice_ns() {
+            wanted.runtime_ns = 0;
+        }
+        with_thread(self, roots, self.thread, |pid| {
+            set(pid.as_raw_pid(), &wanted).map_err(|e| self.refused(value, e))
+        })
+    }
+}
+
+impl fmt::Display for ThreadScheduling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sched_setattr(thread {})", self.thread.pid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_they_are_written() {
+        for text in [
+            "other nice=0",
+            "other nice=-5 slice_ns=100000",
+            "idle nice=3 flags=1",
+            "fifo priority=49",
+            "deadline runtime_ns=1 deadline_ns=2 period_ns=3",
+        ] {
+            let value: SchedulingValue = text.parse().unwrap();
+            assert_eq!(value.to_string(), text);
+            assert_eq!(SchedulingValue::of(&value.attr()), Some(value));
+        }
+        for wrong in ["", "best", "other nice", "other nice=x", "other colour=1"] {
+            assert!(wrong.parse::<SchedulingValue>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_thread_says_how_it_is_scheduled_and_only_that_thread() {
+        let roots = Roots::default();
+        let thread = crate::process::ProcessIdentity::current(&roots).unwrap();
+        let setting = ThreadScheduling { thread };
+        let text = setting.read(&roots).unwrap();
+        assert!(text.parse::<SchedulingValue>().is_ok(), "{text}");
+        let other = ThreadScheduling {
+            thread: crate::ProcessIdentity {
+                start_time_ticks: thread.start_time_ticks + 1,
+                ..thread
+            },
+        };
+        assert!(other.read(&roots).unwrap_err().is_gone());
+        assert!(other.write(&roots, &text).unwrap_err().is_gone());
+    }
+}

@@ -1,0 +1,115 @@
+//! What is applied now, and whether it still holds.
+
+use super::Tuner;
+use super::error::TuneError;
+use super::journal::{self, Record};
+use super::setting::Setting;
+
+/// Whether a value still holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryState {
+    /// Ours does.
+    Holds,
+    /// The old one does: somebody has put it back, or it was never changed.
+    AsBefore,
+    /// Another one does.
+    ChangedByOthers(String),
+    /// What it belonged to has ended.
+    Gone,
+    /// It cannot be read.
+    Unknown(String),
+}
+
+/// A setting that was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryStatus {
+    /// The mitigation that changed it.
+    pub mitigation: String,
+    /// What.
+    pub setting: Setting,
+    /// The value before.
+    pub old: String,
+    /// Our value.
+    pub new: String,
+    /// Why it was changed.
+    pub why: String,
+    /// Whether ours holds.
+    pub state: EntryState,
+}
+
+/// An apply that is not put back.
+#[derive(Clone, Debug)]
+pub struct ApplyStatus {
+    /// Its number.
+    pub id: u32,
+    /// Its mitigations.
+    pub mitigations: Vec<String>,
+    /// When, in seconds since 1970.
+    pub began_unix_s: u64,
+    /// It came to its end; else it was killed in the middle.
+    pub is_complete: bool,
+    /// The process that holds it and puts it back itself.
+    pub holder: Option<u32>,
+    /// A reboot has undone it.
+    pub is_of_earlier_boot: bool,
+    /// Its settings, in the order of the changes.
+    pub entries: Vec<EntryStatus>,
+}
+
+impl ApplyStatus {
+    /// Every setting that still exists has our value.
+    pub fn holds(&self) -> bool {
+        let good =
+            |entry: &EntryStatus| matches!(entry.state, EntryState::Holds | EntryState::Gone);
+        self.is_complete && !self.is_of_earlier_boot && self.entries.iter().all(good)
+    }
+}
+
+impl Tuner {
+    /// All applies that are not put back, in the order in which they were made. Reads only.
+    ///
+    /// # Errors
+    /// [`TuneError`] where a journal cannot be read.
+    pub fn status(&self) -> Result<Vec<ApplyStatus>, TuneError> {
+        let mut all = Vec::new();
+        for id in journal::ids(&self.folder)? {
+            if let Some(record) = journal::read(&self.folder, id)? {
+                all.push(self.status_of(record));
+            }
+        }
+        Ok(all)
+    }
+
+    fn status_of(&self, record: Record) -> ApplyStatus {
+        let holder = record.head.holder();
+        let is_of_earlier_boot = !record.head.is_of_this_boot(&self.roots);
+        let entries = record.entries.into_iter().map(|entry| {
+            let setting = entry.change.setting;
+            let state = match setting.read(&self.roots) {
+                _ if is_of_earlier_boot => EntryState::Gone,
+                Ok(now) if setting.same(&now, &entry.change.new) => EntryState::Holds,
+                Ok(now) if setting.same(&now, &entry.old) => EntryState::AsBefore,
+                Ok(now) => EntryState::ChangedByOthers(now),
+                Err(error) if error.is_gone() => EntryState::Gone,
+                Err(error) => EntryState::Unknown(error.to_string()),
+            };
+            EntryStatus {
+                mitigation: entry.change.mitigation,
+                setting,
+                old: entry.old,
+                new: entry.change.new,
+                why: entry.change.why,
+                state,
+            }
+        });
+        ApplyStatus {
+            id: record.id,
+            mitigations: record.head.mitigations,
+            began_unix_s: record.head.began_unix_s,
+            is_complete: record.is_complete,
+            holder,
+            is_of_earlier_boot,
+            entries: entries.collect(),
+        }
+    }
+}
