@@ -17,6 +17,7 @@ mod request;
 pub mod rtt;
 pub mod summary;
 mod time;
+pub mod tune;
 
 pub use distribution::{
     CONFIDENCE, Distribution, Quantile, QuantileRanks, REPORTED_QUANTILES, Unit, quantile_ranks,

@@ -12,6 +12,7 @@ mod serve;
 mod shared;
 mod sim;
 mod trace;
+mod tune;
 
 use std::path::PathBuf;
 
@@ -31,6 +32,7 @@ pub use self::serve::ServeArgs;
 pub use self::shared::{AnalysisArgs, Output};
 pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs};
 pub use self::trace::{Told, TraceArgs};
+pub use self::tune::{ApplyArgs, PlanArgs, TuneArgs, TuneCommand};
 
 /// A tail-latency laboratory for Linux servers.
 ///
@@ -55,6 +57,7 @@ pub enum Command {
     Rtt(Box<RttArgs>),
     Sim(Box<SimArgs>),
     Reproduce(ReproduceArgs),
+    Tune(TuneArgs),
     Doctor(DoctorArgs),
     Bench(BenchArgs),
     /// Print a shell completion script

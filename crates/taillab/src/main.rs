@@ -54,6 +54,7 @@ fn main() -> ExitCode {
             Paper::Deconstructing(args) => commands::reproduce::deconstructing(args),
             Paper::TimeGone(args) => commands::budget::run(&args),
         },
+        Command::Tune(args) => commands::tune::run(args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Completions { shell } => commands::shell::completions(shell),

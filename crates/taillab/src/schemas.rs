@@ -16,6 +16,7 @@ use taillab_model::load_result::LoadReport;
 use taillab_model::noise::NoiseResult;
 use taillab_model::rtt::RttResult;
 use taillab_model::summary::Report;
+use taillab_model::tune::TuneResult;
 use taillab_report::reproduction::Reproduction;
 use taillab_report::simulation::SimulationReport;
 use taillab_testkit::causes::BenchResult;
@@ -75,6 +76,11 @@ fn schemas() -> Vec<(&'static str, &'static str, Schema)> {
             "The output of `taillab budget --json` and `taillab reproduce time-gone --json`, and \
              `budget.json`.",
             of::<BudgetResult>(),
+        ),
+        (
+            "tune",
+            "The output of `taillab tune list`, `plan`, `apply`, `status`, `verify` and `revert` with `--json`.",
+            of::<TuneResult>(),
         ),
         (
             "bench-causes",

@@ -12,6 +12,7 @@ mod reproduction;
 mod rtt;
 mod simulation;
 mod slowest;
+mod tune;
 
 pub use self::budget::render as render_budget;
 pub use self::chart::render as render_chart;
@@ -23,4 +24,5 @@ pub use self::reproduction::render as render_reproduction;
 pub use self::rtt::render as render_rtt;
 pub use self::simulation::render as render_simulation;
 pub use self::slowest::render as slowest;
+pub use self::tune::render as render_tune;
 pub use crate::text::{Style, wrap};

@@ -13,3 +13,4 @@ pub mod serve;
 pub mod shell;
 pub mod sim;
 pub mod trace;
+pub mod tune;

@@ -125,7 +125,10 @@ fn proposal(changes: Vec<Change>, otherwise: &str) -> Result<Proposal, Unavailab
 }
 
 #[cfg(test)]
-mod tests {
+mod tests;
+
+#[cfg(test)]
+mod rows {
     use std::collections::HashSet;
 
     use super::*;

@@ -242,6 +242,19 @@ impl Knob for ThreadScheduling {
             set(pid.as_raw_pid(), &wanted).map_err(|e| self.refused(value, e))
         })
     }
+
+    /// A value without a slice leaves that to the kernel.
+    fn same(&self, left: &str, right: &str) -> bool {
+        let parse = SchedulingValue::from_str;
+        let (Ok(left), Ok(mut right)) = (parse(left), parse(right)) else {
+            return left == right;
+        };
+        let is_open = left.runtime_ns == 0 || right.runtime_ns == 0;
+        if left.policy.is_fair() && is_open {
+            right.runtime_ns = left.runtime_ns;
+        }
+        left == right
+    }
 }
 
 impl fmt::Display for ThreadScheduling {

@@ -1,0 +1,444 @@
+//! Each mitigation on a recorded tree of /proc and /sys: it takes effect, is put back to the byte,
+//! and says clearly where the machine lacks what it needs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::MITIGATIONS;
+use crate::journal::JournalFolder;
+use crate::roots::Roots;
+use crate::roots::testing::tree;
+use crate::tune::revert::{Outcome, Which};
+use crate::tune::scene::Scope;
+use crate::tune::{Tuner, Unavailable};
+
+const PID: u32 = 4711;
+const STAT: &str = "4711 (server) S 1 4711 4711 0 -1 0 100 0 0 0 7 9 0 0 20 0 1 0 12345 1 2 3 1 1 0 0 0 0 0 0 0 \
+                    0 0 0 0 17 3 0 0 0";
+
+/// A machine with eight CPUs, two nodes, SMT, cpufreq, a network card with two queues.
+const MACHINE: &[(&str, &str)] = &[
+    ("proc/sys/kernel/random/boot_id", "a-boot\n"),
+    ("proc/4711/stat", STAT),
+    (
+        "proc/4711/status",
+        "Name:\tserver\nTgid:\t4711\nCpus_allowed_list:\t2-3\n",
+    ),
+    ("proc/4711/task/4711/stat", STAT),
+    (
+        "proc/4711/task/4711/status",
+        "Name:\tserver\nTgid:\t4711\nCpus_allowed_list:\t2-3\n",
+    ),
+    ("proc/4711/cgroup", "0::/web.slice\n"),
+    ("proc/4711/timerslack_ns", "50000\n"),
+    (
+        "proc/self/net/dev",
+        "Inter-| Receive\n face |bytes packets\n  lo: 9 9 0\n  eth0: 100 10 0\n eth1: 0 0 0\n",
+    ),
+    (
+        "proc/interrupts",
+        "  CPU0 CPU1\n 30:  1 2  PCI-MSIX 1-edge  eth0-rx-0\n 31: 1 2  PCI-MSIX  2-edge eth0-rx-1\n",
+    ),
+    ("proc/irq/30/smp_affinity_list", "0-7\n"),
+    ("proc/irq/31/smp_affinity_list", "2\n"),
+    ("proc/irq/32/smp_affinity_list", "5\n"),
+    ("proc/irq/default_smp_affinity", "ff\n"),
+    ("proc/sys/kernel/sched_rt_runtime_us", "950000\n"),
+    ("proc/sys/kernel/sched_rt_period_us", "1000000\n"),
+    ("proc/sys/kernel/watchdog_cpumask", "0-7\n"),
+    ("proc/sys/kernel/numa_balancing", "1\n"),
+    ("proc/sys/vm/stat_interval", "1\n"),
+    ("proc/sys/vm/compaction_proactiveness", "20\n"),
+    ("proc/sys/net/core/busy_poll", "0\n"),
+    ("proc/sys/net/core/busy_read", "0\n"),
+    ("proc/sys/net/core/rps_sock_flow_entries", "0\n"),
+    ("proc/sys/net/ipv4/tcp_autocorking", "1\n"),
+    ("proc/sys/net/ipv4/tcp_slow_start_after_idle", "1\n"),
+    ("proc/sys/net/ipv4/tcp_notsent_lowat", "4294967295\n"),
+    ("sys/devices/system/cpu/online", "0-7\n"),
+    ("sys/devices/system/cpu/smt/control", "on\n"),
+    (
+        "sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us",
+        "0\n",
+    ),
+    (
+        "sys/devices/system/cpu/cpu3/power/pm_qos_resume_latency_us",
+        "0\n",
+    ),
+    ("sys/devices/system/cpu/cpufreq/boost", "0\n"),
+    (
+        "sys/devices/system/cpu/cpufreq/policy0/related_cpus",
+        "0 1\n",
+    ),
+    (
+        "sys/devices/system/cpu/cpufreq/policy0/scaling_governor",
+        "powersave\n",
+    ),
+    (
+        "sys/devices/system/cpu/cpufreq/policy2/related_cpus",
+        "2 3\n",
+    ),
+    (
+        "sys/devices/system/cpu/cpufreq/policy2/scaling_governor",
+        "ondemand\n",
+    ),
+    (
+        "sys/devices/system/cpu/cpufreq/policy2/scaling_available_governors",
+        "ondemand performance\n",
+    ),
+    (
+        "sys/devices/system/cpu/cpufreq/policy2/ondemand/up_threshold",
+        "80\n",
+    ),
+    (
+        "sys/devices/system/cpu/cpufreq/policy2/energy_performance_preference",
+        "balance_power\n",
+    ),
+    ("sys/devices/system/node/node0/cpulist", "0-3\n"),
+    ("sys/devices/system/node/node1/cpulist", "4-7\n"),
+    ("sys/devices/virtual/workqueue/cpumask", "ff\n"),
+    (
+        "sys/kernel/debug/sched/fair_server/cpu2/runtime",
+        "50000000\n",
+    ),
+    (
+        "sys/kernel/debug/sched/fair_server/cpu3/runtime",
+        "50000000\n",
+    ),
+    (
+        "sys/kernel/mm/transparent_hugepage/enabled",
+        "always [madvise] never\n",
+    ),
+    (
+        "sys/kernel/mm/transparent_hugepage/defrag",
+        "always defer [madvise] never\n",
+    ),
+    ("sys/kernel/mm/damon/admin/kdamonds/0/state", "on\n"),
+    ("sys/fs/cgroup/web.slice/cpu.max", "50000 100000\n"),
+    ("sys/fs/cgroup/web.slice/cpu.stat", "\n"),
+    ("sys/class/net/eth0/threaded", "0\n"),
+    ("sys/class/net/eth0/napi_defer_hard_irqs", "0\n"),
+    ("sys/class/net/eth0/gro_flush_timeout", "0\n"),
+    ("sys/class/net/eth0/queues/rx-0/rps_cpus", "00\n"),
+    ("sys/class/net/eth0/queues/rx-0/rps_flow_cnt", "0\n"),
+    ("sys/class/net/eth0/queues/rx-1/rps_cpus", "00\n"),
+    ("sys/class/net/eth0/queues/rx-1/rps_flow_cnt", "0\n"),
+    ("sys/class/net/eth0/queues/tx-0/xps_cpus", "00\n"),
+    ("sys/class/net/eth0/queues/tx-1/xps_cpus", "00\n"),
+];
+
+/// What each writes there, by the end of the file's path. The others change threads or ask
+/// drivers, which no tree of files has: their tests are live.
+const EFFECTS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "rt-runtime",
+        &[
+            ("sched_rt_runtime_us", "-1"),
+            ("cpu2/runtime", "0"),
+            ("cpu3/runtime", "0"),
+        ],
+    ),
+    ("timer-slack", &[("timerslack_ns", "1")]),
+    (
+        "housekeeping",
+        &[
+            ("workqueue/cpumask", "000000f3"),
+            ("watchdog_cpumask", "0-1,4-7"),
+            ("stat_interval", "120"),
+        ],
+    ),
+    ("smt", &[("smt/control", "off")]),
+    ("cpu-quota", &[("cpu.max", "max 100000")]),
+    (
+        "irq-affinity",
+        &[
+            ("irq/30/smp_affinity_list", "0-1,4-7"),
+            ("irq/31/smp_affinity_list", "0-1,4-7"),
+            ("default_smp_affinity", "000000f3"),
+        ],
+    ),
+    (
+        "softirq-cpu",
+        &[("rx-0/rps_cpus", "000000f3"), ("rx-1/rps_cpus", "000000f3")],
+    ),
+    (
+        "rfs",
+        &[
+            ("rps_sock_flow_entries", "32768"),
+            ("rx-0/rps_flow_cnt", "16384"),
+            ("rx-1/rps_flow_cnt", "16384"),
+        ],
+    ),
+    (
+        "xps",
+        &[("tx-0/xps_cpus", "00000055"), ("tx-1/xps_cpus", "000000aa")],
+    ),
+    ("threaded-napi", &[("eth0/threaded", "1")]),
+    ("busy-poll", &[("busy_poll", "50"), ("busy_read", "50")]),
+    (
+        "irq-suspension",
+        &[
+            ("napi_defer_hard_irqs", "2"),
+            ("gro_flush_timeout", "200000"),
+        ],
+    ),
+    (
+        "resume-latency",
+        &[
+            ("cpu2/power/pm_qos_resume_latency_us", "n/a"),
+            ("cpu3/power/pm_qos_resume_latency_us", "n/a"),
+        ],
+    ),
+    ("governor", &[("policy2/scaling_governor", "performance")]),
+    (
+        "energy-preference",
+        &[("policy2/energy_performance_preference", "performance")],
+    ),
+    ("boost", &[("cpufreq/boost", "1")]),
+    ("numa", &[("numa_balancing", "0")]),
+    (
+        "memory-daemons",
+        &[
+            ("transparent_hugepage/enabled", "never"),
+            ("transparent_hugepage/defrag", "never"),
+            ("compaction_proactiveness", "0"),
+            ("0/state", "off"),
+        ],
+    ),
+    (
+        "tcp-latency",
+        &[
+            ("tcp_autocorking", "0"),
+            ("tcp_slow_start_after_idle", "0"),
+            ("tcp_notsent_lowat", "16384"),
+        ],
+    ),
+];
+
+fn files(folder: &Path) -> BTreeMap<PathBuf, String> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![folder.join("proc"), folder.join("sys")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => drop(files.insert(path.clone(), fs::read_to_string(&path).unwrap())),
+            }
+        }
+    }
+    files
+}
+
+fn trimmed(files: &BTreeMap<PathBuf, String>) -> BTreeMap<PathBuf, String> {
+    // whoever puts a value back writes no brackets, which the kernel adds
+    let plain = |text: &str| match text.split_once('[') {
+        Some((_, rest)) => rest.split(']').next().unwrap_or_default().to_owned(),
+        None => text.trim().to_owned(),
+    };
+    files
+        .iter()
+        .map(|(path, text)| (path.clone(), plain(text)))
+        .collect()
+}
+
+fn scope() -> Scope {
+    Scope {
+        pid: Some(PID),
+        ..Scope::default()
+    }
+}
+
+fn tuner(roots: &Roots, folder: &Path) -> Tuner {
+    Tuner::new(roots.clone(), JournalFolder::at(folder.join("journal")))
+}
+
+#[test]
+fn each_writes_what_it_says_and_is_put_back() {
+    for (name, effects) in EFFECTS {
+        let (folder, roots) = tree(MACHINE);
+        let tuner = tuner(&roots, folder.path());
+        let before = files(folder.path());
+        let plan = tuner.plan(&[name], &scope()).unwrap();
+        plan.check(false)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        tuner
+            .apply(&plan, false, &mut |_| {})
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let after = files(folder.path());
+        let changed: BTreeMap<&Path, &str> = (after.iter())
+            .filter(|(path, text)| before.get(*path) != Some(text))
+            .map(|(path, text)| (path.as_path(), text.trim()))
+            .collect();
+        assert_eq!(changed.len(), effects.len(), "{name}: {changed:?}");
+        for (end, value) in *effects {
+            let found = changed.iter().find(|(path, _)| path.ends_with(end));
+            assert_eq!(found.map(|(_, text)| *text), Some(*value), "{name}: {end}");
+        }
+        assert!(tuner.status().unwrap()[0].holds(), "{name}");
+        for change in &tuner.revert(Which::All, &mut |_| {}).unwrap()[0].changes {
+            assert_eq!(change.outcome, Outcome::Restored, "{name}: {change:?}");
+        }
+        assert_eq!(trimmed(&files(folder.path())), trimmed(&before), "{name}");
+    }
+}
+
+#[test]
+fn each_says_in_one_line_what_the_machine_lacks() {
+    let bare = [
+        ("proc/sys/kernel/random/boot_id", "a-boot\n"),
+        ("proc/4711/stat", STAT),
+        ("proc/4711/task/4711/stat", STAT),
+        (
+            "proc/4711/task/4711/status",
+            "Name:\tserver\nTgid:\t4711\nCpus_allowed_list:\t0-1\n",
+        ),
+        ("sys/devices/system/cpu/online", "0-1\n"),
+    ];
+    let (folder, roots) = tree(&bare);
+    let tuner = tuner(&roots, folder.path());
+    // threads are there on every machine
+    let of_threads = [
+        "rt-priority",
+        "nice",
+        "slice",
+        "others-idle",
+        "cpu-dma-latency",
+    ];
+    for row in MITIGATIONS
+        .iter()
+        .filter(|row| !of_threads.contains(&row.is.name))
+    {
+        let name = row.is.name;
+        let plan = tuner.plan(&[name], &scope()).unwrap();
+        let Err(Unavailable(reason)) = &plan.parts[0].proposal else {
+            panic!("{name} is possible where nothing is");
+        };
+        assert!(
+            !reason.is_empty() && !reason.contains('\n'),
+            "{name}: {reason}"
+        );
+        assert!(plan.check(true).is_err(), "{name}");
+    }
+    assert!(!folder.path().join("journal").exists());
+}
+
+#[test]
+fn who_would_overwrite_a_setting_is_named() {
+    let mut machine = MACHINE.to_vec();
+    let irqbalance = STAT.replace("4711 (server)", "99 (irqbalance)");
+    machine.push(("proc/99/stat", &irqbalance));
+    machine.push(("etc/sysctl.d/50-vm.conf", "vm.stat_interval = 1\n"));
+    machine.push((
+        "etc/cron.d/tune",
+        "@daily root sysctl -w vm.compaction_proactiveness=20\n",
+    ));
+    let (folder, roots) = tree(&machine);
+    let tuner = tuner(&roots, folder.path());
+    let said = |name: &str, is_forced: bool| {
+        let plan = tuner.plan(&[name], &scope()).unwrap();
+        let said: Vec<String> = plan.conflicts.iter().map(ToString::to_string).collect();
+        (
+            said.join("\n"),
+            plan.check(is_forced).map_err(|error| error.to_string()),
+        )
+    };
+    let (text, refused) = said("irq-affinity", false);
+    assert!(
+        text.contains("irqbalance (pid 99) moves interrupts"),
+        "{text}"
+    );
+    assert!(refused.unwrap_err().contains("--force"));
+    assert!(said("irq-affinity", true).1.is_ok());
+    let (text, allowed) = said("housekeeping", false);
+    assert!(text.contains("50-vm.conf names vm.stat_interval"), "{text}");
+    assert!(allowed.is_ok());
+    assert!(said("memory-daemons", false).0.contains("cron.d/tune"));
+    assert_eq!(said("smt", false).0, "");
+}
+
+#[test]
+fn a_reboot_has_undone_everything() {
+    let (folder, roots) = tree(MACHINE);
+    let tuner = tuner(&roots, folder.path());
+    let plan = tuner.plan(&["busy-poll"], &scope()).unwrap();
+    tuner.apply(&plan, false, &mut |_| {}).unwrap();
+    fs::write(roots.proc.join("sys/kernel/random/boot_id"), "another\n").unwrap();
+    let status = tuner.status().unwrap();
+    assert!(status[0].is_of_earlier_boot && !status[0].holds());
+    let reverted = tuner.revert(Which::All, &mut |_| {}).unwrap();
+    assert!(
+        reverted[0]
+            .changes
+            .iter()
+            .all(|change| change.outcome == Outcome::Gone)
+    );
+    let now = fs::read_to_string(roots.proc.join("sys/net/core/busy_poll")).unwrap();
+    assert_eq!(now.trim(), "50", "nothing is written to the new kernel");
+    assert!(tuner.status().unwrap().is_empty());
+}
+
+#[test]
+fn a_journal_that_is_torn_is_followed_and_one_that_is_damaged_is_told() {
+    let (folder, roots) = tree(MACHINE);
+    let tuner = tuner(&roots, folder.path());
+    let before = files(folder.path());
+    let plan = tuner.plan(&["busy-poll"], &scope()).unwrap();
+    tuner.apply(&plan, false, &mut |_| {}).unwrap();
+    let journal = folder.path().join("journal/000001.jsonl");
+    let whole = fs::read(&journal).unwrap();
+    // a line that was on its way when the power went
+    fs::write(&journal, [&whole, &b"{\"record\":\"inte"[..]].concat()).unwrap();
+    assert_eq!(tuner.status().unwrap()[0].entries.len(), 2);
+    tuner.revert(Which::All, &mut |_| {}).unwrap();
+    assert_eq!(trimmed(&files(folder.path())), trimmed(&before));
+    // a first line that never was whole: nothing had been changed
+    fs::write(&journal, &whole[..10]).unwrap();
+    assert!(tuner.revert(Which::All, &mut |_| {}).unwrap().is_empty());
+    assert!(!journal.exists());
+    for (text, said) in [
+        (
+            String::from_utf8_lossy(&whole).replace("\"intent\"", "\"x\""),
+            "cannot be understood",
+        ),
+        (
+            String::from_utf8_lossy(&whole).replace("\"version\":1", "\"version\":9"),
+            "another version",
+        ),
+        ("{\"record\":\"complete\"}\n".to_owned(), "out of order"),
+    ] {
+        fs::write(&journal, text).unwrap();
+        let line = tuner
+            .revert(Which::All, &mut |_| {})
+            .unwrap_err()
+            .to_string();
+        assert!(
+            line.contains(said) && line.contains("000001.jsonl"),
+            "{line}"
+        );
+        assert!(journal.exists());
+    }
+}
+
+#[test]
+fn what_does_not_exist_is_refused_with_what_does() {
+    let (folder, roots) = tree(MACHINE);
+    let tuner = tuner(&roots, folder.path());
+    let refused = |scope: Scope| tuner.plan(&["busy-poll"], &scope).unwrap_err().to_string();
+    let nobody = Scope {
+        pid: Some(4712),
+        ..Scope::default()
+    };
+    assert!(refused(nobody).contains("there is no process 4712"));
+    let offline = Scope {
+        cpus: Some("7-9".parse().unwrap()),
+        ..Scope::default()
+    };
+    assert!(refused(offline).contains("CPU 8-9 is offline"));
+    let no_device = Scope {
+        device: Some("eth7".into()),
+        ..Scope::default()
+    };
+    assert!(refused(no_device).contains("choose among lo, eth0, eth1"));
+}

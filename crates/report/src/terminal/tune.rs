@@ -1,0 +1,148 @@
+//! What `taillab tune` says, as text.
+
+use taillab_model::tune::{Action, ApplyRow, ChangeRow, ChangeState, MitigationRow, TuneResult};
+
+use super::page::Page;
+use crate::text::{INDENT, Ink, Style};
+
+/// The whole result; `all`: each mitigation of a list with everything that is known of it.
+pub fn render(result: &TuneResult, all: bool, style: Style) -> String {
+    let mut page = Page::new(style);
+    match result.action {
+        Action::List => page.list(&result.mitigations, all),
+        Action::Plan | Action::Apply => page.planned(result),
+        Action::Status | Action::Verify | Action::Revert => page.applies(result),
+    }
+    page.text = page.text.trim_start_matches('\n').to_owned();
+    page.text
+}
+
+impl Page {
+    fn list(&mut self, rows: &[MitigationRow], all: bool) {
+        let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0) + 2;
+        for row in rows {
+            if !all {
+                let lead = format!("{:INDENT$}{:width$}", "", row.name);
+                self.hanging(&lead, INDENT + width, Ink::Plain, &row.description);
+                continue;
+            }
+            let causes: Vec<&str> = row.treats.iter().map(|cause| cause.label()).collect();
+            self.heading(&row.name, "");
+            self.paragraph(Ink::Plain, &row.description);
+            self.fact("treats", &causes.join(", "));
+            self.fact("needs", &row.needs);
+            self.fact("changes", &row.interface);
+            self.fact("undo", &row.undo);
+            self.fact("proof", &row.proof);
+            self.fact("risk", &row.risk);
+            self.fact("see", &row.reference);
+        }
+        if !all {
+            self.line("");
+            self.paragraph(Ink::Quiet, "-v says what each needs, changes and risks");
+        }
+    }
+
+    fn planned(&mut self, result: &TuneResult) {
+        for row in &result.mitigations {
+            self.heading(&row.name, &row.description);
+            if let Some(reason) = &row.unavailable {
+                self.marked(Ink::Notable, "–", &format!("not here: {reason}"));
+                continue;
+            }
+            for held in &row.holds {
+                self.marked(Ink::Good, "→", &format!("held by this process: {held}"));
+            }
+            for change in &row.changes {
+                self.change(change);
+            }
+            for note in &row.notes {
+                self.marked(Ink::Notable, "!", note);
+            }
+            self.fact("risk", &row.risk);
+        }
+        if !result.conflicts.is_empty() {
+            self.heading("Conflicts", "");
+        }
+        for conflict in &result.conflicts {
+            let mark = match conflict.harmful {
+                true => (Ink::Bad, "✗"),
+                false => (Ink::Notable, "!"),
+            };
+            let text = format!("{} {}: {}", conflict.who, conflict.effect, conflict.remedy);
+            self.marked(mark.0, mark.1, &text);
+        }
+        if result.action == Action::Apply {
+            self.applied(&result.applies);
+        }
+    }
+
+    fn applied(&mut self, applies: &[ApplyRow]) {
+        self.line("");
+        match applies.first() {
+            Some(apply) => {
+                let text = format!(
+                    "applied as number {0}; `taillab tune revert {0}` puts it back",
+                    apply.id
+                );
+                self.marked(Ink::Good, "✓", &text);
+            }
+            None => self.marked(Ink::Good, "✓", "nothing had to be changed"),
+        }
+    }
+
+    fn applies(&mut self, result: &TuneResult) {
+        if result.applies.is_empty() {
+            self.paragraph(Ink::Plain, "nothing is changed by taillab");
+        }
+        for apply in &result.applies {
+            let state = match (result.action, apply.good, apply.complete) {
+                (Action::Revert, true, _) => "put back",
+                (Action::Revert, false, _) => "not all of it could be put back",
+                (_, true, _) => "holds",
+                (_, false, true) => "does not hold as a whole",
+                (_, false, false) => "was ended in the middle: taillab tune revert puts it back",
+            };
+            let mut remark = state.to_owned();
+            if let Some(pid) = apply.held_by {
+                remark += &format!("; held by pid {pid}");
+            }
+            self.heading(
+                &format!("{}  {}", apply.id, apply.mitigations.join(", ")),
+                &remark,
+            );
+            for change in &apply.changes {
+                self.change(change);
+            }
+        }
+    }
+
+    fn change(&mut self, change: &ChangeRow) {
+        let state = change.state;
+        let (ink, mark) = match state {
+            ChangeState::Skipped | ChangeState::Gone => (Ink::Notable, "–"),
+            _ if !state.is_good() => (Ink::Bad, "✗"),
+            ChangeState::Planned => (Ink::Good, "→"),
+            _ => (Ink::Good, "✓"),
+        };
+        let old = change.old.as_deref().unwrap_or("?");
+        let values = match state {
+            ChangeState::Restored | ChangeState::AsBefore => format!("{} → {old}", change.new),
+            ChangeState::AlreadySo => change.new.clone(),
+            _ => format!("{old} → {}", change.new),
+        };
+        let mut text = format!("{}  {values}", change.setting);
+        if !matches!(state, ChangeState::Planned | ChangeState::Changed) {
+            text += &format!("  ({})", state.label());
+        }
+        if let Some(now) = &change.now {
+            text += &format!(", now {now}");
+        }
+        self.marked(ink, mark, &text);
+        let why = change.problem.as_deref().unwrap_or(&change.why);
+        if !why.is_empty() {
+            let width = INDENT + 4;
+            self.hanging(&" ".repeat(width), width, Ink::Quiet, why);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! `taillab tune`: plan, apply, verify and revert changes of the machine.
+
+#[cfg(test)]
+mod docs;
+mod rows;
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::thread;
+use std::time::Duration;
+
+use taillab_host::tune::{Applied, MITIGATIONS, Plan, Point, Scope, Tuner, Which};
+use taillab_host::{Interrupt, Roots};
+use taillab_model::tune::{Action, SCHEMA_VERSION, TuneResult};
+use taillab_report::terminal;
+
+use crate::cli::{ApplyArgs, Output, PlanArgs, TuneArgs, TuneCommand};
+use crate::exit::{Exit, Failure, OrExit};
+use crate::fail::host;
+use crate::pipeline::{print, style};
+use crate::say::Say;
+
+/// How often a held apply looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Does what the subcommand says.
+pub fn run(args: TuneArgs) -> Result<Exit, Failure> {
+    match args.command {
+        TuneCommand::List { common } => {
+            let mut result = result(Action::List);
+            result.mitigations = MITIGATIONS
+                .iter()
+                .map(|row| rows::mitigation(row))
+                .collect();
+            show(common, &result)?;
+            Ok(Exit::Ok)
+        }
+        TuneCommand::Plan(args) => plan(&args),
+        TuneCommand::Apply(args) => apply(&args),
+        TuneCommand::Status { common } => status(common, Action::Status),
+        TuneCommand::Verify { common } => status(common, Action::Verify),
+        TuneCommand::Revert { number, common } => revert(number, common),
+    }
+}
+
+fn tuner() -> Result<Tuner, Failure> {
+    Tuner::of_this_user().map_err(host)
+}
+
+fn result(action: Action) -> TuneResult {
+    TuneResult {
+        schema_version: SCHEMA_VERSION,
+        command: "tune".into(),
+        taillab_version: env!("CARGO_PKG_VERSION").into(),
+        action,
+        mitigations: Vec::new(),
+        conflicts: Vec::new(),
+        applies: Vec::new(),
+    }
+}
+
+fn show(output: Output, result: &TuneResult) -> Result<(), Failure> {
+    if output.json {
+        let text = serde_json::to_string_pretty(result).or_exit(Exit::Failed)?;
+        return print((text + "\n").as_bytes());
+    }
+    if output.quiet {
+        return Ok(());
+    }
+    print(terminal::render_tune(result, output.verbose > 0, style()).as_bytes())
+}
+
+fn planned(tuner: &Tuner, names: &[String], scope: &Scope) -> Result<(Plan, TuneResult), Failure> {
+    let plan = tuner.plan(names, scope).map_err(host)?;
+    let mut result = result(Action::Plan);
+    let roots = Roots::default();
+    result.mitigations = (plan.parts.iter())
+        .map(|part| rows::part(part, &roots))
+        .collect();
+    result.conflicts = plan.conflicts.iter().map(rows::conflict).collect();
+    Ok((plan, result))
+}
+
+fn plan(args: &PlanArgs) -> Result<Exit, Failure> {
+    let all = || {
+        MITIGATIONS
+            .iter()
+            .map(|row| row.is.name.to_owned())
+            .collect()
+    };
+    let names = match args.names.is_empty() {
+        true => all(),
+        false => args.names.clone(),
+    };
+    let (_, result) = planned(&tuner()?, &names, &args.scope.scope())?;
+    show(args.common, &result)?;
+    Ok(Exit::Ok)
+}
+
+fn apply(args: &ApplyArgs) -> Result<Exit, Failure> {
+    let (tuner, say) = (tuner()?, Say::of(args.common));
+    let (plan, mut result) = planned(&tuner, &args.names, &args.scope.scope())?;
+    if args.dry_run {
+        show(args.common, &result)?;
+    }
+    plan.check(args.force).map_err(host)?;
+    if args.dry_run {
+        return Ok(Exit::Ok);
+    }
+    if plan.holds().next().is_some() && !args.hold {
+        return Err(Failure::new(
+            Exit::Usage,
+            "cpu-dma-latency ends with the process that holds it: add --hold to stay until Ctrl-C, or apply \
+             resume-latency, which stays without a process",
+        ));
+    }
+    if !args.yes && !is_wanted(&plan, &result)? {
+        say.note(&"nothing is changed");
+        return Ok(Exit::Ok);
+    }
+    // before anything is changed: whoever interrupts then means this
+    let interrupt = Interrupt::register().map_err(host)?;
+    let applied = tuner
+        .apply(&plan, args.hold, &mut |point| tell(say, point))
+        .map_err(host)?;
+    result.action = Action::Apply;
+    rows::note_applied(&mut result, &applied);
+    show(args.common, &result)?;
+    match args.hold {
+        true => hold(&tuner, applied, &interrupt, say),
+        false => Ok(Exit::Ok),
+    }
+}
+
+/// Stays until it is interrupted, and puts everything back.
+fn hold(tuner: &Tuner, applied: Applied, interrupt: &Interrupt, say: Say) -> Result<Exit, Failure> {
+    say.note(&"held until Ctrl-C");
+    while !interrupt.is_raised() {
+        thread::sleep(LOOK);
+    }
+    let id = applied.id;
+    drop(applied);
+    let Some(id) = id else {
+        return Ok(Exit::Interrupted);
+    };
+    let reverted = tuner
+        .revert(Which::One(id), &mut |point| tell(say, point))
+        .map_err(host)?;
+    let mut rows = reverted.iter().map(rows::reverted);
+    match rows.all(|row| row.good) {
+        true => Ok(Exit::Interrupted),
+        false => Err(Failure::new(
+            Exit::Missed,
+            "not all could be put back: `taillab tune status` says what",
+        )),
+    }
+}
+
+/// Each write, for those who want to follow it.
+fn tell(say: Say, point: Point<'_>) {
+    match point {
+        Point::Write { change, old } => {
+            say.step(&format!(
+                "{}: \"{old}\" → \"{}\"",
+                change.setting, change.new
+            ));
+        }
+        Point::Undo { change, old } => {
+            say.step(&format!(
+                "{}: \"{}\" → \"{old}\"",
+                change.setting, change.new
+            ));
+        }
+        Point::Skipped { change, reason } => {
+            say.step(&format!("{}: skipped, {reason}", change.setting));
+        }
+        _ => {}
+    }
+}
+
+/// Shows the plan and asks.
+fn is_wanted(plan: &Plan, result: &TuneResult) -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(Failure::new(
+            Exit::Usage,
+            "there is no terminal to ask on: look at the changes with --dry-run, then apply them with --yes",
+        ));
+    }
+    let failed = |error: io::Error| Failure::new(Exit::Failed, format!("cannot ask: {error}"));
+    let mut terminal = io::stderr();
+    let text = terminal::render_tune(result, false, style());
+    let question = format!("{text}\nChange {} settings? [y/N] ", plan.changes().count());
+    terminal.write_all(question.as_bytes()).map_err(failed)?;
+    terminal.flush().map_err(failed)?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn status(output: Output, action: Action) -> Result<Exit, Failure> {
+    let applies = tuner()?.status().map_err(host)?;
+    let mut result = result(action);
+    result.applies = applies.iter().map(rows::apply).collect();
+    show(output, &result)?;
+    let all_hold = result.applies.iter().all(|apply| apply.good);
+    Ok(match action == Action::Verify && !all_hold {
+        true => Exit::Missed,
+        false => Exit::Ok,
+    })
+}
+
+fn revert(number: Option<u32>, output: Output) -> Result<Exit, Failure> {
+    let say = Say::of(output);
+    let which = number.map_or(Which::All, Which::One);
+    let reverted = tuner()?
+        .revert(which, &mut |point| tell(say, point))
+        .map_err(host)?;
+    let mut result = result(Action::Revert);
+    result.applies = reverted.iter().map(rows::reverted).collect();
+    show(output, &result)?;
+    let all = result.applies.iter().all(|apply| {
+        let mut changes = apply.changes.iter();
+        apply.good && changes.all(|change| change.state.is_good())
+    });
+    Ok(match all {
+        true => Exit::Ok,
+        false => Exit::Missed,
+    })
+}
