@@ -1,8 +1,10 @@
 //! Who would overwrite a setting, and what does harm.
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::change::Change;
 use super::proposal::{Conflict, Proposal};
 use super::scene::Scene;
 use super::setting::Setting;
@@ -93,11 +95,13 @@ pub(super) fn of<'p>(
     proposals: impl Iterator<Item = &'p Proposal>,
 ) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
-    let mut settings = Vec::new();
+    let mut changes: Vec<&Change> = Vec::new();
     for proposal in proposals {
-        settings.extend(proposal.changes.iter().map(|change| &change.setting));
+        changes.extend(&proposal.changes);
         conflicts.extend(proposal.harms.iter().cloned());
     }
+    conflicts.extend(contradictions(&changes));
+    let settings: Vec<&Setting> = changes.iter().map(|change| &change.setting).collect();
     for owner in OWNERS {
         if settings.iter().any(|setting| (owner.owns)(setting))
             && let Some((pid, name)) = scene.running(owner.names)
@@ -116,6 +120,26 @@ pub(super) fn of<'p>(
         .collect();
     conflicts.extend(written_elsewhere(scene, &keys));
     conflicts
+}
+
+/// Mitigations that want different values of one setting, each pair once.
+fn contradictions(changes: &[&Change]) -> Vec<Conflict> {
+    let mut first: HashMap<&Setting, &Change> = HashMap::new();
+    let mut pairs = HashSet::new();
+    let mut found = Vec::new();
+    for change in changes {
+        let other = *first.entry(&change.setting).or_insert(change);
+        let agree = change.setting.same(&other.new, &change.new);
+        if !agree && pairs.insert((&other.mitigation, &change.mitigation)) {
+            found.push(Conflict {
+                who: format!("{} and {}", other.mitigation, change.mitigation),
+                effect: format!("want different values of {}", change.setting),
+                remedy: "apply one of them".into(),
+                is_harmful: true,
+            });
+        }
+    }
+    found
 }
 
 /// The name of a sysctl: `net.core.busy_poll`.

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -198,6 +199,10 @@ fn a_kill_at_any_step_leaves_nothing_that_one_revert_does_not_put_back() {
             let end = helper.end();
             // past the last point it came to its end
             let is_over = end.success();
+            assert!(
+                is_over || end.signal() == Some(9),
+                "{action}, point {at}: {end}"
+            );
             let reverted = tuner(folder).revert(Which::All, &mut quiet).unwrap();
             for change in reverted.iter().flat_map(|reverted| &reverted.changes) {
                 use taillab_host::tune::Outcome::{AsBefore, Restored};

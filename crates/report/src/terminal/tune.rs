@@ -5,12 +5,16 @@ use taillab_model::tune::{Action, ApplyRow, ChangeRow, ChangeState, MitigationRo
 use super::page::Page;
 use crate::text::{INDENT, Ink, Style};
 
-/// The whole result; `all`: each mitigation of a list with everything that is known of it.
+/// Changes of one mitigation that a short plan shows.
+const SHOWN: usize = 8;
+
+/// The whole result; `all`: each mitigation of a list with everything that is known of it, each
+/// change of a plan.
 pub fn render(result: &TuneResult, all: bool, style: Style) -> String {
     let mut page = Page::new(style);
     match result.action {
         Action::List => page.list(&result.mitigations, all),
-        Action::Plan | Action::Apply => page.planned(result),
+        Action::Plan | Action::Apply => page.planned(result, all),
         Action::Status | Action::Verify | Action::Revert => page.applies(result),
     }
     page.text = page.text.trim_start_matches('\n').to_owned();
@@ -43,7 +47,7 @@ impl Page {
         }
     }
 
-    fn planned(&mut self, result: &TuneResult) {
+    fn planned(&mut self, result: &TuneResult, all: bool) {
         for row in &result.mitigations {
             self.heading(&row.name, &row.description);
             if let Some(reason) = &row.unavailable {
@@ -53,8 +57,14 @@ impl Page {
             for held in &row.holds {
                 self.marked(Ink::Good, "→", &format!("held by this process: {held}"));
             }
-            for change in &row.changes {
+            let shown = if all { row.changes.len() } else { SHOWN };
+            for change in row.changes.iter().take(shown) {
                 self.change(change);
+            }
+            let more = row.changes.len().saturating_sub(shown);
+            if more > 0 {
+                let text = format!("and {more} more like these: -v shows them");
+                self.paragraph(Ink::Quiet, &text);
             }
             for note in &row.notes {
                 self.marked(Ink::Notable, "!", note);

@@ -356,6 +356,14 @@ fn who_would_overwrite_a_setting_is_named() {
     assert!(allowed.is_ok());
     assert!(said("memory-daemons", false).0.contains("cron.d/tune"));
     assert_eq!(said("smt", false).0, "");
+    let both = tuner
+        .plan(&["irq-affinity", "interrupt-cpu"], &scope())
+        .unwrap();
+    let error = both.check(false).unwrap_err().to_string();
+    assert!(
+        error.contains("irq-affinity and interrupt-cpu want different values"),
+        "{error}"
+    );
 }
 
 #[test]

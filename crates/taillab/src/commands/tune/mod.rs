@@ -100,7 +100,15 @@ fn apply(args: &ApplyArgs) -> Result<Exit, Failure> {
     let (tuner, say) = (tuner()?, Say::of(args.common));
     let (plan, mut result) = planned(&tuner, &args.names, &args.scope.scope())?;
     if args.dry_run {
-        show(args.common, &result)?;
+        // each write, whatever else is shown
+        let verbose = args.common.verbose.max(1);
+        show(
+            Output {
+                verbose,
+                ..args.common
+            },
+            &result,
+        )?;
     }
     plan.check(args.force).map_err(host)?;
     if args.dry_run {
