@@ -15,3 +15,4 @@ mod sim;
 mod structure;
 mod support;
 mod trace;
+mod tune;

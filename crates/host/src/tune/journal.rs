@@ -176,13 +176,18 @@ impl ChangeJournal {
     /// Opens that of an apply which is to be put back.
     pub(super) fn open(folder: &JournalFolder, id: u32) -> Result<Self, TuneError> {
         let path = path(folder, id);
-        let file = OpenOptions::new()
-            .append(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path);
+        let open = || {
+            let file = OpenOptions::new()
+                .append(true)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(&path)?;
+            // what is added must not become the end of a torn line
+            file.set_len(whole_lines(&fs::read(&path)?) as u64)?;
+            Ok(file)
+        };
         Ok(Self {
             id,
-            file: file.map_err(failed("open", &path))?,
+            file: open().map_err(failed("open", &path))?,
             folder: folder.path().to_owned(),
             path,
         })
@@ -194,7 +199,13 @@ impl ChangeJournal {
             serde_json::to_writer(&mut text, line)?;
             text.push(b'\n');
         }
-        self.file.write_all(&text)
+        let before = self.file.metadata()?.len();
+        let written = self.file.write_all(&text);
+        if written.is_err() {
+            // a disk that is full has taken a part of it: later lines must not follow that
+            self.file.set_len(before)?;
+        }
+        written
     }
 
     /// What is about to be changed, on disk before this returns.
@@ -247,6 +258,12 @@ fn path(folder: &JournalFolder, id: u32) -> PathBuf {
     folder.path().join(format!("{id:06}.jsonl"))
 }
 
+/// The bytes up to the last line break.
+fn whole_lines(text: &[u8]) -> usize {
+    let last = text.iter().rposition(|byte| *byte == b'\n');
+    last.map_or(0, |at| at + 1)
+}
+
 /// The numbers of all applies, in ascending order.
 pub(super) fn ids(folder: &JournalFolder) -> Result<Vec<u32>, TuneError> {
     let entries = match fs::read_dir(folder.path()) {
@@ -273,10 +290,7 @@ pub(super) fn read(folder: &JournalFolder, id: u32) -> Result<Option<Record>, Tu
     };
     // What follows the last line break is torn: it was never on the disk as a whole, so what it
     // announces was not done.
-    let whole = text
-        .iter()
-        .rposition(|byte| *byte == b'\n')
-        .map_or(0, |at| at + 1);
+    let whole = whole_lines(&text);
     let mut record: Option<Record> = None;
     for line in text[..whole]
         .split(|byte| *byte == b'\n')

@@ -16,3 +16,4 @@ mod run_servers;
 #[path = "../support/mod.rs"]
 mod support;
 mod trace;
+mod tune;

@@ -78,7 +78,7 @@ impl FileSetting {
         }
     }
 
-    /// Runs `use_file` on the file, opened as asked, in the namespace that is meant.
+    /// Runs `act` on the file, opened as asked, in the namespace that is meant.
     fn with_file<T: Send>(
         &self,
         roots: &Roots,

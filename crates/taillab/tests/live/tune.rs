@@ -1,0 +1,101 @@
+//! `taillab tune` as root: a change is made, holds, is noticed when somebody else makes another,
+//! and is put back.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{live, taillab};
+
+fn tune(args: &[&str]) -> (Option<i32>, Value) {
+    let mut command = taillab();
+    command
+        .arg("tune")
+        .args(args)
+        .arg("--json")
+        .stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{args:?}: {error}: {stderr}"));
+    (output.status.code(), value)
+}
+
+#[test]
+fn a_change_is_made_verified_and_put_back_by_its_number() {
+    if !live("a_change_is_made_verified_and_put_back_by_its_number") {
+        return;
+    }
+    let mut server = Command::new("sleep").arg("600").spawn().unwrap();
+    let pid = server.id().to_string();
+    let slack = || fs::read_to_string(format!("/proc/{pid}/timerslack_ns")).unwrap();
+    let before = slack();
+    let (code, applied) = tune(&["apply", "timer-slack", "-p", &pid, "--yes"]);
+    assert_eq!(code, Some(0), "{applied}");
+    assert_eq!(slack().trim(), "1");
+    let id = applied["applies"][0]["id"].to_string();
+    let of = |result: &Value| -> Value {
+        let applies = result["applies"].as_array().unwrap();
+        let own = applies.iter().find(|apply| apply["id"].to_string() == id);
+        own.unwrap().clone()
+    };
+    let (_, verified) = tune(&["verify"]);
+    assert_eq!(of(&verified)["good"], true);
+    fs::write(format!("/proc/{pid}/timerslack_ns"), "5").unwrap();
+    let (code, verified) = tune(&["verify"]);
+    assert_eq!(
+        (code, &of(&verified)["good"]),
+        (Some(3), &Value::Bool(false))
+    );
+    assert_eq!(of(&verified)["changes"][0]["now"], "5");
+    fs::write(format!("/proc/{pid}/timerslack_ns"), "1").unwrap();
+    let (code, reverted) = tune(&["revert", &id]);
+    assert_eq!(code, Some(0), "{reverted}");
+    assert_eq!(of(&reverted)["changes"][0]["state"], "restored");
+    assert_eq!(slack(), before);
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+#[test]
+fn what_is_held_is_put_back_when_it_is_interrupted() {
+    if !live("what_is_held_is_put_back_when_it_is_interrupted") {
+        return;
+    }
+    let mut server = Command::new("sleep").arg("600").spawn().unwrap();
+    let pid = server.id().to_string();
+    let slack = || fs::read_to_string(format!("/proc/{pid}/timerslack_ns")).unwrap();
+    let before = slack();
+    let mut holder = taillab()
+        .args([
+            "tune",
+            "apply",
+            "timer-slack",
+            "cpu-dma-latency",
+            "-p",
+            &pid,
+            "--yes",
+            "--hold",
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(holder.stderr.take().unwrap()).lines();
+    assert!(said.next().unwrap().unwrap().contains("held until Ctrl-C"));
+    assert_eq!(slack().trim(), "1");
+    // nobody else puts it back meanwhile
+    let (_, status) = tune(&["status"]);
+    let held = status["applies"].as_array().unwrap().iter();
+    let own = held.filter(|apply| apply["held_by"] == holder.id()).count();
+    assert_eq!(own, 1, "{status}");
+    let holder_pid = rustix::process::Pid::from_child(&holder);
+    rustix::process::kill_process(holder_pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(holder.wait().unwrap().code(), Some(130));
+    assert_eq!(slack(), before);
+    server.kill().unwrap();
+    server.wait().unwrap();
+}

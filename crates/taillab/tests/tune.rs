@@ -1,0 +1,134 @@
+//! `taillab tune` from the outside: what it prints, and what it refuses. Changes nothing.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::support;
+
+fn tune(args: &[&str]) -> Output {
+    let mut command = support::taillab();
+    command.arg("tune").args(args).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = tune(&[args, &["--json"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {stderr}");
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/tune.schema.json");
+    let schema: Value = serde_json::from_slice(&std::fs::read(schema).unwrap()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> = (validator.iter_errors(&value))
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{args:?}: {errors:?}");
+    value
+}
+
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new() -> Self {
+        Self(Command::new("sleep").arg("600").spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_list_names_what_each_treats_needs_and_risks() {
+    let list = json(&["list"]);
+    let rows = list["mitigations"].as_array().unwrap();
+    assert!(rows.len() >= 25, "{}", rows.len());
+    let named = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap();
+    assert_eq!(named("irq-affinity")["treats"], serde_json::json!(["irq"]));
+    let text = tune(&["list", "-v"]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    for word in ["cpu-dma-latency", "treats", "needs", "risk", "proof"] {
+        assert!(text.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn a_plan_says_for_each_mitigation_what_it_would_change_or_why_it_cannot() {
+    let sleeper = Sleeper::new();
+    let plan = json(&["plan", "-p", &sleeper.pid()]);
+    for row in plan["mitigations"].as_array().unwrap() {
+        let changes = row["changes"].as_array().unwrap();
+        let holds = row["holds"].as_array().unwrap();
+        let is_possible = !changes.is_empty() || !holds.is_empty();
+        assert_eq!(row["unavailable"].is_null(), is_possible, "{row}");
+        for change in changes {
+            let state = change["state"].as_str().unwrap();
+            assert!(matches!(state, "planned" | "already_so"), "{change}");
+            assert!(!change["why"].as_str().unwrap().is_empty(), "{change}");
+        }
+    }
+    let dry = json(&["apply", "timer-slack", "-p", &sleeper.pid(), "--dry-run"]);
+    assert_eq!(dry["action"], "plan");
+    let change = &dry["mitigations"][0]["changes"][0];
+    let path = format!("/proc/{}/timerslack_ns", sleeper.pid());
+    assert_eq!(change["setting"], path.as_str());
+    assert_eq!(change["new"], "1");
+    let now = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(change["old"], now.trim());
+}
+
+#[test]
+fn what_cannot_be_applied_is_refused_in_one_line() {
+    let sleeper = Sleeper::new();
+    let pid = sleeper.pid();
+    for (args, code, words) in [
+        (
+            &["apply", "rt-prio", "--yes"][..],
+            2,
+            "is \"rt-priority\" meant?",
+        ),
+        (&["apply", "timer-slack", "--yes"], 5, "-p PID"),
+        (
+            &["apply", "timer-slack", "-p", "4194304", "--yes"],
+            2,
+            "there is no process",
+        ),
+        (&["apply", "timer-slack", "-p", &pid], 2, "--yes"),
+        (&["apply", "cpu-dma-latency", "--yes"], 2, "--hold"),
+        (
+            &["apply", "housekeeping", "-C", "1000", "--yes"],
+            2,
+            "offline or does not exist",
+        ),
+        (
+            &["apply", "rps", "--device", "nonesuch0", "--yes"],
+            2,
+            "no mitigation",
+        ),
+        (
+            &["apply", "rfs", "--device", "nonesuch0", "--yes"],
+            2,
+            "no network device",
+        ),
+        (&["apply", "rt-priority", "-p", &pid, "--yes"], 2, "--force"),
+        (&["revert", "999999"], 2, "there is no apply 999999"),
+        (&["apply"], 2, "<NAME>"),
+    ] {
+        let output = tune(args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(
+            said.contains(words) && said.trim_end().lines().count() == 1,
+            "{args:?}: {said}"
+        );
+    }
+}
