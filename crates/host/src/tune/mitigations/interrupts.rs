@@ -123,6 +123,11 @@ fn interrupt_cpu(scene: &Scene) -> Result<Proposal, Unavailable> {
         CpuSet::single(last),
         scene.cpus.difference(&CpuSet::single(last)),
     );
+    let mut interrupts = moved(scene, &rest, &last)?;
+    interrupts.extend(steer(scene, &last).unwrap_or_default());
+    if interrupts.is_empty() {
+        return Err(Unavailable("no interrupt goes to the server's CPUs".into()));
+    }
     let mut changes = Vec::new();
     for thread in server.threads.iter().filter(|thread| thread.cpus != rest) {
         let why = format!(
@@ -135,7 +140,6 @@ fn interrupt_cpu(scene: &Scene) -> Result<Proposal, Unavailable> {
             why,
         ));
     }
-    changes.extend(moved(scene, &rest, &last)?);
-    changes.extend(steer(scene, &last).unwrap_or_default());
-    proposal(changes, "interrupts are there already")
+    changes.extend(interrupts);
+    Ok(changes.into())
 }
