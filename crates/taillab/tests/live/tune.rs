@@ -35,10 +35,10 @@ fn a_change_is_made_verified_and_put_back_by_its_number() {
     let (code, applied) = tune(&["apply", "timer-slack", "-p", &pid, "--yes"]);
     assert_eq!(code, Some(0), "{applied}");
     assert_eq!(slack().trim(), "1");
-    let id = applied["applies"][0]["id"].to_string();
+    let id = applied["applies"][0]["id"].as_u64();
     let of = |result: &Value| -> Value {
         let applies = result["applies"].as_array().unwrap();
-        let own = applies.iter().find(|apply| apply["id"].to_string() == id);
+        let own = applies.iter().find(|apply| apply["id"].as_u64() == id);
         own.unwrap().clone()
     };
     let (_, verified) = tune(&["verify"]);
@@ -51,7 +51,7 @@ fn a_change_is_made_verified_and_put_back_by_its_number() {
     );
     assert_eq!(of(&verified)["changes"][0]["now"], "5");
     fs::write(format!("/proc/{pid}/timerslack_ns"), "1").unwrap();
-    let (code, reverted) = tune(&["revert", &id]);
+    let (code, reverted) = tune(&["revert", &id.unwrap().to_string()]);
     assert_eq!(code, Some(0), "{reverted}");
     assert_eq!(of(&reverted)["changes"][0]["state"], "restored");
     assert_eq!(slack(), before);
