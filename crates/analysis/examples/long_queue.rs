@@ -1,7 +1,10 @@
 //! What a long queue costs the analysis: a million requests of a simulated kernel with sixteen
 //! thousand in the queue, in turn with a million that find next to none. CPU time of one thread.
 //!
-//! `cargo run --release -p taillab-analysis --example long_queue [-- QUEUE [ROUNDS]]`
+//! `cargo run --release -p taillab-analysis --example long_queue [-- QUEUE [CULPRITS [ROUNDS]]]`
+//!
+//! With as many threads and as many interrupts that take the CPU, each has a part in nearly every
+//! account of a long queue.
 #![allow(clippy::unwrap_used, reason = "an example fails by panicking")]
 
 #[allow(dead_code, reason = "the tests use more of it")]
@@ -13,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::{Plan, Trouble, What};
-use taillab_analysis::{Analysis, AnalysisOptions, MatchOptions, Windows, window};
+use taillab_analysis::{Analysis, AnalysisOptions, DatagramIds, MatchOptions, Windows, window};
 use taillab_model::{Event, Monotonic, Nanos, RecordingContext};
 
 const REQUESTS: usize = 1_000_000;
@@ -22,13 +25,13 @@ const REQUESTS: usize = 1_000_000;
 const BLOCK: usize = 100_000;
 
 /// Each service is the server's at its fastest, or slower, so that its time has many pieces.
-fn plan(queue: usize) -> Plan {
+fn plan(queue: usize, culprits: usize) -> Plan {
     let busy = Plan::default().service_time().get() as f64 * 1.05;
     Plan {
         requests: BLOCK + queue,
         at_once: queue,
         gaps: vec![if queue > 0 { busy } else { 2.0 * busy }],
-        culprits: 10,
+        culprits: culprits as u32,
         disturbances: vec![
             (What::Thread, 20_000_000, 300_000),
             (What::Interrupt, 500_000, 5_000),
@@ -67,9 +70,13 @@ fn analyse(block: &[Event], context: &RecordingContext) -> Cost {
     peak_memory();
     let begin = cpu_time();
     let from = Monotonic::from_nanos_since_boot(0);
-    let options = AnalysisOptions::new(plan(0).service_time(), NonZeroU32::MIN, from);
+    let options = AnalysisOptions::new(Plan::default().service_time(), NonZeroU32::MIN, from);
     let mut analysis = Analysis::new(context, options);
-    let mut windows = Windows::new(MatchOptions::default(), context, window::REQUESTS);
+    let matching = MatchOptions {
+        datagram_ids: Some(DatagramIds::Ids),
+        ..MatchOptions::default()
+    };
+    let mut windows = Windows::new(matching, context, window::REQUESTS);
     for number in 0..REQUESTS / BLOCK {
         let offset = Nanos::from_secs(10 * number as u64);
         for event in block {
@@ -94,9 +101,10 @@ fn analyse(block: &[Event], context: &RecordingContext) -> Cost {
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|n| n.parse().unwrap());
     let queue = arguments.next().unwrap_or(16_000);
+    let culprits = arguments.next().unwrap_or(3);
     let rounds = arguments.next().unwrap_or(3);
-    let context = plan(0).context();
-    let blocks = [0, queue].map(|queue| plan(queue).run().events);
+    let context = Plan::default().context();
+    let blocks = [0, queue].map(|queue| plan(queue, culprits).run().events);
     for _ in 0..rounds {
         let [empty, long] = [0, 1].map(|which| analyse(&blocks[which], &context));
         let each = |cost: &Cost| cost.took.as_secs_f64() * 1e6 / cost.requests as f64;

@@ -106,6 +106,8 @@ pub struct Composition {
     new_excess: Vec<(u64, u64, u64)>,
     /// Of one request: groups with their excess.
     of_request: Vec<(u32, u64)>,
+    /// By group: its place there and one, or zero.
+    places: Vec<u32>,
 }
 
 impl Composition {
@@ -123,6 +125,7 @@ impl Composition {
             new_requests: Vec::new(),
             new_excess: Vec::new(),
             of_request: Vec::new(),
+            places: Vec::new(),
         }
     }
 
@@ -140,15 +143,20 @@ impl Composition {
         self.of_request.clear();
         for &(label, ns) in entry.excess {
             let group = self.group(label, labels);
-            match self.of_request.iter_mut().find(|part| part.0 == group) {
-                Some(part) => part.1 += ns,
-                None => self.of_request.push((group, ns)),
+            let place = &mut self.places[group as usize];
+            match place.checked_sub(1) {
+                Some(place) => self.of_request[place as usize].1 += ns,
+                None => {
+                    self.of_request.push((group, ns));
+                    *place = self.of_request.len() as u32;
+                }
             }
         }
         let mut causes = 0_u32;
         for &(group, ns) in &self.of_request {
             self.new_excess.push((at_ns, key(cell, group), ns));
             self.of_groups[group as usize] += 1;
+            self.places[group as usize] = 0;
             causes |= 1 << self.groups[group as usize].0 as u32;
         }
         while causes != 0 {
@@ -183,6 +191,7 @@ impl Composition {
             if number == next {
                 self.groups.push(key);
                 self.of_groups.push(0);
+                self.places.push(0);
             }
             self.group_of.push(number);
         }

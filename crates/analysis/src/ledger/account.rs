@@ -3,7 +3,7 @@
 use taillab_model::explanation::Cause;
 
 use super::events::RequestId;
-use super::history::CpuHistory;
+use super::history::{CpuHistory, Stretches};
 use super::label::{Label, Labels, Who};
 use super::lengths::{Lengths, scaled, take_ideal};
 use super::pieces::{self, Meaning, Moment, Piece};
@@ -49,6 +49,8 @@ impl Fixed {
 /// What is known of the worker that served a request.
 pub(super) struct ServedBy<'a> {
     pub(super) worker: &'a Worker,
+    /// Its place among the workers.
+    pub(super) place: usize,
     pub(super) cpus: &'a [CpuHistory],
     /// The label of its services that take too long.
     pub(super) slow_service: Label,
@@ -88,6 +90,13 @@ pub(super) struct Account {
     /// is shown; of a request that is not told in order of time, inherited delays of one label
     /// may be one.
     waits: Vec<Wait>,
+    /// The stretches of the histories that held up the request before this one, that were before
+    /// it and that it was late in: mostly nearly the same.
+    direct: Stretches,
+    inherited: Stretches,
+    late: Stretches,
+    /// The same of their CPUs, before their workers' busy periods.
+    before: Stretches,
     /// How many delays and sums of delays were looked at for it.
     pub(super) looked_at: usize,
 }
@@ -157,7 +166,8 @@ fn with_worker(
     let imbalance = left.min(request.waits.imbalance_ns);
     left -= imbalance;
     let (waits, looked_at) = (&mut account.waits, &mut account.looked_at);
-    let inherited = inherit(request, served_by, left, waits);
+    let stretches = (&mut account.inherited, &mut account.before);
+    let inherited = inherit(request, served_by, left, stretches, waits);
     *looked_at += waits.len();
     let own = Who::Worker(served_by.worker.tid);
     if imbalance > 0 {
@@ -175,7 +185,9 @@ fn with_worker(
     // what held it up: directly, by inheritance, and by order
     let held = &mut account.held;
     held.clear();
-    let given = held_directly(request, served_by, now.delay_ns, late, |label, ns| {
+    let stretches = (&mut account.direct, &mut account.late);
+    let now_ns = now.delay_ns;
+    let given = held_directly(request, served_by, now_ns, late, stretches, |label, ns| {
         held.add(label, ns);
         *looked_at += 1;
     });
@@ -229,18 +241,26 @@ fn held_directly(
     served_by: &ServedBy<'_>,
     to: u64,
     late: Option<(Label, u64)>,
+    (direct, late_stretches): (&mut Stretches, &mut Stretches),
     mut held: impl FnMut(Label, u64),
 ) -> u64 {
-    let (history, cpus) = (&served_by.worker.history, served_by.cpus);
+    let (history, w, cpus) = (&served_by.worker.history, served_by.place, served_by.cpus);
     let until = late.map_or(to, |(_, since)| since);
-    let mut given = history.sum(cpus, request.begin.delay_ns, until, &mut |label, ns, _| {
+    let before = (request.begin.delay_ns, until);
+    let mut given = history.sum(w, cpus, before, direct, &mut |label, ns, _| {
         held(label, ns);
     });
     if let Some((order, since)) = late {
-        given += history.sum(cpus, since, to, &mut |label, ns, own| {
-            let stays = own || label == served_by.slow_service;
-            held(if stays { label } else { order }, ns);
-        });
+        given += history.sum(
+            w,
+            cpus,
+            (since, to),
+            late_stretches,
+            &mut |label, ns, own| {
+                let stays = own || label == served_by.slow_service;
+                held(if stays { label } else { order }, ns);
+            },
+        );
     }
     given
 }
@@ -250,6 +270,7 @@ fn inherit(
     request: &OpenRequest,
     served_by: &ServedBy<'_>,
     wanted: u64,
+    (stretches, before): (&mut Stretches, &mut Stretches),
     waits: &mut Vec<Wait>,
 ) -> u64 {
     if wanted == 0 {
@@ -259,22 +280,22 @@ fn inherit(
     let (to, inheritance) = (request.begin.delay_ns, request.inheritance);
     let from = to.saturating_sub(wanted).max(inheritance.from);
     let own = to - from;
-    let (history, cpus) = (&served_by.worker.history, served_by.cpus);
+    let (history, w, cpus) = (&served_by.worker.history, served_by.place, served_by.cpus);
+    let mut given = 0;
     // what is oldest comes first
-    let of_cpu = inheritance.cpu.filter(|_| own < wanted);
-    let of_cpu = of_cpu.map(|(k, end, floor)| {
+    if own < wanted
+        && let Some((k, end, floor)) = inheritance.cpu
+    {
         let from = end.saturating_sub(wanted - own).max(floor);
-        (&cpus[k], from, end)
-    });
-    let of_cpu = of_cpu.into_iter();
-    let given: u64 = if request.wanted {
-        let of_cpu = of_cpu.map(|(cpu, from, end)| cpu.visit(from, end, &mut visit));
-        let of_cpu: u64 = of_cpu.sum();
-        of_cpu + history.visit(cpus, from, to, &mut |label, ns, _| visit(label, ns))
-    } else {
-        let of_cpu = of_cpu.map(|(cpu, from, end)| cpu.sum(from, end, &mut visit));
-        let of_cpu: u64 = of_cpu.sum();
-        of_cpu + history.sum(cpus, from, to, &mut |label, ns, _| visit(label, ns))
+        given += match request.wanted {
+            true => cpus[k].visit(from, end, &mut visit),
+            false => cpus[k].sum(from, end, before.of_cpu(k), &mut visit),
+        };
+    }
+    let mut visit = |label, ns, _| visit(label, ns);
+    given += match request.wanted {
+        true => history.visit(cpus, from, to, &mut visit),
+        false => history.sum(w, cpus, (from, to), stretches, &mut visit),
     };
     given.min(wanted)
 }

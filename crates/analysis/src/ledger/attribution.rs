@@ -403,6 +403,7 @@ fn case<'s>(
         id,
         served_by: worker.zip(slow_service).map(|(w, slow_service)| ServedBy {
             worker: &server.workers[w],
+            place: w,
             cpus: &server.histories,
             slow_service,
             has_others: server.workers.len() > 1,

@@ -7,11 +7,13 @@
 //! logarithm of its length ([`Runs`]).
 
 mod runs;
+mod stretch;
 
 use std::collections::VecDeque;
 
 use super::label::Label;
 use runs::Runs;
+use stretch::Stretch;
 
 /// Pieces of a worker's history that are kept at most: beyond, the older half is forgotten.
 const MAX_PIECES: usize = 1 << 20;
@@ -85,9 +87,40 @@ impl CpuHistory {
     }
 
     /// The same, but delays of one label may be given as one, when the first of them comes.
-    pub(super) fn sum(&self, from: u64, to: u64, add: impl FnMut(Label, u64)) -> u64 {
-        self.delays.sum(from, to, add)
+    /// `stretch` is what was asked of this CPU before.
+    pub(super) fn sum(
+        &self,
+        from: u64,
+        to: u64,
+        stretch: &mut Stretch,
+        add: impl FnMut(Label, u64),
+    ) -> u64 {
+        self.delays.sum(from, to, stretch, add)
     }
+}
+
+/// The stretches of the histories that were asked for last.
+#[derive(Debug, Default)]
+pub(super) struct Stretches {
+    of_cpus: Vec<Stretch>,
+    of_workers: Vec<Stretch>,
+}
+
+impl Stretches {
+    pub(super) fn of_cpu(&mut self, k: usize) -> &mut Stretch {
+        at(&mut self.of_cpus, k)
+    }
+
+    fn of_worker(&mut self, w: usize) -> &mut Stretch {
+        at(&mut self.of_workers, w)
+    }
+}
+
+fn at(stretches: &mut Vec<Stretch>, place: usize) -> &mut Stretch {
+    if place >= stretches.len() {
+        stretches.resize_with(place + 1, Stretch::default);
+    }
+    &mut stretches[place]
 }
 
 /// Where a piece of a worker's history comes from.
@@ -195,7 +228,7 @@ impl WorkerHistory {
                 // what is not kept is the oldest
                 let forgotten = end - begin - cpus[k].kept_ns(at, to);
                 ended.push(Ended::FORGOTTEN, forgotten);
-                cpus[k].sum(at, to, |label, ns| {
+                cpus[k].sum(at, to, &mut Stretch::default(), |label, ns| {
                     ended.push(Ended::pack(label, false), ns);
                 });
             }
@@ -259,12 +292,13 @@ impl WorkerHistory {
     }
 
     /// The same, but delays of one label and kind may be given as one, when the first of them
-    /// comes.
+    /// comes. The worker is the one at `w`; `stretches` are what was asked for before.
     pub(super) fn sum(
         &self,
+        w: usize,
         cpus: &[CpuHistory],
-        from: u64,
-        to: u64,
+        (from, to): (u64, u64),
+        stretches: &mut Stretches,
         add: &mut impl FnMut(Label, u64, bool),
     ) -> u64 {
         if from >= to || self.pieces.is_empty() {
@@ -278,11 +312,12 @@ impl WorkerHistory {
         let Some(last) = after.checked_sub(1) else {
             return 0;
         };
-        let mut given = self.sum_of_piece(first, cpus, (from, to), add);
+        let mut given = self.sum_of_piece(first, cpus, (from, to), stretches, add);
         if last > first {
             let (from, upto) = (self.pieces[first + 1].begin, self.pieces[last].begin);
             let mut forgotten = 0;
-            given += self.ended.sum(from, upto, |label, ns| match label {
+            let ended = stretches.of_worker(w);
+            given += self.ended.sum(from, upto, ended, |label, ns| match label {
                 Ended::FORGOTTEN => forgotten += ns,
                 label => {
                     let label = Ended(label);
@@ -290,7 +325,7 @@ impl WorkerHistory {
                 }
             });
             given -= forgotten;
-            given += self.sum_of_piece(last, cpus, (upto, to), add);
+            given += self.sum_of_piece(last, cpus, (upto, to), stretches, add);
         }
         given
     }
@@ -300,6 +335,7 @@ impl WorkerHistory {
         place: usize,
         cpus: &[CpuHistory],
         (from, to): (u64, u64),
+        stretches: &mut Stretches,
         add: &mut impl FnMut(Label, u64, bool),
     ) -> u64 {
         let HistoryPiece { begin, origin } = self.pieces[place];
@@ -314,7 +350,8 @@ impl WorkerHistory {
             }
             Origin::Cpu(k, at) => {
                 let (from, to) = (at + (from - begin), at + (to - begin));
-                cpus[k].sum(from, to, |label, ns| add(label, ns, false))
+                let stretch = stretches.of_cpu(k);
+                cpus[k].sum(from, to, stretch, |label, ns| add(label, ns, false))
             }
         }
     }

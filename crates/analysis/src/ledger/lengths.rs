@@ -5,7 +5,7 @@ use std::ops::Deref;
 use super::label::Label;
 
 /// A length for each label that was met, in the order in which they were.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Lengths {
     list: Vec<(Label, u64)>,
     /// By label: its place in the list and one, or zero.

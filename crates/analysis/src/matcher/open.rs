@@ -68,6 +68,14 @@ impl Several {
     }
 
     fn find(&self, slot: Slot) -> Option<usize> {
+        // most often it is the first
+        if self
+            .candidates
+            .front()
+            .is_some_and(|first| first.slot == slot)
+        {
+            return Some(0);
+        }
         let found = |candidate: &Candidate| candidate.slot.cmp(&slot);
         self.candidates.binary_search_by(found).ok()
     }
@@ -76,7 +84,9 @@ impl Several {
         if let Some(place) = self.find(slot) {
             self.candidates.remove(place);
         }
-        if let Ok(place) = self.certain.binary_search(&slot) {
+        if self.certain.front() == Some(&slot) {
+            self.certain.pop_front();
+        } else if let Ok(place) = self.certain.binary_search(&slot) {
             self.certain.remove(place);
         }
     }
@@ -144,7 +154,10 @@ impl Waiting {
     fn is_certain(&self, slot: Slot) -> bool {
         match self {
             Self::One(one) => one.slot == slot && !one.tainted,
-            Self::Several(several) => several.certain.binary_search(&slot).is_ok(),
+            Self::Several(several) => {
+                let certain = &several.certain;
+                certain.front() == Some(&slot) || certain.binary_search(&slot).is_ok()
+            }
         }
     }
 

@@ -19,6 +19,8 @@ const CLIENT_CPU: u16 = 15;
 const IPI: u64 = 500;
 const RECEIVE: u64 = 3_000;
 const SWITCH: u64 = 700;
+/// The gap between requests that come at once.
+const RUSH: u64 = RECEIVE + IPI + 300;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
@@ -75,7 +77,8 @@ pub(crate) struct Plan {
     pub(crate) trouble: Option<(usize, Trouble)>,
     /// How long the CPU takes to come out of its power state.
     pub(crate) idle_exit: u64,
-    /// Requests that come a microsecond apart before all others, so that the rest finds a queue.
+    /// Requests that come before all others, hardly slower than a CPU can receive them, so that
+    /// the rest finds a queue.
     pub(crate) at_once: usize,
     /// Threads that disturb, and interrupts.
     pub(crate) culprits: u32,
@@ -181,7 +184,7 @@ impl Plan {
             let mut at = 1_000_000;
             let mut packets = VecDeque::new();
             for i in 0..count {
-                at += if i < self.at_once { 1_000 } else { exp(*gap) };
+                at += if i < self.at_once { RUSH } else { exp(*gap) };
                 packets.push_back((truth.len(), at));
                 let key = RequestKey {
                     address: 0,

@@ -3,12 +3,13 @@
 //! A request that waits behind sixteen thousand others has all their delays in its own account,
 //! and so has the next one. To walk them for each would cost as much as the queue is long. So
 //! runs are summed in blocks of [`FAN_OUT`], these in blocks of as many, and so on: the sums
-//! between two positions are those of a few blocks of each size.
+//! between two positions are those of a few blocks of each size. Mostly they are hardly others
+//! than those of the request before, which are kept ([`Stretch`]).
 
 use std::collections::VecDeque;
 
+use super::stretch::{Stretch, Sum, Summed};
 use crate::ledger::label::Label;
-use crate::ledger::lengths::Lengths;
 
 /// Runs in a block, and blocks in the next larger one.
 const FAN_OUT: usize = 8;
@@ -17,28 +18,34 @@ const FAN_OUT: usize = 8;
 /// long ago except in an overload without end.
 const MAX_RUNS: usize = 1 << 20;
 
+/// So few are walked.
+const FEW: usize = 8;
+
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// The position at which it ends.
     end: u64,
     label: Label,
+    /// How many runs behind it the next one of its label is; 0 while there is none.
+    next: u32,
 }
 
-/// The blocks of one size: the lengths in each by label, in the order in which labels first come.
+/// The blocks of one size: the sums in each, in the order in which labels first come.
 #[derive(Clone, Debug, Default)]
 struct Blocks {
     /// Where the sums of each block end.
     ends: Vec<usize>,
-    sums: Vec<(Label, u64)>,
+    /// `first` counts from the block's first run.
+    sums: Vec<Sum>,
 }
 
 impl Blocks {
-    fn sums(&self, block: usize) -> &[(Label, u64)] {
+    fn sums(&self, block: usize) -> &[Sum] {
         let begin = block.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.sums[begin..self.ends[block]]
     }
 
-    fn push(&mut self, sums: &[(Label, u64)]) {
+    fn push(&mut self, sums: &[Sum]) {
         self.sums.extend_from_slice(sums);
         self.ends.push(self.sums.len());
     }
@@ -56,16 +63,24 @@ pub(super) struct Runs {
     /// Where the first run begins, and where the last one ends.
     begin: u64,
     end: u64,
+    /// Changes whenever a place among the runs gets another meaning.
+    generation: u64,
+    /// The last run of each label, and the generation in which that is its place.
+    last: Vec<(u64, usize)>,
     /// Whole blocks, the smallest first. Of the runs the last one is in none: it may grow.
     blocks: Vec<Blocks>,
     /// Memory in which a block is summed.
-    block: Lengths,
+    block: Summed,
 }
 
 impl Runs {
     /// Where the last run ends.
     pub(super) const fn end(&self) -> u64 {
         self.end
+    }
+
+    pub(super) const fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Appends a length.
@@ -75,17 +90,32 @@ impl Runs {
             return;
         }
         self.end += length;
-        let end = self.end;
         match self.runs.back_mut() {
-            Some(last) if last.label == label => last.end = end,
-            _ => {
-                let runs = self.runs.len();
-                if runs.is_multiple_of(FAN_OUT) && runs > 0 {
-                    self.end_block();
-                }
-                self.runs.push_back(Run { end, label });
-            }
+            Some(last) if last.label == label => last.end = self.end,
+            _ => self.push_run(label),
         }
+    }
+
+    fn push_run(&mut self, label: Label) {
+        let runs = self.runs.len();
+        if runs.is_multiple_of(FAN_OUT) && runs > 0 {
+            self.end_block();
+        }
+        let place = self.runs.len();
+        if label as usize >= self.last.len() {
+            self.last.resize(label as usize + 1, (u64::MAX, 0));
+        }
+        let (generation, before) = &mut self.last[label as usize];
+        if *generation == self.generation {
+            self.runs[*before].next = (place - *before) as u32;
+        }
+        (*generation, *before) = (self.generation, place);
+        let end = self.end;
+        self.runs.push_back(Run {
+            end,
+            label,
+            next: 0,
+        });
     }
 
     /// Forgets all runs; the next one begins at `begin`.
@@ -102,6 +132,7 @@ impl Runs {
         }
         self.runs.clear();
         self.begin = self.end;
+        self.generation += 1;
     }
 
     /// The last runs are a whole block.
@@ -114,39 +145,49 @@ impl Runs {
 
     /// Sums this block of runs, and the larger ones that end with it.
     fn sum_block(&mut self, mut number: usize) {
+        let mut smaller_runs = 1;
         for size in 0.. {
             if self.blocks.len() == size {
                 self.blocks.push(Blocks::default());
             }
             self.block.clear();
-            let first = number * FAN_OUT;
-            for place in first..first + FAN_OUT {
+            for within in 0..FAN_OUT {
+                let (place, first) = (number * FAN_OUT + within, within * smaller_runs);
                 match size.checked_sub(1) {
                     None => {
                         let (label, length) = self.run(place);
-                        self.block.add(label, length);
+                        self.block.add(label, length, first);
                     }
                     Some(smaller) => {
-                        for &(label, length) in self.blocks[smaller].sums(place) {
-                            self.block.add(label, length);
+                        for sum in self.blocks[smaller].sums(place) {
+                            self.block.add(sum.label, sum.ns, first + sum.first());
                         }
                     }
                 }
             }
-            self.blocks[size].push(&self.block);
+            self.blocks[size].push(self.block.sums());
             if !(number + 1).is_multiple_of(FAN_OUT) {
                 return;
             }
             number /= FAN_OUT;
+            smaller_runs *= FAN_OUT;
         }
     }
 
     fn forget_half(&mut self) {
-        let forgotten = self.runs.drain(..self.runs.len() / 2).next_back();
-        self.begin = forgotten.map_or(self.begin, |run| run.end);
+        let forgotten = self.runs.len() / 2;
+        let last = self.runs.drain(..forgotten).next_back();
+        self.begin = last.map_or(self.begin, |run| run.end);
         self.blocks.iter_mut().for_each(Blocks::clear);
         for number in 0..self.runs.len() / FAN_OUT {
             self.sum_block(number);
+        }
+        let before = self.generation;
+        self.generation += 1;
+        for (generation, place) in &mut self.last {
+            if *generation == before && *place >= forgotten {
+                (*generation, *place) = (self.generation, *place - forgotten);
+            }
         }
     }
 
@@ -157,9 +198,15 @@ impl Runs {
             .map_or(self.begin, |before| self.runs[before].end)
     }
 
-    fn run(&self, place: usize) -> (Label, u64) {
+    /// The label of a run and its length.
+    pub(super) fn run(&self, place: usize) -> (Label, u64) {
         let run = self.runs[place];
         (run.label, run.end - self.begin_of(place))
+    }
+
+    /// The place of the next run with the label of this one, if there is one.
+    pub(super) fn next_of_label(&self, place: usize) -> usize {
+        place + self.runs[place].next as usize
     }
 
     /// What is kept of a stretch.
@@ -187,12 +234,19 @@ impl Runs {
 
     /// Gives the sums between two positions to `add`, as far as they are kept, perhaps several of
     /// a label; labels come in the order in which they first do. Returns the length of all.
-    pub(super) fn sum(&self, from: u64, to: u64, mut add: impl FnMut(Label, u64)) -> u64 {
+    /// `stretch` is what was asked for before, or anything else.
+    pub(super) fn sum(
+        &self,
+        from: u64,
+        to: u64,
+        stretch: &mut Stretch,
+        mut add: impl FnMut(Label, u64),
+    ) -> u64 {
         let (from, to) = self.kept(from, to);
         if from == to {
             return 0;
         }
-        let mut first = self.runs.partition_point(|run| run.end <= from);
+        let first = self.runs.partition_point(|run| run.end <= from);
         let last = match to == self.end {
             true => self.runs.len() - 1,
             false => self.runs.partition_point(|run| run.end < to),
@@ -202,17 +256,27 @@ impl Runs {
         if first == last {
             return to - from;
         }
-        first += 1;
-        while first < last {
-            first += self.block_from(first, last, &mut add);
+        if last - first <= FEW {
+            for place in first + 1..last {
+                let (label, length) = self.run(place);
+                add(label, length);
+            }
+        } else {
+            stretch.move_to(self, first + 1..last);
+            stretch.sums().for_each(|(label, ns)| add(label, ns));
         }
         add(self.runs[last].label, to - self.begin_of(last));
         to - from
     }
 
-    /// Adds the largest block that begins with the run at `first` and ends before that at `last`;
-    /// returns of how many runs it is.
-    fn block_from(&self, first: usize, last: usize, add: &mut impl FnMut(Label, u64)) -> usize {
+    /// Gives the sums of the largest block that begins with the run at `first` and ends before
+    /// that at `last` to `add`; returns of how many runs it is.
+    pub(super) fn block_from(
+        &self,
+        first: usize,
+        last: usize,
+        mut add: impl FnMut(Label, u64, usize),
+    ) -> usize {
         let (mut runs, mut found) = (1, None);
         for blocks in &self.blocks {
             let larger = runs * FAN_OUT;
@@ -224,13 +288,13 @@ impl Runs {
         }
         match found {
             Some(blocks) => {
-                for &(label, length) in blocks.sums(first / runs) {
-                    add(label, length);
+                for sum in blocks.sums(first / runs) {
+                    add(sum.label, sum.ns, first + sum.first());
                 }
             }
             None => {
                 let (label, length) = self.run(first);
-                add(label, length);
+                add(label, length, first);
             }
         }
         runs

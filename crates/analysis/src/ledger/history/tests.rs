@@ -39,7 +39,11 @@ fn what_was_cut_is_not_given() {
     assert_eq!(history.visit(3, 14, |label, ns| seen.push((label, ns))), 4);
     assert_eq!(seen, [(2, 4)]);
     seen.clear();
-    assert_eq!(history.sum(3, 14, |label, ns| seen.push((label, ns))), 4);
+    assert_eq!(
+        history.sum(3, 14, &mut Stretch::default(), |label, ns| seen
+            .push((label, ns))),
+        4
+    );
     assert_eq!(seen, [(2, 4)]);
 }
 
@@ -55,7 +59,7 @@ fn the_sums_of_a_long_stretch_take_few_steps() {
     for from in (0..end).step_by(977) {
         for to in [end, end - from / 3] {
             let mut steps = 0;
-            history.sum(from, to, |_, _| steps += 1);
+            history.sum(from, to, &mut Stretch::default(), |_, _| steps += 1);
             // at most seven blocks of each of six sizes on either side, of five labels
             assert!(steps < 2 * 7 * 6 * labels, "{steps} from {from} to {to}");
         }
@@ -74,7 +78,9 @@ fn the_oldest_runs_are_forgotten() {
     let (mut one_by_one, mut summed) = ([0; 3], [0; 3]);
     let given = history.visit(0, u64::MAX, |label, ns| one_by_one[label as usize] += ns);
     assert_eq!(given, kept);
-    let given = history.sum(0, u64::MAX, |label, ns| summed[label as usize] += ns);
+    let given = history.sum(0, u64::MAX, &mut Stretch::default(), |label, ns| {
+        summed[label as usize] += ns;
+    });
     assert_eq!((given, summed), (kept, one_by_one));
 }
 
@@ -119,9 +125,56 @@ proptest! {
         prop_assert_eq!(given, expected.len() as u64);
         prop_assert_eq!(&seen, &joined(expected));
         seen.clear();
-        let given = history.sum(a, b, |label, ns| seen.push((label, ns, false)));
+        let stretch = &mut Stretch::default();
+        let given = history.sum(a, b, stretch, |label, ns| seen.push((label, ns, false)));
         prop_assert_eq!(given, expected.len() as u64);
         prop_assert_eq!(sums(&seen), sums(expected));
+    }
+
+    /// A stretch that moves on, back and far away, while the history grows and is cut, is what
+    /// it would be if it were summed anew.
+    #[test]
+    fn a_stretch_can_move(
+        moves in prop::collection::vec((0_u64..40, 0_u64..40, 0_u8..20), 1..200),
+        labels in 2_u32..9,
+        seed in any::<u64>(),
+    ) {
+        let mut history = CpuHistory::default();
+        let mut plain: Vec<Given> = Vec::new();
+        let (mut state, mut begin) = (seed, 0);
+        let mut grow = |history: &mut CpuHistory, plain: &mut Vec<Given>| {
+            for _ in 0..12 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let (label, ns) = ((state >> 33) as u32 % labels, 1 + (state >> 50) % 5);
+                history.push(label, ns);
+                plain.extend(std::iter::repeat_n((label, 1, false), ns as usize));
+            }
+        };
+        (0..30).for_each(|_| grow(&mut history, &mut plain));
+        let mut stretch = Stretch::default();
+        let (mut from, mut to) = (0_u64, 300_u64);
+        for (a, b, what) in moves {
+            (from, to) = match what {
+                0 => (from + 400, to + 500),
+                1 => (a, to),
+                2 => {
+                    history.clear();
+                    begin = plain.len() as u64;
+                    (from, to)
+                }
+                3..=6 => (from.saturating_sub(a), to.saturating_sub(b)),
+                7..=9 => (from + a, to.saturating_sub(b)),
+                _ => (from + a, to + b),
+            };
+            grow(&mut history, &mut plain);
+            let end = plain.len() as u64;
+            let (lo, hi) = (from.clamp(begin, end), to.clamp(begin, end));
+            let expected = plain.get(lo as usize..hi as usize).unwrap_or_default();
+            let mut seen = Vec::new();
+            let given = history.sum(from, to, &mut stretch, |label, ns| seen.push((label, ns, false)));
+            prop_assert_eq!(given, expected.len() as u64);
+            prop_assert_eq!(sums(&seen), sums(expected));
+        }
     }
 
     /// On two CPUs, off them, back again: the worker's history is what held it up.
@@ -157,6 +210,7 @@ proptest! {
             }
         }
         prop_assert_eq!(worker.end(&cpus).delay_ns, plain.len() as u64);
+        let mut stretches = Stretches::default();
         for (a, b) in ends {
             let at = |part: f64| begin + (part * (plain.len() - begin) as f64) as usize;
             let (from, to) = (at(a.min(b)), at(a.max(b)));
@@ -167,7 +221,9 @@ proptest! {
             prop_assert_eq!(given, to - from);
             prop_assert_eq!(joined(&seen), joined(expected));
             seen.clear();
-            let given = worker.sum(&cpus, from, to, &mut |label, ns, own| seen.push((label, ns, own)));
+            let given = worker.sum(
+                0, &cpus, (from, to), &mut stretches, &mut |label, ns, own| seen.push((label, ns, own)),
+            );
             prop_assert_eq!(given, to - from);
             prop_assert_eq!(sums(&seen), sums(expected));
         }
