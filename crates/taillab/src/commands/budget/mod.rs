@@ -22,7 +22,7 @@ use self::row::Row;
 use crate::cli::BudgetArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::pipeline::{RunDir, print, style};
+use crate::pipeline::{Rendered, RunDir, style};
 use crate::say::Say;
 
 /// Measures row by row, adds up the networks, and prints.
@@ -131,19 +131,11 @@ fn places(wanted: Option<&CpuSet>) -> Result<(u32, Option<u32>), Failure> {
 }
 
 fn show(args: &BudgetArgs, dir: Option<&mut RunDir>, result: &BudgetResult) -> Result<(), Failure> {
-    let json = budget::json(result).or_exit(Exit::Failed)?;
-    let mut page = None;
-    if let Some(dir) = dir {
-        dir.put("budget.json", &json)?;
-        dir.put("budget.html", &html::render_budget(result))?;
-        page = Some(dir.path().join("budget.html"));
-    }
-    if args.common.json {
-        return print(&json);
-    }
-    let mut text = terminal::render_budget(result, style());
-    if let Some(page) = page {
-        text += &format!("  saved in {}\n", page.display());
-    }
-    print(text.as_bytes())
+    let rendered = Rendered {
+        name: "budget",
+        json: budget::json(result).or_exit(Exit::Failed)?,
+        page: html::render_budget(result),
+        text: terminal::render_budget(result, style()),
+    };
+    rendered.save_and_print(dir, args.common.json)
 }

@@ -13,7 +13,7 @@ use crate::cli::NoiseArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::noise::{Measuring, Phase};
-use crate::pipeline::{RunDir, print, style};
+use crate::pipeline::{Rendered, RunDir, style};
 use crate::say::Say;
 
 /// Plans, measures phase by phase, and prints.
@@ -77,19 +77,11 @@ fn describe(phase: &Phase) -> String {
 }
 
 fn show(args: &NoiseArgs, dir: Option<&mut RunDir>, result: &NoiseResult) -> Result<(), Failure> {
-    let json = noise::json(result).or_exit(Exit::Failed)?;
-    let mut page = None;
-    if let Some(dir) = dir {
-        dir.put("noise.json", &json)?;
-        dir.put("noise.html", &html::render_noise(result))?;
-        page = Some(dir.path().join("noise.html"));
-    }
-    if args.common.json {
-        return print(&json);
-    }
-    let mut text = terminal::render_noise(result, args.common.verbose > 0, style());
-    if let Some(page) = page {
-        text += &format!("  saved in {}\n", page.display());
-    }
-    print(text.as_bytes())
+    let rendered = Rendered {
+        name: "noise",
+        json: noise::json(result).or_exit(Exit::Failed)?,
+        page: html::render_noise(result),
+        text: terminal::render_noise(result, args.common.verbose > 0, style()),
+    };
+    rendered.save_and_print(dir, args.common.json)
 }

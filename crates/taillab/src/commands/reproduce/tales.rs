@@ -19,7 +19,7 @@ use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 use crate::cli::{FigureName, TalesArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::pipeline::{RunDir, give_up_root, print, save_figure, style};
+use crate::pipeline::{Rendered, RunDir, give_up_root, save_figure, style};
 use crate::simulation::{Gauge, play, simulate, watched};
 use crate::time_stamps::TraceFile;
 
@@ -60,17 +60,13 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
         reproduction.figures.push(figure);
         reproduction.partial |= partial;
     }
-    let page = html::render_reproduction(&reproduction);
-    dir.put("tales.html", &page)?;
-    let json = reproduction.json().or_exit(Exit::Failed)?;
-    dir.put("tales.json", &json)?;
-    if args.common.json {
-        print(&json)?;
-    } else {
-        let text = terminal::render_reproduction(&reproduction, style());
-        let place = args.output.display();
-        print(format!("{text}  saved in {place}\n").as_bytes())?;
-    }
+    let rendered = Rendered {
+        name: "tales",
+        json: reproduction.json().or_exit(Exit::Failed)?,
+        page: html::render_reproduction(&reproduction),
+        text: terminal::render_reproduction(&reproduction, style()),
+    };
+    rendered.save_and_print(Some(&mut dir), args.common.json)?;
     Ok(match (reproduction.partial, reproduction.succeeded()) {
         (true, _) => Exit::Interrupted,
         (false, true) => Exit::Ok,

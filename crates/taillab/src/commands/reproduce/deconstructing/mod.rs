@@ -15,7 +15,7 @@ use self::figures::{Claim, Expected, Measure, Specification};
 use crate::cli::DeconstructingArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::pipeline::{RunDir, print, save_figure, style};
+use crate::pipeline::{Rendered, RunDir, save_figure, style};
 use crate::round_trips::{Measured, Measurement, Plan};
 use crate::say::Say;
 
@@ -59,17 +59,13 @@ pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
         save_figure(&mut dir, &figure.figure, &figure.chart())?;
         reproduction.figures.push(figure);
     }
-    let page = html::render_reproduction(&reproduction);
-    dir.put("deconstructing.html", &page)?;
-    let json = reproduction.json().or_exit(Exit::Failed)?;
-    dir.put("deconstructing.json", &json)?;
-    if args.common.json {
-        print(&json)?;
-    } else {
-        let text = terminal::render_reproduction(&reproduction, style());
-        let place = args.output.display();
-        print(format!("{text}  saved in {place}\n").as_bytes())?;
-    }
+    let rendered = Rendered {
+        name: "deconstructing",
+        json: reproduction.json().or_exit(Exit::Failed)?,
+        page: html::render_reproduction(&reproduction),
+        text: terminal::render_reproduction(&reproduction, style()),
+    };
+    rendered.save_and_print(Some(&mut dir), args.common.json)?;
     Ok(match reproduction.partial {
         true => Exit::Interrupted,
         false => Exit::Ok,

@@ -1,0 +1,31 @@
+//! A result with a page of its own: the same two files and the same last line for every command.
+
+use super::print::print_saved;
+use super::rundir::RunDir;
+use crate::exit::Failure;
+
+/// What a result is saved as, and what a terminal shows of it.
+pub struct Rendered {
+    /// What its files are called.
+    pub name: &'static str,
+    pub json: Vec<u8>,
+    pub page: Vec<u8>,
+    pub text: String,
+}
+
+impl Rendered {
+    /// Writes `NAME.json` and `NAME.html` where a directory was asked for, then prints the JSON or the text.
+    pub fn save_and_print(self, dir: Option<&mut RunDir>, as_json: bool) -> Result<(), Failure> {
+        let mut text = self.text;
+        let mut saved = None;
+        if let Some(dir) = dir {
+            dir.put(&format!("{}.json", self.name), &self.json)?;
+            let page = format!("{}.html", self.name);
+            dir.put(&page, &self.page)?;
+            text += &format!("  saved in {}\n", dir.path().join(page).display());
+            saved = Some(dir.path());
+        }
+        let shown = if as_json { &self.json } else { text.as_bytes() };
+        print_saved(shown, saved)
+    }
+}
