@@ -232,9 +232,14 @@ impl From<CpuSet> for String {
 
 /// The CPUs that are online, or `None` where the kernel does not say.
 pub fn online(roots: &Roots) -> Option<CpuSet> {
-    read_optional(&roots.sys.join("devices/system/cpu/online"))?
-        .parse()
-        .ok()
+    listed(roots, "online")
+}
+
+/// The CPUs of one of the kernel's lists (`online`, `possible`, `isolated`, `nohz_full`), or `None` where it has none
+/// or does not say.
+pub fn listed(roots: &Roots, name: &str) -> Option<CpuSet> {
+    let list = roots.sys.join("devices/system/cpu").join(name);
+    read_optional(&list)?.parse().ok()
 }
 
 /// The CPUs that share a core with `cpu`, itself included; only itself where the

@@ -215,7 +215,7 @@ impl Environment {
                 lockdown: chosen(&sys.join("kernel/security/lockdown")),
             },
             cpu: Cpu::read(spec),
-            memory: Memory::read(proc, sys),
+            memory: Memory::read(spec.roots),
             virtualization: Virtualization::read(spec.roots),
             power: Power::read(sys, spec.placement.server.first().unwrap_or(0)),
             scheduling: Scheduling::read(proc, sys),
@@ -250,6 +250,12 @@ pub fn kernel_release(roots: &Roots) -> Option<String> {
     read_optional(&roots.proc.join("sys/kernel/osrelease"))
 }
 
+/// What chooses the frequency of a CPU.
+pub fn governor(sys: &Path, cpu: u32) -> Option<String> {
+    let path = format!("devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
+    read_optional(&sys.join(path))
+}
+
 impl Cpu {
     fn read(spec: &CaptureSpec<'_>) -> Self {
         let roots = spec.roots;
@@ -273,7 +279,8 @@ impl Cpu {
 }
 
 impl Memory {
-    fn read(proc: &Path, sys: &Path) -> Self {
+    /// What the kernel says now.
+    pub fn read(Roots { proc, sys, .. }: &Roots) -> Self {
         let info = fs::read_to_string(proc.join("meminfo")).unwrap_or_default();
         let bytes = |name: &str| {
             let kib: u64 = field(&info, &[name])?.strip_suffix(" kB")?.parse().ok()?;
@@ -341,7 +348,7 @@ impl Power {
             .collect();
         states.sort_unstable();
         Self {
-            governor: read_optional(&cpu.join("cpufreq/scaling_governor")),
+            governor: governor(sys, server_cpu),
             frequency_driver: read_optional(&cpu.join("cpufreq/scaling_driver")),
             boost: boost.or(no_turbo),
             cpuidle_driver: read_optional(&all.join("cpuidle/current_driver")),

@@ -1,5 +1,7 @@
 //! What is to be done, checked before anything is opened.
 
+use taillab_host::Roots;
+use taillab_host::environment::Memory;
 use taillab_load::{ClosedLoop, KernelStamps, Target, Waiting};
 use taillab_model::Nanos;
 use taillab_model::load_result::Objective;
@@ -342,9 +344,10 @@ fn affordable(
     let seconds = duration.map_or(own, |d| d.min(own)).as_secs_f64() + warmup.as_secs_f64();
     let requests = rate_per_s * seconds;
     let needed = requests * BYTES_PER_REQUEST;
-    let Some(free) = free_memory() else {
+    let Some(free) = Memory::read(&Roots::default()).available_bytes else {
         return Ok(());
     };
+    let free = free as f64;
     if needed < free {
         return Ok(());
     }
@@ -354,14 +357,6 @@ fn affordable(
         needed / 1e9,
         free / 1e9
     )))
-}
-
-/// Bytes of memory that can be had without swapping.
-fn free_memory() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024.0)
 }
 
 fn usage(text: impl std::fmt::Display) -> Failure {

@@ -1,5 +1,6 @@
 //! What is to be measured, after everything that this machine refuses is refused.
 
+use taillab_host::environment::governor;
 use taillab_host::noise::{NoiseError, Policy, RtThrottle, tsc};
 use taillab_host::{CpuSet, Roots, cpus};
 use taillab_model::Nanos;
@@ -203,26 +204,20 @@ fn notes(
             "without a tick while one thread runs (nohz_full): the tick is missing from its figures",
         ),
     ] {
-        let list = std::fs::read_to_string(roots.sys.join("devices/system/cpu").join(name));
-        let there = list
-            .ok()
-            .and_then(|list| list.trim().parse::<CpuSet>().ok())
+        let there = cpus::listed(roots, name)
             .map(|cpus| cpus.intersection(chosen))
             .filter(|cpus| !cpus.is_empty());
         if let Some(cpus) = there {
             notes.push(format!("CPU {cpus} is {meaning}"));
         }
     }
-    let governor = roots
-        .sys
-        .join("devices/system/cpu/cpu0/cpufreq/scaling_governor");
-    if let Ok(governor) = std::fs::read_to_string(governor)
-        && governor.trim() != "performance"
+    if let Some(governor) = governor(&roots.sys, chosen.first().unwrap_or(0))
+        && governor != "performance"
     {
         notes.push(format!(
             "the CPU's frequency may change (governor {}): the counter does not, but the loop's own \
              turn takes longer at a lower frequency",
-            governor.trim()
+            governor
         ));
     }
     notes

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use taillab_host::CpuSet;
 use taillab_host::target::{Server, Transport};
+use taillab_host::{CpuSet, Roots, cpus};
 use taillab_probe::{Devices, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5};
 
 use super::framing::Identification;
@@ -72,10 +72,7 @@ fn processes(server: &Server) -> Result<ServerProcesses, Failure> {
 
 /// Less for each on a machine with many CPUs: every possible one has a ring.
 fn ring_bytes_per_cpu() -> usize {
-    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible")
-        .ok()
-        .and_then(|list| list.trim().parse::<CpuSet>().ok())
-        .map_or(1, |cpus| cpus.len().max(1));
+    let possible = cpus::listed(&Roots::default(), "possible").map_or(1, |cpus| cpus.len().max(1));
     let mut bytes = RING_BYTES;
     while bytes * possible > ALL_RINGS_BYTES && bytes > LEAST_RING_BYTES {
         bytes /= 2;
