@@ -17,7 +17,7 @@ pub(super) const DEDICATED_CPUS: Mitigation = Mitigation {
                 sched_setaffinity of the server and of the others",
     undo: "threads go back to their groups and their CPUs, the groups are removed",
     proof: "taillab trace: no background from programs; /proc/PID/task/TID/status: Cpus_allowed_list",
-    reference: "man 7 cpuset; kernel Documentation/admin-guide/cgroup-v2.rst; Tales of the Tail, section 4.2",
+    reference: "man 7 cpuset; kernel Documentation/admin-guide/cgroup-v2.rst; Tales of the Tail, section 4.1",
     plan: dedicated_cpus,
 };
 

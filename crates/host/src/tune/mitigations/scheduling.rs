@@ -10,7 +10,7 @@ use crate::tune::proposal::{Conflict, Proposal, Unavailable};
 use crate::tune::scene::{Scene, Thread};
 use crate::tune::setting::{FileSetting, Form, Policy, SchedulingValue, Setting};
 
-const SCHED: &str = "man 7 sched; Tales of the Tail, section 4.2";
+const SCHED: &str = "man 7 sched; Tales of the Tail, sections 4.1 and 4.2";
 
 /// Below the kernel's threads for interrupts, which have 50: packets must come in.
 const PRIORITY: u32 = 49;
@@ -45,7 +45,7 @@ pub(super) const NICE: Mitigation = Mitigation {
     interface: "sched_setattr of each thread of the server: nice -20",
     undo: ENDS_WITH_THREAD,
     proof: "/proc/PID/task/TID/schedstat: the waiting time (second field) grows more slowly",
-    reference: "man 7 sched; Tales of the Tail, section 4.2",
+    reference: "man 7 sched; Tales of the Tail, section 4.1",
     plan: nice,
 };
 
@@ -56,7 +56,7 @@ pub(super) const OTHERS_IDLE: Mitigation = Mitigation {
                 real-time ones, of this session's",
     undo: "the old value is written back, also to what has inherited ours; it ends with the thread",
     proof: "/proc/PID/task/TID/schedstat: the waiting time (second field) of the server's threads",
-    reference: "man 7 sched (SCHED_IDLE); Tales of the Tail, section 4.2",
+    reference: "man 7 sched (SCHED_IDLE); Tales of the Tail, section 4.1",
     plan: others_idle,
 };
 
