@@ -73,7 +73,7 @@ pub(super) const SLICE: Mitigation = Mitigation {
 
 pub(super) const TIMER_SLACK: Mitigation = Mitigation {
     is: mitigation::TIMER_SLACK,
-    needs: "-p; CAP_SYS_NICE for the process of another user",
+    needs: "-p; CAP_SYS_NICE",
     interface: "/proc/TID/timerslack_ns of each thread of the server: 1",
     undo: ENDS_WITH_THREAD,
     proof: "taillab noise, or cyclictest: the median of the wake-up from a timer",

@@ -43,7 +43,7 @@ pub enum SettingError {
     /// The kernel's answer.
     #[error("cannot {doing} {what}: {source}{}", remedy(source))]
     System {
-        /// `read`, or `set to VALUE`.
+        /// `read`, or `write "VALUE" to`.
         doing: String,
         /// The setting.
         what: String,
@@ -126,7 +126,7 @@ pub(crate) trait Knob: fmt::Display {
     where
         Self: Sized,
     {
-        self.failed(format!("set to \"{value}\":"), source.into())
+        self.failed(format!("write \"{value}\" to"), source.into())
     }
 
     /// What an error number says of the setting.
