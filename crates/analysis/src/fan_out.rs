@@ -12,13 +12,14 @@ const SERVERS: [u32; 6] = [1, 10, 50, 100, 500, 1_000];
 /// The median and p99 over users for each number of servers, of independent servers with
 /// these sojourns.
 pub fn fan_out(sojourns: &Observations) -> Vec<FanOut> {
+    let share = sojourns.answered_share();
     match sojourns.values() {
-        Values::Sorted(sorted) => all(sojourns.factors(), |servers, q, inflation| {
+        Values::Sorted(sorted) => all(sojourns.factors(), share, |servers, q, inflation| {
             largest_of_sorted(sorted, servers, q, inflation)
         }),
         Values::Counted(histogram) => {
             let counts = histogram.ranked().counts();
-            all(sojourns.factors(), |servers, q, inflation| {
+            all(sojourns.factors(), share, |servers, q, inflation| {
                 largest_of_histogram(&counts, servers, q, inflation)
             })
         }
@@ -27,9 +28,15 @@ pub fn fan_out(sojourns: &Observations) -> Vec<FanOut> {
 
 fn all(
     factors: &[(f64, f64)],
+    answered_share: f64,
     largest: impl Fn(u32, f64, f64) -> Result<Quantile, FanoutError>,
 ) -> Vec<FanOut> {
     let at = |servers: u32, q: f64| {
+        // F is of the answered requests: a user has all answers by x with (share × F(x))^servers
+        let q = q / answered_share.powi(servers.cast_signed());
+        if q >= 1.0 {
+            return None;
+        }
         // the quantile of one server that this takes
         let one = (q.ln() / f64::from(servers)).exp();
         let known = factors.iter().rfind(|(level, _)| *level <= one);
@@ -65,6 +72,16 @@ mod tests {
         let hundred = found.iter().find(|f| f.servers == 100).unwrap();
         let p50 = hundred.p50_ns.unwrap().get();
         assert!((993_000..993_200).contains(&p50), "{p50}");
+        // one answer in a thousand is missing: with a hundred servers a tenth of the users wait
+        let mut series = Series::new(usize::MAX);
+        series.extend(&(1..=999_000).map(Nanos::new).collect::<Vec<_>>());
+        let mut observations = series.finish().with_unanswered(1_000);
+        observations.assume_independent();
+        let lacking = fan_out(&observations);
+        let hundred = lacking.iter().find(|f| f.servers == 100).unwrap();
+        assert_eq!(hundred.p99_ns, None);
+        let p50 = hundred.p50_ns.unwrap().get();
+        assert!((993_000..993_300).contains(&p50), "{p50}");
         assert!(of(0..0).iter().all(|f| f.p50_ns.is_none()));
     }
 }

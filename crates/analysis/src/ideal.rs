@@ -14,6 +14,10 @@ pub struct MeasuredRequests {
     pub places: Vec<u32>,
     /// The ideal sojourn of each.
     pub ideal: Vec<Nanos>,
+    /// The ideal sojourns of the requests that nobody answered.
+    pub ideal_of_unanswered: Vec<Nanos>,
+    /// Requests that the end of the recording cut off: they may still have been answered.
+    pub cut_off: u64,
 }
 
 /// The measured arrivals through the ideal queue, window by window: FIFO, c workers, each request
@@ -24,7 +28,9 @@ pub struct MeasuredRequests {
 /// seen. Those were served and only their response was lost to the probe, or the real server
 /// dropped them, which an ideal one does not. Where they were in truth never served, the ideal
 /// carries a little more work than the real server did, so the excess errs on the small side.
-/// They have no measured sojourn and so are in neither distribution.
+///
+/// A request without a response was waited for until the recording ended. Where that is longer
+/// than answers take, it is unanswered; otherwise the end cut it off, and it counts nowhere.
 pub struct IdealArrivals {
     queue: IdealQueue,
     measure_from: Monotonic,
@@ -44,8 +50,9 @@ impl IdealArrivals {
         }
     }
 
-    /// Sends the arrivals of the next window through the queue.
-    pub fn take(&mut self, matched: &Matched) -> MeasuredRequests {
+    /// Sends the arrivals of the next window through the queue. A request without a response that
+    /// came in at `waited_for_until` or earlier was waited for as long as answers take.
+    pub fn take(&mut self, matched: &Matched, waited_for_until: Monotonic) -> MeasuredRequests {
         let mut requests = MeasuredRequests::default();
         for arrival in matched.arrivals() {
             let ideal = self
@@ -55,10 +62,15 @@ impl IdealArrivals {
                 self.span = Some((self.span.map_or(arrival.t1, |(first, _)| first), arrival.t1));
                 self.count += 1;
             }
-            let measured = |place: &usize| matched.is_measured(*place, self.measure_from);
-            if let Some(place) = arrival.matched.filter(measured) {
-                requests.places.push(place as u32);
-                requests.ideal.push(ideal);
+            match arrival.matched {
+                Some(place) if matched.is_measured(place, self.measure_from) => {
+                    requests.places.push(place as u32);
+                    requests.ideal.push(ideal);
+                }
+                None if arrival.t1 < self.measure_from || arrival.ambiguous => {}
+                None if arrival.t1 > waited_for_until => requests.cut_off += 1,
+                None => requests.ideal_of_unanswered.push(ideal),
+                Some(_) => {}
             }
         }
         requests
@@ -131,7 +143,7 @@ mod tests {
     }
 
     fn ideal(matched: &Matched, from: u64) -> Vec<u64> {
-        let ideal = arrivals(from).take(matched).ideal;
+        let ideal = arrivals(from).take(matched, Monotonic::MAX).ideal;
         ideal.iter().map(|t| t.get()).collect()
     }
 
@@ -140,14 +152,26 @@ mod tests {
         let matched = matched(&[(1_000, 1_030), (1_005, 1_050), (1_012, 1_070)], &[1_001]);
         assert_eq!(ideal(&matched, 0), [10, 25, 28]);
         assert_eq!(ideal(&matched, 1_004), [25, 28]);
-        assert_eq!(arrivals(1_004).take(&matched).places, [1, 2]);
+        assert_eq!(
+            arrivals(1_004).take(&matched, Monotonic::MAX).places,
+            [1, 2]
+        );
+    }
+
+    #[test]
+    fn a_request_that_the_end_cut_off_is_not_unanswered() {
+        let matched = matched(&[(1_000, 1_030)], &[900, 1_001, 1_050, 1_090]);
+        let found = arrivals(950).take(&matched, at(1_060));
+        assert_eq!((found.ideal.len(), found.cut_off), (1, 1));
+        assert_eq!(found.ideal_of_unanswered, [Nanos::new(19), Nanos::new(10)]);
     }
 
     #[test]
     fn the_queue_goes_on_from_window_to_window() {
         let mut arrivals = arrivals(0);
-        arrivals.take(&matched(&[(1_000, 1_030)], &[1_001]));
-        let ideal = arrivals.take(&matched(&[(1_005, 1_050)], &[])).ideal;
+        arrivals.take(&matched(&[(1_000, 1_030)], &[1_001]), Monotonic::MAX);
+        let next = matched(&[(1_005, 1_050)], &[]);
+        let ideal = arrivals.take(&next, Monotonic::MAX).ideal;
         assert_eq!(ideal, [Nanos::new(25)]);
     }
 
@@ -155,14 +179,14 @@ mod tests {
     fn the_rate_is_that_of_the_measurement() {
         let requests: Vec<(u64, u64)> = (0..101).map(|i| (1_000 * i, 1_000 * i + 20)).collect();
         let mut arrivals = arrivals(50_000);
-        arrivals.take(&matched(&requests, &[]));
+        arrivals.take(&matched(&requests, &[]), Monotonic::MAX);
         assert!((arrivals.rate_per_s() - 1e6).abs() < 1e-6);
     }
 
     #[test]
     fn nothing_in_gives_nothing_out() {
         let mut arrivals = arrivals(0);
-        assert!(arrivals.take(&Matched::default()).ideal.is_empty());
+        assert!(arrivals.take(&Matched::default(), at(9)).ideal.is_empty());
         assert_eq!((arrivals.count(), arrivals.rate_per_s()), (0, 0.0));
     }
 }

@@ -127,10 +127,12 @@ impl Matched {
                 Some(other) => Some(Arrival {
                     t1: other.t1,
                     matched: None,
+                    ambiguous: other.ambiguous,
                 }),
                 None => places.next().map(|place| Arrival {
                     t1: self.requests.t1(place),
                     matched: Some(place),
+                    ambiguous: false,
                 }),
             }
         })
@@ -241,6 +243,8 @@ pub struct Arrival {
     pub t1: Monotonic,
     /// Its place in [`Matched::requests`], if it is there.
     pub matched: Option<usize>,
+    /// It is not there, and a response that was ambiguous may be its.
+    pub ambiguous: bool,
 }
 
 /// The stamps that are there do not contradict each other.

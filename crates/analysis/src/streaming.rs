@@ -125,6 +125,12 @@ struct Sums {
     stages: StageBands,
     /// Requests that were faster than their ideal.
     faster: u64,
+    /// The longest sojourn.
+    longest: Nanos,
+    /// Requests that nobody answered.
+    unanswered: u64,
+    /// Requests that the end of the recording cut off.
+    cut_off: u64,
 }
 
 impl Sums {
@@ -134,6 +140,9 @@ impl Sums {
             client_minus_server: Series::new(exact),
             stages: StageBands::new(exact),
             faster: 0,
+            longest: Nanos::ZERO,
+            unanswered: 0,
+            cut_off: 0,
         }
     }
 
@@ -157,11 +166,15 @@ impl Sums {
                 }
             }
             lengths[IDEAL].extend_from_slice(ideals);
+            self.longest = (lengths[MEASURED].iter().copied()).fold(self.longest, Nanos::max);
             for (series, lengths) in self.series.iter_mut().zip(&mut lengths) {
                 series.extend(lengths);
                 lengths.clear();
             }
         }
+        self.series[IDEAL].extend(&requests.ideal_of_unanswered);
+        self.unanswered += requests.ideal_of_unanswered.len() as u64;
+        self.cut_off += requests.cut_off;
         if matched.client.is_some() {
             let beyond: Vec<Nanos> = matched.client_minus_server(measure_from).collect();
             self.client_minus_server.extend(&beyond);
@@ -242,7 +255,8 @@ impl<'c> Analysis<'c> {
         self.unexplained = matched.client.map(|client| client.unexplained);
         self.disturbances |= timeline.has_disturbances();
         self.counts.add(matched, measure_from, (*from, *upto));
-        let requests = self.arrivals.take(matched);
+        let waited_for_until = self.waited_for_until(window);
+        let requests = self.arrivals.take(matched, waited_for_until);
         self.sums.add(matched, &requests, measure_from);
         self.sampler.add(window);
         let explainer = match &mut self.explainer {
@@ -256,6 +270,25 @@ impl<'c> Analysis<'c> {
             }
         });
         requests.ideal
+    }
+
+    /// A request without a response that came in by then was waited for as long as answers take:
+    /// before the end by the longest sojourn, or a tenth of the recording if that is shorter.
+    ///
+    /// In a window that is not the last the matcher has given up all that have no response.
+    fn waited_for_until(&self, window: &Window) -> Monotonic {
+        /// A slow answer may take that long where the others are fast.
+        const LEAST: Nanos = Nanos::from_millis(10);
+        let matched = &window.matched;
+        let (Some(end), true) = (matched.last, window.is_last()) else {
+            return Monotonic::MAX;
+        };
+        let places = matched.measured_places(self.options.measure_from);
+        let longest = places.map(|place| matched.requests.sojourn(place));
+        let longest = longest.fold(self.sums.longest, Nanos::max);
+        let length = end.saturating_since(self.options.measure_from);
+        let edge = longest.clamp(LEAST, Nanos::new(length.get() / 10).max(LEAST));
+        Monotonic::from_nanos_since_boot(end.nanos_since_boot().saturating_sub(edge.get()))
     }
 
     /// Requests that came in so far, those of the warm-up too.
@@ -280,10 +313,15 @@ impl<'c> Analysis<'c> {
             });
         };
         let mut matching = self.counts.finish();
+        matching.unanswered = matching.unanswered.saturating_sub(self.sums.cut_off);
+        // answers that the client has and the probe missed
+        let missed = matching.client_responses - matching.client_matched;
+        let unanswered = self.sums.unanswered.saturating_sub(missed);
         matching.lost_events = lost_events;
         matching.hooks.clone_from(&self.context.hooks);
         let [measured, ideal, excess, stages @ ..] = self.sums.series;
-        let (mut measured, ideal) = (measured.finish(), ideal.finish());
+        let mut measured = measured.finish().with_unanswered(unanswered);
+        let (ideal, excess) = (ideal.finish(), excess.finish().with_unanswered(unanswered));
         if self.options.is_repeated {
             measured.assume_independent();
         }
@@ -328,7 +366,7 @@ impl<'c> Analysis<'c> {
                     utilization: self.arrivals.rate_per_s() * service_time.as_secs_f64()
                         / f64::from(workers),
                 },
-                excess: excess.finish().distribution(),
+                excess: excess.distribution(),
                 stages: distributions(stages),
                 stages_at: self.sums.stages.finish(&measured),
                 matching,

@@ -20,4 +20,5 @@ mod replay_golden;
 mod retransmissions;
 mod rules;
 mod streams;
+mod survivors;
 mod verdict;

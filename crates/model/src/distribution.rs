@@ -43,9 +43,22 @@ pub struct Distribution {
     pub min: Option<Nanos>,
     /// The largest observation.
     pub max: Option<Nanos>,
+    /// Observations that are only known to be longer than the others: requests without an answer.
+    /// They count in the quantiles, and a quantile that falls among them has no value. `count`,
+    /// `mean`, `min` and `max` leave them out. Absent where there is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unanswered: u64,
     /// One for each of [`REPORTED_QUANTILES`], at least.
     #[schemars(length(min = 6), extend("allOf" = each_reported()))]
     pub quantiles: Vec<Quantile>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// A JSON Schema for each reported quantile: it is contained.
@@ -88,14 +101,34 @@ impl Distribution {
             total as f64 / n as f64
         });
         let extremes = (sorted.first().copied(), sorted.last().copied());
-        Self::from_ranks(n as u64, mean, extremes, inflation, |rank| {
+        Self::from_ranks((n as u64, 0), mean, extremes, inflation, |rank| {
             sorted[rank as usize]
         })
     }
 
-    /// The distribution of `count` observations, of which `at` knows each by its rank.
+    /// [`Distribution::from_sorted_correlated`] of a sample that is censored on the right: besides
+    /// `sorted` there are `unanswered` observations that are longer than all of it, nobody knows
+    /// by how much.
+    pub fn from_sorted_censored(
+        sorted: &[Nanos],
+        unanswered: u64,
+        inflation: impl Fn(f64) -> f64,
+    ) -> Self {
+        let known = Self::from_sorted_correlated(sorted, |_| 1.0);
+        let count = (sorted.len() as u64, unanswered);
+        Self::from_ranks(
+            count,
+            known.mean,
+            (known.min, known.max),
+            inflation,
+            |rank| sorted[rank as usize],
+        )
+    }
+
+    /// The distribution of `count` observations, of which `at` knows each by its rank, and of
+    /// others that are longer than these.
     pub(crate) fn from_ranks(
-        count: u64,
+        (count, unanswered): (u64, u64),
         mean: Option<f64>,
         (min, max): (Option<Nanos>, Option<Nanos>),
         inflation: impl Fn(f64) -> f64,
@@ -103,20 +136,22 @@ impl Distribution {
     ) -> Self {
         let quantiles = REPORTED_QUANTILES
             .iter()
-            .map(|&q| match quantile_ranks(count, q, inflation(q)) {
-                Some(ranks) => Quantile {
-                    q,
-                    value: Some(at(ranks.value)),
-                    lo: Some(at(ranks.lo)),
-                    hi: ranks.hi.map(&at),
+            .map(
+                |&q| match quantile_ranks(count + unanswered, q, inflation(q)) {
+                    Some(ranks) if ranks.value < count => Quantile {
+                        q,
+                        value: Some(at(ranks.value)),
+                        lo: Some(at(ranks.lo)),
+                        hi: ranks.hi.filter(|rank| *rank < count).map(&at),
+                    },
+                    _ => Quantile {
+                        q,
+                        value: None,
+                        lo: None,
+                        hi: None,
+                    },
                 },
-                None => Quantile {
-                    q,
-                    value: None,
-                    lo: None,
-                    hi: None,
-                },
-            })
+            )
             .collect();
         Self {
             unit: Unit::Nanoseconds,
@@ -124,7 +159,18 @@ impl Distribution {
             mean,
             min,
             max,
+            unanswered,
             quantiles,
+        }
+    }
+
+    /// Share of the observations whose length is known; 1 for an empty sample.
+    pub fn answered_share(&self) -> f64 {
+        let all = self.count + self.unanswered;
+        if all == 0 {
+            1.0
+        } else {
+            self.count as f64 / all as f64
         }
     }
 
@@ -202,6 +248,24 @@ mod tests {
         assert_eq!(d.quantile(0.5), Some(Nanos::new(500)));
         assert_eq!(d.quantile(0.99), Some(Nanos::new(990)));
         assert_eq!(d.quantile(0.999), None);
+    }
+
+    /// 1,000 answers of 1 to 1,000 ns and 10 requests that nobody answered.
+    #[test]
+    fn a_quantile_beyond_the_answered_share_has_no_value() {
+        let answered: Vec<Nanos> = (1..=1_000).map(Nanos::new).collect();
+        let all = Distribution::from_sorted_censored(&answered, 10, |_| 1.0);
+        assert_eq!((all.count, all.unanswered), (1_000, 10));
+        assert_eq!(all.quantile(0.5), Some(Nanos::new(505)));
+        // 1,010 requests: the 1,000th is still an answer, but the interval reaches beyond
+        let p99 = all.quantiles[2];
+        assert_eq!((p99.value, p99.hi), (Some(Nanos::new(1_000)), None));
+        let more = Distribution::from_sorted_censored(&answered, 11, |_| 1.0);
+        assert_eq!(more.quantile(0.99), None);
+        assert!(more.answered_share() < 0.9892);
+        let none = Distribution::from_sorted_censored(&[], 500, |_| 1.0);
+        assert!(none.quantiles.iter().all(|q| q.value.is_none()));
+        assert_eq!((none.answered_share(), none.max), (0.0, None));
     }
 
     #[test]

@@ -121,10 +121,21 @@ impl Histogram {
 
     /// The distribution; `inflation` as of [`Distribution::from_sorted_correlated`].
     pub fn distribution(&self, inflation: impl Fn(f64) -> f64) -> Distribution {
+        self.distribution_censored(0, inflation)
+    }
+
+    /// The distribution of these and of `unanswered` observations that are longer than all of
+    /// them ([`Distribution::from_sorted_censored`]).
+    pub fn distribution_censored(
+        &self,
+        unanswered: u64,
+        inflation: impl Fn(f64) -> f64,
+    ) -> Distribution {
         let ranked = self.ranked();
         let mean = (self.count > 0).then(|| self.sum_ns as f64 / self.count as f64);
         let extremes = (self.least(), self.greatest());
-        Distribution::from_ranks(self.count, mean, extremes, inflation, |rank| {
+        let count = (self.count, unanswered);
+        Distribution::from_ranks(count, mean, extremes, inflation, |rank| {
             ranked.at(rank).map_or(Nanos::ZERO, |cell| cell.middle)
         })
     }

@@ -108,14 +108,16 @@ pub(crate) fn percentage(q: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Shown instead of the quantile `q` if a sample of `n` cannot support it.
-pub(crate) fn needs(q: f64, n: u64) -> String {
+/// Shown instead of the quantile `q` if a sample of `n` cannot support it, nor a quantile above
+/// which there are `rarer` times as many.
+pub(crate) fn needs(q: f64, n: u64, rarer: f64) -> String {
     let least = independent_need(q);
-    if n < least {
+    // the observations are correlated, but it is not known how much
+    let more_than = (n as f64 * rarer).round() as u64;
+    if more_than < least {
         format!("needs at least {} requests", count(two_digits_up(least)))
     } else {
-        // the observations are correlated, but it is not known how much
-        format!("needs more than {} requests", count(n))
+        format!("needs more than {} requests", count(more_than))
     }
 }
 
@@ -313,8 +315,10 @@ mod tests {
         }
         assert_eq!(two_digits_up(56_641), 57_000);
         assert_eq!(two_digits_up(60), 60);
-        assert!(needs(0.9999, 1_000).starts_with("needs at least "));
-        assert_eq!(needs(0.9999, 345_000), "needs more than 345,000 requests");
+        assert!(needs(0.9999, 1_000, 1.0).starts_with("needs at least "));
+        let more = |rarer| needs(0.9999, 345_000, rarer);
+        assert_eq!(more(1.0), "needs more than 345,000 requests");
+        assert_eq!(more(10.0), "needs more than 3,450,000 requests");
     }
 
     #[test]

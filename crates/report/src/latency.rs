@@ -99,8 +99,16 @@ pub(crate) fn ratio_at(measured: &Distribution, ideal: &Distribution, q: f64) ->
 
 /// What the sample lacks for a quantile.
 pub(crate) fn needs(distribution: &Distribution, q: f64) -> String {
-    match q < 1.0 {
-        true => figures::needs(q, distribution.count),
-        false => "no request".to_owned(),
+    if q >= 1.0 {
+        return "no request".to_owned();
     }
+    let all = distribution.count + distribution.unanswered;
+    if q > distribution.answered_share() {
+        let share = figures::percent_of(distribution.unanswered, all);
+        return format!("{share} not answered");
+    }
+    // the lowest one that is lacking needs more than there are; ten times rarer, ten times more
+    let lowest = (distribution.quantiles.iter()).find(|x| x.value.is_none() && x.q < q);
+    let rarer = lowest.map_or(1.0, |lowest| (1.0 - lowest.q) / (1.0 - q));
+    figures::needs(q, all, rarer)
 }

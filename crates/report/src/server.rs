@@ -1,6 +1,6 @@
 //! Sentences about a server's result that all outputs share.
 
-use taillab_model::summary::{ServerResult, ServiceTimeSource, Verdict};
+use taillab_model::summary::{Reason, ServerResult, ServiceTimeSource, Verdict};
 
 use crate::document::Document;
 use crate::figures::{counted, rate};
@@ -54,6 +54,20 @@ pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
             "the busy time of the workers ÷ requests, in this recording".to_owned()
         }
     }
+}
+
+/// What a reader must know before the first figure: of the verdict, what changes how all of it
+/// is read. Without the remedies, which the verdict has.
+pub(crate) fn reservations(verdict: &Verdict) -> Vec<&str> {
+    const KEYS: [&str; 2] = ["errors", "unanswered"];
+    let all = verdict.reasons.iter().chain(&verdict.warnings);
+    let foremost = all.filter(|reason| KEYS.contains(&reason.key.as_str()));
+    foremost
+        .map(|Reason { text, .. }| {
+            text.split_once(": ")
+                .map_or(text.as_str(), |(seen, _)| seen)
+        })
+        .collect()
 }
 
 /// Whether a measurement is valid, in one word and its colour.

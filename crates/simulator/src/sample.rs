@@ -208,6 +208,7 @@ impl Sample {
             mean: self.pooled.mean_ns(),
             min: self.pooled.min_ns().map(nanos),
             max: self.pooled.max_ns().map(nanos),
+            unanswered: 0,
             quantiles,
         }
     }

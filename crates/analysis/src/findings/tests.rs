@@ -19,6 +19,7 @@ fn distribution(quantiles: &[(f64, u64)]) -> Distribution {
         mean: None,
         min: None,
         max: None,
+        unanswered: 0,
         quantiles: quantiles.iter().map(quantile).collect(),
     }
 }

@@ -16,7 +16,8 @@ use crate::verdict::{Growth, LoadEvidence, Unsupported};
 
 pub use objective::{found, objective_at};
 
-/// One request of the measurement as the client knows it.
+/// One request of the measurement as the client knows it; `received` is `None` where no answer
+/// came in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadedRequest {
     /// Intended, sent, received.
@@ -67,7 +68,8 @@ pub struct LoadCurves {
 /// What the requests of a measurement say.
 ///
 /// `requests` gives them in order of the intended time, as often as it is called: the
-/// series are made one after the other, so that only one is held at a time.
+/// series are made one after the other, so that only one is held at a time. A request without an
+/// answer counts in the percentiles as longer than all that were answered.
 pub fn summarise<I>(requests: impl Fn() -> I, facts: LoadFacts) -> LoadAnalysis
 where
     I: Iterator<Item = LoadedRequest>,
@@ -79,18 +81,19 @@ where
     };
     let response = times(response_time);
     let growth = growth(&response);
-    let observed = Observations::of(&response);
+    let unanswered = due.instants - response.len() as u64;
+    let observed = Observations::of(&response).with_unanswered(unanswered);
     drop(response);
     let response_time = observed.distribution();
     let (response_curve, factors) = (observed.curve(), observed.factors().to_vec());
     drop(observed);
-    let distribution_and_curve = |times: Vec<Nanos>| {
-        let observed = Observations::of(&times);
+    let distribution_and_curve = |times: Vec<Nanos>, unanswered: u64| {
+        let observed = Observations::of(&times).with_unanswered(unanswered);
         drop(times);
         (observed.distribution(), observed.curve())
     };
-    let (service_time, service_curve) = distribution_and_curve(times(service_time));
-    let (lateness, lateness_curve) = distribution_and_curve(times(lateness));
+    let (service_time, service_curve) = distribution_and_curve(times(service_time), unanswered);
+    let (lateness, lateness_curve) = distribution_and_curve(times(lateness), 0);
     let unsupported = Unsupported::of(&response_time, &factors);
     LoadAnalysis {
         summary: LoadSummary {

@@ -8,11 +8,13 @@ pub const CCDF_POINTS: usize = 400;
 /// Points (x, P(X ≥ x)) of a sorted sample, evenly spaced in log P, from (min, 1) to
 /// (max, 1/n).
 pub fn ccdf(sorted: &[Nanos]) -> Vec<(Nanos, f64)> {
-    ccdf_of_ranks(sorted.len(), |rank| sorted[rank])
+    ccdf_of_ranks(sorted.len(), 0, |rank| sorted[rank])
 }
 
-/// The same of `n` observations of which `at` knows each by its rank.
-pub fn ccdf_of_ranks(n: usize, at: impl Fn(usize) -> Nanos) -> Vec<(Nanos, f64)> {
+/// The same of `n` observations of which `at` knows each by its rank, and of `longer` that are
+/// longer than these: the curve ends above their share.
+pub fn ccdf_of_ranks(n: usize, longer: u64, at: impl Fn(usize) -> Nanos) -> Vec<(Nanos, f64)> {
+    let all = n as f64 + longer as f64;
     let mut points = Vec::with_capacity(n.min(CCDF_POINTS));
     let mut last = 0;
     for step in 0..CCDF_POINTS {
@@ -20,7 +22,7 @@ pub fn ccdf_of_ranks(n: usize, at: impl Fn(usize) -> Nanos) -> Vec<(Nanos, f64)>
         // observations at or above the point: from n down to 1
         let above = ((n as f64).powf(1.0 - exponent).round() as usize).clamp(1, n.max(1));
         if above != last && n > 0 {
-            points.push((at(n - above), above as f64 / n as f64));
+            points.push((at(n - above), (above as f64 + longer as f64) / all));
             last = above;
         }
     }
@@ -45,5 +47,12 @@ mod tests {
             }
         }
         assert!(ccdf(&[]).is_empty());
+    }
+
+    #[test]
+    fn with_observations_that_are_longer_it_ends_above_their_share() {
+        let points = ccdf_of_ranks(90, 10, |rank| Nanos::new(rank as u64));
+        assert_eq!(points[0], (Nanos::ZERO, 1.0));
+        assert_eq!(*points.last().unwrap(), (Nanos::new(89), 0.11));
     }
 }

@@ -4,7 +4,7 @@ use taillab_model::histogram::cell;
 use taillab_model::{Distribution, Histogram, Nanos, REPORTED_QUANTILES, quantile_ranks};
 
 use super::bins::Bins;
-use super::ccdf::{ccdf, ccdf_of_ranks};
+use super::ccdf::ccdf_of_ranks;
 use super::inflation::{CELLS, begin, inflation_at_quantiles, inflation_of_counts};
 use crate::coarsening::Coarsening;
 
@@ -73,6 +73,7 @@ impl Series {
             return Observations {
                 factors: self.factors(),
                 values: Values::Counted(self.histogram),
+                unanswered: 0,
             };
         }
         Observations::of(&self.kept)
@@ -145,6 +146,8 @@ impl Series {
 pub struct Observations {
     factors: Vec<(f64, f64)>,
     values: Values,
+    /// Others that are longer than all of these, nobody knows by how much.
+    unanswered: u64,
 }
 
 /// Observations without their order in time.
@@ -164,7 +167,15 @@ impl Observations {
         Self {
             factors: inflation_at_quantiles(series, &sorted),
             values: Values::Sorted(sorted),
+            unanswered: 0,
         }
+    }
+
+    /// Besides these there were so many requests that nobody answered: they are longer than all
+    /// that are known.
+    pub const fn with_unanswered(mut self, requests: u64) -> Self {
+        self.unanswered = requests;
+        self
     }
 
     /// The variance inflation at each quantile that independent observations would support.
@@ -184,6 +195,18 @@ impl Observations {
         matches!(self.values, Values::Sorted(_))
     }
 
+    /// Share of the requests whose length is known; 1 of none.
+    pub(crate) fn answered_share(&self) -> f64 {
+        let known = match &self.values {
+            Values::Sorted(sorted) => sorted.len() as u64,
+            Values::Counted(histogram) => histogram.count(),
+        };
+        match known + self.unanswered {
+            0 => 1.0,
+            all => known as f64 / all as f64,
+        }
+    }
+
     pub(crate) const fn values(&self) -> &Values {
         &self.values
     }
@@ -195,24 +218,32 @@ impl Observations {
             known.map_or(1.0, |(_, factor)| *factor)
         };
         match &self.values {
-            Values::Sorted(sorted) => Distribution::from_sorted_correlated(sorted, factor),
-            Values::Counted(histogram) => histogram.distribution(factor),
+            Values::Sorted(sorted) => {
+                Distribution::from_sorted_censored(sorted, self.unanswered, factor)
+            }
+            Values::Counted(histogram) => histogram.distribution_censored(self.unanswered, factor),
         }
     }
 
     /// The points of [`ccdf()`](super::ccdf()).
     pub fn curve(&self) -> Vec<(Nanos, f64)> {
         match &self.values {
-            Values::Sorted(sorted) => ccdf(sorted),
-            Values::Counted(histogram) => curve_of(histogram),
+            Values::Sorted(sorted) => {
+                ccdf_of_ranks(sorted.len(), self.unanswered, |rank| sorted[rank])
+            }
+            Values::Counted(histogram) => counted_curve(histogram, self.unanswered),
         }
     }
 }
 
 /// See [`ccdf()`](super::ccdf()).
 pub fn curve_of(histogram: &Histogram) -> Vec<(Nanos, f64)> {
+    counted_curve(histogram, 0)
+}
+
+fn counted_curve(histogram: &Histogram, unanswered: u64) -> Vec<(Nanos, f64)> {
     let ranked = histogram.ranked();
-    ccdf_of_ranks(histogram.count() as usize, |rank| {
+    ccdf_of_ranks(histogram.count() as usize, unanswered, |rank| {
         ranked
             .at(rank as u64)
             .map_or(Nanos::ZERO, |cell| cell.middle)

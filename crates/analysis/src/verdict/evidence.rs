@@ -68,7 +68,9 @@ impl Unsupported {
     /// The reported percentiles that a distribution lacks; `factors` say how correlated its
     /// observations are ([`Observations::factors`](crate::statistics::Observations::factors)).
     pub(crate) fn of(distribution: &Distribution, factors: &[(f64, f64)]) -> Vec<Self> {
-        let lacks = |q: &f64| distribution.quantile(*q).is_none();
+        // more requests give no percentile beyond the share that is answered
+        let answered = distribution.answered_share();
+        let lacks = |q: &f64| *q <= answered && distribution.quantile(*q).is_none();
         let quantiles = REPORTED_QUANTILES.into_iter().filter(lacks);
         let unsupported = quantiles.map(|q| Self {
             q,

@@ -5,7 +5,7 @@ use taillab_model::summary::{
 };
 
 use super::evidence::{Evidence, Growth};
-use super::rule::{Rule, exceeds, remedy_for_ambiguity};
+use super::rule::{Rule, exceeds, no_percentile_beyond, remedy_for_ambiguity};
 use crate::fmt::{Errors, Percent, Percentile, plural, share};
 
 pub(super) const RULES: &[Rule] = &[
@@ -156,8 +156,9 @@ pub(super) const RULES: &[Rule] = &[
             let (errors, requests) = (e.errors()?, e.client()?.requests);
             (share(errors.total(), requests) > MAX_ERROR_SHARE).then(|| {
                 format!(
-                    "{} in {requests} requests, so the far percentiles leave out the worst",
-                    Errors(&errors)
+                    "{} in {requests} requests{}",
+                    Errors(&errors),
+                    no_percentile_beyond(e)
                 )
             })
         },

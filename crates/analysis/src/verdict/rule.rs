@@ -40,6 +40,21 @@ pub(super) fn exceeds(part: Nanos, limit: f64, whole: Nanos) -> bool {
     part.get() as f64 > limit * whole.get() as f64
 }
 
+/// `, so no percentile beyond 99.9 % is known`, where requests have no answer.
+pub(super) fn no_percentile_beyond(evidence: &Evidence<'_>) -> String {
+    let measured = match (evidence.server, evidence.load) {
+        (Some(server), _) => &server.result.measured.sojourn,
+        (None, Some(load)) => &load.summary.response_time,
+        (None, None) => return String::new(),
+    };
+    if measured.unanswered == 0 {
+        return String::new();
+    }
+    // rounded down, so that it is not more than what is known
+    let known = (1e7 * measured.answered_share()).floor() / 1e5;
+    format!(", so no percentile beyond {known} % is known")
+}
+
 /// What identifies more requests, so that fewer responses are ambiguous.
 pub(super) fn remedy_for_ambiguity(evidence: &Evidence<'_>) -> &'static str {
     match evidence.recording {

@@ -5,7 +5,7 @@ use taillab_model::summary::{
     MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE, ServiceTimeSource,
 };
 
-use super::rule::{Rule, exceeds, is_overload, remedy_for_ambiguity};
+use super::rule::{Rule, exceeds, is_overload, no_percentile_beyond, remedy_for_ambiguity};
 use crate::fmt::{Errors, Percent, Percentile, plural, share};
 
 /// Server CPUs less busy than this at the calibrated peak: something else was the limit.
@@ -81,6 +81,25 @@ pub(super) const RULES: &[Rule] = &[
         remedy: |_| "give the client more CPUs",
     },
     Rule {
+        key: "unanswered",
+        seen: |e| {
+            let sojourn = &e.server?.result.measured.sojourn;
+            let (unanswered, all) = (sojourn.unanswered, sojourn.count + sojourn.unanswered);
+            (share(unanswered, all) > MAX_ERROR_SHARE).then(|| {
+                format!(
+                    "{unanswered} of {all} requests ({}) were not answered, and were waited for \
+                     for longer than any answer took{}",
+                    Percent(share(unanswered, all)),
+                    no_percentile_beyond(e)
+                )
+            })
+        },
+        remedy: |_| {
+            "find out why the server drops them (its log, full queues, ended connections), or \
+             whether its protocol has requests without a response"
+        },
+    },
+    Rule {
         key: "estimated_ideal_above_measured",
         seen: |e| {
             e.recording?;
@@ -124,13 +143,13 @@ pub(super) const RULES: &[Rule] = &[
             let wrong = share(errors.total(), requests);
             (wrong > 0.0 && wrong <= MAX_ERROR_SHARE).then(|| {
                 format!(
-                    "{} in {requests} requests: a percentile beyond {:.5} % leaves them out",
+                    "{} in {requests} requests{}",
                     Errors(&errors),
-                    100.0 * (1.0 - wrong)
+                    no_percentile_beyond(e)
                 )
             })
         },
-        remedy: |_| "",
+        remedy: |_| "see the server's log",
     },
     Rule {
         key: "misses",

@@ -1,7 +1,7 @@
 //! The page's head: what was measured, the verdict, three figures, what they mean.
 
 use taillab_model::Nanos;
-use taillab_model::summary::Report;
+use taillab_model::summary::{Report, Verdict};
 
 use crate::document::{Document, Series};
 use crate::figures::{self, rate};
@@ -73,6 +73,7 @@ fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
         put_reasons(page, &verdict.reasons);
         put!(page, "</section>\n");
     }
+    put_reservations(page, verdict);
     if report.partial {
         put!(
             page,
@@ -81,6 +82,15 @@ fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
         );
     }
     put!(page, "</header>\n");
+}
+
+/// What must be known before the first figure of a valid result; an invalid one has its reasons
+/// there.
+fn put_reservations(page: &mut Markup, verdict: &Verdict) {
+    let reservations = server::reservations(verdict);
+    for text in reservations.iter().filter(|_| verdict.valid) {
+        put!(page, "<p class=\"notice notable\">{}.</p>\n", Esc(text));
+    }
 }
 
 /// Three figures, large, and what the three views are.

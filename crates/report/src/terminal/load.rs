@@ -21,6 +21,7 @@ pub fn render_load(document: &LoadDocument<'_>, saved_in: Option<&str>, style: S
     let mut page = Page::new(style);
     let word = verdict_word(&report.verdict, report.partial);
     page.title(&format!("taillab load {}", report.target), word);
+    page.reservations(&report.verdict);
     let measured = match (&report.load, &generator.closed_loop) {
         (Some(load), _) => {
             page.wanted(load);

@@ -5,7 +5,7 @@ use taillab_model::summary::{Reason, Verdict};
 use super::chart;
 use crate::chart::Chart;
 use crate::checks::{State, TrustCheck};
-use crate::server::verdict_word;
+use crate::server::{reservations, verdict_word};
 use crate::table::Table;
 use crate::text::{INDENT, Ink, Style, WIDEST, clean, columns, wrap};
 
@@ -85,6 +85,17 @@ impl Page {
                 self.line(&painted);
                 self.line(&word);
             }
+        }
+    }
+
+    /// Below the title: what must be known before the first figure.
+    pub(super) fn reservations(&mut self, verdict: &Verdict) {
+        let ink = match verdict.valid {
+            true => Ink::Notable,
+            false => Ink::Bad,
+        };
+        for text in reservations(verdict) {
+            self.marked(ink, "!", text);
         }
     }
 

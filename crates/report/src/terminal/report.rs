@@ -52,6 +52,7 @@ impl Page {
             &format!("taillab {} {}", report.command, report.target),
             verdict_word(&report.verdict, report.partial),
         );
+        self.reservations(&report.verdict);
         let facts = match &report.load {
             Some(load) => load_facts(document, load),
             None => trace_facts(document),

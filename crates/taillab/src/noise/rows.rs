@@ -38,7 +38,7 @@ pub fn row(phase: &Phase, measured: Measured<'_>) -> NoiseRow {
             .at(rank as u64)
             .map_or(Nanos::ZERO, |cell| cell.middle)
     };
-    let points = ccdf_of_ranks(measured.reads.count() as usize, at);
+    let points = ccdf_of_ranks(measured.reads.count() as usize, 0, at);
     let causes = (measured.names.zip(measured.sum.as_ref()))
         .map(|(names, sum)| causes(sum, names, real_time));
     NoiseRow {

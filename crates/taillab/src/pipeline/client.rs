@@ -6,7 +6,7 @@ use taillab_analysis::load::{LoadAnalysis, LoadFacts, LoadedRequest, summarise};
 use taillab_analysis::{ClientRecord, Matched};
 use taillab_load::{FleetRun, Outcome};
 use taillab_model::summary::ArrivalsVerdict;
-use taillab_model::{Monotonic, RequestKey, address_hash};
+use taillab_model::{ClientTimes, Monotonic, RequestKey, WireTimes, address_hash};
 use taillab_report::requests::RequestRow;
 
 /// What the generator recorded.
@@ -81,10 +81,20 @@ pub fn summarise_load(
     summarise(|| loaded_requests(load), facts)
 }
 
-/// The requests of a load's measurement, in order of the intended time.
+/// The requests of a load's measurement, in order of the intended time. An answer that came
+/// after the time-out is none.
 pub fn loaded_requests(load: &FleetRun) -> impl Iterator<Item = LoadedRequest> {
-    load.iter_measured().map(|entry| LoadedRequest {
-        times: entry.times,
-        wire: entry.wire,
+    load.iter_measured().map(|entry| {
+        let answered = entry.outcome != Outcome::TimedOut;
+        LoadedRequest {
+            times: ClientTimes {
+                received: entry.times.received.filter(|_| answered),
+                ..entry.times
+            },
+            wire: WireTimes {
+                received: entry.wire.received.filter(|_| answered),
+                ..entry.wire
+            },
+        }
     })
 }

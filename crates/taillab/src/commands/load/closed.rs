@@ -2,7 +2,7 @@
 
 use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::verdict::LoadEvidence;
-use taillab_load::{FleetRun, Saturation, StopReason};
+use taillab_load::{FleetRun, Outcome, Saturation, StopReason};
 use taillab_model::Nanos;
 use taillab_model::load_result::{ClosedLoop, Floor, Generator, Mode};
 use taillab_model::summary::{ClientCost, LoadErrors};
@@ -121,6 +121,7 @@ impl Found {
     fn of_ping_pong(run: &FleetRun, started_unix_s: u64) -> Self {
         let service_times: Vec<Nanos> = run
             .iter_measured()
+            .filter(|entry| entry.outcome != Outcome::TimedOut)
             .filter_map(|entry| entry.service_time())
             .collect();
         let sends = || run.measured_sends();

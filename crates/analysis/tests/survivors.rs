@@ -1,0 +1,183 @@
+//! Requests that nobody answered count: a server that drops them does not look better for it.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use taillab_analysis::load::{LoadFacts, LoadedRequest, summarise};
+use taillab_analysis::timeline::Timeline;
+use taillab_analysis::verdict::{Evidence, TraceFacts, TracedServer, judge};
+use taillab_analysis::{Analysed, Analysis, AnalysisOptions, Matched, Unmatched, Window};
+use taillab_model::summary::{ArrivalsVerdict, ClientCost, LoadErrors};
+use taillab_model::{
+    ClientTimes, Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps, WireTimes,
+};
+
+const GAP_NS: u64 = 100_000;
+
+fn at(ns: u64) -> Monotonic {
+    Monotonic::from_nanos_since_boot(1_000_000_000 + ns)
+}
+
+/// A request every 100 µs that takes 20 µs, or is dropped.
+fn traced(requests: u64, dropped: impl Fn(u64) -> bool) -> Matched {
+    let key = RequestKey {
+        address: 0,
+        port: 1,
+        id: 1,
+    };
+    let (lost, answered): (Vec<u64>, Vec<u64>) = (0..requests).partition(|i| dropped(*i));
+    let request = |i: &u64| Request {
+        server: Stamps::new(at(i * GAP_NS), [None; 4], at(i * GAP_NS + 20_000)),
+        client: None,
+        operation: None,
+    };
+    let unmatched = |i: u64| Unmatched {
+        key,
+        t1: at(i * GAP_NS),
+        t2: None,
+        ambiguous: false,
+    };
+    Matched {
+        keys: vec![key; answered.len()],
+        workers: vec![7; answered.len()],
+        requests: answered.iter().map(request).collect(),
+        unmatched: lost.into_iter().map(unmatched).collect(),
+        last: Some(at(requests * GAP_NS)),
+        ..Matched::default()
+    }
+}
+
+fn analysed(matched: Matched) -> Analysed {
+    let context = RecordingContext::default();
+    let options = AnalysisOptions::new(Nanos::from_micros(10), NonZeroU32::MIN, at(0));
+    let mut analysis = Analysis::new(&context, options);
+    let window = Window::whole(matched, Timeline::default());
+    analysis.push(&Arc::new(window), |_, _| {});
+    analysis.finish(0).unwrap()
+}
+
+/// The texts of what the verdict says about requests without an answer.
+fn said(analysed: &Analysed) -> Vec<String> {
+    let verdict = judge(&Evidence {
+        server: Some(TracedServer {
+            result: &analysed.server,
+            evidence: &analysed.evidence,
+        }),
+        recording: Some(TraceFacts::default()),
+        ..Evidence::default()
+    });
+    let about = |key: &str| key == "unanswered";
+    (verdict.warnings.into_iter())
+        .filter(|warning| about(&warning.key))
+        .map(|warning| warning.text)
+        .collect()
+}
+
+#[test]
+fn a_server_that_drops_a_third_has_no_p90() {
+    let found = analysed(traced(100_000, |i| i % 10 < 3));
+    let sojourn = &found.server.measured.sojourn;
+    assert_eq!((sojourn.count, sojourn.unanswered), (70_000, 30_000));
+    assert!(sojourn.quantile(0.5).is_some());
+    for q in [0.9, 0.99, 0.999] {
+        assert_eq!(sojourn.quantile(q), None, "{q}");
+        assert_eq!(found.server.excess.quantile(q), None, "{q}");
+        assert!(found.server.ideal.sojourn.quantile(q).is_some(), "{q}");
+    }
+    let said = said(&found);
+    assert_eq!(said.len(), 1);
+    assert!(said[0].contains("30.00 %"), "{said:?}");
+    assert!(
+        said[0].contains("no percentile beyond 70 % is known"),
+        "{said:?}"
+    );
+    let lacking: Vec<f64> = found.evidence.unsupported.iter().map(|u| u.q).collect();
+    assert!(
+        lacking.is_empty(),
+        "more requests would not help: {lacking:?}"
+    );
+    let last = found.measured_ccdf.last().unwrap().1;
+    assert!(last > 0.3, "the curve ends above the unanswered: {last}");
+}
+
+#[test]
+fn one_in_a_hundred_thousand_is_no_reservation() {
+    let found = analysed(traced(100_000, |i| i == 50_000));
+    assert_eq!(found.server.measured.sojourn.unanswered, 1);
+    assert_eq!(said(&found), Vec::<String>::new());
+}
+
+/// What comes in just before the end may still be answered.
+#[test]
+fn the_edge_of_the_recording_is_not_counted() {
+    let found = analysed(traced(100_000, |i| i >= 99_950));
+    assert_eq!(found.server.measured.sojourn.unanswered, 0);
+    assert_eq!(found.server.matching.unanswered, 0);
+    // a server that died earlier than that did not answer
+    let died = analysed(traced(100_000, |i| i >= 99_000));
+    let unanswered = died.server.measured.sojourn.unanswered;
+    assert!((890..=910).contains(&unanswered), "{unanswered}");
+    assert_eq!(died.server.matching.unanswered, unanswered);
+    assert_eq!(died.server.measured.sojourn.quantile(0.9999), None);
+}
+
+proptest! {
+    /// Whatever is dropped: no percentile beyond the answered share, and those below are not
+    /// lower than those of a server that drops nothing.
+    #[test]
+    fn dropping_makes_no_percentile_better(every in 2_u64..400) {
+        let all = analysed(traced(20_000, |_| false)).server.measured.sojourn;
+        let some = analysed(traced(20_000, |i| i % every == 0)).server.measured.sojourn;
+        for (all, some) in all.quantiles.iter().zip(&some.quantiles) {
+            if let Some(value) = some.value {
+                prop_assert!(some.q <= 1.0 - 1.0 / every as f64 + 1e-4);
+                prop_assert!(Some(value) >= all.value);
+            }
+        }
+    }
+}
+
+fn loaded(requests: u64, answered: impl Fn(u64) -> bool) -> taillab_analysis::load::LoadAnalysis {
+    let request = |i: u64| LoadedRequest {
+        times: ClientTimes {
+            intended: at(i * GAP_NS),
+            sent: at(i * GAP_NS + 100),
+            received: answered(i).then(|| at(i * GAP_NS + 50_000 + i % 997)),
+        },
+        wire: WireTimes::default(),
+    };
+    let facts = LoadFacts {
+        target_rate_per_s: 10_000.0,
+        target_utilization: None,
+        arrivals: ArrivalsVerdict {
+            process: "poisson".into(),
+            reference: Default::default(),
+            cv: 1.0,
+            ks_d: 0.0,
+            ks_critical: 1.0,
+            ad_a2: 0.0,
+            ad_critical: 1.0,
+            idc: Vec::new(),
+            passed: true,
+        },
+        client: ClientCost {
+            cpu_ns_per_request: Nanos::from_micros(1),
+            busy_share: 0.1,
+        },
+        errors: LoadErrors::default(),
+    };
+    summarise(|| (0..requests).map(request), facts)
+}
+
+#[test]
+fn time_outs_of_a_load_are_longer_than_its_answers() {
+    let found = loaded(50_000, |i| i % 50 != 0);
+    for times in [&found.summary.response_time, &found.summary.service_time] {
+        assert_eq!((times.count, times.unanswered), (49_000, 1_000));
+        assert!(times.quantile(0.9).is_some());
+        assert_eq!((times.quantile(0.99), times.quantile(0.999)), (None, None));
+    }
+    let none = loaded(5_000, |_| false).summary.response_time;
+    assert!(none.quantiles.iter().all(|q| q.value.is_none()), "{none:?}");
+}
