@@ -105,7 +105,7 @@ fn main() {
     }
     for slow in &explanation.slowest {
         println!(
-            "{} ideal {} {:?}",
+            "{} ideal {:?} {:?}",
             slow.sojourn_ns, slow.ideal_ns, slow.stamps_ns
         );
         for stretch in slow.stretches.iter().take(25) {

@@ -11,10 +11,11 @@ use taillab_model::explanation::{
     CauseShare, Explanation, FanOut, Inversions, ModelFit, NamedCurve, Prediction, SlowRequest,
     WorkerShare,
 };
-use taillab_model::summary::Matching;
+use taillab_model::summary::{Matching, Overload, Withdrawn};
 use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::clustering::{Clusters, threshold_rank};
+use crate::comparison::{hold, no_distribution};
 use crate::composition::{Composed, Composition};
 use crate::heat_map::HeatCells;
 use crate::id_map::IdMap;
@@ -28,6 +29,9 @@ use crate::{findings, predict, replay};
 /// What explains a measurement; nothing where it was not recorded what the CPUs did.
 #[derive(Default)]
 pub(crate) struct Explained {
+    /// Why the comparison with the ideal does not hold, if it does not: then there are no causes
+    /// and no forecasts.
+    pub(crate) withdrawn: Option<Withdrawn>,
     /// Causes of the excess: the wholes, then their culprits.
     pub(crate) causes: Vec<CauseShare>,
     /// How well the replay reproduces the measurement.
@@ -138,68 +142,110 @@ impl<'c> Explainer<'c> {
         self,
         sojourn: &Sojourn,
         matching: &Matching,
+        comparison: Comparison<'_>,
         length_limits: Vec<String>,
         observed: impl FnOnce() -> replay::Observed,
     ) -> Explained {
+        let (context, options, disturbances) = (self.context, self.options, self.disturbances);
         let ledger = self.attribution.finish();
         let collected = self.collected;
         let length = (self.span).map_or(Nanos::ZERO, |(from, to)| to.saturating_since(from));
-        let inversions = collected.inversions(self.sojourns.count());
-        let workers = collected.workers(&ledger, length);
-        let mut curves = Vec::new();
-        if let Some(own_queue) = collected.own_queue_ideal {
-            curves.push(NamedCurve {
-                name: "multi_queue_ideal".to_owned(),
-                points: curve_of(&own_queue),
-            });
-        }
-        let composed = self.composition.map(Composition::finish);
         let mut explanation = Explanation {
-            bands: composed.as_ref().map_or_else(Vec::new, Composed::bands),
+            bands: Vec::new(),
             findings: Vec::new(),
-            inversions,
-            workers,
+            inversions: collected.inversions(self.sojourns.count()),
+            workers: collected.workers(&ledger, length),
             slowest: slowest(collected.slowest, collected.most_slow),
             heat_map: self.heat.finish(),
             clustering: self.clusters.finish(),
             fan_out: sojourn.fan_out.clone(),
-            curves,
+            curves: Vec::new(),
             limits: limits(self.seen),
         };
-        let ideal = collected.ideal.distribution(|_| 1.0);
-        let shares = composed.as_ref().map(|composed| composed.shares(&ledger));
-        let causes = shares.unwrap_or_default();
-        drop((composed, ledger));
-        let predicted = predict::predict(
-            &observed(),
-            &predict::Basis {
-                sojourn: &sojourn.distribution,
-                causes: &causes,
-                service_time: self.options.service_time,
-                pid: None,
-                context: self.context,
-            },
-        );
-        explanation.curves.extend(predicted.curves);
-        explanation.limits.extend(predicted.limits);
+        let composed = self.composition.map(Composition::finish);
+        let mut explained = Explained {
+            withdrawn: comparison.withdrawn,
+            ..Explained::default()
+        };
+        if comparison.withdrawn.is_none() {
+            let shares = composed.as_ref().map(|composed| composed.shares(&ledger));
+            explained.causes = shares.unwrap_or_default();
+            explanation.bands = composed.as_ref().map_or_else(Vec::new, Composed::bands);
+            drop((composed, ledger));
+            let predicted = predict::predict(
+                &observed(),
+                &predict::Basis {
+                    sojourn: &sojourn.distribution,
+                    causes: &explained.causes,
+                    service_time: options.service_time,
+                    pid: None,
+                    context,
+                },
+            );
+            explanation
+                .curves
+                .extend(
+                    (collected.own_queue_ideal.as_ref()).map(|own_queue| NamedCurve {
+                        name: "multi_queue_ideal".to_owned(),
+                        points: curve_of(own_queue),
+                    }),
+                );
+            explained.take(predicted, &mut explanation);
+            explained.withdrawn = hold(&mut explained.predictions, comparison.ideal);
+        }
+        if explained.withdrawn.is_some() {
+            explained.withdraw(&mut explanation);
+        }
         explanation.limits.extend(length_limits);
+        let ideal = match explained.withdrawn {
+            Some(_) => no_distribution(),
+            None => comparison.as_independent,
+        };
         explanation.findings = findings::findings(&findings::Facts {
             sojourn: &sojourn.distribution,
             ideal: &ideal,
-            causes: &causes,
-            predictions: &predicted.predictions,
-            model_fit: predicted.model_fit.as_ref(),
+            withdrawn: explained.withdrawn,
+            overload: comparison.overload,
+            causes: &explained.causes,
+            predictions: &explained.predictions,
+            model_fit: explained.model_fit.as_ref(),
             clustering: explanation.clustering.as_ref(),
             workers: &explanation.workers,
             inversions: &explanation.inversions,
             matching,
-            disturbances: self.disturbances,
+            disturbances,
         });
-        Explained {
-            causes,
-            model_fit: predicted.model_fit,
-            predictions: predicted.predictions,
-            explanation: Some(explanation),
+        explained.explanation = Some(explanation);
+        explained
+    }
+}
+
+/// The ideal, and whether the server can be held against it.
+pub(crate) struct Comparison<'a> {
+    pub(crate) ideal: &'a Distribution,
+    /// The same, as if its requests were independent: for sentences, which have no intervals.
+    pub(crate) as_independent: Distribution,
+    pub(crate) withdrawn: Option<Withdrawn>,
+    pub(crate) overload: Option<Overload>,
+}
+
+impl Explained {
+    fn take(&mut self, predicted: predict::Predicted, explanation: &mut Explanation) {
+        self.model_fit = predicted.model_fit;
+        self.predictions = predicted.predictions;
+        explanation.curves.extend(predicted.curves);
+        explanation.limits.extend(predicted.limits);
+    }
+
+    /// Takes away what rests on the ideal.
+    fn withdraw(&mut self, explanation: &mut Explanation) {
+        self.causes.clear();
+        self.predictions.clear();
+        self.model_fit = None;
+        explanation.bands.clear();
+        explanation.curves.clear();
+        for request in &mut explanation.slowest {
+            request.ideal_ns = None;
         }
     }
 }
@@ -217,7 +263,6 @@ struct Collected {
     pairs: HashMap<(Tid, Tid), u64>,
     /// Requests and the sum of their sojourns.
     by_worker: IdMap<(u64, u64)>,
-    ideal: Histogram,
     /// With several workers.
     own_queue_ideal: Option<Histogram>,
     slowest: Vec<SlowRequest>,
@@ -232,7 +277,6 @@ impl Collected {
             overtaken: 0,
             pairs: HashMap::new(),
             by_worker: IdMap::default(),
-            ideal: Histogram::default(),
             own_queue_ideal: (workers.get() > 1).then(Histogram::default),
             slowest: Vec::new(),
             most_slow,
@@ -267,7 +311,6 @@ impl Collected {
             sums.0 += 1;
             sums.1 += entry.sojourn_ns;
         }
-        self.ideal.record(Nanos::new(entry.ideal_ns));
         if let Some(own_queue) = &mut self.own_queue_ideal {
             own_queue.record(Nanos::new(entry.own_queue_ideal_ns));
         }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use taillab_model::summary::LoadErrors;
+use taillab_model::Nanos;
+use taillab_model::summary::{LoadErrors, Overload, Withdrawn};
 
 /// `0.99871` as `99.87 %`.
 pub(crate) struct Percent(pub(crate) f64);
@@ -30,6 +31,76 @@ impl fmt::Display for Percentile {
         // nine decimals hide what binary fractions add, and print no trailing zeros
         let percent = (self.0 * 1e11).round() / 1e9;
         write!(f, "p{percent}")
+    }
+}
+
+/// Why a server cannot be held against its ideal, without a full stop.
+pub(crate) struct Unlike<'a>(pub(crate) &'a Withdrawn);
+
+impl fmt::Display for Unlike<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self.0 {
+            Withdrawn::ClientsWait { connections } => write!(
+                f,
+                "the clients wait for their answers before they ask again (never more requests in \
+                 the server than the {connections} connections, and fewer come while more of them \
+                 wait), so a faster server would have got other arrivals"
+            ),
+            Withdrawn::IdealAboveMeasured {
+                q,
+                ideal_ns,
+                measured_ns,
+            } => write!(
+                f,
+                "the measured {} of {measured_ns} is not above the ideal one of {ideal_ns}, so the \
+                 service time t is too long",
+                Percentile(q)
+            ),
+            Withdrawn::FasterThanIdeal { share } => write!(
+                f,
+                "{} of the requests were faster than their ideal, so the service time t is too long",
+                Percent(share)
+            ),
+            Withdrawn::ForecastBelowIdeal {
+                q,
+                ideal_ns,
+                forecast_ns,
+            } => write!(
+                f,
+                "a forecast of {} was {forecast_ns} at most, below the ideal one of {ideal_ns}, so \
+                 the service time t is too long",
+                Percentile(q)
+            ),
+        }
+    }
+}
+
+/// How a queue grew, without a full stop.
+pub(crate) struct Grew<'a>(pub(crate) &'a Overload);
+
+impl fmt::Display for Grew<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Overload {
+            from_ns,
+            worst_ns,
+            to_ns,
+            waiting,
+            came_per_s,
+            done_per_s,
+            ..
+        } = self.0;
+        let seconds = |at: &Nanos| format!("{:.1} s", at.as_secs_f64());
+        write!(
+            f,
+            "from {} to {} of the measurement work came faster than it was done: {came_per_s:.0} \
+             requests per second came and {done_per_s:.0} were answered, until {waiting} waited",
+            seconds(from_ns),
+            seconds(worst_ns),
+        )?;
+        match to_ns {
+            Some(to) => write!(f, "; the queue was worked off at {}", seconds(to)),
+            None => f.write_str("; it was not worked off before the end"),
+        }
     }
 }
 

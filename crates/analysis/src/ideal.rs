@@ -81,13 +81,19 @@ impl IdealArrivals {
         self.count
     }
 
+    /// From the first to the last arrival of the measurement.
+    pub fn length(&self) -> Nanos {
+        self.span
+            .map_or(Nanos::ZERO, |(first, last)| last.saturating_since(first))
+    }
+
     /// Arrivals per second of the measurement.
     pub fn rate_per_s(&self) -> f64 {
-        match self.span {
-            Some((first, last)) if last > first => {
-                (self.count - 1) as f64 / last.saturating_since(first).as_secs_f64()
-            }
-            _ => 0.0,
+        let length = self.length().as_secs_f64();
+        if length > 0.0 {
+            (self.count - 1) as f64 / length
+        } else {
+            0.0
         }
     }
 }

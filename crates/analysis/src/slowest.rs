@@ -51,7 +51,7 @@ pub fn slow_request(timeline: &Timeline, entry: &Entry<'_>, labels: &Labels) -> 
         t1: stamps.t1,
         port: entry.key.port,
         sojourn_ns: Nanos::new(entry.sojourn_ns),
-        ideal_ns: Nanos::new(entry.ideal_ns),
+        ideal_ns: Some(Nanos::new(entry.ideal_ns)),
         stamps_ns,
         worker: worker.flatten(),
         stretches: pieces.iter().map(stretch).collect(),

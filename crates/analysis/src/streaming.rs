@@ -15,17 +15,23 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use taillab_model::summary::{Ideal, Measured, Overhead, ServerResult, ServiceTimeSource, Stages};
+use taillab_model::summary::{
+    Ideal, Matching, Measured, Overhead, ServerResult, ServiceTimeSource, Stages, StagesAt,
+    Withdrawn, WorkersSource,
+};
 use taillab_model::{Distribution, HISTOGRAM_ERROR, Monotonic, Nanos, RecordingContext};
 
-use crate::explain::{Explained, Explainer, Sojourn};
+use crate::comparison::{Inside, no_distribution, withdrawn};
+use crate::explain::{Comparison, Explained, Explainer, Sojourn};
 use crate::fan_out::fan_out;
 use crate::ideal::{IdealArrivals, MeasuredRequests};
 use crate::ledger::{Baseline, Entry, Labels, LedgerOptions};
 use crate::matched::{MatchCounts, Matched};
+use crate::overload::Queue;
 use crate::replay::Sampler;
 use crate::stages::StageBands;
 use crate::statistics::{Observations, Series};
+use crate::timeline::ServerTime;
 use crate::verdict::{self, Unsupported};
 use crate::window::Window;
 
@@ -182,6 +188,85 @@ impl Sums {
     }
 }
 
+/// What the sums say of all measured requests.
+struct Summed {
+    measured: Observations,
+    ideal: Observations,
+    excess: Distribution,
+    stages: Stages,
+    stages_at: Vec<StagesAt>,
+    client_minus_server: Distribution,
+    /// Share of the requests that were faster than their ideal.
+    faster_share: f64,
+}
+
+impl Sums {
+    /// All of them, when no more requests come; besides those with a response there were some
+    /// that nobody answered.
+    fn finish(self, is_repeated: bool, unanswered: u64) -> Summed {
+        let [measured, ideal, excess, stages @ ..] = self.series;
+        let answered = measured.count();
+        let mut measured = measured.finish().with_unanswered(unanswered);
+        if is_repeated {
+            measured.assume_independent();
+        }
+        Summed {
+            stages: distributions(stages),
+            stages_at: self.stages.finish(&measured),
+            measured,
+            ideal: ideal.finish(),
+            excess: excess.finish().with_unanswered(unanswered).distribution(),
+            client_minus_server: self.client_minus_server.finish().distribution(),
+            faster_share: self.faster as f64 / answered.max(1) as f64,
+        }
+    }
+}
+
+/// The server's side; `set` knows the rest.
+fn server_result(
+    summed: Summed,
+    ideal: Distribution,
+    explained: Explained,
+    set: impl FnOnce(&mut ServerResult),
+) -> ServerResult {
+    let (ideal, excess) = match explained.withdrawn {
+        Some(_) => (no_distribution(), no_distribution()),
+        None => (ideal, summed.excess),
+    };
+    let mut server = ServerResult {
+        service_time_ns: Nanos::ZERO,
+        service_time_source: ServiceTimeSource::default(),
+        service_time_lo_ns: None,
+        service_time_hi_ns: None,
+        measured: Measured {
+            sojourn: no_distribution(),
+            server_cpu_busy_share: None,
+            utilization: None,
+            busy_ns_per_request: None,
+            overload: None,
+        },
+        ideal: Ideal {
+            sojourn: ideal,
+            workers: 1,
+            workers_source: WorkersSource::default(),
+            virtual_workers: false,
+            utilization: 0.0,
+            withdrawn: explained.withdrawn,
+        },
+        excess,
+        stages: summed.stages,
+        stages_at: summed.stages_at,
+        matching: Matching::default(),
+        overhead: Overhead::default(),
+        causes: explained.causes,
+        model_fit: explained.model_fit,
+        predictions: explained.predictions,
+        explanation: explained.explanation,
+    };
+    set(&mut server);
+    server
+}
+
 /// The analysis of a recording while its windows come.
 pub struct Analysis<'c> {
     options: AnalysisOptions,
@@ -199,6 +284,9 @@ pub struct Analysis<'c> {
     disturbances: bool,
     counts: MatchCounts,
     sums: Sums,
+    inside: Inside,
+    queue: Queue,
+    busy: ServerTime,
     explainer: Option<Explainer<'c>>,
     sampler: Sampler,
 }
@@ -223,6 +311,9 @@ impl<'c> Analysis<'c> {
             disturbances: false,
             counts: MatchCounts::default(),
             sums: Sums::new(options.exact),
+            inside: Inside::default(),
+            queue: Queue::default(),
+            busy: ServerTime::default(),
             explainer: None,
             sampler: Sampler::new(measure_from),
             options,
@@ -258,6 +349,9 @@ impl<'c> Analysis<'c> {
         let waited_for_until = self.waited_for_until(window);
         let requests = self.arrivals.take(matched, waited_for_until);
         self.sums.add(matched, &requests, measure_from);
+        self.inside.add(matched);
+        self.queue.add(window, self.options.workers.get());
+        (self.busy).add(timeline, (measure_from.max(*from), *upto));
         self.sampler.add(window);
         let explainer = match &mut self.explainer {
             Some(explainer) => explainer,
@@ -306,77 +400,98 @@ impl<'c> Analysis<'c> {
                 events: self.events,
             });
         }
-        let n = self.sums.series[MEASURED].count();
-        let Some(explainer) = self.explainer.filter(|_| n > 0) else {
+        let (matching, unanswered) = self.matching(lost_events);
+        let (utilization, busy_ns_per_request) = self.business();
+        let (options, workers) = (self.options, self.options.workers.get());
+        let has_requests = self.sums.series[MEASURED].count() > 0;
+        let Some(explainer) = self.explainer.filter(|_| has_requests) else {
             return Err(AnalysisError::NothingMatched {
                 arrivals: self.all_arrivals as usize,
             });
         };
-        let mut matching = self.counts.finish();
-        matching.unanswered = matching.unanswered.saturating_sub(self.sums.cut_off);
-        // answers that the client has and the probe missed
-        let missed = matching.client_responses - matching.client_matched;
-        let unanswered = self.sums.unanswered.saturating_sub(missed);
-        matching.lost_events = lost_events;
-        matching.hooks.clone_from(&self.context.hooks);
-        let [measured, ideal, excess, stages @ ..] = self.sums.series;
-        let mut measured = measured.finish().with_unanswered(unanswered);
-        let (ideal, excess) = (ideal.finish(), excess.finish().with_unanswered(unanswered));
-        if self.options.is_repeated {
-            measured.assume_independent();
-        }
+        let summed = self.sums.finish(options.is_repeated, unanswered);
+        let (measured, ideal) = (&summed.measured, summed.ideal.distribution());
         let sojourn = Sojourn {
-            fan_out: fan_out(&measured),
+            fan_out: fan_out(measured),
             distribution: measured.distribution(),
         };
-        let mut explained = Explained::default();
+        let withdrawn = match self.inside.clients_that_wait(workers) {
+            Some(connections) => Some(Withdrawn::ClientsWait { connections }),
+            None => withdrawn(&sojourn.distribution, &ideal, summed.faster_share),
+        };
+        let overload = (self.queue).finish(workers, options.service_time, options.measure_from);
+        let mut explained = Explained {
+            withdrawn,
+            ..Explained::default()
+        };
         if self.disturbances {
             let (sampler, context) = (self.sampler, self.context);
-            let limits = limits(&measured, self.windows, self.shown_by);
+            let limits = limits(measured, self.windows, self.shown_by);
             let observed = || sampler.finish(context);
-            explained = explainer.finish(&sojourn, &matching, limits, observed);
+            let comparison = Comparison {
+                ideal: &ideal,
+                overload,
+                as_independent: summed.ideal.independent_distribution(),
+                withdrawn,
+            };
+            explained = explainer.finish(&sojourn, &matching, comparison, limits, observed);
         }
         let evidence = verdict::ServerEvidence {
-            faster_than_ideal: self.sums.faster as f64 / n as f64,
+            faster_than_ideal: summed.faster_share,
             unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),
             late_events: self.late_events,
             unexplained: self.unexplained.unwrap_or(0),
         };
-        let workers = self.options.workers.get();
-        let service_time = self.options.service_time;
+        let server_measured = Measured {
+            sojourn: sojourn.distribution,
+            server_cpu_busy_share: None,
+            utilization,
+            busy_ns_per_request,
+            overload,
+        };
+        let utilization = self.arrivals.rate_per_s() * options.service_time.as_secs_f64();
         Ok(Analysed {
             arrivals: self.arrivals.count(),
             all_arrivals: self.all_arrivals,
-            client_minus_server: (self.unexplained)
-                .map(|_| self.sums.client_minus_server.finish().distribution()),
+            client_minus_server: self.unexplained.map(|_| summed.client_minus_server.clone()),
             measured_ccdf: measured.curve(),
-            ideal_ccdf: ideal.curve(),
-            evidence,
-            server: ServerResult {
-                service_time_ns: service_time,
-                service_time_source: ServiceTimeSource::default(),
-                measured: Measured {
-                    sojourn: sojourn.distribution,
-                    server_cpu_busy_share: None,
-                },
-                ideal: Ideal {
-                    sojourn: ideal.distribution(),
-                    workers,
-                    virtual_workers: false,
-                    utilization: self.arrivals.rate_per_s() * service_time.as_secs_f64()
-                        / f64::from(workers),
-                },
-                excess: excess.distribution(),
-                stages: distributions(stages),
-                stages_at: self.sums.stages.finish(&measured),
-                matching,
-                overhead: Overhead::default(),
-                causes: explained.causes,
-                model_fit: explained.model_fit,
-                predictions: explained.predictions,
-                explanation: explained.explanation,
+            ideal_ccdf: match explained.withdrawn {
+                Some(_) => Vec::new(),
+                None => summed.ideal.curve(),
             },
+            evidence,
+            server: server_result(summed, ideal, explained, |server| {
+                server.measured = server_measured;
+                server.matching = matching;
+                server.service_time_ns = options.service_time;
+                server.ideal.workers = workers;
+                server.ideal.utilization = utilization / f64::from(workers);
+            }),
         })
+    }
+
+    /// How events and responses joined, and how many requests nobody answered.
+    fn matching(&self, lost_events: u64) -> (Matching, u64) {
+        let mut matching = self.counts.clone().finish();
+        matching.unanswered = matching.unanswered.saturating_sub(self.sums.cut_off);
+        matching.lost_events = lost_events;
+        matching.hooks.clone_from(&self.context.hooks);
+        // answers that the client has and the probe missed
+        let missed = matching.client_responses - matching.client_matched;
+        let unanswered = self.sums.unanswered.saturating_sub(missed);
+        (matching, unanswered)
+    }
+
+    /// Utilisation and busy nanoseconds per request, where they are known.
+    fn business(&self) -> (Option<f64>, Option<f64>) {
+        let Some(busy) = self.busy.total() else {
+            return (None, None);
+        };
+        let workers = f64::from(self.options.workers.get());
+        let available = self.arrivals.length().as_secs_f64() * workers;
+        let utilization = (available > 0.0).then(|| busy.as_secs_f64() / available);
+        let per_request = busy.get() as f64 / self.arrivals.count().max(1) as f64;
+        (utilization, Some(per_request))
     }
 }
 

@@ -310,6 +310,33 @@ fn each_warning_is_found_and_does_not_spoil_the_load() {
     }
 }
 
+/// At p99 the client alone took 149 µs, and the response 100 µs.
+#[test]
+fn a_floor_above_the_response_is_remarked_on() {
+    let spread = |p50: u64, p99: u64| {
+        let mut times = vec![Nanos::from_micros(p50); 9_800];
+        times.extend(vec![Nanos::from_micros(p99); 200]);
+        taillab_model::Distribution::from_sorted(&times)
+    };
+    let mut analysis = good();
+    analysis.summary.response_time = spread(80, 100);
+    let mut floor = analysis.summary.clone();
+    let mut said = |p99| {
+        floor.response_time = spread(20, p99);
+        let mut evidence = evidence(&analysis);
+        evidence.load.as_mut().unwrap().floor = Some(&floor);
+        let warnings = judge(&evidence).warnings.into_iter();
+        let floors = warnings.filter(|warning| warning.key == "floor");
+        floors.map(|warning| warning.text).collect::<Vec<_>>()
+    };
+    assert_eq!(said(99), Vec::<String>::new());
+    let said = said(149);
+    assert!(
+        said[0].contains("149 µs") && said[0].contains("at p99"),
+        "{said:?}"
+    );
+}
+
 /// Bursts that a schedule planned are no reason; the same from a client are.
 #[test]
 fn bursts_are_held_against_the_schedule() {

@@ -76,9 +76,10 @@ fn said(analysed: &Analysed) -> Vec<String> {
 
 #[test]
 fn a_server_that_drops_a_third_has_no_p90() {
-    let found = analysed(traced(100_000, |i| i % 10 < 3));
+    // the last tenth of a second is answered: nothing of it is cut off by the end
+    let found = analysed(traced(100_000, |i| i % 10 < 3 && i < 99_000));
     let sojourn = &found.server.measured.sojourn;
-    assert_eq!((sojourn.count, sojourn.unanswered), (70_000, 30_000));
+    assert_eq!((sojourn.count, sojourn.unanswered), (70_300, 29_700));
     assert!(sojourn.quantile(0.5).is_some());
     for q in [0.9, 0.99, 0.999] {
         assert_eq!(sojourn.quantile(q), None, "{q}");
@@ -87,9 +88,9 @@ fn a_server_that_drops_a_third_has_no_p90() {
     }
     let said = said(&found);
     assert_eq!(said.len(), 1);
-    assert!(said[0].contains("30.00 %"), "{said:?}");
+    assert!(said[0].contains("29.70 %"), "{said:?}");
     assert!(
-        said[0].contains("no percentile beyond 70 % is known"),
+        said[0].contains("no percentile beyond 70.3 % is known"),
         "{said:?}"
     );
     let lacking: Vec<f64> = found.evidence.unsupported.iter().map(|u| u.q).collect();
@@ -98,7 +99,7 @@ fn a_server_that_drops_a_third_has_no_p90() {
         "more requests would not help: {lacking:?}"
     );
     let last = found.measured_ccdf.last().unwrap().1;
-    assert!(last > 0.3, "the curve ends above the unanswered: {last}");
+    assert!(last > 0.297, "the curve ends above the unanswered: {last}");
 }
 
 #[test]

@@ -12,9 +12,11 @@ use taillab_analysis::verdict::{Evidence, TraceFacts, TracedServer, judge, rules
 use taillab_analysis::{
     Analysed, Analysis, AnalysisError, AnalysisOptions, MatchOptions, Matched, Window, match_events,
 };
+use taillab_model::explanation::{Cause, CauseShare, Culprit, Share};
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, LoadErrors,
-    LoadSummary, Overhead, Reason, Report, SCHEMA_VERSION, ServerResult, Verdict,
+    LoadSummary, Overhead, Overload, Reason, Report, SCHEMA_VERSION, ServerResult, Verdict,
+    Withdrawn,
 };
 use taillab_model::{Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps};
 
@@ -343,6 +345,87 @@ fn each_warning_is_found() {
         w.text
             .starts_with("p99.99 and what lies beyond is not known: it needs about")
     }));
+}
+
+/// What is withdrawn is said, each by its own key, and a run whose t is too long stays invalid.
+#[test]
+fn a_withdrawn_comparison_is_in_the_verdict() {
+    let withdrawn = |withdrawn| verdict(|s| s.server.ideal.withdrawn = Some(withdrawn));
+    let above = withdrawn(Withdrawn::IdealAboveMeasured {
+        q: 0.99,
+        ideal_ns: Nanos::from_micros(38_300),
+        measured_ns: Nanos::from_micros(2_430),
+    });
+    assert_eq!(keys(&above.reasons), ["ideal_above_measured"]);
+    assert!(above.reasons[0].text.contains("measured p99 of 2.43 ms"));
+    for (why, key) in [
+        (Withdrawn::ClientsWait { connections: 8 }, "closed_loop"),
+        (
+            Withdrawn::FasterThanIdeal { share: 0.43 },
+            "faster_than_ideal",
+        ),
+        (
+            Withdrawn::ForecastBelowIdeal {
+                q: 0.5,
+                ideal_ns: Nanos::from_micros(21),
+                forecast_ns: Nanos::from_micros(13),
+            },
+            "forecast_below_ideal",
+        ),
+    ] {
+        let found = withdrawn(why);
+        assert!(found.valid, "{found:?}");
+        let said = found.warnings.iter().filter(|warning| warning.key == key);
+        assert_eq!(said.count(), 1, "{key}: {found:?}");
+    }
+}
+
+/// What taillab itself did to the tail, and a queue that grew.
+#[test]
+fn our_own_part_of_the_tail_is_a_warning() {
+    let part = |name: &str, above: f64| {
+        let share = Share {
+            value: above,
+            ..Share::default()
+        };
+        let cause = CauseShare {
+            cause: Cause::Background,
+            culprit: Some(Culprit::Thread {
+                name: name.into(),
+                pid: Some(7),
+                tid: None,
+            }),
+            share,
+            excess_share_above_p99: share,
+            excess_ns: Nanos::from_millis(1),
+            requests: 9,
+            episodes: 9,
+            mean_episode_ns: 1.0,
+            requests_per_episode: 1.0,
+        };
+        verdict(|s| s.server.causes = vec![cause]).warnings
+    };
+    let warned = |warnings: &[Reason], key| warnings.iter().any(|warning| warning.key == key);
+    let tracer = part("this tracer", 0.85);
+    assert!(warned(&tracer, "tracer_in_tail"), "{tracer:?}");
+    assert!(warned(&part("this generator", 0.06), "generator_in_tail"));
+    for (name, above) in [("this tracer", 0.04), ("taillab", 0.9)] {
+        assert!(!warned(&part(name, above), "tracer_in_tail"), "{name}");
+    }
+    let grew = verdict(|s| {
+        s.server.measured.overload = Some(Overload {
+            from_ns: Nanos::from_secs(2),
+            worst_ns: Nanos::from_secs(5),
+            to_ns: None,
+            waiting: 5_000,
+            came_per_s: 6_000.0,
+            done_per_s: 5_000.0,
+            capacity_per_s: 5_100.0,
+            service_time_ns: Nanos::from_micros(196),
+            cpu: None,
+        });
+    });
+    assert!(warned(&grew.warnings, "queue_grew"));
 }
 
 /// A trace has no client, and its t is often an estimate: less is known, and less is invalid.

@@ -426,6 +426,12 @@ impl std::fmt::Display for Culprit {
     }
 }
 
+/// What the threads are called that recorded: taillab's own.
+pub const THIS_TRACER: &str = "this tracer";
+
+/// What the threads are called that sent the load, where that was taillab too.
+pub const THIS_GENERATOR: &str = "this generator";
+
 /// What a thread is called whose name is not known: `thread 4713`.
 pub fn nameless(tid: Tid) -> String {
     format!("thread {tid}")

@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use crate::cause::{Cause, CauseInfo, Culprit, Origin, nameless};
+pub use crate::cause::{Cause, CauseInfo, Culprit, Origin, THIS_GENERATOR, THIS_TRACER, nameless};
 use crate::{Monotonic, Nanos, Tid};
 
 /// A share with its interval (95 %).
@@ -226,8 +226,8 @@ pub struct SlowRequest {
     pub port: u16,
     /// T6 − T1.
     pub sojourn_ns: Nanos,
-    /// In the ideal queue.
-    pub ideal_ns: Nanos,
+    /// In the ideal queue; `None` where the comparison with it was withdrawn.
+    pub ideal_ns: Option<Nanos>,
     /// T2 … T6 after T1; `None` where a stamp is missing.
     pub stamps_ns: [Option<Nanos>; 5],
     /// The worker.
@@ -380,7 +380,7 @@ mod tests {
             t1: Monotonic::from_nanos_since_boot(1),
             port: 1,
             sojourn_ns: Nanos::new(50 * pieces),
-            ideal_ns: Nanos::new(1),
+            ideal_ns: Some(Nanos::new(1)),
             stamps_ns: [None; 5],
             worker: None,
             stretches: (0..pieces)

@@ -9,6 +9,7 @@ pub mod doctor;
 mod event;
 pub mod explanation;
 pub mod histogram;
+mod ideal;
 pub mod load_result;
 pub mod mitigation;
 pub mod noise;

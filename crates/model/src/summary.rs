@@ -8,6 +8,8 @@ use std::iter::Sum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crate::ideal::{CpuTaken, Overload, ServiceTimeSource, Withdrawn, WorkersSource};
+
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
 use crate::{Distribution, Nanos};
 
@@ -120,6 +122,12 @@ pub struct ServerResult {
     pub service_time_ns: Nanos,
     /// How t was found.
     pub service_time_source: ServiceTimeSource,
+    /// Lower end of the interval of t; `None` where t was given.
+    #[serde(default)]
+    pub service_time_lo_ns: Option<Nanos>,
+    /// Upper end of it.
+    #[serde(default)]
+    pub service_time_hi_ns: Option<Nanos>,
     /// The server as it was.
     pub measured: Measured,
     /// The same arrivals through the ideal queue.
@@ -143,21 +151,6 @@ pub struct ServerResult {
     pub predictions: Vec<Prediction>,
     /// The rest of the explanation; `None` where disturbances were not recorded.
     pub explanation: Option<Explanation>,
-}
-
-/// How the service time t was found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ServiceTimeSource {
-    /// Workers ÷ peak throughput, measured before the run.
-    #[default]
-    Calibrated,
-    /// By the user.
-    Given,
-    /// The mean wait of virtual workers.
-    VirtualWait,
-    /// Busy time of the workers ÷ requests, measured in the recording itself.
-    BusyTime,
 }
 
 /// The load as wanted and as the client saw it.
@@ -426,6 +419,20 @@ pub struct Measured {
     /// Share of the measurement that the server's CPUs were not idle.
     #[schemars(range(min = 0, max = 1))]
     pub server_cpu_busy_share: Option<f64>,
+    /// Busy time of the workers ÷ (length × workers of the ideal queue), with the probe and at this
+    /// rate; `None` where it was not recorded, or the workers are virtual.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub utilization: Option<f64>,
+    /// The same busy time per request, in nanoseconds: what a request cost at this rate, where t is
+    /// what it costs at the peak.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub busy_ns_per_request: Option<f64>,
+    /// The worst stretch in which work came faster than it was done, for a second or more. Absent
+    /// where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overload: Option<Overload>,
 }
 
 /// The ideal sojourn.
@@ -436,11 +443,19 @@ pub struct Ideal {
     /// Workers c of the ideal queue.
     #[schemars(range(min = 1))]
     pub workers: u32,
+    /// How c was found.
+    #[serde(default)]
+    pub workers_source: WorkersSource,
     /// The workers wait on timers and share fewer CPUs than there are of them.
     pub virtual_workers: bool,
-    /// Arrival rate at T1 × t ÷ c.
+    /// Arrival rate at T1 × t ÷ c: the utilisation of the ideal server. That of the real one is
+    /// [`Measured::utilization`].
     #[schemars(range(min = 0))]
     pub utilization: f64,
+    /// Why the measured server is not compared with the ideal one; then there is no ideal sojourn,
+    /// no excess, no cause of it and no forecast. Absent where it is compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawn: Option<Withdrawn>,
 }
 
 /// One distribution for each stage.

@@ -9,7 +9,7 @@ use taillab_model::summary::{
 
 use crate::document::Document;
 use crate::figures::{bytes, count, counted, micros_f64, percent, percent_of, rate, round_length};
-use crate::server::service_time_origin;
+use crate::server::{self, service_time_origin};
 use crate::table::{Column, Table, cell, name};
 
 /// One thing that was checked.
@@ -286,9 +286,9 @@ fn calibration(document: &Document<'_>, c: &Calibration) -> TrustCheck {
     )];
     if let Some(busy) = result.measured.server_cpu_busy_share {
         lines.push(format!(
-            "in the measurement the server’s CPU was {} busy at {} utilisation",
+            "in the measurement the server’s CPU was {} busy; utilisation: {}",
             percent(busy, 1),
-            percent(result.ideal.utilization, 1),
+            server::utilization(document),
         ));
     }
     let was_limit = c.server_cpu_busy_share >= BUSY || result.ideal.virtual_workers;

@@ -22,16 +22,25 @@ impl<'a> Document<'a> {
     /// The views that there are, each with its distribution, in the order of [`Series::ALL`].
     pub(crate) fn views(&self) -> Vec<(Series, &'a Distribution)> {
         let Report { server, load, .. } = self.report;
-        let mut views = vec![
-            (Series::Ideal, &server.ideal.sojourn),
-            (Series::Measured, &server.measured.sojourn),
-        ];
+        let mut views = Vec::new();
+        if self.is_compared() {
+            views.push((Series::Ideal, &server.ideal.sojourn));
+        }
+        views.push((Series::Measured, &server.measured.sojourn));
         views.extend((load.as_ref()).map(|load| (Series::Client, &load.response_time)));
         views
     }
 
+    /// The server is compared with an ideal one.
+    pub(crate) fn is_compared(&self) -> bool {
+        self.report.server.ideal.withdrawn.is_none()
+    }
+
     /// What the views are, in one sentence.
     pub(crate) fn views_explained(&self) -> String {
+        if !self.is_compared() {
+            return NOT_COMPARED.to_owned();
+        }
         let rest = match self.report.load {
             Some(_) => CLIENT_EXPLAINED,
             None => EXCESS_EXPLAINED,
@@ -95,6 +104,9 @@ impl Series {
     }
 }
 
+const NOT_COMPARED: &str = "“Measured” is how long each request stayed, from the driver handing \
+its packet to the stack (T1) to the driver taking the response (T6). It is not compared with an \
+ideal server; the verdict says why.";
 const SERVER_EXPLAINED: &str = "“Ideal” is how long each request would have stayed in a perfect \
 first-come, first-served server that needs exactly t for each and gets the very same arrivals; \
 “measured” is how long it really stayed, from the driver handing its packet to the stack (T1) to \

@@ -323,10 +323,10 @@ pub(crate) fn slow_request_title(request: &SlowRequest) -> String {
         Some(worker) => format!(", served by {worker}"),
         None => String::new(),
     };
+    let ideal = (request.ideal_ns).map_or_else(String::new, |ideal| format!(" (ideal {ideal})"));
     format!(
-        "{} (ideal {}), from port {}{worker}, T1 {:.6} s after boot",
+        "{}{ideal}, from port {}{worker}, T1 {:.6} s after boot",
         request.sojourn_ns,
-        request.ideal_ns,
         request.port,
         request.t1.nanos_since_boot() as f64 / 1e9,
     )

@@ -30,6 +30,13 @@ pub(crate) fn of_server(document: &Document<'_>) -> Table {
             distribution,
         })
         .collect();
+    if !document.is_compared() {
+        return table(
+            "Latency in microseconds, below each its 95 % interval",
+            &views,
+            None,
+        );
+    }
     let caption = "Latency in microseconds, below each its 95 % interval; “ratio” is \
                    measured ÷ ideal";
     table(caption, &views, Some(1))

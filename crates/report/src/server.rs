@@ -1,9 +1,9 @@
 //! Sentences about a server's result that all outputs share.
 
-use taillab_model::summary::{Reason, ServerResult, ServiceTimeSource, Verdict};
+use taillab_model::summary::{Reason, ServerResult, ServiceTimeSource, Verdict, WorkersSource};
 
 use crate::document::Document;
-use crate::figures::{counted, rate};
+use crate::figures::{self, counted, rate};
 use crate::text::Ink;
 
 /// Requests per second that the workers of the ideal queue serve at most.
@@ -51,15 +51,76 @@ pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
         (ServiceTimeSource::Given, _) => "as given, not calibrated".to_owned(),
         (ServiceTimeSource::VirtualWait, _) => "the mean wait of a worker".to_owned(),
         (ServiceTimeSource::BusyTime, _) => {
-            "the busy time of the workers ÷ requests, in this recording".to_owned()
+            "the busy time of the workers ÷ requests, in the most efficient tenth of the recording"
+                .to_owned()
+        }
+        (ServiceTimeSource::AsFastAsMeasured, _) => {
+            "as long as the ideal is not slower than this server was".to_owned()
         }
     }
+}
+
+/// ` (40.1 µs to 43.2 µs)`: the interval of t, where there is one.
+pub(crate) fn service_time_interval(result: &ServerResult) -> String {
+    let interval = result.service_time_lo_ns.zip(result.service_time_hi_ns);
+    interval.map_or_else(String::new, |(lo, hi)| format!(" ({lo} to {hi})"))
+}
+
+/// Where the number of the ideal queue's workers comes from, in words.
+pub(crate) const fn workers_origin(result: &ServerResult) -> &'static str {
+    match result.ideal.workers_source {
+        WorkersSource::Known => "known before the recording",
+        WorkersSource::Given => "as given",
+        WorkersSource::Seen => "the threads that served, but no more than CPUs",
+    }
+}
+
+/// How busy the server was: as measured, and beside it as asked for or by t.
+pub(crate) fn utilization(document: &Document<'_>) -> String {
+    let report = document.report;
+    let nominal = match &report.load {
+        Some(load) => figures::known_percent(load.target_utilization),
+        None => figures::percent(report.server.ideal.utilization, 1),
+    };
+    let origin = match &report.load {
+        Some(_) => "asked for",
+        None => "by t",
+    };
+    match report.server.measured.utilization {
+        Some(measured) => format!(
+            "{} measured, {nominal} {origin}",
+            figures::percent(measured, 1)
+        ),
+        None => format!("{nominal} {origin}"),
+    }
+}
+
+/// What a request cost at the peak and at this rate, where both are known: `a request cost
+/// 43.1 µs, 38.0 µs at the peak`.
+pub(crate) fn cost_of_a_request(result: &ServerResult) -> Option<String> {
+    let cost = result.measured.busy_ns_per_request?;
+    let t = result.service_time_ns;
+    let at_best = match result.service_time_source {
+        ServiceTimeSource::Calibrated => "at the peak",
+        ServiceTimeSource::BusyTime => "in the most efficient tenth of the time",
+        ServiceTimeSource::AsFastAsMeasured
+        | ServiceTimeSource::Given
+        | ServiceTimeSource::VirtualWait => "by t",
+    };
+    let cost = figures::micros_f64(cost);
+    Some(format!("a request cost {cost} µs, {t} {at_best}"))
 }
 
 /// What a reader must know before the first figure: of the verdict, what changes how all of it
 /// is read. Without the remedies, which the verdict has.
 pub(crate) fn reservations(verdict: &Verdict) -> Vec<&str> {
-    const KEYS: [&str; 2] = ["errors", "unanswered"];
+    const KEYS: [&str; 5] = [
+        "errors",
+        "unanswered",
+        "queue_grew",
+        "tracer_in_tail",
+        "generator_in_tail",
+    ];
     let all = verdict.reasons.iter().chain(&verdict.warnings);
     let foremost = all.filter(|reason| KEYS.contains(&reason.key.as_str()));
     foremost

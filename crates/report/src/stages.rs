@@ -26,7 +26,7 @@ pub(crate) const fn all(stages: &Stages) -> [&Distribution; 5] {
 
 /// The mean stages of the complete requests around each percentile.
 pub(crate) fn at_percentiles(result: &ServerResult) -> Table {
-    let mut columns = vec![Column::left(""), Column::right("sojourn")];
+    let mut columns = vec![Column::left("around"), Column::right("mean")];
     columns.extend(Stage::ALL.map(|stage| Column::right(span(stage)).note(stage.label().into())));
     let mut table = Table::new("The same in microseconds", columns);
     for at in &result.stages_at {

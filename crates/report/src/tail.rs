@@ -51,7 +51,7 @@ pub(crate) fn chart(document: &Document<'_>) -> Chart {
         x: Axis::Latency,
         y: Axis::Slower,
         curves,
-        rule: Some((t.get() as f64, format!("t = {t}"))),
+        rule: (document.is_compared()).then(|| (t.get() as f64, format!("t = {t}"))),
     }
 }
 

@@ -3,7 +3,7 @@
 use taillab_model::explanation::{
     Cause, CauseShare, Clustering, Inversions, ModelFit, Prediction, WorkerShare,
 };
-use taillab_model::summary::Matching;
+use taillab_model::summary::{Matching, Overload, Withdrawn};
 use taillab_model::{Distribution, Nanos};
 
 use crate::fmt::Percentile;
@@ -15,6 +15,10 @@ pub struct Facts<'a> {
     pub sojourn: &'a Distribution,
     /// The same arrivals through the ideal queue.
     pub ideal: &'a Distribution,
+    /// Why the server is not compared with the ideal; then there is none, and no cause.
+    pub withdrawn: Option<Withdrawn>,
+    /// Work came faster than it was done.
+    pub overload: Option<Overload>,
     /// The causes of the excess, and their culprits.
     pub causes: &'a [CauseShare],
     /// Forecasts.

@@ -7,6 +7,7 @@
 mod causes;
 mod doubts;
 mod facts;
+mod overload;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,8 @@ pub use facts::Facts;
 /// All findings, the most important first.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
+    findings.extend(overload::overload(facts));
+    findings.extend(doubts::withdrawn(facts));
     findings.extend(shape::near_the_ideal(facts));
     findings.extend(causes::main_causes(facts));
     findings.extend(doubts::unexplained(facts));

@@ -60,7 +60,8 @@ pub(super) fn overtaking(facts: &Facts<'_>) -> Option<Finding> {
             );
         }
         text.push('.');
-        let advice = (!matters).then(|| {
+        let compared = facts.withdrawn.is_none();
+        let advice = (compared && !matters).then(|| {
             format!(
                 "It makes {} of the excess above p99: no need to change it.",
                 Whole(facts.share_above_p99(Cause::Order))

@@ -213,10 +213,19 @@ impl Observations {
 
     /// Their distribution.
     pub fn distribution(&self) -> Distribution {
-        let factor = |q: f64| {
+        self.distribution_with(|q: f64| {
             let known = self.factors.iter().find(|(level, _)| *level == q);
             known.map_or(1.0, |(_, factor)| *factor)
-        };
+        })
+    }
+
+    /// Their distribution as if they were independent of each other: also the percentiles of which
+    /// so correlated a sample says little.
+    pub(crate) fn independent_distribution(&self) -> Distribution {
+        self.distribution_with(|_| 1.0)
+    }
+
+    fn distribution_with(&self, factor: impl Fn(f64) -> f64) -> Distribution {
         match &self.values {
             Values::Sorted(sorted) => {
                 Distribution::from_sorted_censored(sorted, self.unanswered, factor)

@@ -15,7 +15,8 @@
 //!   of packets is not service.
 //!
 //! A live server is busier per request than at its peak: caches are cold, and each wake-up
-//! serves fewer requests. So this t errs on the long side, and the excess on the small one.
+//! serves fewer requests. So this errs on the long side as a t; see
+//! [`service_time`](crate::service_time) for what is made of it.
 
 use taillab_model::{Monotonic, Nanos};
 
@@ -44,6 +45,17 @@ pub fn busy_service_time(
     timeline: &Timeline,
     measure_from: Monotonic,
 ) -> Option<BusyTime> {
+    busy_stretches(matched, timeline, measure_from, 1).pop()
+}
+
+/// The same for each of `count` stretches of time in which equally many requests end, in order;
+/// without those of which no time on a core is known.
+pub fn busy_stretches(
+    matched: &Matched,
+    timeline: &Timeline,
+    measure_from: Monotonic,
+    count: usize,
+) -> Vec<BusyTime> {
     let mut served: Vec<(u32, u32)> = Vec::new(); // worker's place, request
     for place in 0..matched.requests.len() {
         if matched.is_measured(place, measure_from)
@@ -52,45 +64,95 @@ pub fn busy_service_time(
             served.push((*worker as u32, place as u32));
         }
     }
+    let mut stretches = Stretches::new(matched, timeline, &served, count);
     served.sort_by_key(|&(worker, place)| (worker, matched.requests.t6(place as usize)));
-    let mut on_core_ns = vec![0_u64; usize::from(u16::MAX) + 1];
-    let mut requests = 0;
     for of_worker in served.chunk_by(|a, b| a.0 == b.0) {
         let line = &timeline.workers[of_worker[0].0 as usize];
-        requests += of_worker.len() as u64;
-        add_services(matched, timeline, line, of_worker, &mut on_core_ns);
-    }
-    let t6 = |&(_, place): &(u32, u32)| matched.requests.t6(place as usize);
-    let last = served.iter().map(t6).max();
-    let mut busy_ns = 0;
-    for line in timeline.cpus() {
-        let workers_ns = on_core_ns[usize::from(line.cpu())];
-        if workers_ns == 0 {
-            continue;
+        for &(_, place) in of_worker {
+            let stretch = stretches.ending(matched.requests.t6(place as usize));
+            stretches.sums[stretch].requests += 1;
         }
-        let received = line.segments_from(measure_from).filter(|segment| {
-            segment.top == Top::Softirq { vector: NET_RX }
-                && segment.from >= measure_from
-                && Some(segment.from) <= last
+        add_services(matched, timeline, line, of_worker, |place, cpu, ns| {
+            let stretch = stretches.ending(matched.requests.t6(place as usize));
+            stretches.sums[stretch].on_cpu[cpu].0 += ns;
         });
-        let received_ns: u64 = received.map(|segment| segment.length().get()).sum();
-        busy_ns += workers_ns + received_ns.min(2 * workers_ns);
     }
-    let per_request = (busy_ns + requests / 2).checked_div(requests)?;
-    (per_request > 0).then_some(BusyTime {
-        per_request: Nanos::new(per_request),
-        busy: Nanos::new(busy_ns),
-        requests,
-    })
+    for (cpu, line) in timeline.cpus().iter().enumerate() {
+        let received = line.segments_from(measure_from).filter(|segment| {
+            segment.top == Top::Softirq { vector: NET_RX } && segment.from >= measure_from
+        });
+        for segment in received {
+            let stretch = stretches.ending(segment.from);
+            if let Some(sums) = stretches.sums.get_mut(stretch) {
+                sums.on_cpu[cpu].1 += segment.length().get();
+            }
+        }
+    }
+    stretches.sums.iter().filter_map(Sums::cost).collect()
 }
 
-/// Adds the worker's time on each CPU for these requests, which are in order of T6.
+/// Stretches of time in which equally many requests end.
+struct Stretches {
+    /// T6 of the last request of each.
+    ends: Vec<Monotonic>,
+    sums: Vec<Sums>,
+}
+
+/// What was done in a stretch.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    requests: u64,
+    /// The workers' and the receive softirq's nanoseconds on each CPU.
+    on_cpu: Vec<(u64, u64)>,
+}
+
+impl Stretches {
+    fn new(matched: &Matched, timeline: &Timeline, served: &[(u32, u32)], count: usize) -> Self {
+        let t6 = |&(_, place): &(u32, u32)| matched.requests.t6(place as usize);
+        let mut all: Vec<Monotonic> = served.iter().map(t6).collect();
+        all.sort_unstable();
+        let count = count.min(all.len());
+        let none = Sums {
+            requests: 0,
+            on_cpu: vec![(0, 0); timeline.cpus.len()],
+        };
+        Self {
+            ends: (1..=count)
+                .map(|i| all[i * all.len() / count - 1])
+                .collect(),
+            sums: vec![none; count],
+        }
+    }
+
+    /// The one in which `at` lies; the number of stretches after the last.
+    fn ending(&self, at: Monotonic) -> usize {
+        self.ends.partition_point(|end| *end < at)
+    }
+}
+
+impl Sums {
+    fn cost(&self) -> Option<BusyTime> {
+        let on_cpu = self.on_cpu.iter();
+        let busy_ns: u64 = on_cpu
+            .map(|&(workers_ns, received_ns)| workers_ns + received_ns.min(2 * workers_ns))
+            .sum();
+        let per_request = (busy_ns + self.requests / 2).checked_div(self.requests)?;
+        (per_request > 0).then_some(BusyTime {
+            per_request: Nanos::new(per_request),
+            busy: Nanos::new(busy_ns),
+            requests: self.requests,
+        })
+    }
+}
+
+/// Gives the worker's time on each CPU for each of these requests, which are in order of T6:
+/// the request, the place of the CPU and nanoseconds.
 fn add_services(
     matched: &Matched,
     timeline: &Timeline,
     line: &WorkerLine,
     served: &[(u32, u32)],
-    on_core_ns: &mut [u64],
+    mut add: impl FnMut(u32, usize, u64),
 ) {
     let mut intervals: Vec<(u64, u64)> = Vec::with_capacity(served.len());
     let mut free = 0;
@@ -123,7 +185,8 @@ fn add_services(
             continue;
         };
         let segments = segments[place].get_or_insert_with(|| timeline.cpus[place].segments());
-        for &(begin, end) in intervals[next..].iter().take_while(|i| i.0 < to) {
+        let reached = intervals[next..].iter().zip(&served[next..]);
+        for (&(begin, end), &(_, request)) in reached.take_while(|(i, _)| i.0 < to) {
             let (begin, end) = (begin.max(from), end.min(to));
             while segments.peek().is_some_and(|s| ns(s.to) <= begin) {
                 segments.next();
@@ -134,7 +197,7 @@ fn add_services(
             {
                 if segment.top == Top::Nothing && segment.thread == line.tid() {
                     let both = ns(segment.to).min(end) - ns(segment.from).max(begin);
-                    on_core_ns[usize::from(cpu)] += both;
+                    add(request, place, both);
                 }
             }
         }

@@ -37,6 +37,7 @@ mod column;
 mod cpu;
 mod line;
 mod resent;
+mod server_time;
 mod sleep;
 pub mod stalls;
 mod state;
@@ -48,12 +49,13 @@ mod unwatched;
 
 pub use builder::TimelineBuilder;
 pub(crate) use busy::NET_RX;
-pub use busy::{BusyTime, busy_service_time};
+pub use busy::{BusyTime, busy_service_time, busy_stretches};
 pub use line::{
     CpuLine, OnCore, Seen, Segment, Segments, Spans, ThrottleWindow, Timeline, WorkerLine,
     WorkerSpan,
 };
 pub(crate) use line::{SegmentCursor, SpanCursor};
+pub(crate) use server_time::ServerTime;
 pub use sleep::{Sleep, call_name};
 pub use stalls::{Stall, StallEvidence};
 pub use state::{Top, WorkerState};

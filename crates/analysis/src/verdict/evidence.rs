@@ -3,6 +3,7 @@
 use taillab_model::load_result::LoadStep;
 use taillab_model::summary::{
     Calibration, ClientCost, LoadErrors, LoadSummary, Observer, Reason, Report, ServerResult,
+    Withdrawn,
 };
 use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES};
 
@@ -243,11 +244,29 @@ impl<'a> Evidence<'a> {
             .find_map(|q| Some((q, load.lateness.quantile(q)?, whole.quantile(q)?)))
     }
 
-    /// p50 of the ideal and of the measured sojourn, where the ideal is not the lower one.
-    pub(super) fn ideal_above_measured(&self) -> Option<(Nanos, Nanos)> {
+    /// A percentile at which the ideal is not below what was measured: its probability, ideal and
+    /// measured.
+    pub(super) fn ideal_above_measured(&self) -> Option<Withdrawn> {
         let result = self.server?.result;
-        let ideal = result.ideal.sojourn.quantile(0.5)?;
-        let measured = result.measured.sojourn.quantile(0.5)?;
-        (ideal >= measured).then_some((ideal, measured))
+        match result.ideal.withdrawn {
+            Some(above @ Withdrawn::IdealAboveMeasured { .. }) => Some(above),
+            Some(_) => None,
+            None => {
+                let ideal_ns = result.ideal.sojourn.quantile(0.5)?;
+                let measured_ns = result.measured.sojourn.quantile(0.5)?;
+                (ideal_ns >= measured_ns).then_some(Withdrawn::IdealAboveMeasured {
+                    q: 0.5,
+                    ideal_ns,
+                    measured_ns,
+                })
+            }
+        }
+    }
+
+    /// Why the server is not compared with the ideal, by another reason.
+    pub(super) fn withdrawn(&self) -> Option<Withdrawn> {
+        let withdrawn = self.server?.result.ideal.withdrawn?;
+        let is_above = matches!(withdrawn, Withdrawn::IdealAboveMeasured { .. });
+        (!is_above).then_some(withdrawn)
     }
 }

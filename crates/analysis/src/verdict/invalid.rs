@@ -6,7 +6,7 @@ use taillab_model::summary::{
 
 use super::evidence::{Evidence, Growth};
 use super::rule::{Rule, exceeds, no_percentile_beyond, remedy_for_ambiguity};
-use crate::fmt::{Errors, Percent, Percentile, plural, share};
+use crate::fmt::{Errors, Percent, Percentile, Unlike, plural, share};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -202,11 +202,7 @@ pub(super) const RULES: &[Rule] = &[
         key: "ideal_above_measured",
         seen: |e| {
             e.load?;
-            let (ideal, measured) = e.ideal_above_measured()?;
-            Some(format!(
-                "the measured p50 of {measured} is not above the ideal one of {ideal}, so the \
-                 service time t is too long"
-            ))
+            Some(Unlike(&e.ideal_above_measured()?).to_string())
         },
         remedy: |_| "calibrate again on a quiet machine, with the server as the limit",
     },

@@ -1,12 +1,16 @@
 //! Rules that a reader should know about and that do not make a result invalid.
 
+use taillab_model::explanation::{Culprit, THIS_GENERATOR, THIS_TRACER};
 use taillab_model::summary::{
     ArrivalsReference, LoadErrors, MAX_CLIENT_BUSY_SHARE, MAX_ERROR_SHARE, MAX_LATENESS_SHARE,
-    MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE, ServiceTimeSource,
+    MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE, ServiceTimeSource, Withdrawn,
 };
 
+use taillab_model::REPORTED_QUANTILES;
+
+use super::evidence::Evidence;
 use super::rule::{Rule, exceeds, is_overload, no_percentile_beyond, remedy_for_ambiguity};
-use crate::fmt::{Errors, Percent, Percentile, plural, share};
+use crate::fmt::{Errors, Grew, Percent, Percentile, Unlike, plural, share};
 
 /// Server CPUs less busy than this at the calibrated peak: something else was the limit.
 const MIN_BUSY_AT_PEAK: f64 = 0.95;
@@ -14,16 +18,17 @@ const MIN_BUSY_AT_PEAK: f64 = 0.95;
 /// A probe that costs more of the throughput than this changes what it measures.
 const MAX_PROBE_COST: f64 = 0.10;
 
-/// If a larger share of the requests beats the ideal, t is too long.
-///
-/// Some always do: t is the core's time per request at the peak, which holds work before T1
-/// and after T6 too, and an ideal sojourn is never shorter than t.
+/// If a larger share of the requests beats the ideal, t may be too long.
 const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
 
 /// Recording that takes more of a CPU than this is worth knowing.
 const NOTABLE_OBSERVER_SHARE: f64 = 0.2;
 
-/// A floor above this share of the response time at p50: the client measures itself.
+/// A larger share of the excess above p99 that is taillab's own doing is worth knowing.
+const NOTABLE_SHARE_OF_TAIL: f64 = 0.05;
+
+/// A floor above this share of the response time at p50, or above all of it at another percentile:
+/// the client measures itself.
 const NOTABLE_FLOOR_SHARE: f64 = 0.5;
 
 pub(super) const RULES: &[Rule] = &[
@@ -100,10 +105,17 @@ pub(super) const RULES: &[Rule] = &[
         },
     },
     Rule {
+        key: "queue_grew",
+        seen: |e| {
+            let overload = e.server?.result.measured.overload?;
+            Some(Grew(&overload).to_string())
+        },
+        remedy: |_| "the percentiles depend on how long that was; see the first finding",
+    },
+    Rule {
         key: "estimated_ideal_above_measured",
         seen: |e| {
             e.recording?;
-            let (ideal, measured) = e.ideal_above_measured()?;
             let source = match e.server?.result.service_time_source {
                 ServiceTimeSource::BusyTime => {
                     " (it is the workers' busy time per request, with what they do before T1 and \
@@ -111,18 +123,28 @@ pub(super) const RULES: &[Rule] = &[
                 }
                 _ => "",
             };
-            Some(format!(
-                "the measured p50 of {measured} is not above the ideal one of {ideal}, so t is \
-                 too long{source}"
-            ))
+            Some(format!("{}{source}", Unlike(&e.ideal_above_measured()?)))
         },
         remedy: |_| "give it with --service-time, e.g. as `taillab run` calibrates it",
+    },
+    Rule {
+        key: "closed_loop",
+        seen: |e| {
+            let withdrawn = e.withdrawn()?;
+            let wait = matches!(withdrawn, Withdrawn::ClientsWait { .. });
+            wait.then(|| Unlike(&withdrawn).to_string())
+        },
+        remedy: |_| "there is no comparison with an ideal server; what was measured holds for these clients",
     },
     Rule {
         key: "faster_than_ideal",
         seen: |e| {
             let faster = e.server?.evidence.faster_than_ideal;
-            let said = e.ideal_above_measured().is_some();
+            let withdrawn = e.withdrawn();
+            if let Some(withdrawn @ Withdrawn::FasterThanIdeal { .. }) = withdrawn {
+                return Some(Unlike(&withdrawn).to_string());
+            }
+            let said = withdrawn.is_some() || e.ideal_above_measured().is_some();
             (!said && faster > MAX_FASTER_THAN_IDEAL).then(|| {
                 format!(
                     "{} of the requests were faster than their ideal, so the service time t may \
@@ -135,6 +157,15 @@ pub(super) const RULES: &[Rule] = &[
             None => "calibrate again on a quiet machine",
             Some(_) => "give it with --service-time",
         },
+    },
+    Rule {
+        key: "forecast_below_ideal",
+        seen: |e| {
+            let withdrawn = e.withdrawn()?;
+            let beaten = matches!(withdrawn, Withdrawn::ForecastBelowIdeal { .. });
+            beaten.then(|| Unlike(&withdrawn).to_string())
+        },
+        remedy: remedy_for_long_service_time,
     },
     Rule {
         key: "few_errors",
@@ -204,12 +235,19 @@ pub(super) const RULES: &[Rule] = &[
         key: "floor",
         seen: |e| {
             let load = e.load?;
-            let floor = load.floor?.response_time.quantile(0.5)?;
-            let response_time = load.summary.response_time.quantile(0.5)?;
-            exceeds(floor, NOTABLE_FLOOR_SHARE, response_time).then(|| {
-                format!(
-                    "the client and its network alone take {floor} of the {response_time} at p50"
-                )
+            let floor = &load.floor?.response_time;
+            let response = &load.summary.response_time;
+            // the tail of the client's own noise may be above all that the server did
+            REPORTED_QUANTILES.into_iter().find_map(|q| {
+                let (floor, response) = (floor.quantile(q)?, response.quantile(q)?);
+                let most = if q <= 0.5 { NOTABLE_FLOOR_SHARE } else { 1.0 };
+                exceeds(floor, most, response).then(|| {
+                    format!(
+                        "the client and its network alone take {floor}, where the response takes \
+                         {response}, at {}",
+                        Percentile(q)
+                    )
+                })
             })
         },
         remedy: |_| "the result says little about the server; see the percentiles above the floor",
@@ -357,6 +395,22 @@ pub(super) const RULES: &[Rule] = &[
         remedy: |_| "record fewer kinds of disturbance to make it cheaper",
     },
     Rule {
+        key: "tracer_in_tail",
+        seen: |e| part_of_tail(e, THIS_TRACER),
+        remedy: |_| {
+            "without the recording the tail is shorter by about that; leave taillab a CPU that the \
+             server does not use, or record fewer kinds (--disturbances none)"
+        },
+    },
+    Rule {
+        key: "generator_in_tail",
+        seen: |e| part_of_tail(e, THIS_GENERATOR),
+        remedy: |_| {
+            "without it the tail is shorter by about that; give the generator CPUs that the server \
+             does not use"
+        },
+    },
+    Rule {
         key: "arrival_gaps",
         seen: |e| {
             let arrivals = &e.load?.summary.arrivals;
@@ -445,3 +499,22 @@ pub(super) const RULES: &[Rule] = &[
         remedy: |_| "queues form as with a CPU for each worker, but the kernel's own work does not scale",
     },
 ];
+
+/// A notable part of the tail is the doing of taillab itself.
+fn part_of_tail(evidence: &Evidence<'_>, name: &str) -> Option<String> {
+    let causes = &evidence.server?.result.causes;
+    let own = causes.iter().filter(|share| match &share.culprit {
+        Some(Culprit::Thread { name: other, .. }) => other == name,
+        _ => false,
+    });
+    let share: f64 = own.map(|share| share.excess_share_above_p99.value).sum();
+    (share >= NOTABLE_SHARE_OF_TAIL)
+        .then(|| format!("{name} made {} of the excess above p99", Percent(share)))
+}
+
+fn remedy_for_long_service_time(evidence: &Evidence<'_>) -> &'static str {
+    match evidence.recording {
+        None => "there is no comparison with an ideal server; calibrate again on a quiet machine",
+        Some(_) => "there is no comparison with an ideal server; give t with --service-time",
+    }
+}

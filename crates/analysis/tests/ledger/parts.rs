@@ -36,7 +36,7 @@ fn options() -> MatchOptions {
     }
 }
 
-fn whole(events: &[Event], plan: &Plan) -> Window {
+pub(super) fn whole(events: &[Event], plan: &Plan) -> Window {
     Window::whole(
         match_events(events.iter().copied(), &options()),
         Timeline::build(events.iter().copied(), &plan.context()),
@@ -152,7 +152,7 @@ proptest! {
     }
 }
 
-fn analysed(windows: Vec<Window>, plan: &Plan, options: AnalysisOptions) -> Analysed {
+pub(super) fn analysed(windows: Vec<Window>, plan: &Plan, options: AnalysisOptions) -> Analysed {
     let context = plan.context();
     let mut analysis = Analysis::new(&context, options);
     for window in windows {

@@ -263,11 +263,13 @@ fn unprivileged_bpf(roots: &Roots) -> Check {
     Check::ok(Group::Privilege, "unprivileged_bpf_disabled", words)
 }
 
-/// The probe opens no perf event, so nothing is lost at any level.
+/// The probe's perf events (one for each CPU, for major page faults) need root or `CAP_PERFMON`
+/// like the probe itself; neither minds the level.
 fn paranoid(roots: &Roots) -> Check {
     let value = read_optional(&roots.proc.join("sys/kernel/perf_event_paranoid"));
     let found = value.unwrap_or_else(|| "not there".to_owned());
-    let found = format!("{found}; taillab uses no perf events");
+    let found =
+        format!("{found}: limits neither root nor CAP_PERFMON, which the probe needs anyway");
     Check::ok(Group::Privilege, "perf_event_paranoid", found)
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use taillab_model::explanation::{THIS_GENERATOR, THIS_TRACER};
 use taillab_model::{InterruptName, RecordingContext, ThreadName, Tid};
 
 use crate::process::{Stat, numbers_in, threads};
@@ -22,6 +23,24 @@ pub fn name(
     let known = seen.into_iter().chain(of_server(roots, processes));
     context.threads = of_threads(roots, known, nameless);
     context.interrupts = interrupts(roots);
+}
+
+/// Calls the threads of this process what they do, so that a reader does not look for somebody
+/// else: those of its generator (`load-0` …) and, of the others, those without a name of their
+/// own, which record.
+pub fn name_own(context: &mut RecordingContext) {
+    let own = std::process::id();
+    for thread in context
+        .threads
+        .iter_mut()
+        .filter(|thread| thread.pid == own)
+    {
+        if thread.comm.starts_with("load-") {
+            THIS_GENERATOR.clone_into(&mut thread.comm);
+        } else if thread.comm == "taillab" {
+            THIS_TRACER.clone_into(&mut thread.comm);
+        }
+    }
 }
 
 /// The interrupts of devices, in order of their numbers.
@@ -153,6 +172,30 @@ mod tests {
         let names = interrupts(&roots);
         let names: Vec<_> = names.iter().map(|i| (i.number, i.name.as_str())).collect();
         assert_eq!(names, [(24, "ACPI:Ged"), (38, "virtio2-input.0")]);
+    }
+
+    #[test]
+    fn our_own_threads_are_called_what_they_do() {
+        let own = std::process::id();
+        let thread = |pid, comm: &str| ThreadName {
+            tid: 1,
+            pid,
+            comm: comm.into(),
+            server: false,
+            real_time: None,
+        };
+        let mut context = RecordingContext {
+            threads: vec![
+                thread(own, "taillab"),
+                thread(own, "load-1"),
+                thread(own, "spin"),
+                thread(own + 1, "taillab"),
+            ],
+            ..RecordingContext::default()
+        };
+        name_own(&mut context);
+        let names: Vec<_> = context.threads.iter().map(|t| t.comm.as_str()).collect();
+        assert_eq!(names, ["this tracer", "this generator", "spin", "taillab"]);
     }
 
     #[test]

@@ -74,7 +74,8 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
         .map(|of| of.bands.as_slice())
         .unwrap_or_default();
     let composition = Composition::of(bands, CAUSES);
-    if explanation.is_some() && composition.is_none() && document.report.server.causes.is_empty() {
+    let nothing = composition.is_none() && document.report.server.causes.is_empty();
+    if nothing && (explanation.is_some() || !document.is_compared()) {
         return;
     }
     section(page, "causes", "Where the excess comes from", |page| {

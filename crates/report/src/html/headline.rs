@@ -23,10 +23,7 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
                     load.arrivals.process
                 ),
             ),
-            (
-                "Utilisation",
-                figures::known_percent(load.target_utilization),
-            ),
+            ("Utilisation", server::utilization(document)),
             ("Service time t", service_time),
             ("Requests", figures::count(load.requests)),
             ("Measured for", load.duration_ns.to_string()),
@@ -34,9 +31,10 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
         ],
         None => vec![
             ("Rate", format!("{}/s", rate(report.arrival_rate_per_s))),
-            ("Utilisation", figures::percent(result.ideal.utilization, 1)),
+            ("Utilisation", server::utilization(document)),
             ("Service time t", service_time),
             ("t is", server::service_time_origin(document)),
+            ("Workers are", server::workers_origin(result).to_owned()),
             ("Responses", figures::count(result.matching.responses)),
             ("Traced for", report.duration_ns.to_string()),
             ("From", began),
@@ -95,7 +93,11 @@ fn put_reservations(page: &mut Markup, verdict: &Verdict) {
 
 /// Three figures, large, and what the three views are.
 pub(super) fn put_latency(page: &mut Markup, document: &Document<'_>) {
-    section(page, "latency", "Measured against ideal", |page| {
+    let title = match document.is_compared() {
+        true => "Measured against ideal",
+        false => "Measured",
+    };
+    section(page, "latency", title, |page| {
         put!(page, "<div class=\"cards\">\n");
         for q in [0.5, 0.99, 0.999] {
             put_card(page, document, q);
@@ -114,13 +116,19 @@ fn put_card(page: &mut Markup, document: &Document<'_>, q: f64) {
     let values: Vec<Option<Nanos>> = (views.iter())
         .map(|(_, distribution)| latency::value(distribution, q))
         .collect();
-    let (ideal, measured) = (views[0].1, views[1].1);
+    let of = |series| {
+        let place = views.iter().position(|(view, _)| *view == series)?;
+        Some((views[place].1, values[place]))
+    };
+    let Some((measured, value)) = of(Series::Measured) else {
+        return;
+    };
     put!(
         page,
         "<div class=\"card\">\n<h3>{}</h3>\n",
         figures::quantile_name(q)
     );
-    match values[1] {
+    match value {
         Some(value) => {
             let text = value.to_string();
             let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
@@ -128,14 +136,16 @@ fn put_card(page: &mut Markup, document: &Document<'_>, q: f64) {
         }
         None => paragraph(page, "lacking", &latency::needs(measured, q)),
     }
-    let ratio = latency::ratio_at(measured, ideal, q).map_or_else(
+    let ideal = of(Series::Ideal);
+    let ratio = ideal.and_then(|(ideal, _)| latency::ratio_at(measured, ideal, q));
+    let ratio = ratio.map_or_else(
         || "no ratio".to_owned(),
         |ratio| format!("<strong>{}</strong> the ideal", figures::ratio(ratio)),
     );
-    put!(
-        page,
-        "<p class=\"ratio\">{ratio}</p>\n<ul class=\"bars\">\n"
-    );
+    if ideal.is_some() {
+        put!(page, "<p class=\"ratio\">{ratio}</p>\n");
+    }
+    put!(page, "<ul class=\"bars\">\n");
     let longest = values
         .iter()
         .flatten()

@@ -8,7 +8,7 @@ use crate::explained;
 use crate::markup::{Markup, paragraph, put_details, section};
 
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
-    if document.report.server.explanation.is_none() {
+    if document.report.server.explanation.is_none() || !document.is_compared() {
         return;
     }
     section(page, "predictions", "What would help", |page| {

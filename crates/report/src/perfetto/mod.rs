@@ -165,10 +165,11 @@ impl Trace {
                 field::EVENT_ANNOTATION,
                 &number_note("port", u64::from(request.port)),
             );
-        for (name, length) in [
-            ("sojourn_ns", request.sojourn_ns),
-            ("ideal_ns", request.ideal_ns),
-        ] {
+        let ideal = request.ideal_ns.map(|ideal| ("ideal_ns", ideal));
+        for (name, length) in [("sojourn_ns", request.sojourn_ns)]
+            .into_iter()
+            .chain(ideal)
+        {
             event = event.message(field::EVENT_ANNOTATION, &number_note(name, length.get()));
         }
         if let Some(worker) = &request.worker {

@@ -90,13 +90,15 @@ impl Page {
         self.culprits(&result.causes, Extent::Chief);
         if let Some(explanation) = &result.explanation {
             let fit = result.model_fit.as_ref();
-            self.heading("What would help", "");
-            let ink = match fit {
-                Some(fit) if fit.good => Ink::Quiet,
-                _ => Ink::Notable,
-            };
-            self.paragraph(ink, &explained::fit_sentence(fit));
-            self.predictions(&result.predictions, Extent::Chief);
+            if document.is_compared() {
+                self.heading("What would help", "");
+                let ink = match fit {
+                    Some(fit) if fit.good => Ink::Quiet,
+                    _ => Ink::Notable,
+                };
+                self.paragraph(ink, &explained::fit_sentence(fit));
+                self.predictions(&result.predictions, Extent::Chief);
+            }
             self.slow_requests(explanation);
         }
     }

@@ -156,19 +156,20 @@ fn load_facts(document: &Document<'_>, load: &LoadSummary) -> Vec<(&'static str,
         (
             "load",
             format!(
-                "{} of {}/s on {} = {} utilisation, {}",
+                "{} of {}/s on {}, {}",
                 rate(load.target_rate_per_s),
                 rate(server::capacity_per_s(&report.server)),
                 server::workers(&report.server),
-                figures::known_percent(load.target_utilization),
                 load.arrivals.process,
             ),
         ),
+        ("utilisation", utilization(document)),
         (
             "service time",
             format!(
-                "t = {} = {}",
+                "t = {}{} = {}",
                 report.server.service_time_ns,
+                server::service_time_interval(&report.server),
                 server::service_time_origin(document),
             ),
         ),
@@ -202,12 +203,21 @@ fn trace_facts(document: &Document<'_>) -> Vec<(&'static str, String)> {
         (
             "service time",
             format!(
-                "t = {} = {}; {} {} utilised",
+                "t = {}{} = {}; {} ({})",
                 server.service_time_ns,
+                server::service_time_interval(server),
                 server::service_time_origin(document),
                 server::workers(server),
-                figures::known_percent(Some(server.ideal.utilization)),
+                server::workers_origin(server),
             ),
         ),
+        ("utilisation", utilization(document)),
     ]
+}
+
+/// How busy the server was, and what a request cost it.
+fn utilization(document: &Document<'_>) -> String {
+    let cost = server::cost_of_a_request(&document.report.server);
+    let cost = cost.map_or_else(String::new, |cost| format!("; {cost}"));
+    format!("{}{cost}", server::utilization(document))
 }

@@ -541,7 +541,7 @@ pub(crate) fn slow_request(place: u64, started: Monotonic) -> SlowRequest {
         t1: started + us(1_450_000 * (place / 3) + 60 * (place % 3)),
         port: 40_112 + place as u16,
         sojourn_ns,
-        ideal_ns: us(182 + 10 * place),
+        ideal_ns: Some(us(182 + 10 * place)),
         stamps_ns: [
             Some(us(5)),
             before_end(68),

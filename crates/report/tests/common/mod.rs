@@ -10,7 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, Hook, Ideal,
     LoadErrors, LoadSummary, Matching, Measured, Overhead, Reason, Report, SCHEMA_VERSION,
-    ServerResult, ServiceTimeSource, Stages, StagesAt, Verdict,
+    ServerResult, ServiceTimeSource, Stages, StagesAt, Verdict, WorkersSource,
 };
 use taillab_model::{ClientTimes, Distribution, Monotonic, Nanos, Operation, Stamps};
 use taillab_report::requests::RequestRow;
@@ -222,14 +222,21 @@ pub(crate) fn sample(length: Nanos) -> Sample {
         server: ServerResult {
             service_time_ns: SERVICE_TIME,
             service_time_source: ServiceTimeSource::Calibrated,
+            service_time_lo_ns: Some(Nanos::new(43_326)),
+            service_time_hi_ns: Some(Nanos::new(43_718)),
             measured: Measured {
                 sojourn: correlated(&sojourns),
                 server_cpu_busy_share: Some(0.781),
+                utilization: Some(0.774),
+                busy_ns_per_request: Some(44_900.0),
+                overload: None,
             },
             ideal: Ideal {
                 sojourn: correlated(&ideals),
                 workers: 1,
+                workers_source: WorkersSource::Known,
                 virtual_workers: false,
+                withdrawn: None,
                 utilization: 0.7497,
             },
             excess: correlated(&excess),

@@ -7,7 +7,7 @@ use taillab_analysis::verdict::{self, Evidence, ServerEvidence, TraceFacts, Virt
 use taillab_analysis::{Analysis, AnalysisOptions, Matched, Window, streaming};
 use taillab_host::CpuUsage;
 use taillab_model::summary::{
-    Calibration, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION,
+    Calibration, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION, ServerResult,
     ServiceTimeSource, Verdict,
 };
 use taillab_model::{Monotonic, Nanos, RecordingContext};
@@ -51,6 +51,34 @@ pub struct BeforeLoad {
     pub source: ServiceTimeSource,
     /// The workers, where they wait on a timer instead of using a CPU.
     pub virtual_workers: Option<VirtualWorkers>,
+}
+
+impl BeforeLoad {
+    /// Says where t and the workers come from.
+    fn describe(&self, server: &mut ServerResult) {
+        server.service_time_source = self.source;
+        server.ideal.virtual_workers = self.virtual_workers.is_some();
+        if self.virtual_workers.is_some() {
+            // they wait without a CPU, so its time does not say how busy they are
+            server.measured.utilization = None;
+            server.measured.busy_ns_per_request = None;
+        }
+        if self.source == ServiceTimeSource::Calibrated {
+            let workers = f64::from(server.ideal.workers);
+            let t = |peak_per_s: f64| Nanos::try_from_secs_f64(workers / peak_per_s);
+            server.service_time_lo_ns = t(self.calibration.peak_hi_per_s);
+            server.service_time_hi_ns = t(self.calibration.peak_lo_per_s);
+        }
+    }
+}
+
+impl IdealServer {
+    fn describe(&self, server: &mut ServerResult) {
+        server.service_time_source = self.source;
+        server.service_time_lo_ns = self.interval.map(|(lo, _)| lo);
+        server.service_time_hi_ns = self.interval.map(|(_, hi)| hi);
+        server.ideal.workers_source = self.workers_source;
+    }
 }
 
 /// A report, with what its figures and its verdict need.
@@ -166,14 +194,13 @@ impl<'c> Pass<'c> {
         let context = self.context;
         let found = self.analysis.finish(end.lost).or_exit(Exit::Failed)?;
         let mut server = found.server;
-        server.service_time_source = self.ideal_server.source;
+        self.ideal_server.describe(&mut server);
         server.measured.server_cpu_busy_share = known.server_cpus.map(|usage| usage.busy_share);
         let (mut calibration, mut virtual_workers) = (None, None);
         if let Some(before) = known.before_load {
+            before.describe(&mut server);
             calibration = Some(before.calibration);
             server.overhead = before.overhead;
-            server.service_time_source = before.source;
-            server.ideal.virtual_workers = before.virtual_workers.is_some();
             virtual_workers = before.virtual_workers;
         }
         let (load, client_curve) = known.load.unzip();

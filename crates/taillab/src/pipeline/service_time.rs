@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use taillab_analysis::Matched;
-use taillab_analysis::timeline::{Timeline, busy_service_time};
-use taillab_model::summary::ServiceTimeSource;
+use taillab_analysis::service_time::{self, ServiceTimeEstimate};
+use taillab_analysis::timeline::Timeline;
+use taillab_model::summary::{ServiceTimeSource, WorkersSource};
 use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::cli::AnalysisArgs;
@@ -19,8 +20,11 @@ const LEAST_SHARE: f64 = 0.001;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdealServer {
     pub service_time: Nanos,
+    /// The interval of t, where it was estimated from the recording.
+    pub interval: Option<(Nanos, Nanos)>,
     pub source: ServiceTimeSource,
     pub workers: NonZeroU32,
+    pub workers_source: WorkersSource,
 }
 
 impl IdealServer {
@@ -33,32 +37,58 @@ impl IdealServer {
         timeline: &Timeline,
         from: Monotonic,
     ) -> Result<Self, Failure> {
-        let workers = args
-            .workers
-            .or(context.workers.and_then(NonZeroU32::new))
-            .unwrap_or_else(|| workers(matched, from, cpus(context)));
-        let busy = || Some(busy_service_time(matched, timeline, from)?.per_request);
-        let (service_time, source) = match (args.service_time, context.service_time_ns) {
-            (Some(given), _) => (given, ServiceTimeSource::Given),
-            (None, Some(t)) => (t, ServiceTimeSource::Calibrated),
+        let known = context.workers.and_then(NonZeroU32::new);
+        let (workers, workers_source) = match (args.workers, known) {
+            (Some(given), _) => (given, WorkersSource::Given),
+            (None, Some(known)) => (known, WorkersSource::Known),
+            (None, None) => (workers(matched, from, cpus(context)), WorkersSource::Seen),
+        };
+        let (service_time, interval, source) = match (args.service_time, context.service_time_ns) {
+            (Some(given), _) => (given, None, ServiceTimeSource::Given),
+            (None, Some(t)) => (t, None, ServiceTimeSource::Calibrated),
             (None, None) => {
-                let t = busy().or_else(|| typical_service(matched, from));
-                (t.unwrap_or_default(), ServiceTimeSource::BusyTime)
+                let estimate = service_time::estimate(matched, timeline, from, workers)
+                    .or_else(|| typical(matched, from, workers))
+                    .ok_or_else(unknown)?;
+                let source = match estimate.shortened {
+                    true => ServiceTimeSource::AsFastAsMeasured,
+                    false => ServiceTimeSource::BusyTime,
+                };
+                let interval = Some((estimate.lo, estimate.hi));
+                (estimate.service_time, interval, source)
             }
         };
         if service_time == Nanos::ZERO {
-            return Err(Failure::new(
-                Exit::Failed,
-                "the recording does not show how long the server works on a request: give it with \
-                 --service-time",
-            ));
+            return Err(unknown());
         }
         Ok(Self {
             service_time,
+            interval,
             source,
             workers,
+            workers_source,
         })
     }
+}
+
+fn unknown() -> Failure {
+    Failure::new(
+        Exit::Failed,
+        "the recording does not show how long the server works on a request: give it with \
+         --service-time",
+    )
+}
+
+/// [`typical_service`], no longer than that the ideal holds.
+fn typical(matched: &Matched, from: Monotonic, workers: NonZeroU32) -> Option<ServiceTimeEstimate> {
+    let t = typical_service(matched, from)?;
+    let estimate = ServiceTimeEstimate {
+        service_time: t,
+        lo: t,
+        hi: t,
+        shortened: false,
+    };
+    Some(service_time::shortened(matched, from, workers, estimate))
 }
 
 /// As many threads as served requests can work at once, but no more than CPUs.

@@ -82,8 +82,10 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
     );
 
     // Order of the three views; a calibration that the machine disturbed can put the ideal
-    // too high, and then the run must say so.
-    let ideal = median(&summary, "/ideal/sojourn");
+    // too high, and then it is withdrawn and the run must say so.
+    let ideal = summary.pointer("/ideal/sojourn/quantiles/0/value");
+    let ideal = ideal.and_then(Value::as_u64);
+    let withdrawn = &summary["ideal"]["withdrawn"]["because"];
     let measured = median(&summary, "/measured/sojourn");
     let client = median(&summary, "/load/response_time");
     // of a run that is believed: else they may not be of the same requests
@@ -91,10 +93,17 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
     assert!(measured < client || !is_valid, "{measured} {client}");
     let reasons = summary["verdict"]["reasons"].to_string();
     assert_eq!(
-        ideal >= measured,
+        withdrawn == "ideal_above_measured",
         reasons.contains("is not above the ideal one"),
-        "{ideal} {measured}: {reasons}"
+        "{withdrawn}: {reasons}"
     );
+    match ideal {
+        Some(ideal) => assert!(
+            ideal < measured && withdrawn.is_null(),
+            "{ideal} {measured}"
+        ),
+        None => assert!(withdrawn.is_string(), "{}", summary["ideal"]),
+    }
 
     // Every request: stages add up exactly, stamps are in order, nothing is negative.
     let (mut rows, mut complete) = (0, 0);

@@ -102,12 +102,13 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let busy_before = CpuSample::take(roots).map_err(host)?;
     let cost_before = OwnCost::now();
     probe.attach().map_err(probe_failure)?;
-    let asked = args.length().unwrap_or(Nanos::MAX);
-    let settle = SETTLE.min(Nanos::new(asked.get() / SETTLE_PART));
+    let settle = settle(args.length());
     context.measure_from_ns = Some((now() + settle).nanos_since_boot());
     let sinks = Sinks::begin(file, probe.base(), &context, batches).map_err(unwritable)?;
     let recorder = Recorder::new(probe, sinks, counters, canary, counting, settle);
-    let length = Duration::from_nanos(asked.get());
+    let length = args.length().map_or(Duration::MAX, |asked| {
+        Duration::from_nanos(asked.get().saturating_add(settle.get()))
+    });
     let (told, began) = (Told::default(), Instant::now());
     let (mut left, mut gone) = (false, None);
     let draw = || {
@@ -121,12 +122,12 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         }
         told.elapsed_ms.load(Ordering::Relaxed)
     };
-    let total = length.as_millis() as u64;
-    let name = "recording";
+    let phase = Phase {
+        name: "recording",
+        total: u64::try_from(length.as_millis()).unwrap_or(u64::MAX),
+    };
     let progress = Progress::new(args.common.quiet || live);
-    let (recorder, end) = progress.during(&[Phase { name, total }], draw, || {
-        recorder.run(&told, length)
-    });
+    let (recorder, end) = progress.during(&[phase], draw, || recorder.run(&told, length));
     drop(screen);
     let took = began.elapsed();
     let cpu_share = OwnCost::now().cpu_share_since(&cost_before);
@@ -137,6 +138,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     context.observer_cpu_share = Some(cpu_share);
     let threads = recorder.probe.threads();
     observe::name(&mut context, roots, threads, &found.server.processes);
+    observe::name_own(&mut context);
     let program_ns_per_event = recorder.program_ns_per_event;
     let (file, written, end) = recorder.finish(&context, end)?;
     Ok(Recorded {
@@ -150,6 +152,14 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
             peak_memory_bytes: OwnCost::peak_memory_bytes(roots),
         },
         server_cpus: busy_after.usage_since(&busy_before, watched),
+    })
+}
+
+/// How long the recording goes before the measurement of a length that was asked for, or until it
+/// is ended: the measurement is as long as asked for.
+fn settle(asked: Option<Nanos>) -> Nanos {
+    asked.map_or(SETTLE, |asked| {
+        SETTLE.min(Nanos::new(asked.get() / SETTLE_PART))
     })
 }
 

@@ -84,7 +84,8 @@ impl Whole {
             };
         }
         let complete = self.complete as f64;
-        let sojourn = self.sojourns.distribution(|_| 1.0);
+        let unanswered = self.matching.unanswered;
+        let sojourn = (self.sojourns).distribution_censored(unanswered, |_| 1.0);
         Moment {
             rate_per_s: self.arrivals / self.seconds.max(1e-9),
             p50: sojourn.quantile(0.5),
@@ -116,5 +117,7 @@ mod tests {
         let moment = whole.moment();
         assert_eq!(moment.p50, Some(Nanos::new(50)));
         assert_eq!(moment.p999, None);
+        whole.matching.unanswered = 20;
+        assert_eq!(whole.moment().p99, None, "2 % were not answered");
     }
 }

@@ -1,0 +1,51 @@
+//! How many requests are in the server: its arrivals and departures in order of time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use taillab_model::Monotonic;
+
+use crate::matched::Matched;
+
+/// A change of the number of requests in the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The request at this place of the matched ones came in.
+    Came(usize),
+    /// One left.
+    Left,
+}
+
+/// The requests that are in the server while the windows of a recording come.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Crowd {
+    /// T6 of those inside.
+    leave: BinaryHeap<Reverse<Monotonic>>,
+}
+
+impl Crowd {
+    /// Tells of each change in the next window when it was, how many were inside before it, and
+    /// what it was. What leaves after the window's last arrival is told with the next one.
+    pub(crate) fn walk(&mut self, matched: &Matched, mut tell: impl FnMut(Monotonic, usize, Step)) {
+        for place in 0..matched.requests.len() {
+            let (t1, t6) = (matched.requests.t1(place), matched.requests.t6(place));
+            self.leave_until(t1, &mut tell);
+            tell(t1, self.leave.len(), Step::Came(place));
+            self.leave.push(Reverse(t6));
+        }
+    }
+
+    /// Tells of those that are still inside when there are no more windows.
+    pub(crate) fn finish(mut self, mut tell: impl FnMut(Monotonic, usize, Step)) {
+        self.leave_until(Monotonic::MAX, &mut tell);
+    }
+
+    fn leave_until(&mut self, at: Monotonic, tell: &mut impl FnMut(Monotonic, usize, Step)) {
+        while let Some(&Reverse(left)) = self.leave.peek()
+            && left <= at
+        {
+            tell(left, self.leave.len(), Step::Left);
+            self.leave.pop();
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Work that comes faster than it is done, and why.
+
+use taillab_model::Nanos;
+use taillab_model::explanation::Finding;
+use taillab_model::summary::{CpuTaken, Overload};
+
+use super::facts::{Count, Facts, Whole, list};
+use crate::fmt::Grew;
+
+/// A capacity above this share of that by t did not fall.
+const AS_BEFORE: f64 = 0.95;
+
+/// A larger share of the CPUs, or a cost above t by this share, is a reason.
+const NOTABLE: f64 = 0.05;
+
+pub(super) fn overload(facts: &Facts<'_>) -> Option<Finding> {
+    let overload = facts.overload?;
+    let Overload {
+        done_per_s,
+        capacity_per_s,
+        ..
+    } = overload;
+    let by_t = Count(capacity_per_s.round() as u64);
+    let fell = done_per_s < AS_BEFORE * capacity_per_s;
+    let why = match (fell, overload.cpu) {
+        (false, _) => format!(" That is the capacity by t, {by_t}/s: more came than it can do."),
+        (true, None) => format!(" The capacity by t is {by_t}/s; why it fell was not recorded."),
+        (true, Some(cpu)) => format!(
+            " The capacity by t is {by_t}/s; it fell because {}.",
+            reasons(&overload, &cpu)
+        ),
+    };
+    let advice = match fell {
+        false => "Lower the load, or give the server more workers and CPUs.",
+        true => "Take away what the server's CPUs did besides, or lower the load.",
+    };
+    Some(Finding {
+        text: format!("Overload: {}.{why}", Grew(&overload)),
+        advice: Some(advice.to_owned()),
+        cause: None,
+        inconclusive: false,
+    })
+}
+
+/// Why the capacity was lower than by t.
+fn reasons(overload: &Overload, cpu: &CpuTaken) -> String {
+    let t = overload.service_time_ns;
+    let mut reasons = Vec::new();
+    for (share, who) in [
+        (cpu.others_share, "threads of other programs had"),
+        (cpu.interrupts_share, "interrupts and softirqs had"),
+    ] {
+        if share >= NOTABLE {
+            reasons.push(format!("{who} {} of the server's CPUs", Whole(share)));
+        }
+    }
+    if cpu.stalled_share >= NOTABLE {
+        let share = Whole(cpu.stalled_share);
+        reasons.push(format!("the CPUs stood still for {share} of the time"));
+    }
+    if cpu.busy_ns_per_request > (1.0 + NOTABLE) * t.get() as f64 {
+        let cost = Nanos::new(cpu.busy_ns_per_request.round() as u64);
+        reasons.push(format!("a request cost {cost} instead of {t}"));
+    }
+    if reasons.is_empty() {
+        return "of nothing that was recorded (the workers slept or waited for each other)"
+            .to_owned();
+    }
+    list(&reasons)
+}

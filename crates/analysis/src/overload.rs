@@ -1,0 +1,328 @@
+//! Stretches in which work came faster than it was done.
+//!
+//! The number of requests in the server is followed in cells of a tenth of a second. The least
+//! number in a cell is the queue that stands there: a burst that is worked off in time leaves
+//! none. Where it does not fall below the number of workers from cell to cell, the server is busy
+//! without a pause. It is overloaded in such a stretch if its queue grew for a second or more, by
+//! more than chance makes of a load below the capacity.
+
+use std::time::Duration;
+
+use taillab_model::summary::{CpuTaken, Overload};
+use taillab_model::{Monotonic, Nanos};
+
+use crate::coarsening::{Coarsen, Coarsening};
+use crate::crowd::{Crowd, Step};
+use crate::timeline::{NET_RX, Timeline, Top};
+use crate::window::Window;
+
+/// The width of a cell, as long as there are few.
+const CELL: Nanos = Nanos::from_millis(100);
+
+/// An hour of cells; then they are joined.
+const MOST_CELLS: usize = 36_000;
+
+/// A queue that grows for less is a burst.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// Standard deviations of a Poisson number by which the queue grew at least.
+const BEYOND_CHANCE: f64 = 4.0;
+
+/// Requests for each worker by which the queue grew at least.
+const LEAST_GROWTH: u64 = 10;
+
+/// What happened in a cell of time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    came: u64,
+    left: u64,
+    /// The least number inside; `None` where nothing happened.
+    least: Option<u64>,
+    /// What the CPUs did, where the queue stood.
+    cpu: CpuTime,
+}
+
+/// Nanoseconds of the server's CPUs.
+#[derive(Clone, Copy, Debug, Default)]
+struct CpuTime {
+    server: u64,
+    others: u64,
+    interrupts: u64,
+    stalled: u64,
+    all: u64,
+}
+
+impl CpuTime {
+    fn add(&mut self, more: Self) {
+        self.server += more.server;
+        self.others += more.others;
+        self.interrupts += more.interrupts;
+        self.stalled += more.stalled;
+        self.all += more.all;
+    }
+}
+
+impl Coarsen for Cell {
+    fn add(&mut self, next: Self) {
+        self.came += next.came;
+        self.left += next.left;
+        self.least = match (self.least, next.least) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.cpu.add(next.cpu);
+    }
+}
+
+/// The queue of a recording while its windows come.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    crowd: Crowd,
+    cells: Coarsening<Cell>,
+    /// T1 of the first request, where the cells begin.
+    begin: Option<Monotonic>,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            crowd: Crowd::default(),
+            cells: Coarsening::new(CELL.get(), MOST_CELLS),
+            begin: None,
+        }
+    }
+}
+
+impl Queue {
+    /// Takes the next window of a server with so many workers.
+    pub(crate) fn add(&mut self, window: &Window, workers: u32) {
+        let matched = &window.matched;
+        if matched.requests.is_empty() {
+            return;
+        }
+        let begin = *self.begin.get_or_insert_with(|| matched.requests.t1(0));
+        let first = self.cells.cells().len().saturating_sub(1);
+        let mut crowd = std::mem::take(&mut self.crowd);
+        crowd.walk(matched, |at, inside, step| {
+            self.count(begin, at, inside as u64, step)
+        });
+        self.crowd = crowd;
+        // what the CPUs did matters only where there may be an overload
+        let stood: Vec<bool> = (self.cells.cells().iter().skip(first))
+            .map(|cell| cell.least.is_some_and(|least| least >= u64::from(workers)))
+            .collect();
+        for run in runs(&stood) {
+            self.watch(&window.timeline, begin, first + run.start..first + run.end);
+        }
+    }
+
+    fn count(&mut self, begin: Monotonic, at: Monotonic, inside: u64, step: Step) {
+        let at_ns = at.saturating_since(begin).get();
+        // until now so many were inside, also in the cells in which nothing happened
+        let mut place = self.cells.cells().len().saturating_sub(1) as u64;
+        while (place + 1) * self.cells.width() <= at_ns {
+            self.cells.cell((place + 1) * self.cells.width()).0.least = Some(inside);
+            place += 1;
+        }
+        let cell = self.cells.cell(at_ns).0;
+        let after = match step {
+            Step::Came(_) => {
+                cell.came += 1;
+                inside + 1
+            }
+            Step::Left => {
+                cell.left += 1;
+                inside - 1
+            }
+        };
+        let least = inside.min(after);
+        cell.least = Some(cell.least.map_or(least, |known| known.min(least)));
+    }
+
+    /// Adds what the CPUs did in these cells.
+    fn watch(&mut self, timeline: &Timeline, begin: Monotonic, cells: std::ops::Range<usize>) {
+        let width = self.cells.width();
+        let at = |cell: usize| begin + Nanos::new(cell as u64 * width);
+        let (from, to) = (at(cells.start), at(cells.end).min(timeline.to()));
+        for line in timeline.cpus() {
+            for segment in line.segments_from(from).take_while(|s| s.from < to) {
+                let (mut now, end) = (segment.from.max(from), segment.to.min(to));
+                while now < end {
+                    let place = now.saturating_since(begin).get();
+                    let (cell, cell_ends) = self.cells.cell(place);
+                    let until = end.min(begin + Nanos::new(cell_ends));
+                    let ns = until.saturating_since(now).get();
+                    let is_server = timeline.worker(segment.thread).is_some();
+                    match segment.top {
+                        Top::Stall => cell.cpu.stalled += ns,
+                        Top::Softirq { vector: NET_RX } => cell.cpu.server += ns,
+                        Top::Softirq { .. } | Top::Interrupt(_) => cell.cpu.interrupts += ns,
+                        _ if is_server => cell.cpu.server += ns,
+                        Top::Idle { .. } => {}
+                        _ if segment.thread != 0 => cell.cpu.others += ns,
+                        _ => {}
+                    }
+                    cell.cpu.all += ns;
+                    now = until;
+                }
+            }
+        }
+    }
+
+    /// The worst overload; `from` is where the measurement began.
+    pub(crate) fn finish(
+        mut self,
+        workers: u32,
+        service_time: Nanos,
+        from: Monotonic,
+    ) -> Option<Overload> {
+        let begin = self.begin?;
+        let crowd = std::mem::take(&mut self.crowd);
+        crowd.finish(|at, inside, step| self.count(begin, at, inside as u64, step));
+        let cells = self.cells.cells();
+        let width = self.cells.width();
+        let least = |cell: &Cell| cell.least.unwrap_or(0);
+        let stood: Vec<bool> = (cells.iter())
+            .map(|cell| least(cell) >= u64::from(workers))
+            .collect();
+        let worst = runs(&stood)
+            .filter_map(|run| {
+                // of equal queues the first
+                let peak = run.clone().rev().max_by_key(|cell| least(&cells[*cell]))?;
+                // the cell before it is the one in which the queue began to stand
+                let first = run.start.saturating_sub(1);
+                let grew = first..peak + 1;
+                let length = Nanos::new((grew.len() as u64 - 1) * width);
+                let came: u64 = cells[grew.clone()].iter().map(|cell| cell.came).sum();
+                let growth = least(&cells[peak]).saturating_sub(least(&cells[first]));
+                let by_chance = BEYOND_CHANCE * (came as f64).sqrt();
+                let enough =
+                    growth as f64 > by_chance.max((LEAST_GROWTH * u64::from(workers)) as f64);
+                let long = length.as_secs_f64() >= LEAST.as_secs_f64();
+                (enough && long).then_some((growth, run, grew))
+            })
+            .max_by_key(|(growth, ..)| *growth);
+        let (_, run, grew) = worst?;
+        let at = |cell: usize| {
+            let at = begin + Nanos::new(cell as u64 * width);
+            at.saturating_since(from)
+        };
+        let mut sum = Cell::default();
+        for cell in &cells[grew.clone()] {
+            sum.add(*cell);
+        }
+        let seconds = Nanos::new(grew.len() as u64 * width).as_secs_f64();
+        let share = |ns: u64| ns as f64 / sum.cpu.all.max(1) as f64;
+        Some(Overload {
+            from_ns: at(run.start),
+            worst_ns: at(grew.end),
+            to_ns: (run.end < cells.len()).then(|| at(run.end)),
+            waiting: least(&cells[grew.end - 1]),
+            came_per_s: sum.came as f64 / seconds,
+            done_per_s: sum.left as f64 / seconds,
+            capacity_per_s: f64::from(workers) / service_time.as_secs_f64(),
+            service_time_ns: service_time,
+            cpu: (sum.cpu.all > 0).then(|| CpuTaken {
+                others_share: share(sum.cpu.others),
+                interrupts_share: share(sum.cpu.interrupts),
+                stalled_share: share(sum.cpu.stalled),
+                busy_ns_per_request: sum.cpu.server as f64 / sum.left.max(1) as f64,
+            }),
+        })
+    }
+}
+
+/// The ranges in which all are true.
+fn runs(flags: &[bool]) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let mut at = 0;
+    flags.chunk_by(|a, b| a == b).filter_map(move |run| {
+        let range = at..at + run.len();
+        at = range.end;
+        run[0].then_some(range)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::{Request, RequestKey, Stamps};
+
+    use super::*;
+    use crate::matched::Matched;
+
+    fn at(us: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(5_000_000_000 + us * 1_000)
+    }
+
+    /// One worker that needs 100 µs, or `slow_us` between two instants; requests every `gap_us`.
+    fn found(gap_us: u64, slow_us: u64, slow: std::ops::Range<u64>) -> Option<Overload> {
+        let (mut free, mut requests) = (0, Vec::new());
+        for i in 0..10_000_000 / gap_us {
+            let t1 = i * gap_us;
+            let begin = free.max(t1);
+            free = begin + if slow.contains(&begin) { slow_us } else { 100 };
+            requests.push(Request {
+                server: Stamps::new(at(t1), [None; 4], at(free)),
+                client: None,
+                operation: None,
+            });
+        }
+        let key = RequestKey {
+            address: 0,
+            port: 1,
+            id: 1,
+        };
+        let mut queue = Queue::default();
+        let mut matched = Matched {
+            keys: vec![key; requests.len()],
+            workers: vec![7; requests.len()],
+            requests: requests.into_iter().collect(),
+            ..Matched::default()
+        };
+        // two windows tell the same as one
+        let rest = matched.split_off(at(4_321_000));
+        for part in [matched, rest] {
+            queue.add(&Window::whole(part, Timeline::default()), 1);
+        }
+        queue.finish(1, Nanos::from_micros(100), at(0))
+    }
+
+    #[test]
+    fn a_queue_that_grows_for_seconds_is_an_overload() {
+        // from 2 s on for 3 s it needs 200 µs, and a request comes every 150 µs
+        let overload = found(150, 200, 2_000_000..5_000_000).unwrap();
+        let near = |ns: Nanos, ms: u64| {
+            let off = ns.as_secs_f64() - Nanos::from_millis(ms).as_secs_f64();
+            assert!(off.abs() < 0.21, "{ns} is not about {ms} ms: {overload:?}");
+        };
+        near(overload.from_ns, 2_000);
+        near(overload.worst_ns, 5_000);
+        assert!(overload.to_ns.is_some_and(|to| to > overload.worst_ns));
+        let rates = (overload.came_per_s, overload.done_per_s);
+        assert!(
+            (rates.0 - 6_667.0).abs() < 100.0 && (rates.1 - 5_000.0).abs() < 200.0,
+            "{rates:?}"
+        );
+        assert_eq!(overload.capacity_per_s, 10_000.0);
+        assert!((4_500..5_200).contains(&overload.waiting), "{overload:?}");
+    }
+
+    #[test]
+    fn more_than_the_capacity_lasts_until_nothing_comes() {
+        let overload = found(80, 100, 0..0).unwrap();
+        // it needs another 2.5 s for what came in 10 s
+        let to = overload.to_ns.unwrap().as_secs_f64();
+        assert!((12.4..12.6).contains(&to), "{overload:?}");
+        assert!(
+            (9.9..10.2).contains(&overload.worst_ns.as_secs_f64()),
+            "{overload:?}"
+        );
+    }
+
+    #[test]
+    fn a_busy_server_and_a_short_stall_are_none() {
+        assert_eq!(found(101, 100, 0..0), None);
+        // half a second of nothing makes a queue that is worked off in two
+        assert_eq!(found(125, 500_000, 3_000_000..3_000_100), None);
+        assert_eq!(Queue::default().finish(1, Nanos::new(1), at(0)), None);
+    }
+}

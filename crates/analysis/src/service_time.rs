@@ -1,0 +1,281 @@
+//! t of a server that nobody could drive to its peak, from the recording of it.
+//!
+//! The paper takes t from the peak throughput of one core. A recording shows the server at the
+//! load that it happened to have, where a request costs more than at the peak, and some stretches
+//! cost more than others: caches are cold, a collection of garbage runs, a wake-up serves one
+//! request only. So t is what a request costs in the *most efficient* stretches that last:
+//!
+//! 1. The recording is cut into at most forty stretches with equally many requests, fifty at
+//!    least, and the cost of a request in each is the [busy time](crate::timeline::busy_stretches)
+//!    of the workers. A stretch holds many requests, so that cheap requests alone do not make a
+//!    short t: their mix is that of the whole.
+//! 2. The first decile of these costs is t. The least would be the luck of one stretch; a tenth of
+//!    the time is sustained. Its interval is that of an order statistic.
+//! 3. An ideal must not be slower than the server that it is held against. Where it would be, t
+//!    is shortened until at most one request in twenty is faster than its own ideal, and no
+//!    percentile of the ideal is above the measured one. A few always are: the cost of a request
+//!    holds work before T1 and after T6.
+
+use std::num::NonZeroU32;
+
+use taillab_model::{Monotonic, Nanos};
+use taillab_queueing::ideal::IdealQueue;
+
+use crate::matched::Matched;
+use crate::timeline::{Timeline, busy_stretches};
+
+/// Stretches at most: a tenth of them is a few, and each is still long.
+const STRETCHES: usize = 40;
+
+/// Requests in a stretch at least.
+const REQUESTS: usize = 50;
+
+/// The share of the stretches that need less than t.
+const DECILE: f64 = 0.1;
+
+/// More requests than this share that are faster than their ideal: t is too long.
+const MOST_FASTER: f64 = 0.05;
+
+/// Where the ideal must not be above what was measured.
+const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+
+/// Requests that are sent through the ideal queue to see whether it holds.
+const TRIED: usize = 50_000;
+
+/// t, and how sure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceTimeEstimate {
+    /// t.
+    pub service_time: Nanos,
+    /// Lower end of its interval.
+    pub lo: Nanos,
+    /// Upper end of its interval.
+    pub hi: Nanos,
+    /// It was shortened, because the ideal would have been slower than the server.
+    pub shortened: bool,
+}
+
+/// t by the most efficient stretches, over the requests from `measure_from` on; `None` where no
+/// time of a worker on a core is known.
+pub fn estimate(
+    matched: &Matched,
+    timeline: &Timeline,
+    measure_from: Monotonic,
+    workers: NonZeroU32,
+) -> Option<ServiceTimeEstimate> {
+    let requests = matched.measured_places(measure_from).count();
+    let count = (requests / REQUESTS).clamp(1, STRETCHES);
+    let stretches = busy_stretches(matched, timeline, measure_from, count);
+    let mut costs: Vec<Nanos> = stretches.iter().map(|cost| cost.per_request).collect();
+    costs.sort_unstable();
+    let (lo, service_time, hi) = first_decile(&costs)?;
+    Some(shortened(
+        matched,
+        measure_from,
+        workers,
+        ServiceTimeEstimate {
+            service_time,
+            lo,
+            hi,
+            shortened: false,
+        },
+    ))
+}
+
+/// The estimate, no longer than that the ideal holds.
+pub fn shortened(
+    matched: &Matched,
+    measure_from: Monotonic,
+    workers: NonZeroU32,
+    estimate: ServiceTimeEstimate,
+) -> ServiceTimeEstimate {
+    let longest = Trial::new(matched, measure_from, workers).longest(estimate.service_time);
+    if longest == estimate.service_time {
+        return estimate;
+    }
+    ServiceTimeEstimate {
+        service_time: longest,
+        lo: estimate.lo.min(longest),
+        hi: estimate.hi,
+        shortened: true,
+    }
+}
+
+/// The first decile of some sorted values with its interval; `None` without any.
+fn first_decile(sorted: &[Nanos]) -> Option<(Nanos, Nanos, Nanos)> {
+    let n = sorted.len() as f64;
+    let last = sorted.len().checked_sub(1)?;
+    let half = crate::statistics::SCORE_Z * (n * DECILE * (1.0 - DECILE)).sqrt();
+    let at = |rank: f64| sorted[(rank.max(0.0) as usize).min(last)];
+    let rank = (n * DECILE).ceil() - 1.0;
+    Some((at(rank - half), at(rank), at(rank + half.ceil())))
+}
+
+/// The first requests of a recording, to be sent through ideal queues.
+struct Trial {
+    workers: NonZeroU32,
+    /// T1 and, of a measured request, the sojourn.
+    arrivals: Vec<(Nanos, Option<Nanos>)>,
+    /// The measured sojourn at each of [`QUANTILES`].
+    measured: Vec<Nanos>,
+}
+
+impl Trial {
+    fn new(matched: &Matched, measure_from: Monotonic, workers: NonZeroU32) -> Self {
+        let sojourn = |place: usize| {
+            let measured = matched.is_measured(place, measure_from);
+            measured.then(|| matched.requests.sojourn(place))
+        };
+        let arrivals: Vec<_> = matched
+            .arrivals()
+            .take(TRIED)
+            .map(|arrival| {
+                let t1 = Nanos::new(arrival.t1.nanos_since_boot());
+                (t1, arrival.matched.and_then(sojourn))
+            })
+            .collect();
+        let sojourns = arrivals.iter().filter_map(|(_, sojourn)| *sojourn);
+        Self {
+            workers,
+            measured: at_quantiles(sojourns.collect()),
+            arrivals,
+        }
+    }
+
+    /// The longest t up to `upto` with which the ideal holds.
+    fn longest(&self, upto: Nanos) -> Nanos {
+        if self.holds(upto) {
+            return upto;
+        }
+        let (mut holds, mut fails) = (0, upto.get());
+        while fails - holds > 1 + holds / 1_000 {
+            let middle = holds + (fails - holds) / 2;
+            match self.holds(Nanos::new(middle)) {
+                true => holds = middle,
+                false => fails = middle,
+            }
+        }
+        Nanos::new(holds)
+    }
+
+    /// The ideal with this t is not slower than the server. The longer t, the slower is every
+    /// request of the ideal, so there is one longest that holds.
+    fn holds(&self, service_time: Nanos) -> bool {
+        let mut queue = IdealQueue::new(service_time, self.workers);
+        let mut faster = 0_usize;
+        let mut ideals = Vec::with_capacity(self.arrivals.len());
+        for &(t1, sojourn) in &self.arrivals {
+            let ideal = queue.sojourn(t1);
+            if let Some(sojourn) = sojourn {
+                faster += usize::from(sojourn < ideal);
+                ideals.push(ideal);
+            }
+        }
+        let few = faster as f64 <= MOST_FASTER * ideals.len() as f64;
+        few && (at_quantiles(ideals).iter())
+            .zip(&self.measured)
+            .all(|(ideal, measured)| ideal <= measured)
+    }
+}
+
+/// The order statistics at those of [`QUANTILES`] above which there are ten at least.
+fn at_quantiles(mut lengths: Vec<Nanos>) -> Vec<Nanos> {
+    let n = lengths.len() as f64;
+    let enough = |q: &f64| n * (1.0 - q) >= 10.0;
+    let at = |q: f64| *lengths.select_nth_unstable((q * n).ceil() as usize - 1).1;
+    QUANTILES.into_iter().filter(enough).map(at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use taillab_model::{Request, RequestKey, Stamps};
+
+    use super::*;
+
+    fn at(ns: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(1_000_000_000 + ns)
+    }
+
+    /// Requests of one worker, first come first served: gaps and services in nanoseconds.
+    fn served(jobs: &[(u64, u64)]) -> Matched {
+        let key = RequestKey {
+            address: 0,
+            port: 1,
+            id: 1,
+        };
+        let (mut t1, mut free) = (0, 0);
+        let requests = jobs.iter().map(|&(gap, service)| {
+            t1 += gap;
+            free = free.max(t1) + service;
+            Request {
+                server: Stamps::new(at(t1), [None; 4], at(free)),
+                client: None,
+                operation: None,
+            }
+        });
+        Matched {
+            requests: requests.collect(),
+            keys: vec![key; jobs.len()],
+            workers: vec![7; jobs.len()],
+            ..Matched::default()
+        }
+    }
+
+    fn of(service_time: u64) -> ServiceTimeEstimate {
+        ServiceTimeEstimate {
+            service_time: Nanos::new(service_time),
+            lo: Nanos::new(service_time / 10 * 9),
+            hi: Nanos::new(service_time / 10 * 11),
+            shortened: false,
+        }
+    }
+
+    #[test]
+    fn the_decile_is_of_what_lasts() {
+        let costs: Vec<Nanos> = (1..=40).map(Nanos::new).collect();
+        let (lo, t, hi) = first_decile(&costs).unwrap();
+        assert_eq!((lo, t, hi), (Nanos::new(1), Nanos::new(4), Nanos::new(8)));
+        let one = Nanos::new(9);
+        assert_eq!(first_decile(&[one]), Some((one, one, one)));
+        assert_eq!(first_decile(&[]), None);
+    }
+
+    #[test]
+    fn a_time_that_the_server_needs_is_not_shortened() {
+        let matched = served(&vec![(15_000, 10_000); 5_000]);
+        let found = shortened(&matched, at(0), NonZeroU32::MIN, of(10_000));
+        assert_eq!(found, of(10_000));
+    }
+
+    /// Eight clients that wait for their answers keep the worker busy all the time. With a mean
+    /// that is 1 % too long the ideal queue only grows.
+    #[test]
+    fn a_busy_server_does_not_make_the_ideal_queue_grow() {
+        let mut jobs = vec![(0, 100_000); 8];
+        jobs.extend(vec![(100_000, 100_000); 20_000]);
+        let matched = served(&jobs);
+        let found = shortened(&matched, at(0), NonZeroU32::MIN, of(101_000));
+        assert!(found.shortened);
+        let t = found.service_time.get();
+        assert!((99_000..=100_100).contains(&t), "{t}");
+    }
+
+    proptest! {
+        /// Whatever the server did: with the shortened t few requests are faster than their ideal.
+        #[test]
+        fn the_ideal_holds(
+            jobs in prop::collection::vec((100_u64..20_000, 500_u64..30_000), 400..900),
+            t in 1_000_u64..100_000,
+        ) {
+            let matched = served(&jobs);
+            let found = shortened(&matched, at(0), NonZeroU32::MIN, of(t));
+            prop_assert!(found.service_time <= Nanos::new(t));
+            prop_assert!(found.lo <= found.service_time && found.service_time <= found.hi);
+            let trial = Trial::new(&matched, at(0), NonZeroU32::MIN);
+            prop_assert!(trial.holds(found.service_time));
+            let longer = Nanos::new(found.service_time.get() + found.service_time.get() / 500 + 2);
+            prop_assert!(!found.shortened || !trial.holds(longer));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What a server is held against: where t and the workers of the ideal queue come from, why there
+//! is no comparison, and when more work came than could be done.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Nanos;
+
+/// How the service time t was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceTimeSource {
+    /// Workers ÷ peak throughput, measured before the run.
+    #[default]
+    Calibrated,
+    /// By the user.
+    Given,
+    /// The mean wait of virtual workers.
+    VirtualWait,
+    /// Busy time of the workers ÷ requests, in the most efficient stretches of the recording.
+    BusyTime,
+    /// Shorter than that: with a longer t the ideal would have been slower than the server was.
+    AsFastAsMeasured,
+}
+
+/// How the number of the ideal queue's workers was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkersSource {
+    /// Known before the recording, by the server's settings.
+    #[default]
+    Known,
+    /// By the user.
+    Given,
+    /// Threads that were seen to serve, but no more than the server's CPUs.
+    Seen,
+}
+
+/// Why the comparison with the ideal queue does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "because", rename_all = "snake_case")]
+pub enum Withdrawn {
+    /// Clients wait for their answers before they ask again: a faster server would have got other
+    /// arrivals.
+    ClientsWait {
+        /// Connections, each with one request at a time.
+        connections: u64,
+    },
+    /// A percentile of the ideal is above the measured one: t is too long.
+    IdealAboveMeasured {
+        /// The percentile's probability.
+        #[schemars(range(min = 0, max = 1))]
+        q: f64,
+        /// Of the ideal sojourn.
+        ideal_ns: Nanos,
+        /// Of the measured sojourn.
+        measured_ns: Nanos,
+    },
+    /// Many requests were faster than their own ideal: t is too long.
+    FasterThanIdeal {
+        /// Their share of all.
+        #[schemars(range(min = 0, max = 1))]
+        share: f64,
+    },
+    /// A forecast was below the ideal, which no server can be: t is too long.
+    ForecastBelowIdeal {
+        /// The percentile's probability.
+        #[schemars(range(min = 0, max = 1))]
+        q: f64,
+        /// Of the ideal sojourn.
+        ideal_ns: Nanos,
+        /// The upper end of the forecast's interval.
+        forecast_ns: Nanos,
+    },
+}
+
+/// A stretch in which the queue grew for a second or more. Times are since the start of the
+/// measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Overload {
+    /// When the queue began to stand.
+    pub from_ns: Nanos,
+    /// When it was the longest.
+    pub worst_ns: Nanos,
+    /// When it was worked off; `None` where the measurement ended before.
+    pub to_ns: Option<Nanos>,
+    /// Requests in the server when it was the longest.
+    pub waiting: u64,
+    /// Requests that came in per second, while it grew.
+    #[schemars(range(min = 0))]
+    pub came_per_s: f64,
+    /// Requests that were answered per second, while it grew: the capacity then.
+    #[schemars(range(min = 0))]
+    pub done_per_s: f64,
+    /// The capacity by t: workers ÷ t.
+    #[schemars(range(min = 0))]
+    pub capacity_per_s: f64,
+    /// t.
+    pub service_time_ns: Nanos,
+    /// What the server's CPUs did while it grew; `None` where that was not recorded.
+    pub cpu: Option<CpuTaken>,
+}
+
+/// What took the server's CPUs in an overload.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuTaken {
+    /// Share of their time that threads of other programs had.
+    #[schemars(range(min = 0, max = 1))]
+    pub others_share: f64,
+    /// Share of their time that interrupts and softirqs had, the network's receive softirq left out.
+    #[schemars(range(min = 0, max = 1))]
+    pub interrupts_share: f64,
+    /// Share of their time in which they stood still.
+    #[schemars(range(min = 0, max = 1))]
+    pub stalled_share: f64,
+    /// Time of the server's threads and of the receive softirq per answered request, in nanoseconds.
+    #[schemars(range(min = 0))]
+    pub busy_ns_per_request: f64,
+}
