@@ -104,7 +104,8 @@ pub struct RecordingArgs {
 /// Where the result goes.
 #[derive(Debug, Args)]
 pub struct ResultArgs {
-    /// A screen that shows every second what the last one was like; q or Ctrl-C ends it
+    /// A screen that shows every second what the last one was like; q or Ctrl-C ends it. Writes no
+    /// files unless -o says where
     #[arg(long, conflicts_with = "json")]
     pub live: bool,
     /// Directory for the result [default: taillab-<server>-<time>]
@@ -113,6 +114,13 @@ pub struct ResultArgs {
     /// Write no files; the recording goes to a temporary file without a name
     #[arg(long, conflicts_with = "output")]
     pub no_save: bool,
+}
+
+impl ResultArgs {
+    /// Whether the recording and the result are kept.
+    pub fn saves(&self) -> bool {
+        self.output.is_some() || !(self.no_save || self.live)
+    }
 }
 
 impl TraceArgs {

@@ -134,9 +134,9 @@ fn report(
         cpu_share: cost.cpu_share,
         program_ns_per_request: cost.program_ns_per_event.map(|ns| ns * events_per_request),
         events_per_request,
-        written_bytes_per_s: match args.result.no_save {
-            true => 0.0,
-            false => cost.written_bytes_per_s,
+        written_bytes_per_s: match args.result.saves() {
+            true => cost.written_bytes_per_s,
+            false => 0.0,
         },
         peak_memory_bytes: cost.peak_memory_bytes,
     });
@@ -169,7 +169,7 @@ struct Place {
 
 impl Place {
     fn make(args: &TraceArgs, found: &Found) -> Result<Self, Failure> {
-        if args.result.no_save {
+        if !args.result.saves() {
             return Ok(Self { dir: None });
         }
         // a thread may be called anything

@@ -1,7 +1,7 @@
 //! How a trace ends when it does not go as planned, and what is kept.
 
 use std::fs;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::rig::{Running, free_port, load, result};
@@ -114,6 +114,61 @@ fn a_recorder_that_is_killed_leaves_a_recording_that_can_be_read() {
     assert!(warnings.contains("cut off"), "{warnings}");
     let reasons = result["verdict"]["reasons"].to_string();
     assert!(reasons.contains("losses_unknown"), "{reasons}");
+}
+
+/// A disk of our own, so small that it can be filled.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn of_bytes(bytes: u64) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let options = format!("size={bytes},mode=0700");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "taillab-test"])
+            .arg(place.path())
+            .status();
+        assert!(mount.unwrap().success());
+        Self(place)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+/// The disk belongs to the server too: it is not filled, and what was recorded is a result.
+#[test]
+fn a_disk_that_fills_ends_the_recording_and_keeps_it() {
+    if !live("a_disk_that_fills_ends_the_recording_and_keeps_it") {
+        return;
+    }
+    let port = free_port();
+    let server = null_rpc(port);
+    let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
+    let disk = SmallDisk::of_bytes(96 << 20);
+    let dir = disk.0.path().join("trace");
+    let child = begun(&server, &dir);
+    fs::write(disk.0.path().join("of others"), vec![0; 70 << 20]).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("the disk has only"), "{stderr}");
+    let result = result(&output);
+    assert_eq!(result["partial"], true);
+    assert!(result["matching"]["matched"].as_u64().unwrap() > 0);
+    assert!(dir.join("summary.json").exists());
+    let again = taillab()
+        .args(["explain", "--json"])
+        .arg(&dir)
+        .output()
+        .unwrap();
+    let reasons = self::result(&again)["verdict"]["reasons"].to_string();
+    assert!(
+        !reasons.contains("losses_unknown"),
+        "no end was written: {reasons}"
+    );
 }
 
 #[test]

@@ -28,10 +28,12 @@ impl Session {
     ) -> Self {
         let taillab = env!("CARGO_BIN_EXE_taillab");
         let line = format!(
-            "trap : INT; stty rows {rows} cols {columns}; {taillab} trace --live --no-save -p {pid}; \
+            "trap : INT; stty rows {rows} cols {columns}; {taillab} trace --live -p {pid}; \
              code=$?; stty -a; exit $code"
         );
+        let place = tempfile::tempdir().unwrap();
         let mut command = Command::new("script");
+        command.current_dir(place.path());
         command.args(["-q", "-f", "-e", "-c", &line, "/dev/null"]);
         match colours {
             true => command.env_remove("NO_COLOR"),
@@ -58,6 +60,8 @@ impl Session {
         keys.flush().unwrap();
         let code = child.wait().unwrap().code();
         reader.join().unwrap();
+        let saved = std::fs::read_dir(place.path()).unwrap().count();
+        assert_eq!(saved, 0, "nobody asked for files");
         Self { sent: text(), code }
     }
 
