@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use taillab_host::doctor::{COMMANDS, privileges_of};
 
 use crate::support;
 
@@ -162,4 +163,25 @@ fn a_usage_error_is_told_from_a_missing_privilege() {
         text.contains("Exit codes") && text.contains("5    `taillab run`"),
         "{text}"
     );
+}
+
+#[test]
+fn help_names_the_capabilities_that_a_command_needs() {
+    for needs in COMMANDS {
+        let help = Command::new(env!("CARGO_BIN_EXE_taillab"))
+            .arg(needs.command)
+            .args((needs.command == "bench").then_some("causes"))
+            .arg("--help")
+            .output()
+            .unwrap();
+        let text = String::from_utf8(help.stdout).unwrap();
+        // without the breaks of lines
+        let text: Vec<&str> = text.split_whitespace().collect();
+        let said = privileges_of(needs.command);
+        assert!(
+            text.join(" ").contains(&said),
+            "{}: no `{said}`",
+            needs.command
+        );
+    }
 }

@@ -3,6 +3,7 @@
 
 mod kernel;
 mod machine;
+mod needs;
 mod network;
 mod privilege;
 mod trials;
@@ -17,6 +18,7 @@ use crate::environment::CaptureSpec;
 use crate::hazard;
 use crate::roots::Roots;
 
+pub use self::needs::{COMMANDS, privileges_of};
 use self::privilege::{Limits, Privileges};
 
 /// What is known of the machine, the order of the groups being that of [`Group`].
@@ -27,6 +29,7 @@ pub fn checks(roots: &Roots) -> Vec<Check> {
         files: getrlimit(Resource::Nofile).maximum,
     };
     let mut checks = privilege::checks(roots, &privileges, limits);
+    checks.push(needs::check(&privileges));
     checks.extend(kernel::checks(roots, std::env::consts::ARCH));
     checks.extend(trials::of_kernel(roots, &privileges));
     checks.extend(network::testbed(&placement(roots), &privileges));

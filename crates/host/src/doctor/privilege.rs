@@ -65,6 +65,11 @@ impl Privileges {
         self.effective.is_some_and(|set| set >> capability & 1 == 1)
     }
 
+    /// Holds a capability, or CAP_SYS_ADMIN where that includes it.
+    pub(super) fn holds(&self, bit: u32, by_admin: bool) -> bool {
+        self.initial_namespace && (self.has(bit) || by_admin && self.has(SYS_ADMIN))
+    }
+
     pub(super) fn is_root(&self) -> bool {
         self.uid == Some(0)
     }

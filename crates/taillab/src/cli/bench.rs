@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueHint};
+use taillab_host::doctor::privileges_of;
 use taillab_model::Nanos;
 use taillab_testkit::causes::CauseKind;
 
@@ -32,9 +33,9 @@ pub enum BenchCommand {
 /// something disturbs it by a schedule and stamps by itself when it did, and the recording is
 /// explained as any other. What each disturbance cost each request follows from its time and
 /// the request's first and last stamp alone; the table says to which cause the ledger charged
-/// that. With -o the ground truth is kept with the recording. Needs root.
+/// that. With -o the ground truth is kept with the recording.
 #[derive(Debug, Args)]
-#[command(after_help = CAUSES_EXIT_CODES)]
+#[command(after_help = format!("{}\n\n{CAUSES_EXIT_CODES}", privileges_of("bench")))]
 pub struct CausesArgs {
     /// What to inject [default: all, and a run without]
     #[arg(value_name = "KIND", value_parser = kinds())]

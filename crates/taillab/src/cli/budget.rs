@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 use taillab_host::CpuSet;
+use taillab_host::doctor::privileges_of;
 use taillab_model::Nanos;
 
 use super::shared::{Output, positive};
@@ -24,7 +25,8 @@ fn help() -> String {
          makes go with it; no setting is changed.\n\n{TOPOLOGY}\n\nExamples:\n  \
          sudo taillab budget\n  \
          sudo taillab budget -d 10s --cpus 2,3 -o budget/\n  \
-         sudo taillab budget --topology racks.toml\n\n{EXIT_CODES}"
+         sudo taillab budget --topology racks.toml\n\n{}\n\n{EXIT_CODES}",
+        privileges_of("budget")
     )
 }
 

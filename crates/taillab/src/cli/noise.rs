@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 use taillab_host::CpuSet;
+use taillab_host::doctor::privileges_of;
 use taillab_host::noise::Policy;
 use taillab_model::Nanos;
 
@@ -22,7 +23,8 @@ fn help() -> String {
          sudo taillab noise --loops all              user space, kernel, kernel with interrupts off\n  \
          sudo taillab noise --improve --cpus 1       what real time, pinning … change, one by one\n  \
          taillab noise --by-cpus -d 20s              is there a quota on the sum of all CPUs?\n\n\
-         {EXIT_CODES}"
+         {}\n\n{EXIT_CODES}",
+        privileges_of("noise")
     )
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use taillab_host::CpuSet;
+use taillab_host::doctor::privileges_of;
 use taillab_load::rtt::{Mode, Proto};
 use taillab_model::Nanos;
 
@@ -23,10 +24,15 @@ const HELP: &str = "A message begins with the header of sockperf, so that its se
     taillab rtt --proto tcp --size 64..512K --runs 3\n  \
     taillab rtt --proto tcp --conns 1,2,4,8 --size 1K\n  \
     sudo taillab rtt --link veth --proto udp --size 64,1472 --mode blocking,busy-poll\n  \
-    taillab rtt --proto udp --target 192.0.2.7:11111 --json\n\nExit codes:\n  0    everything went \
-    well\n  1    something failed; what was measured before is printed and marked\n  2    wrong command \
+    taillab rtt --proto udp --target 192.0.2.7:11111 --json";
+
+const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed; what was measured before is printed and marked\n  2    wrong command \
     line\n  5    a privilege or a kernel feature is missing\n  130  interrupted; what was measured is \
     kept";
+
+fn help() -> String {
+    format!("{HELP}\n\n{}\n\n{EXIT_CODES}", privileges_of("rtt"))
+}
 
 /// Measure round trips of single messages over network protocols, to the fifth nine.
 ///
@@ -36,7 +42,7 @@ const HELP: &str = "A message begins with the header of sockperf, so that its se
 /// slow round trips come single or in bursts, and what the slowest of many nodes would take.
 /// The server is started by it, on this host, unless --target names one.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
+#[command(after_help = help())]
 pub struct RttArgs {
     /// What carries the messages
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "tcp,udp", value_parser = protos(), help_heading = "Messages")]

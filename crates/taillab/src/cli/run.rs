@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
+use taillab_host::doctor::privileges_of;
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Nanos;
 use taillab_probe::Disturbances;
@@ -16,6 +17,10 @@ pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n 
     says why)\n  5    a privilege or a kernel feature is missing\n  130  interrupted; what was \
     measured is kept";
 
+fn help() -> String {
+    format!("{}\n\n{EXIT_CODES}", privileges_of("run"))
+}
+
 /// A protocol of the generator by its name.
 fn protocol() -> impl TypedValueParser<Value = Protocol> {
     PossibleValuesParser::new(taillab_load::Protocol::names())
@@ -27,9 +32,9 @@ fn protocol() -> impl TypedValueParser<Value = Protocol> {
 /// Starts the server on its own CPUs in its own network namespace, finds its service time t
 /// (workers / peak throughput), sends it an open-loop Poisson load, stamps every request
 /// six times in the kernel, and compares the sojourn with that of an ideal queue that gets the
-/// very same arrivals. Needs root; changes nothing on the machine that outlives it.
+/// very same arrivals. Changes nothing on the machine that outlives it.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = help())]
 pub struct RunArgs {
     /// The server to measure; --server or an experiment file can name it instead
     #[arg(value_name = "SERVER")]

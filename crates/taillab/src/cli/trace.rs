@@ -8,6 +8,7 @@ use std::str::FromStr;
 use clap::{Args, ValueHint};
 use taillab_analysis::Framing;
 use taillab_host::CpuSet;
+use taillab_host::doctor::privileges_of;
 use taillab_model::Nanos;
 use taillab_probe::Disturbances;
 
@@ -26,7 +27,8 @@ fn help() -> String {
          taillab trace -p 4711\n  \
          taillab trace --port 11211 --udp -d 30s\n  \
          taillab trace --cgroup system.slice/nginx.service --live\n  \
-         taillab trace -d 5s -- redis-server --save ''\n\n{EXIT_CODES}"
+         taillab trace -d 5s -- redis-server --save ''\n\n{}\n\n{EXIT_CODES}",
+        privileges_of("trace")
     )
 }
 
@@ -34,7 +36,7 @@ fn help() -> String {
 ///
 /// Point it at a process, a port, a control group, or give it a command to start. It stamps every
 /// request in the kernel, without a change to the server or to what is sent, and shows how long
-/// requests stayed, where, and why longer than in an ideal queue. Needs root.
+/// requests stayed, where, and why longer than in an ideal queue.
 #[derive(Debug, Args)]
 #[command(
     after_help = help(),

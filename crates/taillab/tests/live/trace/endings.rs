@@ -4,6 +4,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use taillab_host::doctor::COMMANDS;
+
 use super::rig::{Running, free_port, load, result};
 use crate::support::{Machine, live, signal, taillab, wait_for};
 
@@ -207,7 +209,7 @@ fn without_privilege_there_is_one_line_and_its_exit_code() {
     fs::copy(env!("CARGO_BIN_EXE_taillab"), &copy).unwrap();
     open_to_all(place.path());
     let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
-    let output = std::process::Command::new("setpriv")
+    let output = Command::new("setpriv")
         .args(nobody)
         .arg(&copy)
         .args(["trace", "-p", &server.pid().to_string()])
@@ -220,6 +222,54 @@ fn without_privilege_there_is_one_line_and_its_exit_code() {
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     // only the copy of the command is there
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+}
+
+/// The capabilities that its help names are enough.
+#[test]
+fn with_the_capabilities_of_its_help_it_needs_no_root() {
+    if !live("with_the_capabilities_of_its_help_it_needs_no_root") {
+        return;
+    }
+    let port = free_port();
+    let server = null_rpc(port);
+    let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
+    let place = tempfile::tempdir().unwrap();
+    let copy = place.path().join("taillab");
+    fs::copy(env!("CARGO_BIN_EXE_taillab"), &copy).unwrap();
+    open_to_all(place.path());
+    let needs = COMMANDS
+        .iter()
+        .find(|needs| needs.command == "trace")
+        .unwrap();
+    let names = needs
+        .least
+        .iter()
+        .map(|one| one.name.trim_start_matches("CAP_").to_lowercase());
+    let only: String = names.fold("-all".to_owned(), |all, name| format!("{all},+{name}"));
+    let output = Command::new("setpriv")
+        .args([
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+            "--no-new-privs",
+        ])
+        .args(["--inh-caps", "--ambient-caps", "--bounding-set"].map(|set| format!("{set}={only}")))
+        .arg(&copy)
+        .args([
+            "trace",
+            "--json",
+            "-d",
+            "1s",
+            "-p",
+            &server.pid().to_string(),
+        ])
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{output:?}");
+    assert!(result(&output)["matching"]["matched"].as_u64().unwrap() > 0);
 }
 
 fn open_to_all(folder: &std::path::Path) {

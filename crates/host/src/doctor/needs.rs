@@ -1,0 +1,156 @@
+//! What each command needs of root.
+
+use taillab_model::doctor::{Check, CheckState, Group};
+
+use super::privilege::{Privileges, SUDO};
+
+/// A capability (`capabilities(7)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// Its name.
+    pub name: &'static str,
+    bit: u32,
+    /// CAP_SYS_ADMIN includes it.
+    by_admin: bool,
+}
+
+const fn capability(name: &'static str, bit: u32) -> Capability {
+    // CAP_BPF and CAP_PERFMON were split off CAP_SYS_ADMIN
+    Capability {
+        name,
+        bit,
+        by_admin: bit >= PERFMON_BIT,
+    }
+}
+
+const PERFMON_BIT: u32 = 38;
+
+const DAC_OVERRIDE: Capability = capability("CAP_DAC_OVERRIDE", 1);
+const DAC_READ_SEARCH: Capability = capability("CAP_DAC_READ_SEARCH", 2);
+const NET_ADMIN: Capability = capability("CAP_NET_ADMIN", 12);
+const NET_RAW: Capability = capability("CAP_NET_RAW", 13);
+const SYS_PTRACE: Capability = capability("CAP_SYS_PTRACE", 19);
+const SYS_ADMIN: Capability = capability("CAP_SYS_ADMIN", 21);
+const SYS_NICE: Capability = capability("CAP_SYS_NICE", 23);
+const PERFMON: Capability = capability("CAP_PERFMON", PERFMON_BIT);
+const BPF: Capability = capability("CAP_BPF", 39);
+
+/// What a command needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// The command.
+    pub command: &'static str,
+    /// Without one of these it is refused.
+    pub least: &'static [Capability],
+    /// What more it does with others.
+    pub more: &'static [(&'static str, &'static [Capability])],
+}
+
+/// Every command that needs any; the others need none.
+pub const COMMANDS: [Needs; 6] = [
+    Needs {
+        command: "run",
+        // namespaces and the probe; the testbed's devices; the steering of their receive work
+        least: &[SYS_ADMIN, NET_ADMIN, DAC_OVERRIDE],
+        more: &[],
+    },
+    Needs {
+        command: "trace",
+        // the probe; whose sockets the server's are
+        least: &[BPF, PERFMON, SYS_PTRACE, DAC_READ_SEARCH],
+        more: &[],
+    },
+    Needs {
+        command: "bench",
+        least: &[SYS_ADMIN, NET_ADMIN, DAC_OVERRIDE, SYS_NICE],
+        more: &[],
+    },
+    Needs {
+        command: "noise",
+        least: &[],
+        more: &[
+            ("names causes", &[BPF, PERFMON]),
+            ("runs in real time", &[SYS_NICE]),
+        ],
+    },
+    Needs {
+        command: "rtt",
+        least: &[],
+        more: &[
+            ("joins two namespaces", &[SYS_ADMIN, NET_ADMIN]),
+            ("measures xdp", &[SYS_ADMIN, NET_ADMIN, NET_RAW, BPF]),
+        ],
+    },
+    Needs {
+        command: "budget",
+        least: &[],
+        more: &[(
+            "measures every row",
+            &[SYS_ADMIN, NET_ADMIN, NET_RAW, DAC_OVERRIDE],
+        )],
+    },
+];
+
+fn names(capabilities: &[Capability]) -> String {
+    let names: Vec<&str> = capabilities.iter().map(|one| one.name).collect();
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+/// What a command needs of root, as its help says it.
+pub fn privileges_of(command: &str) -> String {
+    let Some(needs) = COMMANDS.iter().find(|needs| needs.command == command) else {
+        return "Privileges: none.".to_owned();
+    };
+    let least = match needs.least {
+        [] => "none".to_owned(),
+        least => format!("root, or {}", names(least)),
+    };
+    let more: String = (needs.more.iter())
+        .map(|(what, with)| format!("; {what} as root, or with {}", names(with)))
+        .collect();
+    format!("Privileges: {least}{more}.")
+}
+
+/// Which commands lack what they need.
+pub(super) fn check(privileges: &Privileges) -> Check {
+    const NAME: &str = "commands";
+    let lacks = |needs: &Needs| {
+        let missing: Vec<Capability> = (needs.least.iter())
+            .filter(|one| !privileges.holds(one.bit, one.by_admin))
+            .copied()
+            .collect();
+        (!missing.is_empty()).then(|| format!("{} ({})", needs.command, names(&missing)))
+    };
+    let lacking: Vec<String> = COMMANDS.iter().filter_map(lacks).collect();
+    if lacking.is_empty() {
+        return Check::ok(
+            Group::Privilege,
+            NAME,
+            "each has the capabilities that it needs",
+        );
+    }
+    let found = format!("without what they need: {}", lacking.join(", "));
+    Check::not_ok(Group::Privilege, NAME, CheckState::Warning, found, SUDO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_names_what_is_needed_and_what_for() {
+        assert_eq!(privileges_of("sim"), "Privileges: none.");
+        assert_eq!(
+            privileges_of("trace"),
+            "Privileges: root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH."
+        );
+        assert_eq!(
+            privileges_of("noise"),
+            "Privileges: none; names causes as root, or with CAP_BPF and CAP_PERFMON; \
+             runs in real time as root, or with CAP_SYS_NICE."
+        );
+    }
+}
