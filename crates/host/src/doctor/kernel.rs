@@ -4,7 +4,8 @@ use std::fs;
 
 use taillab_model::doctor::{Check, CheckState, Group};
 
-use crate::roots::{Roots, read_optional};
+use crate::environment::kernel_release;
+use crate::roots::Roots;
 
 const GROUP: Group = Group::Kernel;
 
@@ -35,7 +36,7 @@ impl Mounts {
 }
 
 fn version(roots: &Roots) -> Check {
-    match read_optional(&roots.proc.join("sys/kernel/osrelease")) {
+    match kernel_release(roots) {
         Some(release) => Check::ok(GROUP, "version", format!("Linux {release}")),
         None => Check::not_ok(
             GROUP,
