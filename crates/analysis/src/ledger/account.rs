@@ -3,7 +3,7 @@
 use taillab_model::explanation::Cause;
 
 use super::events::RequestId;
-use super::history::{CpuHistory, Stretches};
+use super::history::{CpuHistory, Position, Stretches};
 use super::label::{Label, Labels, Who};
 use super::lengths::{Lengths, scaled, take_ideal};
 use super::pieces::{self, Meaning, Moment, Piece};
@@ -155,11 +155,7 @@ fn with_worker(
     let transmit = sending.saturating_sub(request.over_ns).min(used);
 
     // what is left is work for others; once it is late, all of that is order
-    let order = request.late.map_or(0, |late| {
-        let since = now.since(late.since);
-        let rest = (request.t6_ns - late.since_ns).saturating_sub(since.delay_ns);
-        rest.saturating_sub(since.received_ns).min(left)
-    });
+    let order = others_since_late(request, now).min(left);
     left -= order;
     let queue = left.min(request.waits.ideal_ns);
     left -= queue;
@@ -214,6 +210,15 @@ fn with_worker(
         transmit_ns: transmit,
         received_ns,
     }
+}
+
+/// The time since it was late in which its worker was not held up.
+fn others_since_late(request: &OpenRequest, now: Position) -> u64 {
+    request.late.map_or(0, |late| {
+        let since = now.since(late.since);
+        let rest = (request.t6_ns - late.since_ns).saturating_sub(since.delay_ns);
+        rest.saturating_sub(since.received_ns)
+    })
 }
 
 /// Who served it is not known: what the ideal has as well, and what was not observed.

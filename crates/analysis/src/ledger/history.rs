@@ -8,6 +8,7 @@
 
 mod runs;
 mod stretch;
+mod summed;
 
 use std::collections::VecDeque;
 
@@ -95,7 +96,7 @@ impl CpuHistory {
         stretch: &mut Stretch,
         add: impl FnMut(Label, u64),
     ) -> u64 {
-        self.delays.sum(from, to, stretch, add)
+        stretch.sum(&self.delays, from, to, add)
     }
 }
 
@@ -317,7 +318,7 @@ impl WorkerHistory {
             let (from, upto) = (self.pieces[first + 1].begin, self.pieces[last].begin);
             let mut forgotten = 0;
             let ended = stretches.of_worker(w);
-            given += self.ended.sum(from, upto, ended, |label, ns| match label {
+            given += ended.sum(&self.ended, from, upto, |label, ns| match label {
                 Ended::FORGOTTEN => forgotten += ns,
                 label => {
                     let label = Ended(label);

@@ -3,12 +3,11 @@
 //! A request that waits behind sixteen thousand others has all their delays in its own account,
 //! and so has the next one. To walk them for each would cost as much as the queue is long. So
 //! runs are summed in blocks of [`FAN_OUT`], these in blocks of as many, and so on: the sums
-//! between two positions are those of a few blocks of each size. Mostly they are hardly others
-//! than those of the request before, which are kept ([`Stretch`]).
+//! between two positions are those of a few blocks of each size.
 
 use std::collections::VecDeque;
 
-use super::stretch::{Stretch, Sum, Summed};
+use super::summed::{Sum, Summed};
 use crate::ledger::label::Label;
 
 /// Runs in a block, and blocks in the next larger one.
@@ -17,9 +16,6 @@ const FAN_OUT: usize = 8;
 /// Runs that are kept at most: beyond, the older half is forgotten. Nobody inherits from that
 /// long ago except in an overload without end.
 const MAX_RUNS: usize = 1 << 20;
-
-/// So few are walked.
-const FEW: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -198,10 +194,16 @@ impl Runs {
             .map_or(self.begin, |before| self.runs[before].end)
     }
 
+    /// The label of a run, and where it begins and ends.
+    pub(super) fn span(&self, place: usize) -> (Label, u64, u64) {
+        let run = self.runs[place];
+        (run.label, self.begin_of(place), run.end)
+    }
+
     /// The label of a run and its length.
     pub(super) fn run(&self, place: usize) -> (Label, u64) {
-        let run = self.runs[place];
-        (run.label, run.end - self.begin_of(place))
+        let (label, begin, end) = self.span(place);
+        (label, end - begin)
     }
 
     /// The place of the next run with the label of this one, if there is one.
@@ -232,41 +234,14 @@ impl Runs {
         to - from
     }
 
-    /// Gives the sums between two positions to `add`, as far as they are kept, perhaps several of
-    /// a label; labels come in the order in which they first do. Returns the length of all.
-    /// `stretch` is what was asked for before, or anything else.
-    pub(super) fn sum(
-        &self,
-        from: u64,
-        to: u64,
-        stretch: &mut Stretch,
-        mut add: impl FnMut(Label, u64),
-    ) -> u64 {
-        let (from, to) = self.kept(from, to);
-        if from == to {
-            return 0;
-        }
+    /// The places of the runs in which a stretch of what is kept begins and ends.
+    pub(super) fn places(&self, from: u64, to: u64) -> (usize, usize) {
         let first = self.runs.partition_point(|run| run.end <= from);
         let last = match to == self.end {
             true => self.runs.len() - 1,
             false => self.runs.partition_point(|run| run.end < to),
         };
-        let end_of_first = self.runs[first].end.min(to);
-        add(self.runs[first].label, end_of_first - from);
-        if first == last {
-            return to - from;
-        }
-        if last - first <= FEW {
-            for place in first + 1..last {
-                let (label, length) = self.run(place);
-                add(label, length);
-            }
-        } else {
-            stretch.move_to(self, first + 1..last);
-            stretch.sums().for_each(|(label, ns)| add(label, ns));
-        }
-        add(self.runs[last].label, to - self.begin_of(last));
-        to - from
+        (first, last)
     }
 
     /// Gives the sums of the largest block that begins with the run at `first` and ends before

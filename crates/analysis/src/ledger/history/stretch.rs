@@ -1,63 +1,16 @@
-//! The sums by label of a stretch of runs that moves with the requests.
+//! The sums by label of a stretch of runs that moves with the requests: mostly they are hardly
+//! others than those of the request before.
 
 use std::ops::Range;
 
 use super::runs::Runs;
 use crate::ledger::label::Label;
 
+/// So few runs are walked.
+const FEW: usize = 8;
+
 /// A stretch whose ends move further than this is summed anew.
 const FAR: usize = 64;
-
-/// The length of a label in some runs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sum {
-    pub(super) label: Label,
-    first: u32,
-    pub(super) ns: u64,
-}
-
-impl Sum {
-    /// The first run with this label.
-    pub(super) const fn first(&self) -> usize {
-        self.first as usize
-    }
-}
-
-/// Sums in the order of their first runs.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Summed {
-    sums: Vec<Sum>,
-    /// By label: its place in the list and one, or zero.
-    places: Vec<u32>,
-}
-
-impl Summed {
-    pub(super) fn sums(&self) -> &[Sum] {
-        &self.sums
-    }
-
-    pub(super) fn clear(&mut self) {
-        for sum in self.sums.drain(..) {
-            self.places[sum.label as usize] = 0;
-        }
-    }
-
-    /// Adds a length; of a new label, `first` is behind those of all others.
-    pub(super) fn add(&mut self, label: Label, ns: u64, first: usize) {
-        let place = label as usize;
-        if place >= self.places.len() {
-            self.places.resize(place + 1, 0);
-        }
-        match self.places[place].checked_sub(1) {
-            Some(place) => self.sums[place as usize].ns += ns,
-            None => {
-                let first = first as u32;
-                self.sums.push(Sum { label, first, ns });
-                self.places[place] = self.sums.len() as u32;
-            }
-        }
-    }
-}
 
 /// See the module. Of requests that are answered in the order in which they came, each has a
 /// stretch that begins and ends a little later than that of the one before.
@@ -72,14 +25,47 @@ pub(in crate::ledger) struct Stretch {
 }
 
 impl Stretch {
+    /// Gives the sums of `runs` between two positions to `add`, as far as they are kept, perhaps
+    /// several of a label; labels come in the order in which they first do. Returns the length of
+    /// all. The stretch is what was asked of these runs before, or a new one.
+    pub(super) fn sum(
+        &mut self,
+        runs: &Runs,
+        from: u64,
+        to: u64,
+        mut add: impl FnMut(Label, u64),
+    ) -> u64 {
+        let (from, to) = runs.kept(from, to);
+        if from == to {
+            return 0;
+        }
+        let (first, last) = runs.places(from, to);
+        let mut run = |place: usize| {
+            let (label, begin, end) = runs.span(place);
+            add(label, end.min(to) - begin.max(from));
+        };
+        run(first);
+        if last - first <= FEW {
+            (first + 1..last).for_each(&mut run);
+        } else {
+            self.move_to(runs, first + 1..last);
+            self.sums().for_each(|(label, ns)| add(label, ns));
+        }
+        if last > first {
+            let (label, begin, end) = runs.span(last);
+            add(label, end.min(to) - begin);
+        }
+        to - from
+    }
+
     /// The sums, in the order in which labels first come.
-    pub(super) fn sums(&self) -> impl Iterator<Item = (Label, u64)> {
+    fn sums(&self) -> impl Iterator<Item = (Label, u64)> {
         let labels = self.labels.iter();
         labels.map(|&(_, label)| (label, self.ns[label as usize]))
     }
 
     /// Becomes the sums of these runs; there are some.
-    pub(super) fn move_to(&mut self, runs: &Runs, to: Range<usize>) {
+    fn move_to(&mut self, runs: &Runs, to: Range<usize>) {
         let begin = self.runs.start.abs_diff(to.start);
         let is_near = begin + self.runs.end.abs_diff(to.end) <= FAR;
         let overlaps = self.runs.start < to.end && to.start < self.runs.end;
