@@ -155,7 +155,8 @@ impl Redaction {
         reading.again -= again.len() as u32;
         // the response to HEAD has a length and no body
         let is_first = std::mem::take(&mut reading.is_first);
-        if is_first && reading.response && begins_response(self.framing, new) {
+        let instead_of_body = reading.response && stream.parser.is_before_body();
+        if is_first && instead_of_body && begins_response(self.framing, new) {
             stream.parser.restart();
         }
         stream.parser.redact(new);
@@ -182,7 +183,7 @@ impl Stream {
     }
 }
 
-/// A packet that begins so begins a response, whatever came before.
+/// A packet that begins so where a body should begin is the next response.
 fn begins_response(framing: Framing, content: &[u8]) -> bool {
     framing == Framing::Http1 && content.starts_with(b"HTTP/1.")
 }

@@ -195,7 +195,7 @@ fn all_right(matched: &Matched, truth: &[Truth]) -> Result<(), TestCaseError> {
 }
 
 /// What is matched is right.
-fn none_wrong(matched: &Matched, truth: &[Truth]) -> Result<(), TestCaseError> {
+pub(crate) fn none_wrong(matched: &Matched, truth: &[Truth]) -> Result<(), TestCaseError> {
     let by_end: HashMap<(Monotonic, u16), &Truth> = truth
         .iter()
         .map(|truth| ((truth.t1, truth.id), truth))

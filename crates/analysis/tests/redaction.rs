@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::common::exchanges::{Connection, Exchange};
-use crate::framing::{connection, ends, exchanges, framings, options};
+use crate::framing::{connection, ends, exchanges, framings, none_wrong, options};
 
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
@@ -142,19 +142,18 @@ proptest! {
         );
     }
 
-    /// The same requests are matched, with the same stamps, also where packets were recorded in part.
-    /// (Not for HEAD and its look-alikes, where a packet of a body begins as a response would.)
+    /// The same requests are matched, with the same stamps. (Not for HEAD and its look-alikes, where
+    /// a packet of a body begins as a response would.)
     #[test]
     fn the_same_requests_are_matched(
         framing in framings(), seed: u64, in_flight in 1..8_usize, whole: bool, opened: bool,
-        recorded in prop::sample::select(vec![100, 600, usize::MAX]),
     ) {
         let misleads = |(request, response): &Exchange| {
             request.starts_with(b"HEAD") || response.windows(9).skip(1).any(|w| w == b"HTTP/1.1 ")
         };
         let mut exchanges: Vec<Exchange> = exchanges(framing, seed, 40);
         exchanges.retain(|exchange| !misleads(exchange));
-        let world = Connection { in_flight, whole, opened, recorded, ..connection(seed) };
+        let world = Connection { in_flight, whole, opened, ..connection(seed) };
         let (events, _) = world.run(&exchanges);
         let kept = redacted(&events, framing, 1..2, seed);
         let matched = |events: &[Event]| {
@@ -165,6 +164,26 @@ proptest! {
         let late = redacted(&events, framing, 1..400, seed);
         prop_assert_eq!(content(&late).len(), content(&kept).len());
         prop_assert_eq!(matched(&late), matched(&events));
+    }
+
+    /// Where packets were recorded in part, or lost, a stream is followed again at another packet than
+    /// the matcher would choose, so more may be ambiguous; nothing that is matched is wrong.
+    #[test]
+    fn what_was_recorded_in_part_is_not_matched_wrong(
+        framing in framings(), seed: u64, in_flight in 1..8_usize, opened: bool,
+        recorded in prop::sample::select(vec![100, 600, usize::MAX]), lost in 0.0..0.05_f64,
+    ) {
+        let world = Connection { in_flight, whole: true, opened, recorded, ..connection(seed) };
+        let (mut events, truth) = world.run(&exchanges(framing, seed, 40));
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        events.retain(|event| {
+            !matches!(event.kind, EventKind::SegmentOut { .. }) || rng.random::<f64>() >= lost
+        });
+        let kept = redacted(&events, framing, 1..400, seed);
+        let of_all = match_events(events.iter().copied(), &options(framing));
+        if none_wrong(&of_all, &truth).is_ok() {
+            none_wrong(&match_events(kept, &options(framing)), &truth)?;
+        }
     }
 
     /// Content with bytes that no protocol has does not reach the recording, whatever is lost on the way.

@@ -161,6 +161,8 @@ pub struct Parser {
     /// The line is longer than what is kept of it.
     cut: bool,
     message: Message,
+    /// The length of the body that has begun.
+    body: u64,
 }
 
 impl Parser {
@@ -184,6 +186,7 @@ impl Parser {
             line: Vec::new(),
             cut: false,
             message: Message::default(),
+            body: 0,
         })
     }
 
@@ -203,6 +206,11 @@ impl Parser {
     /// The end of a message is not known, until [`Parser::restart`].
     pub fn is_lost(&self) -> bool {
         self.state == State::Lost
+    }
+
+    /// A head has ended that says how long its body is, and nothing of the body has come.
+    pub fn is_before_body(&self) -> bool {
+        matches!(self.state, State::Body { left, .. } if left == self.body)
     }
 
     /// The request that the response to come answers; to be said while that is at its start.
@@ -420,6 +428,9 @@ impl Parser {
             Next::Body(left) => self.state = State::Body { left, last: false },
             Next::LastBody(left) => self.state = State::Body { left, last: true },
             Next::End => {}
+        }
+        if let Next::Body(length) | Next::LastBody(length) = next {
+            self.body = length;
         }
         Ok(next)
     }
