@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Nanos;
+use crate::{Distribution, Nanos};
 
 /// How the service time t was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +34,29 @@ pub enum WorkersSource {
     Given,
     /// Threads that were seen to serve, but no more than the server's CPUs.
     Seen,
+}
+
+/// The ideal sojourn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Ideal {
+    /// The distribution.
+    pub sojourn: Distribution,
+    /// Workers c of the ideal queue.
+    #[schemars(range(min = 1))]
+    pub workers: u32,
+    /// How c was found.
+    #[serde(default)]
+    pub workers_source: WorkersSource,
+    /// The workers wait on timers and share fewer CPUs than there are of them.
+    pub virtual_workers: bool,
+    /// Arrival rate at T1 × t ÷ c: the utilisation of the ideal server. That of the real one is
+    /// `measured.utilization`.
+    #[schemars(range(min = 0))]
+    pub utilization: f64,
+    /// Why the measured server is not compared with the ideal one; then there is no ideal sojourn,
+    /// no excess, no cause of it and no forecast. Absent where it is compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawn: Option<Withdrawn>,
 }
 
 /// Why the comparison with the ideal queue does not hold.

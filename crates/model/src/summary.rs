@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use self::load::{
     ArrivalsReference, ArrivalsVerdict, ClientCost, DispersionAt, LoadErrors, LoadSummary,
 };
-pub use crate::ideal::{CpuTaken, Overload, ServiceTimeSource, Withdrawn, WorkersSource};
+pub use crate::ideal::{CpuTaken, Ideal, Overload, ServiceTimeSource, Withdrawn, WorkersSource};
 
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
 use crate::{Distribution, Nanos};
@@ -198,29 +198,6 @@ pub struct Measured {
     /// where there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overload: Option<Overload>,
-}
-
-/// The ideal sojourn.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Ideal {
-    /// The distribution.
-    pub sojourn: Distribution,
-    /// Workers c of the ideal queue.
-    #[schemars(range(min = 1))]
-    pub workers: u32,
-    /// How c was found.
-    #[serde(default)]
-    pub workers_source: WorkersSource,
-    /// The workers wait on timers and share fewer CPUs than there are of them.
-    pub virtual_workers: bool,
-    /// Arrival rate at T1 × t ÷ c: the utilisation of the ideal server. That of the real one is
-    /// [`Measured::utilization`].
-    #[schemars(range(min = 0))]
-    pub utilization: f64,
-    /// Why the measured server is not compared with the ideal one; then there is no ideal sojourn,
-    /// no excess, no cause of it and no forecast. Absent where it is compared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub withdrawn: Option<Withdrawn>,
 }
 
 /// One distribution for each stage.

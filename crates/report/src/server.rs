@@ -102,7 +102,7 @@ pub(crate) fn cost_of_a_request(result: &ServerResult) -> Option<String> {
     let t = result.service_time_ns;
     let at_best = match result.service_time_source {
         ServiceTimeSource::Calibrated => "at the peak",
-        ServiceTimeSource::BusyTime => "in the most efficient tenth of the time",
+        ServiceTimeSource::BusyTime => "at best",
         ServiceTimeSource::AsFastAsMeasured
         | ServiceTimeSource::Given
         | ServiceTimeSource::VirtualWait => "by t",
