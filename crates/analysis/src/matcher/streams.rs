@@ -295,12 +295,17 @@ impl Streams {
         for settled in self.settled.drain(..) {
             match settled {
                 Settled::Answered(slot, t5, t6) => match held.get_mut(slot) {
-                    Some(request) => {
+                    Some(request) if t6 >= request.t1 => {
                         // an earlier write was for another response: this one's was not seen
                         let begun = request.t4.unwrap_or(request.t1);
                         request.t5 = t5.filter(|&t5| t5 >= begun);
                         request.t6 = t6;
                         request.fate = Fate::Finished;
+                    }
+                    // events in disorder: it left before the request came
+                    Some(_) => {
+                        held.decide(slot, Fate::Ambiguous);
+                        found.ambiguous.push(t6);
                     }
                     // it took too long: the result has it as unanswered
                     None => found.without_request.push(t6),
