@@ -7,6 +7,7 @@
 //! If it does not, nothing of it is kept.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use taillab_model::{EventKind, Nanos, PackedEvent};
 
@@ -119,18 +120,22 @@ impl Redaction {
             true => Direction::Responses,
             false => Direction::Requests,
         };
-        let (Some(packet), Some(parser)) = (packet, Parser::new(self.framing, direction)) else {
+        let Some(packet) = packet else {
             return;
         };
         if self.streams.len() >= MOST_STREAMS {
             self.streams.clear();
         }
-        let new = Stream {
-            parser,
-            next: place,
+        let stream = match self.streams.entry((packet.client, response)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => match Parser::new(self.framing, direction) {
+                Some(parser) => new.insert(Stream {
+                    parser,
+                    next: place,
+                }),
+                None => return,
+            },
         };
-        let key = (packet.client, response);
-        let stream = self.streams.entry(key).or_insert(new);
         packet.reading = Some(Reading {
             response,
             again: stream.go_to(place, response).min(bytes),

@@ -10,8 +10,8 @@ use thiserror::Error;
 pub enum ProbeError {
     /// The process may not load eBPF programs.
     #[error(
-        "no privilege to load eBPF programs: run as root, or with CAP_BPF, CAP_PERFMON and \
-         CAP_NET_ADMIN in the initial user namespace (a container needs --privileged)"
+        "no privilege to load eBPF programs: run as root, or with CAP_BPF and CAP_PERFMON \
+         in the initial user namespace (a container needs --privileged)"
     )]
     NoPrivilege,
     /// The kernel has no type information.

@@ -2,38 +2,29 @@
 
 use taillab_model::doctor::{Check, CheckState, Group};
 
-use super::privilege::{Privileges, SUDO};
+use super::privilege::{self, Privileges, SUDO};
 
 /// A capability (`capabilities(7)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
     /// Its name.
     pub name: &'static str,
-    bit: u32,
-    /// CAP_SYS_ADMIN includes it.
-    by_admin: bool,
+    number: u32,
 }
 
-const fn capability(name: &'static str, bit: u32) -> Capability {
-    // CAP_BPF and CAP_PERFMON were split off CAP_SYS_ADMIN
-    Capability {
-        name,
-        bit,
-        by_admin: bit >= PERFMON_BIT,
-    }
+const fn capability(name: &'static str, number: u32) -> Capability {
+    Capability { name, number }
 }
 
-const PERFMON_BIT: u32 = 38;
-
-const DAC_OVERRIDE: Capability = capability("CAP_DAC_OVERRIDE", 1);
-const DAC_READ_SEARCH: Capability = capability("CAP_DAC_READ_SEARCH", 2);
-const NET_ADMIN: Capability = capability("CAP_NET_ADMIN", 12);
-const NET_RAW: Capability = capability("CAP_NET_RAW", 13);
-const SYS_PTRACE: Capability = capability("CAP_SYS_PTRACE", 19);
-const SYS_ADMIN: Capability = capability("CAP_SYS_ADMIN", 21);
-const SYS_NICE: Capability = capability("CAP_SYS_NICE", 23);
-const PERFMON: Capability = capability("CAP_PERFMON", PERFMON_BIT);
-const BPF: Capability = capability("CAP_BPF", 39);
+const DAC_OVERRIDE: Capability = capability("CAP_DAC_OVERRIDE", privilege::DAC_OVERRIDE);
+const DAC_READ_SEARCH: Capability = capability("CAP_DAC_READ_SEARCH", privilege::DAC_READ_SEARCH);
+const NET_ADMIN: Capability = capability("CAP_NET_ADMIN", privilege::NET_ADMIN);
+const NET_RAW: Capability = capability("CAP_NET_RAW", privilege::NET_RAW);
+const SYS_PTRACE: Capability = capability("CAP_SYS_PTRACE", privilege::SYS_PTRACE);
+const SYS_ADMIN: Capability = capability("CAP_SYS_ADMIN", privilege::SYS_ADMIN);
+const SYS_NICE: Capability = capability("CAP_SYS_NICE", privilege::SYS_NICE);
+const PERFMON: Capability = capability("CAP_PERFMON", privilege::PERFMON);
+const BPF: Capability = capability("CAP_BPF", privilege::BPF);
 
 /// What a command needs.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +110,7 @@ pub(super) fn check(privileges: &Privileges) -> Check {
     const NAME: &str = "commands";
     let lacks = |needs: &Needs| {
         let missing: Vec<Capability> = (needs.least.iter())
-            .filter(|one| !privileges.holds(one.bit, one.by_admin))
+            .filter(|one| !privileges.holds(one.number))
             .copied()
             .collect();
         (!missing.is_empty()).then(|| format!("{} ({})", needs.command, names(&missing)))

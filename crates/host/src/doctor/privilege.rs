@@ -32,14 +32,18 @@ pub(super) struct Privileges {
     initial_namespace: bool,
 }
 
+pub(super) const DAC_OVERRIDE: u32 = 1;
+pub(super) const DAC_READ_SEARCH: u32 = 2;
 const SETGID: u32 = 6;
 const SETUID: u32 = 7;
-const NET_ADMIN: u32 = 12;
-const SYS_ADMIN: u32 = 21;
-const SYS_NICE: u32 = 23;
+pub(super) const NET_ADMIN: u32 = 12;
+pub(super) const NET_RAW: u32 = 13;
+pub(super) const SYS_PTRACE: u32 = 19;
+pub(super) const SYS_ADMIN: u32 = 21;
+pub(super) const SYS_NICE: u32 = 23;
 const SYS_RESOURCE: u32 = 24;
-const PERFMON: u32 = 38;
-const BPF: u32 = 39;
+pub(super) const PERFMON: u32 = 38;
+pub(super) const BPF: u32 = 39;
 
 /// Connections that `taillab load` is made for, with some files more.
 const ENOUGH_FILES: u64 = 10_100;
@@ -65,9 +69,14 @@ impl Privileges {
         self.effective.is_some_and(|set| set >> capability & 1 == 1)
     }
 
-    /// Holds a capability, or CAP_SYS_ADMIN where that includes it.
-    pub(super) fn holds(&self, bit: u32, by_admin: bool) -> bool {
-        self.initial_namespace && (self.has(bit) || by_admin && self.has(SYS_ADMIN))
+    /// Holds it only as a part of CAP_SYS_ADMIN, which CAP_BPF and CAP_PERFMON were split off.
+    fn has_by_admin(&self, capability: u32) -> bool {
+        matches!(capability, BPF | PERFMON) && self.has(SYS_ADMIN)
+    }
+
+    /// May do what the capability allows.
+    pub(super) fn holds(&self, capability: u32) -> bool {
+        self.initial_namespace && (self.has(capability) || self.has_by_admin(capability))
     }
 
     pub(super) fn is_root(&self) -> bool {
@@ -215,11 +224,9 @@ fn capability(privileges: &Privileges, row: Capability) -> Check {
         let found = "/proc/self/status does not say";
         return Check::not_ok(Group::Privilege, name, CheckState::Unknown, found, remedy);
     }
-    // CAP_BPF and CAP_PERFMON were split off CAP_SYS_ADMIN, which still includes them
-    let by_admin = matches!(bits, [BPF] | [PERFMON]) && privileges.has(SYS_ADMIN);
     if bits.iter().all(|bit| privileges.has(*bit)) {
         Check::ok(Group::Privilege, name, format!("held: {with}"))
-    } else if by_admin {
+    } else if bits.iter().all(|bit| privileges.has_by_admin(*bit)) {
         Check::ok(Group::Privilege, name, "held: by CAP_SYS_ADMIN")
     } else {
         let found = format!("not held: {without}");

@@ -13,13 +13,13 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::change::{Change, Point, Watch};
 use super::error::TuneError;
+use crate::clock::unix_s;
 use crate::journal::{JournalFolder, boot_id, failed};
 use crate::process::ProcessIdentity;
 use crate::roots::Roots;
@@ -73,13 +73,12 @@ pub(super) struct Head {
 impl Head {
     pub(super) fn new(roots: &Roots, is_held: bool, mitigations: Vec<String>) -> Option<Self> {
         let boot = clock_gettime(ClockId::Boottime);
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Some(Self {
             version: VERSION,
             boot_id: boot_id(roots),
             owner: ProcessIdentity::current(&Roots::default())?,
             is_held,
-            began_unix_s: since.map_or(0, |since| since.as_secs()),
+            began_unix_s: unix_s(),
             began_ticks: boot.tv_sec as u64 * TICKS_PER_SECOND
                 + boot.tv_nsec as u64 * TICKS_PER_SECOND / 1_000_000_000,
             mitigations,

@@ -26,9 +26,9 @@ const HELP: &str = "A message begins with the header of sockperf, so that its se
     sudo taillab rtt --link veth --proto udp --size 64,1472 --mode blocking,busy-poll\n  \
     taillab rtt --proto udp --target 192.0.2.7:11111 --json";
 
-const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed; what was measured before is printed and marked\n  2    wrong command \
-    line\n  5    a privilege or a kernel feature is missing\n  130  interrupted; what was measured is \
-    kept";
+const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed; what was \
+    measured before is printed and marked\n  2    wrong command line\n  5    a privilege or a kernel \
+    feature is missing\n  130  interrupted; what was measured is kept";
 
 fn help() -> String {
     format!("{HELP}\n\n{}\n\n{EXIT_CODES}", privileges_of("rtt"))

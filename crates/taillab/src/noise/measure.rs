@@ -83,8 +83,8 @@ impl<'a> Measuring<'a> {
             Err(error) => {
                 let note = match error {
                     ProbeError::NoPrivilege => {
-                        "gaps have no causes without privilege: run as root, or with CAP_BPF, \
-                         CAP_PERFMON and CAP_NET_ADMIN"
+                        "gaps have no causes without privilege: run as root, or with CAP_BPF and \
+                         CAP_PERFMON"
                             .to_owned()
                     }
                     error => format!("gaps have no causes: {error}"),

@@ -3,9 +3,9 @@
 
 use taillab_model::explanation::Cause;
 
-use super::{Case, Fixed, ServedBy};
+use super::{Case, Fixed, ServedBy, gone_elsewhere, pass_on};
 use crate::ledger::label::{Label, Labels, Who};
-use crate::ledger::lengths::{Lengths, scaled, take_ideal};
+use crate::ledger::lengths::{Lengths, take_ideal};
 use crate::ledger::requests::OpenRequest;
 
 /// What the sojourn was spent on, and the excess.
@@ -173,36 +173,4 @@ fn inherit(
         visit(label, ns)
     });
     given.min(wanted)
-}
-
-/// Of waiting for slow services before it, `longer_ns` would not be in one queue for all
-/// workers: that is imbalance.
-fn gone_elsewhere(
-    request: &OpenRequest,
-    served_by: &ServedBy<'_>,
-    longer_ns: u64,
-    labels: &mut Labels,
-    held: &mut Lengths,
-) {
-    let Some(length) = held.get_mut(served_by.slow_service) else {
-        return;
-    };
-    // its own stays what it is
-    let moved = length.saturating_sub(request.over_ns).min(longer_ns);
-    *length -= moved;
-    let own = Who::Worker(served_by.worker.tid);
-    held.add(labels.label(Cause::Imbalance, own), moved);
-}
-
-/// Passes receive softirqs on to what made the request wait for them, in proportion: of
-/// `received` the same share as `held` has of the rest of `total`. Returns how much that was.
-fn pass_on(held: &mut Lengths, received: u64, total: u64) -> u64 {
-    let sum: u64 = held.iter().map(|part| part.1).sum();
-    let rest = total.saturating_sub(received);
-    if sum == 0 || received == 0 || rest == 0 {
-        return 0;
-    }
-    let passed = scaled(received, sum.min(rest), rest);
-    held.lengthen(passed);
-    passed
 }

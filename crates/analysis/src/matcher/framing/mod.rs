@@ -266,9 +266,12 @@ impl Parser {
                 State::Header(length) => (rest.len().min(length - before), false),
                 State::Line => line_end(rest),
             };
-            let redacted = self.redacted(part, &rest[..length]);
+            let kept = self.kept(part, &rest[..length]);
             let read = self.step(rest);
-            rest[..length].copy_from_slice(&redacted);
+            match kept {
+                Some(kept) => rest[..length].copy_from_slice(&kept),
+                None => rest[..length].fill(BLANK),
+            }
             let Ok((step, next)) = read else {
                 rest[length + usize::from(line_feed)..].fill(BLANK);
                 return;
@@ -280,28 +283,31 @@ impl Parser {
         }
     }
 
-    /// These bytes, which come next and end no later than the part, without what is not needed.
-    fn redacted(&self, part: State, bytes: &[u8]) -> Vec<u8> {
+    /// What is needed of these bytes, which come next and end no later than the part; `None`:
+    /// nothing.
+    fn kept(&self, part: State, bytes: &[u8]) -> Option<Vec<u8>> {
         let Ends::ByContent(grammar) = &self.ends else {
-            return vec![BLANK; bytes.len()];
+            return None;
         };
-        match part {
-            State::Header(_) | State::Line => {
-                let mut whole = [self.line.as_slice(), bytes].concat();
-                if part == State::Line {
-                    grammar.redact_line(&mut whole);
-                    // no more of a line is looked at
-                    whole
-                        .iter_mut()
-                        .skip(MAX_LINE)
-                        .for_each(|byte| *byte = BLANK);
-                } else {
-                    grammar.redact_header(&mut whole);
-                }
-                whole.split_off(self.line.len())
+        let whole = || [self.line.as_slice(), bytes].concat();
+        let mut whole = match part {
+            State::Line => {
+                let mut line = whole();
+                grammar.redact_line(&mut line);
+                // no more of a line is looked at
+                line.iter_mut()
+                    .skip(MAX_LINE)
+                    .for_each(|byte| *byte = BLANK);
+                line
             }
-            _ => vec![BLANK; bytes.len()],
-        }
+            State::Header(_) => {
+                let mut header = whole();
+                grammar.redact_header(&mut header);
+                header
+            }
+            _ => return None,
+        };
+        Some(whole.split_off(self.line.len()))
     }
 
     /// Reads up to the end of the line, header or body: how many bytes that took, and what follows
