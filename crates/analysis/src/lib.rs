@@ -33,6 +33,7 @@ pub mod matched;
 pub mod matcher;
 pub mod median;
 mod overload;
+pub mod paired;
 pub mod predict;
 pub mod redaction;
 pub mod replay;

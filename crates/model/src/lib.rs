@@ -16,6 +16,7 @@ pub mod noise;
 mod recording;
 mod request;
 pub mod rtt;
+mod student;
 pub mod summary;
 mod time;
 pub mod tune;
@@ -31,4 +32,5 @@ pub use recording::{
     RecordingReader, RecordingWriter, ThreadName, VERSION as RECORDING_VERSION,
 };
 pub use request::{ClientTimes, Operation, Outcome, Request, Stage, Stamps, WireTimes};
+pub use student::student_975;
 pub use time::{Monotonic, Nanos, ParseNanosError};

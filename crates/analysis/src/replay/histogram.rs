@@ -29,6 +29,15 @@ impl BlockHistogram {
         self.counts[block * BINS + bin(sojourn_ns)] += 1;
     }
 
+    /// Adds a block with these sojourns.
+    pub(crate) fn push_block(&mut self, sojourns: impl IntoIterator<Item = Nanos>) {
+        self.counts.resize(self.counts.len() + BINS, 0);
+        self.blocks += 1;
+        for sojourn in sojourns {
+            self.add(self.blocks - 1, sojourn.get());
+        }
+    }
+
     /// The counts of a sample that has block b `times[b]` times.
     pub(crate) fn weighted(&self, times: &[u32]) -> Counts {
         let mut sums = vec![0_u64; BINS];
@@ -55,9 +64,14 @@ impl BlockHistogram {
 pub(crate) struct Counts(Vec<u64>);
 
 impl Counts {
+    /// The number of values.
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
     /// The quantile, as near as the bins tell: within 0.8 %.
     pub(crate) fn quantile_ns(&self, q: f64) -> Option<f64> {
-        let total: u64 = self.0.iter().sum();
+        let total = self.total();
         let rank = (q * total as f64).ceil().clamp(1.0, total.max(1) as f64);
         let mut before = 0_u64;
         for (bin, &count) in self.0.iter().enumerate() {
@@ -74,7 +88,7 @@ impl Counts {
     /// Points (x, share at least x), about `points` of them, evenly in the logarithm of the
     /// share.
     pub(crate) fn ccdf(&self, points: usize) -> Vec<(Nanos, f64)> {
-        let total: u64 = self.0.iter().sum();
+        let total = self.total();
         let step = (total.max(2) as f64).ln() / points.max(1) as f64;
         let mut curve: Vec<(Nanos, f64)> = Vec::new();
         let mut next = 0.0;

@@ -1,0 +1,255 @@
+//! Two conditions measured in turn: what the second changes.
+//!
+//! Minutes apart, a shared machine differs by more than most changes are worth. So the conditions are
+//! measured in pairs of neighbouring blocks, in an order drawn at random for each pair: what drifts
+//! is common to both blocks of a pair and cancels (Bulej et al., *Duet Benchmarking*, ICPE 2020).
+//! Pairs, not requests, are what is drawn again for an interval, so it holds whatever correlates
+//! within a block.
+
+use taillab_model::{Nanos, student_975};
+
+use crate::replay::BlockHistogram;
+
+/// Draws of the pairs.
+const DRAWS: u64 = 400;
+
+/// Fewer pairs than this give no interval.
+pub const MIN_PAIRS: usize = 5;
+
+/// An estimate with its interval of 95 % confidence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PairedEstimate {
+    /// The estimate.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub lo: f64,
+    /// Upper end of the interval.
+    pub hi: f64,
+}
+
+/// Sojourns of pairs of blocks.
+#[derive(Clone, Debug)]
+pub struct Pairs {
+    before: BlockHistogram,
+    after: BlockHistogram,
+    pairs: usize,
+}
+
+impl Default for Pairs {
+    fn default() -> Self {
+        Self {
+            before: BlockHistogram::new(0),
+            after: BlockHistogram::new(0),
+            pairs: 0,
+        }
+    }
+}
+
+impl Pairs {
+    /// Adds a pair: the sojourns without and with the change.
+    pub fn push(
+        &mut self,
+        before: impl IntoIterator<Item = Nanos>,
+        after: impl IntoIterator<Item = Nanos>,
+    ) {
+        self.before.push_block(before);
+        self.after.push_block(after);
+        self.pairs += 1;
+    }
+
+    /// The number of pairs.
+    pub fn count(&self) -> usize {
+        self.pairs
+    }
+
+    /// The quantile `q` over all blocks without and with the change; `None` where one of them has
+    /// no requests.
+    pub fn quantiles(&self, q: f64) -> Option<(Nanos, Nanos)> {
+        let of = |blocks: &BlockHistogram| Some(Nanos::new(blocks.all().quantile_ns(q)? as u64));
+        Some((of(&self.before)?, of(&self.after)?))
+    }
+
+    /// The ratio of the quantile `q` with the change to that without it: below 1 is an improvement.
+    ///
+    /// The interval is ± Student's t times the bootstrap's standard error of the ratio's logarithm,
+    /// widened by √(n/(n−1)) for what the bootstrap lacks in small samples (Hesterberg 2015, *What
+    /// Teachers Should Know About the Bootstrap*, section 4). `None` with fewer than [`MIN_PAIRS`], or
+    /// where one of the conditions has fewer than ten requests beyond the quantile.
+    pub fn ratio(&self, q: f64) -> Option<PairedEstimate> {
+        let n = self.pairs;
+        let beyond = |blocks: &BlockHistogram| (1.0 - q) * blocks.all().total() as f64;
+        if n < MIN_PAIRS || beyond(&self.before).min(beyond(&self.after)) < 10.0 {
+            return None;
+        }
+        let of = |times: &[u32]| {
+            let before = self.before.weighted(times).quantile_ns(q)?;
+            let after = self.after.weighted(times).quantile_ns(q)?;
+            (before > 0.0 && after > 0.0).then(|| (after / before).ln())
+        };
+        let logarithm = of(&vec![1; n])?;
+        let draws = (0..DRAWS).filter_map(|draw| of(&drawn(draw, n)));
+        let half = half_width(draws, n)?;
+        Some(PairedEstimate {
+            value: logarithm.exp(),
+            lo: (logarithm - half).exp(),
+            hi: (logarithm + half).exp(),
+        })
+    }
+}
+
+/// The ratio Σ `numerator` ÷ Σ `denominator` over pairs, with an interval as that of
+/// [`Pairs::ratio`], but not of the logarithm, since a sum of differences can be negative. `None`
+/// with fewer than [`MIN_PAIRS`] or where the denominators sum to 0.
+pub fn ratio_of_sums(pairs: &[(f64, f64)]) -> Option<PairedEstimate> {
+    let n = pairs.len();
+    let of = |times: &[u32]| {
+        let weighted = pairs.iter().zip(times);
+        let (above, below) = weighted.fold((0.0, 0.0), |(above, below), (pair, times)| {
+            let times = f64::from(*times);
+            (above + times * pair.0, below + times * pair.1)
+        });
+        let ratio: f64 = above / below;
+        ratio.is_finite().then_some(ratio)
+    };
+    if n < MIN_PAIRS {
+        return None;
+    }
+    let value = of(&vec![1; n])?;
+    let half = half_width((0..DRAWS).filter_map(|draw| of(&drawn(draw, n))), n)?;
+    Some(PairedEstimate {
+        value,
+        lo: value - half,
+        hi: value + half,
+    })
+}
+
+/// Whether the changed condition comes first in a pair: drawn at random, half of each two pairs.
+pub fn changed_first(seed: u64, pair: u64) -> bool {
+    // the second of two pairs takes the other order, so that no seed puts one condition first always
+    (hash(seed, pair / 2) & 1 == 1) ^ !pair.is_multiple_of(2)
+}
+
+/// How often draw number `draw` has each of `n` pairs.
+fn drawn(draw: u64, n: usize) -> Vec<u32> {
+    let mut times = vec![0; n];
+    for place in 0..n as u64 {
+        times[(hash(draw, place) % n as u64) as usize] += 1;
+    }
+    times
+}
+
+/// Half of the interval's width around a statistic with these draws.
+fn half_width(draws: impl Iterator<Item = f64>, pairs: usize) -> Option<f64> {
+    let draws: Vec<f64> = draws.collect();
+    if (draws.len() as u64) < DRAWS / 2 {
+        return None;
+    }
+    let count = draws.len() as f64;
+    let mean = draws.iter().sum::<f64>() / count;
+    let squares: f64 = draws.iter().map(|draw| (draw - mean).powi(2)).sum();
+    let small_sample = (pairs as f64 / (pairs - 1) as f64).sqrt();
+    Some(student_975(pairs - 1) * small_sample * (squares / (count - 1.0)).sqrt())
+}
+
+/// A number for each place of each draw, evenly enough (SplitMix64; Steele, Lea and Flood 2014).
+fn hash(draw: u64, place: u64) -> u64 {
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut z = (draw.wrapping_mul(GOLDEN) ^ (place << 32)).wrapping_add(GOLDEN);
+    for _ in 0..2 {
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+    }
+    z
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block of a server that is `factor` as slow as usual: exponential, with bursts in some
+    /// blocks that make everything slower.
+    fn block(seed: u64, factor: f64) -> Vec<Nanos> {
+        let uniform = |place: u64| (hash(seed, place) >> 11) as f64 / (1_u64 << 53) as f64;
+        let burst = if uniform(0) < 0.3 { 1.3 } else { 1.0 };
+        (1..1_500)
+            .map(|place| Nanos::new((-uniform(place).ln() * 1e5 * factor * burst) as u64))
+            .collect()
+    }
+
+    /// How many of the intervals over `pairs` pairs contain the truth, of 200.
+    fn covered(pairs: u64, truth: f64, q: f64) -> u32 {
+        let contains = |trial: &u64| {
+            let mut all = Pairs::default();
+            for pair in 0..pairs {
+                let seed = trial * 1_000 + pair * 2;
+                // what drifts from pair to pair by a factor of two is common to its blocks
+                let drift = 1.0 + (hash(seed, 99_999) >> 11) as f64 / (1_u64 << 53) as f64;
+                all.push(block(seed, drift), block(seed + 1, drift * truth));
+            }
+            let ratio = all.ratio(q).unwrap();
+            ratio.lo <= truth && truth <= ratio.hi
+        };
+        (1..=200).filter(contains).count() as u32
+    }
+
+    #[test]
+    fn intervals_contain_the_truth_in_about_95_of_100() {
+        for (pairs, truth, q) in [(6, 1.0, 0.5), (8, 0.6, 0.99), (20, 1.0, 0.99)] {
+            let covered = covered(pairs, truth, q);
+            assert!(covered >= 182, "{covered} of 200 with {pairs} pairs at {q}");
+        }
+    }
+
+    #[test]
+    fn a_large_improvement_is_seen_with_few_pairs_through_a_drift() {
+        let mut all = Pairs::default();
+        for pair in 0..6 {
+            let drift = 1.0 + pair as f64 / 3.0;
+            all.push(block(2 * pair, drift), block(2 * pair + 1, 0.3 * drift));
+        }
+        let ratio = all.ratio(0.99).unwrap();
+        assert!(ratio.hi < 0.6 && ratio.lo > 0.1, "{ratio:?}");
+        let (before, after) = all.quantiles(0.99).unwrap();
+        let quotient = after.get() as f64 / before.get() as f64;
+        assert!((quotient - ratio.value).abs() < 0.01);
+    }
+
+    #[test]
+    fn what_cannot_be_supported_is_not_estimated() {
+        let mut all = Pairs::default();
+        assert_eq!(all.quantiles(0.5), None);
+        for pair in 0..4 {
+            all.push(block(pair, 1.0), block(pair + 9, 1.0));
+        }
+        assert_eq!(all.ratio(0.5), None);
+        all.push(block(7, 1.0), block(8, 1.0));
+        assert!(all.ratio(0.5).is_some());
+        // 7,495 requests have seven beyond p99.9
+        assert_eq!(all.ratio(0.999), None);
+    }
+
+    #[test]
+    fn a_ratio_of_sums_has_the_interval_of_its_pairs() {
+        let same = ratio_of_sums(&[(2.0, 4.0); 6]).unwrap();
+        assert_eq!((same.value, same.lo, same.hi), (0.5, 0.5, 0.5));
+        let spread = [(1.0, 1.0), (2.0, 1.0), (0.5, 1.0), (1.5, 1.0), (1.0, 1.0)];
+        let spread = ratio_of_sums(&spread).unwrap();
+        assert!(
+            spread.lo < 0.8 && spread.value == 1.2 && spread.hi > 1.6,
+            "{spread:?}"
+        );
+        assert_eq!(ratio_of_sums(&[(1.0, 1.0); 4]), None);
+        assert_eq!(ratio_of_sums(&[(1.0, 0.0); 6]), None);
+    }
+
+    #[test]
+    fn both_orders_come_equally_often() {
+        for seed in 0..20 {
+            let first = (0..10).filter(|pair| changed_first(seed, *pair)).count();
+            assert_eq!(first, 5, "{seed}");
+        }
+        let begins = (0..200).filter(|seed| changed_first(*seed, 0)).count();
+        assert!((60..140).contains(&begins), "{begins}");
+    }
+}
