@@ -1,7 +1,7 @@
-//! Ground truth against ledger: what was injected, and what it was charged to.
+//! What an injection cost each single request, from its own stamps and those of the request.
 //!
 //! The truth says when the server was held back. What that cost each request follows from
-//! its T1, T2 and T6 alone, so this shares nothing with the ledger that it judges:
+//! its T1, T2 and T6 alone, so this shares nothing with the ledger:
 //!
 //! - **Held back** ([`delays`]): a worker serves its requests one after the other. Request i
 //!   is there from T2_i on; of T1_i to T2_i, r_i lies in injected intervals. It keeps its
@@ -10,13 +10,10 @@
 //!   at E_i = max(T2_i, E_{i−1}) + d_i + o_i with the injection and at C_i = max(T2_i − r_i,
 //!   C_{i−1}) + d_i without (Lindley 1952), so E_i − C_i is the delay, the inherited part of
 //!   it included. Of what two disturbances delay only together it claims nothing.
-//! - **Order** ([`overtaken`]): whoever serves, the k-th response leaves when it leaves. In
-//!   the order of arrival it would have been the k-th request's: T6_i − T6_(k).
-//! - **Imbalance** ([`imbalanced`]): the same demands through one queue for all workers.
 //! - **Loss** ([`lost`]): from when a packet was dropped to when it came again.
 
-use crate::ground_truth::{GroundTruth, InjectedSource};
-use taillab_model::explanation::{Cause, Culprit};
+use crate::ground_truth::GroundTruth;
+use taillab_model::explanation::Culprit;
 use taillab_model::{Monotonic, Nanos, Tid};
 
 /// A request as the server had it.
@@ -30,63 +27,6 @@ pub struct Span {
     pub t6: Monotonic,
     /// The thread that served it; 0 where that is not known.
     pub worker: Tid,
-}
-
-/// What the ledger says a request's excess consists of.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Charge {
-    /// The cause that it is charged to.
-    pub cause: Cause,
-    /// The culprit, where the ledger names one.
-    pub culprit: Option<Culprit>,
-    /// The part of the excess, in nanoseconds.
-    pub excess_ns: u64,
-}
-
-/// What became of the delay of one injected cause.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// What was injected, and its right cause and culprit.
-    pub source: InjectedSource,
-    /// Requests that it delayed.
-    pub requests: u64,
-    /// Their total delay by it.
-    pub injected: Nanos,
-    /// What of it the ledger charged to each cause, the right one included; the largest
-    /// first.
-    pub charged: Vec<(Cause, Nanos)>,
-    /// What of it was charged to the right cause and to the right culprit.
-    pub culprit: Nanos,
-    /// What of it the ledger saw no excess for.
-    pub unseen: Nanos,
-    /// All that was charged to the right cause and the right culprit, of whatever request: more
-    /// than the delay where the same culprit also does so without us.
-    pub in_all: Nanos,
-}
-
-impl Row {
-    fn share(&self, part: Nanos) -> f64 {
-        match self.injected.get() {
-            0 => 0.0,
-            all => part.get() as f64 / all as f64,
-        }
-    }
-
-    /// The share of the delay that is charged to a cause.
-    pub fn share_of(&self, cause: Cause) -> f64 {
-        let charged = self.charged.iter().find(|(other, _)| *other == cause);
-        charged.map_or(0.0, |(_, part)| self.share(*part))
-    }
-
-    /// The share of the delay that is charged to the right cause and the right culprit.
-    pub fn right_share(&self) -> f64 {
-        self.share(self.culprit)
-    }
-
-    /// The share of it that no excess was seen for.
-    pub fn unseen_share(&self) -> f64 {
-        self.share(self.unseen)
-    }
 }
 
 /// The delay of each request by each of the truth's sources; places as in `spans`.
@@ -189,46 +129,6 @@ impl Busy {
     }
 }
 
-/// How much later than in the order of arrival each request was answered.
-pub fn overtaken(spans: &[Span]) -> Vec<Nanos> {
-    let mut arrivals: Vec<usize> = (0..spans.len()).collect();
-    arrivals.sort_by_key(|place| spans[*place].t1);
-    let mut departures: Vec<Monotonic> = spans.iter().map(|span| span.t6).collect();
-    departures.sort_unstable();
-    let mut delays = vec![Nanos::ZERO; spans.len()];
-    for (place, departure) in arrivals.into_iter().zip(departures) {
-        delays[place] = spans[place].t6.saturating_since(departure);
-    }
-    delays
-}
-
-/// How much later each request was answered than if all workers had had one queue, in the
-/// order of arrival, and each request had taken as long as it did.
-pub fn imbalanced(spans: &[Span]) -> Vec<Nanos> {
-    let mut demands = vec![0; spans.len()];
-    let by_worker = by_worker(spans);
-    for places in &by_worker {
-        let mut ended = 0;
-        for place in places {
-            let (t1, t6) = (ns(spans[*place].t1), ns(spans[*place].t6));
-            demands[*place] = t6 - t1.max(ended).min(t6);
-            ended = t6;
-        }
-    }
-    let mut free = vec![0_u64; by_worker.len().max(1)];
-    let mut arrivals: Vec<usize> = (0..spans.len()).collect();
-    arrivals.sort_by_key(|place| spans[*place].t1);
-    let mut delays = vec![Nanos::ZERO; spans.len()];
-    for place in arrivals {
-        let Some(worker) = free.iter_mut().min() else {
-            break;
-        };
-        *worker = ns(spans[place].t1).max(*worker) + demands[place];
-        delays[place] = Nanos::new(ns(spans[place].t6).saturating_sub(*worker));
-    }
-    delays
-}
-
 /// How long each request lay lost, for intervals from when its packet was dropped to when it
 /// came again: of the requests that were under way all the while, the one that was answered
 /// first after that.
@@ -246,111 +146,8 @@ pub fn lost(spans: &[Span], truth: &GroundTruth) -> Vec<Nanos> {
     delays
 }
 
-/// What became of the delay of each source.
-///
-/// `delays[s][i]` is what source s cost request i, `charges[i]` what the ledger says of it;
-/// a request without charges (`None`: warm-up, or not matched) does not count. Of a delay,
-/// first the excess charged to the right cause is taken, then the others in proportion,
-/// less what the other sources rightly explain.
-pub fn confusion(
-    sources: &[InjectedSource],
-    delays: &[Vec<Nanos>],
-    charges: &[Option<Vec<Charge>>],
-) -> Vec<Row> {
-    sources
-        .iter()
-        .enumerate()
-        .map(|(number, source)| {
-            let mut tally = Tally::default();
-            for (place, charges) in charges.iter().enumerate() {
-                let injected = delays[number][place].get();
-                let Some(charges) = charges else { continue };
-                let explained = |cause: Cause| -> u64 {
-                    let others = sources.iter().zip(delays).enumerate();
-                    others
-                        .filter(|(other, (of, _))| *other != number && of.cause == cause)
-                        .map(|(_, (_, delays))| delays[place].get())
-                        .sum()
-                };
-                tally.add(source, injected, charges, explained);
-            }
-            tally.row(source)
-        })
-        .collect()
-}
-
-#[derive(Default)]
-struct Tally {
-    requests: u64,
-    injected: u64,
-    charged: [u64; Cause::ALL.len()],
-    culprit: u64,
-    unseen: u64,
-    in_all: u64,
-}
-
-impl Tally {
-    fn add(
-        &mut self,
-        source: &InjectedSource,
-        injected: u64,
-        charges: &[Charge],
-        explained: impl Fn(Cause) -> u64,
-    ) {
-        let mut excess = [0_u64; Cause::ALL.len()];
-        let mut of_culprit = 0;
-        for charge in charges {
-            excess[charge.cause as usize] += charge.excess_ns;
-            if charge.cause == source.cause && is_meant(&source.culprit, &charge.culprit) {
-                of_culprit += charge.excess_ns;
-            }
-        }
-        self.in_all += of_culprit;
-        if injected == 0 {
-            return;
-        }
-        self.requests += 1;
-        self.injected += injected;
-        let right = injected.min(excess[source.cause as usize]);
-        self.charged[source.cause as usize] += right;
-        self.culprit += injected.min(of_culprit);
-        let left = injected - right;
-        excess[source.cause as usize] = 0;
-        for cause in Cause::ALL {
-            let rest = &mut excess[cause as usize];
-            *rest = rest.saturating_sub(explained(cause));
-        }
-        let others: u64 = excess.iter().sum();
-        let taken = left.min(others);
-        self.unseen += left - taken;
-        if taken > 0 {
-            for (charged, other) in self.charged.iter_mut().zip(excess) {
-                *charged += (u128::from(taken) * u128::from(other) / u128::from(others)) as u64;
-            }
-        }
-    }
-
-    fn row(self, source: &InjectedSource) -> Row {
-        let mut charged: Vec<(Cause, Nanos)> = Cause::ALL
-            .into_iter()
-            .map(|cause| (cause, Nanos::new(self.charged[cause as usize])))
-            .filter(|(_, part)| *part > Nanos::ZERO)
-            .collect();
-        charged.sort_by_key(|(_, part)| std::cmp::Reverse(*part));
-        Row {
-            source: source.clone(),
-            requests: self.requests,
-            injected: Nanos::new(self.injected),
-            charged,
-            culprit: Nanos::new(self.culprit),
-            unseen: Nanos::new(self.unseen),
-            in_all: Nanos::new(self.in_all),
-        }
-    }
-}
-
 /// Whether a culprit is the one that did it, as far as both say who they mean.
-fn is_meant(truth: &Option<Culprit>, named: &Option<Culprit>) -> bool {
+pub(crate) fn is_meant(truth: &Option<Culprit>, named: &Option<Culprit>) -> bool {
     let (Some(truth), Some(named)) = (truth, named) else {
         // the truth blames nobody: the cause says it all
         return truth.is_none();

@@ -10,10 +10,10 @@ use taillab_testkit::causes::CauseKind;
 
 use super::shared::{Output, share};
 
-const CAUSES_EXIT_CODES: &str = "Exit codes:\n  0    every cause that can be injected here was \
-    found\n  1    something failed\n  2    wrong command line\n  3    a cause was charged wrongly: \
-    the table says which\n  5    a privilege is missing, or none of the kinds can be injected \
-    here\n  130  interrupted; what was measured is kept";
+const CAUSES_EXIT_CODES: &str = "Exit codes:\n  0    every kind that can be injected here passed\n  1    \
+    something failed\n  2    wrong command line\n  3    a kind failed: the table says which\n  4    none \
+    failed, but not every one is known well enough to pass\n  5    a privilege is missing, or none of \
+    the kinds can be injected here\n  130  interrupted; what was measured is kept";
 
 /// Measure taillab itself against truths that are known.
 #[derive(Debug, Args)]
@@ -29,29 +29,27 @@ pub enum BenchCommand {
 
 /// Inject known causes of latency into a server and see what they are charged to.
 ///
-/// For each kind a built-in server runs under Poisson load in the testbed of `taillab run`,
-/// something disturbs it by a schedule and stamps by itself when it did, and the recording is
-/// explained as any other. What each disturbance cost each request follows from its time and
-/// the request's first and last stamp alone; the table says to which cause the ledger charged
-/// that. With -o the ground truth is kept with the recording.
+/// For each kind a built-in server runs under Poisson load in the testbed of `taillab run`, in pairs
+/// of blocks under the same arrivals: one in which something disturbs the server, one without. The
+/// truth is by how much longer the client waited in the first. What the ledger charges to the right
+/// cause and culprit must be that, within 10 % on both sides. With -o every block is kept.
 #[derive(Debug, Args)]
 #[command(after_help = format!("{}\n\n{CAUSES_EXIT_CODES}", privileges_of("bench")))]
 pub struct CausesArgs {
     /// What to inject [default: all, and a run without]
     #[arg(value_name = "KIND", value_parser = kinds())]
     pub kinds: Vec<CauseKind>,
-    /// Length of each measurement
-    #[arg(short, long, value_name = "TIME", default_value = "5s")]
+    /// Length of each block
+    #[arg(short, long, value_name = "TIME", default_value = "1500ms")]
     pub duration: Nanos,
-    /// Load as a share of the server's capacity
-    #[arg(short, long, value_name = "SHARE", value_parser = share, default_value = "30%", allow_negative_numbers = true)]
+    /// Load as a share of the server's capacity, at least (55 % for most kinds)
+    #[arg(short, long, value_name = "SHARE", value_parser = share, default_value = "55%", allow_negative_numbers = true)]
     pub utilization: f64,
-    /// Also measure without the cause, in turn with it, and compare that with what was
-    /// predicted
+    /// Also judge what was predicted without the cause, by what was measured without it
     #[arg(long)]
     pub fix_check: bool,
-    /// Pairs of measurements for that, with and without the cause
-    #[arg(long, value_name = "N", default_value_t = 6, requires = "fix_check")]
+    /// Pairs of blocks, with and without the cause
+    #[arg(long, value_name = "N", default_value_t = 8)]
     pub pairs: u32,
     /// The server's CPU
     #[arg(short = 'C', long, value_name = "CPU", default_value_t = 0)]
@@ -64,7 +62,7 @@ pub struct CausesArgs {
         long,
         value_name = "DIR",
         value_hint = ValueHint::DirPath,
-        conflicts_with_all = ["duration", "utilization", "fix_check", "server_cpu", "client_cpu"]
+        conflicts_with_all = ["duration", "utilization", "pairs", "server_cpu", "client_cpu"]
     )]
     pub again: Option<PathBuf>,
     /// Directory for recordings, truths and the result; nothing is kept without

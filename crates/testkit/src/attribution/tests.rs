@@ -1,5 +1,6 @@
-use crate::ground_truth::InjectedInterval;
+use crate::ground_truth::{InjectedInterval, InjectedSource};
 use proptest::prelude::*;
+use taillab_model::explanation::Cause;
 
 use super::*;
 
@@ -130,27 +131,6 @@ proptest! {
 }
 
 #[test]
-fn who_is_overtaken_is_late_and_who_overtakes_is_not() {
-    let spans = [span(0, 30, 1), span(1, 10, 2), span(2, 20, 3)];
-    assert_eq!(raw(&overtaken(&spans)), [20, 0, 0]);
-    let in_order = [span(0, 10, 1), span(1, 20, 2), span(2, 30, 3)];
-    assert_eq!(raw(&overtaken(&in_order)), [0, 0, 0]);
-}
-
-#[test]
-fn an_idle_worker_beside_a_queue_is_imbalance() {
-    // worker 1 has three requests of 10, worker 2 one that is over at once
-    let spans = [
-        span(0, 10, 1),
-        span(0, 20, 1),
-        span(0, 30, 1),
-        span(0, 10, 2),
-    ];
-    // one queue for both: two at 10, two at 20
-    assert_eq!(raw(&imbalanced(&spans)), [0, 10, 10, 0]);
-}
-
-#[test]
 fn a_lost_request_is_the_one_that_was_under_way_all_the_while() {
     let spans = [
         span(0, 10, 1),
@@ -164,71 +144,6 @@ fn a_lost_request_is_the_one_that_was_under_way_all_the_while() {
         unrecorded: 0,
     };
     assert_eq!(raw(&lost(&spans, &truth)), [0, 480, 0, 0]);
-}
-
-fn charge(cause: Cause, name: Option<&str>, excess_ns: u64) -> Charge {
-    Charge {
-        cause,
-        culprit: name.map(|name| Culprit::Softirq {
-            name: name.to_owned(),
-        }),
-        excess_ns,
-    }
-}
-
-#[test]
-fn each_nanosecond_of_a_delay_goes_to_one_place() {
-    let net = Culprit::Softirq {
-        name: "NET_RX".to_owned(),
-    };
-    let sources = [source(Cause::Softirq, Some(net))];
-    let delays = [[100, 50, 70, 9, 0].map(Nanos::new).to_vec()];
-    let charges = [
-        // more than was injected: only that counts, of the right culprit
-        Some(vec![charge(Cause::Softirq, Some("NET_RX"), 120)]),
-        // the right cause, another culprit; 20 to a wrong cause, 10 to nothing
-        Some(vec![
-            charge(Cause::Softirq, Some("TIMER"), 20),
-            charge(Cause::Irq, None, 20),
-        ]),
-        // two wrong ones, in proportion
-        Some(vec![
-            charge(Cause::Wakeup, None, 300),
-            charge(Cause::Unexplained, None, 100),
-        ]),
-        None,
-        // not delayed by what was injected
-        Some(vec![charge(Cause::Softirq, Some("NET_RX"), 7)]),
-    ];
-    let rows = confusion(&sources, &delays, &charges);
-    let row = &rows[0];
-    assert_eq!(row.in_all, Nanos::new(127));
-    assert_eq!((row.requests, row.injected), (3, Nanos::new(220)));
-    assert_eq!(row.culprit, Nanos::new(100));
-    assert_eq!(row.unseen, Nanos::new(10));
-    assert!((row.share_of(Cause::Softirq) - 120.0 / 220.0).abs() < 1e-12);
-    assert!((row.right_share() - 100.0 / 220.0).abs() < 1e-12);
-    assert_eq!(row.charged[0].0, Cause::Softirq);
-    let all: Nanos = row.charged.iter().map(|(_, part)| *part).sum();
-    // 70 × 3 ÷ 4 is rounded down twice
-    assert!(row.injected - all - row.unseen <= Nanos::new(1));
-}
-
-#[test]
-fn what_another_injected_cause_explains_is_no_confusion() {
-    let sources = [
-        source(Cause::Background, None),
-        source(Cause::SlowService, None),
-    ];
-    let delays = [vec![Nanos::new(100)], vec![Nanos::new(40)]];
-    let charges = [Some(vec![
-        charge(Cause::Background, None, 90),
-        charge(Cause::SlowService, None, 40),
-    ])];
-    let rows = confusion(&sources, &delays, &charges);
-    assert_eq!(rows[0].unseen, Nanos::new(10));
-    assert_eq!(rows[0].share_of(Cause::SlowService), 0.0);
-    assert_eq!(rows[1].right_share(), 1.0);
 }
 
 #[test]

@@ -1,21 +1,24 @@
-//! When a kind is found, a forecast has come true, and a measurement is contaminated.
-//! `docs/bench-causes.md` explains the figures.
+//! The thresholds of the judge, fixed before anything is measured. `docs/bench-causes.md` explains
+//! them.
 
 use taillab_model::explanation::Cause;
 
-/// The least share of the injected delay that must be charged to the right cause and culprit.
-pub(super) const LEAST_RIGHT: f64 = 0.90;
-/// The most that may be charged to a culprit that only the injection brought, as a multiple of
-/// what the requests would be spared without it.
-pub(super) const MOST_CHARGED: f64 = 1.10;
-/// The largest share of the excess of an undisturbed run that may be charged to one of
-/// [`IMPOSSIBLE`].
-pub(super) const MOST_WRONG: f64 = 0.05;
-/// The largest share of the excess above p99 that may stay unexplained.
-pub(super) const MOST_UNEXPLAINED: f64 = 0.10;
-/// A source that delayed the requests by less than this share of what the largest source did is
-/// not judged (arming a timer, say).
-pub(super) const LEAST_SHARE: f64 = 0.02;
+/// How far the charge may be from the delay that the client saw, on either side.
+pub(super) const CHARGE_TOLERANCE: f64 = 0.10;
+/// How far a forecast may be from what is then measured, on either side.
+pub(super) const FORECAST_TOLERANCE: f64 = 0.20;
+/// An interval that reaches farther than this from its estimate says too little.
+pub(super) const MOST_UNCERTAIN: f64 = 0.25;
+/// The largest share of an undisturbed server's excess that may be charged to one of [`IMPOSSIBLE`].
+pub(super) const IMPOSSIBLE_TOLERANCE: f64 = 0.05;
+/// The largest correlation of the charges with a truth that is shifted in time.
+pub(super) const MOST_BY_CHANCE: f64 = 0.25;
+
+/// A block is contaminated where the hypervisor took more than this share of its CPU time, or the
+/// generator was late for more than this share of its length.
+pub(super) const MOST_CONTAMINATED: f64 = 0.05;
+/// With a larger share of contaminated pairs nothing is decided.
+pub(super) const MOST_CONTAMINATED_PAIRS: f64 = 0.5;
 
 /// What one worker on one datagram socket cannot suffer from, unless somebody injects it.
 pub(super) const IMPOSSIBLE: [Cause; 7] = [
@@ -30,12 +33,3 @@ pub(super) const IMPOSSIBLE: [Cause; 7] = [
 
 /// The percentiles at which forecasts are tested.
 pub(super) const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
-/// The largest relative error of a forecast that has come true.
-pub(super) const NEAR: f64 = 0.20;
-
-/// The largest share of what is judged that the machine may have caused: half of the tenth that may
-/// be charged wrongly.
-pub(super) const MOST_CONTAMINATED: f64 = 0.05;
-/// The most that the machine may cost in one measurement of a pair, as a share of what the
-/// injection costs: percentiles then move by less than [`NEAR`].
-pub(super) const MOST_CONTAMINATED_PAIR: f64 = 0.1;

@@ -3,23 +3,23 @@
 
 use std::collections::BTreeMap;
 
-use crate::attribution::Row;
 use schemars::JsonSchema;
 use serde::Serialize;
 use taillab_model::Nanos;
-use taillab_model::explanation::{Cause, Culprit};
-use taillab_model::summary::Reason;
+use taillab_model::explanation::Cause;
 
-use super::account::Account;
-use super::criteria::{
-    IMPOSSIBLE, LEAST_RIGHT, LEAST_SHARE, MOST_CHARGED, MOST_UNEXPLAINED, MOST_WRONG, NEAR,
-};
-use super::forecast::{FixCheck, ForecastVerdict};
+use super::block::RequestCharge;
+use super::criteria::{CHARGE_TOLERANCE, IMPOSSIBLE, IMPOSSIBLE_TOLERANCE, MOST_BY_CHANCE};
+use super::forecast::Forecast;
+use super::judge::{Criterion, Verdict, overall};
 use super::kind::CauseKind;
-use super::reason::ReasonKey;
+use super::pair::{Pair, PairResult};
+use super::setup::{Fix, Oracle, Setup};
+use crate::ground_truth::InjectedSource;
 
 /// The version of the JSON's shape.
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2;
+
 /// The whole benchmark, as it is printed with `--json`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct BenchResult {
@@ -33,8 +33,10 @@ pub struct BenchResult {
     pub kinds: Vec<KindResult>,
     /// Kinds that ran.
     pub ran: u32,
-    /// Those of them that were found.
-    pub found: u32,
+    /// Those of them that passed.
+    pub passed: u32,
+    /// Those of them that failed; the others are inconclusive.
+    pub failed: u32,
     /// Interrupted before all had run.
     pub partial: bool,
 }
@@ -43,15 +45,15 @@ pub struct BenchResult {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(extend(
     "if" = {"properties": {"not_run": {"type": "null"}}},
-    "then" = {"required": ["service_time_ns"]},
-    "else" = {"properties": {"service_time_ns": false}},
+    "then" = {"required": ["verdict"]},
+    "else" = {"properties": {"verdict": false}},
 ))]
 pub struct KindResult {
     /// Its name on the command line.
     #[schemars(extend("enum" = CauseKind::ALL.map(CauseKind::name)))]
     pub kind: String,
     /// Why it could not be run here; `None` when it ran.
-    pub not_run: Option<Reason>,
+    pub not_run: Option<String>,
     /// What was measured; `None` when it did not run.
     #[serde(flatten)]
     pub measured: Option<Measured>,
@@ -60,85 +62,63 @@ pub struct KindResult {
 /// One kind that ran.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Measured {
+    /// The worst of the criteria; inconclusive where most pairs are contaminated.
+    pub verdict: Verdict,
+    /// What was judged.
+    pub criteria: Vec<Criterion>,
+    /// What was injected, as it was asked for: `background:20ms,3ms`, with its right cause and
+    /// culprit; empty for the control.
+    pub injected: Vec<Injected>,
+    /// Every pair of blocks, in the order in which they were measured.
+    pub pairs: Vec<PairResult>,
+    /// The share of the pairs that are contaminated.
+    #[schemars(range(min = 0, max = 1))]
+    pub contaminated_share: f64,
     /// t of the ideal queue.
     pub service_time_ns: Nanos,
-    /// Requests that were explained.
-    pub requests: u64,
-    /// The server's latency at p50.
-    pub sojourn_p50_ns: Nanos,
-    /// The server's latency at p99.
-    pub sojourn_p99_ns: Nanos,
-    /// The server's latency at p99.9.
-    pub sojourn_p999_ns: Nanos,
     /// Events that the probe lost.
     pub lost_events: u64,
-    /// Measurements made, up to the first that the machine did not contaminate.
-    pub passes: u32,
-    /// Why the last of them is contaminated too; `None` if it is not.
-    pub contaminated: Option<Reason>,
-    /// Each injection and what it was charged to.
-    pub injected: Vec<Injected>,
-    /// Excess over the ideal, of all requests.
-    pub excess_ns: Nanos,
-    /// Each cause's share of the excess.
-    #[schemars(extend("additionalProperties" = {"type": "number", "minimum": 0, "maximum": 1}))]
-    pub excess_shares: BTreeMap<&'static str, f64>,
-    /// The share of the excess above p99 that is `unexplained`.
-    #[schemars(range(min = 0, max = 1))]
-    pub unexplained_above_p99: f64,
-    /// The replay's largest error from p50 to p99.9; `None` without a replay.
-    pub model_fit_error: Option<f64>,
-    /// What is not good enough; empty for a kind that is `ok`.
-    pub shortfalls: Vec<Reason>,
+    /// By how much more was charged to each cause with the injection than without, as a share of the
+    /// delay that the client saw; of the control, as a share of the excess. Causes without a charge
+    /// are left out. The rest of the delay was seen by the client only.
+    pub changes: BTreeMap<&'static str, f64>,
+    /// Whether the right requests were charged; `None` where nothing says what it cost each.
+    pub by_request: Option<ByRequest>,
     /// Predicted against measured, where asked for.
-    pub fix: Option<FixCheck>,
+    pub forecast: Option<Forecast>,
 }
 
-/// One injected cause.
+/// One thing that was injected.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Injected {
-    /// The injection as it was asked for: `background:20ms,3ms`.
+    /// As it was asked for.
     pub injected: String,
-    /// The number of times.
-    pub occurrences: u64,
     /// The right cause.
     pub cause: Cause,
-    /// The right culprit; `None` where the cause says it all.
-    pub culprit: Option<Culprit>,
-    /// Requests that it delayed.
-    pub requests: u64,
-    /// Their total delay.
-    pub delay_ns: Nanos,
-    /// The share of that delay that is charged to the right cause and culprit.
-    #[schemars(range(min = 0, max = 1))]
-    pub right_share: f64,
-    /// The share of the delay that is charged to each cause.
-    #[schemars(extend("additionalProperties" = {"type": "number", "minimum": 0, "maximum": 1}))]
-    pub charged_shares: BTreeMap<&'static str, f64>,
-    /// The share of the delay for which the ledger sees no excess.
-    #[schemars(range(min = 0, max = 1))]
-    pub unseen_share: f64,
-    /// The delay that would be missing without it, given everything else that disturbed the server;
-    /// `None` where the two cannot be separated.
-    pub together_delay_ns: Option<Nanos>,
-    /// The share of that delay that is charged to the right cause and culprit.
-    #[schemars(range(min = 0, max = 1))]
-    pub together_right_share: Option<f64>,
-    /// All excess, of any request, that is charged to the right cause and culprit.
-    pub charged_ns: Nanos,
-    /// Whether it is too small to be judged.
-    pub negligible: bool,
+    /// The right culprit's name; `None` where the cause says it all.
+    pub culprit: Option<String>,
+}
+
+/// Charge and truth of single requests.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ByRequest {
+    /// Σ |charged − truth| ÷ Σ truth.
+    pub error: f64,
+    /// The correlation of charge and truth.
+    pub correlation: f64,
 }
 
 impl BenchResult {
     /// The result of these kinds.
     pub fn new(kinds: Vec<KindResult>, partial: bool) -> Self {
         let ran = kinds.iter().filter_map(|kind| kind.measured.as_ref());
+        let count = |verdict| ran.clone().filter(|it| it.verdict == verdict).count() as u32;
         Self {
             schema_version: SCHEMA_VERSION,
             command: "bench causes",
             ran: ran.clone().count() as u32,
-            found: ran.filter(|kind| kind.shortfalls.is_empty()).count() as u32,
+            passed: count(Verdict::Pass),
+            failed: count(Verdict::Fail),
             partial,
             kinds,
         }
@@ -146,277 +126,279 @@ impl BenchResult {
 }
 
 impl Measured {
-    /// Judges what the ledger made of a run; `occurrences` are those of each source.
-    pub fn new(
-        account: &Account,
-        service_time: Nanos,
-        lost_events: u64,
-        occurrences: &[u64],
-    ) -> Self {
-        let largest = (account.rows.iter())
-            .map(|row| row.injected)
-            .max()
-            .unwrap_or(Nanos::ZERO);
-        let injected: Vec<Injected> = account
-            .rows
-            .iter()
-            .enumerate()
-            .map(|(number, row)| {
-                let few = row.injected.get() as f64 <= LEAST_SHARE * largest.get() as f64;
-                let together = account.rows_together.get(number);
-                Injected::new(
-                    row,
-                    together,
-                    occurrences.get(number).copied().unwrap_or(row.requests),
-                    few,
-                )
-            })
+    /// Judges what was charged in these pairs and, where `fix` is given, what was predicted.
+    pub fn judge(setup: &Setup, pairs: &[Pair], fix: Option<&Fix>) -> Self {
+        let results: Vec<PairResult> = pairs.iter().map(|pair| pair.result(setup)).collect();
+        let sums: Vec<(f64, f64)> = (results.iter())
+            .map(|pair| (pair.charged_ns, pair.delay_ns))
             .collect();
-        let mut measured = Self {
-            service_time_ns: service_time,
-            requests: account.requests,
-            sojourn_p50_ns: account.sojourn(0.5),
-            sojourn_p99_ns: account.sojourn(0.99),
-            sojourn_p999_ns: account.sojourn(0.999),
-            lost_events,
-            passes: 1,
-            contaminated: None,
-            excess_ns: account.total_excess(),
-            excess_shares: (account.excess.iter())
-                .map(|(cause, _)| (cause.key(), Account::share(&account.excess, *cause)))
-                .collect(),
-            unexplained_above_p99: Account::share(&account.excess_above_p99, Cause::Unexplained),
-            injected,
-            model_fit_error: account.model_fit.as_ref().map(|fit| fit.largest_error),
-            shortfalls: Vec::new(),
-            fix: None,
+        let requests: Vec<&[RequestCharge]> = pairs
+            .iter()
+            .map(|pair| pair.with.requests.as_slice())
+            .collect();
+        let mut criteria = match setup.oracle {
+            Oracle::Nothing => control(pairs),
+            _ => vec![Criterion::of_charge(&sums)],
         };
-        measured.shortfalls = measured.judge(account);
-        measured
-    }
-
-    /// Adds the test of the forecasts and judges only that: its injection is not the one whose
-    /// charges are judged. A missed forecast falls short. One that the noise leaves undecided, or that
-    /// proves nothing, does not.
-    pub fn with_fix(mut self, fix: Option<FixCheck>) -> Self {
-        if let Some(fix) = &fix {
-            self.shortfalls.clear();
-            let missed =
-                (fix.points.iter()).filter(|point| point.verdict == ForecastVerdict::Missed);
-            self.shortfalls.extend(missed.map(|point| {
-                ReasonKey::ForecastMissed.because(format!(
-                    "the forecast `{}` for p{} is off by {:+.0} %; at most {:.0} % are allowed",
-                    fix.change,
-                    100.0 * point.q,
-                    100.0 * point.error,
-                    100.0 * NEAR
-                ))
-            }));
+        criteria.extend(placebo(&requests));
+        let forecast = fix.map(|fix| Forecast::of(fix, pairs));
+        criteria.extend(forecast.iter().flat_map(Forecast::criteria));
+        let contaminated = results.iter().filter(|pair| pair.contaminated).count();
+        let contaminated_share = contaminated as f64 / results.len().max(1) as f64;
+        let delay: f64 = match setup.oracle {
+            Oracle::Nothing => pairs.iter().map(Pair::excess).sum(),
+            _ => sums.iter().map(|(_, delay)| delay).sum(),
+        };
+        let blocks = || pairs.iter().flat_map(|pair| [&pair.with, &pair.without]);
+        let truth = pairs.first().map(|pair| &pair.with.truth.injected);
+        Self {
+            verdict: overall(&criteria, contaminated_share),
+            criteria,
+            injected: (truth.into_iter())
+                .flat_map(|truth| setup.sources(truth))
+                .map(Injected::from)
+                .collect(),
+            pairs: results,
+            contaminated_share,
+            service_time_ns: blocks()
+                .next()
+                .map_or(Nanos::ZERO, |block| block.service_time),
+            lost_events: blocks().map(|block| block.lost_events).sum(),
+            changes: changes(pairs, delay),
+            by_request: ByRequest::of(&requests),
+            forecast,
         }
-        Self { fix, ..self }
-    }
-
-    fn judge(&self, account: &Account) -> Vec<Reason> {
-        let mut shortfalls = Vec::new();
-        for injected in self.injected.iter().filter(|injected| !injected.negligible) {
-            shortfalls.extend(injected.undercharged());
-            shortfalls.extend(injected.overcharged());
-        }
-        if self.injected.is_empty() {
-            shortfalls.extend(IMPOSSIBLE.into_iter().filter_map(|cause| {
-                let share = Account::share(&account.excess, cause);
-                (share > MOST_WRONG).then(|| {
-                    ReasonKey::ImpossibleCause.because(format!(
-                        "{:.0} % of the excess is charged to {}, which this server cannot suffer from",
-                        100.0 * share,
-                        cause.key()
-                    ))
-                })
-            }));
-        }
-        if self.unexplained_above_p99 > MOST_UNEXPLAINED {
-            shortfalls.push(ReasonKey::Unexplained.because(format!(
-                "{:.0} % of the excess above p99 is unexplained; at most {:.0} % are allowed",
-                100.0 * self.unexplained_above_p99,
-                100.0 * MOST_UNEXPLAINED
-            )));
-        }
-        shortfalls
     }
 }
 
-impl Injected {
-    /// Whether only the injection can be the culprit: a thread of ours, or a cause that this server
-    /// cannot suffer from otherwise.
-    fn is_ours_alone(&self) -> bool {
-        matches!(self.culprit, Some(Culprit::Thread { .. })) || IMPOSSIBLE.contains(&self.cause)
-    }
-
-    fn undercharged(&self) -> Option<Reason> {
-        (self.right_share < LEAST_RIGHT).then(|| {
-            ReasonKey::Undercharged.because(format!(
-                "{:.0} % of the delay that {} caused are charged to {} and the right culprit; \
-                 {:.0} % are wanted",
-                100.0 * self.right_share,
-                self.injected,
-                self.cause.key(),
-                100.0 * LEAST_RIGHT
-            ))
-        })
-    }
-
-    fn overcharged(&self) -> Option<Reason> {
-        let together = self.together_delay_ns.filter(|_| self.is_ours_alone())?;
-        let too_much = self.charged_ns.as_secs_f64() > MOST_CHARGED * together.as_secs_f64();
-        too_much.then(|| {
-            ReasonKey::Overcharged.because(format!(
-                "{} are charged to {}, but without it the requests would have been faster by only \
-                 {together}",
-                self.charged_ns, self.injected
-            ))
-        })
-    }
-
-    fn new(row: &Row, together: Option<&Row>, occurrences: u64, negligible: bool) -> Self {
+impl From<InjectedSource> for Injected {
+    fn from(source: InjectedSource) -> Self {
         Self {
-            injected: row.source.injected.clone(),
-            occurrences,
-            cause: row.source.cause,
-            culprit: row.source.culprit.clone(),
-            requests: row.requests,
-            delay_ns: row.injected,
-            right_share: row.right_share(),
-            charged_shares: (row.charged.iter())
-                .map(|(cause, _)| (cause.key(), row.share_of(*cause)))
-                .collect(),
-            unseen_share: row.unseen_share(),
-            together_delay_ns: together.map(|row| row.injected),
-            together_right_share: together.map(Row::right_share),
-            charged_ns: row.in_all,
-            negligible,
+            injected: source.injected,
+            cause: source.cause,
+            culprit: source.culprit.map(|culprit| culprit.to_string()),
         }
+    }
+}
+
+/// Two blocks without an injection: no cause may differ between them, and what cannot be there is
+/// charged in neither. As shares of the excess.
+fn control(pairs: &[Pair]) -> Vec<Criterion> {
+    let of = |value: &dyn Fn(&Pair) -> f64| -> Vec<(f64, f64)> {
+        pairs
+            .iter()
+            .map(|pair| (value(pair), pair.excess()))
+            .collect()
+    };
+    let in_both = |pair: &Pair, cause| {
+        f64::midpoint(pair.with.charged_to(cause), pair.without.charged_to(cause))
+    };
+    let differences = Cause::ALL.into_iter().map(|cause| {
+        let pairs = of(&|pair| pair.change_of(cause));
+        Criterion::of_nothing(cause.key(), CHARGE_TOLERANCE, &pairs)
+    });
+    let impossible = IMPOSSIBLE.into_iter().map(|cause| {
+        let pairs = of(&|pair| in_both(pair, cause));
+        let what = format!("{} in both", cause.key());
+        Criterion::of_nothing(&what, IMPOSSIBLE_TOLERANCE, &pairs)
+    });
+    differences.chain(impossible).collect()
+}
+
+fn changes(pairs: &[Pair], of: f64) -> BTreeMap<&'static str, f64> {
+    let change = |cause: Cause| {
+        let change: f64 = pairs.iter().map(|pair| pair.change_of(cause)).sum();
+        (change != 0.0 && of != 0.0).then(|| (cause.key(), change / of))
+    };
+    Cause::ALL.into_iter().filter_map(change).collect()
+}
+
+/// The truth, shifted in time against the charges: what they then have in common is chance. `None`
+/// where single requests have no truth.
+fn placebo(blocks: &[&[RequestCharge]]) -> Option<Criterion> {
+    /// Shifts by these parts of a block; several, since what comes by a schedule is in step with one
+    /// of them.
+    const SHIFTS: usize = 7;
+    blocks.iter().any(|requests| !requests.is_empty()).then(|| {
+        let shifted = |requests: &&[RequestCharge]| {
+            let of = |shift: usize| {
+                let by = shift * requests.len() / (SHIFTS + 1);
+                correlation(requests.iter().enumerate().map(|(place, request)| {
+                    let other = requests[(place + by) % requests.len()].truth;
+                    RequestCharge {
+                        charged: request.charged,
+                        truth: other,
+                    }
+                }))
+            };
+            let mean = (1..=SHIFTS).map(of).sum::<f64>() / SHIFTS as f64;
+            (mean, 1.0)
+        };
+        let shifted: Vec<(f64, f64)> = blocks.iter().map(shifted).collect();
+        Criterion::of_nothing("placebo", MOST_BY_CHANCE, &shifted)
+    })
+}
+
+impl ByRequest {
+    fn of(blocks: &[&[RequestCharge]]) -> Option<Self> {
+        let requests = || blocks.iter().copied().flatten();
+        let truth: f64 = requests().map(|it| it.truth.get() as f64).sum();
+        let wrong: f64 = requests()
+            .map(|it| it.charged.get().abs_diff(it.truth.get()) as f64)
+            .sum();
+        (truth > 0.0).then(|| Self {
+            error: wrong / truth,
+            correlation: correlation(requests().copied()),
+        })
+    }
+}
+
+/// Pearson's correlation of charge and truth; 0 where one of them is always the same.
+fn correlation(requests: impl Iterator<Item = RequestCharge>) -> f64 {
+    let (mut n, mut x, mut y, mut xx, mut yy, mut xy) = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0);
+    for request in requests {
+        let (charged, truth) = (request.charged.as_secs_f64(), request.truth.as_secs_f64());
+        n += 1.0;
+        x += charged;
+        y += truth;
+        xx += charged * charged;
+        yy += truth * truth;
+        xy += charged * truth;
+    }
+    let spread = ((n * xx - x * x) * (n * yy - y * y)).max(0.0).sqrt();
+    if spread > 0.0 {
+        (n * xy - x * y) / spread
+    } else {
+        0.0
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::ground_truth::InjectedSource;
+    use taillab_model::explanation::Culprit;
 
-    use super::super::contaminated::Machine;
-    use super::super::forecast::{FixPoint, PairMedian};
+    use super::super::block::{Block, BlockTruth, Charge, ClientBlock};
     use super::*;
+    use crate::ground_truth::GroundTruth;
 
-    fn account(right: u64, excess: Vec<(Cause, Nanos)>) -> Account {
-        let row = |cause, injected: u64, culprit: u64| Row {
-            source: InjectedSource {
-                injected: "background:1ms,1ms".to_owned(),
-                cause,
-                culprit: None,
+    /// A block of 100 requests with these charges, each of which took the client so many µs.
+    fn block(us: u64, charges: &[(Cause, u64)], sources: &[InjectedSource]) -> Block {
+        Block {
+            truth: BlockTruth {
+                injected: GroundTruth {
+                    sources: sources.to_vec(),
+                    ..GroundTruth::default()
+                },
+                client: ClientBlock {
+                    sojourns_ns: vec![Some(Nanos::from_micros(us)); 100],
+                    ..ClientBlock::default()
+                },
             },
-            requests: 5,
-            injected: Nanos::new(injected),
-            charged: vec![(cause, Nanos::new(culprit))],
-            culprit: Nanos::new(culprit),
-            unseen: Nanos::ZERO,
-            in_all: Nanos::new(culprit),
+            charges: (charges.iter())
+                .map(|(cause, us)| Charge {
+                    cause: *cause,
+                    culprit: Some(Culprit::Softirq {
+                        name: "NET_RX".to_owned(),
+                    }),
+                    excess: Nanos::from_micros(*us),
+                })
+                .collect(),
+            ..Block::default()
+        }
+    }
+
+    /// Eight pairs in which the injection cost 100 requests 10 µs each, charged so.
+    fn judged(charges: &[(Cause, u64)]) -> Measured {
+        let setup = Setup::of(CauseKind::Background);
+        let source = InjectedSource {
+            injected: "background:1ms,1ms".to_owned(),
+            cause: Cause::Background,
+            culprit: None,
         };
-        Account {
-            rows: match right {
-                0 => Vec::new(),
-                right => vec![row(Cause::Background, 1000, right), row(Cause::Irq, 15, 0)],
-            },
-            rows_together: vec![row(Cause::Background, 2000, 1000)],
-            requests: 3,
-            excess_above_p99: excess.clone(),
-            excess,
-            sojourns: [1, 2, 3].map(Nanos::from_micros).to_vec(),
-            model_fit: None,
-            injected: Vec::new(),
-            predictions: Vec::new(),
-            machine: Machine::default(),
+        let pair = |pair: u64| Pair {
+            with: block(30 + pair, charges, std::slice::from_ref(&source)),
+            without: block(20 + pair, &[(Cause::Wakeup, 100)], &[]),
+        };
+        let pairs: Vec<Pair> = (0..8).map(pair).collect();
+        Measured::judge(&setup, &pairs, None)
+    }
+
+    #[test]
+    fn the_charge_must_be_what_the_client_saw() {
+        let good = judged(&[(Cause::Background, 950), (Cause::Wakeup, 150)]);
+        assert_eq!(good.verdict, Verdict::Pass);
+        assert_eq!(good.changes["background"], 0.95);
+        assert_eq!(good.changes["wakeup"], 0.05);
+        assert_eq!(good.pairs[0].delay_ns, 1e6);
+        for charges in [
+            &[(Cause::Background, 1_150)][..],
+            &[(Cause::Background, 800), (Cause::Wakeup, 300)],
+            &[(Cause::Unobserved, 1_000)],
+        ] {
+            assert_eq!(judged(charges).verdict, Verdict::Fail, "{charges:?}");
         }
     }
 
     #[test]
-    fn a_cause_found_for_the_most_part_is_found() {
-        let excess = vec![(Cause::Background, Nanos::new(1000))];
-        let good = Measured::new(&account(900, excess.clone()), Nanos::new(7), 0, &[4, 1]);
-        assert!(good.shortfalls.is_empty(), "{:?}", good.shortfalls);
-        assert!(good.injected[1].negligible);
-        assert_eq!(good.injected[0].occurrences, 4);
-        let bad = Measured::new(&account(890, excess), Nanos::new(7), 0, &[4, 1]);
-        assert_eq!(bad.shortfalls.len(), 1);
-        assert_eq!(bad.shortfalls[0].key, "undercharged");
-        assert!(
-            bad.shortfalls[0].text.starts_with("89 %"),
-            "{:?}",
-            bad.shortfalls
+    fn the_control_checks_every_cause() {
+        let judged = |with: &[(Cause, u64)], without: &[(Cause, u64)]| {
+            let pair = || Pair {
+                with: block(20, with, &[]),
+                without: block(20, without, &[]),
+            };
+            let pairs: Vec<Pair> = (0..8).map(|_| pair()).collect();
+            Measured::judge(&Setup::of(CauseKind::Control), &pairs, None).verdict
+        };
+        let wakeups = [(Cause::Wakeup, 100)];
+        assert_eq!(judged(&wakeups, &wakeups), Verdict::Pass);
+        let slow = [(Cause::Wakeup, 80), (Cause::SlowService, 20)];
+        assert_eq!(judged(&slow, &wakeups), Verdict::Fail);
+        let lock = [(Cause::Wakeup, 90), (Cause::BlockedLock, 10)];
+        assert_eq!(judged(&lock, &lock), Verdict::Fail);
+        // no pair, no verdict
+        assert_eq!(
+            Measured::judge(&Setup::of(CauseKind::Control), &[], None).verdict,
+            Verdict::Inconclusive
         );
     }
 
     #[test]
-    fn too_much_is_charged_where_it_is_more_than_would_be_without_it() {
-        let shortfalls = |cause, charged_ns: u64| {
-            let mut account = account(900, vec![(Cause::Background, Nanos::new(1000))]);
-            for row in account.rows.iter_mut().chain(&mut account.rows_together) {
-                row.source.cause = cause;
-                row.in_all = Nanos::new(charged_ns);
-            }
-            Measured::new(&account, Nanos::new(7), 0, &[4, 1]).shortfalls
+    fn charges_of_the_wrong_requests_are_seen_and_a_shifted_truth_finds_nothing() {
+        let request = |charged, truth| RequestCharge {
+            charged: Nanos::new(charged),
+            truth: Nanos::new(truth),
         };
-        assert!(shortfalls(Cause::BlockedLock, 2_200).is_empty());
-        assert_eq!(shortfalls(Cause::BlockedLock, 2_201).len(), 1);
-        // others do that as well
-        assert!(shortfalls(Cause::Background, 9_000).is_empty());
+        let late = |place: usize| if place % 40 < 4 { 1_000 } else { 0 };
+        let right: Vec<RequestCharge> = (0..400)
+            .map(|place| request(late(place), late(place)))
+            .collect();
+        let found = ByRequest::of(&[&right]).unwrap();
+        assert!(found.error == 0.0 && (found.correlation - 1.0).abs() < 1e-9);
+        let blocks = [right.as_slice(); 8];
+        assert_eq!(placebo(&blocks).unwrap().verdict, Verdict::Pass);
+        let wrong: Vec<RequestCharge> = (0..400)
+            .map(|place| request(late(place + 20), late(place)))
+            .collect();
+        let found = ByRequest::of(&[&wrong]).unwrap();
+        assert!(found.error == 2.0 && found.correlation < 0.0, "{found:?}");
+        // what has all of a block late proves nothing
+        assert_eq!(ByRequest::of(&[&[]]), None);
+        assert!(placebo(&[&[], &[]]).is_none());
     }
 
     #[test]
     fn what_it_says_keeps_to_the_schema() {
         let schema = include_str!("../../../../schemas/bench-causes.schema.json");
         let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
-
-        let excess = vec![(Cause::Background, Nanos::new(1000))];
-        let mut account = account(100, excess);
-        account.rows[0].source.culprit = Some(Culprit::Softirq {
-            name: "NET_RX".to_owned(),
-        });
-        let mut judged = Measured::new(&account, Nanos::new(7), 0, &[4, 1]);
-        assert!(!judged.shortfalls.is_empty());
-        let middle = |median: u64| PairMedian {
-            median_ns: Nanos::new(median),
-            lo_ns: Nanos::new(median - 1),
-            hi_ns: Nanos::new(median + 1),
-        };
-        judged.fix = Some(FixCheck {
-            change: "without background".to_owned(),
-            done: "the injection stops",
-            pairs: 6,
-            predicted_pairs: 6,
-            contaminated_pairs: 1,
-            points: vec![FixPoint {
-                q: 0.99,
-                with: middle(9),
-                predicted: middle(3),
-                measured: middle(4),
-                error: -0.25,
-                pair_error: -0.24,
-                pair_error_lo: -0.3,
-                pair_error_hi: -0.22,
-                effect: 1.25,
-                control_error: 0.1,
-                within_interval: 2,
-                verdict: ForecastVerdict::Missed,
-            }],
-        });
         let not_run = KindResult {
             kind: "idle".to_owned(),
-            not_run: Some(ReasonKey::NoGroundTruth.because("no power states")),
+            not_run: Some("no power states".to_owned()),
             measured: None,
         };
         let ran = KindResult {
             kind: "background".to_owned(),
             not_run: None,
-            measured: Some(judged),
+            measured: Some(judged(&[(Cause::Background, 1_150)])),
         };
         let result = serde_json::to_value(BenchResult::new(vec![not_run, ran], false)).unwrap();
         let validator = jsonschema::draft202012::new(&schema).unwrap();
@@ -428,29 +410,5 @@ mod tests {
         let mut both = result.clone();
         both["kinds"][1]["not_run"] = both["kinds"][0]["not_run"].clone();
         assert!(!errors(&both).is_empty());
-    }
-
-    #[test]
-    fn an_undisturbed_run_blames_nothing_that_is_not_there() {
-        let excess = |lock: u64, unexplained: u64| {
-            vec![
-                (Cause::Wakeup, Nanos::new(100 - lock - unexplained)),
-                (Cause::BlockedLock, Nanos::new(lock)),
-                (Cause::Unexplained, Nanos::new(unexplained)),
-            ]
-        };
-        let judged = |lock, unexplained| {
-            Measured::new(
-                &account(0, excess(lock, unexplained)),
-                Nanos::new(7),
-                0,
-                &[],
-            )
-            .shortfalls
-            .len()
-        };
-        assert_eq!(judged(5, 10), 0);
-        assert_eq!(judged(6, 10), 1);
-        assert_eq!(judged(6, 11), 2);
     }
 }

@@ -4,20 +4,19 @@ use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 
 use super::CauseKind;
+use crate::ground_truth::{GroundTruth, InjectedSource};
 use crate::injection::Schedule;
 
-/// How it is known what a kind cost each request.
+/// How it is known what was injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oracle {
-    /// From the times of what was injected.
+    /// By the times of what held the server back.
     HeldBack,
-    /// From the order of arrivals and departures.
-    Order,
-    /// From one queue for all workers.
-    Imbalance,
-    /// From when packets were dropped and came again.
+    /// By when packets were dropped and came again.
     Loss,
-    /// Nothing is injected: the run is the control.
+    /// By how the server is built: nothing says what that cost a single request.
+    Structure,
+    /// Nothing is injected.
     Nothing,
 }
 
@@ -42,22 +41,18 @@ pub enum Disturbance {
     Loss(u32),
 }
 
-/// How a cause is really removed, and the forecast that is compared with the result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The forecast that is compared with what is measured without the cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fix {
-    /// What is then measured.
-    pub setup: Setup,
-    /// The forecast that is compared with it.
+    /// The forecast.
     pub promise: Promise,
-    /// What is done, for people.
+    /// How the cause is removed, for people.
     pub done: &'static str,
 }
 
 /// Which forecast is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// That all stays as it is.
-    Same,
     /// Of a cause's removal.
     Without(Cause),
     /// Of a mitigation, by its key.
@@ -71,7 +66,7 @@ pub struct Setup {
     pub kind: CauseKind,
     /// What a right explanation calls it.
     pub cause: Option<Cause>,
-    /// How the truth is turned into delays.
+    /// How it is known what was injected.
     pub oracle: Oracle,
     /// What the server does wrong.
     pub faults: Vec<&'static str>,
@@ -105,137 +100,142 @@ const fn schedule(every_ms: u64, lasts_us: u64) -> Schedule {
     }
 }
 
-const BURSTS: Disturbance = Disturbance::Background(schedule(40, 2_000));
-const SLOW: &str = "slow:1000,500us";
-
-/// The injection for testing a forecast: large enough to dominate p99.9 whatever else the machine
-/// does.
-const LONG_BURSTS: Disturbance = Disturbance::Background(schedule(120, 8_000));
+/// Large enough to outweigh whatever else the machine does, like all that is injected here.
+const BURSTS: Disturbance = Disturbance::Background(schedule(120, 8_000));
 
 /// A group without a quota.
 const NEVER: Schedule = schedule(3_600_000, 1_000);
 
-/// The service of a server whose forecasts are tested: its queue alone reaches far into the tail, so
-/// that p99.9 follows from the arrivals and not from the machine's few worst moments.
-const LONG_SERVICE: &str = "spin:deterministic:300us";
+/// The service: long enough for the queue to follow from the arrivals, and not from the machine's few
+/// worst moments.
+const SERVICE: &str = "spin:deterministic:300us";
 
-/// The load on that server.
-const LONG_SERVICE_UTILIZATION: f64 = 0.55;
+/// The load on that server at least, so that what is injected reaches many requests.
+const UTILIZATION: f64 = 0.55;
 
-/// The same where p99.9 must come from requests that overtake each other.
+/// The same where requests must overtake each other.
 const LONG_QUEUE_UTILIZATION: f64 = 0.75;
 
+/// The same where they must wait while a worker is idle.
+const ASSIGNED_UTILIZATION: f64 = 0.6;
+
+/// The right cause, how it is known what was injected, the server's faults, and what disturbs the
+/// machine.
+type Injection = (
+    Option<Cause>,
+    Oracle,
+    &'static [&'static str],
+    Vec<Disturbance>,
+);
+
+fn injection(kind: CauseKind) -> Injection {
+    use Oracle::{HeldBack, Loss, Nothing, Structure};
+    match kind {
+        CauseKind::Control | CauseKind::Idle => (None, Nothing, &[], vec![]),
+        CauseKind::Background => (Some(Cause::Background), HeldBack, &[], vec![BURSTS]),
+        CauseKind::Softirq => {
+            let flood = Disturbance::Flood(schedule(120, 8_000));
+            (Some(Cause::Softirq), HeldBack, &[], vec![flood])
+        }
+        CauseKind::Irq => {
+            let timers = Disturbance::Timers(schedule(120, 8_000));
+            (Some(Cause::Irq), HeldBack, &[], vec![timers])
+        }
+        CauseKind::Order => (Some(Cause::Order), Structure, &[], vec![]),
+        CauseKind::Imbalance => (Some(Cause::Imbalance), Structure, &[], vec![]),
+        CauseKind::Lock => (
+            Some(Cause::BlockedLock),
+            HeldBack,
+            &["lock:120ms,8ms"],
+            vec![],
+        ),
+        CauseKind::Fault => (
+            Some(Cause::BlockedFault),
+            HeldBack,
+            &["major-fault:100,60"],
+            vec![],
+        ),
+        CauseKind::MinorFault => (
+            Some(Cause::SlowService),
+            HeldBack,
+            &["fault:100,4096"],
+            vec![],
+        ),
+        CauseKind::Io => (Some(Cause::BlockedIo), HeldBack, &["io:100,20"], vec![]),
+        CauseKind::Slow => (
+            Some(Cause::SlowService),
+            HeldBack,
+            &["slow:100,5ms"],
+            vec![],
+        ),
+        CauseKind::Quota => {
+            let quota = Disturbance::Quota(schedule(150, 12_000));
+            (Some(Cause::Throttled), HeldBack, &[], vec![quota])
+        }
+        CauseKind::RtThrottle => (
+            Some(Cause::Throttled),
+            HeldBack,
+            &[],
+            vec![Disturbance::RtHog],
+        ),
+        CauseKind::Loss => (
+            Some(Cause::Retransmit),
+            Loss,
+            &[],
+            vec![Disturbance::Loss(300)],
+        ),
+        // a forecast ends only the bursts, so they cause most of the delay
+        CauseKind::Two => (
+            Some(Cause::Background),
+            HeldBack,
+            &["slow:200,2ms"],
+            vec![BURSTS],
+        ),
+    }
+}
+
 impl Setup {
-    /// What is done for a kind.
+    /// What is done for a kind. The server is real-time where the kind allows it, so that other
+    /// programs do not disturb it.
     pub fn of(kind: CauseKind) -> Self {
-        use Oracle::{HeldBack, Imbalance, Loss, Nothing, Order};
-        let by_fault = |cause, fault| {
-            (
-                Some(cause),
-                HeldBack,
-                vec![fault],
-                vec![],
-                BaseServer::Datagrams,
-            )
-        };
-        let by_machine = |cause, what| {
-            (
-                Some(cause),
-                HeldBack,
-                vec![],
-                vec![what],
-                BaseServer::Datagrams,
-            )
-        };
-        let by_structure = |cause, oracle, server| (Some(cause), oracle, vec![], vec![], server);
-        let (cause, oracle, faults, disturbances, server) = match kind {
-            CauseKind::Control | CauseKind::Idle => {
-                (None, Nothing, vec![], vec![], BaseServer::Datagrams)
-            }
-            CauseKind::Background => by_machine(Cause::Background, BURSTS),
-            CauseKind::Softirq => {
-                by_machine(Cause::Softirq, Disturbance::Flood(schedule(25, 1_000)))
-            }
-            CauseKind::Irq => by_machine(Cause::Irq, Disturbance::Timers(schedule(25, 2_000))),
-            CauseKind::Order => by_structure(Cause::Order, Order, BaseServer::Threads),
-            CauseKind::Imbalance => by_structure(Cause::Imbalance, Imbalance, BaseServer::Assigned),
-            CauseKind::Lock => by_fault(Cause::BlockedLock, "lock:40ms,1ms"),
-            CauseKind::Fault => by_fault(Cause::BlockedFault, "major-fault:500,8"),
-            CauseKind::MinorFault => by_fault(Cause::SlowService, "fault:500,256"),
-            CauseKind::Io => by_fault(Cause::BlockedIo, "io:500,4"),
-            CauseKind::Slow => by_fault(Cause::SlowService, SLOW),
-            CauseKind::Quota => {
-                by_machine(Cause::Throttled, Disturbance::Quota(schedule(150, 8_000)))
-            }
-            CauseKind::RtThrottle => by_machine(Cause::Throttled, Disturbance::RtHog),
-            CauseKind::Loss => {
-                let dropped = vec![Disturbance::Loss(2_000)];
-                (
-                    Some(Cause::Retransmit),
-                    Loss,
-                    vec![],
-                    dropped,
-                    BaseServer::Streams,
-                )
-            }
-            CauseKind::Two => (
-                None,
-                HeldBack,
-                vec![SLOW],
-                vec![BURSTS],
-                BaseServer::Datagrams,
-            ),
+        let (cause, oracle, faults, disturbances) = injection(kind);
+        let alone = (!matches!(
+            kind,
+            CauseKind::Background
+                | CauseKind::Quota
+                | CauseKind::RtThrottle
+                | CauseKind::Two
+                | CauseKind::Order
+                | CauseKind::Imbalance
+        ))
+        .then_some(Disturbance::RealTime);
+        let server = match kind {
+            CauseKind::Order => BaseServer::Threads,
+            CauseKind::Imbalance => BaseServer::Assigned,
+            CauseKind::Loss => BaseServer::Streams,
+            _ => BaseServer::Datagrams,
         };
         Self {
             kind,
             cause,
             oracle,
-            faults,
-            disturbances,
+            faults: faults.to_vec(),
+            disturbances: alone.into_iter().chain(disturbances).collect(),
             server,
-            service: None,
+            service: (kind != CauseKind::Imbalance).then_some(SERVICE),
         }
     }
 
-    /// What is done for a kind whose cause is then removed: a larger injection into a server whose
-    /// own tail is steady. The server is real-time where the kind allows it, so that other programs do
-    /// not disturb it. `order` and `imbalance` are large enough already.
-    pub fn to_be_fixed(kind: CauseKind) -> Self {
-        let usual = Self::of(kind);
-        let (faults, disturbances): (&[&'static str], Vec<_>) = match kind {
-            CauseKind::Imbalance => return usual,
-            CauseKind::Order => {
-                return Self {
-                    service: Some(LONG_SERVICE),
-                    ..usual
-                };
-            }
-            CauseKind::Control | CauseKind::Idle => (&[], vec![]),
-            CauseKind::Background => (&[], vec![LONG_BURSTS]),
-            CauseKind::Softirq => (&[], vec![Disturbance::Flood(schedule(120, 8_000))]),
-            CauseKind::Irq => (&[], vec![Disturbance::Timers(schedule(120, 8_000))]),
-            CauseKind::Lock => (&["lock:120ms,8ms"], vec![]),
-            CauseKind::Fault => (&["major-fault:100,60"], vec![]),
-            CauseKind::MinorFault => (&["fault:100,4096"], vec![]),
-            CauseKind::Io => (&["io:100,20"], vec![]),
-            CauseKind::Slow => (&["slow:100,5ms"], vec![]),
-            CauseKind::Quota => (&[], vec![Disturbance::Quota(schedule(150, 12_000))]),
-            CauseKind::RtThrottle => (&[], vec![Disturbance::RtHog]),
-            CauseKind::Loss => (&[], vec![Disturbance::Loss(300)]),
-            // the fix ends only the bursts, so they must cause most of the delay
-            CauseKind::Two => (&["slow:200,2ms"], vec![LONG_BURSTS]),
-        };
-        let alone = match kind {
-            CauseKind::Background | CauseKind::Quota | CauseKind::RtThrottle | CauseKind::Two => {
-                None
-            }
-            _ => Some(Disturbance::RealTime),
-        };
-        Self {
-            faults: faults.to_vec(),
-            disturbances: alone.into_iter().chain(disturbances).collect(),
-            service: Some(LONG_SERVICE),
-            ..usual
+    /// The right causes and culprits, given what was injected.
+    pub fn sources(&self, truth: &GroundTruth) -> Vec<InjectedSource> {
+        match (self.oracle, self.cause) {
+            (Oracle::Structure, Some(cause)) => vec![InjectedSource {
+                injected: self.kind.name().to_owned(),
+                cause,
+                culprit: None,
+            }],
+            (Oracle::Structure, None) | (Oracle::Nothing, _) => Vec::new(),
+            (Oracle::HeldBack | Oracle::Loss, _) => truth.sources.clone(),
         }
     }
 
@@ -246,85 +246,65 @@ impl Setup {
             && disturbances.any(|disturbance| *disturbance != Disturbance::RealTime)
     }
 
-    /// How it is removed; `None` where it cannot be.
-    pub fn fix(&self) -> Option<Fix> {
-        let fix = |setup: Self, promise, done| {
-            Some(Fix {
-                setup: Self {
-                    oracle: Oracle::Nothing,
-                    ..setup
-                },
-                promise,
-                done,
-            })
+    /// The same without the cause: the other block of each pair.
+    pub fn without(&self) -> Self {
+        let disturbances = match self.kind {
+            CauseKind::Order => vec![Disturbance::RealTime],
+            // a group without a quota
+            CauseKind::Quota => vec![Disturbance::Quota(NEVER)],
+            // without the other thread each request would also be cheaper
+            CauseKind::RtThrottle => vec![Disturbance::RtHogWithPauses],
+            _ => (self.disturbances.iter().copied())
+                .filter(|it| *it == Disturbance::RealTime)
+                .collect(),
         };
-        match self.kind {
-            CauseKind::Idle => None,
-            CauseKind::Control => fix(self.clone(), Promise::Same, "measured again"),
-            CauseKind::Order => fix(
-                Self {
-                    disturbances: vec![Disturbance::RealTime],
-                    ..self.clone()
-                },
+        Self {
+            disturbances,
+            server: match self.server {
+                BaseServer::Assigned => BaseServer::Pooled,
+                server => server,
+            },
+            ..self.undisturbed()
+        }
+    }
+
+    /// The forecast that can be compared with it; `None` where there is none that fits.
+    pub fn fix(&self) -> Option<Fix> {
+        let (promise, done) = match self.kind {
+            // of `two` it would be that of one of both causes; that of softirqs takes the server's own
+            // packets away too
+            CauseKind::Control | CauseKind::Idle | CauseKind::Two | CauseKind::Softirq => {
+                return None;
+            }
+            CauseKind::Order => (
                 Promise::Mitigation("rt-priority"),
                 "put the workers under SCHED_FIFO",
             ),
-            CauseKind::Imbalance => fix(
-                Self {
-                    server: BaseServer::Pooled,
-                    ..self.clone()
-                },
+            CauseKind::Imbalance => (
                 Promise::Mitigation("shared-queue"),
                 "let all workers take from one queue",
             ),
-            CauseKind::Quota => fix(
-                Self {
-                    disturbances: vec![Disturbance::Quota(NEVER)],
-                    ..self.clone()
-                },
-                Promise::Without(Cause::Throttled),
+            CauseKind::Quota => (
+                Promise::Without(self.cause?),
                 "lifted the quota of the server's group",
             ),
-            // a fix that stops the other thread would also make each request cheaper
-            CauseKind::RtThrottle => fix(
-                Self {
-                    disturbances: vec![Disturbance::RtHogWithPauses],
-                    ..self.clone()
-                },
-                Promise::Without(Cause::Throttled),
+            CauseKind::RtThrottle => (
+                Promise::Without(self.cause?),
                 "made the other real-time thread pause",
             ),
-            CauseKind::Two => fix(
-                Self {
-                    disturbances: Vec::new(),
-                    ..self.clone()
-                },
-                Promise::Without(Cause::Background),
-                "ended the bursts alone",
-            ),
-            _ => fix(
-                Self {
-                    disturbances: (self.disturbances.iter().copied())
-                        .filter(|it| *it == Disturbance::RealTime)
-                        .collect(),
-                    ..self.undisturbed()
-                },
-                Promise::Without(self.cause?),
-                "ended what was injected",
-            ),
-        }
+            _ => (Promise::Without(self.cause?), "ended what was injected"),
+        };
+        Some(Fix { promise, done })
     }
 
     /// The load: high enough for the kind to show. Only where there are several requests can one be
     /// overtaken, or wait while a worker is idle.
     pub fn utilization(&self, asked: f64) -> f64 {
-        match self.server {
-            BaseServer::Threads if self.service.is_some() => asked.max(LONG_QUEUE_UTILIZATION),
-            _ if self.service.is_some() => asked.max(LONG_SERVICE_UTILIZATION),
-            BaseServer::Datagrams | BaseServer::Streams => asked,
-            BaseServer::Threads => asked.max(0.7),
-            BaseServer::Assigned | BaseServer::Pooled => asked.max(0.6),
-        }
+        asked.max(match self.server {
+            BaseServer::Threads => LONG_QUEUE_UTILIZATION,
+            BaseServer::Datagrams | BaseServer::Streams => UTILIZATION,
+            BaseServer::Assigned | BaseServer::Pooled => ASSIGNED_UTILIZATION,
+        })
     }
 
     /// The same server without injections.

@@ -1,11 +1,11 @@
-//! A measurement as it is kept: recording, truth, and what was asked for.
+//! A block as it is kept: recording, truth, and what was asked for.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
 use taillab_model::Recording;
-use taillab_testkit::ground_truth::GroundTruth;
+use taillab_testkit::causes::BlockTruth;
 
 use super::trial::Trial;
 use crate::exit::{Exit, Failure, OrExit};
@@ -13,10 +13,10 @@ use crate::pipeline::{RECORDING, RunDir};
 
 const TRUTH: &str = "truth.json";
 
-/// What an account is made of.
+/// What a block is explained from.
 pub struct Kept {
     pub recording: Recording,
-    pub truth: GroundTruth,
+    pub truth: BlockTruth,
 }
 
 /// Writes it.

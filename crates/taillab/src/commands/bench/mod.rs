@@ -6,17 +6,15 @@ mod show;
 mod trial;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use taillab_analysis::paired::{MIN_PAIRS, changed_first};
 use taillab_host::keep_awake::KeepAwake;
-use taillab_host::{Interrupt, Invoker, Roots};
+use taillab_host::{Interrupt, Roots, clock};
 use taillab_load::StopReason;
 use taillab_model::Nanos;
-use taillab_model::summary::Reason;
 use taillab_testkit::causes::{
-    ATTEMPTS, Account, BaseServer, BenchOptions, BenchResult, CauseKind, FixCheck, KindResult,
-    Measured, Pairs, ReasonKey, Setup, explained,
+    BaseServer, BenchOptions, BenchResult, Block, CauseKind, KindResult, Measured, Pair, Setup,
 };
 
 use crate::cli::{BenchArgs, BenchCommand, CausesArgs};
@@ -26,13 +24,6 @@ use crate::pipeline::{RunDir, print, recover};
 use crate::progress::Progress;
 use crate::say::Say;
 use crate::testbed::Calibrated;
-
-/// The median of fewer pairs has no interval.
-const MIN_PAIRS: u32 = 6;
-
-/// Pairs that the machine contaminated, or that gave no forecast, are measured again: at most
-/// this multiple of the pairs asked for.
-const MOST_PAIRS: u32 = 2;
 
 /// Runs the benchmark asked for.
 pub fn run(args: BenchArgs) -> Result<Exit, Failure> {
@@ -77,7 +68,8 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     Ok(match &result {
         _ if interrupted => Exit::Interrupted,
         result if result.ran == 0 => Exit::Unsupported,
-        result if result.found < result.ran => Exit::Missed,
+        result if result.failed > 0 => Exit::Missed,
+        result if result.passed < result.ran => Exit::Invalid,
         _ => Exit::Ok,
     })
 }
@@ -86,6 +78,8 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
 struct Bench<'a> {
     args: &'a CausesArgs,
     asked: BenchOptions,
+    /// The seed of the order of the blocks.
+    order: u64,
     say: Say,
     progress: Progress,
     interrupt: Interrupt,
@@ -100,18 +94,16 @@ impl<'a> Bench<'a> {
                  few requests meet what is injected",
             ));
         }
-        if args.pairs < MIN_PAIRS {
+        if (args.pairs as usize) < MIN_PAIRS {
             return Err(Failure::new(
                 Exit::Usage,
-                format!(
-                    "at least {MIN_PAIRS} pairs are needed: the median of fewer has no interval"
-                ),
+                format!("at least {MIN_PAIRS} pairs are needed: fewer give no interval"),
             ));
         }
         if args.duration < Nanos::from_millis(500) {
             return Err(Failure::new(
                 Exit::Usage,
-                "a measurement must last 500 ms at least, for enough of what is injected",
+                "a block must last 500 ms at least, for enough of what is injected",
             ));
         }
         Ok(Self {
@@ -124,6 +116,7 @@ impl<'a> Bench<'a> {
                 seed: 1,
             },
             say: Say::of(args.common),
+            order: clock::unix_s(),
             progress: Progress::new(args.common.quiet || args.common.json),
             interrupt: Interrupt::register().map_err(host)?,
         })
@@ -135,38 +128,29 @@ impl<'a> Bench<'a> {
         kind: CauseKind,
         capacities: &mut BTreeMap<BaseServer, Calibrated>,
     ) -> Result<KindResult, Failure> {
-        let setup = match self.args.fix_check {
-            true => Setup::to_be_fixed(kind),
-            false => Setup::of(kind),
-        };
-        let not_run = |why: Reason| KindResult {
+        let setup = Setup::of(kind);
+        let result = |measured: Result<&[Pair], String>| KindResult {
             kind: kind.name().to_owned(),
-            not_run: Some(why),
-            measured: None,
+            not_run: measured.as_ref().err().cloned(),
+            measured: measured.ok().map(|pairs| {
+                let fix = setup.fix().filter(|_| self.args.fix_check);
+                Measured::judge(&setup, pairs, fix.as_ref())
+            }),
         };
         if let Some(folder) = &self.args.again {
-            let Some(kept) = kept::read(&folder.join(kind.name()))? else {
-                let why = format!("{} has no recording of it", folder.display());
-                return Ok(not_run(ReasonKey::NoRecording.because(why)));
-            };
-            let (with, measured) =
-                explained(&setup, kept.recording, &kept.truth).or_exit(Exit::Failed)?;
-            let fix = kept_pairs(&setup, &folder.join(kind.name()), with)?;
-            return Ok(KindResult {
-                kind: kind.name().to_owned(),
-                not_run: None,
-                measured: Some(measured.with_fix(fix)),
-            });
+            let pairs = kept_pairs(&setup, folder)?;
+            return Ok(result(match pairs.is_empty() {
+                true => Err(format!("{} has no recording of it", folder.display())),
+                false => Ok(&pairs),
+            }));
         }
-        if let Some(why) = impossible(kind) {
-            return Ok(not_run(why));
+        if kind == CauseKind::Idle {
+            return Ok(result(Err(NO_POWER_STATES.to_owned())));
         }
         // what an idle CPU takes to wake would mix with all that makes the server sleep
         let _awake = match KeepAwake::hold() {
             Ok(awake) => awake,
-            Err(error) => {
-                return Ok(not_run(ReasonKey::NotKeptAwake.because(error.to_string())));
-            }
+            Err(error) => return Ok(result(Err(error.to_string()))),
         };
         let calibrated = match capacities.get(&setup.server) {
             Some(known) => known.clone(),
@@ -181,104 +165,51 @@ impl<'a> Bench<'a> {
         };
         self.say.step(&format!("{}: measuring", kind.name()));
         match self.measure(&setup, &calibrated) {
-            Ok(measured) => Ok(KindResult {
-                kind: kind.name().to_owned(),
-                not_run: None,
-                measured: Some(measured),
-            }),
-            Err(Stop::NotHere(why)) => Ok(not_run(why)),
+            Ok(pairs) => Ok(result(Ok(&pairs))),
+            Err(Stop::NotHere(why)) => Ok(result(Err(why))),
             Err(Stop::Failed(failure)) => Err(failure),
         }
     }
 
-    fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Measured, Stop> {
-        let name = setup.kind.name();
-        let (mut with, measured) = self.uncontaminated(setup, calibrated, name)?;
-        let Some(fix) = setup.fix().filter(|_| self.args.fix_check) else {
-            return Ok(measured);
-        };
-        let mut pairs = Pairs::default();
-        for pair in 0..self.args.pairs * MOST_PAIRS {
-            if pairs.predicted() >= self.args.pairs {
-                break;
-            }
-            // each pair has arrivals of its own, and both of it the same
+    /// All pairs of a kind, each with arrivals of its own.
+    fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Vec<Pair>, Stop> {
+        let without = setup.without();
+        let mut pairs = Vec::new();
+        for pair in 0..self.args.pairs {
             let asked = BenchOptions {
                 seed: self.asked.seed + i64::from(pair),
                 ..self.asked.clone()
             };
-            let again = |setup, what| {
-                let place = format!("{name}/{}", pair_name(pair + 1, what));
-                Ok::<_, Stop>(self.once(setup, calibrated, &asked, &place)?.0)
+            let block = |setup, name: &str| {
+                let place = block_name(setup, pair, name);
+                self.block(setup, calibrated, &asked, &place)
             };
-            let without = match pair {
-                0 => again(&fix.setup, "without")?,
-                pair if pair % 2 == 0 => {
-                    with = again(setup, "with")?;
-                    again(&fix.setup, "without")?
-                }
-                _ => {
-                    let without = again(&fix.setup, "without")?;
-                    with = again(setup, "with")?;
-                    without
-                }
+            let with_first = changed_first(self.order, u64::from(pair));
+            let (with, without) = if with_first {
+                let with = block(setup, "with")?;
+                (with, block(&without, "without")?)
+            } else {
+                let without = block(&without, "without")?;
+                (block(setup, "with")?, without)
             };
-            pairs.add(&with, &without, with.forecast(&fix.promise).as_deref());
+            pairs.push(Pair { with, without });
         }
-        Ok(measured.with_fix(Some(pairs.check(fix.done))))
+        Ok(pairs)
     }
 
-    /// One measurement that the machine did not contaminate, or the last of several that it did.
-    fn uncontaminated(
-        &self,
-        setup: &Setup,
-        calibrated: &Calibrated,
-        name: &str,
-    ) -> Result<(Account, Measured), Stop> {
-        let mut pass = 1;
-        loop {
-            let (account, measured) = self.once(setup, calibrated, &self.asked, name)?;
-            let why = match &measured.contaminated {
-                Some(why) if pass < ATTEMPTS => why,
-                _ => {
-                    return Ok((
-                        account,
-                        Measured {
-                            passes: pass,
-                            ..measured
-                        },
-                    ));
-                }
-            };
-            self.say
-                .step(&format!("{name}: measuring again, since {}", why.text));
-            if let Some(folder) = &self.args.output {
-                let aside = folder.join(format!("{name}-contaminated-{pass}"));
-                Invoker::find(&Roots::default())
-                    .act(|| fs::rename(folder.join(name), aside))
-                    .and_then(|renamed| renamed)
-                    .or_exit(Exit::Failed)
-                    .map_err(Stop::Failed)?;
-            }
-            pass += 1;
-        }
-    }
-
-    /// One measurement, kept under `place` where asked for.
-    fn once(
+    /// One block, kept under `place` where asked for.
+    fn block(
         &self,
         setup: &Setup,
         calibrated: &Calibrated,
         asked: &BenchOptions,
-        place: &str,
-    ) -> Result<(Account, Measured), Stop> {
+        place: &Path,
+    ) -> Result<Block, Stop> {
         let trial =
             apart(|| trial::measure(setup, asked, calibrated, self.progress, &self.interrupt))
                 .map_err(|failure| match failure.exit {
                     // the rig itself stood, for t was found in it
-                    Exit::Unsupported => {
-                        Stop::NotHere(ReasonKey::Unsupported.because(failure.message))
-                    }
+                    Exit::Unsupported => Stop::NotHere(failure.message),
                     _ => Stop::Failed(failure),
                 })?;
         if trial.recorded.load.stopped == Some(StopReason::Interrupted) {
@@ -287,19 +218,30 @@ impl<'a> Bench<'a> {
         if let Some(folder) = &self.args.output {
             kept::write(&folder.join(place), &trial).map_err(Stop::Failed)?;
         }
-        if setup.disturbs() && trial.truth.intervals.is_empty() {
+        if setup.disturbs() && trial.truth.injected.intervals.is_empty() {
             let why = "the injection had no effect on this machine: it held nothing back";
-            return Err(Stop::NotHere(ReasonKey::NoEffect.because(why)));
+            return Err(Stop::NotHere(why.to_owned()));
         }
-        explained(setup, trial.recorded.events, &trial.truth)
+        Block::explained(setup, trial.recorded.events, trial.truth)
             .or_exit(Exit::Failed)
             .map_err(Stop::Failed)
     }
 }
 
-/// Runs `work` on a thread of its own, which may leave the server's CPU for good.
+/// Why the kind `idle` does not run.
+const NO_POWER_STATES: &str = "nothing puts a CPU into an idle state on purpose yet; measure with \
+     and without `taillab load --keep-awake`";
+
+/// Runs `work` on a thread of its own, which may leave the server's CPU for good. That thread, and so
+/// server, generator and disturbers alike, goes before all other programs: these hardly disturb then,
+/// and among ours nothing changes.
 fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| match scope.spawn(work).join() {
+    let first = || {
+        // where it is not allowed, others disturb more
+        let _ = rustix::process::setpriority_process(None, -20);
+        work()
+    };
+    std::thread::scope(|scope| match scope.spawn(first).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
     })
@@ -307,54 +249,36 @@ fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 /// Why a kind has no result.
 enum Stop {
-    NotHere(Reason),
+    NotHere(String),
     Failed(Failure),
 }
 
-/// What is known to be impossible before anything is tried.
-fn impossible(kind: CauseKind) -> Option<Reason> {
-    (kind == CauseKind::Idle).then(|| {
-        ReasonKey::NoGroundTruth.because(
-            "nothing says what leaving an idle state cost each request: the CPU reports only that it \
-             slept; measure with and without `taillab load --keep-awake`",
-        )
-    })
-}
-
-/// The pairs of an earlier fix-check that were kept in `folder`, explained again.
-fn kept_pairs(
-    setup: &Setup,
-    folder: &Path,
-    mut with: Account,
-) -> Result<Option<FixCheck>, Failure> {
-    let Some(fix) = setup.fix() else {
-        return Ok(None);
-    };
-    let again = |setup: &Setup, pair: u32, what: &str| {
-        let Some(kept) = kept::read(&folder.join(pair_name(pair, what)))? else {
+/// The pairs that were kept in `folder`, explained again.
+fn kept_pairs(setup: &Setup, folder: &Path) -> Result<Vec<Pair>, Failure> {
+    let without = setup.without();
+    let again = |setup: &Setup, pair: u32, name: &str| {
+        let place = block_name(setup, pair, name);
+        let Some(kept) = kept::read(&folder.join(place))? else {
             return Ok(None);
         };
-        let (account, _) = explained(setup, kept.recording, &kept.truth).or_exit(Exit::Failed)?;
-        Ok::<_, Failure>(Some(account))
+        let block = Block::explained(setup, kept.recording, kept.truth).or_exit(Exit::Failed)?;
+        Ok::<_, Failure>(Some(block))
     };
-    let mut pairs = Pairs::default();
-    for pair in 1.. {
-        let Some(without) = again(&fix.setup, pair, "without")? else {
+    let mut pairs = Vec::new();
+    for pair in 0.. {
+        let both = (
+            again(setup, pair, "with")?,
+            again(&without, pair, "without")?,
+        );
+        let (Some(with), Some(without)) = both else {
             break;
         };
-        // the first measurement with it is that of the kind
-        if let Some(found) = again(setup, pair, "with")? {
-            with = found;
-        } else if pair > 1 {
-            break;
-        }
-        pairs.add(&with, &without, with.forecast(&fix.promise).as_deref());
+        pairs.push(Pair { with, without });
     }
-    let any = pairs.counted() + pairs.contaminated() > 0;
-    Ok(any.then(|| pairs.check(fix.done)))
+    Ok(pairs)
 }
 
-/// The directory of one measurement of a pair.
-fn pair_name(pair: u32, what: &str) -> String {
-    format!("pair-{pair}-{what}")
+/// The directory of one block: `background/pair-1-with`.
+fn block_name(setup: &Setup, pair: u32, name: &str) -> PathBuf {
+    Path::new(setup.kind.name()).join(format!("pair-{}-{name}", pair + 1))
 }

@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::fs;
 
 use taillab_host::{Interrupt, Roots};
-use taillab_model::Tid;
 use taillab_model::explanation::Culprit;
-use taillab_testkit::causes::{BenchOptions, DisturbedServer, Disturbers, Setup};
+use taillab_model::{ClientTimes, Monotonic, Nanos, Tid};
+use taillab_testkit::causes::{
+    BenchOptions, BlockTruth, ClientBlock, Disturbance, DisturbedServer, Disturbers, Setup,
+};
 use taillab_testkit::ground_truth::GroundTruth;
 
 use super::setup::experiment;
@@ -23,9 +25,12 @@ pub struct Trial {
     pub experiment: Experiment,
     /// The record of the client and of the kernel.
     pub recorded: Recorded,
-    /// What was really done.
-    pub truth: GroundTruth,
+    /// What was really done, and what the client saw.
+    pub truth: BlockTruth,
 }
+
+/// By so much a request may be sent late: many times what a batch of answers takes to read.
+const LATE: Nanos = Nanos::from_micros(200);
 
 /// Finds t of a server that is not disturbed, by the fastest block: whatever else the machine
 /// does makes a block slower, and a t that is too long hides delays in the ideal queue.
@@ -44,6 +49,10 @@ pub fn calibrate(
         rig.step_aside()?;
         let mut probe = rig.load_probe(&experiment)?;
         let mut client = rig.connect(&experiment)?;
+        // other programs must not make t longer
+        disturb(&rig, &[Disturbance::RealTime], asked)?
+            .stop()
+            .map_err(injection)?;
         testbed::calibrate(&mut rig, &mut client, &mut probe, &experiment)
     };
     let found = found();
@@ -54,6 +63,19 @@ pub fn calibrate(
         found.service_time = service_time;
     }
     Ok(found)
+}
+
+fn disturb(
+    rig: &Rig,
+    disturbances: &[Disturbance],
+    asked: &BenchOptions,
+) -> Result<Disturbers, Failure> {
+    let target = DisturbedServer {
+        testbed: rig.testbed(),
+        server: rig.server(),
+        roots: rig.roots(),
+    };
+    Disturbers::start(&target, disturbances, asked).map_err(injection)
 }
 
 /// Measures a server while it is disturbed.
@@ -74,14 +96,7 @@ pub fn measure(
         let probe = rig.load_probe(&experiment)?;
         let mut client = rig.connect(&experiment)?;
         let rate_per_s = measure::rate(&experiment, calibrated);
-        let disturbers = {
-            let target = DisturbedServer {
-                testbed: rig.testbed(),
-                server: rig.server(),
-                roots: rig.roots(),
-            };
-            Disturbers::start(&target, &setup.disturbances, asked).map_err(injection)?
-        };
+        let disturbers = disturb(&rig, &setup.disturbances, asked)?;
         let context = context::before(&rig, &probe, &experiment, calibrated);
         let recorded = measure::measure(
             &mut rig,
@@ -108,11 +123,43 @@ pub fn measure(
     if let Some(log) = log? {
         truth.extend(faults(&log, &names)?);
     }
+    let client = seen_by_client(&recorded, experiment.workload.duration);
     Ok(Trial {
         experiment,
         recorded,
-        truth,
+        truth: BlockTruth {
+            injected: truth,
+            client,
+        },
     })
+}
+
+/// What is known without the probe.
+fn seen_by_client(recorded: &Recorded, length: Nanos) -> ClientBlock {
+    let times: Vec<ClientTimes> = (recorded.load.iter_measured())
+        .map(|entry| entry.times)
+        .collect();
+    let late = late(times.iter().map(|times| (times.intended, times.sent)));
+    ClientBlock {
+        sojourns_ns: (times.iter())
+            .map(|times| times.received?.checked_since(times.sent))
+            .collect(),
+        stolen_share: recorded.server_cpus.map_or(0.0, |used| used.steal_share),
+        late_share: late.as_secs_f64() / length.as_secs_f64(),
+    }
+}
+
+/// For how long a request was due and not sent in time, from pairs of (due, sent).
+fn late(requests: impl Iterator<Item = (Monotonic, Monotonic)>) -> Nanos {
+    let mut until = Monotonic::from_nanos_since_boot(0);
+    let mut sum = Nanos::ZERO;
+    for (due, sent) in requests {
+        if sent.saturating_since(due) > LATE {
+            sum += sent.saturating_since(due.max(until));
+            until = until.max(sent);
+        }
+    }
+    sum
 }
 
 /// The server's own record of its faults, with its threads by the numbers that we know.
@@ -175,6 +222,14 @@ fn thread_names(roots: &Roots, process: u32) -> HashMap<Tid, Tid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_for_which_several_requests_are_late_counts_once() {
+        let at = |us: u64| Monotonic::from_nanos_since_boot(1_000 * us);
+        let requests = [(10, 20), (1_000, 3_000), (2_000, 3_010), (5_000, 5_300)];
+        let sum = late(requests.into_iter().map(|(due, sent)| (at(due), at(sent))));
+        assert_eq!(sum, Nanos::from_micros(2_310));
+    }
 
     #[test]
     fn threads_are_known_by_their_numbers_inside_and_outside() {

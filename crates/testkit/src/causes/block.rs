@@ -1,0 +1,328 @@
+//! One measured block: what the client saw, and what the explanation makes of the recording.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use taillab_analysis::timeline::Timeline;
+use taillab_analysis::{
+    Analysis, AnalysisError, AnalysisOptions, MatchOptions, Matched, Window, match_events,
+};
+use taillab_model::explanation::{Cause, Culprit, Prediction};
+use taillab_model::{Monotonic, Nanos, Recording};
+
+use super::criteria::MOST_CONTAMINATED;
+use super::setup::{BaseServer, Oracle, Promise, Setup};
+use crate::attribution::{Span, delays, is_meant, lost};
+use crate::ground_truth::{GroundTruth, InjectedSource};
+
+/// What is known of a block without the probe.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClientBlock {
+    /// From the send of each request to its answer, by the generator's clock, in the order of the
+    /// schedule and without the warm-up; `None` for a request without an answer.
+    pub sojourns_ns: Vec<Option<Nanos>>,
+    /// The share of the server's CPU time that the hypervisor took (`/proc/stat`).
+    pub stolen_share: f64,
+    /// The share of the block for which the generator was late with a request.
+    pub late_share: f64,
+}
+
+impl ClientBlock {
+    /// Whether the machine disturbed it so much that it proves little.
+    pub fn is_contaminated(&self) -> bool {
+        self.stolen_share.max(self.late_share) > MOST_CONTAMINATED
+    }
+
+    /// By how much longer the client waited in this block than in `other`, of the requests of the
+    /// schedule that were answered in both, in nanoseconds.
+    pub fn longer_than(&self, other: &Self) -> f64 {
+        let both = self.sojourns_ns.iter().zip(&other.sojourns_ns);
+        both.filter_map(|(this, other)| Some((this.as_ref()?, other.as_ref()?)))
+            .map(|(this, other)| this.get() as f64 - other.get() as f64)
+            .sum()
+    }
+}
+
+/// Everything that is kept of a block beside its recording.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BlockTruth {
+    /// When what was injected.
+    pub injected: GroundTruth,
+    /// What the client saw.
+    pub client: ClientBlock,
+}
+
+/// What the ledger charges for, over all requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Charge {
+    /// The cause that it is charged to.
+    pub cause: Cause,
+    /// The culprit, where the ledger names one.
+    pub culprit: Option<Culprit>,
+    /// The excess.
+    pub excess: Nanos,
+}
+
+/// What a single request was charged for what was injected, and what that cost it by its own stamps
+/// and those of the injection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestCharge {
+    /// What is charged to it.
+    pub charged: Nanos,
+    /// The truth.
+    pub truth: Nanos,
+}
+
+/// A block, explained.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    /// What was injected and what the client saw.
+    pub truth: BlockTruth,
+    /// When it began.
+    pub began: Option<Monotonic>,
+    /// t of the ideal queue.
+    pub service_time: Nanos,
+    /// Events that the probe lost.
+    pub lost_events: u64,
+    /// What is charged in all.
+    pub charges: Vec<Charge>,
+    /// The same of each request, in order of T1, where that has a truth; empty otherwise.
+    pub requests: Vec<RequestCharge>,
+    /// The sojourns in the server, in order of length.
+    pub sojourns: Vec<Nanos>,
+    /// Forecasts of the sojourns without a cause.
+    pub predictions: Vec<Prediction>,
+}
+
+/// Why a recording cannot be judged.
+#[derive(Debug, thiserror::Error)]
+pub enum BadRecording {
+    /// It was not made by this benchmark.
+    #[error(
+        "the recording does not say t and the number of workers: it was not made by this benchmark"
+    )]
+    NoServiceTime,
+    /// Its requests cannot be matched.
+    #[error(transparent)]
+    Match(#[from] taillab_analysis::matcher::ParseFramingError),
+    /// There is no request to explain.
+    #[error(transparent)]
+    Analysis(#[from] AnalysisError),
+}
+
+impl Block {
+    /// Explains a recording.
+    ///
+    /// # Errors
+    /// [`BadRecording`] when it was not made by this benchmark.
+    pub fn explained(
+        setup: &Setup,
+        recording: Recording,
+        truth: BlockTruth,
+    ) -> Result<Self, BadRecording> {
+        let context = &recording.context;
+        let workers = context.workers.and_then(NonZeroU32::new);
+        let (Some(service_time), Some(workers)) = (context.service_time_ns, workers) else {
+            return Err(BadRecording::NoServiceTime);
+        };
+        let timeline = Timeline::build(recording.events(), context);
+        let matched = match_events(recording.events(), &MatchOptions::of(context)?);
+        let from = Monotonic::from_nanos_since_boot(context.measure_from_ns.unwrap_or(0));
+        let options = AnalysisOptions {
+            slowest: 0,
+            is_repeated: true,
+            exact: usize::MAX,
+            ..AnalysisOptions::new(service_time, workers, from)
+        };
+        let sources = setup.sources(&truth.injected);
+        let costs = costs(setup, &matched, &truth.injected, service_time);
+        let window = Arc::new(Window::whole(matched, timeline));
+        let mut analysis = Analysis::new(context, options);
+        let mut block = Self {
+            began: Some(from),
+            service_time,
+            lost_events: recording.lost.total(),
+            ..Self::default()
+        };
+        analysis.push(&window, |entry, labels| {
+            block.sojourns.push(Nanos::new(entry.sojourn_ns));
+            let mut charged = Nanos::ZERO;
+            for (label, excess) in entry.excess {
+                let charge = Charge {
+                    cause: labels.cause(*label),
+                    culprit: labels.culprit(*label),
+                    excess: Nanos::new(*excess),
+                };
+                if charge.is_of(&sources) {
+                    charged += charge.excess;
+                }
+                block.charge(charge);
+            }
+            if let Some(costs) = &costs {
+                let truth = costs[entry.place];
+                block.requests.push(RequestCharge { charged, truth });
+            }
+        });
+        block.predictions = analysis.finish(0)?.server.predictions;
+        block.sojourns.sort_unstable();
+        block.truth = truth;
+        Ok(block)
+    }
+
+    fn charge(&mut self, charge: Charge) {
+        let mut known = self.charges.iter_mut();
+        match known.find(|it| it.cause == charge.cause && it.culprit == charge.culprit) {
+            Some(known) => known.excess += charge.excess,
+            None => self.charges.push(charge),
+        }
+    }
+
+    /// What is charged to a cause, in nanoseconds.
+    pub fn charged_to(&self, cause: Cause) -> f64 {
+        self.sum(|charge| charge.cause == cause)
+    }
+
+    /// What is charged to the causes and culprits of these, in nanoseconds.
+    pub fn charged_to_all(&self, sources: &[InjectedSource]) -> f64 {
+        self.sum(|charge| charge.is_of(sources))
+    }
+
+    /// All that is charged, in nanoseconds.
+    pub fn excess(&self) -> f64 {
+        self.sum(|_| true)
+    }
+
+    fn sum(&self, of: impl Fn(&Charge) -> bool) -> f64 {
+        let charges = self.charges.iter().filter(|charge| of(charge));
+        charges.map(|charge| charge.excess.get() as f64).sum()
+    }
+
+    /// A quantile of the sojourn in the server.
+    pub fn sojourn(&self, q: f64) -> Nanos {
+        let rank = (q * self.sojourns.len() as f64).ceil() as usize;
+        let place = rank.clamp(1, self.sojourns.len().max(1)) - 1;
+        self.sojourns.get(place).copied().unwrap_or(Nanos::ZERO)
+    }
+
+    /// A forecast; `None` where there is none. Others may do the same as what was injected and stay
+    /// after the fix: so the forecast without the culprit counts, where there is one.
+    pub fn forecast(&self, promise: Promise) -> Option<&Prediction> {
+        let named = |change: &str| self.predictions.iter().find(|it| it.change == change);
+        let cause = match promise {
+            Promise::Mitigation(key) => return named(key),
+            Promise::Without(cause) => cause,
+        };
+        let sources = self.truth.injected.sources.iter();
+        let culprits = sources.filter(|source| source.cause == cause);
+        culprits
+            .filter_map(|source| source.culprit.as_ref())
+            .flat_map(|culprit| [culprit.clone(), without_thread(culprit)])
+            .find_map(|culprit| named(&format!("without {culprit}")))
+            .filter(|it| it.removes == [cause])
+            .or_else(|| named(&format!("without {}", cause.key())))
+    }
+}
+
+/// All threads of the name and process, as forecasts may call them.
+fn without_thread(culprit: &Culprit) -> Culprit {
+    match culprit {
+        Culprit::Thread { name, pid, .. } => Culprit::Thread {
+            name: name.clone(),
+            pid: *pid,
+            tid: None,
+        },
+        other => other.clone(),
+    }
+}
+
+impl Charge {
+    /// Whether it names the cause and the culprit of one of these.
+    fn is_of(&self, sources: &[InjectedSource]) -> bool {
+        let mut sources = sources.iter();
+        sources.any(|source| source.cause == self.cause && is_meant(&source.culprit, &self.culprit))
+    }
+}
+
+/// What all that was injected cost each request; `None` where nothing says so.
+fn costs(
+    setup: &Setup,
+    matched: &Matched,
+    truth: &GroundTruth,
+    usual: Nanos,
+) -> Option<Vec<Nanos>> {
+    let by_source = match setup.oracle {
+        Oracle::HeldBack => delays(&spans(setup, matched), truth, usual),
+        Oracle::Loss => vec![lost(&spans(setup, matched), truth)],
+        Oracle::Structure | Oracle::Nothing => return None,
+    };
+    let mut costs = vec![Nanos::ZERO; matched.requests.len()];
+    for delays in by_source {
+        for (cost, delay) in costs.iter_mut().zip(delays) {
+            *cost += delay;
+        }
+    }
+    Some(costs)
+}
+
+fn spans(setup: &Setup, matched: &Matched) -> Vec<Span> {
+    let several = !matches!(setup.server, BaseServer::Datagrams | BaseServer::Streams);
+    (0..matched.requests.len())
+        .map(|place| (place, matched.requests.stamps(place)))
+        .map(|(place, stamps)| Span {
+            t1: stamps.t1,
+            t2: stamps.t2.unwrap_or(stamps.t1),
+            t6: stamps.t6,
+            // a single worker has also served the requests whose worker was not seen
+            worker: if several { matched.workers[place] } else { 0 },
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_compared_request_by_request() {
+        let block = |sojourns: &[Option<u64>]| ClientBlock {
+            sojourns_ns: sojourns.iter().map(|it| it.map(Nanos::new)).collect(),
+            ..ClientBlock::default()
+        };
+        let with = block(&[Some(30), None, Some(7), Some(50)]);
+        let without = block(&[Some(10), Some(9), None, Some(60)]);
+        assert_eq!(with.longer_than(&without), 10.0);
+        assert_eq!(without.longer_than(&with), -10.0);
+    }
+
+    #[test]
+    fn only_what_names_the_right_cause_and_culprit_is_right() {
+        let thread = |tid| Culprit::Thread {
+            name: "tl-background".to_owned(),
+            pid: Some(1),
+            tid,
+        };
+        let mut block = Block::default();
+        for (cause, culprit, excess) in [
+            (Cause::Background, Some(thread(Some(7))), 5),
+            (Cause::Background, Some(thread(Some(7))), 6),
+            (Cause::Background, Some(thread(Some(8))), 100),
+            (Cause::Wakeup, None, 1_000),
+        ] {
+            block.charge(Charge {
+                cause,
+                culprit,
+                excess: Nanos::new(excess),
+            });
+        }
+        let source = InjectedSource {
+            injected: "background:1ms,1ms".to_owned(),
+            cause: Cause::Background,
+            culprit: Some(thread(Some(7))),
+        };
+        assert_eq!(block.charges.len(), 3);
+        assert_eq!(block.charged_to_all(&[source]), 11.0);
+        assert_eq!(block.charged_to(Cause::Background), 111.0);
+        assert_eq!(block.excess(), 1_111.0);
+    }
+}
