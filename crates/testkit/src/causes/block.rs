@@ -22,6 +22,8 @@ pub struct ClientBlock {
     /// From the send of each request to its answer, by the generator's clock, in the order of the
     /// schedule and without the warm-up; `None` for a request without an answer.
     pub sojourns_ns: Vec<Option<Nanos>>,
+    /// Which of them are judged; empty where all are.
+    pub judged: Vec<bool>,
     /// The share of the server's CPU time that the hypervisor took (`/proc/stat`).
     pub stolen_share: f64,
     /// The share of the block for which the generator was late with a request.
@@ -35,10 +37,11 @@ impl ClientBlock {
     }
 
     /// By how much longer the client waited in this block than in `other`, of the requests of the
-    /// schedule that were answered in both, in nanoseconds.
+    /// schedule that were answered in both and that are judged here, in nanoseconds.
     pub fn longer_than(&self, other: &Self) -> f64 {
-        let both = self.sojourns_ns.iter().zip(&other.sojourns_ns);
-        both.filter_map(|(this, other)| Some((this.as_ref()?, other.as_ref()?)))
+        let both = self.sojourns_ns.iter().zip(&other.sojourns_ns).enumerate();
+        both.filter(|(request, _)| self.judged.get(*request) != Some(&false))
+            .filter_map(|(_, (this, other))| Some((this.as_ref()?, other.as_ref()?)))
             .map(|(this, other)| this.get() as f64 - other.get() as f64)
             .sum()
     }
@@ -254,7 +257,7 @@ fn costs(
     let by_source = match setup.oracle {
         Oracle::HeldBack => delays(&spans(setup, matched), truth, usual),
         Oracle::Loss => vec![lost(&spans(setup, matched), truth)],
-        Oracle::Structure | Oracle::Nothing => return None,
+        Oracle::Structure | Oracle::Outside | Oracle::Nothing => return None,
     };
     let mut costs = vec![Nanos::ZERO; matched.requests.len()];
     for delays in by_source {
@@ -293,6 +296,11 @@ mod tests {
         let without = block(&[Some(10), Some(9), None, Some(60)]);
         assert_eq!(with.longer_than(&without), 10.0);
         assert_eq!(without.longer_than(&with), -10.0);
+        let first = ClientBlock {
+            judged: vec![true, true, true, false],
+            ..with
+        };
+        assert_eq!(first.longer_than(&without), 20.0);
     }
 
     #[test]

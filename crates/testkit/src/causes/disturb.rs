@@ -1,12 +1,14 @@
 //! Runs the disturbers of a kind during a measurement.
 
+use std::fs;
+
 use taillab_host::{Journal, JournalFolder, Roots, ServerProcess, Testbed};
 
 use super::setup::{BenchOptions, Disturbance};
 use crate::ground_truth::GroundTruth;
 use crate::injection::{
     Appetite, CpuGroup, Disturber, InjectionError, PacketFlood, PacketLoss, Quota, TimerStorm,
-    background, make_real_time, rt_hog,
+    background, make_real_time, make_yielding, rt_hog,
 };
 
 /// The server that is disturbed, and where it runs.
@@ -33,6 +35,25 @@ enum Running {
     Timers(TimerStorm),
     Loss(PacketLoss),
     Quota(Quota),
+}
+
+/// The threads whose names end in a number, in its order: those of a server with a thread for each
+/// connection, in the order of the connections.
+fn by_number(roots: &Roots, threads: &[u32]) -> Vec<u32> {
+    let number = |thread: &u32| {
+        let name = fs::read_to_string(roots.proc.join(format!("{thread}/comm"))).ok()?;
+        let (_, number) = name.trim_end().rsplit_once('-')?;
+        Some((number.parse::<u32>().ok()?, *thread))
+    };
+    let mut numbered: Vec<(u32, u32)> = threads.iter().filter_map(number).collect();
+    numbered.sort_unstable();
+    numbered.into_iter().map(|(_, thread)| thread).collect()
+}
+
+/// The last of each so many.
+fn last_of(one_in: usize, threads: &[u32]) -> Vec<u32> {
+    let groups = threads.chunks_exact(one_in);
+    groups.filter_map(|group| group.last().copied()).collect()
 }
 
 impl Disturbers {
@@ -73,6 +94,13 @@ impl Disturbers {
         let (server, client) = (asked.server_cpu, asked.client_cpu);
         Ok(Some(match disturbance {
             Disturbance::Background(schedule) => Running::Thread(background(server, schedule)?),
+            Disturbance::OnGenerator(schedule) => Running::Thread(background(client, schedule)?),
+            Disturbance::Yielding(one_in) => {
+                let threads = target.server.threads();
+                make_real_time(&threads)?;
+                make_yielding(&last_of(one_in, &by_number(target.roots, &threads)))?;
+                return Ok(None);
+            }
             Disturbance::Timers(schedule) => {
                 Running::Timers(TimerStorm::start(server, client, schedule)?)
             }
@@ -131,5 +159,32 @@ impl Disturbers {
             Some(journal) => Ok(journal.finish()?),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_in_the_order_of_their_connections() {
+        let place = tempfile::tempdir().unwrap();
+        let roots = Roots::below(place.path());
+        let names = [
+            "taillab",
+            "null-rpc-10",
+            "null-rpc-9",
+            "null-rpc-11",
+            "null-rpc-12",
+        ];
+        for (thread, name) in names.iter().enumerate() {
+            let folder = roots.proc.join(thread.to_string());
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("comm"), format!("{name}\n")).unwrap();
+        }
+        let threads = by_number(&roots, &[0, 1, 2, 3, 4, 5]);
+        assert_eq!(threads, [2, 1, 3, 4]);
+        assert_eq!(last_of(2, &threads), [1, 4]);
+        assert_eq!(last_of(3, &threads), [3]);
     }
 }

@@ -20,10 +20,11 @@ pub enum CauseKind {
     Idle,
     Loss,
     Two,
+    Generator,
 }
 
 /// Every kind in its order, with its name on the command line and what it is.
-const KINDS: [(CauseKind, &str, &str); 16] = [
+const KINDS: [(CauseKind, &str, &str); 17] = [
     (
         CauseKind::Control,
         "control",
@@ -47,7 +48,7 @@ const KINDS: [(CauseKind, &str, &str); 16] = [
     (
         CauseKind::Order,
         "order",
-        "A thread for each connection under the fair scheduler",
+        "Threads that yield to those of later requests",
     ),
     (
         CauseKind::Imbalance,
@@ -87,6 +88,11 @@ const KINDS: [(CauseKind, &str, &str); 16] = [
         CauseKind::Two,
         "two",
         "Background bursts and slow requests at once",
+    ),
+    (
+        CauseKind::Generator,
+        "generator",
+        "Bursts of another thread on the generator's CPU, for which the server is not to blame",
     ),
 ];
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use taillab_model::explanation::Cause;
 
 use super::block::Block;
-use super::setup::Setup;
+use super::setup::{Oracle, Setup};
 
 /// One pair of blocks under the same arrivals.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -15,7 +15,8 @@ pub struct PairResult {
     /// By how many nanoseconds longer the client waited in the block with the injection, over all
     /// requests.
     pub delay_ns: f64,
-    /// By how many nanoseconds more were charged there to the right cause and culprit.
+    /// By how many nanoseconds more were charged there to the right cause and culprit; of
+    /// `generator`, to anything.
     pub charged_ns: f64,
     /// The larger share of CPU time that the hypervisor took in one of the blocks.
     pub stolen_share: f64,
@@ -39,14 +40,19 @@ impl Pair {
     pub(super) fn result(&self, setup: &Setup) -> PairResult {
         let (with, without) = (&self.with.truth.client, &self.without.truth.client);
         let sources = setup.sources(&self.with.truth.injected);
-        let charged = |block: &Block| block.charged_to_all(&sources);
+        let charged = |block: &Block| match setup.oracle {
+            Oracle::Outside => block.excess(),
+            _ => block.charged_to_all(&sources),
+        };
+        // it is late by what is injected
+        let is_contaminated = with.is_contaminated() && setup.oracle != Oracle::Outside;
         PairResult {
             with_first: self.with.began < self.without.began,
             delay_ns: with.longer_than(without),
             charged_ns: charged(&self.with) - charged(&self.without),
             stolen_share: with.stolen_share.max(without.stolen_share),
             late_share: with.late_share.max(without.late_share),
-            contaminated: with.is_contaminated() || without.is_contaminated(),
+            contaminated: is_contaminated || without.is_contaminated(),
         }
     }
 

@@ -138,7 +138,8 @@ impl Measured {
             .collect();
         let mut criteria = match setup.oracle {
             Oracle::Nothing => control(pairs),
-            _ => vec![Criterion::of_charge(&sums)],
+            Oracle::Outside => vec![Criterion::of_charge(0.0, &sums)],
+            _ => vec![Criterion::of_charge(1.0, &sums)],
         };
         criteria.extend(placebo(&requests));
         let forecast = fix.map(|fix| Forecast::of(fix, pairs));

@@ -16,6 +16,8 @@ pub enum Oracle {
     Loss,
     /// By how the server is built: nothing says what that cost a single request.
     Structure,
+    /// It is outside the server: nothing of it is to be charged.
+    Outside,
     /// Nothing is injected.
     Nothing,
 }
@@ -25,6 +27,10 @@ pub enum Oracle {
 pub enum Disturbance {
     /// Of a thread on its CPU.
     Background(Schedule),
+    /// Of a thread on the generator's CPU, and not of the server.
+    OnGenerator(Schedule),
+    /// Every so-many-th thread of the server yields to all others; the threads are real-time.
+    Yielding(usize),
     /// Of packets received there.
     Flood(Schedule),
     /// Of timers there.
@@ -101,7 +107,10 @@ const fn schedule(every_ms: u64, lasts_us: u64) -> Schedule {
 }
 
 /// Large enough to outweigh whatever else the machine does, like all that is injected here.
-const BURSTS: Disturbance = Disturbance::Background(schedule(120, 8_000));
+const BURSTS: Schedule = schedule(120, 8_000);
+
+/// One in this number of the server's threads is delayed in `order`.
+const ONE_IN: usize = 4;
 
 /// A group without a quota.
 const NEVER: Schedule = schedule(3_600_000, 1_000);
@@ -117,7 +126,7 @@ const UTILIZATION: f64 = 0.55;
 const LONG_QUEUE_UTILIZATION: f64 = 0.75;
 
 /// The same where they must wait while a worker is idle.
-const ASSIGNED_UTILIZATION: f64 = 0.6;
+const ASSIGNED_UTILIZATION: f64 = 0.7;
 
 /// The right cause, how it is known what was injected, the server's faults, and what disturbs the
 /// machine.
@@ -129,19 +138,25 @@ type Injection = (
 );
 
 fn injection(kind: CauseKind) -> Injection {
-    use Oracle::{HeldBack, Loss, Nothing, Structure};
+    use Oracle::{HeldBack, Loss, Nothing, Outside, Structure};
     match kind {
         CauseKind::Control | CauseKind::Idle => (None, Nothing, &[], vec![]),
-        CauseKind::Background => (Some(Cause::Background), HeldBack, &[], vec![BURSTS]),
+        CauseKind::Background => {
+            let bursts = Disturbance::Background(BURSTS);
+            (Some(Cause::Background), HeldBack, &[], vec![bursts])
+        }
         CauseKind::Softirq => {
-            let flood = Disturbance::Flood(schedule(120, 8_000));
+            let flood = Disturbance::Flood(BURSTS);
             (Some(Cause::Softirq), HeldBack, &[], vec![flood])
         }
         CauseKind::Irq => {
-            let timers = Disturbance::Timers(schedule(120, 8_000));
+            let timers = Disturbance::Timers(BURSTS);
             (Some(Cause::Irq), HeldBack, &[], vec![timers])
         }
-        CauseKind::Order => (Some(Cause::Order), Structure, &[], vec![]),
+        CauseKind::Order => {
+            let yielding = Disturbance::Yielding(ONE_IN);
+            (Some(Cause::Order), Structure, &[], vec![yielding])
+        }
         CauseKind::Imbalance => (Some(Cause::Imbalance), Structure, &[], vec![]),
         CauseKind::Lock => (
             Some(Cause::BlockedLock),
@@ -184,12 +199,13 @@ fn injection(kind: CauseKind) -> Injection {
             &[],
             vec![Disturbance::Loss(300)],
         ),
+        CauseKind::Generator => (None, Outside, &[], vec![Disturbance::OnGenerator(BURSTS)]),
         // a forecast ends only the bursts, so they cause most of the delay
         CauseKind::Two => (
             Some(Cause::Background),
             HeldBack,
             &["slow:200,2ms"],
-            vec![BURSTS],
+            vec![Disturbance::Background(BURSTS)],
         ),
     }
 }
@@ -206,7 +222,6 @@ impl Setup {
                 | CauseKind::RtThrottle
                 | CauseKind::Two
                 | CauseKind::Order
-                | CauseKind::Imbalance
         ))
         .then_some(Disturbance::RealTime);
         let server = match kind {
@@ -234,7 +249,7 @@ impl Setup {
                 cause,
                 culprit: None,
             }],
-            (Oracle::Structure, None) | (Oracle::Nothing, _) => Vec::new(),
+            (Oracle::Structure, None) | (Oracle::Outside | Oracle::Nothing, _) => Vec::new(),
             (Oracle::HeldBack | Oracle::Loss, _) => truth.sources.clone(),
         }
     }
@@ -242,8 +257,19 @@ impl Setup {
     /// Whether something outside the server holds it back.
     pub fn disturbs(&self) -> bool {
         let mut disturbances = self.disturbances.iter();
-        self.oracle != Oracle::Nothing
+        !matches!(self.oracle, Oracle::Structure | Oracle::Nothing)
             && disturbances.any(|disturbance| *disturbance != Disturbance::RealTime)
+    }
+
+    /// Which connections have a delayed thread: one in so many, and the last of them. Only what their
+    /// requests cost is judged, for what one waits longer by the order of service another waits less.
+    pub fn delayed_connections(&self) -> Option<usize> {
+        self.disturbances
+            .iter()
+            .find_map(|disturbance| match disturbance {
+                Disturbance::Yielding(one_in) => Some(*one_in),
+                _ => None,
+            })
     }
 
     /// The same without the cause: the other block of each pair.
@@ -273,12 +299,14 @@ impl Setup {
         let (promise, done) = match self.kind {
             // of `two` it would be that of one of both causes; that of softirqs takes the server's own
             // packets away too
-            CauseKind::Control | CauseKind::Idle | CauseKind::Two | CauseKind::Softirq => {
-                return None;
-            }
+            CauseKind::Control
+            | CauseKind::Idle
+            | CauseKind::Two
+            | CauseKind::Softirq
+            | CauseKind::Generator => return None,
             CauseKind::Order => (
                 Promise::Mitigation("rt-priority"),
-                "put the workers under SCHED_FIFO",
+                "gave all workers the same priority",
             ),
             CauseKind::Imbalance => (
                 Promise::Mitigation("shared-queue"),

@@ -37,7 +37,7 @@ pub use self::disturber::Disturber;
 pub use self::flood::PacketFlood;
 pub use self::loss::PacketLoss;
 pub use self::quota::{CpuGroup, Quota};
-pub use self::rt_hog::{Appetite, make_real_time, rt_hog};
+pub use self::rt_hog::{Appetite, make_real_time, make_yielding, rt_hog};
 pub use self::timers::TimerStorm;
 
 /// When to disturb: how often and for how long. The instants are moved by up to a quarter

@@ -121,8 +121,20 @@ fn on_cpu(accounts: &[File]) -> Nanos {
 /// # Errors
 /// [`InjectionError`] without the privilege.
 pub fn make_real_time(threads: &[u32]) -> Result<(), InjectionError> {
+    make_fifo(threads, SERVER)
+}
+
+/// The same, but below the priority that [`make_real_time`] gives: these run when none of those can.
+///
+/// # Errors
+/// [`InjectionError`] without the privilege.
+pub fn make_yielding(threads: &[u32]) -> Result<(), InjectionError> {
+    make_fifo(threads, SERVER - 1)
+}
+
+fn make_fifo(threads: &[u32], priority: i32) -> Result<(), InjectionError> {
     for thread in threads {
-        match set_fifo(*thread, SERVER) {
+        match set_fifo(*thread, priority) {
             // it has ended meanwhile
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             other => other.map_err(system("give the server SCHED_FIFO", REMEDY))?,

@@ -72,7 +72,7 @@ fn one(out: &mut String, kind: &KindResult) {
         paragraph(out, "", &format!("charged more with it: {changes}"));
     }
     for criterion in &measured.criteria {
-        if criterion.verdict != Verdict::Pass || criterion.target != 0.0 {
+        if criterion.verdict != Verdict::Pass || criterion.what == "charge" {
             paragraph(out, mark(criterion.verdict), &judged(criterion));
         }
     }

@@ -123,7 +123,7 @@ pub fn measure(
     if let Some(log) = log? {
         truth.extend(faults(&log, &names)?);
     }
-    let client = seen_by_client(&recorded, experiment.workload.duration);
+    let client = seen_by_client(setup, &recorded, experiment.workload.duration);
     Ok(Trial {
         experiment,
         recorded,
@@ -135,15 +135,20 @@ pub fn measure(
 }
 
 /// What is known without the probe.
-fn seen_by_client(recorded: &Recorded, length: Nanos) -> ClientBlock {
-    let times: Vec<ClientTimes> = (recorded.load.iter_measured())
-        .map(|entry| entry.times)
-        .collect();
+fn seen_by_client(setup: &Setup, recorded: &Recorded, length: Nanos) -> ClientBlock {
+    let entries = || recorded.load.iter_measured();
+    let times: Vec<ClientTimes> = entries().map(|entry| entry.times).collect();
+    let judged = setup.delayed_connections().map(|one_in| {
+        let is_delayed = |connection: usize| connection % one_in == one_in - 1;
+        let delayed = entries().map(|entry| entry.connection.is_some_and(is_delayed));
+        delayed.collect()
+    });
     let late = late(times.iter().map(|times| (times.intended, times.sent)));
     ClientBlock {
         sojourns_ns: (times.iter())
             .map(|times| times.received?.checked_since(times.sent))
             .collect(),
+        judged: judged.unwrap_or_default(),
         stolen_share: recorded.server_cpus.map_or(0.0, |used| used.steal_share),
         late_share: late.as_secs_f64() / length.as_secs_f64(),
     }
