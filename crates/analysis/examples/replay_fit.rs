@@ -35,8 +35,7 @@ fn main() {
             sojourn: &sojourn,
             causes: &[],
             service_time: context.service_time_ns.unwrap_or(Nanos::from_micros(15)),
-            pid: None,
-            context: &context,
+            process: None,
         };
         let predicted = predict(&observed, &evidence);
         println!(

@@ -36,8 +36,7 @@ fn main() {
         sojourn: &sojourn,
         causes: &[],
         service_time: Nanos::new(100),
-        pid: None,
-        context: &context,
+        process: None,
     };
     let predicted = predict(&observed, &evidence);
     println!(

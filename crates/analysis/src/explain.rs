@@ -52,8 +52,8 @@ pub(crate) struct Sojourn {
 }
 
 /// The explanation while the windows of a recording come.
-pub(crate) struct Explainer<'c> {
-    context: &'c RecordingContext,
+pub(crate) struct Explainer {
+    process: Option<Tid>,
     options: LedgerOptions,
     attribution: Attribution,
     /// T1 of the first and of the last measured request.
@@ -67,13 +67,15 @@ pub(crate) struct Explainer<'c> {
     disturbances: bool,
 }
 
-impl<'c> Explainer<'c> {
-    /// Before the first window; this many of the slowest requests are taken apart.
+impl Explainer {
+    /// Before the first window; this many of the slowest requests are taken apart, and commands name
+    /// the `process`.
     pub(crate) fn new(
-        context: &'c RecordingContext,
+        context: &RecordingContext,
         options: LedgerOptions,
         slowest: usize,
         baseline: Baseline,
+        process: Option<Tid>,
     ) -> Self {
         Self {
             attribution: Attribution::new(context, &options, baseline),
@@ -85,7 +87,7 @@ impl<'c> Explainer<'c> {
             clusters: Clusters::default(),
             seen: Seen::default(),
             disturbances: false,
-            context,
+            process,
             options,
         }
     }
@@ -146,7 +148,7 @@ impl<'c> Explainer<'c> {
         length_limits: Vec<String>,
         observed: impl FnOnce() -> replay::Observed,
     ) -> Explained {
-        let (context, options, disturbances) = (self.context, self.options, self.disturbances);
+        let (options, disturbances) = (self.options, self.disturbances);
         let ledger = self.attribution.finish();
         let collected = self.collected;
         let length = (self.span).map_or(Nanos::ZERO, |(from, to)| to.saturating_since(from));
@@ -178,8 +180,7 @@ impl<'c> Explainer<'c> {
                     sojourn: &sojourn.distribution,
                     causes: &explained.causes,
                     service_time: options.service_time,
-                    pid: None,
-                    context,
+                    process: self.process,
                 },
             );
             explanation

@@ -19,7 +19,7 @@ use taillab_model::summary::{
     Ideal, Matching, Measured, Overhead, ServerResult, ServiceTimeSource, Stages, StagesAt,
     Withdrawn, WorkersSource,
 };
-use taillab_model::{Distribution, HISTOGRAM_ERROR, Monotonic, Nanos, RecordingContext};
+use taillab_model::{Distribution, HISTOGRAM_ERROR, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::comparison::{Inside, no_distribution, withdrawn};
 use crate::explain::{Comparison, Explained, Explainer, Sojourn};
@@ -66,6 +66,8 @@ pub struct AnalysisOptions {
     pub exact: usize,
     /// What is usual of the server; `None`: what the first window shows.
     pub baseline: Option<Baseline>,
+    /// The server's process, where it still runs: the commands of forecasts name it.
+    pub process: Option<Tid>,
 }
 
 impl AnalysisOptions {
@@ -79,6 +81,7 @@ impl AnalysisOptions {
             is_repeated: false,
             exact: EXACT,
             baseline: None,
+            process: None,
         }
     }
 }
@@ -287,7 +290,7 @@ pub struct Analysis<'c> {
     inside: Inside,
     queue: Queue,
     busy: ServerTime,
-    explainer: Option<Explainer<'c>>,
+    explainer: Option<Explainer>,
     sampler: Sampler,
 }
 
@@ -508,11 +511,7 @@ fn distributions(stages: [Series; 5]) -> Stages {
 }
 
 /// The explainer of a recording that begins with this window.
-fn explainer<'c>(
-    context: &'c RecordingContext,
-    options: &AnalysisOptions,
-    first: &Window,
-) -> Explainer<'c> {
+fn explainer(context: &RecordingContext, options: &AnalysisOptions, first: &Window) -> Explainer {
     let baseline = options
         .baseline
         .unwrap_or_else(|| Baseline::of(&first.matched, &first.timeline, options.service_time));
@@ -522,7 +521,8 @@ fn explainer<'c>(
         measure_from: options.measure_from,
         trace_from: Nanos::MAX,
     };
-    Explainer::new(context, ledger, options.slowest, baseline)
+    let (slowest, process) = (options.slowest, options.process);
+    Explainer::new(context, ledger, slowest, baseline, process)
 }
 
 /// What the length of the recording costs in precision.

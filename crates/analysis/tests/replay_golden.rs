@@ -29,8 +29,7 @@ fn predicted(name: &str) -> Predicted {
         sojourn: &distribution_of(&sojourns),
         causes: &[],
         service_time: Nanos::from_micros(15),
-        pid: None,
-        context: &context,
+        process: None,
     };
     predict(&observed, &evidence)
 }
@@ -80,5 +79,5 @@ fn forecasts_are_in_order_and_in_their_intervals() {
         .predictions
         .iter()
         .filter_map(|p| p.command.as_ref());
-    assert!(commands.any(|command| command.starts_with("chrt -a -f -p 50 ")));
+    assert!(commands.any(|command| command == "taillab tune plan rt-priority"));
 }

@@ -111,6 +111,7 @@ fn good(analysis: &Analysed) -> Report {
             },
             ..analysis.server.clone()
         },
+        assertions: Vec::new(),
         verdict: Verdict::default(),
     }
 }

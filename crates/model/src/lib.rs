@@ -18,6 +18,7 @@ mod request;
 pub mod rtt;
 mod student;
 pub mod summary;
+pub mod threshold;
 mod time;
 pub mod tune;
 

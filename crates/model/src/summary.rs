@@ -14,6 +14,7 @@ pub use self::load::{
 pub use crate::ideal::{CpuTaken, Ideal, Overload, ServiceTimeSource, Withdrawn, WorkersSource};
 
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
+use crate::threshold::Assertion;
 use crate::{Distribution, Nanos};
 
 /// Version of the shape of [`Report`].
@@ -95,6 +96,9 @@ pub struct Report<Server = ServerResult> {
     pub observer: Option<Observer>,
     /// Whether the result can be believed.
     pub verdict: Verdict,
+    /// The limits that it was to hold (`--assert`). Absent where there was none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assertions: Vec<Assertion>,
 }
 
 /// What watching cost the machine.

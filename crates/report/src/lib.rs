@@ -24,6 +24,7 @@ mod hgrm;
 pub mod hlog;
 pub mod html;
 pub mod json;
+pub mod junit;
 mod latency;
 pub mod live;
 pub mod load;

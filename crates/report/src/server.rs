@@ -1,5 +1,6 @@
 //! Sentences about a server's result that all outputs share.
 
+use taillab_model::explanation::Share;
 use taillab_model::summary::{Reason, ServerResult, ServiceTimeSource, Verdict, WorkersSource};
 
 use crate::document::Document;
@@ -131,12 +132,24 @@ pub(crate) fn reservations(verdict: &Verdict) -> Vec<&str> {
         .collect()
 }
 
-/// Whether a measurement is valid, in one word and its colour.
-pub(crate) const fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, &'static str) {
-    match (verdict.valid, partial) {
+/// Whether a measurement is valid, in a few words and their colour: `VALID, with 2 reservations`.
+pub(crate) fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, String) {
+    let (ink, word) = match (verdict.valid, partial) {
         (false, false) => (Ink::Bad, "INVALID"),
         (false, true) => (Ink::Bad, "INVALID, PARTIAL"),
         (true, true) => (Ink::Notable, "PARTIAL"),
         (true, false) => (Ink::Good, "VALID"),
+    };
+    match (verdict.valid, verdict.warnings.len() as u64) {
+        (false, _) | (_, 0) => (ink, word.to_owned()),
+        (true, n) => {
+            let reservations = counted(n, "reservation", "reservations");
+            (ink, format!("{word}, with {reservations}"))
+        }
     }
+}
+
+/// A share whose interval does not reach 0, or, where there is none, one above 0.
+pub(crate) fn is_sure(share: Share) -> bool {
+    share.value > 0.0 && share.lo.is_none_or(|lo| lo > 0.0)
 }

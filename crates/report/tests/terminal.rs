@@ -8,9 +8,29 @@
 use taillab_model::Nanos;
 use taillab_model::summary::Reason;
 use taillab_report::Document;
-use taillab_report::terminal::{Style, render};
+use taillab_report::terminal::{NextStep, Style, render, screen};
 
 use crate::common;
+
+/// What a screen is at most.
+const LINES: usize = 45;
+
+#[test]
+fn a_run_on_one_screen() {
+    let sample = common::sample(Nanos::from_secs(20));
+    let next = [NextStep::new(
+        "sudo taillab run memcached -d 60s",
+        "three times as long: p99.99 is known then",
+    )];
+    let text = screen(
+        &sample.report(),
+        Some("./taillab-memcached-1/report.html"),
+        &next,
+        Style::PLAIN,
+    );
+    assert!(text.lines().count() <= LINES, "{text}");
+    insta::assert_snapshot!(text);
+}
 
 #[test]
 fn a_valid_run_in_80_columns() {

@@ -8,7 +8,7 @@
 use taillab_model::explanation::Culprit;
 use taillab_model::summary::Reason;
 use taillab_model::{Distribution, Nanos};
-use taillab_report::terminal::{self, Style};
+use taillab_report::terminal::{self, NextStep, Style};
 use taillab_report::{html, perfetto};
 
 use crate::common;
@@ -35,6 +35,19 @@ fn everything(sample: &TraceSample, style: Style) -> String {
         terminal::slowest(slowest, style),
     ]
     .concat()
+}
+
+#[test]
+fn a_trace_on_one_screen() {
+    let sample = trace(LENGTH);
+    let next = [NextStep::new(
+        "taillab explain taillab-memcached-1 --slowest 3",
+        "what delayed the slowest requests, one by one",
+    )];
+    let place = Some("taillab-memcached-1/report.html");
+    let text = terminal::screen(&sample.report(), place, &next, Style::PLAIN);
+    assert!(text.lines().count() <= 45, "{text}");
+    insta::assert_snapshot!(text);
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn prediction(change: &str, removes: Cause, predicted: u64) -> Prediction {
     Prediction {
         change: change.to_owned(),
         description: "the server's threads under SCHED_FIFO".to_owned(),
-        command: Some("chrt -a -f -p 50 4711".to_owned()),
+        command: Some("sudo taillab tune apply rt-priority -p 4711".to_owned()),
         removes: vec![removes],
         cost: Some("starves others".to_owned()),
         points: vec![PredictedPoint {
@@ -242,7 +242,7 @@ fn the_main_cause_is_named_with_its_culprits_its_forecast_and_a_command() {
     );
     assert_eq!(
         findings[0].advice.as_deref(),
-        Some("Try: chrt -a -f -p 50 4711")
+        Some("Try: sudo taillab tune apply rt-priority -p 4711")
     );
     assert_eq!(
         findings[1].text,

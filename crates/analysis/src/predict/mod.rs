@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use taillab_model::explanation::{
     Cause, CauseShare, Culprit, ModelFit, NamedCurve, PredictedPoint, Prediction,
 };
-use taillab_model::{Distribution, Nanos, RecordingContext, Tid};
+use taillab_model::{Distribution, Nanos, Tid};
 
 use self::bootstrap::Bootstrap;
 use self::mitigation::{MITIGATIONS, Mitigation, Needs};
@@ -57,10 +57,8 @@ pub struct Basis<'a> {
     pub causes: &'a [CauseShare],
     /// The ideal service time.
     pub service_time: Nanos,
-    /// The server's process, for commands.
-    pub pid: Option<Tid>,
-    /// What the recording says of itself.
-    pub context: &'a RecordingContext,
+    /// The server's process, where it still runs: commands name it.
+    pub process: Option<Tid>,
 }
 
 /// How well the replay fits, and what follows from it.
@@ -341,7 +339,9 @@ impl<'a> Forecaster<'a> {
             prediction: Prediction {
                 change: mitigation.is.name.to_owned(),
                 description: mitigation.is.description.to_owned(),
-                command: mitigation.command.map(|text| command(text, self.pid())),
+                command: mitigation
+                    .by_tune
+                    .then(|| command(mitigation.is.name, self.basis.process)),
                 removes,
                 cost: Some(cost),
                 points: Vec::new(),
@@ -384,19 +384,6 @@ impl<'a> Forecaster<'a> {
             .filter(|share| same(&share.culprit, &source.culprit))
             .map(|share| share.excess_share_above_p99.value)
             .sum()
-    }
-
-    /// The server's process, where it is one.
-    fn pid(&self) -> Option<Tid> {
-        let of_workers = || {
-            let threads = self.basis.context.threads.iter();
-            let mut pids = threads
-                .filter(|thread| thread.pid != 0 && self.observed.workers.contains(&thread.tid))
-                .map(|thread| thread.pid);
-            let first = pids.next()?;
-            pids.all(|pid| pid == first).then_some(first)
-        };
-        self.basis.pid.or_else(of_workers)
     }
 
     /// Makes all forecasts and ranks them.
@@ -514,14 +501,13 @@ fn same(a: &Option<Culprit>, b: &Option<Culprit>) -> bool {
     }
 }
 
-/// A mitigation's command for this server, where its process is known.
-fn command(text: &str, pid: Option<Tid>) -> String {
-    let words = text.split(' ').map(|word| match (word, pid) {
-        ("PID", Some(pid)) => pid.to_string(),
-        (word, Some(pid)) => word.replace("/proc/PID/", &format!("/proc/{pid}/")),
-        (word, None) => word.to_owned(),
-    });
-    words.collect::<Vec<_>>().join(" ")
+/// The command that makes the change for the server's process; without a process, the one that
+/// shows what would be changed.
+fn command(mitigation: &str, process: Option<Tid>) -> String {
+    match process {
+        Some(pid) => format!("sudo taillab tune apply {mitigation} -p {pid}"),
+        None => format!("taillab tune plan {mitigation}"),
+    }
 }
 
 #[cfg(test)]
@@ -529,17 +515,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_names_the_process_where_it_is_known() {
-        let text = "chrt -a -f -p 50 PID";
-        assert_eq!(command(text, Some(4_711)), "chrt -a -f -p 50 4711");
-        assert_eq!(command(text, None), text);
+    fn a_command_names_the_process_that_still_runs() {
+        let apply = "sudo taillab tune apply rt-priority -p 4711";
+        assert_eq!(command("rt-priority", Some(4_711)), apply);
         assert_eq!(
-            command("chrt -i -p 0 OTHER_PID", Some(7)),
-            "chrt -i -p 0 OTHER_PID"
-        );
-        assert_eq!(
-            command("echo max > $(sed p /proc/PID/cgroup)", Some(7)),
-            "echo max > $(sed p /proc/7/cgroup)"
+            command("rt-priority", None),
+            "taillab tune plan rt-priority"
         );
     }
 }

@@ -24,8 +24,7 @@ fn predicted(server: &Server) -> Predicted {
         sojourn: &sojourn(&matched),
         causes: &[],
         service_time: Nanos::new(server.work_ns.1),
-        pid: None,
-        context: &context,
+        process: None,
     };
     predict(&observed, &evidence)
 }

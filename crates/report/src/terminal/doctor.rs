@@ -12,6 +12,8 @@ use crate::text::{INDENT, Ink, Style, clean, columns};
 pub enum Detail {
     /// All that was looked at.
     All,
+    /// One screen: which commands work, then what is wrong.
+    Screen,
     /// Only the problems; an empty text if there are none.
     Wrong,
 }
@@ -20,7 +22,7 @@ pub enum Detail {
 pub fn render(diagnosis: &Diagnosis, detail: Detail, style: Style) -> String {
     let mut page = Page::new(style);
     let all = detail == Detail::All;
-    if all {
+    if detail != Detail::Wrong {
         let ready = diagnosis.commands.iter().all(|command| command.works);
         let word = if ready {
             (Ink::Good, "READY")
@@ -28,6 +30,9 @@ pub fn render(diagnosis: &Diagnosis, detail: Detail, style: Style) -> String {
             (Ink::Bad, "NOT READY")
         };
         page.title("taillab doctor", word);
+    }
+    if detail == Detail::Screen {
+        page.working(&diagnosis.commands);
     }
     for (group, title) in [
         (Group::Privilege, "Privilege"),
@@ -50,7 +55,11 @@ pub fn render(diagnosis: &Diagnosis, detail: Detail, style: Style) -> String {
     }
     page.hazards(&diagnosis.hazards);
     page.commands(&diagnosis.commands, all);
-    if !all {
+    if detail == Detail::Screen {
+        page.line("");
+        page.paragraph(Ink::Quiet, "-v shows all that was tried");
+    }
+    if detail == Detail::Wrong {
         page.text = page.text.trim_start_matches('\n').to_owned();
     }
     page.text
@@ -188,6 +197,18 @@ impl Page {
         }
     }
 
+    /// The commands that work, in one line; what each can is only in the whole diagnosis.
+    fn working(&mut self, commands: &[CommandVerdict]) {
+        let names: Vec<&str> = (commands.iter())
+            .filter(|command| command.works)
+            .map(|command| command.name.as_str())
+            .collect();
+        if !names.is_empty() {
+            self.line("");
+            self.item(works(true), "works", columns("works"), &names.join(", "));
+        }
+    }
+
     fn commands(&mut self, commands: &[CommandVerdict], all: bool) {
         let shown: Vec<&CommandVerdict> = (commands.iter())
             .filter(|command| all || !command.works)
@@ -195,7 +216,11 @@ impl Page {
         if shown.is_empty() {
             return;
         }
-        self.heading("What works here", "");
+        let title = match all {
+            true => "What works here",
+            false => "What does not work here",
+        };
+        self.heading(title, "");
         let width = self.name_width(shown.iter().map(|command| command.name.as_str()));
         for command in shown {
             self.item(works(command.works), &command.name, width, &command.remark);
@@ -324,6 +349,28 @@ mod tests {
             ..diagnosis()
         };
         assert_eq!(render(&well, Detail::Wrong, Style::PLAIN), "");
+    }
+
+    #[test]
+    fn a_screen_names_what_works_and_shows_what_does_not() {
+        let works = CommandVerdict {
+            name: "explain".into(),
+            works: true,
+            remark: "needs nothing of this machine".into(),
+            remedy: None,
+        };
+        let mut diagnosis = diagnosis();
+        diagnosis.commands.push(works);
+        let screen = render(&diagnosis, Detail::Screen, Style::PLAIN);
+        assert!(screen.contains("✓ works  explain\n"), "{screen}");
+        assert!(
+            screen.contains("✗ run") && screen.contains("✗ CAP_E"),
+            "{screen}"
+        );
+        assert!(
+            !screen.contains("CAP_A") && !screen.contains("tp_btf/a"),
+            "{screen}"
+        );
     }
 
     #[test]

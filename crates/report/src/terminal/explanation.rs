@@ -58,7 +58,7 @@ impl Page {
         }
     }
 
-    fn finding(&mut self, finding: &Finding) {
+    pub(super) fn finding(&mut self, finding: &Finding) {
         let (ink, mark) = match finding.inconclusive {
             true => (Ink::Notable, "?"),
             false => (Ink::Title, "•"),

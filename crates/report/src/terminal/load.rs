@@ -4,7 +4,7 @@ use taillab_model::load_result::{ClosedLoop, Floor, Generator, Mode, SearchResul
 use taillab_model::summary::LoadSummary;
 use taillab_model::{Distribution, Nanos};
 
-use super::page::Page;
+use super::page::{Page, RESERVATIONS};
 use crate::checks;
 use crate::figures::{self, count, counted, percent, rate};
 use crate::latency::QUANTILES;
@@ -14,39 +14,25 @@ use crate::load::{
 use crate::server::verdict_word;
 use crate::text::{Ink, Style};
 
-/// The result; `saved_in` is the directory of its files, if there is one.
+/// The result on one screen; `saved_in` is the directory of its files, if there is one.
+pub fn load_screen(document: &LoadDocument<'_>, saved_in: Option<&str>, style: Style) -> String {
+    let verdict = &document.report.verdict;
+    let mut page = Page::new(style);
+    page.head_of_load(document, saved_in, |page| {
+        page.verdict_lines(verdict, RESERVATIONS)
+    });
+    page.figures_of_load(document);
+    page.text
+}
+
+/// The whole result: also its chart, what was checked, and the verdict with every reservation.
 pub fn render_load(document: &LoadDocument<'_>, saved_in: Option<&str>, style: Style) -> String {
     let report = document.report;
-    let generator = report.generator();
     let mut page = Page::new(style);
-    let word = verdict_word(&report.verdict, report.partial);
-    page.title(&format!("taillab load {}", report.target), word);
-    page.reservations(&report.verdict);
-    let measured = match (&report.load, &generator.closed_loop) {
-        (Some(load), _) => {
-            page.wanted(load);
-            requests_in(load.requests, load.duration_ns)
-        }
-        (None, Some(closed)) => {
-            page.in_flight(generator, closed);
-            requests_in(closed.requests, closed.duration_ns)
-        }
-        (None, None) => {
-            let steps = generator.steps.len() as u64;
-            format!("{} one after the other", counted(steps, "load", "loads"))
-        }
-    };
-    page.generator(generator);
-    let began = figures::utc(report.started_unix_s);
-    page.fact("measured", &format!("{measured}, from {began}"));
-    if let Some(place) = saved_in {
-        page.fact("saved in", place);
-    }
-    match (&report.load, &generator.closed_loop) {
-        (Some(load), _) => page.scheduled(document, load),
-        (None, Some(closed)) => page.closed_loop(generator, closed),
-        (None, None) => page.sweep(generator),
-    }
+    page.head_of_load(document, saved_in, |page| {
+        page.reservations(&report.verdict)
+    });
+    page.figures_of_load(document);
     if let Some(chart) = chart(document) {
         page.chart(&chart);
     }
@@ -77,6 +63,51 @@ fn more(q: f64, has: u64, needs: &[(f64, u64)]) -> Option<String> {
 }
 
 impl Page {
+    /// Title, load and client; `judged` writes what is said of the verdict below the title.
+    fn head_of_load(
+        &mut self,
+        document: &LoadDocument<'_>,
+        saved_in: Option<&str>,
+        judged: impl FnOnce(&mut Self),
+    ) {
+        let report = document.report;
+        let generator = report.generator();
+        let (ink, word) = verdict_word(&report.verdict, report.partial);
+        self.title(&format!("taillab load {}", report.target), (ink, &word));
+        judged(self);
+        self.assertions(&report.assertions);
+        let measured = match (&report.load, &generator.closed_loop) {
+            (Some(load), _) => {
+                self.wanted(load);
+                requests_in(load.requests, load.duration_ns)
+            }
+            (None, Some(closed)) => {
+                self.in_flight(generator, closed);
+                requests_in(closed.requests, closed.duration_ns)
+            }
+            (None, None) => {
+                let steps = generator.steps.len() as u64;
+                format!("{} one after the other", counted(steps, "load", "loads"))
+            }
+        };
+        self.generator(generator);
+        let began = figures::utc(report.started_unix_s);
+        self.fact("measured", &format!("{measured}, from {began}"));
+        if let Some(place) = saved_in {
+            self.fact("saved in", place);
+        }
+    }
+
+    fn figures_of_load(&mut self, document: &LoadDocument<'_>) {
+        let report = document.report;
+        let generator = report.generator();
+        match (&report.load, &generator.closed_loop) {
+            (Some(load), _) => self.scheduled(document, load),
+            (None, Some(closed)) => self.closed_loop(generator, closed),
+            (None, None) => self.sweep(generator),
+        }
+    }
+
     fn wanted(&mut self, load: &LoadSummary) {
         let rate = rate(load.target_rate_per_s);
         let mut wanted = format!("{rate}/s, {}", load.arrivals.process);

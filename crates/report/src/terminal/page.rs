@@ -1,13 +1,18 @@
 //! A text under construction, with the parts that several results have.
 
 use taillab_model::summary::{Reason, Verdict};
+use taillab_model::threshold::{Assertion, Held};
 
 use super::chart;
 use crate::chart::Chart;
 use crate::checks::{State, TrustCheck};
+use crate::figures::counted;
 use crate::server::{reservations, verdict_word};
 use crate::table::Table;
 use crate::text::{INDENT, Ink, Style, WIDEST, clean, columns, wrap};
+
+/// Reservations on a screen; the others are counted.
+pub(super) const RESERVATIONS: usize = 3;
 
 pub(super) struct Page {
     pub(super) style: Style,
@@ -99,6 +104,38 @@ impl Page {
         }
     }
 
+    /// Below the title of a screen: why it is invalid, and at most so many reservations.
+    pub(super) fn verdict_lines(&mut self, verdict: &Verdict, reservations: usize) {
+        for Reason { text, .. } in &verdict.reasons {
+            self.marked(Ink::Bad, "✗", text);
+        }
+        for Reason { text, .. } in verdict.warnings.iter().take(reservations) {
+            self.marked(Ink::Notable, "!", text);
+        }
+        let left = verdict.warnings.len().saturating_sub(reservations);
+        if left > 0 {
+            let more = counted(left as u64, "more reservation", "more reservations");
+            self.paragraph(Ink::Quiet, &format!("and {more}: -v"));
+        }
+    }
+
+    /// The limits that the result was to hold.
+    pub(super) fn assertions(&mut self, assertions: &[Assertion]) {
+        for Assertion {
+            assertion,
+            outcome,
+            text,
+        } in assertions
+        {
+            let (ink, mark, word) = match outcome {
+                Held::Pass => (Ink::Good, "✓", "pass"),
+                Held::Fail => (Ink::Bad, "✗", "fail"),
+                Held::Undecided => (Ink::Notable, "?", "not decided"),
+            };
+            self.marked(ink, mark, &format!("{assertion}: {word}, {text}"));
+        }
+    }
+
     pub(super) fn fact(&mut self, name: &str, fact: &str) {
         /// Columns of the longest name, and two.
         const NAME: usize = 14;
@@ -159,12 +196,13 @@ impl Page {
     pub(super) fn verdict(&mut self, verdict: &Verdict, partial: bool) {
         let (ink, word) = verdict_word(verdict, partial);
         let meaning = match (verdict.valid, partial) {
-            (true, false) => "no problem was found",
-            (true, true) => "the measurement ended early; what it recorded is valid",
-            (false, _) => "do not use these figures:",
+            (true, false) if verdict.warnings.is_empty() => "  no problem was found",
+            (true, false) => ":",
+            (true, true) => "  the measurement ended early; what it recorded is valid",
+            (false, _) => "  do not use these figures:",
         };
         self.line("");
-        let line = format!("{}  {meaning}", self.style.paint(ink, word));
+        let line = format!("{}{meaning}", self.style.paint(ink, &word));
         self.line(&line);
         for (ink, mark, reasons) in [
             (Ink::Bad, "✗", &verdict.reasons),

@@ -27,6 +27,7 @@ pub fn render(document: &Document<'_>, saved_in: Option<&str>, style: Style) -> 
     page.stages_at(document);
     page.checks(checks::of(document));
     page.verdict(&report.verdict, report.partial);
+    page.assertions(&report.assertions);
     page.text
 }
 
@@ -48,16 +49,13 @@ pub fn details(document: &Document<'_>, style: Style) -> String {
 impl Page {
     fn header(&mut self, document: &Document<'_>, saved_in: Option<&str>) {
         let report = document.report;
+        let (ink, word) = verdict_word(&report.verdict, report.partial);
         self.title(
             &format!("taillab {} {}", report.command, report.target),
-            verdict_word(&report.verdict, report.partial),
+            (ink, &word),
         );
         self.reservations(&report.verdict);
-        let facts = match &report.load {
-            Some(load) => load_facts(document, load),
-            None => trace_facts(document),
-        };
-        for (name, fact) in facts {
+        for (name, fact) in facts(document) {
             self.fact(name, &fact);
         }
         if let Some(place) = saved_in {
@@ -147,6 +145,21 @@ impl Page {
             self.table(&checks::hooks_table(hooks));
         }
     }
+}
+
+/// What the head says.
+fn facts(document: &Document<'_>) -> Vec<(&'static str, String)> {
+    match &document.report.load {
+        Some(load) => load_facts(document, load),
+        None => trace_facts(document),
+    }
+}
+
+/// What the head of a screen says: without the origin of the service time.
+pub(super) fn chief_facts(document: &Document<'_>) -> Vec<(&'static str, String)> {
+    let mut chief = facts(document);
+    chief.retain(|(name, _)| *name != "service time");
+    chief
 }
 
 /// What the head says of a server under a load of ours.

@@ -1,12 +1,16 @@
 //! What `taillab tune` says, as text.
 
-use taillab_model::tune::{Action, ApplyRow, ChangeRow, ChangeState, MitigationRow, TuneResult};
+use taillab_model::tune::{
+    Action, ApplyRow, ChangeRow, ChangeState, ConflictRow, MitigationRow, TuneResult,
+};
 
 use super::page::Page;
-use crate::text::{INDENT, Ink, Style};
+use crate::text::{INDENT, Ink, Style, columns};
 
 /// Changes of one mitigation that a short plan shows.
 const SHOWN: usize = 8;
+/// A plan of more mitigations than this is an overview, unless all is asked for.
+const SPELLED_OUT: usize = 4;
 
 /// The whole result; `all`: each mitigation of a list with everything that is known of it, each
 /// change of a plan.
@@ -48,6 +52,9 @@ impl Page {
     }
 
     fn planned(&mut self, result: &TuneResult, all: bool) {
+        if !all && result.mitigations.len() > SPELLED_OUT {
+            return self.overview(result);
+        }
         for row in &result.mitigations {
             self.heading(&row.name, &row.description);
             if let Some(reason) = &row.unavailable {
@@ -71,19 +78,72 @@ impl Page {
             }
             self.fact("risk", &row.risk);
         }
-        if !result.conflicts.is_empty() {
+        self.conflicts(&result.conflicts);
+        if result.action == Action::Apply {
+            self.applied(&result.applies);
+        }
+    }
+
+    /// Many mitigations on one screen: a line for each that is possible, the others by what stands
+    /// in their way.
+    fn overview(&mut self, result: &TuneResult) {
+        let (here, elsewhere): (Vec<&MitigationRow>, Vec<&MitigationRow>) =
+            (result.mitigations.iter()).partition(|row| row.unavailable.is_none());
+        let width = here.iter().map(|row| columns(&row.name)).max().unwrap_or(0) + 2;
+        self.heading(
+            "Possible here",
+            "what it is, and how many settings it would change",
+        );
+        for row in here {
+            let new = (row.changes.iter())
+                .filter(|change| change.state == ChangeState::Planned)
+                .count();
+            let does = match (new, row.holds.is_empty()) {
+                (0, true) => "already so".to_owned(),
+                (0, false) => "held while it runs".to_owned(),
+                (n, _) => n.to_string(),
+            };
+            let lead = format!("{:INDENT$}{:width$}", "", row.name);
+            let text = format!("{}: {does}", row.description);
+            self.hanging(&lead, INDENT + width, Ink::Plain, &text);
+        }
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        for row in elsewhere {
+            let reason = row.unavailable.as_deref().unwrap_or_default();
+            match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, names)) => names.push(&row.name),
+                None => reasons.push((reason, vec![&row.name])),
+            }
+        }
+        if !reasons.is_empty() {
+            self.heading("Not here", "");
+        }
+        for (reason, names) in reasons {
+            self.marked(
+                Ink::Notable,
+                "–",
+                &format!("{}: {reason}", names.join(", ")),
+            );
+        }
+        self.conflicts(&result.conflicts);
+        self.line("");
+        let more =
+            "taillab tune plan NAME shows each setting with its old and new value; -v all of them";
+        self.paragraph(Ink::Quiet, more);
+    }
+
+    /// What gets in the way of a plan.
+    fn conflicts(&mut self, conflicts: &[ConflictRow]) {
+        if !conflicts.is_empty() {
             self.heading("Conflicts", "");
         }
-        for conflict in &result.conflicts {
-            let mark = match conflict.harmful {
+        for conflict in conflicts {
+            let (ink, mark) = match conflict.harmful {
                 true => (Ink::Bad, "✗"),
                 false => (Ink::Notable, "!"),
             };
             let text = format!("{} {}: {}", conflict.who, conflict.effect, conflict.remedy);
-            self.marked(mark.0, mark.1, &text);
-        }
-        if result.action == Action::Apply {
-            self.applied(&result.applies);
+            self.marked(ink, mark, &text);
         }
     }
 

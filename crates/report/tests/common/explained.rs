@@ -78,6 +78,7 @@ pub(crate) fn trace(length: Nanos) -> TraceSample {
                 peak_memory_bytes: 142_000_000,
             }),
             verdict: sample.summary.verdict,
+            assertions: Vec::new(),
         },
         environment: sample.environment,
         curves: (sample.curves.into_iter())

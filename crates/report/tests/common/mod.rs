@@ -290,6 +290,7 @@ pub(crate) fn sample(length: Nanos) -> Sample {
             predictions: Vec::new(),
             explanation: None,
         },
+        assertions: Vec::new(),
         verdict: Verdict {
             valid: true,
             reasons: Vec::new(),

@@ -52,6 +52,7 @@ fn report(load: Option<LoadSummary>, generator: Generator) -> LoadReport {
         calibration: None,
         server: ClientOnly { generator },
         observer: None,
+        assertions: Vec::new(),
         verdict: valid(),
     }
 }

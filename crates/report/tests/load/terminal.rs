@@ -1,10 +1,13 @@
 //! The result in a terminal.
 
 use taillab_model::Nanos;
+use taillab_model::load_result::LoadReport;
 use taillab_model::load_result::Mode;
 use taillab_model::summary::Reason;
+use taillab_model::threshold::{Figures, Threshold};
+use taillab_report::junit::junit;
 use taillab_report::load::LoadDocument;
-use taillab_report::terminal::{Style, render_load};
+use taillab_report::terminal::{Style, load_screen, render_load};
 
 use super::samples;
 
@@ -13,6 +16,50 @@ fn style(width: usize) -> Style {
         colour: false,
         width,
     }
+}
+
+/// With a limit that is held, one that is not, and one that the sample does not decide.
+#[test]
+fn a_load_on_one_screen() {
+    let mut sample = samples::sample(Nanos::from_secs(20));
+    hold_some_limits(&mut sample.report);
+    let text = load_screen(&sample.document(), Some("./load-1"), Style::PLAIN);
+    assert!(text.lines().count() <= 45, "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn junit_has_a_case_for_the_verdict_and_for_each_limit() {
+    let mut sample = samples::sample(Nanos::from_secs(20));
+    hold_some_limits(&mut sample.report);
+    sample.report.target = "http://[::1]/?a=1&b=<2>".to_owned();
+    let text = String::from_utf8(junit(&sample.report)).unwrap();
+    assert!(
+        text.contains("tests=\"4\" failures=\"1\" errors=\"1\""),
+        "{text}"
+    );
+    assert!(text.contains("name=\"p50&lt;=1s\""), "{text}");
+    assert!(text.contains("a=1&amp;b=&lt;2&gt;"), "{text}");
+    assert_eq!(text.matches("<testcase ").count(), 4);
+    sample.report.verdict.valid = false;
+    sample.report.verdict.reasons = vec![Reason::new("client_busy", "the client was busy")];
+    let text = String::from_utf8(junit(&sample.report)).unwrap();
+    assert!(
+        text.contains("<error message=\"the client was busy\"/>"),
+        "{text}"
+    );
+}
+
+fn hold_some_limits(report: &mut LoadReport) {
+    let load = report.load.as_ref().unwrap();
+    let figures = Figures {
+        latency: &load.response_time,
+        errors: (load.errors.failed_requests(), load.requests),
+        valid: true,
+    };
+    report.assertions = ["p50<=1s", "p99<=1us", "p99.999<=1ms"]
+        .map(|limit| limit.parse::<Threshold>().unwrap().hold(&figures))
+        .to_vec();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::shared::Output;
 
-const EXIT_CODES: &str = "With -q only what is wrong is printed, and nothing where nothing is.\n\n\
+const EXIT_CODES: &str = "With -v all that was tried is printed; with -q only what is wrong, and nothing where nothing is.\n\n\
     Exit codes:\n  0    `taillab run` can work here\n  1    something failed\n  2    wrong command \
     line\n  5    `taillab run` cannot work here: a privilege or a kernel feature is missing";
 

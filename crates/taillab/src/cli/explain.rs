@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::shared::{AnalysisArgs, Output};
+use super::shared::{AnalysisArgs, LimitArgs, Output};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \
-    there is no such file\n  2    wrong command line\n  4    the result cannot be believed (it says \
+    there is no such file\n  2    wrong command line\n  3    a limit of --assert is not held\n  4    the result cannot be believed (it says \
     why)";
 
 /// Analyse a recording again: no root, no server, any machine.
@@ -28,4 +28,6 @@ pub struct ExplainArgs {
     pub common: Output,
     #[command(flatten, next_help_heading = "Analysis")]
     pub analysis: AnalysisArgs,
+    #[command(flatten, next_help_heading = "Limits")]
+    pub limits: LimitArgs,
 }

@@ -12,10 +12,10 @@ use taillab_model::load_result::Objective;
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::arrivals::profile::{RateProfile, rate_per_s};
 
-use super::shared::{Output, StoreArgs, TraceFileArgs, numbers, share};
+use super::shared::{LimitArgs, Output, StoreArgs, TraceFileArgs, numbers, share};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \
-    the server died\n  2    wrong command line\n  3    --find: no rate holds the objective\n  4    \
+    the server died\n  2    wrong command line\n  3    a limit of --assert is not held; --find: no rate holds the objective\n  4    \
     the measurement cannot be believed (the result says why)\n  5    a privilege or a kernel \
     feature is missing\n  130  interrupted; what was measured is kept";
 
@@ -83,6 +83,8 @@ pub struct LoadArgs {
     /// requests.parquet; of a sweep or a search: result.json, report.html and sweep.svg
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Result")]
     pub output: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Limits")]
+    pub limits: LimitArgs,
 }
 
 /// What is sent, and when.

@@ -9,11 +9,11 @@ use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Nanos;
 use taillab_probe::Disturbances;
 
-use super::shared::{Output, StoreArgs, share};
+use super::shared::{LimitArgs, Output, StoreArgs, share};
 use crate::experiment::{Override, Protocol, ServerKind, TestbedKind, Transport};
 
 pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
-    wrong command line or experiment file\n  4    the measurement cannot be believed (the result \
+    wrong command line or experiment file\n  3    a limit of --assert is not held\n  4    the measurement cannot be believed (the result \
     says why)\n  5    a privilege or a kernel feature is missing\n  130  interrupted; what was \
     measured is kept";
 
@@ -61,6 +61,8 @@ pub struct RunArgs {
     pub save_capture: bool,
     #[command(flatten)]
     pub common: Output,
+    #[command(flatten, next_help_heading = "Limits")]
+    pub limits: LimitArgs,
     #[command(flatten)]
     pub settings: Settings,
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args, ValueHint};
 use taillab_model::Nanos;
+use taillab_model::threshold::Threshold;
 
 use crate::time_stamps::{TimeUnit, TraceOptions};
 
@@ -20,6 +21,18 @@ pub struct Output {
     /// Say what is being done, and show more of the result
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
+}
+
+/// Limits that a result must hold.
+#[derive(Clone, Debug, Default, Args)]
+pub struct LimitArgs {
+    /// A limit that the result must hold: p99.9<=2ms, max<=20ms or errors<0.1%; may be given often.
+    /// Exit code 3: it does not; 4: the interval does not decide
+    #[arg(long = "assert", value_name = "LIMIT")]
+    pub limits: Vec<Threshold>,
+    /// Write the verdict and the limits as JUnit XML, over what the file had
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub junit: Option<PathBuf>,
 }
 
 /// Options of the analysis of a recording: of `taillab trace` and `taillab explain`.

@@ -12,10 +12,10 @@ use taillab_host::doctor::privileges_of;
 use taillab_model::Nanos;
 use taillab_probe::Disturbances;
 
-use super::shared::{AnalysisArgs, Output, positive};
+use super::shared::{AnalysisArgs, LimitArgs, Output, positive};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or the \
-    server ended; what was recorded is kept\n  2    wrong command line, or no such server\n  4    the \
+    server ended; what was recorded is kept\n  2    wrong command line, or no such server\n  3    a limit of --assert is not held\n  4    the \
     result cannot be believed (it says why)\n  5    a privilege or a kernel feature is missing\n  \
     130  interrupted; what was recorded is kept";
 
@@ -54,6 +54,8 @@ pub struct TraceArgs {
     pub analysis: AnalysisArgs,
     #[command(flatten, next_help_heading = "Result")]
     pub result: ResultArgs,
+    #[command(flatten, next_help_heading = "Limits")]
+    pub limits: LimitArgs,
 }
 
 /// Which server.

@@ -7,7 +7,9 @@ use taillab_host::Roots;
 
 use crate::cli::ExplainArgs;
 use crate::exit::{Exit, Failure};
-use crate::pipeline::{self, Attachments, Known, RECORDING, RunDir, Shown, Source, give_up_root};
+use crate::pipeline::{
+    self, Attachments, Known, RECORDING, RunDir, Shown, Source, give_up_root, limits, next_steps,
+};
 
 /// Reads, analyses, prints, and saves where that is asked for.
 pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
@@ -15,13 +17,14 @@ pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
     let file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
     let known = Known {
         command: "explain",
-        path: Some(path),
+        path: Some(path.clone()),
         ..Known::default()
     };
     let dir = args.output.map(|path| RunDir::create(path, 0));
     let mut dir = dir.transpose()?;
     give_up_root(&Roots::default())?;
-    let analysed = pipeline::analyse(Source::File(file), &args.analysis, known, dir.as_mut())?;
+    let mut analysed = pipeline::analyse(Source::File(file), &args.analysis, known, dir.as_mut())?;
+    limits::hold(&args.limits, &mut analysed.report)?;
     let attachments = Attachments::default();
     if let Some(dir) = &mut dir {
         pipeline::save(dir, &analysed, &attachments)?;
@@ -30,6 +33,7 @@ pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
         saved: dir.as_ref().map(RunDir::path),
         common: args.common,
         slowest: args.analysis.slowest.is_some(),
+        next: next_steps::of_recording(&path, &analysed),
     };
     pipeline::show(&analysed, &attachments, &shown)?;
     Ok(analysed.exit())

@@ -10,9 +10,10 @@ use taillab_model::summary::{
     Calibration, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION, ServerResult,
     ServiceTimeSource, Verdict,
 };
-use taillab_model::{Monotonic, Nanos, RecordingContext};
+use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
 use taillab_report::{Curve, Series};
 
+use super::limits;
 use super::rows::Rows;
 use super::service_time::IdealServer;
 use crate::cli::AnalysisArgs;
@@ -27,6 +28,8 @@ pub struct Known {
     pub path: Option<PathBuf>,
     /// What was measured, where it is better known than the recording says.
     pub target: Option<String>,
+    /// The server's process, where it still runs.
+    pub process: Option<Tid>,
     /// The recording ended before its time.
     pub partial: bool,
     /// The observer had no CPU of its own.
@@ -140,6 +143,7 @@ impl<'c> Pass<'c> {
         first: &Window,
         from: Monotonic,
         exact: usize,
+        process: Option<Tid>,
     ) -> Result<Self, Failure> {
         let (matched, timeline) = (&first.matched, &first.timeline);
         // where t is known, the analysis itself says why there is nothing
@@ -150,6 +154,7 @@ impl<'c> Pass<'c> {
         let options = AnalysisOptions {
             slowest: args.slowest.unwrap_or(streaming::SLOWEST),
             exact,
+            process,
             ..AnalysisOptions::new(ideal_server.service_time, ideal_server.workers, from)
         };
         Ok(Self {
@@ -221,6 +226,7 @@ impl<'c> Pass<'c> {
             server,
             observer: None,
             verdict: Verdict::default(),
+            assertions: Vec::new(),
         };
         let curve = |series, points| Curve { series, points };
         let mut curves = vec![
@@ -280,7 +286,7 @@ impl Analysed {
     /// How the command ends that shows this.
     pub fn exit(&self) -> Exit {
         match self.report.verdict.valid {
-            true => Exit::Ok,
+            true => limits::exit(&self.report.assertions),
             false => Exit::Invalid,
         }
     }

@@ -50,6 +50,7 @@ impl ClientMeasured {
             },
             observer: None,
             verdict,
+            assertions: Vec::new(),
         }
     }
 
@@ -103,7 +104,11 @@ pub fn show_load(
         true => json::load(document.report).or_exit(Exit::Failed)?,
         false => {
             let place = saved.map(|dir| dir.display().to_string());
-            terminal::render_load(document, place.as_deref(), style()).into_bytes()
+            let render = match common.verbose {
+                0 => terminal::load_screen,
+                _ => terminal::render_load,
+            };
+            render(document, place.as_deref(), style()).into_bytes()
         }
     };
     print_saved(&bytes, saved)

@@ -7,8 +7,10 @@
 mod analyse;
 mod canary;
 mod client;
+pub mod limits;
 mod live;
 mod load;
+pub mod next_steps;
 mod print;
 mod recording;
 mod rendered;

@@ -8,7 +8,7 @@ use std::thread::available_parallelism;
 
 use taillab_analysis::matcher::{InOrder, MatchOptions, Timed};
 use taillab_analysis::{ClientRecords, Window, Windows, streaming, window};
-use taillab_model::{Event, Monotonic, Recording, RecordingContext, RecordingReader};
+use taillab_model::{Event, Monotonic, Recording, RecordingContext, RecordingReader, Tid};
 
 use super::analyse::{Analysed, End, Known, Pass};
 use super::client::{Client, intended_sends};
@@ -45,6 +45,7 @@ pub fn analyse(
                 base,
                 exact: usize::MAX,
                 client: Some(&client),
+                process: known.process,
                 dir,
             };
             let (pass, end) = job.run(reading);
@@ -74,6 +75,7 @@ fn analyse_file(
         base,
         exact: streaming::EXACT,
         client: None,
+        process: known.process,
         dir,
     };
     let (pass, end) = job.run(reading);
@@ -176,6 +178,8 @@ struct Job<'a, 'c> {
     /// Up to this many requests the quantiles are exact.
     exact: usize,
     client: Option<&'a Client<'a>>,
+    /// The server's process, where it still runs.
+    process: Option<Tid>,
     dir: Option<&'a mut RunDir>,
 }
 
@@ -216,7 +220,14 @@ impl<'c> Job<'_, 'c> {
             }
         };
         join(&mut first);
-        let mut pass = Pass::begin(self.args, self.context, &first, from, self.exact)?;
+        let mut pass = Pass::begin(
+            self.args,
+            self.context,
+            &first,
+            from,
+            self.exact,
+            self.process,
+        )?;
         if let Some(dir) = &self.dir {
             let files = RowFiles::begin(dir, from, self.context.started_unix_s)?;
             pass.write_rows(Rows::new(from, files));

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use taillab_model::explanation::SlowRequest;
 use taillab_report::chart::Chart;
+use taillab_report::terminal::NextStep;
 use taillab_report::{Document, html, json, perfetto, terminal};
 
 use super::analyse::Analysed;
@@ -44,6 +45,8 @@ pub struct Shown<'a> {
     pub common: Output,
     /// Also the slowest requests one by one.
     pub slowest: bool,
+    /// What the reader can do next.
+    pub next: Vec<NextStep>,
 }
 
 /// Writes every file but the recording and those with rows.
@@ -92,12 +95,17 @@ pub fn show(
             .saved
             .map(|dir| dir.join(REPORT).display().to_string());
         let document = attachments.document(analysed);
-        let mut text = terminal::render(&document, place.as_deref(), style());
-        if shown.common.verbose > 0 {
-            text.push_str(&terminal::details(&document, style()));
-        }
+        let mut text = String::new();
         if shown.slowest {
-            text.push_str(&terminal::slowest(slowest(analysed), style()));
+            text += &terminal::slowest(slowest(analysed), style());
+            text.push('\n');
+        }
+        match shown.common.verbose {
+            0 => text += &terminal::screen(&document, place.as_deref(), &shown.next, style()),
+            _ => {
+                text += &terminal::render(&document, place.as_deref(), style());
+                text += &terminal::details(&document, style());
+            }
         }
         text.into_bytes()
     };

@@ -28,10 +28,10 @@ pub fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
         let text = serde_json::to_string_pretty(&diagnosis).or_exit(Exit::Failed)?;
         print((text + "\n").as_bytes())?;
     } else {
-        let detail = if output.quiet {
-            Detail::Wrong
-        } else {
-            Detail::All
+        let detail = match (output.quiet, output.verbose) {
+            (true, _) => Detail::Wrong,
+            (false, 0) => Detail::Screen,
+            (false, _) => Detail::All,
         };
         print(terminal::render_doctor(&diagnosis, detail, style()).as_bytes())?;
     }

@@ -40,7 +40,7 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
         }))
     });
     let (floor, floor_absent_because) = floor.into_parts();
-    let report = ClientMeasured {
+    let mut report = ClientMeasured {
         target: plan.target.to_string(),
         started_unix_s: found.started_unix_s,
         partial: found.stopped.is_some(),
@@ -53,8 +53,9 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
         },
     }
     .conclude(&LoadEvidence::default());
+    wanted.hold(&mut report)?;
     wanted.write(&LoadDocument::of(&report), None)?;
-    context.end(found.stopped, &report.verdict)
+    context.end(found.stopped, &report)
 }
 
 /// What a closed loop or a ping-pong found.

@@ -2,12 +2,12 @@
 
 use taillab_host::Interrupt;
 use taillab_load::{Endpoint, StopReason};
-use taillab_model::load_result::{Capacity, Generator, Mode};
-use taillab_model::summary::Verdict;
+use taillab_model::load_result::{Capacity, Generator, LoadReport, Mode};
 
 use super::plan::Plan;
 use super::session::Session;
 use crate::exit::{Exit, Failure};
+use crate::pipeline::limits;
 use crate::say::Say;
 
 /// What every kind of load has at hand.
@@ -22,15 +22,15 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     /// How the command ends, once its result is out.
-    pub fn end(&self, stopped: Option<StopReason>, verdict: &Verdict) -> Result<Exit, Failure> {
+    pub fn end(&self, stopped: Option<StopReason>, report: &LoadReport) -> Result<Exit, Failure> {
         match stopped {
             // also when only the floor was cut short
             _ if self.session.interrupted() => Ok(Exit::Interrupted),
             Some(StopReason::Refused | StopReason::Hook | StopReason::Interrupted) => Err(self
                 .session
                 .gone("during the load; what came before is in the result")),
-            None if !verdict.valid => Ok(Exit::Invalid),
-            None => Ok(Exit::Ok),
+            None if !report.verdict.valid => Ok(Exit::Invalid),
+            None => Ok(limits::exit(&report.assertions)),
         }
     }
 

@@ -33,7 +33,7 @@ pub fn run(args: LoadArgs) -> Result<Exit, Failure> {
     let plan = plan::plan(&args)?;
     let say = Say::of(args.common);
     let interrupt = Interrupt::register().map_err(host)?;
-    let mut wanted = Wanted::new(args.output, args.common, &plan)?;
+    let mut wanted = Wanted::new(args.output, args.common, args.limits, &plan)?;
     let _awake = plan
         .client
         .keep_awake

@@ -37,7 +37,7 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
         analysis,
         started_unix_s,
     } = measured;
-    let report = ClientMeasured {
+    let mut report = ClientMeasured {
         target: plan.target.to_string(),
         started_unix_s,
         partial: run.stopped.is_some(),
@@ -50,6 +50,7 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
         },
     }
     .conclude(&analysis.evidence);
+    wanted.hold(&mut report)?;
     let unsupported = analysis.evidence.unsupported.iter();
     let needs: Vec<_> = unsupported
         .map(|lacking| (lacking.q, lacking.needs))
@@ -60,7 +61,7 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
         needs: &needs,
     };
     wanted.write(&document, Some(&run))?;
-    context.end(run.stopped, &report.verdict)
+    context.end(run.stopped, &report)
 }
 
 /// Several loads.
@@ -265,7 +266,7 @@ pub fn finish(
     };
     let (floor, floor_absent_because) = floor.into_parts();
     let floor = floor.map(|(floor, _)| floor);
-    let report = ClientMeasured {
+    let mut report = ClientMeasured {
         target: plan.target.to_string(),
         started_unix_s: steps.started_unix_s,
         partial: steps.partial,
@@ -279,6 +280,7 @@ pub fn finish(
         },
     }
     .conclude(&LoadEvidence::default());
+    wanted.hold(&mut report)?;
     wanted.write(&LoadDocument::of(&report), None)?;
     if context.session.interrupted() {
         return Ok(Exit::Interrupted);
@@ -286,7 +288,7 @@ pub fn finish(
     if let Some(failure) = steps.ended {
         return Err(failure);
     }
-    let exit = context.end(steps.stopped, &report.verdict)?;
+    let exit = context.end(steps.stopped, &report)?;
     Ok(match (exit, &found) {
         (Exit::Ok, Some(found)) if !found.held => Exit::Missed,
         (exit, _) => exit,

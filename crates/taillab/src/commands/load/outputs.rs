@@ -6,29 +6,45 @@ use std::path::PathBuf;
 use taillab_analysis::load::LoadCurves;
 use taillab_load::{Entry, FleetRun};
 use taillab_model::Nanos;
+use taillab_model::load_result::LoadReport;
 use taillab_report::load::{
     LoadCurve, LoadDocument, LoadRow, LoadSeries, chart, write_hlog, write_parquet,
 };
 use taillab_report::{ReportError, html, json};
 
 use super::plan::{Level, Plan, Work};
-use crate::cli::Output;
+use crate::cli::{LimitArgs, Output};
 use crate::exit::{Exit, Failure, OrExit};
-use crate::pipeline::{RunDir, show_load};
+use crate::pipeline::{RunDir, limits, show_load};
 
 /// What a person and a program want to see.
 pub struct Wanted {
     directory: Option<RunDir>,
     common: Output,
+    limits: LimitArgs,
 }
 
 impl Wanted {
     /// Makes the directory first: what cannot be saved is not measured.
-    pub fn new(directory: Option<PathBuf>, common: Output, plan: &Plan) -> Result<Self, Failure> {
+    pub fn new(
+        directory: Option<PathBuf>,
+        common: Output,
+        limits: LimitArgs,
+        plan: &Plan,
+    ) -> Result<Self, Failure> {
         let directory = directory
             .map(|path| RunDir::create(path, expected_bytes(plan)))
             .transpose()?;
-        Ok(Self { directory, common })
+        Ok(Self {
+            directory,
+            common,
+            limits,
+        })
+    }
+
+    /// Holds the limits that were given against the result.
+    pub fn hold(&self, report: &mut LoadReport) -> Result<(), Failure> {
+        limits::hold_load(&self.limits, report)
     }
 
     /// Writes every file, `result.json` last, and prints the result; `run` has the requests of a

@@ -125,6 +125,22 @@ impl Client {
 
 /// The plan that the arguments ask for.
 pub fn plan(args: &LoadArgs) -> Result<Plan, Failure> {
+    let plan = planned(args)?;
+    let several = match &plan.work {
+        Work::Open(open) => open.levels.len() > 1,
+        Work::Find(_) => true,
+        Work::Closed(_) => false,
+    };
+    if several && !args.limits.limits.is_empty() {
+        return Err(usage(
+            "--assert holds a limit against one load: give one rate with -R or -u, or look for the highest rate \
+             that holds it with --find",
+        ));
+    }
+    Ok(plan)
+}
+
+fn planned(args: &LoadArgs) -> Result<Plan, Failure> {
     let target = match args.requests.dialect {
         Some(dialect) => args.target.clone().with_dialect(dialect),
         None => Ok(args.target.clone()),

@@ -16,7 +16,8 @@ use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::{Experiment, Transport};
 use crate::fail::host;
 use crate::pipeline::{
-    self, Attachments, BeforeLoad, Client, Known, RECORDING, RunDir, Shown, Source,
+    self, Attachments, BeforeLoad, Client, Known, RECORDING, RunDir, Shown, Source, limits,
+    next_steps,
 };
 use crate::progress::Progress;
 use crate::say::Say;
@@ -30,6 +31,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let say = Say::of(args.common);
     let (common, save_capture) = (args.common, args.save_capture);
     let (file, output) = (args.experiment.clone(), args.output.clone());
+    let asserted = args.limits.clone();
     let (kind, settings) = args.into_request();
     let experiment = Experiment::resolve(kind, file.as_deref(), settings)?;
     let roots = Roots::default();
@@ -70,7 +72,8 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     };
     let source = Source::Memory(Box::new(recorded.events), options, client);
     let args = AnalysisArgs::default();
-    let analysed = pipeline::analyse(source, &args, known, Some(&mut rundir))?;
+    let mut analysed = pipeline::analyse(source, &args, known, Some(&mut rundir))?;
+    limits::hold(&asserted, &mut analysed.report)?;
     let attachments = Attachments {
         environment: Some(serde_json::to_value(&environment).or_exit(Exit::Failed)?),
         experiment_toml: Some(experiment.to_toml()?),
@@ -80,6 +83,10 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         saved: Some(rundir.path()),
         common,
         slowest: false,
+        next: match save_capture {
+            true => next_steps::of_recording(rundir.path(), &analysed),
+            false => Vec::new(),
+        },
     };
     pipeline::show(&analysed, &attachments, &shown)?;
     match (recorded.load.stopped, server_failure) {

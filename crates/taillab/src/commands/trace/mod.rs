@@ -10,6 +10,7 @@ mod recorder;
 mod whole;
 
 use std::fs::File;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use taillab_host::environment::{CaptureSpec, Environment};
@@ -24,7 +25,8 @@ use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::pipeline::{
-    self, Attachments, Known, RECORDING, RunDir, Shown, Source, give_up_root, recover,
+    self, Attachments, Known, RECORDING, RunDir, Shown, Source, give_up_root, limits, next_steps,
+    recover,
 };
 use crate::say::Say;
 
@@ -118,6 +120,8 @@ fn report(
     let known = Known {
         command: "trace",
         target: Some(target),
+        // a server of our own has ended
+        process: args.server.pid.map(NonZeroU32::get),
         partial: !matches!(end, End::TimeUp),
         shares_cpus,
         server_cpus,
@@ -140,6 +144,7 @@ fn report(
         },
         peak_memory_bytes: cost.peak_memory_bytes,
     });
+    limits::hold(&args.limits, &mut analysed.report)?;
     let attachments = Attachments {
         environment: Some(serde_json::to_value(environment).or_exit(Exit::Failed)?),
         ..Attachments::default()
@@ -151,6 +156,9 @@ fn report(
         saved: place.dir.as_ref().map(RunDir::path),
         common: args.common,
         slowest: args.analysis.slowest.is_some(),
+        next: (place.dir.as_ref())
+            .map(|dir| next_steps::of_recording(dir.path(), &analysed))
+            .unwrap_or_default(),
     };
     pipeline::show(&analysed, &attachments, &shown)?;
     match end {

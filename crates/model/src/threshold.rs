@@ -1,0 +1,284 @@
+//! Limits that a result must hold, and whether it holds them: `p99.9<=2ms`, `errors<0.1%`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::load_result::{Objective, ParseObjectiveError};
+use crate::{Distribution, Nanos, ParseNanosError, REPORTED_QUANTILES};
+
+/// A limit on one figure of a result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Threshold {
+    /// On a percentile of the latency.
+    Quantile(Objective),
+    /// On the longest latency.
+    Max(Nanos),
+    /// On the share of requests without a good answer.
+    Errors(f64),
+}
+
+/// Why a text is not a threshold.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ParseThresholdError {
+    /// Neither a percentile nor `max` nor `errors`.
+    #[error("`{0}` is not an assertion; write e.g. p99.9<=2ms, max<=20ms or errors<0.1%")]
+    Form(String),
+    /// A percentile that results do not have.
+    #[error("results have p50, p90, p99, p99.9, p99.99 and p99.999, not p{0}; assert one of these")]
+    Percentile(f64),
+    /// A percentile with something wrong.
+    #[error(transparent)]
+    Objective(#[from] ParseObjectiveError),
+    /// `max` without a length of time.
+    #[error("the limit of max: {0}")]
+    Limit(#[from] ParseNanosError),
+    /// `errors` without a share.
+    #[error("`{0}` is not a share of the requests; write e.g. errors<0.1%")]
+    Share(String),
+}
+
+impl FromStr for Threshold {
+    type Err = ParseThresholdError;
+
+    /// `p99.9<=2ms`, `max<=20ms`, `errors<0.1%`; `<` and `≤` mean the same as `<=`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let form = || ParseThresholdError::Form(text.to_owned());
+        let signs = ["<=", "≤", "<"];
+        let (figure, limit) =
+            (signs.iter().find_map(|sign| text.split_once(sign))).ok_or_else(form)?;
+        match (figure.trim(), limit.trim()) {
+            ("max", limit) => Ok(Self::Max(limit.parse()?)),
+            ("errors", limit) => {
+                let number = limit.strip_suffix('%').unwrap_or_default().trim();
+                let percent = number.parse().ok().filter(|x| (0.0..100.0).contains(x));
+                percent
+                    .map(|percent: f64| Self::Errors(percent / 100.0))
+                    .ok_or_else(|| ParseThresholdError::Share(limit.to_owned()))
+            }
+            (figure, _) if figure.starts_with(['p', 'P']) => {
+                let objective: Objective = text.parse()?;
+                let known = REPORTED_QUANTILES.iter().any(|&q| q == objective.q);
+                match known {
+                    true => Ok(Self::Quantile(objective)),
+                    false => {
+                        let percent = (objective.q * 1e11).round() / 1e9;
+                        Err(ParseThresholdError::Percentile(percent))
+                    }
+                }
+            }
+            _ => Err(form()),
+        }
+    }
+}
+
+impl fmt::Display for Threshold {
+    /// As [`Threshold::from_str`] reads it back.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quantile(objective) => objective.fmt(f),
+            Self::Max(limit) => write!(f, "max<={}", limit.to_exact_string()),
+            Self::Errors(share) => write!(f, "errors<={}%", percent(*share)),
+        }
+    }
+}
+
+/// A share in per cent, to six decimals.
+fn percent(share: f64) -> f64 {
+    (share * 1e8).round() / 1e6
+}
+
+/// Whether a limit is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Held {
+    /// The whole interval of the figure is within the limit.
+    Pass,
+    /// The whole interval is beyond it.
+    Fail,
+    /// The interval contains the limit, the figure is not known, or the result is invalid.
+    Undecided,
+}
+
+/// A limit, and whether the result holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Assertion {
+    /// The limit: `p99.9<=2ms`.
+    pub assertion: String,
+    /// Whether it is held.
+    pub outcome: Held,
+    /// One line for people: the figure with its interval, or why nothing is decided.
+    pub text: String,
+}
+
+/// What thresholds are held against.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures<'a> {
+    /// What a user waits: the client's response time, or, where only the server was watched, the
+    /// sojourn.
+    pub latency: &'a Distribution,
+    /// Requests without a good answer, and all requests.
+    pub errors: (u64, u64),
+    /// The result can be believed.
+    pub valid: bool,
+}
+
+impl Threshold {
+    /// Holds the figures against this limit.
+    pub fn hold(&self, figures: &Figures<'_>) -> Assertion {
+        let (outcome, text) = match figures.valid {
+            true => self.judge(figures),
+            false => (Held::Undecided, "the result is invalid".to_owned()),
+        };
+        Assertion {
+            assertion: self.to_string(),
+            outcome,
+            text,
+        }
+    }
+
+    fn judge(&self, figures: &Figures<'_>) -> (Held, String) {
+        match self {
+            Self::Quantile(objective) => quantile(figures.latency, objective),
+            Self::Max(limit) => match figures.latency.max {
+                _ if figures.latency.unanswered > 0 => (
+                    Held::Undecided,
+                    "the longest is not known: some requests were not answered".to_owned(),
+                ),
+                Some(max) if max <= *limit => (Held::Pass, max.to_string()),
+                Some(max) => (Held::Fail, max.to_string()),
+                None => (Held::Undecided, "there was no request".to_owned()),
+            },
+            Self::Errors(limit) => errors(figures.errors, *limit),
+        }
+    }
+}
+
+fn quantile(latency: &Distribution, objective: &Objective) -> (Held, String) {
+    let limit = objective.limit_ns;
+    let found = latency.quantiles.iter().find(|x| x.q == objective.q);
+    let Some((found, value)) = found.and_then(|found| Some((found, found.value?))) else {
+        let text = "too few requests to know it: measure longer";
+        return (Held::Undecided, text.to_owned());
+    };
+    let outcome = match (found.lo, found.hi) {
+        (_, Some(hi)) if hi <= limit => Held::Pass,
+        (Some(lo), _) if lo > limit => Held::Fail,
+        _ => Held::Undecided,
+    };
+    let interval = match (found.lo, found.hi) {
+        (Some(lo), Some(hi)) => format!(" ({lo} to {hi})"),
+        (Some(lo), None) => format!(" ({lo} or more)"),
+        _ => String::new(),
+    };
+    (outcome, format!("{value}{interval}"))
+}
+
+fn errors((failed, all): (u64, u64), limit: f64) -> (Held, String) {
+    if all == 0 {
+        return (Held::Undecided, "there was no request".to_owned());
+    }
+    let (lo, hi) = wilson(failed, all);
+    let outcome = match (lo, hi) {
+        (_, hi) if hi <= limit => Held::Pass,
+        (lo, _) if lo > limit => Held::Fail,
+        _ => Held::Undecided,
+    };
+    let share = |x: f64| format!("{:.3} %", 100.0 * x);
+    let text = format!(
+        "{failed} of {all}, {} ({} to {})",
+        share(failed as f64 / all as f64),
+        share(lo),
+        share(hi)
+    );
+    (outcome, text)
+}
+
+/// The interval of a share by its score test, at 95 % (Wilson 1927).
+fn wilson(k: u64, n: u64) -> (f64, f64) {
+    const Z: f64 = 1.959_963_984_540_054;
+    let (n, p) = (n as f64, k as f64 / n as f64);
+    let centre = p + Z * Z / (2.0 * n);
+    let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+    let scale = 1.0 + Z * Z / n;
+    let lo = if k == 0 { 0.0 } else { (centre - half) / scale };
+    (lo.max(0.0), ((centre + half) / scale).min(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_are_read_and_written_back() {
+        for (text, again) in [
+            ("p99.9<=2ms", "p99.9<=2ms"),
+            ("p50 < 80us", "p50<=80us"),
+            ("max ≤ 20ms", "max<=20ms"),
+            ("errors<0.1%", "errors<=0.1%"),
+            ("errors<=0%", "errors<=0%"),
+        ] {
+            let threshold: Threshold = text.parse().unwrap();
+            assert_eq!(threshold.to_string(), again);
+            assert_eq!(again.parse(), Ok(threshold));
+        }
+        for (text, part) in [
+            ("", "p99.9<=2ms"),
+            ("p99.9", "p99.9<=2ms"),
+            ("p95<=2ms", "p90"),
+            ("p99<=2", "a number and a unit"),
+            ("errors<0.1", "errors<0.1%"),
+            ("errors<150%", "errors<0.1%"),
+            ("latency<1ms", "max<=20ms"),
+        ] {
+            let error = text.parse::<Threshold>().unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    fn outcome(text: &str, figures: &Figures<'_>) -> Held {
+        text.parse::<Threshold>().unwrap().hold(figures).outcome
+    }
+
+    #[test]
+    fn the_interval_decides_not_the_estimate() {
+        let sorted: Vec<Nanos> = (1..=10_000).map(|us| Nanos::new(us * 1_000)).collect();
+        let latency = Distribution::from_sorted(&sorted);
+        let figures = Figures {
+            latency: &latency,
+            errors: (5, 10_000),
+            valid: true,
+        };
+        for (text, held) in [
+            ("p50<=6ms", Held::Pass),
+            ("p50<=4ms", Held::Fail),
+            ("p50<=5001us", Held::Undecided),
+            ("p99.999<=1s", Held::Undecided),
+            ("max<=10ms", Held::Pass),
+            ("max<=9ms", Held::Fail),
+            ("errors<1%", Held::Pass),
+            ("errors<0.01%", Held::Fail),
+            ("errors<0.06%", Held::Undecided),
+        ] {
+            assert_eq!(outcome(text, &figures), held, "{text}");
+            let invalid = Figures {
+                valid: false,
+                ..figures
+            };
+            assert_eq!(outcome(text, &invalid), Held::Undecided, "{text}");
+        }
+    }
+
+    /// The interval of 10 of 100: R's `prop.test(10, 100, correct = FALSE)`.
+    #[test]
+    fn a_share_has_the_score_interval() {
+        let (lo, hi) = wilson(10, 100);
+        assert!(
+            (lo - 0.055_229).abs() < 1e-6 && (hi - 0.174_366).abs() < 1e-6,
+            "{lo} {hi}"
+        );
+        assert_eq!(wilson(0, 100).0, 0.0);
+    }
+}

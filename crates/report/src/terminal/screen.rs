@@ -1,0 +1,183 @@
+//! The result on one screen: what to believe, how far from the ideal, why, what would help, what next.
+
+use taillab_model::explanation::{CauseShare, Explanation, Finding, Prediction};
+
+use super::page::{Page, RESERVATIONS};
+use crate::causes::{culprits_table, predictions_table};
+use crate::document::Document;
+use crate::explained;
+use crate::figures::counted;
+use crate::latency;
+use crate::server::{self, verdict_word};
+use crate::text::{INDENT, Ink, Style, columns};
+
+/// A command that the reader may want to run next, as it is to be typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextStep {
+    /// The whole command line.
+    pub command: String,
+    /// What it is for, in a few words.
+    pub purpose: String,
+}
+
+impl NextStep {
+    /// A step.
+    pub fn new(command: impl Into<String>, purpose: impl Into<String>) -> Self {
+        Self {
+            command: command.into(),
+            purpose: purpose.into(),
+        }
+    }
+}
+
+/// Causes on the screen.
+const CAUSES: usize = 3;
+/// Findings on the screen that no other part of it shows.
+const FINDINGS: usize = 2;
+/// A forecast that leaves more than this of the percentile is not worth a line.
+const WORTH_TRYING: f64 = 0.95;
+
+/// The result on one screen; `saved_in` is the page of the report, if it was saved, and `next`
+/// what can be done with the result. Everything else is in [`render`](super::render).
+pub fn screen(
+    document: &Document<'_>,
+    saved_in: Option<&str>,
+    next: &[NextStep],
+    style: Style,
+) -> String {
+    let report = document.report;
+    let mut page = Page::new(style);
+    let (ink, word) = verdict_word(&report.verdict, report.partial);
+    let title = format!("taillab {} {}", report.command, report.target);
+    page.title(&title, (ink, &word));
+    page.verdict_lines(&report.verdict, RESERVATIONS);
+    page.assertions(&report.assertions);
+    for (name, fact) in super::report::chief_facts(document) {
+        page.fact(name, &fact);
+    }
+    if let Some(place) = saved_in {
+        page.fact("saved in", place);
+    }
+    page.measured_against_ideal(document);
+    if let Some(explanation) = &report.server.explanation {
+        page.chief_findings(explanation);
+        page.chief_causes(&report.server.causes);
+        page.best_forecast(document);
+    } else {
+        page.line("");
+        page.paragraph(Ink::Quiet, explained::NOT_EXPLAINED);
+    }
+    page.next_steps(next);
+    page.text
+}
+
+impl Page {
+    fn measured_against_ideal(&mut self, document: &Document<'_>) {
+        let table = latency::of_server(document).fit(
+            self.style,
+            &[
+                &|table| table.hide_notes(1),
+                &|table| table.hide_notes(4),
+                &|table| table.hide_notes(2),
+            ],
+        );
+        self.latency_table(&table);
+    }
+
+    /// What neither the table of causes nor the forecast says.
+    fn chief_findings(&mut self, explanation: &Explanation) {
+        let own = |finding: &&Finding| finding.cause.is_none();
+        let chief: Vec<&Finding> = (explanation.findings.iter())
+            .filter(own)
+            .take(FINDINGS)
+            .collect();
+        if chief.is_empty() {
+            return;
+        }
+        self.heading("What was found", "");
+        for finding in chief {
+            self.finding(finding);
+        }
+    }
+
+    /// The largest causes whose share is surely above 0.
+    fn chief_causes(&mut self, causes: &[CauseShare]) {
+        let chief = chief_causes(causes);
+        if chief.is_empty() {
+            return;
+        }
+        self.heading(
+            "Where the excess comes from",
+            "share of it above p99, with its 95 % interval",
+        );
+        self.table(&culprits_table(&chief));
+    }
+
+    fn best_forecast(&mut self, document: &Document<'_>) {
+        let server = &document.report.server;
+        if let Some(best) = best(&server.predictions) {
+            self.heading("What would help most", "as forecast by the replay");
+            let table = predictions_table(&[best]).fit(
+                self.style,
+                &[
+                    &|table| table.hide_notes(1),
+                    &|table| table.hide_notes(2),
+                    &|table| {
+                        table.hide_notes(3);
+                        table.shorten();
+                    },
+                ],
+            );
+            self.table(&table);
+            let others = server.predictions.len() - 1;
+            if others > 0 {
+                let more = counted(others as u64, "other forecast", "other forecasts");
+                self.paragraph(Ink::Quiet, &format!("{more}: -v"));
+            }
+        }
+    }
+
+    /// The commands to run next, each with its purpose.
+    pub(super) fn next_steps(&mut self, next: &[NextStep]) {
+        if next.is_empty() {
+            return;
+        }
+        self.heading("Next", "");
+        for step in next {
+            let command = format!("{:INDENT$}$ {}", "", step.command);
+            let lead = format!("{}  ", self.style.paint(Ink::Title, &command));
+            let width = columns(&command) + 2;
+            if width + columns(&step.purpose) <= self.style.width {
+                self.hanging(&lead, width, Ink::Quiet, &step.purpose);
+            } else {
+                self.line(&lead);
+                let indent = INDENT + 2;
+                self.hanging(&" ".repeat(indent), indent, Ink::Quiet, &step.purpose);
+            }
+        }
+    }
+}
+
+/// The largest causes of the excess above p99 whose interval does not reach 0.
+fn chief_causes(causes: &[CauseShare]) -> Vec<&CauseShare> {
+    let mut chief = explained::culprits(causes);
+    chief.retain(|row| server::is_sure(row.excess_share_above_p99));
+    chief.truncate(CAUSES);
+    chief
+}
+
+/// The best forecast of a change that somebody can make, if it is worth making.
+fn best(predictions: &[Prediction]) -> Option<&Prediction> {
+    let worth = |prediction: &&Prediction| {
+        let far = prediction.points.last();
+        far.is_some_and(|far| {
+            let now = far.measured_ns.get() as f64;
+            far.predicted_ns.get() as f64 <= WORTH_TRYING * now
+                && far.hi_ns.is_none_or(|hi| hi < far.measured_ns)
+        })
+    };
+    let mut changes = predictions.iter().filter(worth);
+    // those that can be made by a command come first
+    let by_command = changes.clone().find(|change| change.command.is_some());
+    by_command.or_else(|| changes.find(|change| change.cost.is_some()))
+}

@@ -1,0 +1,35 @@
+//! What a reader can do with a result: commands that can be typed as they are printed.
+
+use std::path::Path;
+
+use taillab_report::terminal::NextStep;
+
+use super::analyse::Analysed;
+
+/// Requests that are spelled out by a step.
+const SLOWEST: u32 = 3;
+
+/// What to do with a recording that can be analysed again: see single requests, then everything.
+pub fn of_recording(recording: &Path, analysed: &Analysed) -> Vec<NextStep> {
+    let recording = quoted(recording);
+    let explained = analysed.report.server.explanation.as_ref();
+    let slow = explained.is_some_and(|explanation| !explanation.slowest.is_empty());
+    let slowest = slow.then(|| {
+        NextStep::new(
+            format!("taillab explain {recording} --slowest {SLOWEST}"),
+            "what delayed the slowest requests, one by one",
+        )
+    });
+    let everything = NextStep::new(
+        format!("taillab explain {recording} -v"),
+        "every cause, forecast, stage and check",
+    );
+    slowest.into_iter().chain([everything]).collect()
+}
+
+/// A path as a shell reads it as one word.
+fn quoted(path: &Path) -> String {
+    let path = path.display().to_string();
+    // a path with a NUL cannot be opened, so there is none
+    shlex::try_quote(&path).map_or_else(|_| path.clone(), |quoted| quoted.into_owned())
+}
