@@ -16,9 +16,16 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// The option with which memcached listens there, for the texts of errors.
+    /// The option with which memcached listens there, for the texts of errors; empty where it is
+    /// not memcached's port.
     pub(crate) fn memcached_hint(&self) -> String {
+        /// As its documentation has it.
+        const USUAL_PORT: u16 = 11211;
         match self {
+            Self::Udp(address) | Self::Tcp(address) if address.port() != USUAL_PORT => {
+                String::new()
+            }
+            Self::Unix(path) if !path.to_string_lossy().contains("memcached") => String::new(),
             Self::Udp(address) => format!(" (memcached: -U {})", address.port()),
             Self::Tcp(address) => format!(" (memcached: -p {})", address.port()),
             Self::Unix(path) => format!(" (memcached: -s {})", path.display()),

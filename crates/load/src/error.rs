@@ -5,6 +5,7 @@ use std::io;
 use taillab_queueing::arrivals::ArrivalError;
 
 use crate::Endpoint;
+use crate::wrong_answer::WrongAnswer;
 
 /// Why a load cannot be produced. Each text names the cause and the remedy.
 ///
@@ -49,15 +50,14 @@ pub enum LoadError {
         server: Endpoint,
     },
     /// The server does not answer at all.
-    #[error(
-        "no answer from {server} to {requests} requests: check that it runs, speaks this protocol there{}, and that no firewall is between",
-        server.memcached_hint()
-    )]
+    #[error("no answer from {server} to {requests} requests: {}", no_answer(server, said.as_ref()))]
     NoAnswer {
         /// Who was asked.
         server: Endpoint,
         /// Requests sent.
         requests: u64,
+        /// What came instead of an answer.
+        said: Option<WrongAnswer>,
     },
     /// The server answers and does not keep what it is given.
     #[error(
@@ -219,4 +219,21 @@ pub enum LoadError {
     /// The schedule cannot be made.
     #[error(transparent)]
     Arrivals(#[from] ArrivalError),
+}
+
+/// Why there may be no answer, and what to do.
+fn no_answer(server: &Endpoint, said: Option<&WrongAnswer>) -> String {
+    match said.map(|said| (said, said.speaks())) {
+        Some((said, Some(protocol))) => format!(
+            "this port speaks {protocol} (it said `{said}`): name the target with that protocol's scheme, or \
+             another port"
+        ),
+        Some((said, None)) => format!(
+            "what came is not of this protocol (it said `{said}`): check the port and the protocol"
+        ),
+        None => format!(
+            "check that it runs, speaks this protocol there{}, and that no firewall is between",
+            server.memcached_hint()
+        ),
+    }
 }

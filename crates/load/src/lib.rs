@@ -35,6 +35,7 @@ pub mod stamps;
 pub mod target;
 pub mod transport;
 pub mod verdict;
+mod wrong_answer;
 
 pub use client::{AnyClient, Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
@@ -52,3 +53,4 @@ pub use stamps::KernelStamps;
 pub use taillab_model::Outcome;
 pub use target::Target;
 pub use verdict::{arrivals_verdict, schedule_verdict};
+pub use wrong_answer::WrongAnswer;

@@ -157,6 +157,7 @@ impl<'a, C: Client> Exchange<'a, C> {
         Err(LoadError::NoAnswer {
             server: self.server.clone(),
             requests,
+            said: self.client.wrong_answer().cloned(),
         })
     }
 

@@ -58,6 +58,10 @@ pub struct Generator {
     pub capacity: Option<Capacity>,
     /// The load by the stamps of the kernel, where there are any.
     pub wire: Option<Wire>,
+    /// The first answer that was an error or none of this protocol's: its first line. Absent where
+    /// all were good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrong_answer: Option<String>,
     /// What a closed loop or a ping-pong measured; `None` with a schedule.
     pub closed_loop: Option<ClosedLoop>,
     /// The loads of a sweep or a search, in the order in which they were measured.

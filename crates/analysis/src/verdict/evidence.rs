@@ -30,6 +30,8 @@ pub struct Evidence<'a> {
     pub load: Option<SentLoad<'a>>,
     /// A generator without a schedule: `load -R max`, `load --ping-pong`.
     pub closed_loop: Option<ClientSide<'a>>,
+    /// The first answer that was an error or none of the protocol's: `load`.
+    pub wrong_answer: Option<&'a str>,
     /// Several loads, one after the other: `load` with several rates, or a search.
     pub sweep: Option<Sweep<'a>>,
 }

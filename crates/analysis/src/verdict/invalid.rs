@@ -5,7 +5,7 @@ use taillab_model::summary::{
 };
 
 use super::evidence::{Evidence, Growth};
-use super::rule::{Rule, exceeds, no_percentile_beyond, remedy_for_ambiguity};
+use super::rule::{Rule, exceeds, first_of_them, no_percentile_beyond, remedy_for_ambiguity};
 use crate::fmt::{Errors, Percent, Percentile, Unlike, plural, share};
 
 pub(super) const RULES: &[Rule] = &[
@@ -156,13 +156,24 @@ pub(super) const RULES: &[Rule] = &[
             let (errors, requests) = (e.errors()?, e.client()?.requests);
             (share(errors.total(), requests) > MAX_ERROR_SHARE).then(|| {
                 format!(
-                    "{} in {requests} requests{}",
+                    "{} in {requests} requests{}{}",
                     Errors(&errors),
+                    first_of_them(e),
                     no_percentile_beyond(e)
                 )
             })
         },
-        remedy: |_| "lower the load, or find out why the server fails",
+        remedy: |e| match e.wrong_answer {
+            Some(line) if line.contains("this port speaks") => {
+                "name the target with that protocol's scheme, or another port"
+            }
+            Some(line) if line.starts_with("HTTP/") && line.contains(" 404") => "check the path",
+            Some(line) if line.starts_with("HTTP/") && line.contains(" 40") => {
+                "check the path, the headers and the protocol"
+            }
+            Some(_) => "check what is asked, the port and the protocol, then the server's log",
+            None => "lower the load, or find out why the server fails",
+        },
     },
     Rule {
         key: "overload",

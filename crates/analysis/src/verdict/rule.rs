@@ -66,3 +66,8 @@ pub(super) fn remedy_for_ambiguity(evidence: &Evidence<'_>) -> &'static str {
         }
     }
 }
+
+/// `, the first: HTTP/1.1 404 Not Found`, where it is known what the server said.
+pub(super) fn first_of_them(evidence: &Evidence<'_>) -> String {
+    (evidence.wrong_answer).map_or_else(String::new, |line| format!(", the first: {line}"))
+}

@@ -9,7 +9,9 @@ use taillab_model::summary::{
 use taillab_model::REPORTED_QUANTILES;
 
 use super::evidence::Evidence;
-use super::rule::{Rule, exceeds, is_overload, no_percentile_beyond, remedy_for_ambiguity};
+use super::rule::{
+    Rule, exceeds, first_of_them, is_overload, no_percentile_beyond, remedy_for_ambiguity,
+};
 use crate::fmt::{Errors, Grew, Percent, Percentile, Unlike, plural, share};
 
 /// Server CPUs less busy than this at the calibrated peak: something else was the limit.
@@ -174,8 +176,9 @@ pub(super) const RULES: &[Rule] = &[
             let wrong = share(errors.total(), requests);
             (wrong > 0.0 && wrong <= MAX_ERROR_SHARE).then(|| {
                 format!(
-                    "{} in {requests} requests{}",
+                    "{} in {requests} requests{}{}",
                     Errors(&errors),
+                    first_of_them(e),
                     no_percentile_beyond(e)
                 )
             })

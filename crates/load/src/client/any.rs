@@ -8,6 +8,7 @@ use crate::stamps::KernelStamps;
 use crate::transport::NotSent;
 use crate::transport::stream::StreamSockets;
 use crate::transport::udp::UdpSockets;
+use crate::wrong_answer::WrongAnswer;
 use crate::{Endpoint, LoadError};
 
 /// A client whose transport is chosen while the program runs, at the cost of a predicted
@@ -76,6 +77,10 @@ impl Client for AnyClient {
 
     fn planner(&self) -> &dyn Planner {
         either!(self, client => client.planner())
+    }
+
+    fn wrong_answer(&self) -> Option<&WrongAnswer> {
+        either!(self, client => client.wrong_answer())
     }
 
     fn begin(&mut self, requests: usize) {

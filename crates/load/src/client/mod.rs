@@ -19,6 +19,7 @@ pub use stream::StreamClient;
 use crate::protocol::{Planned, Planner};
 use crate::stamps::KernelStamps;
 use crate::transport::NotSent;
+use crate::wrong_answer::WrongAnswer;
 
 /// What does not change about a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,11 @@ pub trait Client {
     /// returns at once.
     fn wait(&mut self, at_most: Nanos) {
         let _ = at_most;
+    }
+
+    /// The first answer that was an error or none of the protocol's, of all counts.
+    fn wrong_answer(&self) -> Option<&WrongAnswer> {
+        None
     }
 
     /// The kernel's stamp of the answer that [`Client::receive`] returned last.

@@ -12,6 +12,7 @@ use crate::clock::now;
 use crate::protocol::{Decoded, Planned, Planner, StreamProtocol};
 use crate::transport::NotSent;
 use crate::transport::stream::{Ending, Event, NotTaken, Origin, StreamSockets, StreamTransport};
+use crate::wrong_answer::WrongAnswer;
 
 /// Connections remembered in the order of their requests, to know where the next answer
 /// is to be expected.
@@ -46,6 +47,7 @@ pub struct StreamClient<T = StreamSockets> {
     /// Where answers are to be expected, the first first.
     guesses: VecDeque<u32>,
     doing: Doing,
+    wrong: Option<WrongAnswer>,
     request: Vec<u8>,
     /// Requests of earlier counts.
     base: u64,
@@ -98,6 +100,7 @@ impl<T: StreamTransport> StreamClient<T> {
             leftovers: Leftovers::new(connections),
             guesses: VecDeque::with_capacity(GUESSES),
             doing: Doing::Looking,
+            wrong: None,
             request: Vec::with_capacity(64 << 10),
             base: 0,
             sent: 0,
@@ -155,6 +158,9 @@ impl<T: StreamTransport> StreamClient<T> {
         let decoded = self
             .protocol
             .decode(request.what, request.number as u32, bytes);
+        if self.wrong.is_none() && is_wrong(decoded) {
+            self.wrong = Some(WrongAnswer::of(bytes));
+        }
         match decoded {
             Decoded::Answer { bytes: n, outcome } if n <= bytes.len() => {
                 let rest = bytes.len() - n;
@@ -325,6 +331,10 @@ impl<T: StreamTransport> Client for StreamClient<T> {
         &*self.protocol
     }
 
+    fn wrong_answer(&self) -> Option<&WrongAnswer> {
+        self.wrong.as_ref()
+    }
+
     /// Answers to requests of the last count are waited for a short while; connections
     /// that still owe some then are closed and opened again.
     fn begin(&mut self, requests: usize) {
@@ -413,6 +423,17 @@ impl<T: StreamTransport> Client for StreamClient<T> {
     #[inline]
     fn tend(&mut self, until_next: Nanos) {
         self.transport.tend(until_next);
+    }
+}
+
+/// An error of the server, or bytes that are no answer.
+fn is_wrong(decoded: Decoded) -> bool {
+    match decoded {
+        Decoded::Answer { outcome, .. } | Decoded::LastAnswer { outcome, .. } => {
+            outcome == Outcome::ServerError
+        }
+        Decoded::Partial { at_least } => at_least > LARGEST_ANSWER,
+        _ => true,
     }
 }
 

@@ -86,6 +86,7 @@ impl ClientMeasured {
                 floor: floor.and_then(|floor| floor.load.as_ref()),
             }),
             closed_loop,
+            wrong_answer: generator.wrong_answer.as_deref(),
             sweep: several.then_some(Sweep {
                 steps: &generator.steps,
             }),

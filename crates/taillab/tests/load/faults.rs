@@ -282,3 +282,45 @@ fn datagrams_out_of_order_are_no_error_and_doubled_ones_are() {
         "{doubled}"
     );
 }
+
+/// A target of a server that answers whatever it is asked with these bytes.
+fn says(bytes: &'static [u8]) -> SocketAddr {
+    server(move |mut stream| {
+        let mut some = [0; 4096];
+        while stream.read(&mut some).is_ok_and(|n| n > 0) && stream.write_all(bytes).is_ok() {}
+    })
+}
+
+#[test]
+fn a_missing_page_is_named_with_what_the_server_said() {
+    let missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+    let result = load(&format!("http://{}/nowhere", says(missing)));
+    let reasons = result["verdict"]["reasons"].as_array().unwrap();
+    let errors = reasons
+        .iter()
+        .find(|reason| reason["key"] == "errors")
+        .unwrap();
+    let text = errors["text"].as_str().unwrap();
+    assert!(
+        text.contains("HTTP/1.1 404 Not Found") && text.contains("check the path"),
+        "{text}"
+    );
+    assert_eq!(
+        result["generator"]["wrong_answer"],
+        "HTTP/1.1 404 Not Found"
+    );
+}
+
+#[test]
+fn a_server_of_another_protocol_is_named() {
+    let http = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
+    for scheme in ["redis", "memcached+tcp"] {
+        let ran = run(
+            &format!("{scheme}://{}", says(http)),
+            &["-R", "200", "-d", "500ms"],
+        );
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.stderr.contains("this port speaks HTTP"), "{ran:?}");
+        assert!(!ran.stderr.contains("memcached: -"), "{ran:?}");
+    }
+}

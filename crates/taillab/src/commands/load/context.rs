@@ -34,6 +34,21 @@ impl Context<'_> {
         }
     }
 
+    /// The first answer that was no good one, with the protocol that the server speaks where it is
+    /// another one than was asked for.
+    fn wrong_answer(&self) -> Option<String> {
+        let first = self.session.wrong_answer()?;
+        let label = self.plan.requests.label();
+        let asked = label.split('-').next().unwrap_or(label);
+        let other = first
+            .speaks()
+            .filter(|name| !name.to_lowercase().contains(asked));
+        Some(match other {
+            Some(protocol) => format!("{first} (this port speaks {protocol})"),
+            None => first.to_string(),
+        })
+    }
+
     /// The generator as it was set up; the caller adds what it measured.
     pub fn generator(&self, mode: Mode) -> Generator {
         let client = &self.plan.client;
@@ -50,6 +65,7 @@ impl Context<'_> {
             threads: u32::try_from(client.threads()).unwrap_or(u32::MAX),
             kept_awake: client.keep_awake,
             capacity: self.capacity,
+            wrong_answer: self.wrong_answer(),
             ..Generator::default()
         }
     }

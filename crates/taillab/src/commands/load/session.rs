@@ -9,7 +9,8 @@ use taillab_host::{Interrupt, clock};
 use taillab_load::fleet::PrepareError;
 use taillab_load::{
     AnyClient, ClosedFleet, Endpoint, Fleet, FleetProgress, FleetRun, LoadError, NoHooks,
-    OpenFleet, PingPong, Progress, Saturation, StopReason, arrivals_verdict, schedule_verdict,
+    OpenFleet, PingPong, Progress, Saturation, StopReason, WrongAnswer, arrivals_verdict,
+    schedule_verdict,
 };
 use taillab_model::Nanos;
 use taillab_model::load_result::Capacity;
@@ -112,6 +113,12 @@ impl<'a> Session<'a> {
     /// Where the server is.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// What the server said first that was no good answer.
+    pub fn wrong_answer(&self) -> Option<&WrongAnswer> {
+        let mut clients = self.fleet.clients().iter();
+        clients.find_map(taillab_load::Client::wrong_answer)
     }
 
     /// Whether the user wants an end.

@@ -1,0 +1,93 @@
+//! What a server said that was no good answer, for a message that knows why.
+
+use std::fmt;
+
+/// The first line of an answer that was an error, or no answer of the protocol at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongAnswer {
+    line: String,
+}
+
+/// Longer lines are cut.
+const LONGEST: usize = 60;
+
+/// How answers of other protocols begin.
+const OTHERS: [(&[u8], &str); 8] = [
+    (b"HTTP/", "HTTP"),
+    (b"-ERR ", "RESP (Redis)"),
+    (b"-NOAUTH", "RESP (Redis)"),
+    (b"ERROR\r\n", "memcached's ASCII protocol"),
+    (b"CLIENT_ERROR", "memcached's ASCII protocol"),
+    (b"SSH-", "SSH"),
+    (b"\x15\x03", "TLS"),
+    (b"\x16\x03", "TLS"),
+];
+
+impl WrongAnswer {
+    /// Of the bytes that came.
+    pub fn of(bytes: &[u8]) -> Self {
+        let speaks = OTHERS.iter().find(|(start, _)| bytes.starts_with(start));
+        let line = match speaks {
+            // its bytes say nothing to a person
+            Some((_, "TLS")) => "a TLS record".to_owned(),
+            _ => {
+                let line = bytes
+                    .split(|&byte| byte == b'\n')
+                    .next()
+                    .unwrap_or_default();
+                let text = String::from_utf8_lossy(&line[..line.len().min(LONGEST)]);
+                let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+                text.trim_end().chars().map(plain).collect()
+            }
+        };
+        Self { line }
+    }
+
+    /// The protocol that the server speaks, where its answer begins like one.
+    pub fn speaks(&self) -> Option<&'static str> {
+        let starts = |(start, _): &&(&[u8], &str)| {
+            let start = String::from_utf8_lossy(start);
+            self.line.starts_with(start.trim_end())
+        };
+        match self.line.as_str() {
+            "a TLS record" => Some("TLS"),
+            _ => OTHERS.iter().find(starts).map(|(_, name)| *name),
+        }
+    }
+}
+
+impl fmt::Display for WrongAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_protocol_of_an_answer_is_told_by_its_beginning() {
+        for (bytes, line, speaks) in [
+            (
+                &b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n"[..],
+                "HTTP/1.1 400 Bad Request",
+                Some("HTTP"),
+            ),
+            (
+                b"-ERR unknown command 'get'\r\n",
+                "-ERR unknown command 'get'",
+                Some("RESP (Redis)"),
+            ),
+            (b"ERROR\r\n", "ERROR", Some("memcached's ASCII protocol")),
+            (b"\x15\x03\x03\x00\x02\x02\x0a", "a TLS record", Some("TLS")),
+            (b"\x00\x01what\x1b", "\u{fffd}\u{fffd}what\u{fffd}", None),
+            (b"", "", None),
+        ] {
+            let answer = WrongAnswer::of(bytes);
+            assert_eq!(answer.to_string(), line);
+            assert_eq!(answer.speaks(), speaks);
+        }
+        assert_eq!(WrongAnswer::of(&[b'x'; 500]).to_string().len(), LONGEST);
+    }
+}
