@@ -129,7 +129,7 @@ def record(name, seconds, file):
             time.sleep(0.5) if udp and "memcached" not in name else listening()
             path = "/" if scheme == "http" else ""
             load = [TAILLAB, "load", f"{scheme}://127.0.0.1:{PORT}{path}", "-R", str(rate), "-d", f"{seconds + 5}s",
-                    "--warmup", "100ms", "--json", "-q", "--floor", "off", "-C", "1"]
+                    "--warmup", "100ms", "--json", "-q", "--floor", "off", "--client-cpus", "1"]
             if "behind" not in name:
                 load += ["--wait", "hybrid"]
             with running("1", load):

@@ -59,7 +59,7 @@ def client(*command, ok=(0,), alone=True):
 
 def taillab_load(*arguments):
     # 4: the verdict does not like the run; the figures are printed all the same
-    out, _ = client(TAILLAB, "load", "--json", "-q", "--floor", "off", "-C", CLIENT_CPU, *arguments, ok=(0, 4))
+    out, _ = client(TAILLAB, "load", "--json", "-q", "--floor", "off", "--client-cpus", CLIENT_CPU, *arguments, ok=(0, 4))
     return json.loads(out)
 
 
@@ -209,7 +209,7 @@ def watched(port, rate, *command, udp=False, together=False, seconds=4.0, ok=(0,
 
 
 def load_command(target, rate, *more):
-    return [TAILLAB, "load", target, "-q", "--floor", "off", "-C", CLIENT_CPU, "-R", str(rate), "-d", "7s", "-c", "16", *more]
+    return [TAILLAB, "load", target, "-q", "--floor", "off", "--client-cpus", CLIENT_CPU, "-R", str(rate), "-d", "7s", "-c", "16", *more]
 
 
 def figures(seen):

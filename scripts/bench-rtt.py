@@ -109,7 +109,7 @@ def sockperf(tcp, nonblocking, seconds):
 
 def ours(arguments, count):
     """Median and p99.9 in µs, where the sample supports it."""
-    row = json.loads(run(TAILLAB, "rtt", "--json", "-q", "-C", "1", "--size", str(SIZE), "--runs", "1", "--count", str(count),
+    row = json.loads(run(TAILLAB, "rtt", "--json", "-q", "--client-cpus", "1", "--size", str(SIZE), "--runs", "1", "--count", str(count),
                          *arguments))["rows"][0]
     at = {q["q"]: q["value"] for q in row["rtt"]["quantiles"]}
     return tuple(None if at[q] is None else at[q] / 1e3 for q in (0.5, 0.999))

@@ -29,7 +29,7 @@ taskset -c "$last" memcached "${user[@]}" -l 127.0.0.1 -p 0 -U "$port" -t 1 -m 6
 children+=($!)
 sleep 1
 "$target/taillab" load "memcached+udp://127.0.0.1:$port" -R max --warmup 0s -d "$((seconds + 5))s" \
-  -C 0 --oversubscribe --floor off -q >"$out/load.txt" 2>&1 &
+  --client-cpus 0 --oversubscribe --floor off -q >"$out/load.txt" 2>&1 &
 children+=($!)
 sleep 2
 scripts/as-root.sh "traces memcached for $seconds s" \

@@ -16,7 +16,7 @@ mod tune;
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueHint};
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
 pub use self::bench::{BenchArgs, BenchCommand, CausesArgs};
 pub use self::budget::BudgetArgs;
@@ -73,6 +73,52 @@ pub enum Command {
     },
 }
 
+/// The sections of a help text, the examples before the options.
+const TEMPLATE: &str =
+    "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
+
+/// The whole command line. `--help` is one screen: what the command does, examples, and the usual
+/// options. `--help-all` has all of them, with notations and exit codes.
+pub fn command() -> clap::Command {
+    dressed(Cli::command())
+}
+
+fn dressed(command: clap::Command) -> clap::Command {
+    let below: Vec<String> = (command.get_subcommands())
+        .map(|below| below.get_name().to_owned())
+        .collect();
+    let help = |name: &'static str, action| Arg::new(name).long(name).action(action);
+    let brief = help("help", ArgAction::HelpShort).short('h');
+    let whole = help("help-all", ArgAction::HelpLong);
+    let text = command.get_after_help().map(ToString::to_string);
+    let mut command = (command.disable_help_flag(true).help_template(TEMPLATE))
+        .arg(brief.help("Print this help"))
+        .arg(whole.help("Print all options, notations and exit codes"));
+    if let Some(text) = text {
+        let examples = text
+            .split("\n\n")
+            .find(|part| part.starts_with("Examples:"));
+        if let Some(examples) = examples {
+            // the long text has them in their place
+            command = command
+                .before_help(examples.to_owned())
+                .before_long_help("");
+        }
+        command = command.after_help("").after_long_help(text);
+    }
+    below.into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, dressed)
+    })
+}
+
+/// Reads the command line of this process.
+///
+/// # Errors
+/// What clap says: help that was asked for, or what is wrong.
+pub fn parse() -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches(&command().try_get_matches()?)
+}
+
 /// What is wrong with a command line, and what helps, without the usage that clap adds.
 pub fn in_one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
@@ -91,13 +137,62 @@ pub fn in_one_line(error: &clap::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    fn each(command: &clap::Command, name: &str, look: &mut impl FnMut(&str, &clap::Command)) {
+        look(name, command);
+        for below in command
+            .get_subcommands()
+            .filter(|below| below.get_name() != "help")
+        {
+            each(below, &format!("{name} {}", below.get_name()), look);
+        }
+    }
+
+    #[test]
+    fn help_is_one_screen_and_the_whole_help_has_every_option() {
+        const LINES: usize = 80;
+        let mut whole = command().term_width(100);
+        whole.build();
+        each(&whole, "taillab", &mut |name, command| {
+            let brief = command.clone().render_help().to_string();
+            let lines = brief.lines().count();
+            assert!(lines <= LINES, "{name}: {lines} lines\n{brief}");
+            let all = command.clone().render_long_help().to_string();
+            for option in command.get_arguments().filter_map(Arg::get_long) {
+                assert!(all.contains(&format!("--{option}")), "{name}: {option}");
+            }
+        });
+    }
+
+    /// A letter is one option, whichever the command.
+    #[test]
+    fn a_short_flag_means_one_thing() {
+        let mut meanings: std::collections::BTreeMap<char, Vec<(String, String)>> =
+            Default::default();
+        each(&command(), "taillab", &mut |name, command| {
+            for option in command.get_arguments() {
+                if let (Some(short), Some(long)) = (option.get_short(), option.get_long()) {
+                    let known = meanings.entry(short).or_default();
+                    known.push((long.to_owned(), name.to_owned()));
+                }
+            }
+        });
+        for (short, used) in meanings {
+            // the CPUs of the server are those that are measured where there is nothing else
+            let alike = |long: &str| match long {
+                "server-cpus" | "server-cpu" => "cpus".to_owned(),
+                long => long.to_owned(),
+            };
+            let first = alike(&used[0].0);
+            let same = used.iter().all(|(long, _)| alike(long) == first);
+            assert!(same, "-{short}: {used:?}");
+        }
     }
 
     #[test]

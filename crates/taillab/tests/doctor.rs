@@ -156,7 +156,7 @@ fn quiet_prints_only_what_is_wrong() {
 #[test]
 fn a_usage_error_is_told_from_a_missing_privilege() {
     assert_eq!(doctor(&["--no-such-flag"]).status.code(), Some(2));
-    let help = doctor(&["--help"]);
+    let help = doctor(&["--help-all"]);
     assert_eq!(help.status.code(), Some(0));
     let text = String::from_utf8(help.stdout).unwrap();
     assert!(
@@ -171,7 +171,7 @@ fn help_names_the_capabilities_that_a_command_needs() {
         let help = Command::new(env!("CARGO_BIN_EXE_taillab"))
             .arg(needs.command)
             .args((needs.command == "bench").then_some("causes"))
-            .arg("--help")
+            .arg("--help-all")
             .output()
             .unwrap();
         let text = String::from_utf8(help.stdout).unwrap();

@@ -34,7 +34,7 @@ pub enum BenchCommand {
 /// truth is by how much longer the client waited in the first. What the ledger charges to the right
 /// cause and culprit must be that, within 10 % on both sides. With -o every block is kept.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{}\n\n{CAUSES_EXIT_CODES}", privileges_of("bench")))]
+#[command(after_help = format!("Examples:\n  sudo taillab bench causes background lock\n\n{}\n\n{CAUSES_EXIT_CODES}", privileges_of("bench")))]
 pub struct CausesArgs {
     /// What to inject [default: all, and a run without]
     #[arg(value_name = "KIND", value_parser = kinds())]

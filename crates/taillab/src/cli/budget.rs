@@ -49,10 +49,10 @@ pub struct BudgetArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub topology: Vec<PathBuf>,
     /// Round trips drawn for each topology
-    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(10_000..=5_000_000))]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(10_000..=5_000_000))]
     pub draws: u32,
     /// Seed of the draws
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Also write budget.json and budget.html into this directory
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]

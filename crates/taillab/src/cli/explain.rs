@@ -6,7 +6,10 @@ use clap::{Args, ValueHint};
 
 use super::shared::{AnalysisArgs, LimitArgs, Output};
 
-const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \
+const HELP: &str = "Examples:\n  \
+    taillab explain taillab-memcached-1\n  \
+    taillab explain taillab-memcached-1 --slowest 3\n  \
+    taillab explain capture.tlc --json | jq .verdict\n\nExit codes:\n  0    everything went well\n  1    something failed, e.g. \
     there is no such file\n  2    wrong command line\n  3    a limit of --assert is not held\n  4    the result cannot be believed (it says \
     why)";
 
@@ -16,7 +19,7 @@ const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    somet
 /// long requests stayed, where, and why longer than in an ideal queue. Of a damaged or cut off file
 /// it analyses what can be read, and says what is missing.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = HELP)]
 pub struct ExplainArgs {
     /// The recording, or the directory of the result that holds it
     #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]

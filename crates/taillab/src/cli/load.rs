@@ -106,7 +106,7 @@ pub struct ScheduleArgs {
     #[arg(short, long, value_name = "TIME")]
     pub duration: Option<Nanos>,
     /// Load before it, not measured [default: 1s; none with --trace]
-    #[arg(long, value_name = "TIME", value_parser = length_or_zero)]
+    #[arg(hide_short_help = true, long, value_name = "TIME", value_parser = length_or_zero)]
     pub warmup: Option<Nanos>,
     /// How requests are spaced
     #[arg(long, value_name = "PROCESS", default_value = "poisson")]
@@ -121,10 +121,10 @@ pub struct ScheduleArgs {
     #[arg(long, conflicts_with_all = ["rate", "utilization", "profile", "trace"])]
     pub ping_pong: bool,
     /// Requests kept in flight by -R max and while the capacity is measured [default: 32]
-    #[arg(long, value_name = "N")]
+    #[arg(hide_short_help = true, long, value_name = "N")]
     pub outstanding: Option<NonZeroUsize>,
     /// Seed of the schedule and of what is asked for
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
 
@@ -138,27 +138,37 @@ pub struct ClientArgs {
     #[arg(short, long, value_name = "N", default_value = "1")]
     pub threads: NonZeroUsize,
     /// CPUs of these threads, e.g. 1 or 2-3 [default: the last ones allowed]
-    #[arg(short = 'C', long, value_name = "CPUS")]
+    #[arg(long = "client-cpus", value_name = "CPUS")]
     pub cpus: Option<String>,
     /// Allow more threads than CPUs; they make each other late
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub oversubscribe: bool,
     /// How long an answer is waited for
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub timeout: Nanos,
     /// What a thread does between requests: spin, or sleep when there is time (hybrid)
-    #[arg(long, value_name = "HOW", default_value = "spin")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "HOW",
+        default_value = "spin"
+    )]
     pub wait: WaitKind,
     /// Keep all CPUs from sleeping meanwhile (as root): sends that wake another CPU get cheaper and
     /// arrivals more exact, and a server on this machine is faster than it would be otherwise
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub keep_awake: bool,
     /// Also take the kernel's time stamps of what is sent and received
-    #[arg(long, value_name = "WHOSE", default_value = "none")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "WHOSE",
+        default_value = "none"
+    )]
     pub stamps: StampKind,
     /// Length of the client's own floor, the same load on a server that does nothing, or off
     /// [default: as long as the load, at most 3s]
-    #[arg(long, value_name = "TIME|off")]
+    #[arg(hide_short_help = true, long, value_name = "TIME|off")]
     pub floor: Option<Floor>,
 }
 
@@ -166,7 +176,7 @@ pub struct ClientArgs {
 #[derive(Debug, Args)]
 pub struct RequestArgs {
     /// How memcached is spoken to [default: ascii]
-    #[arg(long, value_name = "NAME", value_parser = dialect)]
+    #[arg(hide_short_help = true, long, value_name = "NAME", value_parser = dialect)]
     pub dialect: Option<&'static str>,
     /// A header of every HTTP request, e.g. 'Host: example.org'; may be given often
     #[arg(short = 'H', long, value_name = "NAME: VALUE")]
@@ -174,16 +184,21 @@ pub struct RequestArgs {
     #[command(flatten)]
     pub store: StoreArgs,
     /// Ask for popular keys more often: exponent of a Zipf law, e.g. 0.99 [default: all alike]
-    #[arg(long, value_name = "EXPONENT", allow_hyphen_values = true)]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "EXPONENT",
+        allow_hyphen_values = true
+    )]
     pub zipf: Option<f64>,
     /// Do not store the keys before the load
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub no_prefill: bool,
     /// Length of an echo's request [default: 128]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES")]
     pub request_bytes: Option<usize>,
     /// Length of an echo's response [default: 128]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES")]
     pub response_bytes: Option<usize>,
 }
 

@@ -58,7 +58,12 @@ pub struct NoiseArgs {
     )]
     pub loops: Vec<LoopName>,
     /// Read the clock once or twice in each turn
-    #[arg(long, value_name = "STYLE", default_value = "single")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "STYLE",
+        default_value = "single"
+    )]
     pub style: StyleName,
     /// Try the improvements one by one: pinned, real time, interrupts off, and how it is coded
     #[arg(long, conflicts_with_all = ["loops", "style", "by_cpus"])]
@@ -67,7 +72,7 @@ pub struct NoiseArgs {
     #[arg(long, conflicts_with = "loops")]
     pub by_cpus: bool,
     /// Do not look for causes, also where that is possible
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub no_causes: bool,
     /// Also write noise.json and noise.html into this directory
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]

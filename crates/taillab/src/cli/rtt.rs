@@ -86,6 +86,7 @@ pub struct RttArgs {
     pub runs: NonZeroU32,
     /// Round trips of each connection before those that count
     #[arg(
+        hide_short_help = true,
         long,
         value_name = "N",
         default_value_t = 1_000,
@@ -93,7 +94,7 @@ pub struct RttArgs {
     )]
     pub warmup: u64,
     /// How long an answer is waited for
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = timeout, help_heading = "Messages")]
+    #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "1s", value_parser = timeout, help_heading = "Messages")]
     pub timeout: Nanos,
 
     /// An echo server that is there already: HOST:PORT, or unix:PATH
@@ -110,6 +111,7 @@ pub struct RttArgs {
     pub link: LinkKind,
     /// Whether AF_XDP copies packets
     #[arg(
+        hide_short_help = true,
         long,
         value_name = "HOW",
         default_value = "copy",
@@ -117,10 +119,11 @@ pub struct RttArgs {
     )]
     pub xdp: XdpKind,
     /// CPUs of the client, e.g. 1 or 2-3 [default: one that the server does not have]
-    #[arg(short = 'C', long, value_name = "CPUS", help_heading = "Ends")]
+    #[arg(long, value_name = "CPUS", help_heading = "Ends")]
     pub client_cpus: Option<CpuSet>,
     /// CPUs of the server [default: the first one]
     #[arg(
+        short = 'C',
         long,
         value_name = "CPUS",
         conflicts_with = "target",
@@ -159,10 +162,10 @@ pub struct DeconstructingArgs {
     #[arg(long, value_name = "N", default_value = "10")]
     pub runs: NonZeroU32,
     /// CPUs of the client, e.g. 1 or 2-3 [default: one that the server does not have]
-    #[arg(short = 'C', long, value_name = "CPUS")]
+    #[arg(long, value_name = "CPUS")]
     pub client_cpus: Option<CpuSet>,
     /// CPUs of the server [default: the first one]
-    #[arg(long, value_name = "CPUS")]
+    #[arg(short = 'C', long, value_name = "CPUS")]
     pub server_cpus: Option<CpuSet>,
     /// Directory for the figures (SVG, PNG), the page and the JSON
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "deconstructing")]

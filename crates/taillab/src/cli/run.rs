@@ -18,7 +18,16 @@ pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n 
     measured is kept";
 
 fn help() -> String {
-    format!("{}\n\n{EXIT_CODES}", privileges_of("run"))
+    format!(
+        "Examples:\n  \
+         sudo taillab run memcached\n  \
+         sudo taillab run memcached -u 50% -d 60s -o result\n  \
+         sudo taillab run nginx -R 20k --assert 'p99<=1ms'\n  \
+         sudo taillab run null-rpc --architecture epoll-shared -w 4 -C 0-3 --client-cpus 4\n  \
+         sudo taillab run --server 'redis-server --port {{port}} --bind {{address}}' --port 6379 --protocol redis\n\n\
+         {}\n\n{EXIT_CODES}",
+        privileges_of("run")
+    )
 }
 
 /// A protocol of the generator by its name.
@@ -112,31 +121,31 @@ struct LoadSettings {
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Nanos>,
     /// Load before it, not measured [default: 3s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(hide_short_help = true, long, value_name = "TIME")]
     warmup: Option<Nanos>,
     /// Connections of the generator [default: 256, UDP 16]
     #[arg(short, long, value_name = "N")]
     connections: Option<u16>,
     /// More TCP connections, used only while all others wait for a response, so that a stall makes
     /// no request queue on its own connection [default: 3840, null-rpc 768]
-    #[arg(long, value_name = "N")]
+    #[arg(hide_short_help = true, long, value_name = "N")]
     reserve: Option<u16>,
     /// Seed of the schedule and of the mix [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(hide_short_help = true, long, value_name = "N")]
     seed: Option<i64>,
     #[command(flatten)]
     store: StoreArgs,
     /// What is asked for over HTTP [default: /, nginx /index.html]
-    #[arg(long, value_name = "PATH")]
+    #[arg(hide_short_help = true, long, value_name = "PATH")]
     path: Option<String>,
     /// Length of a request (echo, and HTTP, which a header fills up) [default: 128, nginx 85]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES")]
     request_bytes: Option<u32>,
     /// Length of a response (echo, nginx) [default: 128, nginx 849]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES")]
     response_bytes: Option<u32>,
     /// How long a response is waited for [default: 1s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(hide_short_help = true, long, value_name = "TIME")]
     timeout: Option<Nanos>,
 }
 
@@ -156,58 +165,63 @@ struct ServerSettings {
     protocol: Option<Protocol>,
     /// Worker threads or processes of the server; of your own: how many requests it serves at
     /// once [default: 1]
-    #[arg(short = 't', long, visible_alias = "threads", value_name = "N")]
+    #[arg(short, long, value_name = "N")]
     workers: Option<u32>,
     /// How null-rpc divides requests among its threads: null-rpc (a thread for each
     /// connection), epoll-shared, epoll-per-worker, udp-shared or udp-reuseport
     /// [default: null-rpc]
-    #[arg(long, value_name = "NAME")]
+    #[arg(hide_short_help = true, long, value_name = "NAME")]
     architecture: Option<Architecture>,
     /// What a worker of null-rpc does for a request: none, spin:LAW (keeps its CPU busy) or
     /// wait:LAW (sleeps), e.g. wait:exponential:1ms [default: none]
-    #[arg(long, value_name = "WHAT")]
+    #[arg(hide_short_help = true, long, value_name = "WHAT")]
     service: Option<ServiceTime>,
     /// Port of the server [default: memcached 11211, nginx 8080, null-rpc 7777]
-    #[arg(short, long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT")]
     port: Option<u16>,
     /// Receive buffer of the server's UDP sockets, so that a stall drops no request; 0 leaves
     /// the server's own [default: 8388608]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES")]
     receive_buffer: Option<u32>,
     /// User that the server runs as [default: nobody]
-    #[arg(long, value_name = "NAME")]
+    #[arg(hide_short_help = true, long, value_name = "NAME")]
     server_user: Option<String>,
     /// The server's program, by name or path [default: memcached or nginx]
-    #[arg(long, value_name = "PATH")]
+    #[arg(hide_short_help = true, long, value_name = "PATH")]
     server_program: Option<String>,
     /// A further argument of the server; may be given often
-    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "ARG",
+        allow_hyphen_values = true
+    )]
     server_arg: Vec<String>,
     /// How generator and server are connected [default: veth]
-    #[arg(long, value_name = "KIND")]
+    #[arg(hide_short_help = true, long, value_name = "KIND")]
     testbed: Option<TestbedKind>,
 }
 
 #[derive(Debug, Default, Args)]
 struct CalibrationSettings {
     /// Interleaved pairs of calibration blocks, without and with the probe [default: 9]
-    #[arg(long, value_name = "N")]
+    #[arg(hide_short_help = true, long, value_name = "N")]
     pairs: Option<u32>,
     /// Length of a calibration block [default: 400ms]
-    #[arg(long, value_name = "TIME")]
+    #[arg(hide_short_help = true, long, value_name = "TIME")]
     block: Option<Nanos>,
     /// Requests kept outstanding in a calibration block [default: 32]
-    #[arg(long, value_name = "N")]
+    #[arg(hide_short_help = true, long, value_name = "N")]
     outstanding: Option<u16>,
     /// Use this service time instead of the measured one
-    #[arg(long, value_name = "TIME")]
+    #[arg(hide_short_help = true, long, value_name = "TIME")]
     service_time: Option<Nanos>,
     /// Ring buffer of each CPU, a power of two [default: 4194304]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES")]
     ring_bytes: Option<u32>,
     /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle,
     /// fault, storage, lock, frequency, retransmit [default: all]
-    #[arg(long, value_name = "LIST")]
+    #[arg(hide_short_help = true, long, value_name = "LIST")]
     disturbances: Option<Disturbances>,
 }
 

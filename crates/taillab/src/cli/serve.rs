@@ -57,13 +57,23 @@ pub struct ServeArgs {
     #[arg(long, value_name = "none|spin:LAW|wait:LAW", default_value = "none")]
     pub service: String,
     /// Seed of the service times; each worker has a stream of its own
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Length of a request
-    #[arg(long, value_name = "BYTES", default_value_t = 128)]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "BYTES",
+        default_value_t = 128
+    )]
     pub request_bytes: usize,
     /// Length of an answer
-    #[arg(long, value_name = "BYTES", default_value_t = 128)]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "BYTES",
+        default_value_t = 128
+    )]
     pub response_bytes: usize,
     /// CPUs that the server may use, e.g. 0-1 [default: all]
     #[arg(short = 'C', long, value_name = "CPUS")]
@@ -76,7 +86,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "KIND:PARAMETERS", help_heading = "Faults")]
     pub fault: Vec<Fault>,
     /// Write down when each fault happened (JSON), when it stops
-    #[arg(
+    #[arg(hide_short_help = true,
         long,
         value_name = "FILE",
         value_hint = ValueHint::FilePath,

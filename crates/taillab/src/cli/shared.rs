@@ -31,7 +31,7 @@ pub struct LimitArgs {
     #[arg(long = "assert", value_name = "LIMIT")]
     pub limits: Vec<Threshold>,
     /// Write the verdict and the limits as JUnit XML, over what the file had
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(hide_short_help = true, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub junit: Option<PathBuf>,
 }
 
@@ -54,16 +54,16 @@ pub struct AnalysisArgs {
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct StoreArgs {
     /// Share of gets, the others are sets (key-value stores) [default: 90%]
-    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]
+    #[arg(hide_short_help = true, long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]
     pub get_share: Option<f64>,
     /// Distinct keys, all stored before the load (key-value stores) [default: 10000]
-    #[arg(long, value_name = "N")]
+    #[arg(hide_short_help = true, long, value_name = "N")]
     pub keys: Option<u32>,
     /// Length of a key (key-value stores) [default: 64]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES")]
     pub key_bytes: Option<u32>,
     /// Length of a value (key-value stores) [default: 1024]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES")]
     pub value_bytes: Option<u32>,
 }
 
@@ -74,10 +74,15 @@ pub struct TraceFileArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
     /// The column of the time stamps: its name, or its number from 1
-    #[arg(long, value_name = "COLUMN", requires = "trace")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "COLUMN",
+        requires = "trace"
+    )]
     pub trace_column: Option<String>,
     /// The unit of the time stamps [default: by the column's name, as in time_us; or seconds]
-    #[arg(long, value_name = "UNIT", requires = "trace")]
+    #[arg(hide_short_help = true, long, value_name = "UNIT", requires = "trace")]
     pub trace_unit: Option<TimeUnit>,
 }
 

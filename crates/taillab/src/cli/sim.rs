@@ -82,7 +82,7 @@ pub struct SystemArgs {
     #[arg(long, value_name = "N", value_parser = workers)]
     pub fanout: Option<NonZeroU32>,
     /// Simulate the parts of --fanout as well, with their common arrivals (fork-join)
-    #[arg(long, requires = "fanout", conflicts_with_all = ["trace", "sweep"])]
+    #[arg(hide_short_help = true, long, requires = "fanout", conflicts_with_all = ["trace", "sweep"])]
     pub fork_join: bool,
 }
 
@@ -92,7 +92,7 @@ pub struct RecordedArgs {
     #[command(flatten)]
     pub file: TraceFileArgs,
     /// Play a trace even where it asks for more than can be served
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub allow_overload: bool,
 }
 
@@ -130,7 +130,7 @@ pub struct ResultArgs {
     #[arg(long, conflicts_with = "trace")]
     pub exact: bool,
     /// Draw the result: FILE.svg, .png or .html, or - for the terminal; may be given often
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, allow_hyphen_values = true)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, allow_hyphen_values = true)]
     pub plot: Vec<PathBuf>,
     /// Write a table with one row for each system
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -98,10 +98,10 @@ pub struct RecordingArgs {
     #[arg(long, value_name = "LIST", default_value = "all")]
     pub disturbances: Disturbances,
     /// How long clients wait for a response; one that takes four times as long is not looked for
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive)]
+    #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "1s", value_parser = positive)]
     pub timeout: Nanos,
     /// Buffer for each CPU [default: 8 MiB, less on many CPUs]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES")]
     pub ring_bytes: Option<u32>,
 }
 
@@ -116,7 +116,7 @@ pub struct ResultArgs {
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
     /// Write no files; the recording goes to a temporary file without a name
-    #[arg(long, conflicts_with = "output")]
+    #[arg(hide_short_help = true, long, conflicts_with = "output")]
     pub no_save: bool,
 }
 

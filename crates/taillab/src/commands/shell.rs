@@ -3,14 +3,12 @@
 use std::io;
 use std::path::Path;
 
-use clap::CommandFactory;
-
-use crate::cli::Cli;
+use crate::cli;
 use crate::exit::{Exit, Failure, OrExit};
 
 /// Prints the completion script of `shell`.
 pub fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
-    clap_complete::generate(shell, &mut Cli::command(), "taillab", &mut io::stdout());
+    clap_complete::generate(shell, &mut cli::command(), "taillab", &mut io::stdout());
     Ok(Exit::Ok)
 }
 
@@ -22,7 +20,7 @@ pub fn man(directory: &Path) -> Result<Exit, Failure> {
             format!("cannot make the directory {}: {error}", directory.display()),
         )
     })?;
-    clap_mangen::generate_to(Cli::command(), directory).or_exit(Exit::Failed)?;
+    clap_mangen::generate_to(cli::command(), directory).or_exit(Exit::Failed)?;
     Ok(Exit::Ok)
 }
 
@@ -49,13 +47,13 @@ mod tests {
         let mut script = Vec::new();
         clap_complete::generate(
             clap_complete::Shell::Bash,
-            &mut Cli::command(),
+            &mut cli::command(),
             "taillab",
             &mut script,
         );
         let script = String::from_utf8(script).unwrap();
         let mut found = Vec::new();
-        let mut whole = Cli::command();
+        let mut whole = cli::command();
         whole.build();
         commands(&whole, "taillab", &mut found);
         for name in ["trace", "explain", "bench-causes", "doctor"] {

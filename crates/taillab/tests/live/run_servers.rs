@@ -129,7 +129,7 @@ fn memcached_over_tcp_is_measured() {
     if !live("memcached_over_tcp_is_measured") {
         return;
     }
-    let summary = run(&["memcached", "--transport", "tcp", "--threads", "2"]);
+    let summary = run(&["memcached", "--transport", "tcp", "--workers", "2"]);
     assert_eq!(summary["target"], "memcached over TCP");
 }
 
