@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, renameat, statat, unlinkat};
 use taillab_host::{Invoker, Roots, clock, disk};
 use taillab_report::utc;
 
@@ -20,6 +20,17 @@ use crate::fail::host;
 
 /// What a directory of a result calls its recording.
 pub const RECORDING: &str = "capture.tlc";
+
+/// What the results of the commands are called: a directory that has one of these has a result.
+const RESULTS: [&str; 7] = [
+    "summary.json",
+    "result.json",
+    "report.html",
+    "noise.json",
+    "budget.json",
+    "sim.json",
+    "causes.json",
+];
 
 /// The directory is its owner's alone: a recording may hold parts of what the server was sent.
 const FOLDER_MODE: u32 = 0o700;
@@ -57,13 +68,21 @@ impl RunDir {
         Self::create(path, bytes)
     }
 
-    /// Makes `path` unless it is there, and sees that the disk has room for `bytes`.
+    /// Makes `path` unless it is there, and sees that the disk has room for `bytes` and that no
+    /// result would be overwritten.
     pub fn create(path: PathBuf, bytes: u64) -> Result<Self, Failure> {
         let existed = path.is_dir();
         let dir = Self {
             folder: Arc::new(Folder::open(path, Invoker::find(&Roots::default()))?),
             disposable: !existed,
         };
+        if let Some(result) = RESULTS.into_iter().find(|name| dir.folder.has_file(name)) {
+            let message = format!(
+                "{} holds a result already ({result}): name another directory with -o, or remove it",
+                dir.path().display()
+            );
+            return Err(Failure::new(Exit::Usage, message));
+        }
         disk::ensure_free(dir.path(), bytes).map_err(host)?;
         Ok(dir)
     }
@@ -145,6 +164,12 @@ impl RunDir {
 }
 
 impl Folder {
+    /// Whether a file, and no link, of this name is there.
+    fn has_file(&self, name: &str) -> bool {
+        statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|meta| FileType::from_raw_mode(meta.st_mode) == FileType::RegularFile)
+    }
+
     fn open(path: PathBuf, invoker: Invoker) -> Result<Self, Failure> {
         let open = || -> io::Result<OwnedFd> {
             DirBuilder::new()
@@ -301,6 +326,19 @@ mod tests {
         assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
         assert_eq!(std::fs::read(path.join("report.html")).unwrap(), b"mine");
         assert!(!path.join("report.html").is_symlink());
+    }
+
+    #[test]
+    fn a_result_is_never_overwritten() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run");
+        let mut dir = RunDir::create(path.clone(), 0).unwrap();
+        dir.put("summary.json", b"first").unwrap();
+        drop(dir);
+        let refused = RunDir::create(path.clone(), 0).unwrap_err();
+        assert_eq!(refused.exit, Exit::Usage);
+        assert!(refused.message.contains("summary.json"), "{refused}");
+        assert_eq!(std::fs::read(path.join("summary.json")).unwrap(), b"first");
     }
 
     #[test]

@@ -42,7 +42,10 @@ pub fn read(path: &Path) -> Result<Network, Failure> {
     let wrong = |what: String| {
         Failure::new(
             Exit::Usage,
-            format!("{}: {what}; see `taillab budget --help-all`", path.display()),
+            format!(
+                "{}: {what}; see `taillab budget --help-all`",
+                path.display()
+            ),
         )
     };
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
