@@ -170,6 +170,54 @@ mod tests {
         });
     }
 
+    /// The command lines of a text, without `sudo`, comments and what comes after a pipe.
+    fn printed(text: &str) -> Vec<Vec<String>> {
+        let lines = text
+            .lines()
+            .map(|line| line.trim().trim_start_matches("$ "));
+        let ours = lines
+            .map(|line| line.strip_prefix("sudo ").unwrap_or(line))
+            .filter(|line| line.starts_with("taillab ") && !line.contains("COMMAND"));
+        ours.map(|line| {
+            // help sets what a command does beside it, after some spaces
+            let line = line.split("   ").next().unwrap_or(line);
+            let line = line.split(" && ").next().unwrap_or(line);
+            let mut line = line.split(" | ").next().unwrap_or(line).to_owned();
+            while let Some((from, to)) = line.find("$(").zip(line.find(')')) {
+                line.replace_range(from..=to, "4711");
+            }
+            shlex::split(&line).unwrap_or_else(|| panic!("{line}"))
+        })
+        .collect()
+    }
+
+    fn file(name: &str) -> String {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        std::fs::read_to_string(root.join(name)).unwrap()
+    }
+
+    /// What the documents and the help print can be typed.
+    #[test]
+    fn every_printed_command_line_is_one() {
+        let mut texts: Vec<(String, String)> = ["README.md", "CONTRIBUTING.md", "docs/tune.md"]
+            .map(|name| (name.to_owned(), file(name)))
+            .to_vec();
+        each(&command(), "taillab", &mut |name, command| {
+            let after = command.get_after_long_help().map(ToString::to_string);
+            texts.push((name.to_owned(), after.unwrap_or_default()));
+        });
+        let mut count = 0;
+        for (whence, text) in texts {
+            for words in printed(&text) {
+                count += 1;
+                let parsed = command().try_get_matches_from(&words);
+                let said = parsed.err().map(|error| error.to_string());
+                assert!(said.is_none(), "{whence}: {words:?}: {said:?}");
+            }
+        }
+        assert!(count > 60, "only {count} were found");
+    }
+
     /// A letter is one option, whichever the command.
     #[test]
     fn a_short_flag_means_one_thing() {

@@ -148,7 +148,7 @@ fn loopback_works_and_says_what_it_shifts() {
     let dir = place.path().join("run");
     let output = taillab()
         .args(SHORT)
-        .args(["--testbed", "loopback", "-p", "21211", "-o"])
+        .args(["--testbed", "loopback", "--port", "21211", "-o"])
         .arg(&dir)
         .output()
         .unwrap();
