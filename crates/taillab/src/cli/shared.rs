@@ -15,12 +15,19 @@ pub struct Output {
     /// Print one JSON object on stdout instead of tables
     #[arg(long)]
     pub json: bool,
-    /// No progress, no hints; errors only
+    /// Print nothing but errors (and the object of --json)
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Say what is being done, and show more of the result
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
+}
+
+impl Output {
+    /// Whether the result is not printed.
+    pub const fn is_silent(self) -> bool {
+        self.quiet && !self.json
+    }
 }
 
 /// Limits that a result must hold.

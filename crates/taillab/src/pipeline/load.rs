@@ -101,6 +101,9 @@ pub fn show_load(
     saved: Option<&Path>,
     common: Output,
 ) -> Result<(), Failure> {
+    if common.is_silent() {
+        return Ok(());
+    }
     let bytes = match common.json {
         true => json::load(document.report).or_exit(Exit::Failed)?,
         false => {

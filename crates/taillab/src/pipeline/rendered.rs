@@ -2,6 +2,7 @@
 
 use super::print::print_saved;
 use super::rundir::RunDir;
+use crate::cli::Output;
 use crate::exit::Failure;
 
 /// What a result is saved as, and what a terminal shows of it.
@@ -15,7 +16,7 @@ pub struct Rendered {
 
 impl Rendered {
     /// Writes `NAME.json` and `NAME.html` where a directory was asked for, then prints the JSON or the text.
-    pub fn save_and_print(self, dir: Option<&mut RunDir>, as_json: bool) -> Result<(), Failure> {
+    pub fn save_and_print(self, dir: Option<&mut RunDir>, output: Output) -> Result<(), Failure> {
         let mut text = self.text;
         let mut saved = None;
         if let Some(dir) = dir {
@@ -25,7 +26,14 @@ impl Rendered {
             text += &format!("  saved in {}\n", dir.path().join(page).display());
             saved = Some(dir.path());
         }
-        let shown = if as_json { &self.json } else { text.as_bytes() };
+        if output.is_silent() {
+            return Ok(());
+        }
+        let shown = if output.json {
+            &self.json
+        } else {
+            text.as_bytes()
+        };
         print_saved(shown, saved)
     }
 }

@@ -88,6 +88,9 @@ pub fn show(
     attachments: &Attachments,
     shown: &Shown<'_>,
 ) -> Result<(), Failure> {
+    if shown.common.is_silent() {
+        return Ok(());
+    }
     let bytes = if shown.common.json {
         json::pretty(&analysed.report).or_exit(Exit::Failed)?
     } else {

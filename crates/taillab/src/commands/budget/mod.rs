@@ -137,5 +137,5 @@ fn show(args: &BudgetArgs, dir: Option<&mut RunDir>, result: &BudgetResult) -> R
         page: html::render_budget(result),
         text: terminal::render_budget(result, style()),
     };
-    rendered.save_and_print(dir, args.common.json)
+    rendered.save_and_print(dir, args.common)
 }

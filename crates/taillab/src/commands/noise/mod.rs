@@ -83,5 +83,5 @@ fn show(args: &NoiseArgs, dir: Option<&mut RunDir>, result: &NoiseResult) -> Res
         page: html::render_noise(result),
         text: terminal::render_noise(result, args.common.verbose > 0, style()),
     };
-    rendered.save_and_print(dir, args.common.json)
+    rendered.save_and_print(dir, args.common)
 }

@@ -66,7 +66,7 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
         page: html::render_reproduction(&reproduction),
         text: terminal::render_reproduction(&reproduction, style()),
     };
-    rendered.save_and_print(Some(&mut dir), args.common.json)?;
+    rendered.save_and_print(Some(&mut dir), args.common)?;
     Ok(match (reproduction.partial, reproduction.succeeded()) {
         (true, _) => Exit::Interrupted,
         (false, true) => Exit::Ok,

@@ -21,7 +21,7 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
         say.note(&format_args!("left out: {}", plan.left_out.join("; ")));
     }
     let interrupt = Interrupt::register().map_err(host)?;
-    let mut wanted = Wanted::new(args.output, args.common.json, &plan)?;
+    let mut wanted = Wanted::new(args.output, args.common, &plan)?;
     let mut result = RttResult {
         schema_version: SCHEMA_VERSION,
         command: COMMAND.to_owned(),

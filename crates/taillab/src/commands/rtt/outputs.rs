@@ -9,6 +9,7 @@ use taillab_report::rtt::{
 };
 use taillab_report::{html, terminal};
 
+use crate::cli::Output;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::pipeline::{RunDir, print, style};
 use crate::round_trips::{Plan, Row};
@@ -17,13 +18,13 @@ use crate::round_trips::{Plan, Row};
 #[derive(Debug)]
 pub struct Wanted {
     directory: Option<RunDir>,
-    json: bool,
+    common: Output,
     started_unix_s: u64,
 }
 
 impl Wanted {
     /// Makes the directory first: what cannot be saved is not measured.
-    pub fn new(directory: Option<PathBuf>, json: bool, plan: &Plan) -> Result<Self, Failure> {
+    pub fn new(directory: Option<PathBuf>, common: Output, plan: &Plan) -> Result<Self, Failure> {
         /// Bytes of one round trip in all files, at most.
         const EACH: u64 = 16;
         const FIXED: u64 = 4_000_000;
@@ -33,7 +34,7 @@ impl Wanted {
             .transpose()?;
         Ok(Self {
             directory,
-            json,
+            common,
             started_unix_s: clock::unix_s(),
         })
     }
@@ -79,8 +80,11 @@ impl Wanted {
             dir.put("result.json", &json)?;
             place = Some(dir.path().display().to_string());
         }
-        if self.json {
+        if self.common.json {
             return print(&json);
+        }
+        if self.common.quiet {
+            return Ok(());
         }
         print(terminal::render_rtt(&report, place.as_deref(), style()).as_bytes())
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use taillab_report::simulation::{SimulationReport, chart, write_parquet};
 use taillab_report::{ReportError, html, terminal};
 
+use crate::cli::Output;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::pipeline::{RunDir, print, save_figure, style};
 
@@ -15,7 +16,7 @@ pub struct Wanted {
     plots: Vec<Plot>,
     parquet: Option<PathBuf>,
     directory: Option<RunDir>,
-    json: bool,
+    common: Output,
 }
 
 #[derive(Debug)]
@@ -32,10 +33,10 @@ impl Wanted {
         plots: Vec<PathBuf>,
         parquet: Option<PathBuf>,
         directory: Option<PathBuf>,
-        json: bool,
+        common: Output,
     ) -> Result<Self, Failure> {
         let plots: Vec<Plot> = plots.into_iter().map(plot).collect::<Result<_, _>>()?;
-        if json && plots.iter().any(|plot| matches!(plot, Plot::Terminal)) {
+        if common.json && plots.iter().any(|plot| matches!(plot, Plot::Terminal)) {
             return Err(Failure::new(
                 Exit::Usage,
                 "--json and --plot - both want standard output; draw into a file",
@@ -65,7 +66,7 @@ impl Wanted {
             plots,
             parquet,
             directory: directory.transpose()?,
-            json,
+            common,
         })
     }
 }
@@ -142,7 +143,10 @@ fn table(report: &SimulationReport) -> Result<Vec<u8>, Failure> {
 
 /// Prints the result on stdout.
 pub fn show(wanted: &Wanted, report: &SimulationReport) -> Result<(), Failure> {
-    if wanted.json {
+    if wanted.common.is_silent() {
+        return Ok(());
+    }
+    if wanted.common.json {
         return print(&report.json().or_exit(Exit::Failed)?);
     }
     let style = style();

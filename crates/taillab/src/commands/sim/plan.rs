@@ -65,7 +65,7 @@ pub fn plan(args: SimArgs) -> Result<(Plan, Wanted), Failure> {
         result.plot.clone(),
         result.parquet.clone(),
         result.output.clone(),
-        args.common.json,
+        args.common,
     )?;
     let trace = args.recorded.file.trace.clone();
     let utilization = match (args.system.utilization, &trace) {

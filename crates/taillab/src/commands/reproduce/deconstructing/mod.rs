@@ -65,7 +65,7 @@ pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
         page: html::render_reproduction(&reproduction),
         text: terminal::render_reproduction(&reproduction, style()),
     };
-    rendered.save_and_print(Some(&mut dir), args.common.json)?;
+    rendered.save_and_print(Some(&mut dir), args.common)?;
     Ok(match reproduction.partial {
         true => Exit::Interrupted,
         false => Exit::Ok,
