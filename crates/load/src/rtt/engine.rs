@@ -277,7 +277,7 @@ impl Engine<'_> {
             if lost >= PATIENCE || !self.job.is_datagram {
                 return Err(RttError::Silent {
                     server: self.job.server.to_owned(),
-                    timeout: self.job.timeout,
+                    waited,
                     lost,
                 });
             }

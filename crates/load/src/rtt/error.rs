@@ -30,13 +30,13 @@ pub enum RttError {
     },
     /// No answer at all, or none any more.
     #[error(
-        "no answer from {server} within {timeout} to {lost} messages in a row: check that it echoes, and that no firewall is between"
+        "no answer from {server} within {waited} to {lost} messages in a row: check that it echoes, and that no firewall is between"
     )]
     Silent {
         /// Who.
         server: String,
-        /// How long each was waited for.
-        timeout: Nanos,
+        /// How long the last of them was waited for.
+        waited: Nanos,
         /// How many.
         lost: u64,
     },

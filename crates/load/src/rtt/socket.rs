@@ -156,10 +156,10 @@ impl Socket {
     }
 
     #[cold]
-    fn silent(&self, timeout: Nanos) -> RttError {
+    fn silent(&self, waited: Nanos) -> RttError {
         RttError::Silent {
             server: self.server.clone(),
-            timeout,
+            waited,
             lost: 1,
         }
     }

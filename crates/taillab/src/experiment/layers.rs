@@ -41,6 +41,35 @@ fn at_line(path: &Path, text: &str, error: &toml::de::Error) -> String {
     )
 }
 
+/// `FILE, line 7: ` where the file sets this key (`section.key`), `FILE: ` where a default or a flag does,
+/// nothing without a file.
+pub(super) fn whence(file: Option<&Path>, key: &str) -> String {
+    let Some(path) = file else {
+        return String::new();
+    };
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    match line_of(&text, key) {
+        Some(line) => format!("{}, line {line}: ", path.display()),
+        None => format!("{}: ", path.display()),
+    }
+}
+
+/// The line, from 1, that sets `section.key`, or that begins the section `key`.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let (wanted, key) = key.rsplit_once('.').unwrap_or(("", key));
+    let mut section = "";
+    let is_it = |line: &str| {
+        let line = line.trim();
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.split(']').next().unwrap_or(name).trim();
+            return wanted.is_empty() && section == key;
+        }
+        let name = line.split_once('=').map(|(name, _)| name.trim());
+        section == wanted && name.is_some_and(|name| name.trim_matches('"') == key)
+    };
+    text.lines().position(is_it).map(|place| place + 1)
+}
+
 /// Puts `layer` over `table`, table by table.
 pub(super) fn overlay(table: &mut toml::Table, layer: toml::Table) {
     for (key, value) in layer {
@@ -77,4 +106,18 @@ pub(super) fn name<T: serde::de::DeserializeOwned>(
     key: &str,
 ) -> Option<T> {
     table.get(section)?.get(key)?.clone().try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_found_in_its_section() {
+        let text = "# rate = 1\n[server]\nrate = 2\n\n[workload]\n\"rate\" = 3\n[odd]\n";
+        assert_eq!(line_of(text, "workload.rate"), Some(6));
+        assert_eq!(line_of(text, "server.rate"), Some(3));
+        assert_eq!(line_of(text, "odd"), Some(7));
+        assert_eq!(line_of(text, "workload.seed"), None);
+    }
 }

@@ -19,7 +19,7 @@ use std::path::Path;
 use taillab_load::serve::Architecture;
 
 use self::defaults::Choice;
-use self::layers::{name, one_line, overlay, remove, set, usage};
+use self::layers::{name, one_line, overlay, remove, set, usage, whence};
 use crate::exit::{Exit, Failure, OrExit};
 
 pub use self::layers::Override;
@@ -61,8 +61,8 @@ impl Experiment {
         overlay(&mut table, asked);
         let experiment: Self = serde_path_to_error::deserialize(table).map_err(
             |error: serde_path_to_error::Error<toml::de::Error>| {
-                let place = file.map_or_else(String::new, |path| format!("{}: ", path.display()));
                 let key = error.path().to_string();
+                let place = whence(file, &key);
                 usage(format!("{place}{key}: {}", one_line(error.inner())))
             },
         )?;
