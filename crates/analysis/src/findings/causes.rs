@@ -101,7 +101,7 @@ fn culprits(causes: &[CauseShare], whole: &CauseShare) -> Vec<String> {
         .collect()
 }
 
-/// ` (212 times, 2.10 ms each; every one delayed 190 requests)`.
+/// ` (212 times, 2.10 ms each; each delaying about 190 requests)`.
 fn episodes(whole: &CauseShare) -> String {
     if whole.episodes == 0 {
         return String::new();
@@ -116,7 +116,7 @@ fn episodes(whole: &CauseShare) -> String {
     let mut text = format!(" ({times}, {mean}{each}");
     if whole.requests_per_episode >= 1.5 {
         let requests = Count(whole.requests_per_episode.round() as u64);
-        text += &format!("; every one delayed {requests} requests");
+        text += &format!("; each delaying about {requests} requests");
     }
     text.push(')');
     text

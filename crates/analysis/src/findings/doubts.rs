@@ -119,7 +119,7 @@ pub(super) fn too_short(facts: &Facts<'_>) -> Option<Finding> {
     let count = facts.sojourn.count;
     (facts.sojourn.quantile(0.999).is_none()).then(|| {
         let text = format!(
-            "p99.9 is not known: {} requests, as correlated as these are, are too few for it.",
+            "Too few samples for p99.9: {} collected, and they are correlated.",
             Count(count)
         );
         inconclusive(

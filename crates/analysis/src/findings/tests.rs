@@ -236,8 +236,8 @@ fn the_main_cause_is_named_with_its_culprits_its_forecast_and_a_command() {
     assert_eq!(
         findings[0].text,
         "p99.9 is 14.1 ms, ideal 102 µs. 93 % of the excess above p99 comes from `kworker/0:1` \
-         (200 times, 2.10 ms each; every one delayed 190 requests) and `dpkg` (12 times, 2.10 ms \
-         each; every one delayed 190 requests) running on the server's core. Predicted with the server's threads under SCHED_FIFO: p99.9 130 µs (120 µs \
+         (200 times, 2.10 ms each; each delaying about 190 requests) and `dpkg` (12 times, 2.10 ms \
+         each; each delaying about 190 requests) running on the server's core. Predicted with the server's threads under SCHED_FIFO: p99.9 130 µs (120 µs \
          to 150 µs)."
     );
     assert_eq!(
@@ -247,7 +247,7 @@ fn the_main_cause_is_named_with_its_culprits_its_forecast_and_a_command() {
     assert_eq!(
         findings[1].text,
         "6 % of it comes from softirqs on the server's core, for other requests' packets (212 \
-         times, 2.10 ms each; every one delayed 190 requests)."
+         times, 2.10 ms each; each delaying about 190 requests)."
     );
     assert!(findings.iter().all(|finding| !finding.inconclusive));
 }
@@ -462,6 +462,6 @@ fn a_tail_that_the_sample_does_not_support_is_not_known() {
     assert!(findings[0].inconclusive);
     assert_eq!(
         findings[0].text,
-        "p99.9 is not known: 12,345 requests, as correlated as these are, are too few for it."
+        "Too few samples for p99.9: 12,345 collected, and they are correlated."
     );
 }

@@ -55,7 +55,7 @@ fn more(q: f64, has: u64, needs: &[(f64, u64)]) -> Option<String> {
     let more = needed.saturating_sub(has);
     (more > 0).then(|| {
         format!(
-            "{} needs about {} more requests as correlated as these",
+            "Too few samples for {}: about {} more needed at this correlation",
             figures::quantile_name(q),
             count(figures::two_digits_up(more))
         )
