@@ -470,13 +470,12 @@ pub(super) const RULES: &[Rule] = &[
         seen: |e| {
             let (unsupported, has) = e.unsupported()?;
             Some(format!(
-                "{} and what lies beyond is not known: it needs about {} requests as correlated \
-                 as these, and there are {has}; measure for longer (-d)",
+                "too few samples for {}: about {} needed at this correlation, {has} collected",
                 Percentile(unsupported.q),
                 unsupported.needs
             ))
         },
-        remedy: |_| "",
+        remedy: |_| "measure for longer (-d)",
     },
     Rule {
         key: "virtual_machine",
