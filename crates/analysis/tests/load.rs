@@ -9,7 +9,8 @@ use taillab_analysis::load::{
 use taillab_analysis::verdict::{
     ClientSide, Evidence, Growth, SentLoad, Sweep, client_failed, is_overload, judge,
 };
-use taillab_model::load_result::{LoadStep, Objective};
+use taillab_model::Objective;
+use taillab_model::load_result::LoadStep;
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, ClientCost, DispersionAt, LoadErrors, LoadSummary, Reason,
     Verdict,

@@ -22,9 +22,7 @@ impl Endpoint {
         /// As its documentation has it.
         const USUAL_PORT: u16 = 11211;
         match self {
-            Self::Udp(address) | Self::Tcp(address) if address.port() != USUAL_PORT => {
-                String::new()
-            }
+            Self::Tcp(address) if address.port() != USUAL_PORT => String::new(),
             Self::Unix(path) if !path.to_string_lossy().contains("memcached") => String::new(),
             Self::Udp(address) => format!(" (memcached: -U {})", address.port()),
             Self::Tcp(address) => format!(" (memcached: -p {})", address.port()),

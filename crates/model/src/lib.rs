@@ -13,6 +13,7 @@ mod ideal;
 pub mod load_result;
 pub mod mitigation;
 pub mod noise;
+mod objective;
 mod recording;
 mod request;
 pub mod rtt;
@@ -27,6 +28,7 @@ pub use distribution::{
 };
 pub use event::{Asleep, Event, EventKind, Interrupt, PacketId, RequestKey, Tid, address_hash};
 pub use histogram::{HISTOGRAM_ERROR, Histogram};
+pub use objective::{Objective, ParseObjectiveError};
 pub use recording::{
     Chunk, CpuStream, Damage, EventOrder, EventSink, Events, Gap, InterruptName, LostEvents,
     PackedEvent, Recorded, RecordedEvent, Recording, RecordingContext, RecordingError,

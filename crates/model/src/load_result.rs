@@ -4,14 +4,11 @@
 //! Times are integer nanoseconds and their names end in `_ns`. The JSON Schema is made from these
 //! types: `schemas/load.schema.json`.
 
-use std::fmt;
-use std::str::FromStr;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::summary::{ClientCost, LoadErrors, LoadSummary, Report, Verdict};
-use crate::{Distribution, Nanos, ParseNanosError};
+use crate::{Distribution, Nanos, Objective};
 
 /// The report of `taillab load`.
 pub type LoadReport = Report<ClientOnly>;
@@ -203,16 +200,6 @@ pub struct SearchResult {
     pub surely_fails_per_s: Option<f64>,
 }
 
-/// A limit on a quantile of the response time, as `p99.9<=200us`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Objective {
-    /// The probability, in (0, 1).
-    #[schemars(range(min = 0, max = 1))]
-    pub q: f64,
-    /// The most that the quantile may be.
-    pub limit_ns: Nanos,
-}
-
 /// A step of a search against the objective.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectiveAt {
@@ -226,91 +213,4 @@ pub struct ObjectiveAt {
     pub held: bool,
     /// The interval lies on one side of the limit.
     pub sure: bool,
-}
-
-/// Why a text is not an objective.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ParseObjectiveError {
-    /// There is no `<=`, or no percentile before it.
-    #[error("`{0}` is not an objective; write a percentile and its limit, e.g. p99.9<=200us")]
-    Form(String),
-    /// The percentile is not between 0 and 100.
-    #[error("the percentile of an objective lies between p0 and p100, not at p{0}")]
-    Percentile(f64),
-    /// The limit is not a length of time.
-    #[error("the limit of an objective: {0}")]
-    Limit(#[from] ParseNanosError),
-}
-
-impl FromStr for Objective {
-    type Err = ParseObjectiveError;
-
-    /// `p99.9<=200us`; `<` and `≤` mean the same.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let form = || ParseObjectiveError::Form(text.to_owned());
-        let parts = ["<=", "≤", "<"]
-            .iter()
-            .find_map(|sign| text.split_once(sign));
-        let (percentile, limit) = parts.ok_or_else(form)?;
-        let percent = percentile.trim().strip_prefix(['p', 'P']);
-        let percent: f64 = (percent.and_then(|text| text.trim().parse().ok())).ok_or_else(form)?;
-        if !(percent > 0.0 && percent < 100.0) {
-            return Err(ParseObjectiveError::Percentile(percent));
-        }
-        // 99.9 / 100 is not the double nearest to 0.999, which the quantiles have
-        let q = (percent * 1e9).round() / 1e11;
-        let limit_ns = limit.trim().parse()?;
-        Ok(Self { q, limit_ns })
-    }
-}
-
-impl fmt::Display for Objective {
-    /// As [`Objective::from_str`] reads it back.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = (self.q * 1e11).round() / 1e9;
-        write!(f, "p{percent}<={}", self.limit_ns.to_exact_string())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn objectives_are_read_and_written_back() {
-        for (text, q, limit, again) in [
-            ("p99.9<=200us", 0.999, 200_000, "p99.9<=200us"),
-            ("p50 < 1.5ms", 0.5, 1_500_000, "p50<=1500us"),
-            ("P99.999 ≤ 2s", 0.99999, 2_000_000_000, "p99.999<=2s"),
-        ] {
-            let objective: Objective = text.parse().unwrap();
-            assert_eq!(
-                (objective.q, objective.limit_ns.get()),
-                (q, limit),
-                "{text}"
-            );
-            assert_eq!(objective.to_string(), again);
-            assert_eq!(again.parse(), Ok(objective));
-        }
-    }
-
-    #[test]
-    fn what_is_no_objective_is_refused_with_a_remedy() {
-        for text in ["", "p99", "200us", "p99>200us", "99<=200us", "pxx<=1ms"] {
-            let error = text.parse::<Objective>().unwrap_err();
-            assert!(
-                error.to_string().contains("p99.9<=200us"),
-                "{text}: {error}"
-            );
-        }
-        for text in ["p0<=1ms", "p100<=1ms", "p-1<=1ms", "pnan<=1ms"] {
-            let error = text.parse::<Objective>().unwrap_err();
-            assert!(
-                matches!(error, ParseObjectiveError::Percentile(_)),
-                "{text}"
-            );
-        }
-        let error = "p99<=200".parse::<Objective>().unwrap_err();
-        assert!(error.to_string().contains("a number and a unit"), "{error}");
-    }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::load_result::{Objective, ParseObjectiveError};
+use crate::objective::{Objective, ParseObjectiveError};
 use crate::{Distribution, Nanos, ParseNanosError, REPORTED_QUANTILES};
 
 /// A limit on one figure of a result.

@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-use taillab_model::load_result::{LoadStep, Objective, ObjectiveAt, SearchResult};
+use taillab_model::Objective;
+use taillab_model::load_result::{LoadStep, ObjectiveAt, SearchResult};
 use taillab_model::summary::Verdict;
 use taillab_model::{Nanos, quantile_ranks};
 

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use taillab_load::protocol::PROTOCOLS;
 use taillab_load::{Protocol, Target};
 use taillab_model::Nanos;
-use taillab_model::load_result::Objective;
+use taillab_model::Objective;
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::arrivals::profile::{RateProfile, rate_per_s};
 

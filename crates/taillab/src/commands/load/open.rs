@@ -5,7 +5,8 @@ use taillab_analysis::verdict::{
     Evidence, LoadEvidence, SentLoad, client_failed, is_overload, judge,
 };
 use taillab_load::StopReason;
-use taillab_model::load_result::{Generator, LoadStep, Mode, Objective, SearchResult};
+use taillab_model::Objective;
+use taillab_model::load_result::{Generator, LoadStep, Mode, SearchResult};
 use taillab_report::load::LoadDocument;
 
 use super::context::Context;

@@ -4,7 +4,7 @@ use taillab_host::Roots;
 use taillab_host::environment::Memory;
 use taillab_load::{ClosedLoop, KernelStamps, Target, Waiting};
 use taillab_model::Nanos;
-use taillab_model::load_result::Objective;
+use taillab_model::Objective;
 
 use super::files;
 use super::placing::Placing;
