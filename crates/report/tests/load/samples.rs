@@ -1,8 +1,9 @@
 //! Results to show: the client's side of the simulated run.
 
+use taillab_model::Objective;
 use taillab_model::load_result::{
-    Capacity, ClientOnly, ClosedLoop, Floor, Generator, LoadReport, LoadStep, Mode, Objective,
-    ObjectiveAt, SearchResult, Wire,
+    Capacity, ClientOnly, ClosedLoop, Floor, Generator, LoadReport, LoadStep, Mode, ObjectiveAt,
+    SearchResult, Wire,
 };
 use taillab_model::summary::{LoadSummary, Reason, SCHEMA_VERSION, Verdict};
 use taillab_model::{Distribution, Nanos, Operation, Outcome, WireTimes};

@@ -58,16 +58,22 @@ pub(super) fn whence(file: Option<&Path>, key: &str) -> String {
 fn line_of(text: &str, key: &str) -> Option<usize> {
     let (wanted, key) = key.rsplit_once('.').unwrap_or(("", key));
     let mut section = "";
-    let is_it = |line: &str| {
-        let line = line.trim();
-        if let Some(name) = line.strip_prefix('[') {
-            section = name.split(']').next().unwrap_or(name).trim();
-            return wanted.is_empty() && section == key;
+    for (place, line) in text.lines().map(str::trim).enumerate() {
+        let is_it = match line.strip_prefix('[') {
+            Some(name) => {
+                section = name.split(']').next().unwrap_or(name).trim();
+                wanted.is_empty() && section == key
+            }
+            None => {
+                let name = line.split_once('=').map(|(name, _)| name.trim());
+                section == wanted && name.is_some_and(|name| name.trim_matches('"') == key)
+            }
+        };
+        if is_it {
+            return Some(place + 1);
         }
-        let name = line.split_once('=').map(|(name, _)| name.trim());
-        section == wanted && name.is_some_and(|name| name.trim_matches('"') == key)
-    };
-    text.lines().position(is_it).map(|place| place + 1)
+    }
+    None
 }
 
 /// Puts `layer` over `table`, table by table.
