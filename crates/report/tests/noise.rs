@@ -94,6 +94,11 @@ fn a_cause_is_read_with_its_share_and_what_was_held() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    assert!(text.lines().count() <= 45, "{text}");
+    insta::assert_snapshot!(
+        "noise_on_one_screen",
+        terminal::render_noise(&result(), false, Style::PLAIN)
+    );
     assert!(
         text.contains("no setting was changed") && !text.contains('\u{1b}'),
         "{text}"
@@ -153,7 +158,7 @@ fn a_row_says_how_it_came_about_beside_the_papers() {
         earlier: Vec::new(),
         notes: Vec::new(),
     };
-    let text = terminal::render_budget(&result, Style::PLAIN);
+    let text = terminal::render_budget(&result, true, Style::PLAIN);
     for part in [
         "good, ugly",
         "unavailable",
@@ -164,6 +169,15 @@ fn a_row_says_how_it_came_about_beside_the_papers() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    // as many rows and networks as there are
+    let many = BudgetResult {
+        rows: result.rows.iter().cycle().take(14).cloned().collect(),
+        topologies: vec![result.topologies[0].clone(); 4],
+        ..result.clone()
+    };
+    let screen = terminal::render_budget(&many, false, Style::PLAIN);
+    assert!(screen.lines().count() <= 45, "{screen}");
+    insta::assert_snapshot!("the_budget_on_one_screen", screen);
     let page = String::from_utf8(html::render_budget(&result)).expect("it is UTF-8");
     assert!(page.contains("both hosts") && page.contains("in the slowest thousandth"));
 }

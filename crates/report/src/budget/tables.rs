@@ -53,6 +53,63 @@ pub(crate) fn rows_table(result: &BudgetResult) -> Table {
     table
 }
 
+/// Each component on one line, with the paper's median.
+pub(crate) fn rows_screen(result: &BudgetResult) -> Table {
+    let columns = [
+        Column::left(""),
+        Column::right("median"),
+        Column::right("p99.9"),
+        Column::right("max"),
+        Column::right("paper’s median").short("paper"),
+        Column::left("are"),
+        Column::left(""),
+    ];
+    let mut table = Table::new("Components: here, and in the paper of 2017", columns);
+    for row in &result.rows {
+        let at = |of: &dyn Fn(&Distribution) -> Option<Nanos>| {
+            known(row.latency.as_ref().and_then(of).map(|ns| ns.to_string()))
+        };
+        let standing = match row.standing {
+            Standing::Measured => cell(""),
+            standing => cell(standing.label()).ink(Ink::Quiet),
+        };
+        table.row([
+            name(&row.component),
+            at(&|latency| latency.quantile(0.5)),
+            at(&|latency| latency.quantile(0.999)),
+            at(&|latency| latency.max),
+            known(row.paper.map(|paper| paper.median_ns.to_string())).ink(Ink::Quiet),
+            classes(row.class_of_median, row.class_of_tail),
+            standing,
+        ]);
+    }
+    table
+}
+
+/// Each network on one line.
+pub(crate) fn networks_screen(result: &BudgetResult) -> Table {
+    let columns = [
+        Column::left("round trip"),
+        Column::right("median"),
+        Column::right("p99.9"),
+        Column::left("are"),
+    ];
+    let mut table = Table::new(
+        "Round trips through networks, without queueing in them",
+        columns,
+    );
+    for network in &result.topologies {
+        let at = |q| known(network.round_trip.quantile(q).map(|ns| ns.to_string()));
+        table.row([
+            name(&network.name),
+            at(0.5),
+            at(0.999),
+            classes(network.class_of_median, network.class_of_p999),
+        ]);
+    }
+    table
+}
+
 fn classes(median: Option<Class>, tail: Option<Class>) -> Cell {
     let Some((median, tail)) = median.zip(tail) else {
         return known(None);

@@ -9,8 +9,9 @@ use crate::text::{Ink, Style};
 /// The widest bar, in characters.
 const BAR: f64 = 40.0;
 
-/// Components, networks with their bars, and the earlier study.
-pub fn render(result: &BudgetResult, style: Style) -> String {
+/// Components and networks with their bars, on one screen; with `all`, also the paper's other figures,
+/// what stands for what, the parts of each network, and the earlier study.
+pub fn render(result: &BudgetResult, all: bool, style: Style) -> String {
     let mut page = Page::new(style);
     let word = match result.partial {
         true => (Ink::Notable, "PARTIAL"),
@@ -27,22 +28,36 @@ pub fn render(result: &BudgetResult, style: Style) -> String {
         "Components",
         "good up to 1 µs, bad up to 100 µs, ugly beyond",
     );
-    page.table(&budget::rows_table(result));
+    if all {
+        page.table(&budget::rows_table(result));
+    } else {
+        page.table(&budget::rows_screen(result).fit(style, &[&|table| table.shorten()]));
+    }
     if !result.topologies.is_empty() {
         page.heading(
             "Networks",
             "measured hosts and stated constants; a share of the tail each",
         );
-        page.table(&budget::networks_table(result));
+        match all {
+            true => page.table(&budget::networks_table(result)),
+            false => page.table(&budget::networks_screen(result)),
+        }
         page.bars(result);
     }
-    page.heading("The earlier study", "");
-    page.table(&budget::earlier_table(result));
+    if all {
+        page.heading("The earlier study", "");
+        page.table(&budget::earlier_table(result));
+    }
     if !result.notes.is_empty() {
         page.heading("Notes", "");
         for note in &result.notes {
             page.marked(Ink::Notable, "!", note);
         }
+    }
+    if !all {
+        page.line("");
+        let more = "-v: what stands for what, the paper’s other figures, the parts of each network";
+        page.paragraph(Ink::Quiet, more);
     }
     page.text
 }

@@ -8,8 +8,8 @@ use crate::figures;
 use crate::rtt::{RttReport, ccdf, label, tables};
 use crate::text::{Ink, Style};
 
-/// The tables and the figure; `saved_in` is the page, if it was saved.
-pub fn render(report: &RttReport<'_>, saved_in: Option<&str>, style: Style) -> String {
+/// The tables and, with `all`, the figure; `saved_in` is the page, if it was saved.
+pub fn render(report: &RttReport<'_>, saved_in: Option<&str>, all: bool, style: Style) -> String {
     let mut page = Page::new(style);
     let rows = &report.result.rows;
     let word = match (
@@ -58,7 +58,9 @@ pub fn render(report: &RttReport<'_>, saved_in: Option<&str>, style: Style) -> S
         );
         page.table(&tables::fan_out(report));
     }
-    page.chart(&ccdf(report));
+    if all {
+        page.chart(&ccdf(report));
+    }
     for row in rows {
         for text in [tables::mishaps(row), tables::shortfall(row)]
             .into_iter()

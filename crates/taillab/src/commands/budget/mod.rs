@@ -135,7 +135,7 @@ fn show(args: &BudgetArgs, dir: Option<&mut RunDir>, result: &BudgetResult) -> R
         name: "budget",
         json: budget::json(result).or_exit(Exit::Failed)?,
         page: html::render_budget(result),
-        text: terminal::render_budget(result, style()),
+        text: terminal::render_budget(result, args.common.verbose > 0, style()),
     };
     rendered.save_and_print(dir, args.common)
 }

@@ -86,6 +86,7 @@ impl Wanted {
         if self.common.quiet {
             return Ok(());
         }
-        print(terminal::render_rtt(&report, place.as_deref(), style()).as_bytes())
+        let all = self.common.verbose > 0;
+        print(terminal::render_rtt(&report, place.as_deref(), all, style()).as_bytes())
     }
 }
