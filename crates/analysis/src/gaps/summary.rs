@@ -68,8 +68,15 @@ impl CpuSum {
     pub(super) fn add(&mut self, gap: Gap, parts: &BTreeMap<GapCause, Nanos>, began: Monotonic) {
         let length = gap.length();
         self.stolen += length;
-        let (window, _) = self.over_time.cell(gap.to.saturating_since(began).get());
-        window.0 += length;
+        // a gap may be longer than a window: each has what lies in it
+        let end = gap.to.saturating_since(began).get();
+        let mut at = end.saturating_sub(length.get());
+        while at < end {
+            let (window, next) = self.over_time.cell(at);
+            let upto = next.min(end);
+            window.0 += Nanos::new(upto - at);
+            at = upto;
+        }
         let most = parts.iter().max_by_key(|(_, part)| **part);
         let main = most.map(|(cause, _)| *cause);
         for (&cause, &part) in parts {

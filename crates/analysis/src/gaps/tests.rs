@@ -265,3 +265,15 @@ fn spells_are_windows_in_a_row_that_lost_much() {
     let over_time = account(true, &gaps, &[], &[]).over_time();
     assert_eq!(over_time.spells, [(10, 12, 0.5)]);
 }
+
+#[test]
+fn a_gap_longer_than_a_window_is_spread_over_those_that_it_lies_in() {
+    let over_time = account(true, &[(1_050_000, 1_330_000)], &[], &[]).over_time();
+    let width = over_time.window_ns;
+    assert!(
+        over_time.stolen_ns.iter().all(|stolen| *stolen <= width),
+        "{over_time:?}"
+    );
+    let all: Nanos = over_time.stolen_ns.iter().copied().sum();
+    assert_eq!(all, Nanos::new(280_000));
+}
