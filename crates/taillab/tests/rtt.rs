@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 fn rtt(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taillab"));
-    command.arg("rtt").args(args).arg("-q");
+    command.arg("rtt").args(args);
     command
 }
 

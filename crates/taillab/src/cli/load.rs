@@ -10,9 +10,9 @@ use taillab_load::{Protocol, Target};
 use taillab_model::Nanos;
 use taillab_model::Objective;
 use taillab_queueing::arrivals::ArrivalProcess;
-use taillab_queueing::arrivals::profile::{RateProfile, rate_per_s};
+use taillab_queueing::arrivals::profile::RateProfile;
 
-use super::shared::{LimitArgs, Output, StoreArgs, TraceFileArgs, numbers, share};
+use super::shared::{LimitArgs, Output, StoreArgs, TraceFileArgs, numbers, rate, share};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \
     the server died\n  2    wrong command line\n  3    a limit of --assert is not held; --find: no rate holds the objective\n  4    \
@@ -274,12 +274,7 @@ fn rates(text: &str) -> Result<Amounts, String> {
     if text == "max" {
         return Ok(Amounts::Max);
     }
-    let one = |text: &str| {
-        rate_per_s(text)
-            .filter(|rate| *rate > 0.0)
-            .ok_or_else(|| format!("`{text}` is not a rate; write e.g. 20000, 20k or 1.5M"))
-    };
-    amounts(text, one)
+    amounts(text, rate)
 }
 
 fn shares(text: &str) -> Result<Amounts, String> {

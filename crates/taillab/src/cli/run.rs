@@ -9,7 +9,7 @@ use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Nanos;
 use taillab_probe::Disturbances;
 
-use super::shared::{LimitArgs, Output, StoreArgs, share};
+use super::shared::{LimitArgs, Output, StoreArgs, rate, share};
 use crate::experiment::{Override, Protocol, ServerKind, TestbedKind, Transport};
 
 pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
@@ -111,8 +111,8 @@ pub struct Settings {
 
 #[derive(Debug, Default, Args)]
 struct LoadSettings {
-    /// Load in requests per second (goes before --utilization)
-    #[arg(allow_negative_numbers = true, short = 'R', long, value_name = "PER_S")]
+    /// Load in requests per second: 20000 or 20k (goes before --utilization)
+    #[arg(allow_negative_numbers = true, short = 'R', long, value_name = "PER_S", value_parser = rate)]
     rate: Option<f64>,
     /// Load as a share of the calibrated capacity, e.g. 75% or 0.75 [default: 75%]
     #[arg(allow_negative_numbers = true, short, long, value_name = "SHARE", value_parser = share)]

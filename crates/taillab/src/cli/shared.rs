@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgAction, Args, ValueHint};
 use taillab_model::Nanos;
 use taillab_model::threshold::Threshold;
+use taillab_queueing::arrivals::profile::rate_per_s;
 
 use crate::time_stamps::{TimeUnit, TraceOptions};
 
@@ -103,6 +104,13 @@ impl TraceFileArgs {
             unit_matters: false,
         }
     }
+}
+
+/// Requests per second: `20000`, `20k`, `1.5M`.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    rate_per_s(text)
+        .filter(|rate| *rate > 0.0)
+        .ok_or_else(|| format!("`{text}` is not a rate; write e.g. 20000, 20k or 1.5M"))
 }
 
 /// A share written as `75%` or `0.75`.
