@@ -60,7 +60,7 @@ impl FromStr for Threshold {
             }
             (figure, _) if figure.starts_with(['p', 'P']) => {
                 let objective: Objective = text.parse()?;
-                let known = REPORTED_QUANTILES.iter().any(|&q| q == objective.q);
+                let known = REPORTED_QUANTILES.contains(&objective.q);
                 match known {
                     true => Ok(Self::Quantile(objective)),
                     false => {
