@@ -159,27 +159,32 @@ impl CpuClock {
         line.and_then(|line| self.cursor.peek(line))
     }
 
-    /// For how long it will idle between the two. A power state that it was in before `at_ns`
-    /// does not count: it is only left late.
-    pub(super) fn idle_ns(&self, line: &CpuLine, at_ns: u64, until_ns: u64) -> u64 {
+    /// For how long it will be idle between the two, or have a thread that is `other`. A power state
+    /// that it was in before `at_ns` does not count: it is only left late.
+    pub(super) fn free_ns(
+        &self,
+        line: &CpuLine,
+        (at_ns, until_ns): (u64, u64),
+        other: impl Fn(Tid) -> bool,
+    ) -> u64 {
         let mut cursor = self.cursor.clone();
         let mut next = self.segment;
-        let mut idle_ns = 0;
+        let mut free_ns = 0;
         while let Some(segment) = next
             && segment.from.nanos_since_boot() < until_ns
         {
             let before = segment.from.nanos_since_boot() < at_ns;
-            let idle = match segment.top {
-                Top::Idle { .. } => !before,
-                top => top == Top::Nothing,
+            let free = match (segment.thread, segment.top) {
+                (0, Top::Idle { .. }) => !before,
+                (thread, top) => top == Top::Nothing && (thread == 0 || other(thread)),
             };
-            if segment.thread == 0 && idle {
+            if free {
                 let to_ns = segment.to.nanos_since_boot().min(until_ns);
                 let from_ns = segment.from.nanos_since_boot().max(at_ns);
-                idle_ns += to_ns.saturating_sub(from_ns);
+                free_ns += to_ns.saturating_sub(from_ns);
             }
             next = cursor.next(line);
         }
-        idle_ns
+        free_ns
     }
 }

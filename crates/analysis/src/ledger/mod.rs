@@ -20,9 +20,9 @@
 //! service that takes longer than it may (`slow_service`), idle though somebody waits
 //! (`idle_exit`, `wakeup`, `throttled`), a lock, a stall, a blind window. A worker that sleeps in
 //! the middle of a request adds its own pieces (`blocked_*`). From one that may not run
-//! (its CPU idled for long while it waited) nothing takes the CPU: all that time is
-//! `throttled`. One that sleeps where it waits
-//! for requests, though it has one, is about to be woken, or its wake-up was not seen: it is
+//! (its CPU idled for long while it waited; it is real-time, and an ordinary thread had the CPU for
+//! long; or its group's own account says so) nothing takes the CPU: all that time is `throttled`. One
+//! that sleeps where it waits for requests, though it has one, is about to be woken, or its wake-up was not seen: it is
 //! held up by what its CPU does. For the request itself, the
 //! history between its T2 and its T6 is what held it up directly; the rest of T2 to T6 is work:
 //! its own (`service`, and from T5 on `stack_tx`), and that for requests before it.

@@ -7,8 +7,10 @@
 mod charge;
 mod states;
 
-use taillab_model::RecordingContext;
+use std::collections::HashSet;
+
 use taillab_model::explanation::Cause;
+use taillab_model::{RecordingContext, Tid};
 
 use super::baseline::Baseline;
 use super::cpu::CpuClock;
@@ -29,6 +31,8 @@ pub(super) struct Server {
     pub(super) baseline: Baseline,
     /// The kernel may hold a thread of the server back for its policy's sake.
     real_time: bool,
+    /// The threads that go before ordinary ones; empty where none is the server's.
+    real_time_threads: HashSet<Tid>,
     /// The window of the recording that it is in.
     timeline: Timeline,
     pub(super) cpus: Vec<CpuClock>,
@@ -53,11 +57,26 @@ fn may_be_real_time(context: &RecordingContext) -> bool {
     known.peek().is_none() || known.any(|real_time| real_time)
 }
 
+/// All threads with a real-time policy, if the server has such threads.
+fn real_time_threads(context: &RecordingContext) -> HashSet<Tid> {
+    let threads = || {
+        context
+            .threads
+            .iter()
+            .filter(|thread| thread.real_time == Some(true))
+    };
+    match threads().any(|thread| thread.server) {
+        true => threads().map(|thread| thread.tid).collect(),
+        false => HashSet::new(),
+    }
+}
+
 impl Server {
     pub(super) fn new(context: &RecordingContext, baseline: Baseline) -> Self {
         Self {
             baseline,
             real_time: may_be_real_time(context),
+            real_time_threads: real_time_threads(context),
             timeline: Timeline::default(),
             cpus: Vec::new(),
             histories: Vec::new(),

@@ -34,8 +34,8 @@ pub(crate) enum What {
     HeldBack,
     /// The worker may not run; another thread does for a third of the time.
     HeldBackBeside,
-    /// The same, but another thread does for four fifths of the time; whether the group's
-    /// account tells of it.
+    /// The same, but another thread does all the time, of which the group's account tells, or for
+    /// four fifths of it, of which nothing tells.
     HeldBackInACrowd(bool),
     /// The worker may not run; a quarter of the time goes to softirqs.
     HeldBackInSoftirqs,
@@ -353,9 +353,12 @@ impl Cpu<'_> {
             }
             What::HeldBackInACrowd(told) if before == self.worker() => {
                 self.switch(BURST + self.turn, true, None);
-                self.work(length - length / 5);
-                self.switch(0, false, None);
-                self.work(length / 5);
+                let idle = if told { 0 } else { length / 5 };
+                self.work(length - idle);
+                if idle > 0 {
+                    self.switch(0, false, None);
+                    self.work(idle);
+                }
                 if told {
                     self.emit(EventKind::Throttled { lasted });
                 }

@@ -309,6 +309,24 @@ fn others_on_the_cpu_take_nothing_from_a_worker_that_its_quota_holds_back() {
 }
 
 #[test]
+fn an_ordinary_thread_that_has_the_cpu_of_a_real_time_worker_for_long_is_throttling() {
+    let plan = |real_time, length| Plan {
+        gaps: vec![20_000.0],
+        disturbances: vec![(What::Thread, 50_000_000, length)],
+        real_time,
+        ..Plan::default()
+    };
+    let cause = |plan: &Plan| {
+        let charged = explained(plan, &plan.run().events).charged;
+        let of = |cause| charged.causes.get(&cause).copied().unwrap_or(0);
+        of(Cause::Throttled) > 10 * of(Cause::Background)
+    };
+    assert!(cause(&plan(true, 5_000_000)));
+    assert!(!cause(&plan(true, 500_000)));
+    assert!(!cause(&plan(false, 5_000_000)));
+}
+
+#[test]
 fn a_stall_is_the_hypervisors_only_with_evidence() {
     let plan = |canary| Plan {
         gaps: vec![18_000.0],

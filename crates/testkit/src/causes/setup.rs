@@ -150,7 +150,8 @@ fn injection(kind: CauseKind) -> Injection {
             (Some(Cause::Softirq), HeldBack, &[], vec![flood])
         }
         CauseKind::Irq => {
-            let timers = Disturbance::Timers(BURSTS);
+            // each takes little, and the server's spinning hides most of that
+            let timers = Disturbance::Timers(schedule(120, 60_000));
             (Some(Cause::Irq), HeldBack, &[], vec![timers])
         }
         CauseKind::Order => {

@@ -65,11 +65,23 @@ impl CpuGroup {
         let path = root.join(format!("taillab-{}", journal.name()));
         journal.plan_control_group(&path)?;
         fs::create_dir(&path).map_err(system("make a control group", REMEDY))?;
-        Ok(Self {
+        let group = Self {
             path,
             root,
             version,
-        })
+        };
+        // where it cannot be set, other programs disturb more
+        let _ = group.goes_first();
+        Ok(group)
+    }
+
+    /// Gives it the largest weight that there is: what is outside shares the CPU with the group as a
+    /// whole, whatever priority its threads have.
+    fn goes_first(&self) -> io::Result<()> {
+        match self.version {
+            Version::One => fs::write(self.path.join("cpu.shares"), "262144"),
+            Version::Two => fs::write(self.path.join("cpu.weight"), "10000"),
+        }
     }
 
     /// Moves a process with all of its threads into it.

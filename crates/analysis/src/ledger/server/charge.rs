@@ -1,7 +1,7 @@
 //! What a CPU did, charged: as work, or as a delay with its label in the CPU's delay history.
 
-use taillab_model::Interrupt;
 use taillab_model::explanation::Cause;
+use taillab_model::{Interrupt, Tid};
 
 use super::Server;
 use crate::ledger::cpu::Stretch;
@@ -117,7 +117,7 @@ impl Server {
 
     /// Why a worker waits for a CPU that idles.
     fn idle_label(&mut self, k: usize, top: Top, from_ns: u64, to_ns: u64) -> Label {
-        let throttled = self.throttled(from_ns, to_ns);
+        let throttled = self.throttled_ns(from_ns, to_ns) > 0;
         let cpu = &self.cpus[k];
         let preempted = cpu.preempted > 0 && self.may_be_held_back();
         if preempted || throttled || cpu.holds_back(from_ns) {
@@ -135,29 +135,43 @@ impl Server {
         self.real_time || self.timeline.seen().throttling
     }
 
-    /// The server's group was held back about then, by its own account.
-    fn throttled(&self, from_ns: u64, to_ns: u64) -> bool {
+    /// For how long the server's groups were held back about then, by their own account.
+    fn throttled_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
         let windows = self.timeline.throttled();
-        let next = windows.partition_point(|window| window.to.nanos_since_boot() <= from_ns);
-        (windows.get(next)).is_some_and(|window| window.from.nanos_since_boot() < to_ns)
+        let first = windows.partition_point(|window| window.to.nanos_since_boot() <= from_ns);
+        let windows = windows[first..].iter();
+        windows
+            .take_while(|window| window.from.nanos_since_boot() < to_ns)
+            .map(|window| window.held_back.get())
+            .sum()
     }
 
-    /// A worker begins to wait for CPU `k`, until `until_ns`: if the CPU idles for long
-    /// meanwhile, the worker may not run, whoever else does.
-    pub(super) fn look_ahead(&mut self, k: usize, at_ns: u64, until_ns: u64) {
-        if !self.may_be_held_back() {
+    /// Worker `tid` begins to wait for CPU `k`, until `until_ns`. It may not run, whoever else does, if
+    /// the CPU idles for long meanwhile; if it has a real-time policy and an ordinary thread has the
+    /// CPU for long; or if its group was held back for most of the wait by its own account.
+    pub(super) fn look_ahead(&mut self, k: usize, tid: Tid, at_ns: u64, until_ns: u64) {
+        let length = until_ns.saturating_sub(at_ns);
+        if !self.may_be_held_back() || length <= THROTTLED_NS {
             return;
         }
-        let enough_ns = match self.throttled(at_ns, until_ns) {
-            true => THROTTLED_NS,
-            false => HELD_BACK_NS,
+        let throttled_ns = self.throttled_ns(at_ns, until_ns);
+        let enough_ns = match throttled_ns {
+            0 => HELD_BACK_NS,
+            _ => THROTTLED_NS,
         };
+        let real_time = &self.real_time_threads;
+        let goes_first = real_time.contains(&tid);
         let cpu = &mut self.cpus[k];
         if let Some(place) = cpu.line
-            && until_ns.saturating_sub(at_ns) > enough_ns
-            && cpu.idle_ns(&self.timeline.cpus()[place], at_ns, until_ns) > enough_ns
+            && length > enough_ns
         {
-            cpu.held_back_until_ns = cpu.held_back_until_ns.max(until_ns);
+            let line = &self.timeline.cpus()[place];
+            let yields = |thread| goes_first && !real_time.contains(&thread);
+            let free_ns = cpu.free_ns(line, (at_ns, until_ns), yields);
+            let by_account = length > HELD_BACK_NS && throttled_ns > length / 2;
+            if free_ns > enough_ns || by_account {
+                cpu.held_back_until_ns = cpu.held_back_until_ns.max(until_ns);
+            }
         }
     }
 

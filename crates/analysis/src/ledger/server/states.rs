@@ -193,7 +193,7 @@ impl Server {
             },
             unwoken: attached.filter(|_| matches!(worker.state, WorkerState::Asleep(_))),
         };
-        let until_ns = worker.until_ns;
+        let (tid, until_ns) = (worker.tid, worker.until_ns);
         let was = std::mem::replace(&mut worker.counted, now);
         if now.unwoken != was.unwoken {
             self.change(was.unwoken, at_ns, |cpu| cpu.unwoken -= 1);
@@ -218,7 +218,7 @@ impl Server {
                     cpu.waiting += 1;
                     cpu.preempted += usize::from(preempted);
                 });
-                self.look_ahead(k, at_ns, until_ns);
+                self.look_ahead(k, tid, at_ns, until_ns);
             }
         }
     }
