@@ -37,6 +37,8 @@ pub struct IdealArrivals {
     /// The first and the last arrival of the measurement.
     span: Option<(Monotonic, Monotonic)>,
     count: u64,
+    /// How much of that is cut.
+    cut: Nanos,
 }
 
 impl IdealArrivals {
@@ -47,6 +49,7 @@ impl IdealArrivals {
             measure_from,
             span: None,
             count: 0,
+            cut: Nanos::ZERO,
         }
     }
 
@@ -58,33 +61,37 @@ impl IdealArrivals {
             let ideal = self
                 .queue
                 .sojourn(Nanos::new(arrival.t1.nanos_since_boot()));
+            let cut = matched.cut.contain(arrival.t1);
             if arrival.t1 >= self.measure_from {
                 self.span = Some((self.span.map_or(arrival.t1, |(first, _)| first), arrival.t1));
-                self.count += 1;
+                self.count += u64::from(!cut);
             }
             match arrival.matched {
                 Some(place) if matched.is_measured(place, self.measure_from) => {
                     requests.places.push(place as u32);
                     requests.ideal.push(ideal);
                 }
-                None if arrival.t1 < self.measure_from || arrival.ambiguous => {}
+                None if arrival.t1 < self.measure_from || arrival.ambiguous || cut => {}
                 None if arrival.t1 > waited_for_until => requests.cut_off += 1,
                 None => requests.ideal_of_unanswered.push(ideal),
                 Some(_) => {}
             }
         }
+        if let Some((first, last)) = self.span {
+            self.cut += matched.cut.length(first, last);
+        }
         requests
     }
 
-    /// Arrivals during the measurement.
+    /// Arrivals during the measurement that are not cut.
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// From the first to the last arrival of the measurement.
+    /// From the first to the last arrival of the measurement, less what is cut.
     pub fn length(&self) -> Nanos {
-        self.span
-            .map_or(Nanos::ZERO, |(first, last)| last.saturating_since(first))
+        let length = (self.span).map_or(Nanos::ZERO, |(first, last)| last.saturating_since(first));
+        length.saturating_sub(self.cut)
     }
 
     /// Arrivals per second of the measurement.

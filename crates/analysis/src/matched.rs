@@ -4,6 +4,7 @@ use taillab_model::summary::Matching;
 use taillab_model::{Monotonic, Request, RequestKey, Stamps, Tid};
 
 use crate::requests::{Requests, reordered};
+use crate::spans::Spans;
 
 /// How the client's records and the matched requests joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +74,8 @@ pub struct Matched {
     pub blind: Vec<BlindWindow>,
     /// What the join with the client's records found, once it was done.
     pub client: Option<ClientJoin>,
+    /// By T1: what is no part of the measurement.
+    pub cut: Spans,
     /// Events read.
     pub events: u64,
     /// Events that were further out of the order of time than the matcher can correct.
@@ -83,7 +86,7 @@ pub struct Matched {
 
 impl Matched {
     /// The matched requests of the measurement, in order of T1: those that were due (the
-    /// client's intended send; without a client, T1) at `measure_from` or later.
+    /// client's intended send; without a client, T1) at `measure_from` or later, and are not cut.
     pub fn measured(&self, measure_from: Monotonic) -> impl Iterator<Item = Request> + Clone {
         self.measured_places(measure_from)
             .map(|place| self.requests.get(place))
@@ -100,6 +103,7 @@ impl Matched {
     /// The request at `place` belongs to the measurement (see [`Matched::measured`]).
     pub fn is_measured(&self, place: usize, measure_from: Monotonic) -> bool {
         self.requests.due(place) >= measure_from
+            && (self.cut.is_empty() || !self.cut.contain(self.requests.t1(place)))
     }
 
     /// The counts over the measurement, that is from `measure_from` on. Hooks and lost
@@ -205,12 +209,15 @@ impl MatchCounts {
             counts.blind_requests += u64::from(overlaps);
         }
         let since = |times: &[Monotonic]| {
-            let times = times.iter().filter(|&&at| at >= measure_from);
+            let times = times
+                .iter()
+                .filter(|&&at| at >= measure_from && !matched.cut.contain(at));
             times.count() as u64
         };
         counts.ambiguous += since(&matched.ambiguous);
         counts.responses += since(&matched.without_request);
-        for request in matched.unmatched.iter().filter(|r| r.t1 >= measure_from) {
+        let counts_here = |r: &&Unmatched| r.t1 >= measure_from && !matched.cut.contain(r.t1);
+        for request in matched.unmatched.iter().filter(counts_here) {
             self.doubtful += u64::from(request.ambiguous);
             counts.unanswered += u64::from(!request.ambiguous);
         }

@@ -103,8 +103,14 @@ impl Queue {
         let begin = *self.begin.get_or_insert_with(|| matched.requests.t1(0));
         let first = self.cells.cells().len().saturating_sub(1);
         let mut crowd = std::mem::take(&mut self.crowd);
+        let cut = &matched.cut;
         crowd.walk(matched, |at, inside, step| {
-            self.count(begin, at, inside as u64, step)
+            self.count(begin, at, inside as u64, step);
+            // what the generator sent late and at once is no overload
+            if cut.contain(at) {
+                let place = at.saturating_since(begin).get();
+                self.cells.cell(place).0.least = Some(0);
+            }
         });
         self.crowd = crowd;
         // what the CPUs did matters only where there may be an overload

@@ -354,7 +354,9 @@ impl<'c> Analysis<'c> {
         self.sums.add(matched, &requests, measure_from);
         self.inside.add(matched);
         self.queue.add(window, self.options.workers.get());
-        (self.busy).add(timeline, (measure_from.max(*from), *upto));
+        for left in matched.cut.left(measure_from.max(*from), *upto) {
+            self.busy.add(timeline, (left.from, left.to));
+        }
         self.sampler.add(window);
         let explainer = match &mut self.explainer {
             Some(explainer) => explainer,

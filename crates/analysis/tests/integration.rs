@@ -5,6 +5,7 @@
 mod client;
 mod common;
 mod coverage;
+mod cut;
 mod datagrams;
 mod framing;
 mod golden;

@@ -72,6 +72,7 @@ fn facts() -> LoadFacts {
             busy_share: 0.1,
         },
         errors: LoadErrors::default(),
+        cut: Nanos::ZERO,
     }
 }
 

@@ -67,6 +67,7 @@ fn good(analysis: &Analysed) -> Report {
         duration_ns: Nanos::from_secs(40),
         arrival_rate_per_s: 500.0,
         observer: None,
+        cut: None,
         load: Some(LoadSummary {
             target_rate_per_s: 500.0,
             target_utilization: Some(0.5),

@@ -30,8 +30,8 @@ pub use event::{Asleep, Event, EventKind, Interrupt, PacketId, RequestKey, Tid, 
 pub use histogram::{HISTOGRAM_ERROR, Histogram};
 pub use objective::{Objective, ParseObjectiveError};
 pub use recording::{
-    Chunk, CpuStream, Damage, EventOrder, EventSink, Events, Gap, InterruptName, LostEvents,
-    PackedEvent, Recorded, RecordedEvent, Recording, RecordingContext, RecordingError,
+    Chunk, CpuStream, Cut, CutReason, Damage, EventOrder, EventSink, Events, Gap, InterruptName,
+    LostEvents, PackedEvent, Recorded, RecordedEvent, Recording, RecordingContext, RecordingError,
     RecordingReader, RecordingWriter, ThreadName, VERSION as RECORDING_VERSION,
 };
 pub use request::{ClientTimes, Operation, Outcome, Request, Stage, Stamps, WireTimes};

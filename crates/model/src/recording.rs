@@ -19,6 +19,7 @@ use merge::{Merge, Stream};
 mod blocks;
 mod columns;
 mod context;
+mod cut;
 mod damage;
 mod format;
 mod merge;
@@ -28,6 +29,7 @@ mod sink;
 mod writer;
 
 pub use context::{InterruptName, RecordingContext, ThreadName};
+pub use cut::{Cut, CutReason};
 pub use damage::{Damage, Gap, RecordingError};
 pub use packed::{PackedEvent, RecordedEvent};
 pub use reader::{Recorded, RecordingReader};

@@ -3,11 +3,13 @@
 //! Times are integer nanoseconds and their names end in `_ns`. The JSON Schema is
 //! made from these types: `schemas/report.schema.json`.
 
+mod cut;
 mod load;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::cut::{CutBy, CutSummary, MAX_CUT_SHARE, MAX_UNSETTLED_SHARE};
 pub use self::load::{
     ArrivalsReference, ArrivalsVerdict, ClientCost, DispersionAt, LoadErrors, LoadSummary,
 };
@@ -89,6 +91,10 @@ pub struct Report<Server = ServerResult> {
     /// How the peak was measured, where it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
+    /// What is in no statistic because the generator was not what it should have been; absent
+    /// where nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<CutSummary>,
     /// The server's side: what the probe saw and what follows from it.
     #[serde(flatten)]
     pub server: Server,

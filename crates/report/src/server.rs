@@ -1,7 +1,9 @@
 //! Sentences about a server's result that all outputs share.
 
 use taillab_model::explanation::Share;
-use taillab_model::summary::{Reason, ServerResult, ServiceTimeSource, Verdict, WorkersSource};
+use taillab_model::summary::{
+    CutSummary, Reason, ServerResult, ServiceTimeSource, Verdict, WorkersSource,
+};
 
 use crate::document::Document;
 use crate::figures::{self, counted, rate};
@@ -152,4 +154,18 @@ pub(crate) fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, String) {
 /// A share whose interval does not reach 0, or, where there is none, one above 0.
 pub(crate) fn is_sure(share: Share) -> bool {
     share.value > 0.0 && share.lo.is_none_or(|lo| lo > 0.0)
+}
+
+/// `1.25 % of the time (1,204 requests): 7 × the generator's CPU stood still (the hypervisor …)`.
+pub(crate) fn cut(cut: &CutSummary) -> String {
+    let reasons = cut.by_reason.iter().map(|by| {
+        let (times, why) = (by.times, by.why.sentence());
+        format!("{times} × {why} for {} ({})", by.length_ns, by.who)
+    });
+    format!(
+        "{:.2} % of the time ({}): {}",
+        100.0 * cut.share,
+        counted(cut.requests, "request", "requests"),
+        reasons.collect::<Vec<_>>().join("; ")
+    )
 }

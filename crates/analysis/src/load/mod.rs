@@ -39,6 +39,8 @@ pub struct LoadFacts {
     pub client: ClientCost,
     /// What went wrong in the measurement.
     pub errors: LoadErrors,
+    /// How much of the measurement is cut; its requests are not among those given.
+    pub cut: Nanos,
 }
 
 /// What the requests say.
@@ -74,8 +76,8 @@ pub fn summarise<I>(requests: impl Fn() -> I, facts: LoadFacts) -> LoadAnalysis
 where
     I: Iterator<Item = LoadedRequest>,
 {
-    let due = span(requests().map(|r| r.times.intended));
-    let sent = span(requests().map(|r| r.times.sent));
+    let due = span(requests().map(|r| r.times.intended)).without(facts.cut);
+    let sent = span(requests().map(|r| r.times.sent)).without(facts.cut);
     let times = |of: fn(&ClientTimes) -> Option<Nanos>| -> Vec<Nanos> {
         requests().filter_map(|r| of(&r.times)).collect()
     };
@@ -159,12 +161,15 @@ where
 struct Span {
     instants: u64,
     ends: Option<(Monotonic, Monotonic)>,
+    /// How much of it does not count.
+    cut: Nanos,
 }
 
 fn span(instants: impl Iterator<Item = Monotonic>) -> Span {
     let none = Span {
         instants: 0,
         ends: None,
+        cut: Nanos::ZERO,
     };
     instants.fold(none, |span, at| Span {
         instants: span.instants + 1,
@@ -172,13 +177,19 @@ fn span(instants: impl Iterator<Item = Monotonic>) -> Span {
             span.ends
                 .map_or((at, at), |(first, last)| (first.min(at), last.max(at))),
         ),
+        ..span
     })
 }
 
 impl Span {
+    const fn without(self, cut: Nanos) -> Self {
+        Self { cut, ..self }
+    }
+
     fn length(&self) -> Nanos {
-        self.ends
-            .map_or(Nanos::ZERO, |(first, last)| last.saturating_since(first))
+        let ends = self.ends;
+        let length = ends.map_or(Nanos::ZERO, |(first, last)| last.saturating_since(first));
+        length.saturating_sub(self.cut)
     }
 
     /// Gaps per second: n instants have n − 1. 0 where there is none.

@@ -8,6 +8,7 @@ use super::cores::Cores;
 use super::observed::{Observed, UNCOUNTED};
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::matched::Matched;
+use crate::spans::Spans;
 use crate::timeline::{Stretches, Timeline};
 use crate::window::Window;
 
@@ -127,6 +128,8 @@ struct Beginnings {
     from: Option<Monotonic>,
     cells: Coarsening<Beginning>,
     measured: u64,
+    /// What is no part of the measurement.
+    cut: Spans,
 }
 
 /// The first requests of a stretch of time, with their lines.
@@ -159,12 +162,14 @@ impl Beginnings {
             from: None,
             cells: Coarsening::new(1, MOST_BLOCKS),
             measured: 0,
+            cut: Spans::default(),
         }
     }
 
     /// Keeps of the next window what may be replayed.
     fn add(&mut self, window: &Window) {
         let matched = &window.matched;
+        self.cut.append(&matched.cut);
         let n = matched.requests.len();
         let mut places = matched.measured_places(self.measure_from);
         let Some(first) = places.next() else {
@@ -211,8 +216,9 @@ impl Beginnings {
             let lead_in = if follows { 0.0 } else { n as f64 * LEAD_IN } as usize;
             follows = n < OF_BLOCK;
             for place in 0..n {
-                let counted =
-                    place >= lead_in && cell.requests.is_measured(place, self.measure_from);
+                let counted = place >= lead_in
+                    && cell.requests.is_measured(place, self.measure_from)
+                    && !self.cut.contain(cell.requests.requests.t1(place));
                 let block = if counted { block as u8 } else { UNCOUNTED };
                 sample.chosen.push((requests.requests.len() as u32, block));
                 requests.push_from(&cell.requests, place);

@@ -2,8 +2,8 @@
 
 use taillab_model::load_result::LoadStep;
 use taillab_model::summary::{
-    Calibration, ClientCost, LoadErrors, LoadSummary, Observer, Reason, Report, ServerResult,
-    Withdrawn,
+    Calibration, ClientCost, CutSummary, LoadErrors, LoadSummary, Observer, Reason, Report,
+    ServerResult, Withdrawn,
 };
 use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES};
 
@@ -24,6 +24,8 @@ pub struct Evidence<'a> {
     pub recording: Option<TraceFacts<'a>>,
     /// How t was calibrated: `run`.
     pub calibration: Option<&'a Calibration>,
+    /// What is in no statistic: `run`, `explain`.
+    pub cut: Option<&'a CutSummary>,
     /// Workers that wait on a timer instead of using a CPU: `run`.
     pub virtual_workers: Option<VirtualWorkers>,
     /// A generator with a schedule: `load`, `run`.
@@ -171,6 +173,7 @@ impl<'a> Evidence<'a> {
                 evidence,
             }),
             calibration: report.calibration.as_ref(),
+            cut: report.cut.as_ref(),
             load: report.load.as_ref().map(|summary| SentLoad {
                 summary,
                 evidence: None,

@@ -1,7 +1,8 @@
 //! Rules that make a result invalid.
 
 use taillab_model::summary::{
-    MAX_CLIENT_BUSY_SHARE, MAX_ERROR_SHARE, MAX_LATENESS_SHARE, MIN_MATCHED_SHARE, MIN_SENT_SHARE,
+    MAX_CLIENT_BUSY_SHARE, MAX_CUT_SHARE, MAX_ERROR_SHARE, MAX_LATENESS_SHARE, MAX_UNSETTLED_SHARE,
+    MIN_MATCHED_SHARE, MIN_SENT_SHARE,
 };
 
 use super::evidence::{Evidence, Growth};
@@ -101,6 +102,34 @@ pub(super) const RULES: &[Rule] = &[
             }
         },
         remedy: |_| "give it a dedicated CPU or more threads, or lower the load",
+    },
+    Rule {
+        key: "cut",
+        seen: |e| {
+            let cut = e.cut.filter(|cut| cut.share > MAX_CUT_SHARE)?;
+            let most = cut.by_reason.first()?;
+            Some(format!(
+                "{} of the measurement had to be cut, mostly because {} ({})",
+                Percent(cut.share),
+                most.why.sentence(),
+                most.who
+            ))
+        },
+        remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
+    },
+    Rule {
+        key: "cut_too_often",
+        seen: |e| {
+            let cut = e
+                .cut
+                .filter(|cut| cut.unsettled_share > MAX_UNSETTLED_SHARE)?;
+            Some(format!(
+                "{} of the requests came so soon after a cut that the server was emptier than it \
+                 should have been",
+                Percent(cut.unsettled_share)
+            ))
+        },
+        remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
     },
     Rule {
         key: "rate_missed",

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::cut::{self, Cut};
 use crate::summary::Hook;
 use crate::{Nanos, Tid};
 
@@ -49,6 +50,8 @@ pub struct RecordingContext {
     pub framing: Option<String>,
     /// The part of the recording in which the observer itself was on a CPU.
     pub observer_cpu_share: Option<f64>,
+    /// Stretches that are no part of the measurement, in order of time.
+    pub cuts: Vec<Cut>,
 }
 
 /// The longest length of time and the latest instant since boot that is believed: 78 hours fit an event, and
@@ -100,7 +103,7 @@ impl RecordingContext {
         {
             return Err("observer_cpu_share is no share of a CPU".into());
         }
-        Ok(())
+        cut::check(&self.cuts, MAX_SINCE_BOOT)
     }
 }
 

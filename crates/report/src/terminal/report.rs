@@ -58,6 +58,9 @@ impl Page {
         for (name, fact) in facts(document) {
             self.fact(name, &fact);
         }
+        if let Some(cut) = &report.cut {
+            self.fact("cut", &server::cut(cut));
+        }
         if let Some(place) = saved_in {
             self.fact("saved in", place);
         }

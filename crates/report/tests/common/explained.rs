@@ -69,6 +69,7 @@ pub(crate) fn trace(length: Nanos) -> TraceSample {
             load: None,
             client_minus_server: None,
             calibration: None,
+            cut: None,
             server: result,
             observer: Some(Observer {
                 cpu_share: 0.071,

@@ -169,6 +169,7 @@ pub(crate) fn sample(length: Nanos) -> Sample {
         duration_ns: length,
         arrival_rate_per_s: rows.len() as f64 / length.as_secs_f64(),
         observer: None,
+        cut: None,
         load: Some(LoadSummary {
             target_rate_per_s: target,
             target_utilization: Some(0.75),

@@ -7,8 +7,8 @@ use taillab_analysis::verdict::{self, Evidence, ServerEvidence, TraceFacts, Virt
 use taillab_analysis::{Analysis, AnalysisOptions, Matched, Window, streaming};
 use taillab_host::CpuUsage;
 use taillab_model::summary::{
-    Calibration, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION, ServerResult,
-    ServiceTimeSource, Verdict,
+    Calibration, CutSummary, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION,
+    ServerResult, ServiceTimeSource, Verdict,
 };
 use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
 use taillab_report::{Curve, Series};
@@ -129,6 +129,8 @@ pub struct Pass<'c> {
     ideal_server: IdealServer,
     analysis: Analysis<'c>,
     rows: Option<Rows>,
+    /// What of the windows was cut, when no more come.
+    pub cut: Option<CutSummary>,
 }
 
 impl<'c> Pass<'c> {
@@ -163,6 +165,7 @@ impl<'c> Pass<'c> {
             ideal_server,
             analysis: Analysis::new(context, options),
             rows: None,
+            cut: None,
         })
     }
 
@@ -211,6 +214,13 @@ impl<'c> Pass<'c> {
         let (load, client_curve) = known.load.unzip();
         let recorded = end.last.unwrap_or(self.from).saturating_since(self.from);
         let duration = load.as_ref().map_or(recorded, |load| load.duration_ns);
+        let cut = self.cut.as_ref().map_or(Nanos::ZERO, |cut| cut.length_ns);
+        // the client's length is without what it cut
+        let counted = if load.is_some() {
+            duration
+        } else {
+            duration.saturating_sub(cut)
+        };
         let target = known.target;
         let report = Report {
             schema_version: SCHEMA_VERSION,
@@ -219,10 +229,11 @@ impl<'c> Pass<'c> {
             started_unix_s: context.started_unix_s,
             partial: known.partial || end.damage.is_some(),
             duration_ns: duration,
-            arrival_rate_per_s: found.arrivals as f64 / duration.as_secs_f64().max(1e-9),
+            arrival_rate_per_s: found.arrivals as f64 / counted.as_secs_f64().max(1e-9),
             load,
             client_minus_server: found.client_minus_server,
             calibration,
+            cut: self.cut,
             server,
             observer: None,
             verdict: Verdict::default(),

@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
+use taillab_analysis::cut::Spans;
 use taillab_analysis::load::{LoadAnalysis, LoadFacts, LoadedRequest, summarise};
 use taillab_analysis::{ClientRecord, Matched};
 use taillab_load::{FleetRun, Outcome};
 use taillab_model::summary::ArrivalsVerdict;
-use taillab_model::{ClientTimes, Monotonic, RequestKey, WireTimes, address_hash};
+use taillab_model::{ClientTimes, Monotonic, Nanos, RequestKey, WireTimes, address_hash};
 use taillab_report::requests::RequestRow;
 
 /// What the generator recorded.
@@ -64,21 +65,28 @@ pub fn intended_sends(matched: &Matched) -> impl Iterator<Item = Monotonic> {
     places.filter_map(|place| Some(matched.requests.client(place)?.intended))
 }
 
-/// What the requests of a load's measurement say.
+/// What the requests of a load's measurement say, of which some are cut.
 pub fn summarise_load(
     load: &FleetRun,
     target_rate_per_s: f64,
     target_utilization: Option<f64>,
     arrivals: ArrivalsVerdict,
+    cut: &Spans,
 ) -> LoadAnalysis {
+    let measured = (load.iter_measured().next()).zip(load.iter_measured().last());
+    let length = measured.map_or(Nanos::ZERO, |(first, last)| {
+        cut.length(first.times.sent, last.times.sent)
+    });
     let facts = LoadFacts {
         target_rate_per_s,
         target_utilization,
         arrivals,
         client: load.cpu().cost(),
         errors: load.errors(),
+        cut: length,
     };
-    summarise(|| loaded_requests(load), facts)
+    let left = |request: &LoadedRequest| !cut.contain(request.times.sent);
+    summarise(|| loaded_requests(load).filter(left), facts)
 }
 
 /// The requests of a load's measurement, in order of the intended time. An answer that came

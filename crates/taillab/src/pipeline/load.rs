@@ -45,6 +45,7 @@ impl ClientMeasured {
             load: self.load,
             client_minus_server: None,
             calibration: None,
+            cut: None,
             server: ClientOnly {
                 generator: self.generator,
             },

@@ -7,6 +7,7 @@
 mod analyse;
 mod canary;
 mod client;
+mod cuts;
 pub mod limits;
 mod live;
 mod load;
@@ -23,6 +24,7 @@ mod service_time;
 pub use analyse::{Analysed, BeforeLoad, Known};
 pub use canary::{Canary, stalls};
 pub use client::{Client, loaded_requests, summarise_load};
+pub use cuts::{cuts, late_sends, unseen_by_client};
 pub use live::LiveWindows;
 pub use load::{ClientMeasured, show_load};
 pub use print::{print, style};

@@ -1,11 +1,12 @@
 //! Reads a recording to its end, window by window.
 
 use std::fs::File;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::available_parallelism;
 
+use taillab_analysis::cut::Cutter;
 use taillab_analysis::matcher::{InOrder, MatchOptions, Timed};
 use taillab_analysis::{ClientRecords, Window, Windows, streaming, window};
 use taillab_model::{Event, Monotonic, Recording, RecordingContext, RecordingReader, Tid};
@@ -170,6 +171,14 @@ impl<I: Iterator<Item: Timed + Copy + Into<Event> + Send>> Reading<I> {
     }
 }
 
+/// Marks what is no part of the measurement.
+fn cutter<'c>(args: &AnalysisArgs, context: &'c RecordingContext, from: Monotonic) -> Cutter<'c> {
+    let known = context.workers.and_then(NonZeroU32::new);
+    let workers = args.workers.or(known).unwrap_or(NonZeroU32::MIN);
+    let service_time = args.service_time.or(context.service_time_ns);
+    Cutter::new(&context.cuts, workers, service_time, from)
+}
+
 /// The analysis of one recording.
 struct Job<'a, 'c> {
     args: &'a AnalysisArgs,
@@ -220,6 +229,8 @@ impl<'c> Job<'_, 'c> {
             }
         };
         join(&mut first);
+        let mut cutter = cutter(self.args, self.context, from);
+        cutter.mark(&mut first);
         let mut pass = Pass::begin(
             self.args,
             self.context,
@@ -235,8 +246,10 @@ impl<'c> Job<'_, 'c> {
         pass.push(&Arc::new(first));
         end.last = reading.rest(|mut window| {
             join(&mut window);
+            cutter.mark(&mut window);
             pass.push(&Arc::new(window));
         });
+        pass.cut = cutter.finish();
         if let (Some(rows), Some(dir)) = (pass.take_rows(), self.dir) {
             seen.sort_unstable();
             let unseen = self.client.iter().flat_map(|client| client.unseen(&seen));

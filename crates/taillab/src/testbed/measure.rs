@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use taillab_host::observe::{self, Counters};
 use taillab_host::{CpuSample, CpuUsage, clock};
 use taillab_load::{FleetRun, OpenFleet, Waiting};
-use taillab_model::{Nanos, Recording, RecordingContext};
+use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
 use taillab_probe::Probe;
 use taillab_queueing::arrivals::ArrivalProcess;
 
@@ -15,7 +15,7 @@ use super::rig::Rig;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
 use crate::fail::{host, probe as probe_failure};
-use crate::pipeline::stalls;
+use crate::pipeline::{cuts, stalls};
 use crate::progress::Phase;
 
 /// What the measurement recorded.
@@ -30,6 +30,14 @@ pub struct Recorded {
     pub rate_per_s: f64,
     /// What the server's CPUs did, warm-up included.
     pub server_cpus: Option<CpuUsage>,
+}
+
+impl Recorded {
+    /// When the measurement began; boot where the recording does not say.
+    pub fn measured_from(&self) -> Monotonic {
+        let from = self.events.context.measure_from_ns.unwrap_or(0);
+        Monotonic::from_nanos_since_boot(from)
+    }
 }
 
 /// Sends the schedule and records what the kernel did with it.
@@ -96,6 +104,7 @@ pub fn measure(
     let server_cpus = after
         .map_err(host)?
         .usage_since(&before.map_err(host)?, &server_cpus);
+    context.cuts = cuts(&load, &rig.placement().client);
     context.started_unix_s = started_unix_s;
     context.measure_from_ns = Some((began + warm_up).nanos_since_boot());
     events.context = context;

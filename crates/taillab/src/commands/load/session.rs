@@ -24,6 +24,7 @@ use crate::exit::{Exit, Failure, OrExit};
 use crate::pipeline::{loaded_requests, summarise_load};
 use crate::progress::Phase;
 use crate::say::Say;
+use taillab_analysis::cut::Spans;
 
 /// Closed-loop blocks that the capacity is the median of.
 const BLOCKS: u32 = 7;
@@ -247,7 +248,7 @@ impl<'a> Session<'a> {
             let intended = run.iter_measured().map(|entry| entry.times.intended);
             schedule_verdict(process, intended, run.measured_sends())
         };
-        let analysis = summarise_load(&run, rate_per_s, utilization, arrivals);
+        let analysis = summarise_load(&run, rate_per_s, utilization, arrivals, &Spans::default());
         Ok(Measured {
             run,
             analysis,

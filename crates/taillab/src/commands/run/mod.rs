@@ -112,9 +112,12 @@ fn known(
         None if experiment.calibration.service_time.is_some() => ServiceTimeSource::Given,
         None => ServiceTimeSource::Calibrated,
     };
-    let arrivals = arrivals_verdict(load.measured_sends(), *rate_per_s)?;
+    let cuts = &recorded.events.context.cuts;
+    let on_time = pipeline::late_sends(cuts);
+    let arrivals = arrivals_verdict(on_time.spliced(load.measured_sends()), *rate_per_s)?;
+    let unseen = pipeline::unseen_by_client(load, cuts, recorded.measured_from());
     let utilization = capacity.utilization(*rate_per_s, calibrated.service_time);
-    let client = pipeline::summarise_load(load, *rate_per_s, Some(utilization), arrivals);
+    let client = pipeline::summarise_load(load, *rate_per_s, Some(utilization), arrivals, &unseen);
     let known = Known {
         command: "run",
         target: Some(experiment.server.title()),

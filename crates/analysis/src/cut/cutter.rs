@@ -1,0 +1,280 @@
+//! From when to when requests are in no statistic.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::num::NonZeroU32;
+
+use taillab_model::summary::{CutBy, CutSummary};
+use taillab_model::{Cut, CutReason, Monotonic, Nanos};
+use taillab_queueing::ideal::IdealQueue;
+
+use crate::spans::{Span, Spans};
+use crate::window::Window;
+
+/// So many times the mean time since the server was last idle, the queue takes to find its state
+/// again. Of M/M/1 that is about its relaxation time, t ÷ (1 − √ρ)².
+const SETTLES_WITHIN: f64 = 4.0;
+
+/// Marks in each window what is cut. A cut reaches from its first request until it has no effect
+/// any more: until sends are on time again, and the queue is what it would have been without it.
+///
+/// What was sent late came later than it should have, so the server may have been idle where it
+/// should have worked, and works later for it. From the first moment on at which it is idle again,
+/// it is where it would have been. Where it was not idle during the cut at all (a queue stood,
+/// whose reason is the server's), nothing is behind, and the cut ends with its last late send. The
+/// same is asked of the ideal queue.
+pub struct Cutter<'c> {
+    cuts: &'c [Cut],
+    /// The next one that has not begun.
+    next: usize,
+    workers: NonZeroU32,
+    measure_from: Monotonic,
+    /// T6 of those inside.
+    leave: BinaryHeap<Reverse<Monotonic>>,
+    /// The ideal queue and its service time, where that is known.
+    ideal: Option<(IdealQueue, Nanos)>,
+    open: Option<Open>,
+    sums: Sums,
+    last: Option<Monotonic>,
+}
+
+/// A cut that has begun.
+struct Open {
+    from: Monotonic,
+    to: Monotonic,
+    /// The place of its reason in the sums.
+    reason: usize,
+    measured: Effect,
+    ideal: Effect,
+    /// Requests of the measurement.
+    requests: u64,
+    /// How far earlier windows have marked it.
+    shown_to: Option<Monotonic>,
+}
+
+/// Whether a queue still differs from what it would have been.
+#[derive(Clone, Copy, Default)]
+struct Effect {
+    /// It was idle where it should perhaps have worked.
+    was_idle: bool,
+    over: bool,
+}
+
+impl Effect {
+    /// A request comes and finds a worker idle, or not, during the cut or after it.
+    fn look(&mut self, idle: bool, during: bool) {
+        if during {
+            self.was_idle |= idle;
+        } else {
+            self.over |= idle || !self.was_idle;
+        }
+    }
+}
+
+/// What was cut and what was left.
+#[derive(Default)]
+struct Sums {
+    by_reason: Vec<CutBy>,
+    /// T1 of the first request of the measurement.
+    first: Option<Monotonic>,
+    /// Lengths of what was left between two cuts.
+    stretches: Vec<Nanos>,
+    /// Since when nothing is cut, after a cut.
+    resumed: Option<Monotonic>,
+    /// Since when no worker is idle.
+    busy_since: Option<Monotonic>,
+    /// How long no worker had been idle when requests came, summed over so many of them.
+    busy_ns: f64,
+    requests: u64,
+}
+
+impl Sums {
+    /// The place of what is cut for this reason.
+    fn reason(&mut self, why: CutReason, who: &str) -> usize {
+        let known = (self.by_reason.iter()).position(|by| by.why == why && by.who == who);
+        known.unwrap_or_else(|| {
+            self.by_reason.push(CutBy {
+                why,
+                who: who.to_owned(),
+                times: 0,
+                length_ns: Nanos::ZERO,
+                requests: 0,
+            });
+            self.by_reason.len() - 1
+        })
+    }
+
+    /// A request is left.
+    fn keep(&mut self, t1: Monotonic) {
+        let busy_since = self.busy_since.unwrap_or(t1);
+        self.busy_ns += t1.saturating_since(busy_since).get() as f64;
+        self.requests += 1;
+    }
+
+    /// What was left since the last cut ends here.
+    fn stretch_ends(&mut self, at: Monotonic) {
+        let lasted = self.resumed.take().map(|from| at.saturating_since(from));
+        self.stretches.extend(lasted);
+    }
+
+    /// Share of so much that was left that came too soon after a cut.
+    fn unsettled_share(&self, left: Nanos) -> f64 {
+        let settles = SETTLES_WITHIN * self.busy_ns / self.requests.max(1) as f64;
+        let unsettled = self
+            .stretches
+            .iter()
+            .map(|length| settles.min(length.get() as f64));
+        (unsettled.sum::<f64>() / (left.get() as f64).max(1.0)).min(1.0)
+    }
+}
+
+impl<'c> Cutter<'c> {
+    /// `cuts` are in order of time. The ideal queue has so many workers that need `service_time`
+    /// each; where that is not known, only the measured queue is asked.
+    pub fn new(
+        cuts: &'c [Cut],
+        workers: NonZeroU32,
+        service_time: Option<Nanos>,
+        measure_from: Monotonic,
+    ) -> Self {
+        Self {
+            cuts,
+            next: 0,
+            workers,
+            measure_from,
+            leave: BinaryHeap::new(),
+            ideal: service_time.map(|t| (IdealQueue::new(t, workers), t)),
+            open: None,
+            sums: Sums::default(),
+            last: None,
+        }
+    }
+
+    /// Says of the next window what is cut.
+    pub fn mark(&mut self, window: &mut Window) {
+        if self.cuts.is_empty() {
+            return;
+        }
+        let mut spans = Vec::new();
+        let matched = &window.matched;
+        for arrival in matched.arrivals() {
+            let t6 = arrival.matched.map(|place| matched.requests.t6(place));
+            let due = (arrival.matched).map_or(arrival.t1, |place| matched.requests.due(place));
+            let measured = due >= self.measure_from;
+            spans.extend(self.came(arrival.t1, t6, measured));
+        }
+        if let Some(open) = &mut self.open {
+            spans.push(Span {
+                from: open.shown_to.unwrap_or(open.from),
+                to: window.upto,
+            });
+            open.shown_to = Some(window.upto);
+        }
+        window.matched.cut = spans.into();
+    }
+
+    /// What is cut of requests that came and left at these times, in order of coming.
+    pub fn spans(
+        mut self,
+        times: impl IntoIterator<Item = (Monotonic, Option<Monotonic>)>,
+    ) -> Spans {
+        let times = times.into_iter();
+        let mut spans: Vec<Span> = times
+            .filter_map(|(came, left)| self.came(came, left, came >= self.measure_from))
+            .collect();
+        spans.extend(self.open.map(|open| Span {
+            from: open.from,
+            to: Monotonic::MAX,
+        }));
+        spans.into()
+    }
+
+    /// A request comes; the stretch that is over before it, if one is.
+    fn came(&mut self, t1: Monotonic, t6: Option<Monotonic>, measured: bool) -> Option<Span> {
+        while self.leave.peek().is_some_and(|&Reverse(left)| left <= t1) {
+            self.leave.pop();
+        }
+        let idle = self.leave.len() < self.workers.get() as usize;
+        let since_boot = Nanos::new(t1.nanos_since_boot());
+        let ideal_idle =
+            (self.ideal.as_mut()).is_none_or(|(queue, t)| queue.sojourn(since_boot) == *t);
+        self.leave.extend(t6.map(Reverse));
+        while let Some(cut) = self.cuts.get(self.next).filter(|cut| cut.from <= t1) {
+            self.next += 1;
+            self.begin(cut);
+        }
+        if measured {
+            self.sums.first = self.sums.first.or(Some(t1));
+        }
+        self.sums.busy_since = if idle { Some(t1) } else { self.sums.busy_since };
+        self.last = Some(t1);
+        let mut over = None;
+        if let Some(open) = &mut self.open {
+            let during = t1 < open.to;
+            open.measured.look(idle, during);
+            open.ideal.look(ideal_idle, during);
+            if during || !open.measured.over || !open.ideal.over {
+                open.requests += u64::from(measured);
+                return None;
+            }
+            over = self.close(t1);
+        }
+        if measured {
+            self.sums.keep(t1);
+        }
+        over
+    }
+
+    fn begin(&mut self, cut: &Cut) {
+        let reason = self.sums.reason(cut.why, &cut.who);
+        // one that begins while another lasts goes on with it
+        self.sums.stretch_ends(cut.from);
+        let open = self.open.get_or_insert(Open {
+            from: cut.from,
+            to: cut.to,
+            reason,
+            measured: Effect::default(),
+            ideal: Effect::default(),
+            requests: 0,
+            shown_to: None,
+        });
+        open.to = open.to.max(cut.to);
+        open.measured.over = false;
+        open.ideal.over = false;
+        if cut.to >= self.measure_from {
+            self.sums.by_reason[reason].times += 1;
+        }
+    }
+
+    fn close(&mut self, to: Monotonic) -> Option<Span> {
+        let open = self.open.take()?;
+        let by = &mut self.sums.by_reason[open.reason];
+        by.length_ns += to.saturating_since(open.from.max(self.measure_from));
+        by.requests += open.requests;
+        self.sums.resumed = Some(to.max(self.measure_from));
+        Some(Span {
+            from: open.shown_to.unwrap_or(open.from),
+            to,
+        })
+    }
+
+    /// What was cut, when no more windows come; `None` where nothing was.
+    pub fn finish(mut self) -> Option<CutSummary> {
+        let last = self.last?;
+        self.close(last);
+        self.sums.stretch_ends(last);
+        let length = last.saturating_since(self.sums.first?);
+        let mut by_reason = std::mem::take(&mut self.sums.by_reason);
+        by_reason.retain(|by| by.times > 0);
+        by_reason.sort_by_key(|by| Reverse(by.length_ns));
+        let length_ns: Nanos = by_reason.iter().map(|by| by.length_ns).sum();
+        let left = length.saturating_sub(length_ns);
+        (!by_reason.is_empty()).then(|| CutSummary {
+            share: (length_ns.as_secs_f64() / length.as_secs_f64().max(1e-9)).min(1.0),
+            length_ns,
+            requests: by_reason.iter().map(|by| by.requests).sum(),
+            unsettled_share: self.sums.unsettled_share(left),
+            by_reason,
+        })
+    }
+}

@@ -1,0 +1,145 @@
+//! Stretches of time by T1.
+
+use taillab_model::{Monotonic, Nanos};
+
+/// Requests that came in from one instant until before another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first instant.
+    pub from: Monotonic,
+    /// The first after it.
+    pub to: Monotonic,
+}
+
+/// Spans in order of time that do not overlap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spans(Vec<Span>);
+
+impl From<Vec<Span>> for Spans {
+    fn from(spans: Vec<Span>) -> Self {
+        Self(spans)
+    }
+}
+
+impl Spans {
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether an instant lies in one.
+    pub fn contain(&self, at: Monotonic) -> bool {
+        let next = self.0.partition_point(|span| span.to <= at);
+        self.0.get(next).is_some_and(|span| span.from <= at)
+    }
+
+    /// What of them lies between two instants.
+    pub fn within(&self, from: Monotonic, to: Monotonic) -> impl Iterator<Item = Span> {
+        let inside = self.0.iter().map(move |span| Span {
+            from: span.from.max(from),
+            to: span.to.min(to),
+        });
+        inside.filter(|span| span.from < span.to)
+    }
+
+    /// How long they are between two instants.
+    pub fn length(&self, from: Monotonic, to: Monotonic) -> Nanos {
+        let lengths = self
+            .within(from, to)
+            .map(|span| span.to.saturating_since(span.from));
+        lengths.sum()
+    }
+
+    /// What they leave between two instants.
+    pub fn left(&self, from: Monotonic, to: Monotonic) -> impl Iterator<Item = Span> {
+        let mut at = from;
+        let ends = self.within(from, to).chain([Span { from: to, to }]);
+        ends.filter_map(move |span| {
+            let left = Span {
+                from: at,
+                to: span.from,
+            };
+            at = span.to;
+            (left.from < left.to).then_some(left)
+        })
+    }
+
+    /// Each begins so much earlier.
+    pub fn earlier(self, by: Nanos) -> Self {
+        let mut wider: Vec<Span> = Vec::with_capacity(self.0.len());
+        for span in self.0 {
+            let from = span.from.nanos_since_boot().saturating_sub(by.get());
+            let from = Monotonic::from_nanos_since_boot(from);
+            match wider.last_mut() {
+                Some(last) if from <= last.to => last.to = span.to,
+                _ => wider.push(Span { from, ..span }),
+            }
+        }
+        Self(wider)
+    }
+
+    /// An instant as if time had stood still in them; `None` in one of them. `instants` are in order.
+    pub fn spliced(
+        &self,
+        instants: impl Iterator<Item = Monotonic>,
+    ) -> impl Iterator<Item = Monotonic> {
+        let (mut next, mut cut) = (0, Nanos::ZERO);
+        instants.filter_map(move |at| {
+            while let Some(span) = self.0.get(next).filter(|span| span.to <= at) {
+                cut += span.to.saturating_since(span.from);
+                next += 1;
+            }
+            let inside = self.0.get(next).is_some_and(|span| span.from <= at);
+            let ns = at.nanos_since_boot().saturating_sub(cut.get());
+            (!inside).then(|| Monotonic::from_nanos_since_boot(ns))
+        })
+    }
+
+    /// Adds later ones.
+    pub(crate) fn append(&mut self, later: &Self) {
+        let end = self.0.last().map(|span| span.to);
+        let new = later
+            .0
+            .iter()
+            .filter(|span| end.is_none_or(|end| span.to > end));
+        self.0.extend(new);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ns: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(ns)
+    }
+
+    fn span((from, to): (u64, u64)) -> Span {
+        Span {
+            from: at(from),
+            to: at(to),
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_them_is_left() {
+        let spans = Spans::from([(10, 20), (30, 40)].map(span).to_vec());
+        let inside: Vec<u64> = (0..50).filter(|&ns| spans.contain(at(ns))).collect();
+        assert_eq!(inside, (10..20).chain(30..40).collect::<Vec<u64>>());
+        let left: Vec<Span> = spans.left(at(15), at(50)).collect();
+        assert_eq!(left, [(20, 30), (40, 50)].map(span));
+        assert_eq!(spans.length(at(15), at(50)), Nanos::new(15));
+        assert_eq!(spans.left(at(12), at(18)).count(), 0);
+        let spliced: Vec<Monotonic> = spans
+            .spliced([5, 15, 20, 29, 33, 45].map(at).into_iter())
+            .collect();
+        assert_eq!(spliced, [5, 10, 19, 25].map(at));
+        let wider: Vec<Span> = spans
+            .clone()
+            .earlier(Nanos::new(10))
+            .left(at(0), at(60))
+            .collect();
+        assert_eq!(wider, [span((40, 60))]);
+        assert_eq!(Spans::default().left(at(1), at(2)).count(), 1);
+    }
+}

@@ -1,0 +1,236 @@
+//! What is left after cutting is what a generator that never stood still would have measured.
+//!
+//! A generator with a schedule of Poisson arrivals stands still now and then and then sends at once
+//! what was due; one server works in order. The truth is a long run of the same queue whose
+//! generator never stood still.
+
+use std::num::NonZeroU32;
+
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution as _, Exp1};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use taillab_analysis::cut::{Cutter, Thread, cuts_of};
+use taillab_analysis::statistics::distribution_of;
+use taillab_analysis::timeline::Timeline;
+use taillab_analysis::{Matched, Window};
+use taillab_model::summary::{CutSummary, MAX_UNSETTLED_SHARE};
+use taillab_model::{Distribution, Monotonic, Nanos, Request, RequestKey, Stamps};
+
+/// Mean time that the server needs for a request.
+const SERVICE_NS: f64 = 20_000.0;
+
+/// What a send takes the generator.
+const SEND_NS: u64 = 2_000;
+
+/// From the send to T1.
+const WAY_NS: u64 = 5_000;
+
+/// The service of a request that begins at a time.
+#[derive(Clone, Copy, Debug)]
+enum Service {
+    Constant,
+    /// Half of them take a tenth, half 1.9 times the mean.
+    TwoKinds,
+    Exponential,
+    /// A third more and a third less in turn, over a quarter of a second.
+    Drifting,
+}
+
+impl Service {
+    fn of(self, at_ns: u64, rng: &mut Xoshiro256PlusPlus) -> f64 {
+        SERVICE_NS
+            * match self {
+                Self::Constant => 1.0,
+                Self::TwoKinds => [0.1, 1.9][usize::from(rng.random::<bool>())],
+                Self::Exponential => Exp1.sample(rng),
+                Self::Drifting => {
+                    let turn = at_ns as f64 / 2.5e8;
+                    1.0 + (turn * std::f64::consts::TAU).sin() / 3.0
+                }
+            }
+    }
+}
+
+/// A run of the queue.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    service: Service,
+    load: f64,
+    seconds: f64,
+    /// Stalls of the generator per second.
+    stalls_per_s: f64,
+    /// Their mean length; they are exponential.
+    stall_ms: f64,
+}
+
+impl Run {
+    /// Each request: due, sent, left the server. Times begin at one second.
+    fn requests(&self, seed: u64) -> Vec<(u64, u64, u64)> {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut stall_rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0xffff_0000);
+        let mut exp = |mean: f64| -> f64 {
+            let length: f64 = Exp1.sample(&mut stall_rng);
+            mean * length
+        };
+        let stall_gap = 1e9 / self.stalls_per_s;
+        let mut stall = (1e9 + exp(stall_gap), exp(1e6 * self.stall_ms));
+        let (mut due, mut free, mut idle_at) = (1e9, 0, 0.0_f64);
+        let mut requests = Vec::new();
+        while due < 1e9 + 1e9 * self.seconds {
+            let gap: f64 = Exp1.sample(&mut rng);
+            due += gap * SERVICE_NS / self.load;
+            let mut sent = (due as u64).max(free);
+            while stall.0 + stall.1 < sent as f64 {
+                stall = (stall.0 + stall.1 + exp(stall_gap), exp(1e6 * self.stall_ms));
+            }
+            if stall.0 <= sent as f64 {
+                sent = (stall.0 + stall.1) as u64;
+            }
+            free = sent + SEND_NS;
+            let begin = idle_at.max((sent + WAY_NS) as f64);
+            idle_at = begin + self.service.of(begin as u64, &mut rng);
+            requests.push((due as u64, sent, idle_at as u64));
+        }
+        requests
+    }
+
+    /// The distribution of what is left, that of all, and what was cut.
+    fn measured(&self, seed: u64) -> (Distribution, Distribution, Option<CutSummary>) {
+        let requests = self.requests(seed);
+        let at = Monotonic::from_nanos_since_boot;
+        let thread = Thread { waits: &[], cpu: 1 };
+        let sends = requests.iter().map(|&(due, sent, _)| (at(due), at(sent)));
+        let cuts = cuts_of(sends, thread);
+        let key = RequestKey {
+            address: 0,
+            port: 1,
+            id: 1,
+        };
+        let matched = Matched {
+            requests: (requests.iter())
+                .map(|&(_, sent, left)| Request {
+                    server: Stamps::new(at(sent + WAY_NS), [None; 4], at(left)),
+                    client: None,
+                    operation: None,
+                })
+                .collect(),
+            keys: vec![key; requests.len()],
+            ..Matched::default()
+        };
+        let from = at(0);
+        let t = Nanos::new(SERVICE_NS as u64);
+        let mut cutter = Cutter::new(&cuts, NonZeroU32::MIN, Some(t), from);
+        let mut window = Window::whole(matched, Timeline::default());
+        cutter.mark(&mut window);
+        let matched = &window.matched;
+        let sojourns = |places: &mut dyn Iterator<Item = usize>| -> Distribution {
+            let series: Vec<Nanos> = places.map(|i| matched.requests.sojourn(i)).collect();
+            distribution_of(&series)
+        };
+        let left = sojourns(&mut matched.measured_places(from));
+        let all = sojourns(&mut (0..matched.requests.len()));
+        (left, all, cutter.finish())
+    }
+}
+
+const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
+
+/// The share of the trials in which the truth lies in the interval, by quantile: of what is left, and
+/// of all requests. (A generator that never stands still has the same shares as what is left.)
+fn coverage(run: Run, trials: u64) -> [[f64; 2]; 3] {
+    let truth = Run {
+        seconds: 100.0,
+        stalls_per_s: 1e-9,
+        ..run
+    };
+    let (_, truth, cut) = truth.measured(4_711);
+    assert_eq!(cut, None, "nothing is cut where nothing stood still");
+    let mut hits = [[0_u32; 2]; 3];
+    for seed in 0..trials {
+        let (left, all, cut) = run.measured(seed);
+        let cut = cut.unwrap();
+        assert!(cut.share < 0.3, "{cut:?}");
+        for (hits, q) in hits.iter_mut().zip(QUANTILES) {
+            let truth = truth.quantile(q).unwrap();
+            for (hits, found) in hits.iter_mut().zip([&left, &all]) {
+                let point = found.quantiles.iter().find(|point| point.q == q).unwrap();
+                // a quantile without a value claims nothing
+                let interval = point.lo.zip(point.hi);
+                *hits += u32::from(interval.is_none_or(|(lo, hi)| (lo..=hi).contains(&truth)));
+            }
+        }
+    }
+    hits.map(|hits| hits.map(|hits| f64::from(hits) / trials as f64))
+}
+
+#[test]
+fn percentiles_of_what_is_left_are_those_of_a_generator_that_never_stood_still() {
+    let of = |service, load| Run {
+        service,
+        load,
+        seconds: 5.0,
+        stalls_per_s: 10.0,
+        stall_ms: 4.0,
+    };
+    for run in [
+        of(Service::Constant, 0.5),
+        of(Service::Constant, 0.8),
+        of(Service::TwoKinds, 0.7),
+        of(Service::Exponential, 0.6),
+        of(Service::Drifting, 0.6),
+    ] {
+        let found = coverage(run, 100);
+        println!("{run:?}: {found:?}");
+        let drifts = matches!(run.service, Service::Drifting);
+        for ([left, _], q) in found.into_iter().zip(QUANTILES) {
+            assert!(left >= 0.9, "{run:?} at {q}: {left} of the trials");
+        }
+        // the test can tell: with the stalls in it, some percentile is another
+        assert!(
+            drifts || found.iter().any(|[_, all]| *all < 0.5),
+            "{run:?}: {found:?}"
+        );
+    }
+}
+
+/// Where hardly anything is left between two stalls, it comes to an emptier server: that is said.
+#[test]
+fn stalls_too_near_to_each_other_are_noticed() {
+    let run = Run {
+        service: Service::Constant,
+        load: 0.8,
+        seconds: 2.0,
+        stalls_per_s: 400.0,
+        stall_ms: 0.5,
+    };
+    let (.., cut) = run.measured(3);
+    let cut = cut.unwrap();
+    assert!(cut.unsettled_share > MAX_UNSETTLED_SHARE, "{cut:?}");
+    let (.., cut) = Run {
+        stalls_per_s: 5.0,
+        ..run
+    }
+    .measured(3);
+    let cut = cut.unwrap();
+    assert!(cut.unsettled_share < MAX_UNSETTLED_SHARE / 4.0, "{cut:?}");
+}
+
+/// A queue that stands when the generator stalls is the server's, and stays in the measurement.
+#[test]
+fn an_overload_is_not_cut_away() {
+    let run = Run {
+        service: Service::Constant,
+        load: 1.1,
+        seconds: 2.0,
+        stalls_per_s: 10.0,
+        stall_ms: 1.0,
+    };
+    let (left, _, cut) = run.measured(3);
+    let cut = cut.unwrap();
+    assert!(cut.share < 0.1, "{cut:?}");
+    assert!(
+        left.quantile(0.9).unwrap() > Nanos::from_millis(50),
+        "{left:?}"
+    );
+}

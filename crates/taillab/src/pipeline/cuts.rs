@@ -1,0 +1,51 @@
+//! What of a run's load was not sent as planned, because something held the generator up.
+
+use std::num::NonZeroU32;
+use taillab_analysis::cut::{self, Cutter, Spans};
+use taillab_host::CpuSet;
+use taillab_load::FleetRun;
+use taillab_model::{Cut, Monotonic, Nanos};
+
+/// An answer that came so shortly before the generator stood still may have been read late.
+const READ_LATE: Nanos = Nanos::from_millis(1);
+
+/// Where the generator's threads, each on its CPU, sent late.
+pub fn cuts(load: &FleetRun, cpus: &CpuSet) -> Vec<Cut> {
+    let threads = load.runs.iter().zip(cpus.iter()).map(|(run, cpu)| {
+        let waits: Vec<_> = run
+            .waits
+            .iter()
+            .map(|wait| (wait.at, wait.lasted))
+            .collect();
+        let sends = run.record.iter().map(|entry| entry.times);
+        let sends = sends.map(|times| (times.intended, times.sent));
+        let thread = cut::Thread { waits: &waits, cpu };
+        cut::cuts_of(sends, thread)
+    });
+    cut::merged(threads)
+}
+
+/// What the client's own figures leave out: from a little before each cut until all that was sent is
+/// answered.
+pub fn unseen_by_client(load: &FleetRun, cuts: &[Cut], measure_from: Monotonic) -> Spans {
+    let cutter = Cutter::new(cuts, NonZeroU32::MIN, None, measure_from);
+    let times = load
+        .iter()
+        .map(|entry| (entry.times.sent, entry.times.received));
+    cutter.spans(times).earlier(READ_LATE)
+}
+
+/// From the first to the last cut instant: the sends themselves, without what waits for answers.
+pub fn late_sends(cuts: &[Cut]) -> Spans {
+    let mut spans: Vec<cut::Span> = Vec::new();
+    for cut in cuts {
+        match spans.last_mut() {
+            Some(last) if cut.from <= last.to => last.to = last.to.max(cut.to),
+            _ => spans.push(cut::Span {
+                from: cut.from,
+                to: cut.to,
+            }),
+        }
+    }
+    spans.into()
+}
