@@ -55,12 +55,13 @@ impl Rig {
     ) -> Result<Self, Failure> {
         let roots = Roots::default();
         let placement = place(experiment, &roots)?;
-        let folder_of_locks = JournalFolder::of_this_user();
-        let both = placement.server.iter().chain(placement.client.iter());
-        let locks = CpuLocks::take(&folder_of_locks, &both.collect()).map_err(host)?;
+        // what cannot be is said also while another measurement has the CPUs
         servers::check(experiment)?;
         let stand_in = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), experiment.server.port);
         client::check(experiment, stand_in)?;
+        let folder_of_locks = JournalFolder::of_this_user();
+        let both = placement.server.iter().chain(placement.client.iter());
+        let locks = CpuLocks::take(&folder_of_locks, &both.collect()).map_err(host)?;
         let mut journal = folder_of_locks.begin(&roots).map_err(host)?;
         match start_server(experiment, &roots, &placement, &mut journal) {
             Ok((server, folder, testbed, address)) => Ok(Self {
