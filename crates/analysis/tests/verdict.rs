@@ -68,6 +68,7 @@ fn good(analysis: &Analysed) -> Report {
         arrival_rate_per_s: 500.0,
         observer: None,
         cut: None,
+        fixes: Vec::new(),
         load: Some(LoadSummary {
             target_rate_per_s: 500.0,
             target_utilization: Some(0.5),

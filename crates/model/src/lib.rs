@@ -8,6 +8,7 @@ mod distribution;
 pub mod doctor;
 mod event;
 pub mod explanation;
+pub mod fix;
 pub mod histogram;
 mod ideal;
 pub mod load_result;

@@ -16,6 +16,7 @@ pub use self::load::{
 pub use crate::ideal::{CpuTaken, Ideal, Overload, ServiceTimeSource, Withdrawn, WorkersSource};
 
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
+use crate::fix::Fix;
 use crate::threshold::Assertion;
 use crate::{Distribution, Nanos};
 
@@ -100,6 +101,9 @@ pub struct Report<Server = ServerResult> {
     pub server: Server,
     /// What watching cost; `None` where the recording does not say, or nothing was watched.
     pub observer: Option<Observer>,
+    /// What `--fix` tried, in this order; absent without it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fixes: Vec<Fix>,
     /// Whether the result can be believed.
     pub verdict: Verdict,
     /// The limits that it was to hold (`--assert`). Absent where there was none.

@@ -20,6 +20,7 @@ mod document;
 mod error;
 mod explained;
 mod figures;
+mod fixes;
 mod hgrm;
 pub mod hlog;
 pub mod html;

@@ -5,6 +5,7 @@
 mod browser;
 mod chromium;
 mod common;
+mod fixes;
 mod hlog;
 mod html;
 mod json_schema;

@@ -2,8 +2,10 @@
 
 mod bench;
 mod budget;
+mod burn;
 mod doctor;
 mod explain;
+mod fix;
 mod load;
 mod noise;
 mod rtt;
@@ -20,8 +22,10 @@ use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, V
 
 pub use self::bench::{BenchArgs, BenchCommand, CausesArgs};
 pub use self::budget::BudgetArgs;
+pub use self::burn::BurnArgs;
 pub use self::doctor::DoctorArgs;
 pub use self::explain::ExplainArgs;
+pub use self::fix::FixArgs;
 pub use self::load::{
     Amounts, ClientArgs, Floor, LoadArgs, RequestArgs, ScheduleArgs, StampKind, WaitKind,
 };
@@ -60,6 +64,7 @@ pub enum Command {
     Tune(TuneArgs),
     Doctor(DoctorArgs),
     Bench(BenchArgs),
+    Burn(BurnArgs),
     /// Print a shell completion script
     Completions {
         /// The shell

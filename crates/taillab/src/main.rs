@@ -14,6 +14,7 @@ mod commands;
 mod exit;
 mod experiment;
 mod fail;
+mod fix;
 mod known_servers;
 mod noise;
 mod pipeline;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Command::Tune(args) => commands::tune::run(args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Bench(args) => commands::bench::run(args),
+        Command::Burn(args) => commands::burn::run(&args),
         Command::Completions { shell } => commands::shell::completions(shell),
         Command::Man { directory } => commands::shell::man(&directory),
     };

@@ -11,6 +11,7 @@ mod causes;
 mod checks;
 mod details;
 mod figure;
+mod fixes;
 mod headline;
 mod load;
 mod noise;

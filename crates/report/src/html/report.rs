@@ -1,7 +1,9 @@
 //! The page of a report, the most important first.
 
 use super::page::frame;
-use super::{causes, checks, details, figure, headline, over_time, predictions, slowest, stages};
+use super::{
+    causes, checks, details, figure, fixes, headline, over_time, predictions, slowest, stages,
+};
 use crate::document::Document;
 use crate::figures;
 use crate::markup::put;
@@ -27,6 +29,7 @@ pub fn render(document: &Document<'_>) -> Vec<u8> {
         figure::put_tail(page, document);
         causes::put(page, document);
         predictions::put(page, document);
+        fixes::put(page, document);
         slowest::put(page, document);
         over_time::put(page, document);
         headline::put_table(page, document);

@@ -4,6 +4,7 @@ mod budget;
 mod chart;
 mod doctor;
 mod explanation;
+mod fixes;
 mod load;
 mod noise;
 mod page;

@@ -21,6 +21,7 @@ pub fn render(document: &Document<'_>, saved_in: Option<&str>, style: Style) -> 
     page.findings(document);
     page.latency(document);
     page.causes(document);
+    page.fixes(document);
     if report.server.explanation.is_none() {
         page.figure(document);
     }

@@ -78,6 +78,7 @@ pub(crate) fn trace(length: Nanos) -> TraceSample {
                 written_bytes_per_s: 4_310_000.0,
                 peak_memory_bytes: 142_000_000,
             }),
+            fixes: Vec::new(),
             verdict: sample.summary.verdict,
             assertions: Vec::new(),
         },

@@ -170,6 +170,7 @@ pub(crate) fn sample(length: Nanos) -> Sample {
         arrival_rate_per_s: rows.len() as f64 / length.as_secs_f64(),
         observer: None,
         cut: None,
+        fixes: Vec::new(),
         load: Some(LoadSummary {
             target_rate_per_s: target,
             target_utilization: Some(0.75),

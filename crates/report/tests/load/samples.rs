@@ -55,6 +55,7 @@ fn report(load: Option<LoadSummary>, generator: Generator) -> LoadReport {
         server: ClientOnly { generator },
         observer: None,
         assertions: Vec::new(),
+        fixes: Vec::new(),
         verdict: valid(),
     }
 }

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use taillab_host::doctor::privileges_of;
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Nanos;
 use taillab_probe::Disturbances;
 
+use super::fix::FixArgs;
 use super::shared::{LimitArgs, Output, StoreArgs, rate, share};
-use crate::experiment::{Override, Protocol, ServerKind, TestbedKind, Transport};
+use crate::experiment::{Override, PRESETS, Preset, Protocol, ServerKind, TestbedKind, Transport};
 
 pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
     wrong command line or experiment file\n  3    a limit of --assert is not held\n  4    the measurement cannot be believed (the result \
@@ -45,9 +46,10 @@ fn protocol() -> impl TypedValueParser<Value = Protocol> {
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct RunArgs {
-    /// The server to measure; --server or an experiment file can name it instead
-    #[arg(value_name = "SERVER")]
-    pub kind: Option<ServerKind>,
+    /// The server to measure, or an experiment that comes with taillab (preset:NAME); --server or an
+    /// experiment file can name a server instead
+    #[arg(value_name = "SERVER", value_parser = subject())]
+    pub kind: Option<Subject>,
     /// Measure a server of your own: its command line, split into words as a shell would, with
     /// {address} and {port} for where it is to listen; needs --port and --protocol
     #[arg(
@@ -68,12 +70,39 @@ pub struct RunArgs {
     /// Also keep the recorded kernel events (capture.tlc)
     #[arg(long)]
     pub save_capture: bool,
+    #[command(flatten, next_help_heading = "Fixes")]
+    pub fix: FixArgs,
     #[command(flatten)]
     pub common: Output,
     #[command(flatten, next_help_heading = "Limits")]
     pub limits: LimitArgs,
     #[command(flatten)]
     pub settings: Settings,
+}
+
+/// What the first argument names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A server that we know.
+    Server(ServerKind),
+    /// An experiment that comes with the program.
+    Preset(Preset),
+}
+
+/// A server or a preset by its name.
+fn subject() -> impl TypedValueParser<Value = Subject> {
+    let presets = PRESETS.iter().map(|preset| preset.name);
+    let servers = ServerKind::value_variants()
+        .iter()
+        .filter(|kind| kind.to_possible_value().is_some())
+        .map(|kind| kind.name());
+    PossibleValuesParser::new(servers.chain(presets)).try_map(|name| {
+        let preset = PRESETS.iter().find(|preset| preset.name == name);
+        match preset {
+            Some(preset) => Ok(Subject::Preset(*preset)),
+            None => ServerKind::from_str(&name, false).map(Subject::Server),
+        }
+    })
 }
 
 /// The words of a command line: a program and its arguments.
@@ -85,11 +114,23 @@ fn command_line(text: &str) -> Result<CommandLine, String> {
 }
 
 impl RunArgs {
+    /// The experiment named, if it is one that comes with the program.
+    pub const fn preset(&self) -> Option<Preset> {
+        match self.kind {
+            Some(Subject::Preset(preset)) => Some(preset),
+            _ => None,
+        }
+    }
+
     /// The server named, and the settings given, by their key in the experiment.
     pub fn into_request(self) -> (Option<ServerKind>, Vec<Override>) {
         let mut overrides = self.settings.into_overrides();
         let Some(CommandLine(words)) = self.own_server else {
-            return (self.kind, overrides);
+            let kind = match self.kind {
+                Some(Subject::Server(kind)) => Some(kind),
+                _ => None,
+            };
+            return (kind, overrides);
         };
         let mut words = words.into_iter().map(toml::Value::String);
         overrides.extend(words.next().map(|program| ("server.program", program)));

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod budget;
+pub mod burn;
 pub mod doctor;
 pub mod explain;
 pub mod load;

@@ -14,6 +14,8 @@ use crate::exit::Failure;
 const MOST_CONNECTIONS: u16 = 10_000;
 /// The most sockets of a datagram client.
 const MOST_SOCKETS: u16 = 1024;
+/// The most processes in the background.
+const MOST_PROCESSES: u32 = 64;
 /// The most worker threads or processes.
 const MOST_WORKERS: u32 = 4096;
 /// The smallest and the largest echo: room for what identifies a request; a datagram at most.
@@ -232,7 +234,18 @@ impl Experiment {
             Transport::Udp => MOST_SOCKETS,
         };
         let waits = matches!(self.server.service, Some(ServiceTime::Wait(_)));
+        let background = self.background;
         vec![
+            (
+                background.is_none_or(|load| (1..=MOST_PROCESSES).contains(&load.processes)),
+                format!("background.processes must lie in 1 to {MOST_PROCESSES}"),
+            ),
+            (
+                background.is_none_or(|load| Nanos::ZERO < load.busy && load.busy < load.every),
+                "background.busy must be above 0 and below background.every: a process cannot use \
+                 more than the whole CPU"
+                    .to_owned(),
+            ),
             (
                 (1..=most).contains(&self.client.connections),
                 format!(

@@ -106,6 +106,7 @@ impl Experiment {
                 timeout: Nanos::from_secs(1),
             },
             workload: workload(choice),
+            background: None,
             testbed: Testbed {
                 kind: TestbedKind::Veth,
             },

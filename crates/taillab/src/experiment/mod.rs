@@ -8,6 +8,7 @@
 mod check;
 mod defaults;
 mod layers;
+mod preset;
 mod server;
 mod settings;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use self::layers::{name, one_line, overlay, remove, set, usage, whence};
 use crate::exit::{Exit, Failure, OrExit};
 
 pub use self::layers::Override;
+pub use self::preset::{PRESETS, Preset};
 pub use self::server::{Protocol, ServerKind, Transport};
 pub use self::settings::{Client, Experiment, TestbedKind};
 
@@ -44,10 +46,24 @@ impl Experiment {
         file: Option<&Path>,
         flags: Vec<Override>,
     ) -> Result<Self, Failure> {
-        let mut asked = match file {
-            Some(path) => layers::read(path)?,
-            None => toml::Table::new(),
-        };
+        Self::resolve_on(None, kind, file, flags)
+    }
+
+    /// The same with a preset below the file.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn resolve_on(
+        preset: Option<Preset>,
+        kind: Option<ServerKind>,
+        file: Option<&Path>,
+        flags: Vec<Override>,
+    ) -> Result<Self, Failure> {
+        let preset = preset.map(Preset::table).transpose()?;
+        let mut asked = preset.unwrap_or_default();
+        if let Some(path) = file {
+            overlay(&mut asked, layers::read(path)?);
+        }
         // A load asked for as a utilisation replaces a rate that the file asked for.
         let asks = |wanted| flags.iter().any(|(key, _)| *key == wanted);
         if asks("workload.utilization") && !asks("workload.rate_per_s") {

@@ -17,6 +17,9 @@ pub struct Experiment {
     pub client: Client,
     /// What is asked of the server, and how fast.
     pub workload: Workload,
+    /// What else uses the server's CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<Background>,
     /// Where both run.
     pub testbed: Testbed,
     /// How t and the probe's cost are found.
@@ -80,6 +83,21 @@ pub struct Workload {
     /// with its header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_bytes: Option<u32>,
+}
+
+/// Processes of ours that use the server's CPUs in bursts, from the end of the calibration on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Background {
+    /// How many.
+    pub processes: u32,
+    /// CPU time of each burst.
+    #[serde(with = "length")]
+    pub busy: Nanos,
+    /// From the begin of one burst to that of the next on average, in each process: exponential,
+    /// from the seed of the workload.
+    #[serde(with = "length")]
+    pub every: Nanos,
 }
 
 /// Where server and generator run.

@@ -323,3 +323,46 @@ fn no_file_does_harm() {
     }
     assert!((300..3_000).contains(&refused), "{refused} were refused");
 }
+
+#[test]
+fn each_preset_is_an_experiment_of_its_own_with_a_comment() {
+    for preset in PRESETS {
+        let experiment = Experiment::resolve_on(Some(preset), None, None, vec![]);
+        let experiment = experiment.unwrap_or_else(|failure| panic!("{}: {failure}", preset.name));
+        assert!(preset.text.starts_with("# "), "{}", preset.name);
+        assert!(preset.text.contains(preset.name), "{}", preset.name);
+        // written with the result, it runs again without the preset
+        let file = file(&experiment.to_toml().unwrap());
+        let again = Experiment::resolve(None, Some(file.path()), vec![]).unwrap();
+        assert_eq!(again, experiment, "{}", preset.name);
+    }
+}
+
+#[test]
+fn flags_and_a_file_go_over_a_preset() {
+    let file = file("[background]\nprocesses = 7\n");
+    let flags = vec![("workload.seed", toml::Value::Integer(9))];
+    let experiment =
+        Experiment::resolve_on(Some(PRESETS[0]), None, Some(file.path()), flags).unwrap();
+    assert_eq!(experiment.workload.seed, 9);
+    let background = experiment.background.unwrap();
+    assert_eq!(background.processes, 7);
+    assert_eq!(background.busy, Nanos::from_millis(3));
+}
+
+#[test]
+fn a_background_that_needs_more_than_a_cpu_is_refused() {
+    for (text, named) in [
+        (
+            "processes = 0\nbusy = \"1ms\"\nevery = \"2ms\"",
+            "background.processes",
+        ),
+        (
+            "processes = 1\nbusy = \"2ms\"\nevery = \"2ms\"",
+            "background.busy",
+        ),
+    ] {
+        let failure = resolve(&format!("[background]\n{text}\n"), vec![]).unwrap_err();
+        assert!(failure.to_string().contains(named), "{failure}");
+    }
+}

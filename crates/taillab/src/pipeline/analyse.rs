@@ -236,6 +236,7 @@ impl<'c> Pass<'c> {
             cut: self.cut,
             server,
             observer: None,
+            fixes: Vec::new(),
             verdict: Verdict::default(),
             assertions: Vec::new(),
         };

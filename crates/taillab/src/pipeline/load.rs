@@ -50,6 +50,7 @@ impl ClientMeasured {
                 generator: self.generator,
             },
             observer: None,
+            fixes: Vec::new(),
             verdict,
             assertions: Vec::new(),
         }

@@ -1,5 +1,6 @@
 //! A server of ours under a load of ours: what `run` and `bench` measure with.
 
+mod background;
 mod calibrate;
 mod capacity;
 mod client;
@@ -8,6 +9,8 @@ pub mod measure;
 mod rig;
 pub mod servers;
 
-pub use self::calibrate::{Calibrated, calibrate};
+pub use self::background::BackgroundLoad;
+pub use self::calibrate::{Calibrated, DrainProbe, calibrate};
+pub use self::client::LoadClient;
 pub use self::measure::Recorded;
 pub use self::rig::Rig;

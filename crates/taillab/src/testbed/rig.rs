@@ -39,6 +39,8 @@ pub struct Rig {
     roots: Roots,
     progress: Progress,
     interrupt: Interrupt,
+    /// Where the calling thread could run before it stepped aside.
+    allowed: CpuSet,
     /// Set when the server was found dead; read by the generator.
     server_gone: Arc<AtomicBool>,
     address: SocketAddr,
@@ -54,6 +56,7 @@ impl Rig {
         interrupt: Interrupt,
     ) -> Result<Self, Failure> {
         let roots = Roots::default();
+        let allowed = cpus::allowed().map_err(host)?;
         let placement = place(experiment, &roots)?;
         // what cannot be is said also while another measurement has the CPUs
         servers::check(experiment)?;
@@ -74,6 +77,7 @@ impl Rig {
                 roots,
                 progress,
                 interrupt,
+                allowed,
                 server_gone: Arc::default(),
                 address,
             }),
@@ -87,8 +91,7 @@ impl Rig {
 
     /// Keeps the calling thread off the server's CPUs from now on.
     pub fn step_aside(&self) -> Result<(), Failure> {
-        let allowed = cpus::allowed().map_err(host)?;
-        let rest: CpuSet = allowed
+        let rest: CpuSet = (self.allowed)
             .iter()
             .filter(|cpu| !self.placement.server.contains(*cpu))
             .collect();
@@ -255,6 +258,8 @@ impl Rig {
         let left = read(self.folder.as_ref());
         let removed = self.testbed.remove().map_err(host);
         let finished = self.journal.finish().map_err(host);
+        // the CPUs that it left to the server are free again; without them it only is slower
+        let _ = cpus::pin_current_thread(&self.allowed);
         stopped.map(drop).and(removed).and(finished).map(|()| left)
     }
 }

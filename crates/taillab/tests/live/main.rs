@@ -8,6 +8,7 @@
 
 mod bench_causes;
 mod budget;
+mod fix;
 mod noise;
 mod rights;
 mod rtt;

@@ -5,23 +5,26 @@ use std::time::Duration;
 use taillab_analysis::MatchOptions;
 use taillab_analysis::verdict::VirtualWorkers;
 use taillab_host::environment::{CaptureSpec, Environment};
-use taillab_host::{Interrupt, Roots, capture_environment};
+use taillab_host::{Interrupt, Invoker, Roots, capture_environment};
 use taillab_load::{Asks, FleetRun, StopReason, arrivals_verdict};
 use taillab_model::Nanos;
 use taillab_model::doctor::FoundHazard;
-use taillab_model::summary::{Reason, ServiceTimeSource};
+use taillab_model::summary::{Reason, Report, ServiceTimeSource};
 
-use crate::cli::{AnalysisArgs, RunArgs};
+use crate::cli::{AnalysisArgs, FixArgs, RunArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::{Experiment, Transport};
 use crate::fail::host;
+use crate::fix::{self, export};
 use crate::pipeline::{
     self, Attachments, BeforeLoad, Client, Known, RECORDING, RunDir, Shown, Source, limits,
     next_steps,
 };
 use crate::progress::Progress;
 use crate::say::Say;
-use crate::testbed::{Calibrated, Recorded, Rig, calibrate, context, measure, servers};
+use crate::testbed::{
+    BackgroundLoad, Calibrated, Recorded, Rig, calibrate, context, measure, servers,
+};
 
 /// How long the machine is watched for other loads before the run.
 const OBSERVE: Duration = Duration::from_millis(500);
@@ -29,11 +32,12 @@ const OBSERVE: Duration = Duration::from_millis(500);
 /// Runs the experiment; the result is printed and saved.
 pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let say = Say::of(args.common);
-    let (common, save_capture) = (args.common, args.save_capture);
+    let (common, save_capture, fix) = (args.common, args.save_capture, args.fix.clone());
     let (file, output) = (args.experiment.clone(), args.output.clone());
     let asserted = args.limits.clone();
+    let preset = args.preset();
     let (kind, settings) = args.into_request();
-    let experiment = Experiment::resolve(kind, file.as_deref(), settings)?;
+    let experiment = Experiment::resolve_on(preset, kind, file.as_deref(), settings)?;
     let roots = Roots::default();
     pipeline::recover(&roots, say)?;
     let interrupt = Interrupt::register().map_err(host)?;
@@ -41,16 +45,8 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let mut rundir = RunDir::create_or_name(output, &name, expected_bytes(&experiment))?;
 
     let progress = Progress::new(say.quiet);
-    let mut rig = Rig::start(&experiment, progress, interrupt)?;
-    let environment = capture_environment(&CaptureSpec {
-        roots: &roots,
-        placement: rig.placement(),
-        command_line: std::env::args().collect(),
-        taillab_version: env!("CARGO_PKG_VERSION").to_owned(),
-        server: Some(servers::facts(&experiment)),
-        loopback: rig.is_loopback(),
-        observe: OBSERVE,
-    });
+    let mut rig = Rig::start(&experiment, progress, interrupt.clone())?;
+    let environment = environment(&rig, &experiment);
     let session = take_measurements(&mut rig, &experiment, &environment, say);
     let server_failure = rig.server_failure();
     // The machine is put back before anything is said about what went wrong.
@@ -60,7 +56,9 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         recorded,
     } = session?;
     torn_down?;
-    pipeline::give_up_root(&roots)?;
+    if !fix.fix {
+        pipeline::give_up_root(&roots)?;
+    }
     if save_capture {
         rundir.write(RECORDING, |out| recorded.events.write(out))?;
     }
@@ -74,6 +72,21 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let args = AnalysisArgs::default();
     let mut analysed = pipeline::analyse(source, &args, known, Some(&mut rundir))?;
     limits::hold(&asserted, &mut analysed.report)?;
+    let is_whole = recorded.load.stopped.is_none() && server_failure.is_none();
+    let rate = recorded.rate_per_s;
+    let fixed = match fix.fix && is_whole {
+        true => fixes(
+            &fix,
+            (&experiment, rate),
+            &mut analysed.report,
+            interrupt,
+            say,
+        ),
+        false => Ok(()),
+    };
+    if fix.fix {
+        pipeline::give_up_root(&roots)?;
+    }
     let attachments = Attachments {
         environment: Some(serde_json::to_value(&environment).or_exit(Exit::Failed)?),
         experiment_toml: Some(experiment.to_toml()?),
@@ -92,8 +105,57 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     match (recorded.load.stopped, server_failure) {
         (_, Some(failure)) => Err(failure),
         (Some(StopReason::Interrupted), None) => Ok(Exit::Interrupted),
-        _ => Ok(analysed.exit()),
+        _ => fixed.map(|()| analysed.exit()),
     }
+}
+
+/// The machine, its placement and the server, before the load.
+fn environment(rig: &Rig, experiment: &Experiment) -> Environment {
+    capture_environment(&CaptureSpec {
+        roots: rig.roots(),
+        placement: rig.placement(),
+        command_line: std::env::args().collect(),
+        taillab_version: env!("CARGO_PKG_VERSION").to_owned(),
+        server: Some(servers::facts(experiment)),
+        loopback: rig.is_loopback(),
+        observe: OBSERVE,
+    })
+}
+
+/// Tries what the forecasts promise, and adds it to the report.
+fn fixes(
+    args: &FixArgs,
+    (experiment, rate_per_s): (&Experiment, f64),
+    report: &mut Report,
+    interrupt: Interrupt,
+    say: Say,
+) -> Result<(), Failure> {
+    let asked = fix::Asked {
+        keep: args.keep,
+        budget: Duration::from_nanos(args.fix_budget.get()),
+    };
+    let setting = fix::Setting {
+        experiment,
+        rate_per_s,
+        report,
+        interrupt,
+        say,
+    };
+    let tried = fix::run(asked, &setting);
+    report.fixes = tried.fixes;
+    tried.ended?;
+    if let Some(folder) = &args.export {
+        // what is written belongs to whoever asked for it
+        let files = Invoker::find(&Roots::default()).act(|| export::write(folder, &tried.winners));
+        say.note(&match files.or_exit(Exit::Failed)??.as_slice() {
+            [] => format!(
+                "nothing to export to {}: nothing was kept",
+                folder.display()
+            ),
+            names => format!("wrote {} to {}", names.join(", "), folder.display()),
+        });
+    }
+    Ok(())
 }
 
 /// What is known of the run besides its recording, and how its requests are matched.
@@ -212,6 +274,7 @@ fn take_measurements(
     let mut client = rig.connect(experiment)?;
     say.step("calibrating");
     let calibrated = calibrate(rig, &mut client, &mut probe, experiment)?;
+    let _background = BackgroundLoad::start(experiment, &rig.placement().server)?;
     let rate_per_s = measure::rate(experiment, &calibrated);
     say.step(&format!("measuring at {rate_per_s:.0} requests per second"));
     let mut context = context::before(rig, &probe, experiment, &calibrated);

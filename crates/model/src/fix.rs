@@ -1,0 +1,98 @@
+//! What `--fix` tried: each mitigation with its forecast, what it brought, and what became of it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Nanos;
+
+/// The name of the trial in which nothing is changed.
+pub const CONTROL: &str = "control";
+
+/// A mitigation that was tried on the server, in pairs of blocks without and with it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Fix {
+    /// Its name, as `taillab tune` takes it; `control` where nothing was changed.
+    pub mitigation: String,
+    /// In words.
+    pub description: String,
+    /// The forecast: latency with it ÷ latency now, as far as the replay has one.
+    pub predicted: Vec<RatioAt>,
+    /// The latency that the client measured with it ÷ without it; empty where it was not tried.
+    pub measured: Vec<RatioAt>,
+    /// The quantile that decided: the highest that the blocks support; `None` where none did.
+    #[schemars(range(min = 0, max = 1))]
+    pub decided_at: Option<f64>,
+    /// Pairs of blocks.
+    pub pairs: u32,
+    /// Peak throughput with it ÷ without it, of those that were kept.
+    pub throughput: Option<Ratio>,
+    /// The client's latency at the quantile that decided, without and with it.
+    pub tail: Option<TailAt>,
+    /// What became of it.
+    pub outcome: FixOutcome,
+    /// Why, in a sentence.
+    pub reason: String,
+}
+
+/// A ratio with its interval of 95 % confidence; below 1 is less.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Ratio {
+    /// The ratio.
+    #[schemars(range(min = 0))]
+    pub value: f64,
+    /// Lower end of its interval; `None` where there is none.
+    pub lo: Option<f64>,
+    /// Upper end.
+    pub hi: Option<f64>,
+}
+
+/// The ratio at one quantile.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RatioAt {
+    /// The quantile.
+    #[schemars(range(min = 0, max = 1))]
+    pub q: f64,
+    /// The ratio there.
+    #[serde(flatten)]
+    pub ratio: Ratio,
+}
+
+/// Latency at one quantile, without and with a mitigation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TailAt {
+    /// The quantile.
+    #[schemars(range(min = 0, max = 1))]
+    pub q: f64,
+    /// Without it.
+    pub before_ns: Nanos,
+    /// With it.
+    pub after_ns: Nanos,
+    /// The ideal's sojourn there, of the measurement before all trials; `None` where there is none.
+    pub ideal_ns: Option<Nanos>,
+}
+
+/// What became of a mitigation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FixOutcome {
+    /// It helps: significant, and at least 5 % better.
+    Kept,
+    /// It does not help enough.
+    Reverted,
+    /// The blocks do not decide it; it was put back.
+    Inconclusive,
+    /// It cannot be applied here.
+    Unavailable,
+}
+
+impl FixOutcome {
+    /// As people read it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Reverted => "reverted",
+            Self::Inconclusive => "inconclusive",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}

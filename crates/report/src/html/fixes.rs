@@ -1,0 +1,16 @@
+//! What `--fix` tried, and what came of it.
+
+use crate::document::Document;
+use crate::fixes;
+use crate::markup::{Markup, paragraph, section};
+
+pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
+    let fixes = &document.report.fixes;
+    if fixes.is_empty() {
+        return;
+    }
+    section(page, "fixes", fixes::HEADING, |page| {
+        paragraph(page, "explain", &fixes::sentence(fixes));
+        fixes::table(fixes).put(page);
+    });
+}

@@ -1,0 +1,23 @@
+//! What `--fix` tried.
+
+use super::page::Page;
+use crate::document::Document;
+use crate::fixes;
+use crate::text::Ink;
+
+impl Page {
+    /// A row for each change that was tried; nothing where none was.
+    pub(super) fn fixes(&mut self, document: &Document<'_>) {
+        let fixes = &document.report.fixes;
+        if fixes.is_empty() {
+            return;
+        }
+        self.heading(fixes::HEADING, "");
+        self.paragraph(Ink::Plain, &fixes::sentence(fixes));
+        let table = fixes::table(fixes).fit(
+            self.style,
+            &[&|table| table.hide_notes(2), &|table| table.hide_notes(3)],
+        );
+        self.table(&table);
+    }
+}

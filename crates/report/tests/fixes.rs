@@ -1,0 +1,120 @@
+//! What `--fix` tried, in a terminal and on the page.
+
+use taillab_model::Nanos;
+use taillab_model::fix::{CONTROL, Fix, FixOutcome, Ratio, RatioAt, TailAt};
+use taillab_report::terminal::{Style, render};
+use taillab_report::{Document, html};
+
+use crate::common;
+
+fn ratios(values: [(f64, f64, f64); 3]) -> Vec<RatioAt> {
+    let at = |(q, (value, lo, hi))| {
+        let (lo, hi) = (Some(lo), Some(hi));
+        let ratio = Ratio { value, lo, hi };
+        RatioAt { q, ratio }
+    };
+    [0.5, 0.99, 0.999].into_iter().zip(values).map(at).collect()
+}
+
+fn fix(name: &str, outcome: FixOutcome, reason: &str) -> Fix {
+    Fix {
+        mitigation: name.to_owned(),
+        description: "the server\u{2019}s threads under SCHED_FIFO".to_owned(),
+        predicted: Vec::new(),
+        measured: Vec::new(),
+        decided_at: None,
+        pairs: 0,
+        throughput: None,
+        tail: None,
+        outcome,
+        reason: reason.to_owned(),
+    }
+}
+
+fn tried() -> Vec<Fix> {
+    let tail = |before, after| {
+        Some(TailAt {
+            q: 0.999,
+            before_ns: Nanos::from_micros(before),
+            after_ns: Nanos::from_micros(after),
+            ideal_ns: Some(Nanos::from_micros(260)),
+        })
+    };
+    let measured =
+        |value: f64| ratios([1.2, 1.1, 1.0].map(|x| (value / x, value * 0.8, value * 1.3)));
+    let control = Fix {
+        measured: measured(1.0),
+        decided_at: Some(0.999),
+        pairs: 7,
+        tail: tail(5_210, 5_190),
+        ..fix(
+            CONTROL,
+            FixOutcome::Reverted,
+            "nothing was changed: p99.9 0.99 of what it was",
+        )
+    };
+    let kept = Fix {
+        predicted: ratios([(0.9, 0.8, 1.0), (0.2, 0.1, 0.3), (0.11, 0.08, 0.2)]),
+        measured: measured(0.12),
+        decided_at: Some(0.999),
+        pairs: 6,
+        throughput: Some(Ratio {
+            value: 1.93,
+            lo: Some(1.8),
+            hi: Some(2.05),
+        }),
+        tail: tail(5_210, 625),
+        ..fix(
+            "rt-priority",
+            FixOutcome::Kept,
+            "p99.9 0.12 of what it was, 0.10 to 0.16",
+        )
+    };
+    vec![
+        control,
+        kept,
+        fix(
+            "nice",
+            FixOutcome::Unavailable,
+            "no thread of the server shares time by its niceness",
+        ),
+        fix(
+            "others-idle",
+            FixOutcome::Inconclusive,
+            "not tried: the budget was spent before (--fix-budget)",
+        ),
+    ]
+}
+
+/// The section of a text that begins with its heading.
+fn section(text: &str) -> String {
+    let from = text.find("What was tried").unwrap();
+    let end = text[from..].find("\nLatency distributions").unwrap();
+    text[from..from + end].to_owned()
+}
+
+#[test]
+fn what_was_tried_in_80_columns() {
+    let mut sample = common::sample(Nanos::from_secs(20));
+    sample.summary.fixes = tried();
+    let text = render(&sample.report(), None, Style::PLAIN);
+    insta::assert_snapshot!(section(&text));
+}
+
+#[test]
+fn the_page_has_what_was_tried_only_where_something_was() {
+    let mut sample = common::sample(Nanos::from_secs(20));
+    let page = |document: &Document<'_>| String::from_utf8(html::render(document)).unwrap();
+    assert!(!page(&sample.report()).contains("What was tried"));
+    sample.summary.fixes = tried();
+    let page = page(&sample.report());
+    for text in [
+        "What was tried",
+        "rt-priority helps.",
+        "0.12×",
+        "1.93×",
+        "5,210.0",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+}

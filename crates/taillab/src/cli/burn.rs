@@ -1,0 +1,26 @@
+//! The command line of `taillab burn`.
+
+use clap::Args;
+use taillab_host::CpuSet;
+use taillab_model::Nanos;
+
+use super::shared::positive;
+
+/// Use CPU time in bursts, as other programs of a machine do: the same ones for the same seed.
+///
+/// The load of an experiment's [background] section. It ends when its standard input is closed.
+#[derive(Clone, Debug, Args)]
+pub struct BurnArgs {
+    /// The CPUs that it may use [default: those of this shell]
+    #[arg(short = 'C', long, value_name = "CPUS")]
+    pub cpus: Option<CpuSet>,
+    /// CPU time of each burst
+    #[arg(long, value_name = "TIME", value_parser = positive, default_value = "2ms")]
+    pub busy: Nanos,
+    /// From one burst to the next on average; the gaps are exponential
+    #[arg(long, value_name = "TIME", value_parser = positive, default_value = "100ms")]
+    pub every: Nanos,
+    /// Seed of the gaps
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}

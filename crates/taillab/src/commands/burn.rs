@@ -1,0 +1,81 @@
+//! `taillab burn`: CPU time in bursts.
+
+use std::io::{self, Read};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use taillab_host::cpus;
+use taillab_model::Nanos;
+use taillab_queueing::arrivals::ArrivalProcess;
+
+use crate::cli::BurnArgs;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::fail::host;
+
+/// Bursts are planned for this long at a time.
+const PLANNED: Nanos = Nanos::from_secs(60);
+
+/// Burns until the standard input is closed.
+pub fn run(args: &BurnArgs) -> Result<Exit, Failure> {
+    if let Some(cpus) = &args.cpus {
+        cpus::pin_current_thread(cpus).map_err(host)?;
+    }
+    let mut planned = Planned::new(args)?;
+    let busy = args.busy;
+    thread::spawn(move || {
+        while planned.bursts(busy).is_ok() {
+            planned.seed = planned.seed.wrapping_add(1);
+        }
+    });
+    // until whoever started us has gone, or has had enough
+    let _ = io::stdin().lock().read_to_end(&mut Vec::new());
+    Ok(Exit::Ok)
+}
+
+/// When the bursts begin.
+struct Planned {
+    per_s: f64,
+    seed: u64,
+}
+
+impl Planned {
+    fn new(args: &BurnArgs) -> Result<Self, Failure> {
+        let planned = Self {
+            per_s: 1.0 / args.every.as_secs_f64(),
+            seed: args.seed,
+        };
+        planned.due()?;
+        Ok(planned)
+    }
+
+    fn due(&self) -> Result<Vec<Nanos>, Failure> {
+        ArrivalProcess::Poisson
+            .schedule(self.per_s, PLANNED, self.seed)
+            .or_exit(Exit::Usage)
+    }
+
+    /// The bursts of [`PLANNED`].
+    fn bursts(&self, busy: Nanos) -> Result<(), Failure> {
+        let due = self.due()?;
+        let began = Instant::now();
+        for due in due {
+            let due = Duration::from_nanos(due.get());
+            thread::sleep(due.saturating_sub(began.elapsed()));
+            burn(busy);
+        }
+        Ok(())
+    }
+}
+
+/// Uses so much CPU time, however long others are in between.
+fn burn(time: Nanos) {
+    let used = || {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    };
+    let until = used() + Duration::from_nanos(time.get());
+    while used() < until {
+        std::hint::spin_loop();
+    }
+}

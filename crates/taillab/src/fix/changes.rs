@@ -1,0 +1,126 @@
+//! Mitigations applied to the rig's server and taken back, through the journal of `taillab tune`.
+
+use taillab_host::tune::{
+    Applied, Change, ChangeState, Mitigation, Scope, TuneError, Tuner, Which,
+};
+
+use crate::exit::{Exit, Failure};
+use crate::fail::host;
+use crate::testbed::Rig;
+
+/// Who changes settings for the trials.
+pub struct Changes {
+    tuner: Tuner,
+    scope: Scope,
+}
+
+/// A mitigation that is applied.
+pub struct Held {
+    mitigation: &'static Mitigation,
+    applied: Applied,
+}
+
+impl Held {
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.mitigation.is.name
+    }
+
+    /// What it has changed.
+    pub fn changes(&self) -> Vec<Change> {
+        let changes = self.applied.changes.iter();
+        changes
+            .filter(|made| made.state == ChangeState::Changed)
+            .map(|made| made.change.clone())
+            .collect()
+    }
+}
+
+/// Why a mitigation is not applied.
+pub enum NotApplied {
+    /// It is not possible here, or does harm: the next one may be.
+    Unavailable(String),
+    /// Something is wrong; no further one is tried.
+    Failed(Failure),
+}
+
+impl Changes {
+    /// Of the server in this rig and of its CPUs.
+    ///
+    /// # Errors
+    /// A user without a home has no place for the journal.
+    pub fn of(rig: &Rig) -> Result<Self, Failure> {
+        Ok(Self {
+            tuner: Tuner::of_this_user().map_err(host)?,
+            scope: Scope {
+                pid: Some(rig.server().pid()),
+                device: None,
+                cpus: Some(rig.placement().server.clone()),
+            },
+        })
+    }
+
+    /// Applies it for as long as this process lives; whoever reverts meanwhile leaves it alone.
+    ///
+    /// # Errors
+    /// [`NotApplied`]; then nothing is changed, or the failure says what is.
+    pub fn apply(&self, mitigation: &'static Mitigation) -> Result<Held, NotApplied> {
+        let applied = self.make(mitigation, true).map_err(|error| match &error {
+            TuneError::Unavailable { reason, .. } => NotApplied::Unavailable(reason.clone()),
+            TuneError::Harmful(harms) => NotApplied::Unavailable(harms.join("; ")),
+            TuneError::Refused { why, .. } => NotApplied::Unavailable(why.clone()),
+            _ => NotApplied::Failed(host(error)),
+        })?;
+        match applied.id.is_none() && applied.holds.is_empty() {
+            true => Err(NotApplied::Unavailable("all of it holds already".into())),
+            false => Ok(Held {
+                mitigation,
+                applied,
+            }),
+        }
+    }
+
+    fn make(&self, mitigation: &'static Mitigation, is_held: bool) -> Result<Applied, TuneError> {
+        let plan = self.tuner.plan(&[mitigation.is.name], &self.scope)?;
+        plan.check(false)?;
+        self.tuner.apply(&plan, is_held, &mut |_| {})
+    }
+
+    /// Puts everything back that it has changed.
+    ///
+    /// # Errors
+    /// Something could not be put back; `taillab tune revert` tries again.
+    pub fn take_back(&self, held: Held) -> Result<(), Failure> {
+        let (name, id) = (held.name(), held.applied.id);
+        // what a process only holds ends here
+        drop(held);
+        let Some(id) = id else { return Ok(()) };
+        let reverted = self
+            .tuner
+            .revert(Which::One(id), &mut |_| {})
+            .map_err(host)?;
+        match reverted.iter().all(|one| one.is_done) {
+            true => Ok(()),
+            false => Err(Failure::new(
+                Exit::Failed,
+                format!(
+                    "not all of {name} could be put back: `taillab tune status` says what, `taillab tune revert` \
+                     tries again"
+                ),
+            )),
+        }
+    }
+
+    /// Applies it so that it outlives this process: until `taillab tune revert` or a reboot.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub fn leave_applied(&self, mitigation: &'static Mitigation) -> Result<(), Failure> {
+        self.make(mitigation, false).map(drop).map_err(host)
+    }
+}
+
+/// The mitigations of `held`, in the order in which they were applied.
+pub fn mitigations(held: &[Held]) -> Vec<&'static Mitigation> {
+    held.iter().map(|held| held.mitigation).collect()
+}

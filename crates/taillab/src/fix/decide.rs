@@ -1,0 +1,222 @@
+//! Whether a change helps: from pairs of blocks to an outcome, and nothing else.
+
+use taillab_analysis::paired::{MIN_PAIRS, PairedEstimate, Pairs};
+use taillab_model::fix::{FixOutcome, Ratio, RatioAt};
+
+/// A change is worth keeping if it leaves at most this of the latency: 5 % less.
+pub const WORTH: f64 = 0.95;
+
+/// Pairs before which nothing is decided: few pairs make an interval that is itself uncertain.
+pub const FEWEST_PAIRS: usize = MIN_PAIRS + 1;
+
+/// A trial ends early only where its interval, stretched by so much, would say the same. Whoever
+/// looks again and again at an interval of 95 % sees it miss more often than once in twenty.
+const MARGIN: f64 = 1.6;
+
+/// An interval that reaches no further than this factor to either side is narrow enough.
+const NARROW: f64 = 1.03;
+
+/// The percentiles that are told.
+const TOLD: [f64; 3] = [0.5, 0.99, 0.999];
+
+/// The percentiles that may decide, the best first.
+const DECIDING: [f64; 3] = [0.999, 0.99, 0.5];
+
+/// What the pairs say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// Kept, reverted or inconclusive.
+    pub outcome: FixOutcome,
+    /// The quantile that decided.
+    pub at: Option<f64>,
+    /// Why.
+    pub reason: String,
+}
+
+/// The highest percentile that the pairs support, with its ratio.
+pub fn deciding(pairs: &Pairs) -> Option<(f64, PairedEstimate)> {
+    DECIDING
+        .into_iter()
+        .find_map(|q| Some((q, pairs.ratio(q)?)))
+}
+
+/// More pairs would not change the outcome.
+pub fn is_settled(pairs: &Pairs) -> bool {
+    if pairs.count() < FEWEST_PAIRS {
+        return false;
+    }
+    deciding(pairs).is_some_and(|(_, ratio)| {
+        let is_narrow = ratio.hi / ratio.value <= NARROW;
+        let stretched = stretched(ratio, MARGIN);
+        is_narrow || is_clear(stretched)
+    })
+}
+
+/// The interval allows one outcome only.
+fn is_clear(ratio: PairedEstimate) -> bool {
+    ratio.lo > WORTH || (ratio.hi < 1.0 && ratio.value <= WORTH)
+}
+
+/// With its ends further from the estimate.
+fn stretched(ratio: PairedEstimate, by: f64) -> PairedEstimate {
+    let end = |end: f64| ratio.value * (end / ratio.value).powf(by);
+    PairedEstimate {
+        value: ratio.value,
+        lo: end(ratio.lo),
+        hi: end(ratio.hi),
+    }
+}
+
+/// The outcome: kept where the ratio is significantly below 1 and at most [`WORTH`].
+pub fn judge(pairs: &Pairs) -> Judgement {
+    let Some((q, ratio)) = deciding(pairs) else {
+        return Judgement {
+            outcome: FixOutcome::Inconclusive,
+            at: None,
+            reason: format!(
+                "{} pairs of blocks have too few requests for any interval: raise the rate or --fix-budget",
+                pairs.count()
+            ),
+        };
+    };
+    let name = format!("p{}", q * 100.0);
+    let shown = format!("{name} {}", told(ratio));
+    let instead = match q < DECIDING[0] {
+        true => format!(" (too few requests for p{})", DECIDING[0] * 100.0),
+        false => String::new(),
+    };
+    let (outcome, reason) = if ratio.hi < 1.0 && ratio.value <= WORTH {
+        (FixOutcome::Kept, format!("{shown}{instead}"))
+    } else if ratio.lo > 1.0 {
+        (FixOutcome::Reverted, format!("{shown}: worse{instead}"))
+    } else if ratio.lo > WORTH {
+        let why = format!("{shown}: less than 5 % better, if at all{instead}");
+        (FixOutcome::Reverted, why)
+    } else if ratio.hi < 1.0 {
+        let why = format!("{shown}: better, but by less than 5 %{instead}");
+        (FixOutcome::Reverted, why)
+    } else {
+        let why = format!("{shown}: the interval holds both a gain of 5 % and none{instead}");
+        (FixOutcome::Inconclusive, why)
+    };
+    Judgement {
+        outcome,
+        at: Some(q),
+        reason,
+    }
+}
+
+fn told(ratio: PairedEstimate) -> String {
+    format!(
+        "{:.2} of what it was, {:.2} to {:.2}",
+        ratio.value, ratio.lo, ratio.hi
+    )
+}
+
+/// The ratios at all percentiles that the pairs support.
+pub fn ratios(pairs: &Pairs) -> Vec<RatioAt> {
+    TOLD.into_iter()
+        .filter_map(|q| {
+            let ratio = estimate(pairs.ratio(q)?);
+            Some(RatioAt { q, ratio })
+        })
+        .collect()
+}
+
+/// As the result carries it.
+pub const fn estimate(of: PairedEstimate) -> Ratio {
+    Ratio {
+        value: of.value,
+        lo: Some(of.lo),
+        hi: Some(of.hi),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use taillab_model::Nanos;
+
+    use super::*;
+
+    /// A block of a noisy machine: exponential sojourns, now and then a stall that lifts a part of
+    /// them.
+    fn block(rng: &mut Xoshiro256PlusPlus, factor: f64, requests: usize) -> Vec<Nanos> {
+        let stall = match rng.random_bool(0.3) {
+            true => rng.random_range(1.0..4.0),
+            false => 1.0,
+        };
+        (0..requests)
+            .map(|place| {
+                let slow = if place % 50 == 0 { stall } else { 1.0 };
+                let sojourn = -(1.0 - rng.random::<f64>()).ln() * 1e5 * factor * slow;
+                Nanos::new(sojourn as u64 + 1)
+            })
+            .collect()
+    }
+
+    /// Runs a trial as `trial` does: it looks after each pair.
+    fn trial(seed: u64, factor: f64, most: usize) -> (Judgement, usize) {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut pairs = Pairs::default();
+        while pairs.count() < most && !is_settled(&pairs) {
+            let drift = rng.random_range(1.0..2.0);
+            let before = block(&mut rng, drift, 2_500);
+            let after = block(&mut rng, drift * factor, 2_500);
+            pairs.push(before, after);
+        }
+        (judge(&pairs), pairs.count())
+    }
+
+    #[test]
+    fn a_change_that_does_nothing_is_almost_never_kept() {
+        let kept = (0..30)
+            .filter(|seed| trial(*seed, 1.0, 12).0.outcome == FixOutcome::Kept)
+            .count();
+        assert!(kept <= 2, "{kept} of 30");
+    }
+
+    #[test]
+    fn a_change_that_halves_the_tail_is_kept_after_few_pairs() {
+        for seed in 0..10 {
+            let (judgement, pairs) = trial(seed, 0.3, 40);
+            assert_eq!(judgement.outcome, FixOutcome::Kept, "{judgement:?}");
+            assert!(pairs <= 20, "{pairs}");
+            assert_eq!(judgement.at, Some(0.999));
+        }
+    }
+
+    #[test]
+    fn a_change_that_does_harm_is_reverted() {
+        for seed in 0..10 {
+            let (judgement, _) = trial(seed, 3.0, 40);
+            assert_eq!(judgement.outcome, FixOutcome::Reverted, "{judgement:?}");
+            assert!(judgement.reason.contains("worse"), "{judgement:?}");
+        }
+    }
+
+    #[test]
+    fn where_p999_lacks_requests_p99_decides_and_it_is_said() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut pairs = Pairs::default();
+        for _ in 0..FEWEST_PAIRS {
+            pairs.push(block(&mut rng, 1.0, 300), block(&mut rng, 0.2, 300));
+        }
+        let judgement = judge(&pairs);
+        assert_eq!(judgement.at, Some(0.99));
+        assert!(judgement.reason.contains("too few requests for p99.9"));
+        assert_eq!(judgement.outcome, FixOutcome::Kept);
+    }
+
+    #[test]
+    fn what_no_pair_supports_is_inconclusive() {
+        let mut pairs = Pairs::default();
+        assert!(!is_settled(&pairs));
+        pairs.push([Nanos::new(5)], [Nanos::new(1)]);
+        let judgement = judge(&pairs);
+        assert_eq!(judgement.outcome, FixOutcome::Inconclusive);
+        assert_eq!(judgement.at, None);
+        assert!(ratios(&pairs).is_empty());
+    }
+}

@@ -1,0 +1,64 @@
+//! The load of an experiment's `[background]` section: processes of ours on the server's CPUs.
+
+use std::process::{Child, Command, Stdio};
+
+use taillab_host::CpuSet;
+
+use crate::exit::{Exit, Failure};
+use crate::experiment::Experiment;
+
+/// Our own program, whatever it is called.
+const OURSELVES: &str = "/proc/self/exe";
+
+/// Processes that run until this is dropped; they end with this process too, since their standard
+/// input is a pipe of it.
+#[derive(Debug)]
+pub struct BackgroundLoad {
+    processes: Vec<Child>,
+}
+
+impl BackgroundLoad {
+    /// Starts what the experiment asks for, often nothing. They are processes and no threads, so
+    /// that whatever treats other programs treats them.
+    ///
+    /// # Errors
+    /// The kernel makes no process.
+    pub fn start(experiment: &Experiment, server: &CpuSet) -> Result<Self, Failure> {
+        let mut load = Self {
+            processes: Vec::new(),
+        };
+        let Some(asked) = experiment.background else {
+            return Ok(load);
+        };
+        for number in 0..asked.processes {
+            let seed = experiment.workload.seed ^ (u64::from(number) << 32);
+            let process = Command::new(OURSELVES)
+                .arg("burn")
+                .args(["--cpus", &server.to_string()])
+                .args(["--busy", &asked.busy.to_exact_string()])
+                .args(["--every", &asked.every.to_exact_string()])
+                .args(["--seed", &seed.to_string()])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .spawn();
+            let process = process.map_err(|error| {
+                Failure::new(
+                    Exit::Failed,
+                    format!("cannot start the background load: {error}"),
+                )
+            })?;
+            load.processes.push(process);
+        }
+        Ok(load)
+    }
+}
+
+impl Drop for BackgroundLoad {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            // one that has ended by itself needs no end
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
