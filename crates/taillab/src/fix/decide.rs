@@ -95,6 +95,8 @@ pub fn judge(pairs: &Pairs) -> Judgement {
     } else if ratio.hi < 1.0 {
         let why = format!("{shown}: better, but by less than 5 %{instead}");
         (FixOutcome::Reverted, why)
+    } else if let Some(below) = surely_better_below(pairs, q, ratio) {
+        return below;
     } else {
         let why = format!("{shown}: the interval holds both a gain of 5 % and none{instead}");
         (FixOutcome::Inconclusive, why)
@@ -104,6 +106,23 @@ pub fn judge(pairs: &Pairs) -> Judgement {
         at: Some(q),
         reason,
     }
+}
+
+/// Where p99.9 decides nothing (a few stalls of the machine make its interval wide) and does not
+/// speak against the change, a clear gain at p99 keeps it. A second look asks for a clearer answer.
+fn surely_better_below(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
+    const P99: f64 = 0.99;
+    let ratio = pairs.ratio(P99).filter(|_| q > P99)?;
+    let clear = ratio.value <= WORTH && stretched(ratio, MARGIN).hi < 1.0;
+    (clear && undecided.value <= 1.0).then(|| Judgement {
+        outcome: FixOutcome::Kept,
+        at: Some(P99),
+        reason: format!(
+            "p99 {}; p99.9 is not decided ({})",
+            told(ratio),
+            told(undecided)
+        ),
+    })
 }
 
 fn told(ratio: PairedEstimate) -> String {
@@ -185,6 +204,31 @@ mod tests {
             assert!(pairs <= 20, "{pairs}");
             assert_eq!(judgement.at, Some(0.999));
         }
+    }
+
+    /// A few stalls in some blocks, with the change and without, hide what it does to p99.9.
+    #[test]
+    fn where_stalls_hide_p999_a_clear_gain_at_p99_decides() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+        let mut pairs = Pairs::default();
+        for pair in 0..8 {
+            let stalled = |mut block: Vec<Nanos>, stalls: bool| {
+                block.truncate(2_490);
+                let length = if stalls { 500_000_000 } else { 1_000 };
+                block.extend((1..=10).map(|i| Nanos::new(i * length)));
+                block
+            };
+            let before = stalled(block(&mut rng, 1.0, 2_500), pair % 2 == 0);
+            let after = stalled(block(&mut rng, 0.1, 2_500), pair == 3);
+            pairs.push(before, after);
+        }
+        let judgement = judge(&pairs);
+        assert_eq!(judgement.outcome, FixOutcome::Kept, "{judgement:?}");
+        assert_eq!(judgement.at, Some(0.99), "{judgement:?}");
+        assert!(
+            judgement.reason.contains("p99.9 is not decided"),
+            "{judgement:?}"
+        );
     }
 
     #[test]

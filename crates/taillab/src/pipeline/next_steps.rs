@@ -27,6 +27,23 @@ pub fn of_recording(recording: &Path, analysed: &Analysed) -> Vec<NextStep> {
     slowest.into_iter().chain([everything]).collect()
 }
 
+/// What to do with a run: try what its forecasts promise, if that was not done.
+pub fn of_run(folder: &Path, recorded: bool, analysed: &Analysed) -> Vec<NextStep> {
+    let mut steps = match recorded {
+        true => of_recording(folder, analysed),
+        false => Vec::new(),
+    };
+    if analysed.report.fixes.is_empty() {
+        let experiment = quoted(&folder.join("experiment.toml"));
+        let fix = NextStep::new(
+            format!("sudo taillab run -f {experiment} --fix"),
+            "tries the mitigations one by one, and says which helped",
+        );
+        steps.insert(0, fix);
+    }
+    steps
+}
+
 /// A path as a shell reads it as one word.
 fn quoted(path: &Path) -> String {
     let path = path.display().to_string();

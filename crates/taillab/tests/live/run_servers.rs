@@ -15,7 +15,7 @@ use crate::support::{
 use serde_json::Value;
 
 /// A port of loopback that no other test uses.
-const LOOPBACK: [&str; 4] = ["--testbed", "loopback", "-p", "21280"];
+const LOOPBACK: [&str; 4] = ["--testbed", "loopback", "--port", "21280"];
 
 /// A short run of a server that keeps every promise and leaves nothing; its summary.
 fn run(server: &[&str]) -> Value {
@@ -66,9 +66,9 @@ fn null_rpc_in_other_architectures_is_measured() {
     if !live("null_rpc_in_other_architectures_is_measured") {
         return;
     }
-    let summary = run(&["null-rpc", "--architecture", "udp-reuseport", "-t", "2"]);
+    let summary = run(&["null-rpc", "--architecture", "udp-reuseport", "-w", "2"]);
     assert_eq!(summary["target"], "null-rpc (udp-reuseport) over UDP");
-    let summary = run(&["null-rpc", "--architecture", "epoll-per-worker", "-t", "2"]);
+    let summary = run(&["null-rpc", "--architecture", "epoll-per-worker", "-w", "2"]);
     assert_eq!(summary["target"], "null-rpc (epoll-per-worker) over TCP");
     assert_eq!(summary["ideal"]["workers"], 1, "one CPU");
 }
@@ -91,7 +91,7 @@ fn sockets_of_other_programs_hide_no_stamp() {
         }
     });
     let summary = run_with(
-        &["null-rpc", "--architecture", "epoll-per-worker", "-t", "2"],
+        &["null-rpc", "--architecture", "epoll-per-worker", "-w", "2"],
         0.9,
     );
     end.store(true, Ordering::Relaxed);
@@ -111,7 +111,7 @@ fn workers_that_wait_are_virtual() {
         "null-rpc",
         "--architecture",
         "epoll-shared",
-        "-t",
+        "-w",
         "8",
         "--service",
         "wait:deterministic:1ms",
@@ -276,7 +276,7 @@ fn what_keeps_a_server_from_starting_is_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     for server in ["nginx", "null-rpc"] {
-        let said = fails(&["run", server, "--testbed", "loopback", "-p", &port]);
+        let said = fails(&["run", server, "--testbed", "loopback", "--port", &port]);
         assert!(said.contains(&format!("TCP port {port}")), "{said}");
         assert!(said.contains("ss -lntup"), "{said}");
     }
@@ -290,7 +290,7 @@ fn what_keeps_a_server_from_starting_is_one_line() {
             "run",
             "--server",
             command,
-            "-p",
+            "--port",
             "7010",
             "--protocol",
             "redis",

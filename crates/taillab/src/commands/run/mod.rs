@@ -96,10 +96,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         saved: Some(rundir.path()),
         common,
         slowest: false,
-        next: match save_capture {
-            true => next_steps::of_recording(rundir.path(), &analysed),
-            false => Vec::new(),
-        },
+        next: next_steps::of_run(rundir.path(), save_capture, &analysed),
     };
     pipeline::show(&analysed, &attachments, &shown)?;
     match (recorded.load.stopped, server_failure) {
