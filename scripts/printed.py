@@ -31,7 +31,7 @@ SHORTER = [
 # servers run until they are ended, and some lines need what this machine may not have
 ENDLESS = ("serve", "--live", "--hold")
 EXTRA = {"load": "-d 1s --warmup 0 --floor off", "rtt": "--count 2000 --runs 2", "bench": "-d 1s", "budget": "--draws 10000",
-         "run": "-d 2s --warmup 500ms --pairs 2 --block 200ms", "reproduce": ""}
+         "run": "-d 2s --warmup 500ms --pairs 6 --block 100ms", "serve": "--listen 0", "reproduce deconstructing": "--count 500 --runs 2", "reproduce": ""}
 
 
 def printed():
@@ -83,12 +83,13 @@ def main():
         shutil.copy(os.path.join(place, "taillab-memcached-1/capture.tlc"), place)
         for where, line in printed():
             text = re.sub(r"\$\(pidof (\w+)\)", lambda found: str(pids[found.group(1)]), line)
+            text = re.sub(r"taillab-\w+-\*/", "taillab-memcached-1/", text)
             text = re.sub(r"-p 4711\b", f"-p {pids['memcached']}", text)
             for old, new in SHORTER:
                 text = re.sub(old, new, text)
             text = re.sub(r"(-o|--output) (\S+)", lambda found: f"-o {tempfile.mkdtemp(dir=place)}/{os.path.basename(found.group(2))}", text)
             words = [word if not word.endswith(".csv") else word for word in shlex.split(text)]
-            extra = [word for word in EXTRA.get(words[1], "").split()]
+            extra = EXTRA.get(" ".join(words[1:3]), EXTRA.get(words[1], "")).split()
             # an option that the line has already stays as it is
             while extra:
                 name, value = extra[:2]
@@ -98,7 +99,7 @@ def main():
                     words[at:at] = [name, value]
             if words[1:3] == ["tune", "apply"] and "--dry-run" not in words and "--hold" not in words:
                 words.append("--dry-run")
-            missing = [word for word in words if word.endswith((".csv", ".toml")) and not os.path.exists(os.path.join(place, word))]
+            missing = [word for word in words if word.endswith((".csv", ".toml", ".slice", ".service")) and not os.path.exists(os.path.join(place, word))]
             if missing:
                 print(f"  left out  {line}  (needs a file of the reader's: {missing[0]})")
                 continue
