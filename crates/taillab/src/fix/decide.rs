@@ -219,7 +219,7 @@ mod tests {
                 block
             };
             let before = stalled(block(&mut rng, 1.0, 2_500), pair % 2 == 0);
-            let after = stalled(block(&mut rng, 0.1, 2_500), pair == 3);
+            let after = stalled(block(&mut rng, 0.1, 2_500), pair % 3 == 0);
             pairs.push(before, after);
         }
         let judgement = judge(&pairs);
