@@ -1,11 +1,12 @@
 //! `taillab rtt` from the outside: results, files, refusals, and peers that misbehave.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use rustix::net;
 use serde_json::Value;
 
 /// Long enough for every run here, however busy the machine is.
@@ -339,11 +340,14 @@ fn silence_and_nobody_are_told_apart() {
         said.contains("no answer") && said.contains("firewall"),
         "{said}"
     );
-    // a port that was free a moment ago
-    let gone = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let target = gone.local_addr().unwrap().to_string();
-    drop(gone);
-    for proto in ["udp", "tcp"] {
+    // ports that nobody else can take meanwhile: one is connected to somebody else, one not listened at
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    udp.connect("127.0.0.1:9").unwrap();
+    let tcp = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
+    net::bind(&tcp, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let tcp_address = SocketAddr::try_from(net::getsockname(&tcp).unwrap()).unwrap();
+    for (proto, address) in [("udp", udp.local_addr().unwrap()), ("tcp", tcp_address)] {
+        let target = address.to_string();
         let mut args = vec!["--proto", proto, "--target", &target];
         args.extend(FEW);
         let output = run(&args);
