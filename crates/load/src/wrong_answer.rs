@@ -6,10 +6,14 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongAnswer {
     line: String,
+    speaks: Option<&'static str>,
 }
 
 /// Longer lines are cut.
 const LONGEST: usize = 60;
+
+/// A protocol whose bytes say nothing to a person.
+const TLS: &str = "TLS";
 
 /// How answers of other protocols begin.
 const OTHERS: [(&[u8], &str); 8] = [
@@ -19,41 +23,37 @@ const OTHERS: [(&[u8], &str); 8] = [
     (b"ERROR\r\n", "memcached's ASCII protocol"),
     (b"CLIENT_ERROR", "memcached's ASCII protocol"),
     (b"SSH-", "SSH"),
-    (b"\x15\x03", "TLS"),
-    (b"\x16\x03", "TLS"),
+    (b"\x15\x03", TLS),
+    (b"\x16\x03", TLS),
 ];
 
 impl WrongAnswer {
     /// Of the bytes that came.
     pub fn of(bytes: &[u8]) -> Self {
-        let speaks = OTHERS.iter().find(|(start, _)| bytes.starts_with(start));
+        let known = OTHERS.iter().find(|(start, _)| bytes.starts_with(start));
+        let speaks = known.map(|(_, name)| *name);
         let line = match speaks {
-            // its bytes say nothing to a person
-            Some((_, "TLS")) => "a TLS record".to_owned(),
-            _ => {
-                let line = bytes
-                    .split(|&byte| byte == b'\n')
-                    .next()
-                    .unwrap_or_default();
-                let text = String::from_utf8_lossy(&line[..line.len().min(LONGEST)]);
-                let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-                text.trim_end().chars().map(plain).collect()
-            }
+            Some(TLS) => "a TLS record".to_owned(),
+            _ => first_line(bytes),
         };
-        Self { line }
+        Self { line, speaks }
     }
 
     /// The protocol that the server speaks, where its answer begins like one.
-    pub fn speaks(&self) -> Option<&'static str> {
-        let starts = |(start, _): &&(&[u8], &str)| {
-            let start = String::from_utf8_lossy(start);
-            self.line.starts_with(start.trim_end())
-        };
-        match self.line.as_str() {
-            "a TLS record" => Some("TLS"),
-            _ => OTHERS.iter().find(starts).map(|(_, name)| *name),
-        }
+    pub const fn speaks(&self) -> Option<&'static str> {
+        self.speaks
     }
+}
+
+/// The first line without what a terminal would obey.
+fn first_line(bytes: &[u8]) -> String {
+    let line = bytes
+        .split(|&byte| byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    let text = String::from_utf8_lossy(&line[..line.len().min(LONGEST)]);
+    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    text.trim_end().chars().map(plain).collect()
 }
 
 impl fmt::Display for WrongAnswer {

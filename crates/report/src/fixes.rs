@@ -9,8 +9,8 @@ use crate::text::Ink;
 /// The heading.
 pub(crate) const HEADING: &str = "What was tried";
 
-/// The quantiles that are shown, where the one that decided is among them.
-const SHOWN: [f64; 2] = [0.99, 0.999];
+/// The quantile of a row of which none decided.
+const FARTHEST: f64 = 0.999;
 
 fn at(ratios: &[RatioAt], q: f64) -> Option<Ratio> {
     let mut found = ratios.iter().filter(|at| (at.q - q).abs() < 1e-12);
@@ -26,12 +26,6 @@ fn interval(of: Option<Ratio>) -> String {
 
 fn value(of: Option<Ratio>) -> Option<String> {
     of.map(|of| ratio(of.value))
-}
-
-/// The quantile of the column of one fix: the one that decided, else the highest.
-fn shown_at(fix: &Fix) -> f64 {
-    let decided = fix.decided_at.filter(|q| SHOWN.contains(q));
-    decided.unwrap_or(SHOWN[1])
 }
 
 /// One row for each that was tried.
@@ -51,7 +45,7 @@ pub(crate) fn table(fixes: &[Fix]) -> Table {
                    blocks in random order; below 1 is better";
     let mut table = Table::new(caption, columns).class("fixes");
     for fix in fixes {
-        let q = fix.decided_at.unwrap_or_else(|| shown_at(fix));
+        let q = fix.decided_at.unwrap_or(FARTHEST);
         let (predicted, measured) = (at(&fix.predicted, q), at(&fix.measured, q));
         let ink = match fix.outcome {
             FixOutcome::Kept => Ink::Good,

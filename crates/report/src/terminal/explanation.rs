@@ -6,7 +6,7 @@ use taillab_model::explanation::{
 };
 
 use super::page::Page;
-use crate::causes::{composition_table, culprits_table, mark, predictions_table, workers_table};
+use crate::causes::{composition_table, culprits_table, mark, workers_table};
 use crate::document::Document;
 use crate::explained::{self, Composition};
 use crate::figures::{counted, micros_f64};
@@ -178,19 +178,7 @@ impl Page {
         if shown.is_empty() {
             return;
         }
-        // keep as many intervals as fit, that of the highest percentile the longest
-        let table = predictions_table(&shown).fit(
-            self.style,
-            &[
-                &|table| table.hide_notes(1),
-                &|table| table.hide_notes(2),
-                &|table| {
-                    table.hide_notes(3);
-                    table.shorten();
-                },
-            ],
-        );
-        self.table(&table);
+        self.forecasts(&shown);
         let left = predictions.len() - shown.len();
         if left > 0 {
             let more = counted(left as u64, "more change", "more changes");

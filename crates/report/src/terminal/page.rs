@@ -1,12 +1,16 @@
 //! A text under construction, with the parts that several results have.
 
+use taillab_model::explanation::Prediction;
 use taillab_model::summary::{Reason, Verdict};
 use taillab_model::threshold::{Assertion, Held};
 
 use super::chart;
+use crate::causes::predictions_table;
 use crate::chart::Chart;
 use crate::checks::{State, TrustCheck};
+use crate::document::Document;
 use crate::figures::counted;
+use crate::latency;
 use crate::server::{reservations, verdict_word};
 use crate::table::Table;
 use crate::text::{INDENT, Ink, Style, WIDEST, clean, columns, wrap};
@@ -146,6 +150,36 @@ impl Page {
             Ink::Plain,
             fact,
         );
+    }
+
+    /// The latency of a server, with as many intervals as fit, the measured one the longest.
+    pub(super) fn latency_of_server(&mut self, document: &Document<'_>) -> Table {
+        let table = latency::of_server(document).fit(
+            self.style,
+            &[
+                &|table| table.hide_notes(1),
+                &|table| table.hide_notes(4),
+                &|table| table.hide_notes(2),
+            ],
+        );
+        self.latency_table(&table);
+        table
+    }
+
+    /// Forecasts, with as many intervals as fit, that of the highest percentile the longest.
+    pub(super) fn forecasts(&mut self, predictions: &[&Prediction]) {
+        let table = predictions_table(predictions).fit(
+            self.style,
+            &[
+                &|table| table.hide_notes(1),
+                &|table| table.hide_notes(2),
+                &|table| {
+                    table.hide_notes(3);
+                    table.shorten();
+                },
+            ],
+        );
+        self.table(&table);
     }
 
     pub(super) fn latency_table(&mut self, table: &Table) {

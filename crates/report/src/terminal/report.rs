@@ -10,7 +10,7 @@ use crate::document::Document;
 use crate::figures::{self, count, rate};
 use crate::server::verdict_word;
 use crate::text::{Ink, Style};
-use crate::{bursts, checks, latency, server, stages, tail};
+use crate::{bursts, checks, server, stages, tail};
 
 /// The result on one screen or two, the most important first; `saved_in` is the page of the
 /// report, if it was saved.
@@ -68,16 +68,7 @@ impl Page {
     }
 
     fn latency(&mut self, document: &Document<'_>) {
-        // keep as many intervals as fit, the measured one the longest
-        let table = latency::of_server(document).fit(
-            self.style,
-            &[
-                &|table| table.hide_notes(1),
-                &|table| table.hide_notes(4),
-                &|table| table.hide_notes(2),
-            ],
-        );
-        self.latency_table(&table);
+        let table = self.latency_of_server(document);
         let lacking: Vec<String> = (table.lacks())
             .map(|(name, head, what)| format!("– {name} of {head}: {what}"))
             .collect();

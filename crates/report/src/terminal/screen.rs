@@ -3,11 +3,10 @@
 use taillab_model::explanation::{CauseShare, Explanation, Finding, Prediction};
 
 use super::page::{Page, RESERVATIONS};
-use crate::causes::{culprits_table, predictions_table};
+use crate::causes::culprits_table;
 use crate::document::Document;
 use crate::explained;
 use crate::figures::counted;
-use crate::latency;
 use crate::server::{self, verdict_word};
 use crate::text::{INDENT, Ink, Style, columns};
 
@@ -58,7 +57,7 @@ pub fn screen(
     if let Some(place) = saved_in {
         page.fact("saved in", place);
     }
-    page.measured_against_ideal(document);
+    page.latency_of_server(document);
     if let Some(explanation) = &report.server.explanation {
         page.chief_findings(explanation);
         page.chief_causes(&report.server.causes);
@@ -73,18 +72,6 @@ pub fn screen(
 }
 
 impl Page {
-    fn measured_against_ideal(&mut self, document: &Document<'_>) {
-        let table = latency::of_server(document).fit(
-            self.style,
-            &[
-                &|table| table.hide_notes(1),
-                &|table| table.hide_notes(4),
-                &|table| table.hide_notes(2),
-            ],
-        );
-        self.latency_table(&table);
-    }
-
     /// What neither the table of causes nor the forecast says.
     fn chief_findings(&mut self, explanation: &Explanation) {
         let own = |finding: &&Finding| finding.cause.is_none();
@@ -101,9 +88,11 @@ impl Page {
         }
     }
 
-    /// The largest causes whose share is surely above 0.
+    /// The largest causes of the excess above p99 whose interval does not reach 0.
     fn chief_causes(&mut self, causes: &[CauseShare]) {
-        let chief = chief_causes(causes);
+        let mut chief = explained::culprits(causes);
+        chief.retain(|row| server::is_sure(row.excess_share_above_p99));
+        chief.truncate(CAUSES);
         if chief.is_empty() {
             return;
         }
@@ -118,18 +107,7 @@ impl Page {
         let server = &document.report.server;
         if let Some(best) = best(&server.predictions) {
             self.heading("What would help most", "as forecast by the replay");
-            let table = predictions_table(&[best]).fit(
-                self.style,
-                &[
-                    &|table| table.hide_notes(1),
-                    &|table| table.hide_notes(2),
-                    &|table| {
-                        table.hide_notes(3);
-                        table.shorten();
-                    },
-                ],
-            );
-            self.table(&table);
+            self.forecasts(&[best]);
             let others = server.predictions.len() - 1;
             if others > 0 {
                 let more = counted(others as u64, "other forecast", "other forecasts");
@@ -157,14 +135,6 @@ impl Page {
             }
         }
     }
-}
-
-/// The largest causes of the excess above p99 whose interval does not reach 0.
-fn chief_causes(causes: &[CauseShare]) -> Vec<&CauseShare> {
-    let mut chief = explained::culprits(causes);
-    chief.retain(|row| server::is_sure(row.excess_share_above_p99));
-    chief.truncate(CAUSES);
-    chief
 }
 
 /// The best forecast of a change that somebody can make, if it is worth making.

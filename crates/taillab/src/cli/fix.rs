@@ -6,6 +6,8 @@ use clap::{Args, ValueHint};
 use taillab_model::Nanos;
 
 use super::shared::positive;
+
+/// What is tried after the measurement.
 #[derive(Clone, Debug, Args)]
 pub struct FixArgs {
     /// After the measurement, try what the forecasts promise, the best first: apply it, measure pairs of

@@ -59,9 +59,9 @@ impl<'r> Blocks<'r> {
         self.length + WARM_UP
     }
 
-    /// The latency of each request of an open-loop block, from when it was sent: a generator that is late
-    /// says nothing of the server. One without an
-    /// answer counts with the time for which it was waited for: it must not make a change look good.
+    /// The latency of each request of an open-loop block, from when it was sent: a generator that is
+    /// late says nothing of the server. A request without an answer counts with its time-out, so that
+    /// lost requests do not make a change look good.
     ///
     /// # Errors
     /// [`Exit::Interrupted`]; the server has died.

@@ -1,6 +1,7 @@
 //! What of a run's load was not sent as planned, because something held the generator up.
 
 use std::num::NonZeroU32;
+
 use taillab_analysis::cut::{self, Cutter, Spans};
 use taillab_host::CpuSet;
 use taillab_load::FleetRun;

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::fs::OFlags;
+use taillab_host::{Invoker, Roots};
 use taillab_model::Distribution;
 use taillab_model::load_result::LoadReport;
 use taillab_model::summary::Report;
@@ -66,18 +67,23 @@ fn held(limits: &[Threshold], figures: &Figures<'_>) -> Vec<Assertion> {
     limits.iter().map(|limit| limit.hold(figures)).collect()
 }
 
-/// Writes the file, never along a link that somebody else has put there.
+/// Writes the file with the rights of the user who asked, never along a link that somebody else has
+/// put there.
 fn write<Server>(args: &LimitArgs, report: &Report<Server>) -> Result<(), Failure> {
     let Some(path) = &args.junit else {
         return Ok(());
     };
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-        .open(path);
-    file.and_then(|mut file| file.write_all(&junit(report)))
+    let open = || {
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .open(path)
+    };
+    let file = Invoker::find(&Roots::default()).act(open);
+    file.and_then(|file| file)
+        .and_then(|mut file| file.write_all(&junit(report)))
         .map_err(|error| {
             let message = format!(
                 "cannot write {}: {error}; name a file in a directory of yours",

@@ -50,7 +50,12 @@ impl Burners {
             command.args(["-c", "0", "sh", "-c", "while :; do :; done"]);
             command.spawn().unwrap()
         };
-        Self(vec![burner(), burner()])
+        let burners = Self(vec![burner(), burner()]);
+        wait_for("the burners", || {
+            let all = burners.scheduling();
+            all.iter().all(|one| one.ends_with("\t0")).then_some(())
+        });
+        burners
     }
 
     /// How each is scheduled and where it may run.
@@ -104,10 +109,6 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
     }
     let machine = Machine::now();
     let burners = Burners::start();
-    wait_for("the burners", || {
-        let all = burners.scheduling();
-        all.iter().all(|one| one.ends_with("\t0")).then_some(())
-    });
     let before = burners.scheduling();
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("run");
@@ -165,10 +166,6 @@ fn a_trial_that_is_killed_is_undone_by_a_revert() {
         return;
     }
     let burners = Burners::start();
-    wait_for("the burners", || {
-        let all = burners.scheduling();
-        all.iter().all(|one| one.ends_with("\t0")).then_some(())
-    });
     let before = burners.scheduling();
     let place = tempfile::tempdir().unwrap();
     let mut child = taillab()
