@@ -104,6 +104,11 @@ pub struct Analysed {
     pub ideal_ccdf: Vec<(Nanos, f64)>,
     /// What the verdict needs and the report does not carry.
     pub evidence: verdict::ServerEvidence,
+    /// The ideal sojourn as if its requests were independent: for sentences, which have no
+    /// intervals. Empty where there is no comparison.
+    pub ideal_as_independent: Distribution,
+    /// Interrupts, softirqs and wake-ups were recorded.
+    pub disturbances: bool,
 }
 
 /// Why a recording cannot be analysed at all.
@@ -201,6 +206,16 @@ struct Summed {
     client_minus_server: Distribution,
     /// Share of the requests that were faster than their ideal.
     faster_share: f64,
+}
+
+impl Summed {
+    /// The ideal as if its requests were independent, unless it is withdrawn.
+    fn compared_with(&self, withdrawn: Option<Withdrawn>) -> Distribution {
+        match withdrawn {
+            Some(_) => no_distribution(),
+            None => self.ideal.independent_distribution(),
+        }
+    }
 }
 
 impl Sums {
@@ -441,6 +456,7 @@ impl<'c> Analysis<'c> {
             };
             explained = explainer.finish(&sojourn, &matching, comparison, limits, observed);
         }
+        let ideal_as_independent = summed.compared_with(explained.withdrawn);
         let evidence = verdict::ServerEvidence {
             faster_than_ideal: summed.faster_share,
             unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),
@@ -465,6 +481,8 @@ impl<'c> Analysis<'c> {
                 None => summed.ideal.curve(),
             },
             evidence,
+            ideal_as_independent,
+            disturbances: self.disturbances,
             server: server_result(summed, ideal, explained, |server| {
                 server.measured = server_measured;
                 server.matching = matching;

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use common::server::Server;
 use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::timeline::Timeline;
-use taillab_analysis::verdict::{Evidence, TraceFacts, TracedServer, judge, rules};
+use taillab_analysis::verdict::{Evidence, TraceFacts, TracedServer, judge, rules, withdraw};
 use taillab_analysis::{
     Analysed, Analysis, AnalysisError, AnalysisOptions, MatchOptions, Matched, Window, match_events,
 };
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Share};
 use taillab_model::summary::{
-    ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, LoadErrors,
-    LoadSummary, Overhead, Overload, Reason, Report, SCHEMA_VERSION, ServerResult, Verdict,
-    Withdrawn,
+    ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, CutBy,
+    CutSummary, DispersionAt, LoadErrors, LoadSummary, Overhead, Overload, Reason, Report,
+    SCHEMA_VERSION, ServerResult, UnsettledAt, Verdict, Withdrawn,
 };
-use taillab_model::{Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps};
+use taillab_model::{CutReason, Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps};
 
 const SERVICE: Nanos = Nanos::from_micros(900);
 
@@ -221,40 +221,17 @@ fn a_good_run_is_valid() {
     assert!(found.iter().all(expected), "{found:?}");
 }
 
+/// The first claim that is withdrawn for this.
+fn withdrawn_by(verdict: &Verdict, key: &str) -> Option<String> {
+    let mut withdrawn = verdict.claims.iter().filter(|claim| !claim.valid);
+    let found = withdrawn.find(|claim| claim.because.iter().any(|because| because == key));
+    found.map(|claim| claim.claim.to_string())
+}
+
 #[test]
 fn each_reason_against_a_run_is_found_alone() {
     type Spoil = fn(&mut Report);
-    let cases: [(&str, &str, Spoil); 11] = [
-        ("lost_events", "the probe lost 3 events", |s| {
-            s.server.matching.lost_events = 3
-        }),
-        ("unmatched", "only 98.00 % of 10000 responses", |s| {
-            (s.server.matching.responses, s.server.matching.matched) = (10_000, 9_800);
-            s.server.matching.complete = 9_800;
-        }),
-        (
-            "unseen_by_probe",
-            "of the 10000 responses that the client received",
-            |s| {
-                (
-                    s.server.matching.client_responses,
-                    s.server.matching.client_matched,
-                ) = (10_000, 9_989);
-            },
-        ),
-        ("late_client", "the client sends late by", |s| {
-            load(s).lateness = load(s).service_time.clone()
-        }),
-        ("arrivals", "the sends are not poisson", |s| {
-            load(s).arrivals.idc = vec![DispersionAt {
-                window_ns: Nanos::from_millis(10),
-                value: Some(9.0),
-                expected: Some(1.0),
-            }]
-        }),
-        ("errors", "30 time-outs, 1 miss in 20000 requests", |s| {
-            (load(s).errors.timeouts, load(s).errors.misses) = (30, 1);
-        }),
+    let cases: [(&str, &str, Spoil); 6] = [
         (
             "client_busy",
             "the client was busy 96.00 % of the time",
@@ -263,28 +240,189 @@ fn each_reason_against_a_run_is_found_alone() {
         ("overload", "100.00 % of the capacity", |s| {
             s.server.ideal.utilization = 1.0
         }),
-        (
-            "ideal_above_measured",
-            "is not above the ideal one of",
-            |s| s.server.ideal.sojourn = s.server.measured.sojourn.clone(),
-        ),
         ("longer_than_client", "that the client saw", |s| {
             load(s).service_time = s.server.measured.sojourn.clone()
+        }),
+        // too late at the median: no percentile is left
+        ("late_client", "so no percentile is known", |s| {
+            load(s).lateness = load(s).service_time.clone()
         }),
         ("late_client", "the client sends late by", |s| {
             load(s).lateness = load(s).response_time.clone();
             load(s).errors.timeouts = 1; // one in 20,000 is a warning only
         }),
+        ("errors", "2000 time-outs in 20000 requests", |s| {
+            load(s).errors.timeouts = 2_000;
+        }),
     ];
     for (key, line, spoil) in cases {
-        let invalid = verdict(spoil).reasons;
-        assert_eq!(keys(&invalid), [key], "{line}");
+        let verdict = verdict(spoil);
+        assert_eq!(keys(&verdict.reasons), [key], "{line}");
+        let text = &verdict.reasons[0].text;
+        assert!(text.contains(line), "{line}: {text}");
+        let blamed = |claim: &Claim| claim.because.iter().any(|because| because == key);
+        assert!(verdict.claims.iter().all(blamed), "{:?}", verdict.claims);
+    }
+}
+
+#[test]
+fn what_spoils_a_claim_withdraws_that_one() {
+    type Spoil = fn(&mut Report);
+    let cases: [(&str, &str, &str, Spoil); 10] = [
+        ("lost_events", "the probe lost 3 events", "p99.9", |s| {
+            s.server.matching.lost_events = 3
+        }),
+        ("unmatched", "only 98.00 % of 10000 responses", "p90", |s| {
+            (s.server.matching.responses, s.server.matching.matched) = (10_000, 9_800);
+            s.server.matching.complete = 9_800;
+        }),
+        (
+            "unseen_by_probe",
+            "of the 10000 responses that the client received",
+            "p99",
+            |s| {
+                (
+                    s.server.matching.client_responses,
+                    s.server.matching.client_matched,
+                ) = (10_000, 9_989);
+            },
+        ),
+        ("late_client", "the client sends late by", "p99.9", |s| {
+            let far = s.server.measured.sojourn.quantile(0.999);
+            for at in &mut load(s).lateness.quantiles {
+                at.value = if at.q >= 0.999 {
+                    far.map(|far| far + far)
+                } else {
+                    at.value
+                };
+            }
+        }),
+        (
+            "cut",
+            "40.00 % of the measurement had to be cut",
+            "p99",
+            |s| s.cut = Some(cut(0.4, 0.0)),
+        ),
+        (
+            "cut_too_often",
+            "that 30.00 % of the requests",
+            "p99.9",
+            |s| s.cut = Some(cut(0.1, 0.3)),
+        ),
+        ("arrivals", "the sends are not poisson", "p90", |s| {
+            load(s).arrivals.idc = vec![DispersionAt {
+                window_ns: Nanos::from_millis(10),
+                value: Some(9.0),
+                expected: Some(1.0),
+            }]
+        }),
+        (
+            "errors",
+            "30 time-outs, 1 miss in 20000 requests",
+            "p99",
+            |s| {
+                (load(s).errors.timeouts, load(s).errors.misses) = (30, 1);
+            },
+        ),
+        (
+            "few_errors",
+            "1 refused send in 20000 requests",
+            "p99.99",
+            |s| load(s).errors.send_errors = 1,
+        ),
+        (
+            "ideal_above_measured",
+            "is not above the ideal one of",
+            "ideal",
+            |s| s.server.ideal.sojourn = s.server.measured.sojourn.clone(),
+        ),
+    ];
+    for (key, line, first, spoil) in cases {
+        let verdict = verdict(spoil);
+        assert_eq!(verdict.reasons, [], "{key}");
+        let said = verdict.warnings.iter().find(|reason| reason.key == key);
+        let said = said.map_or("", |reason| &reason.text);
+        assert!(said.contains(line), "{line}: {said}");
+        assert_eq!(withdrawn_by(&verdict, key).as_deref(), Some(first), "{key}");
+        let median = verdict
+            .claims
+            .iter()
+            .find(|claim| claim.claim == ClaimName::P50);
+        assert!(median.unwrap().valid, "{key}");
+    }
+}
+
+/// So much was cut, of which so many are missing above p99.9.
+fn cut(share: f64, missing: f64) -> CutSummary {
+    CutSummary {
+        share,
+        unsettled: vec![
+            UnsettledAt {
+                q: 0.99,
+                share: missing / 3.0,
+            },
+            UnsettledAt {
+                q: 0.999,
+                share: missing,
+            },
+        ],
+        by_reason: vec![CutBy {
+            why: CutReason::GeneratorStalled,
+            who: "the hypervisor".to_owned(),
+            times: 9,
+            length_ns: Nanos::from_secs(16),
+            requests: 8_000,
+        }],
+        ..CutSummary::default()
+    }
+}
+
+/// What is withdrawn is not in the report any more, and the rest is.
+#[test]
+fn what_is_withdrawn_is_taken_out_of_the_report() {
+    let analysis = analysis();
+    let mut report = good(&analysis);
+    // one in 500 is missing: p99 and what it is charged to fall
+    report.server.matching.client_responses = 10_000;
+    report.server.matching.client_matched = 9_980;
+    let (p50, p90) = (
+        report.server.measured.sojourn.quantile(0.5),
+        report.server.measured.sojourn.quantile(0.9),
+    );
+    report.verdict = judge(&Evidence::of_report(&report, &analysis.evidence));
+    let mut points = analysis.measured_ccdf.clone();
+    assert!(withdraw(&mut report, [&mut points]));
+    let found = &report.server;
+    let sojourn = &found.measured.sojourn;
+    assert_eq!((sojourn.quantile(0.5), sojourn.quantile(0.9)), (p50, p90));
+    assert!(p90.is_some());
+    for distribution in [
+        sojourn,
+        &found.ideal.sojourn,
+        &found.excess,
+        &found.stages.t2_t3,
+    ] {
+        assert_eq!(distribution.quantile(0.99), None);
         assert!(
-            invalid[0].text.contains(line),
-            "{line}: {}",
-            invalid[0].text
+            distribution
+                .quantiles
+                .iter()
+                .all(|at| at.q < 0.99 || at.hi.is_none())
         );
     }
+    assert_eq!(load(&mut report).response_time.quantile(0.99), None);
+    assert!(report.server.stages_at.iter().all(|at| at.q < 0.99));
+    assert!(points.len() > 10 && points.iter().all(|(_, beyond)| *beyond > 0.01));
+    // nothing is withdrawn of a report that nothing speaks against, nor of an invalid one
+    let mut report = good(&analysis);
+    report.verdict = judge(&Evidence::of_report(&report, &analysis.evidence));
+    let p99 = report.server.measured.sojourn.quantile(0.99);
+    withdraw(&mut report, []);
+    assert_eq!(report.server.measured.sojourn.quantile(0.99), p99);
+    load(&mut report).client.busy_share = 0.97;
+    report.verdict = judge(&Evidence::of_report(&report, &analysis.evidence));
+    assert!(!withdraw(&mut report, []) && p99.is_some());
+    assert_eq!(report.server.measured.sojourn.quantile(0.99), p99);
 }
 
 #[test]
@@ -351,7 +489,7 @@ fn each_warning_is_found() {
     );
 }
 
-/// What is withdrawn is said, each by its own key, and a run whose t is too long stays invalid.
+/// What is withdrawn is said, each by its own key.
 #[test]
 fn a_withdrawn_comparison_is_in_the_verdict() {
     let withdrawn = |withdrawn| verdict(|s| s.server.ideal.withdrawn = Some(withdrawn));
@@ -360,8 +498,15 @@ fn a_withdrawn_comparison_is_in_the_verdict() {
         ideal_ns: Nanos::from_micros(38_300),
         measured_ns: Nanos::from_micros(2_430),
     });
-    assert_eq!(keys(&above.reasons), ["ideal_above_measured"]);
-    assert!(above.reasons[0].text.contains("measured p99 of 2.43 ms"));
+    let said = above
+        .warnings
+        .iter()
+        .find(|warning| warning.key == "ideal_above_measured");
+    assert!(said.unwrap().text.contains("measured p99 of 2.43 ms"));
+    assert_eq!(
+        withdrawn_by(&above, "ideal_above_measured").as_deref(),
+        Some("ideal")
+    );
     for (why, key) in [
         (Withdrawn::ClientsWait { connections: 8 }, "closed_loop"),
         (
@@ -459,27 +604,38 @@ fn a_trace_is_judged_by_what_was_recorded() {
         })
     };
     let whole = judged(recording(false, None));
-    assert_eq!(keys(&whole.reasons), ["lost_events"]);
-    assert!(whole.reasons[0].text.contains("--disturbances none"));
+    assert_eq!(whole.reasons, []);
+    assert!(whole.warnings[0].text.contains("--disturbances none"));
     let expected = [
-        "partial",
+        "lost_events",
         "estimated_ideal_above_measured",
+        "unsupported_percentile",
+        "partial",
         "ambiguous",
         "shared_cpus",
-        "unsupported_percentile",
     ];
     assert_eq!(keys(&whole.warnings), expected);
     assert!(
-        whole.warnings[2]
+        whole.warnings[4]
             .text
             .contains("name the server's protocol")
     );
     let damaged = judged(recording(true, Some("cut off; record again")));
-    assert_eq!(damaged.warnings[0].text, "cut off; record again");
-    assert_eq!(keys(&damaged.reasons), ["lost_events", "losses_unknown"]);
-    assert!(damaged.reasons[1].text.contains("(at least 2)"));
-    assert_eq!(keys(&damaged.warnings)[1..], expected[1..]);
-    assert!(damaged.warnings[2].text.contains("check that --protocol"));
+    assert_eq!(damaged.reasons, []);
+    assert_eq!(
+        withdrawn_by(&damaged, "losses_unknown").as_deref(),
+        Some("p90")
+    );
+    let of = |key| {
+        damaged
+            .warnings
+            .iter()
+            .find(|warning| warning.key == key)
+            .unwrap()
+    };
+    assert_eq!(of("damaged").text, "cut off; record again");
+    assert!(of("losses_unknown").text.contains("(at least 2)"));
+    assert!(of("ambiguous").text.contains("check that --protocol"));
 }
 
 /// What is known of the machine comes last, and nothing is said twice.

@@ -5,14 +5,16 @@
 
 mod cut;
 mod load;
+mod verdict;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::cut::{CutBy, CutSummary, MAX_CUT_SHARE, MAX_UNSETTLED_SHARE};
+pub use self::cut::{CutBy, CutSummary, MAX_CUT_SHARE, MAX_UNSETTLED_SHARE, UnsettledAt};
 pub use self::load::{
     ArrivalsReference, ArrivalsVerdict, ClientCost, DispersionAt, LoadErrors, LoadSummary,
 };
+pub use self::verdict::{Claim, ClaimName, MAX_MISSING_SHARE, Reason, Verdict, spoiled_from};
 pub use crate::ideal::{CpuTaken, Ideal, Overload, ServiceTimeSource, Withdrawn, WorkersSource};
 
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
@@ -302,40 +304,4 @@ pub struct Overhead {
     pub throughput_loss_hi: Option<f64>,
     /// The same as CPU time of the server's core per request, in nanoseconds.
     pub cpu_ns_per_request: Option<f64>,
-}
-
-/// Whether a measurement can be believed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend(
-    "if" = {"properties": {"valid": {"const": true}}},
-    "then" = {"properties": {"reasons": {"maxItems": 0}}},
-    "else" = {"properties": {"reasons": {"minItems": 1}}},
-))]
-pub struct Verdict {
-    /// No reason speaks against it.
-    pub valid: bool,
-    /// Why it is invalid; empty when it is valid.
-    pub reasons: Vec<Reason>,
-    /// What a reader should know that does not make it invalid.
-    pub warnings: Vec<Reason>,
-}
-
-/// One reason against a measurement, or one warning about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Reason {
-    /// Name for scripts, `snake_case`; `docs/verdict.md` lists them all.
-    #[schemars(extend("pattern" = "^[a-z0-9_]+$"))]
-    pub key: String,
-    /// One line for people: what was seen, and what to do about it.
-    pub text: String,
-}
-
-impl Reason {
-    /// A reason with its key.
-    pub fn new(key: impl Into<String>, text: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            text: text.into(),
-        }
-    }
 }

@@ -3,8 +3,9 @@
 use taillab_model::Distribution;
 use taillab_model::load_result::{Generator, LoadReport};
 use taillab_model::summary::{
-    ArrivalsReference, Calibration, DispersionAt, Hook, LoadErrors, LoadSummary,
+    ArrivalsReference, Calibration, Claim, DispersionAt, Hook, LoadErrors, LoadSummary,
     MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Matching, Observer, Overhead,
+    Verdict,
 };
 
 use crate::document::Document;
@@ -52,7 +53,8 @@ fn check(name: &'static str, state: State, lines: impl IntoIterator<Item = Strin
 pub(crate) fn of(document: &Document<'_>) -> Vec<TrustCheck> {
     let report = document.report;
     let matched = &report.server.matching;
-    let mut checks = vec![matching(matched), lost_and_blind(document)];
+    let mut checks: Vec<TrustCheck> = claims(&report.verdict).into_iter().collect();
+    checks.extend([matching(matched), lost_and_blind(document)]);
     if let Some(load) = &report.load {
         checks.extend([arrivals(load), sender(load), errors(&load.errors)]);
         checks.push(probe(&report.server.overhead));
@@ -71,9 +73,8 @@ pub(crate) fn of(document: &Document<'_>) -> Vec<TrustCheck> {
 pub(crate) fn of_load(report: &LoadReport) -> Vec<TrustCheck> {
     let generator = report.generator();
     let loads = report.load.iter();
-    let mut checks: Vec<_> = loads
-        .flat_map(|load| [arrivals(load), sender(load)])
-        .collect();
+    let mut checks: Vec<TrustCheck> = claims(&report.verdict).into_iter().collect();
+    checks.extend(loads.flat_map(|load| [arrivals(load), sender(load)]));
     checks.extend(generator.wire.as_ref().map(|wire| {
         let stamped = counted(
             wire.stamped,
@@ -91,6 +92,30 @@ pub(crate) fn of_load(report: &LoadReport) -> Vec<TrustCheck> {
     let sent = report.load.as_ref().map(|load| &load.errors);
     checks.extend(sent.or(closed).map(errors));
     checks
+}
+
+/// What of the result holds, and what is withdrawn; `None` where it makes no claim of its own.
+fn claims(verdict: &Verdict) -> Option<TrustCheck> {
+    let names = |claims: &[&Claim]| -> String {
+        let names = claims.iter().map(|claim| claim.claim.to_string());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let (hold, withdrawn): (Vec<&Claim>, Vec<&Claim>) =
+        verdict.claims.iter().partition(|claim| claim.valid);
+    let mut lines = Vec::new();
+    if !hold.is_empty() {
+        lines.push(format!("these hold: {}", names(&hold)));
+    }
+    for together in withdrawn.chunk_by(|a, b| a.because == b.because) {
+        let because = together[0].because.join(", ");
+        lines.push(format!("withdrawn: {} ({because})", names(together)));
+    }
+    let state = match (hold.is_empty(), withdrawn.is_empty()) {
+        (true, _) => State::Bad,
+        (false, true) => State::Good,
+        (false, false) => State::Notable,
+    };
+    (!lines.is_empty()).then(|| check("claims", state, lines))
 }
 
 /// The client's floor, which says how much of a result is the client's own.

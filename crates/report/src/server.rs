@@ -134,7 +134,8 @@ pub(crate) fn reservations(verdict: &Verdict) -> Vec<&str> {
         .collect()
 }
 
-/// Whether a measurement is valid, in a few words and their colour: `VALID, with 2 reservations`.
+/// Whether a measurement is valid, in a few words and their colour:
+/// `VALID up to p99.9, with 2 reservations`.
 pub(crate) fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, String) {
     let (ink, word) = match (verdict.valid, partial) {
         (false, false) => (Ink::Bad, "INVALID"),
@@ -142,8 +143,12 @@ pub(crate) fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, String) {
         (true, true) => (Ink::Notable, "PARTIAL"),
         (true, false) => (Ink::Good, "VALID"),
     };
+    let word = match verdict.holds_to() {
+        Some(percentile) if verdict.valid => format!("{word} up to {percentile}"),
+        _ => word.to_owned(),
+    };
     match (verdict.valid, verdict.warnings.len() as u64) {
-        (false, _) | (_, 0) => (ink, word.to_owned()),
+        (false, _) | (_, 0) => (ink, word),
         (true, n) => {
             let reservations = counted(n, "reservation", "reservations");
             (ink, format!("{word}, with {reservations}"))

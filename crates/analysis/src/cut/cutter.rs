@@ -4,16 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
 
-use taillab_model::summary::{CutBy, CutSummary};
-use taillab_model::{Cut, CutReason, Monotonic, Nanos};
+use taillab_model::summary::{CutBy, CutSummary, UnsettledAt};
+use taillab_model::{Cut, CutReason, Monotonic, Nanos, REPORTED_QUANTILES};
 use taillab_queueing::ideal::IdealQueue;
 
 use crate::spans::{Span, Spans};
 use crate::window::Window;
-
-/// So many times the mean time since the server was last idle, the queue takes to find its state
-/// again. Of M/M/1 that is about its relaxation time, t ÷ (1 − √ρ)².
-const SETTLES_WITHIN: f64 = 4.0;
 
 /// Marks in each window what is cut. A cut reaches from its first request until it has no effect
 /// any more: until sends are on time again, and the queue is what it would have been without it.
@@ -83,9 +79,8 @@ struct Sums {
     resumed: Option<Monotonic>,
     /// Since when no worker is idle.
     busy_since: Option<Monotonic>,
-    /// How long no worker had been idle when requests came, summed over so many of them.
-    busy_ns: f64,
-    requests: u64,
+    /// For how long no worker had been idle when the requests came that are left.
+    busy: Busy,
 }
 
 impl Sums {
@@ -105,10 +100,14 @@ impl Sums {
     }
 
     /// A request is left.
-    fn keep(&mut self, t1: Monotonic) {
+    fn keep(&mut self, t1: Monotonic, sojourn: Nanos) {
         let busy_since = self.busy_since.unwrap_or(t1);
-        self.busy_ns += t1.saturating_since(busy_since).get() as f64;
-        self.requests += 1;
+        // one that was busy before the cut is left too: then there is nothing that a cut takes away
+        let since = match self.resumed {
+            Some(resumed) if busy_since < resumed => t1,
+            _ => busy_since,
+        };
+        self.busy.add(sojourn, t1.saturating_since(since));
     }
 
     /// What was left since the last cut ends here.
@@ -117,14 +116,76 @@ impl Sums {
         self.stretches.extend(lasted);
     }
 
-    /// Share of so much that was left that came too soon after a cut.
-    fn unsettled_share(&self, left: Nanos) -> f64 {
-        let settles = SETTLES_WITHIN * self.busy_ns / self.requests.max(1) as f64;
-        let unsettled = self
-            .stretches
-            .iter()
-            .map(|length| settles.min(length.get() as f64));
-        (unsettled.sum::<f64>() / (left.get() as f64).max(1.0)).min(1.0)
+    /// What is missing above each percentile.
+    ///
+    /// A request that finds the server busy since a time is left only where nothing was cut since
+    /// then, so the chance to be left is known of each that is, and with it how many like it there
+    /// were (Horvitz and Thompson 1952). So much was `left` in all.
+    fn unsettled(&self, left: Nanos) -> Vec<UnsettledAt> {
+        let left = (left.get() as f64).max(1.0);
+        let chance = |busy_ns: f64| {
+            let first_parts = self.stretches.iter();
+            let first_parts = first_parts.map(|length| busy_ns.min(length.get() as f64));
+            1.0 - (first_parts.sum::<f64>() / left).min(1.0)
+        };
+        let cells = self.busy.with_chance(chance);
+        let at = |q: f64| {
+            let above = (1.0 - q) * self.busy.requests as f64;
+            let (mut found, mut came) = (0.0, 0.0);
+            for &(requests, chance) in cells.iter().rev() {
+                found += requests;
+                came += requests / chance;
+                if found >= above {
+                    break;
+                }
+            }
+            let share = 1.0 - found / came;
+            (above >= 1.0).then_some(UnsettledAt { q, share })
+        };
+        REPORTED_QUANTILES.into_iter().filter_map(at).collect()
+    }
+}
+
+/// For how long the server had been busy when requests came, by their sojourn.
+struct Busy {
+    /// Requests and the sum of those times, in nanoseconds, in cells of an eighth of an octave.
+    cells: Vec<(u64, f64)>,
+    requests: u64,
+}
+
+impl Default for Busy {
+    fn default() -> Self {
+        Self {
+            cells: vec![(0, 0.0); 64 * Self::IN_OCTAVE],
+            requests: 0,
+        }
+    }
+}
+
+impl Busy {
+    const IN_OCTAVE: usize = 8;
+
+    fn add(&mut self, sojourn: Nanos, busy: Nanos) {
+        let ns = sojourn.get().max(Self::IN_OCTAVE as u64);
+        let octave = ns.ilog2();
+        let eighth = (ns >> (octave - Self::IN_OCTAVE.ilog2())) as usize % Self::IN_OCTAVE;
+        let cell = &mut self.cells[octave as usize * Self::IN_OCTAVE + eighth];
+        cell.0 += 1;
+        cell.1 += busy.get() as f64;
+        self.requests += 1;
+    }
+
+    /// The requests of each cell, the shortest sojourns first, with the chance of one of them to
+    /// be left, as a function of how long the server had been busy.
+    fn with_chance(&self, chance: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
+        /// Where next to nothing is left, nobody knows how little.
+        const LEAST: f64 = 0.01;
+        let known = self.cells.iter().filter(|(requests, _)| *requests > 0);
+        let with_chance = known.map(|&(requests, busy_ns)| {
+            let requests = requests as f64;
+            (requests, chance(busy_ns / requests).max(LEAST))
+        });
+        with_chance.collect()
     }
 }
 
@@ -220,7 +281,8 @@ impl<'c> Cutter<'c> {
             over = self.close(t1);
         }
         if measured {
-            self.sums.keep(t1);
+            let sojourn = t6.map_or(Nanos::MAX, |t6| t6.saturating_since(t1));
+            self.sums.keep(t1, sojourn);
         }
         over
     }
@@ -273,7 +335,7 @@ impl<'c> Cutter<'c> {
             share: (length_ns.as_secs_f64() / length.as_secs_f64().max(1e-9)).min(1.0),
             length_ns,
             requests: by_reason.iter().map(|by| by.requests).sum(),
-            unsettled_share: self.sums.unsettled_share(left),
+            unsettled: self.sums.unsettled(left),
             by_reason,
         })
     }

@@ -6,9 +6,9 @@
 //!
 //! The arrivals that are left are those of the process wanted, since a stall of the generator has nothing
 //! to do with the queue of the server when it begins, and after a cut the queue has the state that it would have
-//! had anyway. Only the end of a cut depends on the queue: it waits for an idle server. So a little
-//! too few requests are left of busy times, about as many for each cut as come while the queue finds its
-//! state again. Where these are many, a result is invalid
+//! had anyway. Only the end of a cut depends on the queue: it waits for an idle server. So requests
+//! of long busy periods are too few, and the longer they had lasted the fewer. How many are missing
+//! above each percentile is known from those that are left, and where these are many, the percentile is withdrawn
 //! ([`MAX_UNSETTLED_SHARE`](taillab_model::summary::MAX_UNSETTLED_SHARE)).
 
 mod cutter;

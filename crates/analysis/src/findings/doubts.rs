@@ -113,19 +113,3 @@ pub(super) fn without_disturbances(facts: &Facts<'_>) -> Option<Finding> {
         )
     })
 }
-
-/// p99.9 is what this is about: without it the tail is not known.
-pub(super) fn too_short(facts: &Facts<'_>) -> Option<Finding> {
-    let count = facts.sojourn.count;
-    (facts.sojourn.quantile(0.999).is_none()).then(|| {
-        let text = format!(
-            "Too few samples for p99.9: {} collected, and they are correlated.",
-            Count(count)
-        );
-        inconclusive(
-            text,
-            "Record for longer: about ten times as many requests.",
-            None,
-        )
-    })
-}

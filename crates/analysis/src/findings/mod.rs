@@ -12,7 +12,9 @@ mod shape;
 #[cfg(test)]
 mod tests;
 
+use taillab_model::Distribution;
 use taillab_model::explanation::Finding;
+use taillab_model::summary::ServerResult;
 
 pub use facts::Facts;
 
@@ -30,6 +32,34 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     findings.extend(shape::bursts(facts));
     findings.extend(doubts::poor_fit(facts));
     findings.extend(doubts::without_disturbances(facts));
-    findings.extend(doubts::too_short(facts));
     findings
+}
+
+/// Draws the findings anew from what a result still says, after some of it was withdrawn.
+pub fn renew(server: &mut ServerResult, ideal: &Distribution, disturbances: bool) {
+    let Some(explanation) = &mut server.explanation else {
+        return;
+    };
+    let mut ideal = ideal.clone();
+    let known = server.measured.sojourn.quantiles.iter();
+    for at in ideal.quantiles.iter_mut() {
+        // what is not known of the server is not compared
+        if known.clone().any(|of| of.q == at.q && of.value.is_none()) {
+            (at.value, at.lo, at.hi) = (None, None, None);
+        }
+    }
+    explanation.findings = findings(&Facts {
+        sojourn: &server.measured.sojourn,
+        ideal: &ideal,
+        withdrawn: server.ideal.withdrawn,
+        overload: server.measured.overload,
+        causes: &server.causes,
+        predictions: &server.predictions,
+        model_fit: server.model_fit.as_ref(),
+        clustering: explanation.clustering.as_ref(),
+        workers: &explanation.workers,
+        inversions: &explanation.inversions,
+        matching: &server.matching,
+        disturbances,
+    });
 }

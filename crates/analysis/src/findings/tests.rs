@@ -451,17 +451,3 @@ fn overtaking_is_told_with_the_workers_that_do_it() {
         Some("It makes 0 % of the excess above p99: no need to change it.")
     );
 }
-
-#[test]
-fn a_tail_that_the_sample_does_not_support_is_not_known() {
-    let case = Case {
-        sojourn: distribution(&[(0.99, 760_000)]),
-        ..Case::default()
-    };
-    let findings = case.findings();
-    assert!(findings[0].inconclusive);
-    assert_eq!(
-        findings[0].text,
-        "Too few samples for p99.9: 12,345 collected, and they are correlated."
-    );
-}

@@ -46,7 +46,7 @@ pub fn objective_at(
     let limit = objective.limit_ns;
     let within = |x: Option<Nanos>| x.is_some_and(|x| x <= limit);
     let overload = is_overload(verdict);
-    let contaminated = client_failed(verdict);
+    let contaminated = client_failed(verdict, objective.q);
     let held = within(value) && !overload && !contaminated;
     // an answer that never came has no response time
     let finite = |x: Option<Nanos>| x.filter(|x| *x != Nanos::MAX);

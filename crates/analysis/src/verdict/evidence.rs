@@ -2,8 +2,8 @@
 
 use taillab_model::load_result::LoadStep;
 use taillab_model::summary::{
-    Calibration, ClientCost, CutSummary, LoadErrors, LoadSummary, Observer, Reason, Report,
-    ServerResult, Withdrawn,
+    Calibration, ClaimName, ClientCost, CutSummary, LoadErrors, LoadSummary, Observer, Reason,
+    Report, ServerResult, Withdrawn,
 };
 use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES};
 
@@ -236,17 +236,43 @@ impl<'a> Evidence<'a> {
         Some((*unsupported.first()?, has))
     }
 
-    /// Lateness and what it is compared with (the sojourn, or else the response time), at the
-    /// highest percentile up to p99.9 that both support.
-    pub(super) fn lateness(&self) -> Option<(f64, Nanos, Nanos)> {
-        let load = self.load?.summary;
-        let whole = match self.server {
-            Some(server) => &server.result.measured.sojourn,
-            None => &load.response_time,
+    /// What was measured: the sojourn, or else the client's response time; `None` of a sweep.
+    pub(super) fn measured(&self) -> Option<&'a Distribution> {
+        match (self.server, self.load, self.closed_loop) {
+            (Some(server), ..) => Some(&server.result.measured.sojourn),
+            (None, Some(load), _) => Some(&load.summary.response_time),
+            (None, None, Some(closed)) => Some(closed.service_time),
+            (None, None, None) => None,
+        }
+    }
+
+    /// Whether the result makes, or would make, this claim besides its percentiles.
+    pub(super) fn claims(&self, claim: ClaimName) -> bool {
+        let Some(TracedServer { result, .. }) = self.server else {
+            return false;
         };
-        [0.999, 0.99, 0.9, 0.5]
-            .into_iter()
-            .find_map(|q| Some((q, load.lateness.quantile(q)?, whole.quantile(q)?)))
+        // a comparison that was withdrawn took causes and forecasts with it
+        let withdrawn = result.ideal.withdrawn.is_some() && result.explanation.is_some();
+        match claim {
+            ClaimName::Causes => withdrawn || !result.causes.is_empty(),
+            ClaimName::Forecasts => withdrawn || !result.predictions.is_empty(),
+            _ => true,
+        }
+    }
+
+    /// Lateness and what it is compared with (the sojourn, or else the response time) at a
+    /// percentile that both support.
+    pub(super) fn lateness_at(&self, q: f64) -> Option<(Nanos, Nanos)> {
+        let lateness = &self.load?.summary.lateness;
+        Some((lateness.quantile(q)?, self.measured()?.quantile(q)?))
+    }
+
+    /// The same at the highest such percentile up to p99.9, which comes first.
+    pub(super) fn lateness(&self) -> Option<(f64, Nanos, Nanos)> {
+        [0.999, 0.99, 0.9, 0.5].into_iter().find_map(|q| {
+            let (lateness, whole) = self.lateness_at(q)?;
+            Some((q, lateness, whole))
+        })
     }
 
     /// A percentile at which the ideal is not below what was measured: its probability, ideal and

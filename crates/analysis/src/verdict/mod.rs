@@ -8,27 +8,38 @@ mod evidence;
 mod invalid;
 mod rule;
 mod warnings;
+mod withdraw;
+mod withdrawals;
 
-use taillab_model::summary::{Reason, Verdict};
+use taillab_model::summary::{Claim, ClaimName, Reason, Verdict};
 
 use rule::OVERLOAD;
+use withdrawals::{Spoils, WITHDRAWALS};
 
 pub use evidence::{
     ClientSide, Evidence, Growth, LoadEvidence, SentLoad, ServerEvidence, Sweep, TraceFacts,
     TracedServer, Unsupported, VirtualWorkers,
 };
 pub use rule::{Rule, is_overload};
+pub use withdraw::{withdraw, withdraw_from_load};
 
 /// The rules about the server's own failures.
-const SERVER_FAILED: [&str; 2] = ["errors", "no_answer"];
+const SERVER_FAILED: [&str; 4] = ["errors", "few_errors", "no_answer", "unanswered"];
 
-/// Every rule: first those that make a result invalid, then the warnings, each in the order in
-/// which they are printed.
+/// The rules about too few requests.
+const TOO_FEW: [&str; 1] = ["unsupported_percentile"];
+
+/// Every rule: first those that make a result invalid, then those that withdraw some of it, then the
+/// warnings, each in the order in which they are printed.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    invalid::RULES.iter().chain(warnings::RULES)
+    let withdrawals = WITHDRAWALS.iter().map(|withdrawal| &withdrawal.rule);
+    (invalid::RULES.iter())
+        .chain(withdrawals)
+        .chain(warnings::RULES)
 }
 
-/// Judges a measurement.
+/// Judges a measurement: what speaks against all of it, what against some of its claims, and what a
+/// reader should know.
 pub fn judge(evidence: &Evidence<'_>) -> Verdict {
     let mut verdict = Verdict::default();
     judge_steps(evidence, &mut verdict);
@@ -39,6 +50,18 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
             .collect()
     };
     verdict.reasons.extend(that_apply(invalid::RULES));
+    let mut spoiled: Vec<(&str, Spoils)> = Vec::new();
+    for withdrawal in WITHDRAWALS {
+        let Some(reason) = withdrawal.rule.reason(evidence) else {
+            continue;
+        };
+        let spoils = (withdrawal.spoils)(evidence);
+        match spoils.all() {
+            true => verdict.reasons.push(reason),
+            false => verdict.warnings.push(reason),
+        }
+        spoiled.push((withdrawal.rule.key, spoils));
+    }
     verdict.warnings.extend(that_apply(warnings::RULES));
     for condition in evidence.conditions {
         if !(verdict.warnings.iter()).any(|warning| warning.key == condition.key) {
@@ -46,7 +69,33 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
         }
     }
     verdict.valid = verdict.reasons.is_empty();
+    verdict.claims = claims(evidence, &verdict.reasons, &spoiled);
     verdict
+}
+
+/// Each claim that the measurement makes, and what withdraws it.
+fn claims(evidence: &Evidence<'_>, reasons: &[Reason], spoiled: &[(&str, Spoils)]) -> Vec<Claim> {
+    let judged = |claim: ClaimName| {
+        let by_reasons = reasons.iter().map(|reason| reason.key.as_str());
+        let withdraw = spoiled.iter().filter(|(_, spoils)| spoils.withdraws(claim));
+        let mut because: Vec<String> = Vec::new();
+        for key in by_reasons.chain(withdraw.map(|(key, _)| *key)) {
+            if !because.iter().any(|known| known == key) {
+                because.push(key.to_owned());
+            }
+        }
+        Claim {
+            claim,
+            valid: because.is_empty(),
+            because,
+        }
+    };
+    let percentiles = evidence.measured().is_some();
+    let percentiles = ClaimName::PERCENTILES.into_iter().filter(|_| percentiles);
+    let comparison = ClaimName::COMPARISON.into_iter();
+    let comparison = comparison.filter(|claim| evidence.claims(*claim));
+    let comparison = comparison.map(judged).collect::<Vec<_>>();
+    percentiles.map(judged).chain(comparison).collect()
 }
 
 /// What the verdicts on the steps of a sweep mean for the whole.
@@ -65,11 +114,28 @@ fn judge_steps(evidence: &Evidence<'_>, verdict: &mut Verdict) {
                 verdict.reasons.push(reason);
             }
         }
+        let withdraws = |warning: &&Reason| {
+            !TOO_FEW.contains(&warning.key.as_str())
+                && (step.verdict.claims.iter()).any(|claim| claim.because.contains(&warning.key))
+        };
+        for warning in step.verdict.warnings.iter().filter(withdraws) {
+            let text = format!("at {rate_per_s:.0}/s: {}", warning.text);
+            verdict.warnings.push(Reason::new(&warning.key, text));
+        }
     }
 }
 
-/// Something other than the server makes the measurement invalid.
-pub fn client_failed(verdict: &Verdict) -> bool {
-    let mut keys = verdict.reasons.iter().map(|reason| reason.key.as_str());
-    keys.any(|key| !OVERLOAD.contains(&key) && !SERVER_FAILED.contains(&key))
+/// Something other than the server, and not the number of requests, spoils the percentile `q` or
+/// all of the measurement.
+pub fn client_failed(verdict: &Verdict, q: f64) -> bool {
+    let at_q = (verdict.claims.iter())
+        .find(|claim| claim.claim.quantile().is_some_and(|of| of >= q - 1e-9));
+    let withdrawn = at_q.iter().flat_map(|claim| &claim.because);
+    let reasons = verdict.reasons.iter().map(|reason| &reason.key);
+    let mut keys = reasons.chain(withdrawn).map(String::as_str);
+    keys.any(|key| {
+        ![&OVERLOAD[..], &SERVER_FAILED, &TOO_FEW]
+            .concat()
+            .contains(&key)
+    })
 }

@@ -42,10 +42,8 @@ pub(super) fn exceeds(part: Nanos, limit: f64, whole: Nanos) -> bool {
 
 /// `, so no percentile beyond 99.9 % is known`, where requests have no answer.
 pub(super) fn no_percentile_beyond(evidence: &Evidence<'_>) -> String {
-    let measured = match (evidence.server, evidence.load) {
-        (Some(server), _) => &server.result.measured.sojourn,
-        (None, Some(load)) => &load.summary.response_time,
-        (None, None) => return String::new(),
+    let Some(measured) = evidence.measured() else {
+        return String::new();
     };
     if measured.unanswered == 0 {
         return String::new();

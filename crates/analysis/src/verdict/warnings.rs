@@ -2,26 +2,21 @@
 
 use taillab_model::explanation::{Culprit, THIS_GENERATOR, THIS_TRACER};
 use taillab_model::summary::{
-    ArrivalsReference, LoadErrors, MAX_CLIENT_BUSY_SHARE, MAX_ERROR_SHARE, MAX_LATENESS_SHARE,
-    MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE, ServiceTimeSource, Withdrawn,
+    ArrivalsReference, LoadErrors, MAX_CLIENT_BUSY_SHARE, MAX_LATENESS_SHARE, MIN_COMPLETE_SHARE,
+    NOTABLE_LATENESS_SHARE,
 };
 
 use taillab_model::REPORTED_QUANTILES;
 
 use super::evidence::Evidence;
-use super::rule::{
-    Rule, exceeds, first_of_them, is_overload, no_percentile_beyond, remedy_for_ambiguity,
-};
-use crate::fmt::{Errors, Grew, Percent, Percentile, Unlike, plural, share};
+use super::rule::{Rule, exceeds, is_overload, remedy_for_ambiguity};
+use crate::fmt::{Grew, Percent, Percentile, plural, share};
 
 /// Server CPUs less busy than this at the calibrated peak: something else was the limit.
 const MIN_BUSY_AT_PEAK: f64 = 0.95;
 
 /// A probe that costs more of the throughput than this changes what it measures.
 const MAX_PROBE_COST: f64 = 0.10;
-
-/// If a larger share of the requests beats the ideal, t may be too long.
-const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
 
 /// Recording that takes more of a CPU than this is worth knowing.
 const NOTABLE_OBSERVER_SHARE: f64 = 0.2;
@@ -88,102 +83,12 @@ pub(super) const RULES: &[Rule] = &[
         remedy: |_| "give the client more CPUs",
     },
     Rule {
-        key: "unanswered",
-        seen: |e| {
-            let sojourn = &e.server?.result.measured.sojourn;
-            let (unanswered, all) = (sojourn.unanswered, sojourn.count + sojourn.unanswered);
-            (share(unanswered, all) > MAX_ERROR_SHARE).then(|| {
-                format!(
-                    "{unanswered} of {all} requests ({}) were not answered, and were waited for \
-                     for longer than any answer took{}",
-                    Percent(share(unanswered, all)),
-                    no_percentile_beyond(e)
-                )
-            })
-        },
-        remedy: |_| {
-            "find out why the server drops them (its log, full queues, ended connections), or \
-             whether its protocol has requests without a response"
-        },
-    },
-    Rule {
         key: "queue_grew",
         seen: |e| {
             let overload = e.server?.result.measured.overload?;
             Some(Grew(&overload).to_string())
         },
         remedy: |_| "the percentiles depend on how long that was; see the first finding",
-    },
-    Rule {
-        key: "estimated_ideal_above_measured",
-        seen: |e| {
-            e.recording?;
-            let source = match e.server?.result.service_time_source {
-                ServiceTimeSource::BusyTime => {
-                    " (it is the workers' busy time per request, with what they do before T1 and \
-                     after T6)"
-                }
-                _ => "",
-            };
-            Some(format!("{}{source}", Unlike(&e.ideal_above_measured()?)))
-        },
-        remedy: |_| "give it with --service-time, e.g. as `taillab run` calibrates it",
-    },
-    Rule {
-        key: "closed_loop",
-        seen: |e| {
-            let withdrawn = e.withdrawn()?;
-            let wait = matches!(withdrawn, Withdrawn::ClientsWait { .. });
-            wait.then(|| Unlike(&withdrawn).to_string())
-        },
-        remedy: |_| "there is no comparison with an ideal server; what was measured holds for these clients",
-    },
-    Rule {
-        key: "faster_than_ideal",
-        seen: |e| {
-            let faster = e.server?.evidence.faster_than_ideal;
-            let withdrawn = e.withdrawn();
-            if let Some(withdrawn @ Withdrawn::FasterThanIdeal { .. }) = withdrawn {
-                return Some(Unlike(&withdrawn).to_string());
-            }
-            let said = withdrawn.is_some() || e.ideal_above_measured().is_some();
-            (!said && faster > MAX_FASTER_THAN_IDEAL).then(|| {
-                format!(
-                    "{} of the requests were faster than their ideal, so the service time t may \
-                     be too long",
-                    Percent(faster)
-                )
-            })
-        },
-        remedy: |e| match e.recording {
-            None => "calibrate again on a quiet machine",
-            Some(_) => "give it with --service-time",
-        },
-    },
-    Rule {
-        key: "forecast_below_ideal",
-        seen: |e| {
-            let withdrawn = e.withdrawn()?;
-            let beaten = matches!(withdrawn, Withdrawn::ForecastBelowIdeal { .. });
-            beaten.then(|| Unlike(&withdrawn).to_string())
-        },
-        remedy: remedy_for_long_service_time,
-    },
-    Rule {
-        key: "few_errors",
-        seen: |e| {
-            let (errors, requests) = (e.errors()?, e.client()?.requests);
-            let wrong = share(errors.total(), requests);
-            (wrong > 0.0 && wrong <= MAX_ERROR_SHARE).then(|| {
-                format!(
-                    "{} in {requests} requests{}{}",
-                    Errors(&errors),
-                    first_of_them(e),
-                    no_percentile_beyond(e)
-                )
-            })
-        },
-        remedy: |_| "see the server's log",
     },
     Rule {
         key: "misses",
@@ -466,18 +371,6 @@ pub(super) const RULES: &[Rule] = &[
         remedy: |_| "run longer",
     },
     Rule {
-        key: "unsupported_percentile",
-        seen: |e| {
-            let (unsupported, has) = e.unsupported()?;
-            Some(format!(
-                "too few samples for {}: about {} needed at this correlation, {has} collected",
-                Percentile(unsupported.q),
-                unsupported.needs
-            ))
-        },
-        remedy: |_| "measure for longer (-d)",
-    },
-    Rule {
         key: "virtual_machine",
         seen: |e| {
             Some(format!(
@@ -512,11 +405,4 @@ fn part_of_tail(evidence: &Evidence<'_>, name: &str) -> Option<String> {
     let share: f64 = own.map(|share| share.excess_share_above_p99.value).sum();
     (share >= NOTABLE_SHARE_OF_TAIL)
         .then(|| format!("{name} made {} of the excess above p99", Percent(share)))
-}
-
-fn remedy_for_long_service_time(evidence: &Evidence<'_>) -> &'static str {
-    match evidence.recording {
-        None => "there is no comparison with an ideal server; calibrate again on a quiet machine",
-        Some(_) => "there is no comparison with an ideal server; give t with --service-time",
-    }
 }

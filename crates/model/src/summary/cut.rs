@@ -8,9 +8,9 @@ use crate::{CutReason, Nanos};
 /// A result of which more than this share of the time was cut says too little of the rest.
 pub const MAX_CUT_SHARE: f64 = 1.0 / 3.0;
 
-/// More requests than this share so soon after a cut that the queue had not found its state again:
-/// they come to an emptier server than they should.
-pub const MAX_UNSETTLED_SHARE: f64 = 0.1;
+/// A percentile is withdrawn where more than this share of the requests above it are missing because
+/// cuts follow each other too soon. Where a quarter is missing, what is called p99 is p98.7.
+pub const MAX_UNSETTLED_SHARE: f64 = 0.25;
 
 /// Stretches in which the generator was not what it should have been, by its own clock and
 /// schedule. Nothing that only the server suffered is among them.
@@ -23,12 +23,22 @@ pub struct CutSummary {
     pub length_ns: Nanos,
     /// Requests that are in no statistic for it.
     pub requests: u64,
-    /// Share of the requests that count that came so soon after a cut that the queue had not found
-    /// its state again.
-    #[schemars(range(min = 0, max = 1))]
-    pub unsettled_share: f64,
+    /// What is missing because a cut ends when the server is idle: by percentile, in ascending order.
+    pub unsettled: Vec<UnsettledAt>,
     /// The same by reason, the longest first.
     pub by_reason: Vec<CutBy>,
+}
+
+/// What is missing above a percentile. A request that finds the server busy since before the last
+/// cut is not counted, so the requests of long busy periods are too few.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UnsettledAt {
+    /// The percentile's probability.
+    #[schemars(range(min = 0, max = 1))]
+    pub q: f64,
+    /// About this share of the requests above it is missing.
+    #[schemars(range(min = 0, max = 1))]
+    pub share: f64,
 }
 
 /// What was cut for one reason.

@@ -8,9 +8,9 @@ pub(crate) mod explained;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::summary::{
-    ArrivalsReference, ArrivalsVerdict, Calibration, ClientCost, DispersionAt, Hook, Ideal,
-    LoadErrors, LoadSummary, Matching, Measured, Overhead, Reason, Report, SCHEMA_VERSION,
-    ServerResult, ServiceTimeSource, Stages, StagesAt, Verdict, WorkersSource,
+    ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, DispersionAt,
+    Hook, Ideal, LoadErrors, LoadSummary, Matching, Measured, Overhead, Reason, Report,
+    SCHEMA_VERSION, ServerResult, ServiceTimeSource, Stages, StagesAt, Verdict, WorkersSource,
 };
 use taillab_model::{ClientTimes, Distribution, Monotonic, Nanos, Operation, Stamps};
 use taillab_report::requests::RequestRow;
@@ -300,6 +300,7 @@ pub(crate) fn sample(length: Nanos) -> Sample {
                 "virtual_machine",
                 "the machine is virtual: another guest can take the CPU without a trace",
             )],
+            claims: claims(&[(ClaimName::P99999, "unsupported_percentile")]),
         },
     };
     Sample {
@@ -310,6 +311,23 @@ pub(crate) fn sample(length: Nanos) -> Sample {
         rows,
         started,
     }
+}
+
+/// All claims of a run; those of the list are withdrawn, each for its reason.
+pub(crate) fn claims(withdrawn: &[(ClaimName, &str)]) -> Vec<Claim> {
+    let all = ClaimName::PERCENTILES
+        .into_iter()
+        .chain(ClaimName::COMPARISON);
+    let claim = |claim| {
+        let because = withdrawn.iter().filter(|(name, _)| *name == claim);
+        let because: Vec<String> = because.map(|(_, key)| (*key).to_owned()).collect();
+        Claim {
+            claim,
+            valid: because.is_empty(),
+            because,
+        }
+    };
+    all.map(claim).collect()
 }
 
 const EXPERIMENT: &str = r#"server = "memcached"

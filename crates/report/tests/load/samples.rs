@@ -194,7 +194,7 @@ pub(crate) fn search() -> LoadReport {
                 } else {
                     Vec::new()
                 },
-                warnings: Vec::new(),
+                ..Verdict::default()
             },
             load,
         }

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use taillab_analysis::verdict::{self, Evidence, ServerEvidence, TraceFacts, VirtualWorkers};
-use taillab_analysis::{Analysis, AnalysisOptions, Matched, Window, streaming};
+use taillab_analysis::{Analysis, AnalysisOptions, Matched, Window, findings, streaming};
 use taillab_host::CpuUsage;
 use taillab_model::summary::{
     Calibration, CutSummary, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION,
     ServerResult, ServiceTimeSource, Verdict,
 };
-use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
+use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext, Tid};
 use taillab_report::{Curve, Series};
 
 use super::limits;
@@ -42,6 +42,8 @@ pub struct Known {
     pub load: Option<(LoadSummary, Vec<(Nanos, f64)>)>,
     /// Conditions of the testbed and the machine that affect the result.
     pub conditions: Vec<Reason>,
+    /// What recording cost: `trace`.
+    pub cost: Option<RecordingCost>,
 }
 
 /// What was measured before the load.
@@ -90,10 +92,38 @@ pub struct Analysed {
     pub report: Report,
     /// Ideal, measured and, where the client is ours, its view.
     pub curves: Vec<Curve>,
-    /// Requests that came in, those of the warm-up too.
-    pub all_arrivals: u64,
     evidence: ServerEvidence,
     facts: Facts,
+    /// The ideal as the findings compare with it, and whether disturbances were recorded.
+    compared: (Distribution, bool),
+}
+
+/// What recording cost, as it was measured meanwhile.
+pub struct RecordingCost {
+    /// Events recorded.
+    pub events: u64,
+    /// CPU time of taillab's own threads, as a share of one CPU.
+    pub cpu_share: f64,
+    /// Time in the eBPF programs per event, where it was counted.
+    pub program_ns_per_event: Option<f64>,
+    /// Bytes written to disk per second.
+    pub written_bytes_per_s: f64,
+    /// Most memory that taillab had resident.
+    pub peak_memory_bytes: u64,
+}
+
+impl RecordingCost {
+    fn per_request(self, requests: u64) -> Observer {
+        let events_per_request = self.events as f64 / requests.max(1) as f64;
+        let of_programs = |ns_per_event: f64| ns_per_event * events_per_request;
+        Observer {
+            cpu_share: self.cpu_share,
+            program_ns_per_request: self.program_ns_per_event.map(of_programs),
+            events_per_request,
+            written_bytes_per_s: self.written_bytes_per_s,
+            peak_memory_bytes: self.peak_memory_bytes,
+        }
+    }
 }
 
 /// What the verdict needs and neither the report nor the analysis carries.
@@ -211,6 +241,10 @@ impl<'c> Pass<'c> {
             server.overhead = before.overhead;
             virtual_workers = before.virtual_workers;
         }
+        let observer = known.cost.map(|cost| cost.per_request(found.all_arrivals));
+        if let Some(ns) = observer.and_then(|observer| observer.program_ns_per_request) {
+            server.overhead.cpu_ns_per_request = Some(ns);
+        }
         let (load, client_curve) = known.load.unzip();
         let recorded = end.last.unwrap_or(self.from).saturating_since(self.from);
         let duration = load.as_ref().map_or(recorded, |load| load.duration_ns);
@@ -235,7 +269,7 @@ impl<'c> Pass<'c> {
             calibration,
             cut: self.cut,
             server,
-            observer: None,
+            observer,
             fixes: Vec::new(),
             verdict: Verdict::default(),
             assertions: Vec::new(),
@@ -249,7 +283,6 @@ impl<'c> Pass<'c> {
         let mut analysed = Analysed {
             report,
             curves,
-            all_arrivals: found.all_arrivals,
             evidence: found.evidence,
             facts: Facts {
                 hypervisor: context.hypervisor.clone(),
@@ -260,6 +293,7 @@ impl<'c> Pass<'c> {
                 cut_off: end.cut_off,
                 framed: context.framing.is_some(),
             },
+            compared: (found.ideal_as_independent, found.disturbances),
         };
         analysed.judge();
         Ok(analysed)
@@ -267,15 +301,7 @@ impl<'c> Pass<'c> {
 }
 
 impl Analysed {
-    /// Adds what watching cost.
-    pub fn observed(&mut self, observer: Observer) {
-        self.report.observer = Some(observer);
-        if let Some(cost) = observer.program_ns_per_request {
-            self.report.server.overhead.cpu_ns_per_request = Some(cost);
-        }
-        self.judge();
-    }
-
+    /// Says what of the report can be believed, and takes out of it what cannot.
     fn judge(&mut self) {
         let facts = &self.facts;
         let recording = TraceFacts {
@@ -293,6 +319,11 @@ impl Analysed {
             ..Evidence::of_report(&self.report, &self.evidence)
         });
         self.report.verdict = verdict;
+        let curves = self.curves.iter_mut().map(|curve| &mut curve.points);
+        if verdict::withdraw(&mut self.report, curves) {
+            let (ideal, disturbances) = &self.compared;
+            findings::renew(&mut self.report.server, ideal, *disturbances);
+        }
     }
 
     /// How the command ends that shows this.

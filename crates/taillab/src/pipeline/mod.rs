@@ -21,7 +21,7 @@ mod rundir;
 mod save;
 mod service_time;
 
-pub use analyse::{Analysed, BeforeLoad, Known};
+pub use analyse::{Analysed, BeforeLoad, Known, RecordingCost};
 pub use canary::{Canary, stalls};
 pub use client::{Client, loaded_requests, summarise_load};
 pub use cuts::{cuts, late_sends, unseen_by_client};

@@ -2,7 +2,7 @@
 
 use taillab_analysis::load::objective_at;
 use taillab_analysis::verdict::{
-    Evidence, LoadEvidence, SentLoad, client_failed, is_overload, judge,
+    Evidence, LoadEvidence, SentLoad, client_failed, is_overload, judge, withdraw_from_load,
 };
 use taillab_load::StopReason;
 use taillab_model::Objective;
@@ -35,7 +35,7 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
     let (floor, floor_curves) = floor.unzip();
     let Measured {
         run,
-        analysis,
+        mut analysis,
         started_unix_s,
     } = measured;
     let mut report = ClientMeasured {
@@ -51,6 +51,11 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
         },
     }
     .conclude(&analysis.evidence);
+    if let Some(load) = &mut report.load {
+        let curves = &mut analysis.curves;
+        let curves = [&mut curves.response_time, &mut curves.service_time];
+        withdraw_from_load(&report.verdict, load, curves);
+    }
     wanted.hold(&mut report)?;
     let unsupported = analysis.evidence.unsupported.iter();
     let needs: Vec<_> = unsupported
@@ -219,6 +224,9 @@ impl Steps {
             objective: objective.map(|o| objective_at(o, measured.requests(), &verdict)),
             verdict,
         });
+        if let Some(LoadStep { load, verdict, .. }) = self.steps.last_mut() {
+            withdraw_from_load(verdict, load, []);
+        }
         let rate = |planned: &Planned| planned.schedule.rate_per_s;
         if self
             .lowest
@@ -230,11 +238,11 @@ impl Steps {
         &self.steps[self.steps.len() - 1]
     }
 
-    /// The client, not the server, spoiled the last one.
-    pub fn client_failed(&self) -> bool {
+    /// The client, not the server, spoiled the percentile `q` of the last one.
+    pub fn client_failed(&self, q: f64) -> bool {
         self.steps
             .last()
-            .is_some_and(|step| client_failed(&step.verdict))
+            .is_some_and(|step| client_failed(&step.verdict, q))
     }
 
     /// Takes the last one back: a longer measurement replaces it.

@@ -98,7 +98,7 @@ fn measure(
     let decision = decision(step);
     // a rate that only the client failed at says nothing of the server
     Ok(Some(match decision {
-        Decision::Failed if steps.client_failed() => Decision::Undecided,
+        Decision::Failed if steps.client_failed(work.objective.q) => Decision::Undecided,
         decision => decision,
     }))
 }

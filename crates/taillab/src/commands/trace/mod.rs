@@ -16,7 +16,6 @@ use std::time::Duration;
 use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::target::ensure_first_pid_namespace;
 use taillab_host::{CpuSet, Interrupt, Placement, Roots, cpus, disk};
-use taillab_model::summary::Observer;
 
 use self::end::End;
 use self::find::Found;
@@ -25,8 +24,8 @@ use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::pipeline::{
-    self, Attachments, Known, RECORDING, RunDir, Shown, Source, give_up_root, limits, next_steps,
-    recover,
+    self, Attachments, Known, RECORDING, RecordingCost, RunDir, Shown, Source, give_up_root,
+    limits, next_steps, recover,
 };
 use crate::say::Say;
 
@@ -125,6 +124,16 @@ fn report(
         partial: !matches!(end, End::TimeUp),
         shares_cpus,
         server_cpus,
+        cost: Some(RecordingCost {
+            events,
+            cpu_share: cost.cpu_share,
+            program_ns_per_event: cost.program_ns_per_event,
+            written_bytes_per_s: match args.result.saves() {
+                true => cost.written_bytes_per_s,
+                false => 0.0,
+            },
+            peak_memory_bytes: cost.peak_memory_bytes,
+        }),
         ..Known::default()
     };
     let source = Source::File(file);
@@ -133,17 +142,6 @@ fn report(
         Ok(analysed) => analysed,
         Err(failure) => return Err(end.failure().unwrap_or(failure)),
     };
-    let events_per_request = events as f64 / analysed.all_arrivals.max(1) as f64;
-    analysed.observed(Observer {
-        cpu_share: cost.cpu_share,
-        program_ns_per_request: cost.program_ns_per_event.map(|ns| ns * events_per_request),
-        events_per_request,
-        written_bytes_per_s: match args.result.saves() {
-            true => cost.written_bytes_per_s,
-            false => 0.0,
-        },
-        peak_memory_bytes: cost.peak_memory_bytes,
-    });
     limits::hold(&args.limits, &mut analysed.report)?;
     let attachments = Attachments {
         environment: Some(serde_json::to_value(environment).or_exit(Exit::Failed)?),

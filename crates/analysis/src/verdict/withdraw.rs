@@ -1,0 +1,130 @@
+//! Takes out of a result what its verdict withdraws, so that nothing is built on it.
+
+use taillab_model::explanation::Explanation;
+use taillab_model::summary::{ClaimName, LoadSummary, Report, ServerResult, Stages, Verdict};
+use taillab_model::{Distribution, Nanos};
+
+/// Points (x, P(at least x)) of a distribution.
+type Points = Vec<(Nanos, f64)>;
+
+/// What is withdrawn of a result that is valid as a whole. Of an invalid one everything stays, to
+/// be looked at.
+struct Withdrawn {
+    /// This percentile and all beyond.
+    from: Option<f64>,
+    causes: bool,
+    forecasts: bool,
+}
+
+impl Withdrawn {
+    fn by(verdict: &Verdict) -> Self {
+        let mut withdrawn = (verdict.claims.iter())
+            .filter(|claim| verdict.valid && !claim.valid)
+            .map(|claim| claim.claim);
+        let from = (withdrawn.clone()).find_map(ClaimName::quantile);
+        Self {
+            from,
+            causes: withdrawn.clone().any(|claim| claim == ClaimName::Causes),
+            forecasts: withdrawn.any(|claim| claim == ClaimName::Forecasts),
+        }
+    }
+
+    fn keeps(&self, q: f64) -> bool {
+        self.from.is_none_or(|from| q < from)
+    }
+
+    fn distribution(&self, distribution: &mut Distribution) {
+        let withdrawn = (distribution.quantiles.iter_mut()).filter(|at| !self.keeps(at.q));
+        for at in withdrawn {
+            (at.value, at.lo, at.hi) = (None, None, None);
+        }
+    }
+
+    fn curve(&self, points: &mut Points) {
+        points.retain(|(_, beyond)| self.keeps(1.0 - beyond));
+    }
+
+    fn server(&self, server: &mut ServerResult) {
+        let Stages {
+            t1_t2,
+            t2_t3,
+            t3_t4,
+            t4_t5,
+            t5_t6,
+        } = &mut server.stages;
+        for distribution in [
+            &mut server.measured.sojourn,
+            &mut server.ideal.sojourn,
+            &mut server.excess,
+            t1_t2,
+            t2_t3,
+            t3_t4,
+            t4_t5,
+            t5_t6,
+        ] {
+            self.distribution(distribution);
+        }
+        server.stages_at.retain(|at| self.keeps(at.q));
+        for forecast in &mut server.predictions {
+            forecast.points.retain(|point| self.keeps(point.q));
+        }
+        server
+            .predictions
+            .retain(|forecast| !self.forecasts && !forecast.points.is_empty());
+        if self.causes {
+            server.causes.clear();
+            server.model_fit = None;
+        }
+        if let Some(explanation) = &mut server.explanation {
+            self.explanation(explanation);
+        }
+    }
+
+    fn explanation(&self, explanation: &mut Explanation) {
+        explanation.bands.retain(|band| self.keeps(band.from_q));
+        if self.causes {
+            explanation.bands.clear();
+        }
+        if self.forecasts {
+            explanation.curves.clear();
+        }
+        for curve in &mut explanation.curves {
+            self.curve(&mut curve.points);
+        }
+    }
+
+    fn load(&self, load: &mut LoadSummary) {
+        self.distribution(&mut load.response_time);
+        self.distribution(&mut load.service_time);
+    }
+}
+
+/// Takes what the report's verdict withdraws out of the report and its curves. Says whether there
+/// was anything: then the findings must be drawn anew.
+pub fn withdraw<'c>(report: &mut Report, curves: impl IntoIterator<Item = &'c mut Points>) -> bool {
+    let withdrawn = Withdrawn::by(&report.verdict);
+    withdrawn.server(&mut report.server);
+    if let Some(load) = &mut report.load {
+        withdrawn.load(load);
+    }
+    if let Some(beyond) = &mut report.client_minus_server {
+        withdrawn.distribution(beyond);
+    }
+    for points in curves {
+        withdrawn.curve(points);
+    }
+    withdrawn.from.is_some() || withdrawn.causes || withdrawn.forecasts
+}
+
+/// Takes what the verdict on a load withdraws out of its summary and its curves.
+pub fn withdraw_from_load<'c>(
+    verdict: &Verdict,
+    load: &mut LoadSummary,
+    curves: impl IntoIterator<Item = &'c mut Points>,
+) {
+    let withdrawn = Withdrawn::by(verdict);
+    withdrawn.load(load);
+    for points in curves {
+        withdrawn.curve(points);
+    }
+}

@@ -1,0 +1,490 @@
+//! Rules that withdraw some claims of a result and leave the others.
+
+use std::fmt;
+
+use taillab_model::REPORTED_QUANTILES;
+use taillab_model::summary::{
+    ClaimName, MAX_CUT_SHARE, MAX_ERROR_SHARE, MAX_LATENESS_SHARE, MAX_UNSETTLED_SHARE,
+    ServiceTimeSource, Withdrawn, spoiled_from,
+};
+
+use super::evidence::Evidence;
+use super::rule::{Rule, exceeds, first_of_them, no_percentile_beyond, remedy_for_ambiguity};
+use crate::fmt::{Errors, Percent, Percentile, Unlike, plural, share};
+
+/// A rule, and what it withdraws where it applies.
+pub(super) struct Withdrawal {
+    pub(super) rule: Rule,
+    pub(super) spoils: fn(&Evidence<'_>) -> Spoils,
+}
+
+/// What of a result is withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Spoils {
+    /// Nothing: it is worth knowing.
+    Nothing,
+    /// This percentile and all beyond it. With p99, what its excess is charged to; with p50,
+    /// everything.
+    From(f64),
+    /// All that rests on the ideal queue.
+    Comparison,
+}
+
+impl Spoils {
+    fn tail(from: Option<f64>) -> Self {
+        from.map_or(Self::Nothing, Self::From)
+    }
+
+    /// Nothing is left.
+    pub(super) fn all(self) -> bool {
+        matches!(self, Self::From(q) if q <= REPORTED_QUANTILES[0])
+    }
+
+    pub(super) fn withdraws(self, claim: ClaimName) -> bool {
+        match (self, claim.quantile()) {
+            (Self::Nothing, _) | (Self::Comparison, Some(_)) => false,
+            (Self::Comparison, None) => true,
+            (Self::From(from), Some(q)) => q >= from,
+            // they are about the excess above p99
+            (Self::From(from), None) if claim != ClaimName::Ideal => from <= 0.99,
+            (Self::From(_), None) => self.all(),
+        }
+    }
+}
+
+/// `, so p99.9 and all beyond are withdrawn`; nothing where nothing is.
+struct So(Option<f64>);
+
+impl fmt::Display for So {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => Ok(()),
+            Some(q) if Spoils::From(q).all() => f.write_str(", so no percentile is known"),
+            Some(q) if q <= 0.99 => {
+                let q = Percentile(q);
+                write!(
+                    f,
+                    ", so {q} and all beyond are withdrawn, with causes and forecasts"
+                )
+            }
+            Some(q) if q < 0.99999 => {
+                write!(f, ", so {} and all beyond are withdrawn", Percentile(q))
+            }
+            Some(q) => write!(f, ", so {} is withdrawn", Percentile(q)),
+        }
+    }
+}
+
+/// As many requests as events that were lost may be missing.
+fn lost(e: &Evidence<'_>) -> Option<f64> {
+    let matching = &e.server?.result.matching;
+    spoiled_from(share(matching.lost_events, matching.responses))
+}
+
+fn unmatched(e: &Evidence<'_>) -> Option<f64> {
+    let matching = &e.server?.result.matching;
+    let missing = matching.responses.saturating_sub(matching.matched);
+    spoiled_from(share(missing, matching.responses))
+}
+
+fn unseen(e: &Evidence<'_>) -> Option<f64> {
+    let matching = &e.server?.result.matching;
+    let (all, seen) = (matching.client_responses, matching.client_matched);
+    spoiled_from(share(all.saturating_sub(seen), all))
+}
+
+fn cut(e: &Evidence<'_>) -> Option<f64> {
+    match e.cut?.share {
+        share if share > 2.0 * MAX_CUT_SHARE => Some(0.5),
+        share if share > MAX_CUT_SHARE => Some(0.99),
+        _ => None,
+    }
+}
+
+/// The lowest percentile whose requests came so soon after a cut that too many like them are
+/// missing, and how many are.
+fn unsettled(e: &Evidence<'_>) -> Option<(f64, f64)> {
+    let unsettled = e.cut?.unsettled.iter();
+    let mut too_many = unsettled.filter(|at| at.share > MAX_UNSETTLED_SHARE);
+    too_many.next().map(|at| (at.q, at.share))
+}
+
+/// The share of the requests that went wrong.
+fn wrong(e: &Evidence<'_>) -> Option<f64> {
+    Some(share(e.errors()?.total(), e.client()?.requests))
+}
+
+fn some_errors(e: &Evidence<'_>) -> Option<String> {
+    let requests = e.client()?.requests;
+    Some(format!(
+        "{} in {requests} requests{}{}{}",
+        Errors(&e.errors()?),
+        first_of_them(e),
+        no_percentile_beyond(e),
+        So(spoiled_from(wrong(e)?))
+    ))
+}
+
+/// The lowest percentile beyond the share of the requests that was answered.
+fn beyond_answers(e: &Evidence<'_>) -> Option<f64> {
+    let answered = e.server?.result.measured.sojourn.answered_share();
+    REPORTED_QUANTILES.into_iter().find(|q| *q > answered)
+}
+
+pub(super) const WITHDRAWALS: &[Withdrawal] = &[
+    Withdrawal {
+        rule: Rule {
+            key: "lost_events",
+            seen: |e| {
+                let lost_events = e.server?.result.matching.lost_events;
+                (lost_events > 0).then(|| {
+                    let events = plural(lost_events, "event", "events");
+                    let so = So(lost(e));
+                    format!("the probe lost {lost_events} {events}, and as many requests may be missing{so}")
+                })
+            },
+            remedy: |e| match e.recording {
+                None => "give it larger buffers, or lower the load",
+                Some(_) => {
+                    "record fewer kinds (--disturbances none), give larger buffers (--ring-bytes), \
+                     or leave taillab a CPU that the server does not use"
+                }
+            },
+        },
+        spoils: |e| Spoils::tail(lost(e)),
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "losses_unknown",
+            seen: |e| {
+                let matching = &e.server?.result.matching;
+                e.recording?.cut_off.then(|| {
+                    format!(
+                        "the recording has no end, so nobody knows how many events the probe lost \
+                         (at least {}) and which requests are missing from the tail{}",
+                        matching.lost_events,
+                        So(Some(0.9))
+                    )
+                })
+            },
+            remedy: |_| "end a recording with Ctrl-C or SIGTERM, which complete the file, and record again",
+        },
+        spoils: |_| Spoils::From(0.9),
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "unmatched",
+            seen: |e| {
+                let matching = &e.server?.result.matching;
+                let from = unmatched(e)?;
+                Some(format!(
+                    "only {} of {} responses have T1 and T6 ({} are ambiguous){}",
+                    Percent(share(matching.matched, matching.responses)),
+                    matching.responses,
+                    matching.ambiguous,
+                    So(Some(from))
+                ))
+            },
+            remedy: remedy_for_unmatched,
+        },
+        spoils: |e| Spoils::tail(unmatched(e)),
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "unseen_by_probe",
+            seen: |e| {
+                let matching = &e.server?.result.matching;
+                let from = unseen(e)?;
+                Some(format!(
+                    "only {} of the {} responses that the client received have T1 and T6{}",
+                    Percent(share(matching.client_matched, matching.client_responses)),
+                    matching.client_responses,
+                    So(Some(from))
+                ))
+            },
+            remedy: |_| "check that the probe's hooks see all of the server's traffic",
+        },
+        spoils: |e| Spoils::tail(unseen(e)),
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "late_client",
+            seen: |e| {
+                let (q, lateness, whole) = too_late(e)?;
+                let late = format!("the client sends late by {lateness} at {}", Percentile(q));
+                let so = So(Some(q));
+                Some(match e.server {
+                    Some(_) => format!("{late}, more than the {whole} that it is to measure{so}"),
+                    None => format!(
+                        "{late}, more than half of the {whole} that a response takes there{so}"
+                    ),
+                })
+            },
+            remedy: |_| "give it a dedicated CPU or more threads, or lower the load",
+        },
+        spoils: |e| Spoils::tail(too_late(e).map(|(q, ..)| q)),
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "cut",
+            seen: |e| {
+                let from = cut(e)?;
+                let most = e.cut?.by_reason.first()?;
+                Some(format!(
+                    "{} of the measurement had to be cut, mostly because {} ({}){}",
+                    Percent(e.cut?.share),
+                    most.why.sentence(),
+                    most.who,
+                    So(Some(from))
+                ))
+            },
+            remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
+        },
+        spoils: |e| Spoils::tail(cut(e)),
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "cut_too_often",
+            seen: |e| {
+                let (q, missing) = unsettled(e)?;
+                Some(format!(
+                    "cuts follow each other so soon that {} of the requests like those above {} \
+                     are missing{}",
+                    Percent(missing),
+                    Percentile(q),
+                    So(Some(q))
+                ))
+            },
+            remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
+        },
+        spoils: |e| Spoils::tail(unsettled(e).map(|(q, _)| q)),
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "arrivals",
+            seen: |e| {
+                let load = e.load?.summary;
+                let at = load.arrivals.foreign_bursts(load.duration_ns)?;
+                Some(format!(
+                    "the sends are not {}: their index of dispersion in windows of {} is {:.2} and \
+                     should be near {}{}",
+                    load.arrivals.process,
+                    at.window_ns,
+                    at.value.unwrap_or(f64::NAN),
+                    index(at.expected.unwrap_or(1.0)),
+                    So(Some(0.9))
+                ))
+            },
+            remedy: |_| "give the client a dedicated CPU, or lower the load",
+        },
+        // bursts make queues, of which the median knows little
+        spoils: |_| Spoils::From(0.9),
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "errors",
+            seen: |e| {
+                let many = wrong(e)? > MAX_ERROR_SHARE;
+                many.then(|| some_errors(e)).flatten()
+            },
+            remedy: |e| match e.wrong_answer {
+                Some(line) if line.contains("this port speaks") => {
+                    "name the target with that protocol's scheme, or another port"
+                }
+                Some(line) if line.starts_with("HTTP/") && line.contains(" 404") => {
+                    "check the path"
+                }
+                Some(line) if line.starts_with("HTTP/") && line.contains(" 40") => {
+                    "check the path, the headers and the protocol"
+                }
+                Some(_) => "check what is asked, the port and the protocol, then the server's log",
+                None => "lower the load, or find out why the server fails",
+            },
+        },
+        spoils: |e| Spoils::tail(wrong(e).and_then(spoiled_from)),
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "few_errors",
+            seen: |e| {
+                let wrong = wrong(e)?;
+                let few = wrong > 0.0 && wrong <= MAX_ERROR_SHARE;
+                few.then(|| some_errors(e)).flatten()
+            },
+            remedy: |_| "see the server's log",
+        },
+        spoils: |e| Spoils::tail(wrong(e).and_then(spoiled_from)),
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "unanswered",
+            seen: |e| {
+                let sojourn = &e.server?.result.measured.sojourn;
+                let (unanswered, all) = (sojourn.unanswered, sojourn.count + sojourn.unanswered);
+                (share(unanswered, all) > MAX_ERROR_SHARE).then(|| {
+                    format!(
+                        "{unanswered} of {all} requests ({}) were not answered, and were waited for \
+                         for longer than any answer took{}",
+                        Percent(share(unanswered, all)),
+                        no_percentile_beyond(e)
+                    )
+                })
+            },
+            remedy: |_| {
+                "find out why the server drops them (its log, full queues, ended connections), or \
+                 whether its protocol has requests without a response"
+            },
+        },
+        spoils: |e| Spoils::tail(beyond_answers(e)),
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "ideal_above_measured",
+            seen: |e| {
+                e.load?;
+                Some(Unlike(&e.ideal_above_measured()?).to_string())
+            },
+            remedy: |_| {
+                "there is no comparison with an ideal server; calibrate again on a quiet machine, \
+                 with the server as the limit"
+            },
+        },
+        spoils: |_| Spoils::Comparison,
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "estimated_ideal_above_measured",
+            seen: |e| {
+                e.recording?;
+                let source = match e.server?.result.service_time_source {
+                    ServiceTimeSource::BusyTime => {
+                        " (it is the workers' busy time per request, with what they do before T1 \
+                         and after T6)"
+                    }
+                    _ => "",
+                };
+                Some(format!("{}{source}", Unlike(&e.ideal_above_measured()?)))
+            },
+            remedy: |_| "give it with --service-time, e.g. as `taillab run` calibrates it",
+        },
+        spoils: |_| Spoils::Comparison,
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "closed_loop",
+            seen: |e| {
+                let withdrawn = e.withdrawn()?;
+                let wait = matches!(withdrawn, Withdrawn::ClientsWait { .. });
+                wait.then(|| Unlike(&withdrawn).to_string())
+            },
+            remedy: |_| {
+                "there is no comparison with an ideal server; what was measured holds for these \
+                 clients"
+            },
+        },
+        spoils: |_| Spoils::Comparison,
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "forecast_below_ideal",
+            seen: |e| {
+                let withdrawn = e.withdrawn()?;
+                let beaten = matches!(withdrawn, Withdrawn::ForecastBelowIdeal { .. });
+                beaten.then(|| Unlike(&withdrawn).to_string())
+            },
+            remedy: remedy_for_long_service_time,
+        },
+        spoils: |_| Spoils::Comparison,
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "faster_than_ideal",
+            seen: |e| {
+                let faster = e.server?.evidence.faster_than_ideal;
+                let withdrawn = e.withdrawn();
+                if let Some(withdrawn @ Withdrawn::FasterThanIdeal { .. }) = withdrawn {
+                    return Some(Unlike(&withdrawn).to_string());
+                }
+                let said = withdrawn.is_some() || e.ideal_above_measured().is_some();
+                (!said && faster > MAX_FASTER_THAN_IDEAL).then(|| {
+                    format!(
+                        "{} of the requests were faster than their ideal, so the service time t \
+                         may be too long",
+                        Percent(faster)
+                    )
+                })
+            },
+            remedy: |e| match e.recording {
+                None => "calibrate again on a quiet machine",
+                Some(_) => "give it with --service-time",
+            },
+        },
+        spoils: |e| match e.withdrawn() {
+            Some(_) => Spoils::Comparison,
+            None => Spoils::Nothing,
+        },
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "unsupported_percentile",
+            seen: |e| {
+                let (unsupported, has) = e.unsupported()?;
+                Some(format!(
+                    "too few samples for {}: about {} needed at this correlation, {has} collected",
+                    Percentile(unsupported.q),
+                    unsupported.needs
+                ))
+            },
+            remedy: |_| "measure for longer (-d)",
+        },
+        spoils: |e| Spoils::tail(e.unsupported().map(|(unsupported, _)| unsupported.q)),
+    },
+];
+
+/// If a larger share of the requests beats the ideal, t may be too long.
+const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
+
+/// The lowest percentile at which the generator was too late for what it measures: its probability,
+/// the lateness, and what that is compared with (the sojourn, or else the response time).
+fn too_late(e: &Evidence<'_>) -> Option<(f64, taillab_model::Nanos, taillab_model::Nanos)> {
+    let most = if e.server.is_some() {
+        1.0
+    } else {
+        MAX_LATENESS_SHARE
+    };
+    REPORTED_QUANTILES.into_iter().find_map(|q| {
+        let (lateness, whole) = e.lateness_at(q)?;
+        exceeds(lateness, most, whole).then_some((q, lateness, whole))
+    })
+}
+
+fn remedy_for_unmatched(evidence: &Evidence<'_>) -> &'static str {
+    let unmatched = evidence.server.map(|server| &server.result.matching);
+    let mostly_ambiguous = unmatched.is_some_and(|matching| {
+        matching.ambiguous * 2 > matching.responses.saturating_sub(matching.matched)
+    });
+    match evidence.recording {
+        None => "look for traffic that is not the client's, and for responses in several packets",
+        Some(_) if mostly_ambiguous => remedy_for_ambiguity(evidence),
+        Some(_) => {
+            "look for other processes that answer on this port (-p PID, --cgroup), and for \
+             responses without a request"
+        }
+    }
+}
+
+fn remedy_for_long_service_time(evidence: &Evidence<'_>) -> &'static str {
+    match evidence.recording {
+        None => "there is no comparison with an ideal server; calibrate again on a quiet machine",
+        Some(_) => "there is no comparison with an ideal server; give t with --service-time",
+    }
+}
+
+/// `1`, or two decimals where it is not whole.
+fn index(expected: f64) -> String {
+    if expected == 1.0 {
+        "1".to_owned()
+    } else {
+        format!("{expected:.2}")
+    }
+}

@@ -1,0 +1,201 @@
+//! Whether a measurement can be believed, claim by claim.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::REPORTED_QUANTILES;
+
+/// A percentile is withdrawn where more requests than this share of those above it are missing, or
+/// went wrong: nobody knows on which side of it they would have been.
+pub const MAX_MISSING_SHARE: f64 = 0.1;
+
+/// The lowest of [`REPORTED_QUANTILES`] that requests missing from the measurement spoil; `missing`
+/// is their share of all.
+pub fn spoiled_from(missing: f64) -> Option<f64> {
+    let spoils = |q: &f64| missing > MAX_MISSING_SHARE * (1.0 - q) * (1.0 + 1e-9);
+    REPORTED_QUANTILES.into_iter().find(spoils)
+}
+
+/// Whether a measurement can be believed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend(
+    "if" = {"properties": {"valid": {"const": true}}},
+    "then" = {"properties": {"reasons": {"maxItems": 0}}},
+    "else" = {"properties": {"reasons": {"minItems": 1}}},
+))]
+pub struct Verdict {
+    /// Something of it can be used: what `claims` says.
+    pub valid: bool,
+    /// Why nothing of it can be used; empty when it is valid.
+    pub reasons: Vec<Reason>,
+    /// What a reader should know that does not make it invalid.
+    pub warnings: Vec<Reason>,
+    /// What the result says, claim by claim. Absent where nobody asked for each, as of a sweep, whose
+    /// steps have their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claim>,
+}
+
+impl Verdict {
+    /// The highest percentile up to which all hold, where one does not; as it is called: `p99`.
+    pub fn holds_to(&self) -> Option<ClaimName> {
+        let mut percentiles = (self.claims.iter()).filter(|claim| claim.claim.quantile().is_some());
+        let mut last = None;
+        percentiles
+            .find(|claim| {
+                last = if claim.valid { Some(claim.claim) } else { last };
+                !claim.valid
+            })
+            .and(last)
+    }
+}
+
+/// One reason against a measurement, or one warning about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Reason {
+    /// Name for scripts, `snake_case`; `docs/verdict.md` lists them all.
+    #[schemars(extend("pattern" = "^[a-z0-9_]+$"))]
+    pub key: String,
+    /// One line for people: what was seen, and what to do about it.
+    pub text: String,
+}
+
+impl Reason {
+    /// A reason with its key.
+    pub fn new(key: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            key: key.into(),
+            text: text.into(),
+        }
+    }
+}
+
+/// Something that a result says, which can hold where the rest does not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Claim {
+    /// Which one.
+    pub claim: ClaimName,
+    /// It holds; otherwise it is withdrawn: the report does not have it.
+    pub valid: bool,
+    /// The keys of the reasons and warnings that withdraw it; empty where it holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub because: Vec<String>,
+}
+
+/// The claims of a result.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ClaimName {
+    /// The median of what was measured.
+    P50,
+    /// Its 90th percentile.
+    P90,
+    /// Its 99th percentile.
+    P99,
+    /// Its 99.9th percentile.
+    #[serde(rename = "p99.9")]
+    P999,
+    /// Its 99.99th percentile.
+    #[serde(rename = "p99.99")]
+    P9999,
+    /// Its 99.999th percentile.
+    #[serde(rename = "p99.999")]
+    P99999,
+    /// The comparison with the ideal queue.
+    Ideal,
+    /// What the excess over the ideal above p99 is charged to.
+    Causes,
+    /// What changes would make of the percentiles.
+    Forecasts,
+}
+
+impl ClaimName {
+    /// The percentiles, in the order of [`REPORTED_QUANTILES`].
+    pub const PERCENTILES: [Self; 6] = [
+        Self::P50,
+        Self::P90,
+        Self::P99,
+        Self::P999,
+        Self::P9999,
+        Self::P99999,
+    ];
+
+    /// What rests on the ideal queue.
+    pub const COMPARISON: [Self; 3] = [Self::Ideal, Self::Causes, Self::Forecasts];
+
+    /// The probability of a percentile; `None` of the other claims.
+    pub fn quantile(self) -> Option<f64> {
+        let place = (Self::PERCENTILES.iter()).position(|other| *other == self)?;
+        Some(REPORTED_QUANTILES[place])
+    }
+}
+
+impl fmt::Display for ClaimName {
+    /// As it is called in JSON.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::P50 => "p50",
+            Self::P90 => "p90",
+            Self::P99 => "p99",
+            Self::P999 => "p99.9",
+            Self::P9999 => "p99.99",
+            Self::P99999 => "p99.999",
+            Self::Ideal => "ideal",
+            Self::Causes => "causes",
+            Self::Forecasts => "forecasts",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_spoils_the_far_percentiles_first() {
+        assert_eq!(spoiled_from(0.0), None);
+        assert_eq!(spoiled_from(2e-6), Some(0.99999));
+        // one in 10,000 is a tenth of what lies above p99.9
+        assert_eq!(spoiled_from(1e-4), Some(0.9999));
+        assert_eq!(spoiled_from(1.1e-4), Some(0.999));
+        assert_eq!(spoiled_from(0.011), Some(0.9));
+        assert_eq!(spoiled_from(0.06), Some(0.5));
+    }
+
+    #[test]
+    fn a_verdict_holds_up_to_the_percentile_below_the_first_withdrawn() {
+        let verdict = |invalid: &[ClaimName]| Verdict {
+            valid: true,
+            claims: ClaimName::PERCENTILES
+                .into_iter()
+                .chain(ClaimName::COMPARISON)
+                .map(|claim| Claim {
+                    claim,
+                    valid: !invalid.contains(&claim),
+                    because: Vec::new(),
+                })
+                .collect(),
+            ..Verdict::default()
+        };
+        assert_eq!(verdict(&[]).holds_to(), None);
+        assert_eq!(verdict(&[ClaimName::Ideal]).holds_to(), None);
+        let spoiled = verdict(&[ClaimName::P999, ClaimName::P9999, ClaimName::P99999]);
+        assert_eq!(spoiled.holds_to(), Some(ClaimName::P99));
+        assert_eq!(verdict(&ClaimName::PERCENTILES).holds_to(), None);
+    }
+
+    #[test]
+    fn claims_are_called_alike_in_json_and_in_words() {
+        for name in ClaimName::PERCENTILES
+            .into_iter()
+            .chain(ClaimName::COMPARISON)
+        {
+            let json = serde_json::to_string(&name).unwrap();
+            assert_eq!(json, format!("\"{name}\""));
+        }
+    }
+}
