@@ -103,8 +103,8 @@ fn claims(verdict: &Verdict) -> Option<TrustCheck> {
     let (hold, withdrawn): (Vec<&Claim>, Vec<&Claim>) =
         verdict.claims.iter().partition(|claim| claim.valid);
     let mut lines = Vec::new();
-    if !hold.is_empty() {
-        lines.push(format!("these hold: {}", names(&hold)));
+    if withdrawn.is_empty() && !hold.is_empty() {
+        lines.push(format!("all hold: {}", names(&hold)));
     }
     for together in withdrawn.chunk_by(|a, b| a.because == b.because) {
         let because = together[0].because.join(", ");
