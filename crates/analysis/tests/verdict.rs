@@ -78,6 +78,7 @@ fn good(analysis: &Analysed) -> Report {
             response_time: spread(10_000_000, 90_000_000),
             service_time: spread(10_000_000, 90_000_000),
             lateness: spread(100, 5_000),
+            segments: Vec::new(),
             arrivals: ArrivalsVerdict {
                 process: "poisson".into(),
                 reference: ArrivalsReference::Process,

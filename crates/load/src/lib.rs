@@ -40,7 +40,7 @@ mod wrong_answer;
 pub use client::{AnyClient, Client, DatagramClient, StreamClient};
 pub use endpoint::Endpoint;
 pub use engine::{
-    CpuUse, Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, PingPong,
+    CpuUse, Entry, Hooks, LiveCounts, LiveHistogram, LoadRun, NoHooks, OpenLoop, Pace, PingPong,
     Progress, Record, StopReason, Wait, Waiting, open_loop, ping_pong,
 };
 pub use error::LoadError;

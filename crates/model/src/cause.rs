@@ -373,6 +373,15 @@ pub enum Culprit {
         /// The thread itself; `None` where several of the same name and process are meant.
         tid: Option<Tid>,
     },
+    /// A thread of the server's own process that serves nobody: one that keeps its house.
+    OwnThread {
+        /// Its name (`comm`).
+        name: String,
+        /// The server's process, where known.
+        pid: Option<Tid>,
+        /// The thread itself.
+        tid: Tid,
+    },
     /// An interrupt: `virtio0-input.0`, `local timer`.
     Interrupt {
         /// Its name.
@@ -414,6 +423,9 @@ impl std::fmt::Display for Culprit {
                 (Some(pid), None) => write!(f, "{name} (pid {pid})"),
                 (None, None) => f.write_str(name),
             },
+            Self::OwnThread { name, tid, .. } => {
+                write!(f, "{name} (thread {tid} of the server itself)")
+            }
             Self::Interrupt { name, number } => match number {
                 Some(number) => write!(f, "{name} (irq {number})"),
                 None => f.write_str(name),

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::cut::{CutBy, CutSummary, MAX_CUT_SHARE, MAX_UNSETTLED_SHARE, UnsettledAt};
 pub use self::load::{
-    ArrivalsReference, ArrivalsVerdict, ClientCost, DispersionAt, LoadErrors, LoadSummary,
+    ArrivalsReference, ArrivalsVerdict, ClientCost, DispersionAt, LoadErrors, LoadSegment,
+    LoadSummary,
 };
 pub use self::verdict::{Claim, ClaimName, MAX_MISSING_SHARE, Reason, Verdict, spoiled_from};
 pub use crate::ideal::{CpuTaken, Ideal, Overload, ServiceTimeSource, Withdrawn, WorkersSource};

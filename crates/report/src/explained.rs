@@ -349,7 +349,7 @@ pub(crate) fn is_worker(request: &SlowRequest, who: &Culprit) -> bool {
 /// The thread of a culprit that is one.
 pub(crate) fn tid_of(culprit: &Culprit) -> Option<Tid> {
     match culprit {
-        Culprit::Worker { tid, .. } => Some(*tid),
+        Culprit::Worker { tid, .. } | Culprit::OwnThread { tid, .. } => Some(*tid),
         Culprit::Thread { tid, .. } => *tid,
         _ => None,
     }

@@ -2,7 +2,8 @@
 
 use taillab_model::explanation::Share;
 use taillab_model::summary::{
-    CutSummary, Reason, ServerResult, ServiceTimeSource, Verdict, WorkersSource,
+    CutSummary, LoadSegment, LoadSummary, Reason, ServerResult, ServiceTimeSource, Verdict,
+    WorkersSource,
 };
 
 use crate::document::Document;
@@ -78,9 +79,37 @@ pub(crate) const fn workers_origin(result: &ServerResult) -> &'static str {
     }
 }
 
+/// The share of the server's CPU time that was used in all segments together.
+fn used_share(segments: &[LoadSegment]) -> Option<f64> {
+    let seconds = |segment: &LoadSegment| segment.length_ns.as_secs_f64();
+    let all: f64 = segments.iter().map(seconds).sum();
+    let used = segments.iter().map(|at| at.busy_share * seconds(at));
+    (all > 0.0).then(|| used.sum::<f64>() / all)
+}
+
+/// How the rate followed the capacity; `None` where it was constant.
+pub(crate) fn followed(load: &LoadSummary) -> Option<String> {
+    let rates = || load.segments.iter().map(|segment| segment.rate_per_s);
+    let least = rates().min_by(f64::total_cmp)?;
+    let most = rates().max_by(f64::total_cmp)?;
+    Some(format!(
+        "the rate followed the capacity, {} to {}/s in {}",
+        rate(least),
+        rate(most),
+        counted(load.segments.len() as u64, "segment", "segments")
+    ))
+}
+
 /// How busy the server was: as measured, and beside it as asked for or by t.
 pub(crate) fn utilization(document: &Document<'_>) -> String {
     let report = document.report;
+    if let Some(load) = &report.load
+        && let Some(used) = used_share(&load.segments)
+    {
+        let asked = figures::known_percent(load.target_utilization);
+        let used = figures::percent(used, 1);
+        return format!("{used} of the server's CPU time, {asked} asked for");
+    }
     let nominal = match &report.load {
         Some(load) => figures::known_percent(load.target_utilization),
         None => figures::percent(report.server.ideal.utilization, 1),

@@ -19,7 +19,7 @@ fn taillab(args: &[&str]) -> (Output, usize) {
 #[test]
 fn wrong_settings_are_usage_errors_that_name_the_setting() {
     for (args, named) in [
-        (&["-u", "100%"][..], "utilization"),
+        (&["-u", "151%"][..], "utilization"),
         (&["-u", "0"], "utilization"),
         (&["-R", "-5"], "rate"),
         (&["-R", "nan"], "rate"),

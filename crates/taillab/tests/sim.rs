@@ -539,9 +539,9 @@ fn service_times_may_come_from_a_file() {
 fn errors_teach() {
     let cases: [(&[&str], &[&str]); 22] = [
         (&["-u", "1"], &["without bound", "--allow-overload"]),
-        (&["-u", "80"], &["--utilization 80%"]),
-        (&["-u", "0"], &["between 0 and 1"]),
-        (&["-u", "-0.5"], &["between 0 and 1"]),
+        (&["-u", "80"], &["a percentage needs its sign, e.g. 80%"]),
+        (&["-u", "0"], &["above 0 and at most 150%"]),
+        (&["-u", "-0.5"], &["above 0 and at most 150%"]),
         (&["-u", "NaN"], &["75% or 0.75"]),
         (&["-n", "0"], &["20M"]),
         (&["-n", "-3"], &["20M"]),

@@ -1,10 +1,9 @@
 //! What the evidence does not decide, and what to measure next.
 
 use taillab_model::explanation::{Cause, Finding};
-use taillab_model::summary::Withdrawn;
 
 use super::facts::{Count, Facts, Whole};
-use crate::fmt::{Percentile, Unlike, plural};
+use crate::fmt::{Percentile, plural};
 
 /// More than this of the excess above p99 without a cause needs another look.
 const MAX_UNEXPLAINED: f64 = 0.1;
@@ -16,24 +15,6 @@ fn inconclusive(text: String, advice: &str, cause: Option<Cause>) -> Finding {
         cause,
         inconclusive: true,
     }
-}
-
-/// Without the comparison there is no cause and no forecast: this is why.
-pub(super) fn withdrawn(facts: &Facts<'_>) -> Option<Finding> {
-    let withdrawn = facts.withdrawn?;
-    let seen = Unlike(&withdrawn);
-    let text = format!(
-        "The server is not compared with an ideal one: {seen}. What it took is shown, not what it \
-         could take, and there are no forecasts."
-    );
-    let advice = match withdrawn {
-        Withdrawn::ClientsWait { .. } => {
-            "Look where the time goes in the stages and in the slowest requests. For a comparison, \
-             send an open load (`taillab load -R`, `taillab run`)."
-        }
-        _ => "Give t with `--service-time`, as `taillab run` calibrates it.",
-    };
-    Some(inconclusive(text, advice, None))
 }
 
 pub(super) fn unexplained(facts: &Facts<'_>) -> Option<Finding> {

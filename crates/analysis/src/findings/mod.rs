@@ -22,7 +22,6 @@ pub use facts::Facts;
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(overload::overload(facts));
-    findings.extend(doubts::withdrawn(facts));
     findings.extend(shape::near_the_ideal(facts));
     findings.extend(causes::main_causes(facts));
     findings.extend(doubts::unexplained(facts));

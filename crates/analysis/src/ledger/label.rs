@@ -59,6 +59,8 @@ pub struct Labels {
     threads: IdMap<(String, Tid)>,
     /// Those that run softirqs for their CPU.
     softirq_threads: Vec<Tid>,
+    /// Those of the server's own processes.
+    own_threads: Vec<Tid>,
     interrupts: IdMap<String>,
 }
 
@@ -73,6 +75,7 @@ impl Labels {
         let thread = |t: &taillab_model::ThreadName| (t.tid, (t.comm.clone(), t.pid));
         let interrupts = context.interrupts.iter();
         let threads = context.threads.iter();
+        let own_threads = threads.clone().filter(|thread| thread.server);
         let softirq_threads = threads.filter(|thread| thread.comm.starts_with("ksoftirqd"));
         Self {
             met: Vec::new(),
@@ -80,6 +83,7 @@ impl Labels {
             by_cause: vec![IdMap::default(); Cause::ALL.len()],
             threads: context.threads.iter().map(thread).collect(),
             softirq_threads: softirq_threads.map(|thread| thread.tid).collect(),
+            own_threads: own_threads.map(|thread| thread.tid).collect(),
             interrupts: interrupts.map(|i| (i.number, i.name.clone())).collect(),
         }
     }
@@ -124,7 +128,18 @@ impl Labels {
 
     /// The culprit of a label by name; of a thread, that thread.
     pub fn culprit(&self, label: Label) -> Option<Culprit> {
-        self.named(self.who(label))
+        match (self.cause(label), self.named(self.who(label))?) {
+            // a program that took the CPU from the workers, and it is the server
+            (
+                Cause::Background,
+                Culprit::Thread {
+                    name,
+                    pid,
+                    tid: Some(tid),
+                },
+            ) if self.own_threads.contains(&tid) => Some(Culprit::OwnThread { name, pid, tid }),
+            (_, culprit) => Some(culprit),
+        }
     }
 
     /// The culprit's name.
@@ -176,6 +191,10 @@ impl Labels {
     pub(crate) fn group(&self, label: Label) -> (Cause, GroupKey) {
         let (cause, who) = self.met[label as usize];
         let key = match who {
+            // each of the server's own has work of its own
+            Who::Thread(tid) if cause == Cause::Background && self.own_threads.contains(&tid) => {
+                GroupKey::Single(who)
+            }
             Who::Thread(tid) => match self.threads.get(&tid) {
                 Some((name, pid)) => GroupKey::Process(name.clone(), *pid),
                 None => GroupKey::Single(who),
@@ -246,5 +265,41 @@ fn pack(who: Who) -> u64 {
             Interrupt::IrqWork => with(7, 3),
             Interrupt::Other => with(7, 4),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::ThreadName;
+
+    use super::*;
+
+    fn thread(tid: Tid, comm: &str, server: bool) -> ThreadName {
+        ThreadName {
+            tid,
+            pid: 70,
+            comm: comm.to_owned(),
+            server,
+            real_time: None,
+        }
+    }
+
+    /// memcached's LRU maintainer on its only CPU is no other program; a lock is held by a worker.
+    #[test]
+    fn a_thread_of_the_server_itself_is_named_as_such() {
+        let mut labels = Labels::new(&RecordingContext {
+            threads: vec![thread(71, "mc-lrumaint", true), thread(80, "dpkg", false)],
+            ..RecordingContext::default()
+        });
+        let mut name = |cause, tid| {
+            let label = labels.label(cause, Who::Thread(tid));
+            labels.culprit_of_group(label).unwrap().to_string()
+        };
+        assert_eq!(
+            name(Cause::Background, 71),
+            "mc-lrumaint (thread 71 of the server itself)"
+        );
+        assert_eq!(name(Cause::Background, 80), "dpkg (pid 70)");
+        assert_eq!(name(Cause::BlockedLock, 71), "mc-lrumaint (pid 70)");
     }
 }

@@ -107,6 +107,7 @@ where
             response_time,
             service_time,
             lateness,
+            segments: Vec::new(),
             arrivals: facts.arrivals,
             client: facts.client,
             errors: facts.errors,

@@ -378,8 +378,8 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 wait.then(|| Unlike(&withdrawn).to_string())
             },
             remedy: |_| {
-                "there is no comparison with an ideal server; what was measured holds for these \
-                 clients"
+                "what was measured holds for these clients; for a comparison, send an open load \
+                 (`taillab load -R`, `taillab run`)"
             },
         },
         spoils: |_| Spoils::Comparison,

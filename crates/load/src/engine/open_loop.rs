@@ -9,8 +9,9 @@ use std::sync::atomic::AtomicBool;
 
 use taillab_model::{Monotonic, Nanos};
 
+use super::pace::Walk;
 use super::session::{STOP_CHECK, Session};
-use super::{Hooks, LoadRun, Progress, Record, StopReason, Waiting};
+use super::{Hooks, LoadRun, Pace, Progress, Record, StopReason, Waiting};
 use crate::LoadError;
 use crate::client::Client;
 use crate::clock::now;
@@ -67,14 +68,16 @@ pub fn open_loop<C: Client, H: Hooks>(
     load: OpenLoop<'_>,
     hooks: &mut H,
 ) -> Result<LoadRun, LoadError> {
-    open_loop_from(client, load, hooks, || now() + LEAD)
+    open_loop_from(client, load, None, hooks, || now() + LEAD)
 }
 
 /// [`open_loop`] whose schedule begins when `start` says, which is asked once all is
-/// prepared.
+/// prepared. Where there is a pace, it says how fast the schedule is walked through, when the
+/// measurement begins and when it ends.
 pub(crate) fn open_loop_from<C: Client, H: Hooks>(
     client: &mut C,
     load: OpenLoop<'_>,
+    pace: Option<&Pace>,
     hooks: &mut H,
     start: impl FnOnce() -> Monotonic,
 ) -> Result<LoadRun, LoadError> {
@@ -103,19 +106,56 @@ pub(crate) fn open_loop_from<C: Client, H: Hooks>(
     .with_stamps(client.traits().stamps);
     drop(plan);
     let mut session = Session::new(client, record, load.stop, load.progress, load.waiting);
-    let (at, stopped) = spin(&mut session, start(), hooks);
+    let pacing = pace.map(Pacing::new);
+    let (at, stopped) = spin(&mut session, start(), pacing, hooks);
     Ok(session.finish(at, stopped, hooks))
+}
+
+/// A thread's way through a schedule whose speed changes.
+struct Pacing<'a> {
+    walk: Walk<'a>,
+    is_measuring: bool,
+}
+
+impl<'a> Pacing<'a> {
+    fn new(pace: &'a Pace) -> Self {
+        Self {
+            walk: Walk::new(pace),
+            is_measuring: false,
+        }
+    }
+
+    /// Fixes when the next request is due.
+    #[inline]
+    fn fix<C: Client>(&mut self, run: &mut Session<'_, C>) {
+        let due = self.walk.due(run.record.planned(run.next));
+        run.record.set_planned(run.next, due);
+        if !self.is_measuring && due >= self.walk.pace().warm_up() {
+            self.is_measuring = true;
+            run.measure_from_here();
+        }
+    }
+
+    /// Whether the next request, which is due now, is beyond the end.
+    #[inline]
+    fn is_over<C: Client>(&self, run: &Session<'_, C>) -> bool {
+        run.record.planned(run.next) >= self.walk.pace().end()
+    }
 }
 
 /// Sends everything; when it ended, and why early.
 fn spin<C: Client, H: Hooks>(
     run: &mut Session<'_, C>,
     start: Monotonic,
+    mut pacing: Option<Pacing<'_>>,
     hooks: &mut H,
 ) -> (Monotonic, Option<StopReason>) {
     let n = run.record.planned_len();
     run.record.begin(start);
     let mut at = now();
+    if let Some(pacing) = &mut pacing {
+        pacing.fix(run);
+    }
     let mut due = run.record.due(0);
     let mut stop_check = at + STOP_CHECK;
     let mut in_a_row = 0;
@@ -131,8 +171,14 @@ fn spin<C: Client, H: Hooks>(
         }
         if at >= due {
             if looks_owed == 0 {
+                if pacing.as_ref().is_some_and(|pacing| pacing.is_over(run)) {
+                    return (at, None);
+                }
                 run.send(at);
                 if run.next < n {
+                    if let Some(pacing) = &mut pacing {
+                        pacing.fix(run);
+                    }
                     due = run.record.due(run.next);
                 }
                 in_a_row += 1;

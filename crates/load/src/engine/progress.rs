@@ -6,6 +6,9 @@ use taillab_model::Nanos;
 
 use super::LiveHistogram;
 
+/// A send that is later than this was held up.
+const HELD_UP: Nanos = Nanos::from_micros(100);
+
 /// Counters that the generator writes and any other thread may read at any time.
 ///
 /// The generator pays a few plain stores per request for it; nobody calls back.
@@ -14,6 +17,8 @@ pub struct Progress {
     sent: AtomicU64,
     received: AtomicU64,
     failed: AtomicU64,
+    held_up_ns: AtomicU64,
+    latest_ns: AtomicU64,
     response_times: LiveHistogram,
     lateness: LiveHistogram,
 }
@@ -25,6 +30,8 @@ impl Progress {
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            held_up_ns: AtomicU64::new(0),
+            latest_ns: AtomicU64::new(0),
             response_times: LiveHistogram::new(),
             lateness: LiveHistogram::new(),
         }
@@ -56,10 +63,17 @@ impl Progress {
         &self.lateness
     }
 
+    /// For how long, in all, nothing was sent though something was due.
+    pub fn held_up(&self) -> Nanos {
+        Nanos::new(self.held_up_ns.load(Relaxed))
+    }
+
     pub(crate) fn restart(&self) {
         self.set_sent(0);
         self.set_received(0);
         self.failed.store(0, Relaxed);
+        self.held_up_ns.store(0, Relaxed);
+        self.latest_ns.store(0, Relaxed);
     }
 
     #[inline]
@@ -85,5 +99,18 @@ impl Progress {
     #[inline]
     pub(crate) fn count_lateness(&self, lateness: Nanos) {
         self.lateness.count(lateness);
+        // what is sent next is late as well, and less and less: only what is added counts
+        let before = self.latest_ns.load(Relaxed);
+        let late = if lateness > HELD_UP {
+            lateness.get()
+        } else {
+            0
+        };
+        if late != before {
+            let added = late.saturating_sub(before);
+            self.held_up_ns
+                .store(self.held_up_ns.load(Relaxed) + added, Relaxed);
+            self.latest_ns.store(late, Relaxed);
+        }
     }
 }

@@ -138,6 +138,18 @@ impl Record {
         self.schedule[k] = at.saturating_since(self.start);
     }
 
+    /// Request `k` is due then, from the start.
+    #[inline]
+    pub(super) fn planned(&self, k: usize) -> Nanos {
+        self.schedule[k]
+    }
+
+    /// Request `k` is due `at` after the start.
+    #[inline]
+    pub(super) fn set_planned(&mut self, k: usize, at: Nanos) {
+        self.schedule[k] = at;
+    }
+
     /// Since when nothing more is to be expected of request `k`, which was sent; `None`
     /// while its answer can still come in time.
     pub(super) fn over_since(&self, k: usize, now: Monotonic) -> Option<Monotonic> {

@@ -17,7 +17,8 @@ pub use run::FleetRun;
 use self::start::StartLine;
 use crate::client::{AnyClient, Client};
 use crate::engine::{
-    Hooks, NoHooks, OpenLoop, PingPong, Progress, StopReason, Waiting, open_loop_from, ping_pong,
+    Hooks, NoHooks, OpenLoop, Pace, PingPong, Progress, StopReason, Waiting, open_loop_from,
+    ping_pong,
 };
 use crate::prefill::{Prefilled, prefill_watched};
 use crate::{ClosedLoop, Endpoint, LoadError, Saturation, saturate};
@@ -89,6 +90,13 @@ impl FleetProgress {
         Self((0..threads).map(|_| Padded::default()).collect())
     }
 
+    /// All counters at zero again, as each run begins.
+    pub fn restart(&self) {
+        for thread in &self.0 {
+            thread.0.restart();
+        }
+    }
+
     /// Requests sent so far.
     pub fn sent(&self) -> u64 {
         self.0.iter().map(|thread| thread.0.sent()).sum()
@@ -102,6 +110,12 @@ impl FleetProgress {
     /// Answers received so far.
     pub fn received(&self) -> u64 {
         self.0.iter().map(|thread| thread.0.received()).sum()
+    }
+
+    /// For how long, all threads together, nothing was sent though something was due.
+    pub fn held_up(&self) -> Nanos {
+        let each = self.0.iter().map(|thread| thread.0.held_up());
+        each.fold(Nanos::ZERO, |sum, held_up| sum + held_up)
     }
 }
 
@@ -222,6 +236,20 @@ impl<C: Client + Send> Fleet<C> {
         load: OpenFleet<'_>,
         hooks: &mut H,
     ) -> Result<FleetRun, LoadError> {
+        self.open_loop_at(load, None, hooks)
+    }
+
+    /// [`Self::open_loop`] at a pace that other threads set meanwhile: the pace's warm-up and end
+    /// hold, and the schedules are walked through at its speed.
+    ///
+    /// # Errors
+    /// As [`Self::open_loop`].
+    pub fn open_loop_at<H: Hooks>(
+        &mut self,
+        load: OpenFleet<'_>,
+        pace: Option<&Pace>,
+        hooks: &mut H,
+    ) -> Result<FleetRun, LoadError> {
         let threads = self.clients.len();
         if load.schedules.len() != threads {
             return Err(LoadError::Schedules {
@@ -249,8 +277,8 @@ impl<C: Client + Send> Fleet<C> {
                 progress: own.progress,
             };
             match own.hooks {
-                Some(hooks) => open_loop_from(client, part, hooks, || runner.start()),
-                None => open_loop_from(client, part, &mut NoHooks, || runner.start()),
+                Some(hooks) => open_loop_from(client, part, pace, hooks, || runner.start()),
+                None => open_loop_from(client, part, pace, &mut NoHooks, || runner.start()),
             }
         };
         let (runs, hook) = self.all(parts, load.stop, hooks, work)?;

@@ -29,12 +29,33 @@ pub struct LoadSummary {
     pub service_time: Distribution,
     /// From the intended to the actual send: the generator's own delay.
     pub lateness: Distribution,
+    /// What the server did from one segment to the next, where the rate followed its capacity.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<LoadSegment>,
     /// What the arrival process really was.
     pub arrivals: ArrivalsVerdict,
     /// The client's own cost.
     pub client: ClientCost,
     /// What went wrong, by kind.
     pub errors: LoadErrors,
+}
+
+/// What the server did in a part of a measurement whose rate followed its capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoadSegment {
+    /// Since the begin of the measurement.
+    pub from_ns: Nanos,
+    /// How long.
+    pub length_ns: Nanos,
+    /// Requests answered per second.
+    #[schemars(range(min = 0))]
+    pub rate_per_s: f64,
+    /// Share of the time of the server's CPUs that was used, by whomever.
+    #[schemars(range(min = 0, max = 1))]
+    pub busy_share: f64,
+    /// Rate ÷ share: what the CPUs could answer.
+    #[schemars(range(min = 0))]
+    pub capacity_per_s: f64,
 }
 
 /// The arrival process as sent, against the one wanted.

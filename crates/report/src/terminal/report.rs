@@ -164,11 +164,12 @@ fn load_facts(document: &Document<'_>, load: &LoadSummary) -> Vec<(&'static str,
         (
             "load",
             format!(
-                "{} of {}/s on {}, {}",
+                "{} of {}/s on {}, {}{}",
                 rate(load.target_rate_per_s),
                 rate(server::capacity_per_s(&report.server)),
                 server::workers(&report.server),
                 load.arrivals.process,
+                server::followed(load).map_or_else(String::new, |how| format!("; {how}")),
             ),
         ),
         ("utilisation", utilization(document)),

@@ -180,6 +180,7 @@ pub(crate) fn sample(length: Nanos) -> Sample {
             response_time: correlated(&responses),
             service_time: correlated(&service),
             lateness: Distribution::from_sorted(&lateness),
+            segments: Vec::new(),
             arrivals: ArrivalsVerdict {
                 reference: ArrivalsReference::Process,
                 process: "poisson".to_owned(),

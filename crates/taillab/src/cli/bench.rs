@@ -8,7 +8,7 @@ use taillab_host::doctor::privileges_of;
 use taillab_model::Nanos;
 use taillab_testkit::causes::CauseKind;
 
-use super::shared::{Output, share};
+use super::shared::{Output, load_share};
 
 const CAUSES_EXIT_CODES: &str = "Exit codes:\n  0    every kind that can be injected here passed\n  1    \
     something failed\n  2    wrong command line\n  3    a kind failed: the table says which\n  4    none \
@@ -43,7 +43,7 @@ pub struct CausesArgs {
     #[arg(short, long, value_name = "TIME", default_value = "1500ms")]
     pub duration: Nanos,
     /// Load as a share of the server's capacity, at least (55 % for most kinds)
-    #[arg(short, long, value_name = "SHARE", value_parser = share, default_value = "55%", allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "SHARE", value_parser = load_share, default_value = "55%", allow_negative_numbers = true)]
     pub utilization: f64,
     /// Also judge what was predicted without the cause, by what was measured without it
     #[arg(long)]

@@ -12,7 +12,7 @@ use taillab_model::Objective;
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::arrivals::profile::RateProfile;
 
-use super::shared::{LimitArgs, Output, StoreArgs, TraceFileArgs, numbers, rate, share};
+use super::shared::{LimitArgs, Output, StoreArgs, TraceFileArgs, load_share, numbers, rate};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \
     the server died\n  2    wrong command line\n  3    a limit of --assert is not held; --find: no rate holds the objective\n  4    \
@@ -278,18 +278,7 @@ fn rates(text: &str) -> Result<Amounts, String> {
 }
 
 fn shares(text: &str) -> Result<Amounts, String> {
-    let one = |text: &str| {
-        let value = share(text)?;
-        let percent = if (1.5..=100.0).contains(&value) {
-            format!("; a percentage needs its sign, e.g. {value:.0}%")
-        } else {
-            String::new()
-        };
-        (value > 0.0 && value <= 1.5).then_some(value).ok_or(format!(
-            "`{text}` is not a share of the capacity; it must be above 0 and at most 150%{percent}"
-        ))
-    };
-    amounts(text, one)
+    amounts(text, load_share)
 }
 
 /// `a`, `a,b`, `a..b:step` or `a..b`.

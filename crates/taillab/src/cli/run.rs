@@ -10,7 +10,7 @@ use taillab_model::Nanos;
 use taillab_probe::Disturbances;
 
 use super::fix::FixArgs;
-use super::shared::{LimitArgs, Output, StoreArgs, rate, share};
+use super::shared::{LimitArgs, Output, StoreArgs, load_share, rate};
 use crate::experiment::{Override, PRESETS, Preset, Protocol, ServerKind, TestbedKind, Transport};
 
 pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
@@ -155,8 +155,9 @@ struct LoadSettings {
     /// Load in requests per second: 20000 or 20k (goes before --utilization)
     #[arg(allow_negative_numbers = true, short = 'R', long, value_name = "PER_S", value_parser = rate)]
     rate: Option<f64>,
-    /// Load as a share of the calibrated capacity, e.g. 75% or 0.75 [default: 75%]
-    #[arg(allow_negative_numbers = true, short, long, value_name = "SHARE", value_parser = share)]
+    /// Load as a share of the capacity, e.g. 75% or 0.75; below 97% the rate follows the capacity
+    /// of the minute [default: 75%]
+    #[arg(allow_negative_numbers = true, short, long, value_name = "SHARE", value_parser = load_share)]
     utilization: Option<f64>,
     /// Length of the measurement [default: 20s]
     #[arg(short, long, value_name = "TIME")]

@@ -8,6 +8,7 @@ use taillab_model::Nanos;
 use taillab_model::threshold::Threshold;
 use taillab_queueing::arrivals::profile::rate_per_s;
 
+use crate::experiment::MOST_UTILIZATION;
 use crate::time_stamps::{TimeUnit, TraceOptions};
 
 /// Options that every command has.
@@ -123,6 +124,22 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
         Ok(value) if value.is_finite() => Ok(value / scale),
         _ => Err("write a share, e.g. 75% or 0.75".to_owned()),
     }
+}
+
+/// A load as a share of the capacity: above 0 and at most [`MOST_UTILIZATION`], in every command.
+pub(super) fn load_share(text: &str) -> Result<f64, String> {
+    let value = share(text)?;
+    if value > 0.0 && value <= MOST_UTILIZATION {
+        return Ok(value);
+    }
+    let percent = match (MOST_UTILIZATION..=100.0).contains(&value) {
+        true => format!("; a percentage needs its sign, e.g. {value:.0}%"),
+        false => String::new(),
+    };
+    Err(format!(
+        "`{text}` is not a share of the capacity; it must be above 0 and at most {:.0}%{percent}",
+        100.0 * MOST_UTILIZATION
+    ))
 }
 
 /// `a,b,c` or `from..to:step`.

@@ -12,7 +12,7 @@ use taillab_simulator::simulation::Precision;
 
 use super::budget::BudgetArgs;
 use super::rtt::DeconstructingArgs;
-use super::shared::{Output, TraceFileArgs, numbers, share};
+use super::shared::{Output, TraceFileArgs, load_share, numbers, share};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or a \
     claim was not reproduced\n  2    wrong command line or trace\n  130  interrupted; what was \
@@ -73,7 +73,7 @@ pub struct SystemArgs {
     #[arg(short, long, value_name = "N", default_value = "1", value_parser = workers, allow_hyphen_values = true)]
     pub workers: NonZeroU32,
     /// How busy the workers are, e.g. 0.8 or 80% [default: 80%; a trace is played as recorded]
-    #[arg(short, long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "SHARE", value_parser = load_share, allow_hyphen_values = true)]
     pub utilization: Option<f64>,
     /// Who is served when; several, with commas, are compared
     #[arg(long, value_name = "NAME,...", default_value = "fifo")]

@@ -14,6 +14,10 @@ use crate::exit::Failure;
 const MOST_CONNECTIONS: u16 = 10_000;
 /// The most sockets of a datagram client.
 const MOST_SOCKETS: u16 = 1024;
+/// The most that a load may ask of the capacity, in every command. At 1 and above queues only grow:
+/// that overloads a server on purpose.
+pub const MOST_UTILIZATION: f64 = 1.5;
+
 /// The most processes in the background.
 const MOST_PROCESSES: u32 = 64;
 /// The most worker threads or processes.
@@ -147,10 +151,11 @@ impl Experiment {
         let w = &self.workload;
         vec![
             (
-                w.rate_per_s.is_some() || (w.utilization > 0.0 && w.utilization < 1.0),
+                w.rate_per_s.is_some()
+                    || (w.utilization > 0.0 && w.utilization <= MOST_UTILIZATION),
                 format!(
-                    "workload.utilization must lie between 0 and 1, not {}: at 1 and above the \
-                     queue grows without bound (use --rate to overload the server on purpose)",
+                    "workload.utilization must be above 0 and at most {MOST_UTILIZATION}, not {}; \
+                     use --rate for more",
                     w.utilization
                 ),
             ),

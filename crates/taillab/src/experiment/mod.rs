@@ -23,6 +23,7 @@ use self::defaults::Choice;
 use self::layers::{name, one_line, overlay, remove, set, usage, whence};
 use crate::exit::{Exit, Failure, OrExit};
 
+pub use self::check::MOST_UTILIZATION;
 pub use self::layers::Override;
 pub use self::preset::{PRESETS, Preset};
 pub use self::server::{Protocol, ServerKind, Transport};

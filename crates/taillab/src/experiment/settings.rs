@@ -54,7 +54,7 @@ pub struct Workload {
     /// Load before it, not measured.
     #[serde(with = "length")]
     pub warmup: Nanos,
-    /// Load as a share of the calibrated capacity, in (0, 1). Used without a rate.
+    /// Load as a share of the capacity, above 0 and at most 1.5. Used without a rate.
     pub utilization: f64,
     /// Load as requests per second; goes before `utilization`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

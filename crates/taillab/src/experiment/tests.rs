@@ -53,7 +53,7 @@ fn what_is_written_runs_the_same_experiment_again() {
 #[test]
 fn a_wrong_setting_is_a_usage_error_that_names_it() {
     for (text, named) in [
-        ("[workload]\nutilization = 1.0\n", "workload.utilization"),
+        ("[workload]\nutilization = 1.6\n", "workload.utilization"),
         ("[workload]\nutilisation = 0.5\n", "utilisation"),
         ("[workload]\nduration = \"20\"\n", "20"),
         ("[workload]\nrate_per_s = -1\n", "rate_per_s"),

@@ -68,8 +68,7 @@ pub fn intended_sends(matched: &Matched) -> impl Iterator<Item = Monotonic> {
 /// What the requests of a load's measurement say, of which some are cut.
 pub fn summarise_load(
     load: &FleetRun,
-    target_rate_per_s: f64,
-    target_utilization: Option<f64>,
+    (target_rate_per_s, target_utilization): (f64, Option<f64>),
     arrivals: ArrivalsVerdict,
     cut: &Spans,
 ) -> LoadAnalysis {

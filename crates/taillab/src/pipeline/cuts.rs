@@ -36,16 +36,15 @@ pub fn unseen_by_client(load: &FleetRun, cuts: &[Cut], measure_from: Monotonic) 
     cutter.spans(times).earlier(READ_LATE)
 }
 
-/// From the first to the last cut instant: the sends themselves, without what waits for answers.
-pub fn late_sends(cuts: &[Cut]) -> Spans {
+/// From the first to the last cut instant, each as `seen_at`: the sends themselves, without what
+/// waits for answers.
+pub fn late_sends(cuts: &[Cut], seen_at: impl Fn(Monotonic) -> Monotonic) -> Spans {
     let mut spans: Vec<cut::Span> = Vec::new();
     for cut in cuts {
+        let (from, to) = (seen_at(cut.from), seen_at(cut.to));
         match spans.last_mut() {
-            Some(last) if cut.from <= last.to => last.to = last.to.max(cut.to),
-            _ => spans.push(cut::Span {
-                from: cut.from,
-                to: cut.to,
-            }),
+            Some(last) if from <= last.to => last.to = last.to.max(to),
+            _ => spans.push(cut::Span { from, to }),
         }
     }
     spans.into()

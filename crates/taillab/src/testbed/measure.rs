@@ -1,22 +1,35 @@
 //! The measurement: one continuous open-loop load, the probe attached all the while.
 
 use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
 
 use taillab_host::observe::{self, Counters};
-use taillab_host::{CpuSample, CpuUsage, clock};
-use taillab_load::{FleetRun, OpenFleet, Waiting};
+use taillab_host::{CpuSample, CpuSet, CpuUsage, Roots, clock};
+use taillab_load::{FleetRun, OpenFleet, Pace, Waiting, arrivals_verdict};
+use taillab_model::summary::{ArrivalsVerdict, LoadSegment};
 use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
 use taillab_probe::Probe;
 use taillab_queueing::arrivals::ArrivalProcess;
 
 use super::calibrate::{Calibrated, DrainProbe, EVENTS_PER_REQUEST};
 use super::client::LoadClient;
+use super::pacing::{Done, Follower, Following};
 use super::rig::Rig;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
 use crate::fail::{host, probe as probe_failure};
-use crate::pipeline::{cuts, stalls};
+use crate::pipeline::{cuts, late_sends, stalls};
 use crate::progress::Phase;
+
+/// Where others use more of the server's CPUs than this, their use says nothing of its capacity.
+const MAX_BUSY_BEFORE: f64 = 0.3;
+
+/// Nearer to the capacity, or beyond it, the CPUs' use no longer says how far the load is from it.
+const MOST_FOLLOWED: f64 = 0.97;
+
+/// How long the CPUs are watched for others.
+const WATCHED: Duration = Duration::from_millis(300);
 
 /// What the measurement recorded.
 pub struct Recorded {
@@ -26,8 +39,16 @@ pub struct Recorded {
     pub client: IpAddr,
     /// The kernel's events with their context.
     pub events: Recording,
-    /// Requests per second of the schedule.
+    /// Requests per second of the measurement's schedule, on average.
     pub rate_per_s: f64,
+    /// What the server did from one segment to the next, where the rate followed its capacity.
+    pub segments: Vec<LoadSegment>,
+    /// How fast the schedule was walked through.
+    pace: Pace,
+    /// When the schedule began.
+    began: Monotonic,
+    /// Requests per second for which it was drawn.
+    drawn_per_s: f64,
     /// What the server's CPUs did, warm-up included.
     pub server_cpus: Option<CpuUsage>,
 }
@@ -38,22 +59,69 @@ impl Recorded {
         let from = self.events.context.measure_from_ns.unwrap_or(0);
         Monotonic::from_nanos_since_boot(from)
     }
+
+    /// Whether the requests left as the process wanted. They are judged in the time of the
+    /// schedule, in which the rate is constant, and without what is cut.
+    pub fn arrivals(&self) -> Result<ArrivalsVerdict, Failure> {
+        let since_begin = |at: Monotonic| at.saturating_since(self.began);
+        let in_schedule = |at: Monotonic| self.began + self.pace.planned(since_begin(at));
+        let late = late_sends(&self.events.context.cuts, in_schedule);
+        let sends = self.load.measured_sends().map(since_begin);
+        let sends = self.pace.planned_all(sends).map(|at| self.began + at);
+        Ok(arrivals_verdict(late.spliced(sends), self.drawn_per_s)?)
+    }
+}
+
+/// The rate of a load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// So many requests per second.
+    Constant(f64),
+    /// The same, and nothing is made up for: each time the same requests at the same times.
+    Repeatable(f64),
+    /// What uses the server's CPUs to a share.
+    Following(Following),
+}
+
+impl Rate {
+    /// Requests per second at first.
+    pub const fn first_per_s(self) -> f64 {
+        match self {
+            Self::Constant(per_s) | Self::Repeatable(per_s) => per_s,
+            Self::Following(following) => following.first_per_s,
+        }
+    }
+
+    const fn following(self) -> Option<Following> {
+        match self {
+            Self::Constant(_) | Self::Repeatable(_) => None,
+            Self::Following(following) => Some(following),
+        }
+    }
 }
 
 /// Sends the schedule and records what the kernel did with it.
+///
+/// What the generator misses because something holds it up is made up for, within twice the
+/// duration.
 pub fn measure(
     rig: &mut Rig,
     client: &mut LoadClient,
     mut probe: Probe,
     experiment: &Experiment,
     mut context: RecordingContext,
-    rate_per_s: f64,
+    rate: Rate,
 ) -> Result<Recorded, Failure> {
     let workload = &experiment.workload;
-    let warm_up = workload.warmup;
-    let length = warm_up + workload.duration;
-    let schedules = schedules(rate_per_s, length, workload.seed, client.threads())?;
-    let phases = phases(&schedules, warm_up);
+    let (warm_up, drawn_per_s) = (workload.warmup, rate.first_per_s());
+    let end = warm_up + workload.duration;
+    let latest_end = match rate {
+        Rate::Repeatable(_) => end,
+        Rate::Constant(_) | Rate::Following(_) => end + workload.duration,
+    };
+    let pace = Pace::new(warm_up, end, latest_end);
+    let schedules = schedules(drawn_per_s, pace.longest(), workload.seed, client.threads())?;
+    let phases = phases(&schedules, warm_up, end);
     let requests: u64 = phases.iter().map(|phase| phase.total).sum();
     let events = requests as f64 * EVENTS_PER_REQUEST;
     probe.reserve(events as u64).map_err(probe_failure)?;
@@ -61,21 +129,28 @@ pub fn measure(
     let stop = rig.interrupt().shared_flag();
     let roots = rig.roots().clone();
     let gone = rig.server_gone();
-    let counter = client.progress();
-    let already = counter.sent();
+    let progress = client.progress();
+    progress.restart();
     let started_unix_s = clock::unix_s();
     let server_cpus = rig.placement().server.clone();
     let mut counters = Counters::begin(&roots, &server_cpus, &rig.server_processes());
     let mut counted = Vec::new();
+    let mut follower = Follower::new(rate.following(), &pace, (&roots, &server_cpus));
     let (before, load, after) = rig.on_client_cpu(
         &phases,
         || {
             counters.look(clock::now(), |event| counted.push(event));
-            counter.sent().saturating_sub(already)
+            let done = Done {
+                sent: progress.sent(),
+                answered: progress.received(),
+                held_up: progress.held_up(),
+            };
+            follower.look(clock::now(), done);
+            done.sent
         },
         || {
             let before = CpuSample::take(&roots);
-            let load = client.open_loop(
+            let load = client.open_loop_at(
                 OpenFleet {
                     schedules,
                     warm_up,
@@ -84,6 +159,7 @@ pub fn measure(
                     waiting: Waiting::Spin,
                     stop: &stop,
                 },
+                Some(&pace),
                 &mut DrainProbe {
                     probe: Some(&mut probe),
                     server_gone: &gone,
@@ -93,6 +169,7 @@ pub fn measure(
         },
     )?;
     probe.detach();
+    let segments = follower.segments();
     let (threads, processes) = (probe.threads(), rig.server_processes());
     observe::name(&mut context, &roots, threads, &processes);
     observe::name_own(&mut context);
@@ -112,25 +189,38 @@ pub fn measure(
     events.insert(stalls(&load, &rig.placement().client));
     Ok(Recorded {
         client: rig.client_address(),
+        rate_per_s: average_per_s(&load).unwrap_or(drawn_per_s),
         load,
         events,
-        rate_per_s,
+        segments,
+        pace,
+        began,
+        drawn_per_s,
         server_cpus,
     })
 }
 
-/// The requests due in the warm-up, and those of the measurement.
-fn phases(schedules: &[Vec<Nanos>], warm_up: Nanos) -> [Phase; 2] {
+/// The rate at which the measurement's requests were due; `None` without two of them.
+fn average_per_s(load: &FleetRun) -> Option<f64> {
+    let mut due = load.iter_measured().map(|entry| entry.times.intended);
+    let first = due.next()?;
+    let (gaps, last) = due.fold((0_u64, first), |(gaps, _), at| (gaps + 1, at));
+    let length = last.checked_since(first)?.as_secs_f64();
+    (gaps > 0 && length > 0.0).then(|| gaps as f64 / length)
+}
+
+/// The requests due in the warm-up, and those of the measurement, if the pace does not change.
+fn phases(schedules: &[Vec<Nanos>], warm_up: Nanos, end: Nanos) -> [Phase; 2] {
     let count = |of: &dyn Fn(&[Nanos]) -> usize| schedules.iter().map(|part| of(part) as u64).sum();
-    let first_measured = |part: &[Nanos]| part.partition_point(|due| *due < warm_up);
+    let before = |part: &[Nanos], at: Nanos| part.partition_point(|due| *due < at);
     [
         Phase {
             name: "warming up",
-            total: count(&first_measured),
+            total: count(&|part| before(part, warm_up)),
         },
         Phase {
             name: "measuring",
-            total: count(&|part| part.len() - first_measured(part)),
+            total: count(&|part| before(part, end) - before(part, warm_up)),
         },
     ]
 }
@@ -153,10 +243,40 @@ fn schedules(
         .collect()
 }
 
-/// The rate that loads the server as asked for.
+/// The rate that loads the server as asked for, if its capacity is that of the calibration.
 pub fn rate(experiment: &Experiment, calibrated: &Calibrated) -> f64 {
     let workload = &experiment.workload;
     workload.rate_per_s.unwrap_or_else(|| {
         (calibrated.capacity).rate_per_s(workload.utilization, calibrated.service_time)
     })
+}
+
+/// The same as a rate that follows the capacity, where that can be seen: the load is asked for as
+/// utilisation, and the server's CPUs work for the server alone. Watches them for a moment.
+pub fn rate_or_following(rig: &Rig, experiment: &Experiment, calibrated: &Calibrated) -> Rate {
+    let first_per_s = rate(experiment, calibrated);
+    let workload = &experiment.workload;
+    let is_asked_for = workload.rate_per_s.is_some()
+        || experiment.background.is_some()
+        || experiment.calibration.service_time.is_some()
+        || calibrated.capacity.waits.is_some()
+        || workload.utilization > MOST_FOLLOWED;
+    let cpus = &rig.placement().server;
+    if is_asked_for || busy_share(rig.roots(), cpus).is_none_or(|busy| busy > MAX_BUSY_BEFORE) {
+        return Rate::Constant(first_per_s);
+    }
+    let workers = f64::from(calibrated.capacity.workers.get());
+    Rate::Following(Following {
+        first_per_s,
+        of_peak: workload.utilization,
+        busy_share: workload.utilization * workers / cpus.len() as f64,
+    })
+}
+
+/// How busy CPUs are just now.
+fn busy_share(roots: &Roots, cpus: &CpuSet) -> Option<f64> {
+    let before = CpuSample::take(roots).ok()?;
+    thread::sleep(WATCHED);
+    let after = CpuSample::take(roots).ok()?;
+    Some(after.usage_since(&before, cpus)?.busy_share)
 }

@@ -6,6 +6,7 @@ mod capacity;
 mod client;
 pub mod context;
 pub mod measure;
+mod pacing;
 mod rig;
 pub mod servers;
 

@@ -16,6 +16,7 @@ use crate::exit::{Exit, Failure};
 use crate::experiment::Experiment;
 use crate::fail::injection;
 use crate::progress::Progress;
+use crate::testbed::measure::Rate;
 use crate::testbed::servers::FAULT_LOG;
 use crate::testbed::{self, Calibrated, Recorded, Rig, context, measure};
 
@@ -104,7 +105,7 @@ pub fn measure(
             probe,
             &experiment,
             context,
-            rate_per_s,
+            Rate::Repeatable(rate_per_s),
         );
         let truth = disturbers.stop().map_err(injection);
         Ok::<_, Failure>((recorded?, truth?))

@@ -248,7 +248,7 @@ impl<'a> Session<'a> {
             let intended = run.iter_measured().map(|entry| entry.times.intended);
             schedule_verdict(process, intended, run.measured_sends())
         };
-        let analysis = summarise_load(&run, rate_per_s, utilization, arrivals, &Spans::default());
+        let analysis = summarise_load(&run, (rate_per_s, utilization), arrivals, &Spans::default());
         Ok(Measured {
             run,
             analysis,

@@ -6,7 +6,7 @@ use taillab_analysis::MatchOptions;
 use taillab_analysis::verdict::VirtualWorkers;
 use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::{Interrupt, Invoker, Roots, capture_environment};
-use taillab_load::{Asks, FleetRun, StopReason, arrivals_verdict};
+use taillab_load::{Asks, FleetRun, StopReason};
 use taillab_model::Nanos;
 use taillab_model::doctor::FoundHazard;
 use taillab_model::summary::{Reason, Report, ServiceTimeSource};
@@ -22,6 +22,7 @@ use crate::pipeline::{
 };
 use crate::progress::Progress;
 use crate::say::Say;
+use crate::testbed::measure::Rate;
 use crate::testbed::{
     BackgroundLoad, Calibrated, Recorded, Rig, calibrate, context, measure, servers,
 };
@@ -172,11 +173,14 @@ fn known(
         None => ServiceTimeSource::Calibrated,
     };
     let cuts = &recorded.events.context.cuts;
-    let on_time = pipeline::late_sends(cuts);
-    let arrivals = arrivals_verdict(on_time.spliced(load.measured_sends()), *rate_per_s)?;
     let unseen = pipeline::unseen_by_client(load, cuts, recorded.measured_from());
-    let utilization = capacity.utilization(*rate_per_s, calibrated.service_time);
-    let client = pipeline::summarise_load(load, *rate_per_s, Some(utilization), arrivals, &unseen);
+    let utilization = match recorded.segments.is_empty() {
+        true => capacity.utilization(*rate_per_s, calibrated.service_time),
+        false => experiment.workload.utilization,
+    };
+    let asked = (*rate_per_s, Some(utilization));
+    let mut client = pipeline::summarise_load(load, asked, recorded.arrivals()?, &unseen);
+    client.summary.segments.clone_from(&recorded.segments);
     let known = Known {
         command: "run",
         target: Some(experiment.server.title()),
@@ -272,12 +276,21 @@ fn take_measurements(
     say.step("calibrating");
     let calibrated = calibrate(rig, &mut client, &mut probe, experiment)?;
     let _background = BackgroundLoad::start(experiment, &rig.placement().server)?;
-    let rate_per_s = measure::rate(experiment, &calibrated);
-    say.step(&format!("measuring at {rate_per_s:.0} requests per second"));
+    let rate = measure::rate_or_following(rig, experiment, &calibrated);
+    say.step(&match rate {
+        Rate::Constant(per_s) | Rate::Repeatable(per_s) => {
+            format!("measuring at {per_s:.0} requests per second")
+        }
+        Rate::Following(of) => format!(
+            "measuring at about {:.0} requests per second, {:.0} % of the capacity",
+            of.first_per_s,
+            100.0 * of.of_peak
+        ),
+    });
     let mut context = context::before(rig, &probe, experiment, &calibrated);
     context.kernel = environment.kernel.release.clone().unwrap_or_default();
     context.hypervisor = environment.virtualization.hypervisor();
-    let recorded = measure::measure(rig, &mut client, probe, experiment, context, rate_per_s)?;
+    let recorded = measure::measure(rig, &mut client, probe, experiment, context, rate)?;
     Ok(Session {
         calibrated,
         recorded,

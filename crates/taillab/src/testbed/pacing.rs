@@ -1,0 +1,232 @@
+//! A load that is asked for as utilisation follows the capacity of the minute.
+//!
+//! On a virtual machine the same server answers a third more or less from one minute to the next,
+//! and more for each unit of CPU time when it is saturated than when it is not: 75 % of the peak
+//! that calibration saw may be 60 or 96 % of the CPU. So every half second the requests that were
+//! answered for each second of the server's CPUs say what the capacity is.
+
+use taillab_host::{CpuSample, CpuSet, Roots};
+use taillab_load::Pace;
+use taillab_model::summary::LoadSegment;
+use taillab_model::{Monotonic, Nanos};
+
+/// The capacity is that of so much time before: long against a queue, short against a minute.
+const WINDOW: Nanos = Nanos::from_secs(4);
+
+/// Less time says nothing: the kernel counts CPU time in ticks.
+const SHORTEST: Nanos = Nanos::from_secs(1);
+
+/// Length of the segments that the result shows.
+const SEGMENT: Nanos = Nanos::from_secs(2);
+
+/// A rate below this share of the first is another server.
+const SLOWEST: f64 = 0.5;
+
+/// A server that waits for something else than the CPU never uses as much of it as asked for: the
+/// rate is not raised by more than this, nor beyond [`MOST_OF_THE_PEAK`].
+const FASTEST: f64 = 1.25;
+const MOST_OF_THE_PEAK: f64 = 0.95;
+
+/// For each second that the generator was held up, so many are added: the queue that it leaves is
+/// cut too.
+const MADE_UP: u64 = 2;
+
+/// What the load follows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Following {
+    /// The rate at first, requests per second: that for which the schedule is drawn.
+    pub first_per_s: f64,
+    /// The share of the peak that this is.
+    pub of_peak: f64,
+    /// The share of the server's CPUs that it is to use.
+    pub busy_share: f64,
+}
+
+impl Following {
+    /// The speed of the schedule that uses the CPUs as wanted, when `answered_per_s` use
+    /// `busy_share` of them.
+    fn speed(&self, answered_per_s: f64, busy_share: f64) -> Option<f64> {
+        let per_s = self.busy_share * answered_per_s / busy_share;
+        let fastest = FASTEST.min(MOST_OF_THE_PEAK / self.of_peak).max(1.0);
+        let speed = per_s / self.first_per_s;
+        (speed.is_finite() && speed > 0.0).then(|| speed.clamp(SLOWEST, fastest))
+    }
+}
+
+/// Looks how the server does, and sets the pace.
+pub struct Follower<'a> {
+    following: Option<Following>,
+    pace: &'a Pace,
+    roots: Roots,
+    cpus: CpuSet,
+    /// The end as asked for.
+    end: Nanos,
+    /// No send was made before.
+    began: Option<Monotonic>,
+    /// For how long the generator was held up before the measurement.
+    held_up_before: Option<Nanos>,
+    looks: Vec<Look>,
+}
+
+/// How far the load was at one time.
+struct Look {
+    at: Monotonic,
+    answered: u64,
+    cpu: CpuSample,
+}
+
+/// What a generator has done so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Done {
+    pub sent: u64,
+    pub answered: u64,
+    pub held_up: Nanos,
+}
+
+impl<'a> Follower<'a> {
+    /// Follows nothing where the rate is constant; what the generator missed is made up for
+    /// all the same.
+    pub fn new(
+        following: Option<Following>,
+        pace: &'a Pace,
+        (roots, cpus): (&Roots, &CpuSet),
+    ) -> Self {
+        Self {
+            following,
+            pace,
+            roots: roots.clone(),
+            cpus: cpus.clone(),
+            end: pace.end(),
+            began: None,
+            held_up_before: None,
+            looks: Vec::new(),
+        }
+    }
+
+    /// To be called about twice a second while the load is on.
+    pub fn look(&mut self, now: Monotonic, done: Done) {
+        let began = *self.began.get_or_insert(now);
+        if done.sent == 0 {
+            self.began = Some(now);
+            return;
+        }
+        let since = now.saturating_since(began);
+        self.make_up(since, done.held_up);
+        let Some(following) = self.following else {
+            return;
+        };
+        let Ok(cpu) = CpuSample::take(&self.roots) else {
+            return;
+        };
+        self.looks.push(Look {
+            at: now,
+            answered: done.answered,
+            cpu,
+        });
+        let in_window = |look: &Look| now.saturating_since(look.at) <= WINDOW;
+        let first = self.looks.iter().position(in_window).unwrap_or(0);
+        let newest = self.looks.len() - 1;
+        if let Some(segment) = self.between(first, newest)
+            && segment.length_ns >= SHORTEST
+            && let Some(speed) = following.speed(segment.rate_per_s, segment.busy_share)
+        {
+            self.pace.set_speed(speed);
+        }
+    }
+
+    /// Puts the end off by what the generator's stalls cost.
+    fn make_up(&mut self, since: Nanos, held_up: Nanos) {
+        if since < self.pace.warm_up() {
+            return;
+        }
+        let before = *self.held_up_before.get_or_insert(held_up);
+        let missed = held_up.saturating_sub(before) * MADE_UP;
+        self.pace.put_off_to(self.end + missed, since);
+    }
+
+    /// What the server did between two looks.
+    fn between(&self, first: usize, last: usize) -> Option<LoadSegment> {
+        let (first, last) = (self.looks.get(first)?, self.looks.get(last)?);
+        let usage = last.cpu.usage_since(&first.cpu, &self.cpus)?;
+        let length = last.at.saturating_since(first.at);
+        let answered = last.answered.saturating_sub(first.answered);
+        let began = self.began? + self.pace.warm_up();
+        let rate_per_s = answered as f64 / length.as_secs_f64();
+        let known = length > Nanos::ZERO && answered > 0 && usage.busy_share > 0.0;
+        known.then(|| LoadSegment {
+            from_ns: first.at.saturating_since(began),
+            length_ns: length,
+            rate_per_s,
+            busy_share: usage.busy_share,
+            capacity_per_s: rate_per_s / usage.busy_share,
+        })
+    }
+
+    /// The segments of the measurement, in order; none where the rate was constant.
+    pub fn segments(&self) -> Vec<LoadSegment> {
+        let Some(began) = self.began else {
+            return Vec::new();
+        };
+        let measured_from = began + self.pace.warm_up();
+        let is_measured = |look: &Look| look.at >= measured_from;
+        let Some(begin) = self.looks.iter().position(is_measured) else {
+            return Vec::new();
+        };
+        let mut segments = Vec::new();
+        let mut first = begin;
+        for (last, look) in self.looks.iter().enumerate().skip(begin) {
+            if look.at.saturating_since(self.looks[first].at) >= SEGMENT {
+                segments.extend(self.between(first, last));
+                first = last;
+            }
+        }
+        segments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOLLOWING: Following = Following {
+        first_per_s: 30_000.0,
+        of_peak: 0.75,
+        busy_share: 0.75,
+    };
+
+    #[test]
+    fn the_speed_is_what_uses_the_cpus_as_wanted() {
+        // as calibrated
+        assert_eq!(FOLLOWING.speed(30_000.0, 0.75), Some(1.0));
+        // each request takes a quarter more
+        assert_eq!(FOLLOWING.speed(30_000.0, 0.9375), Some(0.8));
+        // the same while the rate is down already
+        assert_eq!(FOLLOWING.speed(24_000.0, 0.75), Some(0.8));
+    }
+
+    #[test]
+    fn the_speed_has_bounds() {
+        assert_eq!(FOLLOWING.speed(3_000.0, 1.0), Some(0.5));
+        // a server that waits for something else than its CPU
+        assert_eq!(FOLLOWING.speed(30_000.0, 0.1), Some(1.25));
+        let near_the_peak = Following {
+            first_per_s: 36_000.0,
+            of_peak: 0.9,
+            busy_share: 0.9,
+        };
+        let most = near_the_peak.speed(36_000.0, 0.1).unwrap();
+        assert!((most - 0.95 / 0.9).abs() < 1e-9);
+        let above = Following {
+            of_peak: 1.2,
+            ..near_the_peak
+        };
+        assert_eq!(above.speed(36_000.0, 0.1), Some(1.0));
+    }
+
+    #[test]
+    fn what_says_nothing_changes_nothing() {
+        assert_eq!(FOLLOWING.speed(0.0, 0.5), None);
+        assert_eq!(FOLLOWING.speed(0.0, 0.0), None);
+        assert_eq!(FOLLOWING.speed(1.0, 0.0), None);
+    }
+}
