@@ -15,5 +15,6 @@ mod load;
 mod noise;
 mod parquet;
 mod perfetto;
+mod screens;
 mod terminal;
 mod trace;

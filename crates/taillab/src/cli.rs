@@ -159,6 +159,29 @@ mod tests {
         }
     }
 
+    /// One rule for all: what measures requests, or makes figures, saves; the rest prints.
+    #[test]
+    fn each_command_says_where_its_result_is_saved() {
+        const SAVE: [&str; 4] = ["run", "trace", "tales", "deconstructing"];
+        each(&command(), "taillab", &mut |name, command| {
+            let mut options = command.get_arguments();
+            let Some(output) = options.find(|option| option.get_long() == Some("output")) else {
+                return;
+            };
+            let help = output
+                .get_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(
+                help.starts_with("Save the result in this new directory"),
+                "{name}: {help}"
+            );
+            let saves = SAVE.iter().any(|saving| name.ends_with(saving));
+            let prints = help.ends_with("[default: it is printed only]");
+            assert_eq!(prints, !saves, "{name}: {help}");
+        });
+    }
+
     #[test]
     fn help_is_one_screen_and_the_whole_help_has_every_option() {
         const LINES: usize = 80;

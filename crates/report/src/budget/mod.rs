@@ -10,7 +10,7 @@ use crate::json::indented;
 
 pub use self::figure::{components_chart, networks_chart};
 pub(crate) use self::tables::{
-    earlier_table, networks_screen, networks_table, parameters, rows_screen, rows_table,
+    STAND_IN, earlier_table, networks_screen, networks_table, parameters, rows_screen, rows_table,
 };
 
 /// The JSON of `--json`, with a newline at its end.

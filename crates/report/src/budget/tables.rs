@@ -53,34 +53,35 @@ pub(crate) fn rows_table(result: &BudgetResult) -> Table {
     table
 }
 
+/// Marks a row that stands for what this machine does not have.
+pub(crate) const STAND_IN: char = '≈';
+
 /// Each component on one line, with the paper's median.
 pub(crate) fn rows_screen(result: &BudgetResult) -> Table {
     let columns = [
         Column::left(""),
-        Column::right("median"),
-        Column::right("p99.9"),
-        Column::right("max"),
-        Column::right("paper’s median").short("paper"),
-        Column::left("are"),
-        Column::left(""),
+        Column::right("median").gap(2),
+        Column::right("p99.9").gap(2),
+        Column::right("max").gap(2),
+        Column::right("paper’s median").short("paper").gap(2),
+        Column::left("are").gap(2),
     ];
     let mut table = Table::new("Components: here, and in the paper of 2017", columns);
     for row in &result.rows {
         let at = |of: &dyn Fn(&Distribution) -> Option<Nanos>| {
             known(row.latency.as_ref().and_then(of).map(|ns| ns.to_string()))
         };
-        let standing = match row.standing {
-            Standing::Measured => cell(""),
-            standing => cell(standing.label()).ink(Ink::Quiet),
+        let component = match row.standing {
+            Standing::Substituted => format!("{} {STAND_IN}", row.component),
+            Standing::Measured | Standing::Unavailable => row.component.clone(),
         };
         table.row([
-            name(&row.component),
+            name(component),
             at(&|latency| latency.quantile(0.5)),
             at(&|latency| latency.quantile(0.999)),
             at(&|latency| latency.max),
             known(row.paper.map(|paper| paper.median_ns.to_string())).ink(Ink::Quiet),
             classes(row.class_of_median, row.class_of_tail),
-            standing,
         ]);
     }
     table

@@ -10,7 +10,9 @@ use crate::error::ReportError;
 use crate::json::indented;
 
 pub use self::figure::chart;
-pub(crate) use self::tables::{causes_table, longest_table, rows_table};
+pub(crate) use self::tables::{
+    causes_screen, causes_table, longest_table, rows_screen, rows_table,
+};
 pub(crate) use self::texts::{clock, held, name};
 
 /// The JSON of `--json`, with a newline at its end.

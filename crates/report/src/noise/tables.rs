@@ -6,7 +6,7 @@ use taillab_model::{Distribution, Nanos};
 use super::texts::name as name_of;
 use crate::figures::{count, percent};
 use crate::table::{Cell, Column, Table, cell, known, name};
-use crate::text::Ink;
+use crate::text::{Ink, Style};
 
 /// Causes in a table of a terminal.
 const CAUSES: usize = 12;
@@ -15,14 +15,14 @@ const CAUSES: usize = 12;
 pub(crate) fn rows_table(result: &NoiseResult) -> Table {
     let columns = [
         Column::left(""),
-        Column::right("min"),
-        Column::right("median"),
-        Column::right("p99.9"),
-        Column::right("max"),
-        Column::right(">1 µs/s"),
-        Column::right(">10 µs/s"),
-        Column::right(">100 µs/s"),
-        Column::right("stolen"),
+        Column::right("min").gap(2),
+        Column::right("median").gap(2),
+        Column::right("p99.9").gap(2),
+        Column::right("max").gap(2),
+        Column::right(">1 µs/s").short(">1 µs").gap(2),
+        Column::right(">10 µs/s").short(">10 µs").gap(2),
+        Column::right(">100 µs/s").short(">100 µs").gap(2),
+        Column::right("stolen").gap(2),
     ];
     let mut table = Table::new("Time between two reads, and gaps per second", columns);
     for row in &result.rows {
@@ -45,6 +45,20 @@ pub(crate) fn rows_table(result: &NoiseResult) -> Table {
         }
     }
     table
+}
+
+/// The same with as many columns as fit a terminal.
+pub(crate) fn rows_screen(result: &NoiseResult, style: Style) -> Table {
+    rows_table(result).fit(
+        style,
+        &[
+            &|table| table.shorten(),
+            &|table| table.hide(1),
+            &|table| table.hide(5),
+            &|table| table.hide(3),
+            &|table| table.hide(6),
+        ],
+    )
 }
 
 /// What the reader must know of a row.
@@ -114,6 +128,11 @@ pub(crate) fn causes_table(causes: &[NoiseCause], all: bool) -> Table {
         .ink(Ink::Quiet)]);
     }
     table
+}
+
+/// The same with as many columns as fit a terminal.
+pub(crate) fn causes_screen(causes: &[NoiseCause], all: bool, style: Style) -> Table {
+    causes_table(causes, all).fit(style, &[&|table| table.hide(7), &|table| table.hide(3)])
 }
 
 /// A bar of a share, of at most ten characters.

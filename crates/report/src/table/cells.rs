@@ -237,6 +237,13 @@ impl Table {
         }
     }
 
+    /// Leaves a column out of the terminal.
+    pub(crate) fn hide(&mut self, column: usize) {
+        if let Some(column) = self.columns.get_mut(column) {
+            column.on_page = true;
+        }
+    }
+
     /// Uses the short headings in the terminal.
     pub(crate) fn shorten(&mut self) {
         self.short = true;

@@ -1,6 +1,6 @@
 //! Where the time goes between two programs, as text.
 
-use taillab_model::budget::BudgetResult;
+use taillab_model::budget::{BudgetResult, BudgetRow, Standing};
 
 use super::page::Page;
 use crate::budget;
@@ -32,6 +32,14 @@ pub fn render(result: &BudgetResult, all: bool, style: Style) -> String {
         page.table(&budget::rows_table(result));
     } else {
         page.table(&budget::rows_screen(result).fit(style, &[&|table| table.shorten()]));
+        let stands_in = |row: &BudgetRow| row.standing == Standing::Substituted;
+        if result.rows.iter().any(stands_in) {
+            let text = format!(
+                "{} stands for what this machine does not have",
+                budget::STAND_IN
+            );
+            page.paragraph(Ink::Quiet, &text);
+        }
     }
     if !result.topologies.is_empty() {
         page.heading(

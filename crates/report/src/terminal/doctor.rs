@@ -261,10 +261,15 @@ impl Page {
         self.hanging(&" ".repeat(at), at, Ink::Quiet, text);
     }
 
-    /// What to do: on one line however narrow the terminal, so that it can be copied.
+    /// What to do: a command on one line however narrow the terminal, so that it can be copied.
     fn remedy(&mut self, text: &str) {
         let arrow = self.style.paint(Ink::Ideal, "→");
-        self.line(&format!("{:1$}{arrow} {2}", "", INDENT + 2, clean(text)));
+        let lead = format!("{:1$}{arrow} ", "", INDENT + 2);
+        let is_sentence = [", ", ": "].iter().any(|pause| text.contains(pause));
+        match is_sentence {
+            true => self.hanging(&lead, INDENT + 4, Ink::Plain, text),
+            false => self.line(&(lead + &clean(text))),
+        }
     }
 }
 

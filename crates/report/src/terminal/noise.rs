@@ -27,8 +27,11 @@ pub fn render(result: &NoiseResult, all: bool, style: Style) -> String {
     };
     page.fact("machine", &machine);
     page.fact("held", &noise::held(result));
-    page.heading("Time between two reads", "a longer one than usual is a gap");
-    page.table(&noise::rows_table(result));
+    page.heading(
+        "Time between two reads",
+        "a longer one than usual is a gap; gaps per second, by length",
+    );
+    page.table(&noise::rows_screen(result, style));
     for row in &result.rows {
         page.causes_of(row, all);
     }
@@ -61,7 +64,7 @@ impl Page {
             format!("{} attributed to this kernel", percent(share, 1))
         });
         self.heading(&format!("What took it: {}", noise::name(row)), &attributed);
-        self.table(&noise::causes_table(causes, all));
+        self.table(&noise::causes_screen(causes, all, self.style));
         self.spells(row);
         if all {
             self.line("");

@@ -36,9 +36,9 @@ pub fn render(report: &RttReport<'_>, saved_in: Option<&str>, all: bool, style: 
             page.table(&tables::one(row));
             page.round_trips_needed(rows);
         }
-        _ => page.round_trips(report),
+        _ => page.round_trips(report, all),
     }
-    if !rows.is_empty() {
+    if all || rows.len() == 1 {
         page.heading(
             "Single or in bursts?",
             "slow round trips next to each other",
@@ -52,14 +52,24 @@ pub fn render(report: &RttReport<'_>, saved_in: Option<&str>, all: bool, style: 
             };
             page.paragraph(Ink::Plain, &text);
         }
+    }
+    if !rows.is_empty() {
         page.heading(
             "The slowest of many nodes",
             "in µs, asked at once, independent",
         );
         page.table(&tables::fan_out(report));
     }
-    if all {
-        page.chart(&ccdf(report));
+    match all {
+        true => page.chart(&ccdf(report)),
+        false => {
+            page.line("");
+            let more = match rows.len() {
+                1 => "-v draws it",
+                _ => "-v adds the mean of the runs, single or in bursts, and the figure",
+            };
+            page.paragraph(Ink::Quiet, more);
+        }
     }
     for row in rows {
         for text in [tables::mishaps(row), tables::shortfall(row)]
@@ -73,7 +83,7 @@ pub fn render(report: &RttReport<'_>, saved_in: Option<&str>, all: bool, style: 
 }
 
 impl Page {
-    fn round_trips(&mut self, report: &RttReport<'_>) {
+    fn round_trips(&mut self, report: &RttReport<'_>, all: bool) {
         self.heading(
             "Round trips in µs",
             "all runs together; intervals with --json",
@@ -87,6 +97,9 @@ impl Page {
         );
         self.table(&table);
         self.round_trips_needed(&report.result.rows);
+        if !all {
+            return;
+        }
         self.heading(
             "Mean of the runs in µs",
             "without the slowest and the fastest at each quantile",

@@ -104,7 +104,9 @@ impl Page {
                 (n, _) => n.to_string(),
             };
             let lead = format!("{:INDENT$}{:width$}", "", row.name);
-            let text = format!("{}: {does}", row.description);
+            // what is in parentheses, how it is done, is in the plan of that one
+            let what = row.description.split(" (").next().unwrap_or_default();
+            let text = format!("{what}: {does}");
             self.hanging(&lead, INDENT + width, Ink::Plain, &text);
         }
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();

@@ -65,7 +65,8 @@ pub struct CausesArgs {
         conflicts_with_all = ["duration", "utilization", "pairs", "server_cpu", "client_cpu"]
     )]
     pub again: Option<PathBuf>,
-    /// Directory for recordings, truths and the result; nothing is kept without
+    /// Save the result in this new directory: recordings, truths and the verdicts [default: it is
+    /// printed only]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
     #[command(flatten)]

@@ -54,7 +54,8 @@ pub struct BudgetArgs {
     /// Seed of the draws
     #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Also write budget.json and budget.html into this directory
+    /// Save the result in this new directory: budget.json and budget.html [default: it is printed
+    /// only]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
     #[command(flatten)]

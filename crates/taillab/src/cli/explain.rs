@@ -24,7 +24,7 @@ pub struct ExplainArgs {
     /// The recording, or the directory of the result that holds it
     #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub recording: PathBuf,
-    /// Directory for the files of the result [default: none are written]
+    /// Save the result in this new directory [default: it is printed only]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Result")]
     pub output: Option<PathBuf>,
     #[command(flatten)]

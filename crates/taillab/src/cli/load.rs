@@ -79,8 +79,9 @@ pub struct LoadArgs {
     pub client: ClientArgs,
     #[command(flatten, next_help_heading = "Requests")]
     pub requests: RequestArgs,
-    /// Directory for result.json, report.html, ccdf.svg, latency.hlog, latency.hgrm and
-    /// requests.parquet; of a sweep or a search: result.json, report.html and sweep.svg
+    /// Save the result in this new directory: result.json, report.html, ccdf.svg, latency.hlog,
+    /// latency.hgrm and requests.parquet; of a sweep or a search: result.json, report.html and
+    /// sweep.svg [default: it is printed only]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Result")]
     pub output: Option<PathBuf>,
     #[command(flatten, next_help_heading = "Limits")]

@@ -74,7 +74,7 @@ pub struct NoiseArgs {
     /// Do not look for causes, also where that is possible
     #[arg(hide_short_help = true, long)]
     pub no_causes: bool,
-    /// Also write noise.json and noise.html into this directory
+    /// Save the result in this new directory: noise.json and noise.html [default: it is printed only]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
     #[command(flatten)]

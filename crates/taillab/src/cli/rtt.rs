@@ -131,8 +131,8 @@ pub struct RttArgs {
     )]
     pub server_cpus: Option<CpuSet>,
 
-    /// Directory for the files: report.html, result.json, ccdf.svg, and of each row every round
-    /// trip (Parquet), an HdrHistogram log and its figures
+    /// Save the result in this new directory: report.html, result.json, ccdf.svg, and of each row
+    /// every round trip (Parquet), an HdrHistogram log and its figures [default: it is printed only]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -167,8 +167,8 @@ pub struct DeconstructingArgs {
     /// CPUs of the server [default: the first one]
     #[arg(short = 'C', long, value_name = "CPUS")]
     pub server_cpus: Option<CpuSet>,
-    /// Directory for the figures (SVG, PNG), the page and the JSON
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "deconstructing")]
+    /// Save the result in this new directory: the figures (SVG, PNG), the page and the JSON
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "taillab-deconstructing")]
     pub output: PathBuf,
     #[command(flatten)]
     pub common: Output,

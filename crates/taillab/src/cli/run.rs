@@ -64,7 +64,7 @@ pub struct RunArgs {
     /// Experiment file (TOML) under the flags; `experiment.toml` of an earlier run repeats it
     #[arg(short = 'f', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub experiment: Option<PathBuf>,
-    /// Directory for the result [default: taillab-<server>-<time>]
+    /// Save the result in this new directory [default: taillab-<server>-<time>]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
     /// Also keep the recorded kernel events (capture.tlc)

@@ -135,7 +135,8 @@ pub struct ResultArgs {
     /// Write a table with one row for each system
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub parquet: Option<PathBuf>,
-    /// Write everything into a directory: sim.json, sim.parquet, sim.svg, sim.png, sim.html
+    /// Save the result in this new directory: sim.json, sim.parquet, sim.svg, sim.png and sim.html
+    /// [default: it is printed only]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
 }
@@ -180,7 +181,7 @@ pub struct TalesArgs {
     pub threads: Option<NonZeroUsize>,
     #[command(flatten)]
     pub recorded: TraceFileArgs,
-    /// Directory for fig1.svg, fig1.png ... and tales.html
+    /// Save the result in this new directory: fig1.svg, fig1.png ... and tales.html
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "taillab-tales")]
     pub output: PathBuf,
     #[command(flatten)]

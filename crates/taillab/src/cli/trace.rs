@@ -112,7 +112,7 @@ pub struct ResultArgs {
     /// files unless -o says where
     #[arg(long, conflicts_with = "json")]
     pub live: bool,
-    /// Directory for the result [default: taillab-<server>-<time>]
+    /// Save the result in this new directory [default: taillab-<server>-<time>]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
     /// Write no files; the recording goes to a temporary file without a name

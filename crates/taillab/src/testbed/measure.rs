@@ -112,16 +112,12 @@ pub fn measure(
     mut context: RecordingContext,
     rate: Rate,
 ) -> Result<Recorded, Failure> {
-    let workload = &experiment.workload;
-    let (warm_up, drawn_per_s) = (workload.warmup, rate.first_per_s());
-    let end = warm_up + workload.duration;
-    let latest_end = match rate {
-        Rate::Repeatable(_) => end,
-        Rate::Constant(_) | Rate::Following(_) => end + workload.duration,
-    };
-    let pace = Pace::new(warm_up, end, latest_end);
-    let schedules = schedules(drawn_per_s, pace.longest(), workload.seed, client.threads())?;
-    let phases = phases(&schedules, warm_up, end);
+    let Plan {
+        pace,
+        schedules,
+        phases,
+    } = Plan::new(experiment, rate, client.threads())?;
+    let (warm_up, drawn_per_s) = (pace.warm_up(), rate.first_per_s());
     let requests: u64 = phases.iter().map(|phase| phase.total).sum();
     let events = requests as f64 * EVENTS_PER_REQUEST;
     probe.reserve(events as u64).map_err(probe_failure)?;
@@ -136,6 +132,14 @@ pub fn measure(
     let mut counters = Counters::begin(&roots, &server_cpus, &rig.server_processes());
     let mut counted = Vec::new();
     let mut follower = Follower::new(rate.following(), &pace, (&roots, &server_cpus));
+    let open = OpenFleet {
+        schedules,
+        warm_up,
+        seed: experiment.workload.seed,
+        timeout: experiment.client.timeout,
+        waiting: Waiting::Spin,
+        stop: &stop,
+    };
     let (before, load, after) = rig.on_client_cpu(
         &phases,
         || {
@@ -150,21 +154,11 @@ pub fn measure(
         },
         || {
             let before = CpuSample::take(&roots);
-            let load = client.open_loop_at(
-                OpenFleet {
-                    schedules,
-                    warm_up,
-                    seed: workload.seed,
-                    timeout: experiment.client.timeout,
-                    waiting: Waiting::Spin,
-                    stop: &stop,
-                },
-                Some(&pace),
-                &mut DrainProbe {
-                    probe: Some(&mut probe),
-                    server_gone: &gone,
-                },
-            );
+            let mut hooks = DrainProbe {
+                probe: Some(&mut probe),
+                server_gone: &gone,
+            };
+            let load = client.open_loop_at(open, Some(&pace), &mut hooks);
             (before, load, CpuSample::take(&roots))
         },
     )?;
@@ -198,6 +192,35 @@ pub fn measure(
         drawn_per_s,
         server_cpus,
     })
+}
+
+/// What is to be sent, and when.
+struct Plan {
+    pace: Pace,
+    /// Of each thread.
+    schedules: Vec<Vec<Nanos>>,
+    phases: [Phase; 2],
+}
+
+impl Plan {
+    fn new(experiment: &Experiment, rate: Rate, threads: usize) -> Result<Self, Failure> {
+        let workload = &experiment.workload;
+        let warm_up = workload.warmup;
+        let end = warm_up + workload.duration;
+        let latest_end = match rate {
+            Rate::Repeatable(_) => end,
+            Rate::Constant(_) | Rate::Following(_) => end + workload.duration,
+        };
+        let pace = Pace::new(warm_up, end, latest_end);
+        let first_per_s = rate.first_per_s();
+        let schedules = schedules(first_per_s, pace.longest(), workload.seed, threads)?;
+        let phases = phases(&schedules, warm_up, end);
+        Ok(Self {
+            pace,
+            schedules,
+            phases,
+        })
+    }
 }
 
 /// The rate at which the measurement's requests were due; `None` without two of them.

@@ -134,7 +134,8 @@ fn judged(criterion: &Criterion) -> String {
 /// `0.98 (0.95 to 1.01)`.
 fn estimate(criterion: &Criterion) -> Option<String> {
     let (value, lo, hi) = (criterion.value?, criterion.lo?, criterion.hi?);
-    Some(format!("{value:.2} ({lo:.2} to {hi:.2})"))
+    let [value, lo, hi] = [value, lo, hi].map(figure);
+    Some(format!("{value} ({lo} to {hi})"))
 }
 
 fn word(verdict: Verdict) -> &'static str {
@@ -186,43 +187,63 @@ fn forecasts(out: &mut String, forecast: &Forecast) {
     }
 }
 
-/// A row for each kind that ran.
+/// A row for each kind that ran, in columns as wide as what stands in them.
 fn table(kinds: &[KindResult]) -> String {
-    let ran: Vec<(&str, &Measured)> = (kinds.iter())
-        .filter_map(|kind| Some((kind.kind.as_str(), kind.measured.as_ref()?)))
-        .collect();
-    if ran.is_empty() {
+    let ran = kinds
+        .iter()
+        .filter_map(|kind| Some((kind.kind.as_str(), kind.measured.as_ref()?)));
+    let mut rows: Vec<[String; 6]> = ran.map(|(name, measured)| row(name, measured)).collect();
+    if rows.is_empty() {
         return String::new();
     }
-    let mut out = format!(
-        "\n{:<13}{:<14}{:<23}{:>12}{:>9}  {}\n",
-        "", "", "charged ÷ delay", "by request", "placebo", "pairs"
-    );
-    for (name, measured) in ran {
-        let of = |what: &str| measured.criteria.iter().find(|it| it.what == what);
-        let charge = of("charge").and_then(estimate);
-        let placebo = of("placebo").and_then(|it| it.value);
-        let by_request = measured.by_request.map(|it| it.error);
-        let contaminated = measured
-            .pairs
-            .iter()
-            .filter(|pair| pair.contaminated)
-            .count();
-        let cells = format!(
-            "{name:<13}{:<14}{:<23}{:>12}{:>9}  {}{}",
-            word(measured.verdict),
-            charge.unwrap_or_default(),
-            by_request.map_or(String::new(), |error| format!("±{:.0} %", 100.0 * error)),
-            placebo.map_or(String::new(), |value| format!("{value:.2}")),
-            measured.pairs.len(),
-            match contaminated {
-                0 => String::new(),
-                count => format!(" ({count}*)"),
+    let heads = ["", "", "charged ÷ delay", "by request", "placebo", "pairs"];
+    rows.insert(0, heads.map(str::to_owned));
+    let width = |column: usize| {
+        let widths = rows.iter().map(|row| row[column].chars().count());
+        widths.max().unwrap_or(0)
+    };
+    let mut out = "\n".to_owned();
+    for row in &rows {
+        let cells = row.iter().enumerate().map(|(column, cell)| {
+            let width = width(column);
+            match column {
+                3 | 4 => format!("{cell:>width$}"),
+                _ => format!("{cell:<width$}"),
             }
-        );
-        let _ = writeln!(out, "{}", cells.trim_end());
+        });
+        let line = cells.collect::<Vec<String>>().join("  ");
+        let _ = writeln!(out, "{}", line.trim_end());
     }
     out
+}
+
+fn row(name: &str, measured: &Measured) -> [String; 6] {
+    let of = |what: &str| measured.criteria.iter().find(|it| it.what == what);
+    let placebo = of("placebo").and_then(|it| it.value);
+    let by_request = measured.by_request.map(|it| it.error);
+    let contaminated = (measured.pairs.iter())
+        .filter(|pair| pair.contaminated)
+        .count();
+    let contaminated = match contaminated {
+        0 => String::new(),
+        count => format!(" ({count}*)"),
+    };
+    [
+        name.to_owned(),
+        word(measured.verdict).to_owned(),
+        of("charge").and_then(estimate).unwrap_or_default(),
+        by_request.map_or(String::new(), |error| format!("±{:.0} %", 100.0 * error)),
+        placebo.map_or(String::new(), figure),
+        format!("{}{contaminated}", measured.pairs.len()),
+    ]
+}
+
+/// `0.98`, `-130`: no more digits than say something.
+fn figure(value: f64) -> String {
+    match value.abs() < 10.0 {
+        true => format!("{value:.2}"),
+        false => format!("{value:.0}"),
+    }
 }
 
 #[cfg(test)]
@@ -285,7 +306,7 @@ mod tests {
         assert!(shown.contains("  ! charge 0.00 (0.00 to 0.00); 1.00 ± 0.10 wanted: FAIL"));
         assert!(shown.contains("idle: not run\n  no power states"));
         assert!(
-            shown.contains("\nimbalance    FAIL          0.00 (0.00 to 0.00)"),
+            shown.contains("\nimbalance  FAIL  0.00 (0.00 to 0.00)"),
             "{shown}"
         );
         assert!(
@@ -293,5 +314,28 @@ mod tests {
             "{shown}"
         );
         assert!(lines.iter().all(|line| line.chars().count() <= WIDTH));
+    }
+
+    /// A kind that hardly delays anything has an interval without bounds to speak of.
+    #[test]
+    fn a_wide_interval_breaks_no_table() {
+        let mut wide = kind(CauseKind::MinorFault, Cause::BlockedFault, 980);
+        let criteria = &mut wide.measured.as_mut().unwrap().criteria;
+        let charge = criteria.iter_mut().find(|it| it.what == "charge").unwrap();
+        (charge.value, charge.lo, charge.hi) = (Some(-12.345), Some(-12_345.6), Some(9_876.5));
+        let narrow = kind(CauseKind::Order, Cause::Order, 980);
+        let shown = table(&[wide, narrow]);
+        let lines: Vec<Vec<char>> = (shown.trim_matches('\n').lines())
+            .map(|line| line.chars().collect())
+            .collect();
+        assert!(lines.iter().all(|line| line.len() <= WIDTH), "{shown}");
+        let text = |line: &[char]| line.iter().collect::<String>();
+        assert!(text(&lines[1]).contains("-12 (-12346 to 9876)"), "{shown}");
+        let head = text(&lines[0]);
+        let pairs = head.split("pairs").next().unwrap().chars().count();
+        assert!(
+            lines[1..].iter().all(|line| line[pairs..] == ['6']),
+            "{shown}"
+        );
     }
 }

@@ -1,0 +1,160 @@
+//! The screens of commands whose result is short, from results as `--json` printed them on a
+//! virtual machine with two CPUs: at most 45 lines of 80 columns.
+
+use serde::de::DeserializeOwned;
+use taillab_model::{Distribution, Nanos};
+use taillab_report::rtt::RttReport;
+use taillab_report::simulation::{
+    Engine, Runs, SCHEMA_VERSION, SimulatedRun, SimulationReport, Swept, WarmUp,
+};
+use taillab_report::terminal::{self, Detail, Style};
+
+const LINES: usize = 45;
+const COLUMNS: usize = 80;
+
+fn read<T: DeserializeOwned>(json: &str) -> T {
+    serde_json::from_str(json).expect("the result is what the schema says")
+}
+
+fn is_one_screen(text: &str) {
+    let lines = text.lines().count();
+    assert!(lines <= LINES, "{lines} lines\n{text}");
+    for line in text.lines() {
+        let columns = line.chars().count();
+        assert!(columns <= COLUMNS, "{columns} columns: {line}");
+    }
+}
+
+macro_rules! one_screen {
+    ($text:expr) => {{
+        let text = $text;
+        is_one_screen(&text);
+        insta::assert_snapshot!(text);
+    }};
+}
+
+#[test]
+fn what_the_machine_allows() {
+    let diagnosis = read(include_str!("screens/doctor.json"));
+    one_screen!(terminal::render_doctor(
+        &diagnosis,
+        Detail::Screen,
+        Style::PLAIN
+    ));
+}
+
+#[test]
+fn what_can_be_changed() {
+    let list = read(include_str!("screens/tune-list.json"));
+    one_screen!(terminal::render_tune(&list, false, Style::PLAIN));
+}
+
+#[test]
+fn what_would_be_changed() {
+    let plan = read(include_str!("screens/tune-plan.json"));
+    one_screen!(terminal::render_tune(&plan, false, Style::PLAIN));
+}
+
+#[test]
+fn round_trips_of_one_transport() {
+    let result = read(include_str!("screens/rtt-one.json"));
+    let report = RttReport {
+        result: &result,
+        curves: &[],
+    };
+    one_screen!(terminal::render_rtt(&report, None, false, Style::PLAIN));
+}
+
+#[test]
+fn round_trips_of_several_transports() {
+    let result = read(include_str!("screens/rtt-several.json"));
+    let report = RttReport {
+        result: &result,
+        curves: &[],
+    };
+    one_screen!(terminal::render_rtt(
+        &report,
+        Some("rtt/report.html"),
+        false,
+        Style::PLAIN
+    ));
+}
+
+#[test]
+fn what_takes_time_from_two_cpus() {
+    let result = read(include_str!("screens/noise.json"));
+    one_screen!(terminal::render_noise(&result, false, Style::PLAIN));
+}
+
+#[test]
+fn where_the_time_goes_between_two_programs() {
+    let result = read(include_str!("screens/budget.json"));
+    one_screen!(terminal::render_budget(&result, false, Style::PLAIN));
+}
+
+/// A sample of `count` whose longest value is `longest_us`.
+fn evenly(count: u64, longest_us: u64) -> Distribution {
+    let value = |k| Nanos::new(longest_us * 1_000 * (k + 1) / count);
+    let sorted: Vec<Nanos> = (0..count).map(value).collect();
+    Distribution::from_sorted(&sorted)
+}
+
+fn simulated(utilization: f64) -> SimulatedRun {
+    let longest_us = (50.0 / (1.0 - utilization)) as u64;
+    SimulatedRun {
+        arrivals: "poisson".into(),
+        service: "deterministic:50us".into(),
+        service_mean_ns: 50_000.0,
+        workers: 1,
+        discipline: "fifo".into(),
+        utilization,
+        seed: 7,
+        stopped: "finished",
+        sojourn: evenly(20_000, longest_us),
+        wait: evenly(20_000, longest_us - 50),
+        mean_standard_error_ns: Some(500.0),
+        waited_share: Some(utilization),
+        warm_up: WarmUp {
+            requests: 308,
+            capped: false,
+        },
+        replications: 256,
+        engine: Engine {
+            kernel: "max-plus scan".into(),
+            isa: "avx512".into(),
+            threads: 2,
+            requests: 25_000,
+            elapsed_ns: Nanos::from_millis(8),
+            requests_per_second: 3.1e6,
+        },
+        fanout: None,
+        exact: None,
+        z: None,
+        warnings: vec!["the warm-up is longer than a tenth of the run".into()],
+        needs: vec![(0.99999, 12_000_000)],
+        points: Vec::new(),
+    }
+}
+
+fn simulation(runs: Runs, swept: Vec<Swept>) -> SimulationReport {
+    SimulationReport {
+        schema_version: SCHEMA_VERSION,
+        command: "sim",
+        partial: false,
+        runs,
+        swept,
+    }
+}
+
+#[test]
+fn one_simulated_system() {
+    let report = simulation(Runs::One(Box::new(simulated(0.8))), Vec::new());
+    one_screen!(terminal::render_simulation(&report, Style::PLAIN));
+}
+
+#[test]
+fn a_swept_simulation() {
+    let runs = [0.5, 0.6, 0.7, 0.8, 0.9].map(simulated).to_vec();
+    let report = simulation(Runs::Several { runs }, vec![Swept::Utilization]);
+    one_screen!(terminal::render_simulation(&report, Style::PLAIN));
+}
