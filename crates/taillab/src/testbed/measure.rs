@@ -144,13 +144,8 @@ pub fn measure(
         &phases,
         || {
             counters.look(clock::now(), |event| counted.push(event));
-            let done = Done {
-                sent: progress.sent(),
-                answered: progress.received(),
-                held_up: progress.held_up(),
-            };
-            follower.look(clock::now(), done);
-            done.sent
+            follower.look(clock::now(), Done::by(&progress));
+            progress.sent()
         },
         || {
             let before = CpuSample::take(&roots);
@@ -175,12 +170,11 @@ pub fn measure(
     let server_cpus = after
         .map_err(host)?
         .usage_since(&before.map_err(host)?, &server_cpus);
-    context.cuts = cuts(&load, &rig.placement().client);
     context.started_unix_s = started_unix_s;
     context.measure_from_ns = Some((began + warm_up).nanos_since_boot());
     events.context = context;
     events.insert(counted);
-    events.insert(stalls(&load, &rig.placement().client));
+    add_generators_own(&mut events, &load, &rig.placement().client);
     Ok(Recorded {
         client: rig.client_address(),
         rate_per_s: average_per_s(&load).unwrap_or(drawn_per_s),
@@ -192,6 +186,12 @@ pub fn measure(
         drawn_per_s,
         server_cpus,
     })
+}
+
+/// Adds what the generator, on its CPUs, knows of its own stalls.
+fn add_generators_own(events: &mut Recording, load: &FleetRun, cpus: &CpuSet) {
+    events.context.cuts = cuts(load, cpus);
+    events.insert(stalls(load, cpus));
 }
 
 /// What is to be sent, and when.

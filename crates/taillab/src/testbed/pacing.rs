@@ -6,7 +6,7 @@
 //! answered for each second of the server's CPUs say what the capacity is.
 
 use taillab_host::{CpuSample, CpuSet, Roots};
-use taillab_load::Pace;
+use taillab_load::{FleetProgress, Pace};
 use taillab_model::summary::LoadSegment;
 use taillab_model::{Monotonic, Nanos};
 
@@ -78,9 +78,20 @@ struct Look {
 /// What a generator has done so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
-    pub sent: u64,
-    pub answered: u64,
-    pub held_up: Nanos,
+    sent: u64,
+    answered: u64,
+    held_up: Nanos,
+}
+
+impl Done {
+    /// What all threads of a generator have done so far.
+    pub fn by(progress: &FleetProgress) -> Self {
+        Self {
+            sent: progress.sent(),
+            answered: progress.received(),
+            held_up: progress.held_up(),
+        }
+    }
 }
 
 impl<'a> Follower<'a> {
