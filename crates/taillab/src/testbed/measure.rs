@@ -118,10 +118,7 @@ pub fn measure(
         phases,
     } = Plan::new(experiment, rate, client.threads())?;
     let (warm_up, drawn_per_s) = (pace.warm_up(), rate.first_per_s());
-    let requests: u64 = phases.iter().map(|phase| phase.total).sum();
-    let events = requests as f64 * EVENTS_PER_REQUEST;
-    probe.reserve(events as u64).map_err(probe_failure)?;
-    probe.attach().map_err(probe_failure)?;
+    attach(&mut probe, &phases)?;
     let stop = rig.interrupt().shared_flag();
     let roots = rig.roots().clone();
     let gone = rig.server_gone();
@@ -186,6 +183,14 @@ pub fn measure(
         drawn_per_s,
         server_cpus,
     })
+}
+
+/// Attaches the probe, with room for what the requests of all phases make.
+fn attach(probe: &mut Probe, phases: &[Phase]) -> Result<(), Failure> {
+    let requests: u64 = phases.iter().map(|phase| phase.total).sum();
+    let events = requests as f64 * EVENTS_PER_REQUEST;
+    probe.reserve(events as u64).map_err(probe_failure)?;
+    probe.attach().map_err(probe_failure)
 }
 
 /// Adds what the generator, on its CPUs, knows of its own stalls.
