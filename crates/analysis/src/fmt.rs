@@ -23,6 +23,22 @@ pub(crate) const fn plural(n: u64, one: &'static str, many: &'static str) -> &'s
     if n == 1 { one } else { many }
 }
 
+/// `1234567` as `1,234,567`.
+pub(crate) struct Count(pub(crate) u64);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        for (place, digit) in digits.chars().enumerate() {
+            if place > 0 && (digits.len() - place).is_multiple_of(3) {
+                f.write_str(",")?;
+            }
+            write!(f, "{digit}")?;
+        }
+        Ok(())
+    }
+}
+
 /// `0.9999` as `p99.99`.
 pub(crate) struct Percentile(pub(crate) f64);
 
@@ -93,9 +109,10 @@ impl fmt::Display for Grew<'_> {
         write!(
             f,
             "from {} to {} of the measurement work came faster than it was done: {came_per_s:.0} \
-             requests per second came and {done_per_s:.0} were answered, until {waiting} waited",
+             requests per second came and {done_per_s:.0} were answered, until {} waited",
             seconds(from_ns),
             seconds(worst_ns),
+            Count(*waiting),
         )?;
         match to_ns {
             Some(to) => write!(f, "; the queue was worked off at {}", seconds(to)),
@@ -111,7 +128,7 @@ impl fmt::Display for Errors<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";
         for (count, kind) in self.0.kinds().iter().filter(|(count, _)| *count > 0) {
-            write!(f, "{between}{count} {kind}")?;
+            write!(f, "{between}{} {kind}", Count(*count))?;
             between = ", ";
         }
         Ok(())

@@ -169,7 +169,7 @@ fn a_good_load_is_valid() {
 fn each_reason_against_a_load_is_found_alone() {
     type Spoil = fn(&mut LoadAnalysis);
     let cases: [(&str, &str, Spoil); 6] = [
-        ("no_answer", "none of 100000 requests was answered", |a| {
+        ("no_answer", "none of 100,000 requests was answered", |a| {
             a.summary.response_time = taillab_model::Distribution::from_sorted(&[]);
         }),
         ("late_client", "the client sends late by", |a| {
@@ -182,7 +182,7 @@ fn each_reason_against_a_load_is_found_alone() {
                 a.summary.client.busy_share = 0.96;
             },
         ),
-        ("rate_missed", "of the 11000 that were due", |a| {
+        ("rate_missed", "of the 11,000 that were due", |a| {
             a.evidence.planned_rate_per_s = 11_000.0;
         }),
         ("overload", "the load is 120.00 % of the capacity", |a| {
@@ -224,16 +224,16 @@ fn each_warning_is_found_and_does_not_spoil_the_load() {
         ),
         (
             "errors",
-            "30 time-outs, 1 unexpected response in 100000",
+            "30 time-outs, 1 unexpected response in 100,000",
             |a| {
                 a.summary.errors.timeouts = 30;
                 a.summary.errors.unexpected_responses = 1;
             },
         ),
-        ("few_errors", "2 error responses in 100000 requests", |a| {
+        ("few_errors", "2 error responses in 100,000 requests", |a| {
             a.summary.errors.server_errors = 2;
         }),
-        ("misses", "50000 of 100000 requests found nothing", |a| {
+        ("misses", "50,000 of 100,000 requests found nothing", |a| {
             a.summary.errors.misses = 50_000;
         }),
         (
@@ -408,7 +408,7 @@ fn a_closed_loop_is_judged_by_its_answers() {
     };
     let some_lost = judged(lost, 0.5, answers).warnings;
     assert!(
-        some_lost[0].text.contains("1000 time-outs"),
+        some_lost[0].text.contains("1,000 time-outs"),
         "{some_lost:?}"
     );
     let none = taillab_model::Distribution::from_sorted(&[]);

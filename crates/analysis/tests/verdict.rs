@@ -252,7 +252,7 @@ fn each_reason_against_a_run_is_found_alone() {
             load(s).lateness = load(s).response_time.clone();
             load(s).errors.timeouts = 1; // one in 20,000 is a warning only
         }),
-        ("errors", "2000 time-outs in 20000 requests", |s| {
+        ("errors", "2,000 time-outs in 20,000 requests", |s| {
             load(s).errors.timeouts = 2_000;
         }),
     ];
@@ -273,13 +273,18 @@ fn what_spoils_a_claim_withdraws_that_one() {
         ("lost_events", "the probe lost 3 events", "p99.9", |s| {
             s.server.matching.lost_events = 3
         }),
-        ("unmatched", "only 98.00 % of 10000 responses", "p90", |s| {
-            (s.server.matching.responses, s.server.matching.matched) = (10_000, 9_800);
-            s.server.matching.complete = 9_800;
-        }),
+        (
+            "unmatched",
+            "only 98.00 % of 10,000 responses",
+            "p90",
+            |s| {
+                (s.server.matching.responses, s.server.matching.matched) = (10_000, 9_800);
+                s.server.matching.complete = 9_800;
+            },
+        ),
         (
             "unseen_by_probe",
-            "of the 10000 responses that the client received",
+            "of the 10,000 responses that the client received",
             "p99",
             |s| {
                 (
@@ -319,7 +324,7 @@ fn what_spoils_a_claim_withdraws_that_one() {
         }),
         (
             "errors",
-            "30 time-outs, 1 miss in 20000 requests",
+            "30 time-outs, 1 miss in 20,000 requests",
             "p99",
             |s| {
                 (load(s).errors.timeouts, load(s).errors.misses) = (30, 1);
@@ -327,7 +332,7 @@ fn what_spoils_a_claim_withdraws_that_one() {
         ),
         (
             "few_errors",
-            "1 refused send in 20000 requests",
+            "1 refused send in 20,000 requests",
             "p99.99",
             |s| load(s).errors.send_errors = 1,
         ),
@@ -439,7 +444,7 @@ fn each_warning_is_found() {
         ("not_server_limited", "were only 80.00 % busy", |s| {
             s.calibration.as_mut().unwrap().server_cpu_busy_share = 0.8
         }),
-        ("few_errors", "1 refused send in 20000 requests", |s| {
+        ("few_errors", "1 refused send in 20,000 requests", |s| {
             load(s).errors.send_errors = 1
         }),
         (

@@ -92,10 +92,15 @@ fn dressed(command: clap::Command) -> clap::Command {
     let below: Vec<String> = (command.get_subcommands())
         .map(|below| below.get_name().to_owned())
         .collect();
-    let help = |name: &'static str, action| Arg::new(name).long(name).action(action);
+    let help = |name: &'static str, action| {
+        // without a heading of its own it would stand under the last one of the options
+        let option = Arg::new(name).long(name).action(action);
+        option.help_heading(None)
+    };
     let brief = help("help", ArgAction::HelpShort).short('h');
     let whole = help("help-all", ArgAction::HelpLong);
     let text = command.get_after_help().map(ToString::to_string);
+    let command = command.next_help_heading(None::<&'static str>);
     let mut command = (command.disable_help_flag(true).help_template(TEMPLATE))
         .arg(brief.help("Print this help"))
         .arg(whole.help("Print all options, notations and exit codes"));

@@ -3,8 +3,8 @@
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Finding, Prediction};
 
-use super::facts::{Count, Facts, NOTABLE, Tail, Whole, list};
-use crate::fmt::Percentile;
+use super::facts::{Facts, NOTABLE, Tail, Whole, list};
+use crate::fmt::{Count, Percentile};
 
 /// Culprits that a sentence names.
 const NAMED: usize = 3;

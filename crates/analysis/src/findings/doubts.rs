@@ -2,8 +2,8 @@
 
 use taillab_model::explanation::{Cause, Finding};
 
-use super::facts::{Count, Facts, Whole};
-use crate::fmt::{Percentile, plural};
+use super::facts::{Facts, Whole};
+use crate::fmt::{Count, Percentile, plural};
 
 /// More than this of the excess above p99 without a cause needs another look.
 const MAX_UNEXPLAINED: f64 = 0.1;

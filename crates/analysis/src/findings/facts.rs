@@ -92,22 +92,6 @@ impl std::fmt::Display for Whole {
     }
 }
 
-/// `1234567` as `1,234,567`.
-pub(super) struct Count(pub(super) u64);
-
-impl std::fmt::Display for Count {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let digits = self.0.to_string();
-        for (place, digit) in digits.chars().enumerate() {
-            if place > 0 && (digits.len() - place).is_multiple_of(3) {
-                f.write_str(",")?;
-            }
-            write!(f, "{digit}")?;
-        }
-        Ok(())
-    }
-}
-
 /// `a`, `a and b`, `a, b and c`.
 pub(super) fn list(words: &[String]) -> String {
     match words {

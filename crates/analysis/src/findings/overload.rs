@@ -4,8 +4,8 @@ use taillab_model::Nanos;
 use taillab_model::explanation::Finding;
 use taillab_model::summary::{CpuTaken, Overload};
 
-use super::facts::{Count, Facts, Whole, list};
-use crate::fmt::Grew;
+use super::facts::{Facts, Whole, list};
+use crate::fmt::{Count, Grew};
 
 /// A capacity above this share of that by t did not fall.
 const AS_BEFORE: f64 = 0.95;

@@ -2,8 +2,8 @@
 
 use taillab_model::explanation::{Cause, Finding};
 
-use super::facts::{Count, Facts, NOTABLE, Whole};
-use crate::fmt::{Percentile, plural, share};
+use super::facts::{Facts, NOTABLE, Whole};
+use crate::fmt::{Count, Percentile, plural, share};
 
 /// Up to this factor of the ideal there is little to gain.
 const NEAR: f64 = 1.5;

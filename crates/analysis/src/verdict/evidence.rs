@@ -219,6 +219,20 @@ impl<'a> Evidence<'a> {
         })
     }
 
+    /// Requests per second, of the client or of the recorded traffic.
+    pub(super) fn rate_per_s(&self) -> Option<f64> {
+        let per_s = match (self.load, self.server) {
+            (Some(load), _) => load.summary.sent_rate_per_s,
+            (None, Some(server)) => {
+                let ideal = &server.result.ideal;
+                let workers = f64::from(ideal.workers);
+                workers * ideal.utilization / server.result.service_time_ns.as_secs_f64()
+            }
+            (None, None) => return None,
+        };
+        (per_s.is_finite() && per_s > 0.0).then_some(per_s)
+    }
+
     /// The first percentile without support, and the requests there are.
     pub(super) fn unsupported(&self) -> Option<(Unsupported, u64)> {
         let (unsupported, has) = match (self.server, self.load) {

@@ -4,7 +4,7 @@ use taillab_model::summary::{MAX_CLIENT_BUSY_SHARE, MAX_ERROR_SHARE, MIN_SENT_SH
 
 use super::evidence::Growth;
 use super::rule::Rule;
-use crate::fmt::{Percent, share};
+use crate::fmt::{Count, Percent, share};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -15,7 +15,7 @@ pub(super) const RULES: &[Rule] = &[
                 .load
                 .map_or(client.service_time, |l| &l.summary.response_time);
             (answers.count == 0)
-                .then(|| format!("none of {} requests was answered", client.requests))
+                .then(|| format!("none of {} requests was answered", Count(client.requests)))
         },
         remedy: |_| "check that the target is a server of this protocol",
     },
@@ -29,8 +29,9 @@ pub(super) const RULES: &[Rule] = &[
             );
             (sent < MIN_SENT_SHARE * planned).then(|| {
                 format!(
-                    "the client sent {sent:.0} requests per second of the {planned:.0} that were \
-                     due"
+                    "the client sent {} requests per second of the {} that were due",
+                    Count(sent.round() as u64),
+                    Count(planned.round() as u64)
                 )
             })
         },

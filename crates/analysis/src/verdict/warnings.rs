@@ -10,7 +10,7 @@ use taillab_model::REPORTED_QUANTILES;
 
 use super::evidence::Evidence;
 use super::rule::{Rule, exceeds, is_overload, remedy_for_ambiguity};
-use crate::fmt::{Grew, Percent, Percentile, plural, share};
+use crate::fmt::{Count, Grew, Percent, Percentile, plural, share};
 
 /// Server CPUs less busy than this at the calibrated peak: something else was the limit.
 const MIN_BUSY_AT_PEAK: f64 = 0.95;
@@ -97,8 +97,9 @@ pub(super) const RULES: &[Rule] = &[
             let misses = client.errors.misses;
             (misses > 0).then(|| {
                 format!(
-                    "{misses} of {} requests found nothing, which a server answers faster",
-                    client.requests
+                    "{} of {} requests found nothing, which a server answers faster",
+                    Count(misses),
+                    Count(client.requests)
                 )
             })
         },
@@ -181,7 +182,8 @@ pub(super) const RULES: &[Rule] = &[
             let ambiguous = e.server?.result.matching.ambiguous;
             (ambiguous > 0).then(|| {
                 format!(
-                    "{ambiguous} {} of more than one request, and {} matched to none",
+                    "{} {} of more than one request, and {} matched to none",
+                    Count(ambiguous),
                     plural(
                         ambiguous,
                         "response could be that",
@@ -200,7 +202,7 @@ pub(super) const RULES: &[Rule] = &[
             e.load?;
             (requests > 0).then(|| {
                 let are = plural(requests, "request is", "requests are");
-                format!("{requests} {are} in no record of the client")
+                format!("{} {are} in no record of the client", Count(requests))
             })
         },
         remedy: |_| "stop other clients of this server",
@@ -211,8 +213,9 @@ pub(super) const RULES: &[Rule] = &[
             let events = e.server?.evidence.late_events;
             (events > 0).then(|| {
                 format!(
-                    "{events} {} out of order by more than the matcher can correct, which can \
+                    "{} {} out of order by more than the matcher can correct, which can \
                      cost matches",
+                    Count(events),
                     plural(events, "event was", "events were")
                 )
             })
@@ -225,7 +228,10 @@ pub(super) const RULES: &[Rule] = &[
             let requests = e.server?.result.matching.out_of_order;
             (requests > 0).then(|| {
                 let have = plural(requests, "request has", "requests have");
-                format!("{requests} {have} stamps that contradict each other")
+                format!(
+                    "{} {have} stamps that contradict each other",
+                    Count(requests)
+                )
             })
         },
         remedy: |_| "they count in the sojourn and not in the stages",
@@ -239,7 +245,7 @@ pub(super) const RULES: &[Rule] = &[
                 format!(
                     "only {} of {} responses have all six stamps (aim: {})",
                     Percent(complete),
-                    matching.responses,
+                    Count(matching.responses),
                     Percent(MIN_COMPLETE_SHARE)
                 )
             })
@@ -256,10 +262,10 @@ pub(super) const RULES: &[Rule] = &[
             (matching.blind_windows > 0).then(|| {
                 format!(
                     "the probe was blind in {} {}, {} at most, that {} {}",
-                    matching.blind_windows,
+                    Count(matching.blind_windows),
                     plural(matching.blind_windows, "window", "windows"),
                     matching.blind_ns,
-                    matching.blind_requests,
+                    Count(matching.blind_requests),
                     plural(
                         matching.blind_requests,
                         "request overlaps",

@@ -10,7 +10,7 @@ use taillab_model::summary::{
 
 use super::evidence::Evidence;
 use super::rule::{Rule, exceeds, first_of_them, no_percentile_beyond, remedy_for_ambiguity};
-use crate::fmt::{Errors, Percent, Percentile, Unlike, plural, share};
+use crate::fmt::{Count, Errors, Percent, Percentile, Unlike, plural, share};
 
 /// A rule, and what it withdraws where it applies.
 pub(super) struct Withdrawal {
@@ -117,8 +117,9 @@ fn wrong(e: &Evidence<'_>) -> Option<f64> {
 fn some_errors(e: &Evidence<'_>) -> Option<String> {
     let requests = e.client()?.requests;
     Some(format!(
-        "{} in {requests} requests{}{}{}",
+        "{} in {} requests{}{}{}",
         Errors(&e.errors()?),
+        Count(requests),
         first_of_them(e),
         no_percentile_beyond(e),
         So(spoiled_from(wrong(e)?))
@@ -140,7 +141,10 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 (lost_events > 0).then(|| {
                     let events = plural(lost_events, "event", "events");
                     let so = So(lost(e));
-                    format!("the probe lost {lost_events} {events}, and as many requests may be missing{so}")
+                    format!(
+                        "the probe lost {} {events}, and as many requests may be missing{so}",
+                        Count(lost_events)
+                    )
                 })
             },
             remedy: |e| match e.recording {
@@ -162,7 +166,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                     format!(
                         "the recording has no end, so nobody knows how many events the probe lost \
                          (at least {}) and which requests are missing from the tail{}",
-                        matching.lost_events,
+                        Count(matching.lost_events),
                         So(Some(0.9))
                     )
                 })
@@ -180,8 +184,8 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 Some(format!(
                     "only {} of {} responses have T1 and T6 ({} are ambiguous){}",
                     Percent(share(matching.matched, matching.responses)),
-                    matching.responses,
-                    matching.ambiguous,
+                    Count(matching.responses),
+                    Count(matching.ambiguous),
                     So(Some(from))
                 ))
             },
@@ -198,7 +202,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 Some(format!(
                     "only {} of the {} responses that the client received have T1 and T6{}",
                     Percent(share(matching.client_matched, matching.client_responses)),
-                    matching.client_responses,
+                    Count(matching.client_responses),
                     So(Some(from))
                 ))
             },
@@ -323,8 +327,10 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 let (unanswered, all) = (sojourn.unanswered, sojourn.count + sojourn.unanswered);
                 (share(unanswered, all) > MAX_ERROR_SHARE).then(|| {
                     format!(
-                        "{unanswered} of {all} requests ({}) were not answered, and were waited for \
-                         for longer than any answer took{}",
+                        "{} of {} requests ({}) were not answered, though each was given longer than \
+                         any answer took{}",
+                        Count(unanswered),
+                        Count(all),
                         Percent(share(unanswered, all)),
                         no_percentile_beyond(e)
                     )
@@ -429,10 +435,15 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             key: "unsupported_percentile",
             seen: |e| {
                 let (unsupported, has) = e.unsupported()?;
+                let seconds = (e.rate_per_s()).map(|per_s| unsupported.needs as f64 / per_s);
+                let long = seconds.map_or_else(String::new, |s| {
+                    format!(" (about {} s)", Count(s.ceil() as u64))
+                });
                 Some(format!(
-                    "too few samples for {}: about {} needed at this correlation, {has} collected",
+                    "too few samples for {}: about {} needed at this correlation{long}, {} collected",
                     Percentile(unsupported.q),
-                    unsupported.needs
+                    Count(unsupported.needs),
+                    Count(has)
                 ))
             },
             remedy: |_| "measure for longer (-d)",

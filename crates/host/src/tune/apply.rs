@@ -282,7 +282,7 @@ impl Making<'_, '_, '_> {
             let undone = undo(
                 &self.tuner.roots,
                 &self.head,
-                entries,
+                &entries,
                 &mut journal,
                 self.watch,
             );

@@ -115,7 +115,7 @@ impl Tuner {
             changes.extend(undo(
                 &self.roots,
                 &record.head,
-                entries,
+                &entries,
                 &mut journal,
                 watch,
             ));
@@ -179,27 +179,28 @@ fn outcome_of(entry: Entry, outcome: Outcome) -> RevertedChange {
 pub(super) fn undo(
     roots: &Roots,
     head: &Head,
-    entries: Vec<Entry>,
+    entries: &[Entry],
     journal: &mut ChangeJournal,
     watch: &mut Watch,
 ) -> Vec<RevertedChange> {
     let mut changes = Vec::new();
-    let heirs = heirs::of(roots, head, &entries);
-    for heir in heirs {
-        let outcome = put_back(roots, &heir, watch);
-        changes.push(outcome_of(heir, outcome));
-    }
     let groups: Vec<String> = entries.iter().filter_map(group_of).collect();
     let mut done = Vec::new();
-    for entry in entries.into_iter().rev() {
-        let outcome = match goes_with(&groups, &entry) {
+    for entry in entries.iter().rev() {
+        let outcome = match goes_with(&groups, entry) {
             true => Outcome::Gone,
-            false => put_back(roots, &entry, watch),
+            false => put_back(roots, entry, watch),
         };
         if !matches!(outcome, Outcome::Failed(_)) {
             done.push(entry.number);
         }
-        changes.push(outcome_of(entry, outcome));
+        changes.push(outcome_of(entry.clone(), outcome));
+    }
+    // afterwards: whoever is still in a control group of ours cannot have its old CPUs back, and
+    // whoever begins now has inherited what was before
+    for heir in heirs::of(roots, head, entries) {
+        let outcome = put_back(roots, &heir, watch);
+        changes.push(outcome_of(heir, outcome));
     }
     journal.undone(&done, watch);
     changes

@@ -42,7 +42,7 @@ pub struct CausesArgs {
     /// Length of each block
     #[arg(short, long, value_name = "TIME", default_value = "1500ms")]
     pub duration: Nanos,
-    /// Load as a share of the server's capacity, at least (55 % for most kinds)
+    /// The least load, as a share of the server's capacity; some kinds need more
     #[arg(short, long, value_name = "SHARE", value_parser = load_share, default_value = "55%", allow_negative_numbers = true)]
     pub utilization: f64,
     /// Also judge what was predicted without the cause, by what was measured without it

@@ -70,10 +70,10 @@ pub struct RunArgs {
     /// Also keep the recorded kernel events (capture.tlc)
     #[arg(long)]
     pub save_capture: bool,
-    #[command(flatten, next_help_heading = "Fixes")]
-    pub fix: FixArgs,
     #[command(flatten)]
     pub common: Output,
+    #[command(flatten, next_help_heading = "Fixes")]
+    pub fix: FixArgs,
     #[command(flatten, next_help_heading = "Limits")]
     pub limits: LimitArgs,
     #[command(flatten)]

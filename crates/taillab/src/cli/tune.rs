@@ -88,7 +88,7 @@ pub struct PlanArgs {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct ApplyArgs {
-    /// Which
+    /// Mitigations, by the names of `taillab tune list`
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
     #[command(flatten)]
@@ -102,7 +102,7 @@ pub struct ApplyArgs {
     /// Stay, and put everything back on Ctrl-C
     #[arg(long)]
     pub hold: bool,
-    /// Also where it does harm, or where somebody will overwrite it
+    /// Apply them also where they do harm, or where somebody will overwrite them
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
@@ -112,7 +112,7 @@ pub struct ApplyArgs {
 /// What is tuned.
 #[derive(Debug, Args)]
 pub struct ScopeArgs {
-    /// The server: its process, or any one of them
+    /// The server's process, or any one of them
     #[arg(short, long, value_name = "PID")]
     pub pid: Option<NonZeroU32>,
     /// The network device [default: those that have received anything]

@@ -1,7 +1,7 @@
 //! Mitigations applied to the rig's server and taken back, through the journal of `taillab tune`.
 
 use taillab_host::tune::{
-    Applied, Change, ChangeState, Mitigation, Scope, TuneError, Tuner, Which,
+    Applied, Change, ChangeState, Mitigation, Outcome, Scope, TuneError, Tuner, Which,
 };
 
 use crate::exit::{Exit, Failure};
@@ -99,16 +99,21 @@ impl Changes {
             .tuner
             .revert(Which::One(id), &mut |_| {})
             .map_err(host)?;
-        match reverted.iter().all(|one| one.is_done) {
-            true => Ok(()),
-            false => Err(Failure::new(
-                Exit::Failed,
-                format!(
-                    "not all of {name} could be put back: `taillab tune status` says what, `taillab tune revert` \
-                     tries again"
-                ),
-            )),
+        if reverted.iter().all(|one| one.is_done) {
+            return Ok(());
         }
+        let mut changes = reverted.iter().flat_map(|one| &one.changes);
+        let why = changes.find_map(|change| match &change.outcome {
+            Outcome::Failed(why) => Some(format!(" ({}: {why})", change.setting)),
+            _ => None,
+        });
+        Err(Failure::new(
+            Exit::Failed,
+            format!(
+                "not all of {name} could be put back{}: `taillab tune revert` tries again",
+                why.unwrap_or_default()
+            ),
+        ))
     }
 
     /// Applies it so that it outlives this process: until `taillab tune revert` or a reboot.

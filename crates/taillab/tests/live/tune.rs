@@ -2,7 +2,7 @@
 //! and is put back.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -98,4 +98,46 @@ fn what_is_held_is_put_back_when_it_is_interrupted() {
     assert_eq!(slack(), before);
     server.kill().unwrap();
     server.wait().unwrap();
+}
+
+/// Who begins while other programs are kept off a CPU has their CPUs and their control group, and
+/// gets both back.
+#[test]
+fn what_began_meanwhile_has_its_cpus_back() {
+    if !live("what_began_meanwhile_has_its_cpus_back") {
+        return;
+    }
+    let mut server = Command::new("sleep").arg("600").spawn().unwrap();
+    let mut parent = Command::new("sh")
+        .args(["-c", "read go; sleep 600 & echo $!; wait"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let place = |pid: u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let cpus = status
+            .lines()
+            .find(|line| line.starts_with("Cpus_allowed:"));
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        (cpus.unwrap().to_owned(), groups)
+    };
+    let before = place(parent.id());
+    let pid = server.id().to_string();
+    let (code, applied) = tune(&["apply", "dedicated-cpus", "-p", &pid, "-C", "0", "--yes"]);
+    assert_eq!(code, Some(0), "{applied}");
+    writeln!(parent.stdin.take().unwrap(), "go").unwrap();
+    let mut said = BufReader::new(parent.stdout.take().unwrap()).lines();
+    let child: u32 = said.next().unwrap().unwrap().parse().unwrap();
+    assert_ne!(place(child), before, "it was not kept off");
+    let id = applied["applies"][0]["id"].as_u64().unwrap().to_string();
+    let (code, reverted) = tune(&["revert", &id]);
+    assert_eq!(code, Some(0), "{reverted}");
+    assert_eq!((place(parent.id()), place(child)), (before.clone(), before));
+    let child = rustix::process::Pid::from_raw(child.cast_signed()).unwrap();
+    rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+    for process in [&mut server, &mut parent] {
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
 }

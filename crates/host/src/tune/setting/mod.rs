@@ -266,9 +266,10 @@ pub(crate) fn with_thread<T>(
     if !thread.is_alive(roots) {
         return Err(ended());
     }
-    let result = act(pid)?;
+    let result = act(pid);
     match thread.is_alive(roots) {
-        true => Ok(result),
+        true => result,
+        // what the kernel says of a thread that ends meanwhile is any of several errors
         false => Err(ended()),
     }
 }
