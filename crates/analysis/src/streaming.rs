@@ -122,6 +122,11 @@ pub enum AnalysisError {
         /// Events read.
         events: u64,
     },
+    /// Requests came in and were answered, but something held the generator up all the time.
+    #[error(
+        "nothing of the measurement is left: other programs held the generator up all the time, so all of it was cut: end them, or give the generator another CPU (--client-cpus)"
+    )]
+    AllCut,
     /// Requests came in, but none of the measurement was matched.
     #[error(
         "{arrivals} requests came in, but none of the measurement has a response: check that the server answers, and that the measurement outlasts the warm-up"
@@ -294,6 +299,8 @@ pub struct Analysis<'c> {
     events: u64,
     late_events: u64,
     windows: u64,
+    /// Of the measurement, what is in no statistic.
+    cut: Nanos,
     /// Requests of the first window.
     shown_by: usize,
     /// Matched requests that no record of the client explains; `None` without a client.
@@ -324,6 +331,7 @@ impl<'c> Analysis<'c> {
             events: 0,
             late_events: 0,
             windows: 0,
+            cut: Nanos::ZERO,
             shown_by: 0,
             unexplained: None,
             disturbances: false,
@@ -369,6 +377,7 @@ impl<'c> Analysis<'c> {
         self.sums.add(matched, &requests, measure_from);
         self.inside.add(matched);
         self.queue.add(window, self.options.workers.get());
+        self.cut += matched.cut.length(measure_from.max(*from), *upto);
         for left in matched.cut.left(measure_from.max(*from), *upto) {
             self.busy.add(timeline, (left.from, left.to));
         }
@@ -424,6 +433,9 @@ impl<'c> Analysis<'c> {
         let (utilization, busy_ns_per_request) = self.business();
         let (options, workers) = (self.options, self.options.workers.get());
         let has_requests = self.sums.series[MEASURED].count() > 0;
+        if !has_requests && self.cut > Nanos::ZERO {
+            return Err(AnalysisError::AllCut);
+        }
         let Some(explainer) = self.explainer.filter(|_| has_requests) else {
             return Err(AnalysisError::NothingMatched {
                 arrivals: self.all_arrivals as usize,

@@ -60,9 +60,7 @@ pub enum LoadError {
         said: Option<WrongAnswer>,
     },
     /// The server answers and does not keep what it is given.
-    #[error(
-        "{server} refused to store {refused} of {keys} keys: give it more memory (memcached: -m) or use fewer or smaller keys and values"
-    )]
+    #[error("{server} refused to store {refused} of {keys} keys{}", not_stored(said.as_ref()))]
     NotStored {
         /// Who was asked.
         server: Endpoint,
@@ -70,6 +68,8 @@ pub enum LoadError {
         refused: u64,
         /// Keys there are.
         keys: u64,
+        /// What it said to the first of them.
+        said: Option<WrongAnswer>,
     },
     /// The server lost what it had stored.
     #[error(
@@ -219,6 +219,19 @@ pub enum LoadError {
     /// The schedule cannot be made.
     #[error(transparent)]
     Arrivals(#[from] ArrivalError),
+}
+
+/// Why it may not have stored what it was given, and what to do.
+fn not_stored(said: Option<&WrongAnswer>) -> String {
+    let line = said.map(ToString::to_string).unwrap_or_default();
+    let remedy = match line.starts_with("-DENIED") {
+        true => "start Redis with --protected-mode no, or measure it on loopback",
+        false => "give it more memory (memcached: -m) or use fewer or smaller keys and values",
+    };
+    match said {
+        Some(_) => format!(" (it said `{line}`): {remedy}"),
+        None => format!(": {remedy}"),
+    }
 }
 
 /// Why there may be no answer, and what to do.

@@ -77,6 +77,7 @@ pub(crate) fn prefill_watched<C: Client>(
             server: server.clone(),
             refused: stored.server_errors,
             keys,
+            said: client.wrong_answer().cloned(),
         });
     }
     let sampled = gets.len() as u64;

@@ -28,6 +28,24 @@ fn value(of: Option<Ratio>) -> Option<String> {
     of.map(|of| ratio(of.value))
 }
 
+/// What was not tried, by reason, in order.
+pub(crate) fn untried(fixes: &[Fix]) -> Vec<(&str, Vec<&str>)> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for fix in fixes.iter().filter(|fix| is_untried(fix)) {
+        let (reason, name) = (fix.reason.as_str(), fix.mitigation.as_str());
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, names)) => names.push(name),
+            None => reasons.push((reason, vec![name])),
+        }
+    }
+    reasons
+}
+
+/// Nothing was measured of it, though it is possible here.
+fn is_untried(fix: &Fix) -> bool {
+    fix.outcome == FixOutcome::Inconclusive && fix.pairs == 0
+}
+
 /// One row for each that was tried.
 pub(crate) fn table(fixes: &[Fix]) -> Table {
     let columns = [
@@ -44,7 +62,7 @@ pub(crate) fn table(fixes: &[Fix]) -> Table {
     let caption = "Latency with each change as a ratio to that without it, with 95 % intervals over pairs of \
                    blocks in random order; below 1 is better";
     let mut table = Table::new(caption, columns).class("fixes");
-    for fix in fixes {
+    for fix in fixes.iter().filter(|fix| !is_untried(fix)) {
         let q = fix.decided_at.unwrap_or(FARTHEST);
         let (predicted, measured) = (at(&fix.predicted, q), at(&fix.measured, q));
         let ink = match fix.outcome {

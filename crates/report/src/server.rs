@@ -92,6 +92,9 @@ pub(crate) fn followed(load: &LoadSummary) -> Option<String> {
     let rates = || load.segments.iter().map(|segment| segment.rate_per_s);
     let least = rates().min_by(f64::total_cmp)?;
     let most = rates().max_by(f64::total_cmp)?;
+    if load.segments.len() == 1 {
+        return Some("the rate followed the capacity".to_owned());
+    }
     Some(format!(
         "the rate followed the capacity, {} to {}/s in {}",
         rate(least),

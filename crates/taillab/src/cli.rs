@@ -205,6 +205,8 @@ mod tests {
 
     /// The command lines of a text, without `sudo`, comments and what comes after a pipe.
     fn printed(text: &str) -> Vec<Vec<String>> {
+        // a line that ends with a backslash goes on
+        let text: String = text.split("\\\n").map(str::trim_start).collect();
         let lines = text
             .lines()
             .map(|line| line.trim().trim_start_matches("$ "));

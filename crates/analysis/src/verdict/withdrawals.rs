@@ -411,7 +411,10 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 if let Some(withdrawn @ Withdrawn::FasterThanIdeal { .. }) = withdrawn {
                     return Some(Unlike(&withdrawn).to_string());
                 }
-                let said = withdrawn.is_some() || e.ideal_above_measured().is_some();
+                // workers that wait wait shorter and longer than t, which is their mean
+                let said = withdrawn.is_some()
+                    || e.ideal_above_measured().is_some()
+                    || e.virtual_workers.is_some();
                 (!said && faster > MAX_FASTER_THAN_IDEAL).then(|| {
                     format!(
                         "{} of the requests were faster than their ideal, so the service time t \

@@ -5,6 +5,7 @@ use std::mem::discriminant;
 
 use super::change::Change;
 use super::journal::{Entry, Head};
+use super::setting::Setting;
 use crate::process::{ProcessIdentity, Stat, numbers_in, threads};
 use crate::roots::{Roots, status};
 
@@ -34,6 +35,10 @@ pub(super) fn of(roots: &Roots, head: &Head, entries: &[Entry]) -> Vec<Entry> {
             let Some(setting) = setting.of_thread(heir) else {
                 continue;
             };
+            // the kernel chose the CPUs of such a thread, and nobody can change them
+            if matches!(setting, Setting::Affinity(_)) && is_bound(roots, heir) {
+                continue;
+            }
             let now = setting.read(roots);
             if now.is_ok_and(|now| setting.same(&now, &entry.change.new)) {
                 heirs.push(Entry {
@@ -48,6 +53,11 @@ pub(super) fn of(roots: &Roots, head: &Head, entries: &[Entry]) -> Vec<Entry> {
         }
     }
     heirs
+}
+
+fn is_bound(roots: &Roots, thread: ProcessIdentity) -> bool {
+    let stat = Stat::read(&roots.proc.join(thread.pid.to_string()).join("stat"));
+    stat.is_some_and(|stat| stat.is_bound())
 }
 
 /// What has begun after the apply.

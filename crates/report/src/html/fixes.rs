@@ -12,5 +12,8 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     section(page, "fixes", fixes::HEADING, |page| {
         paragraph(page, "explain", &fixes::sentence(fixes));
         fixes::table(fixes).put(page);
+        for (reason, names) in fixes::untried(fixes) {
+            paragraph(page, "explain", &format!("{}: {reason}", names.join(", ")));
+        }
     });
 }

@@ -19,5 +19,9 @@ impl Page {
             &[&|table| table.hide_notes(2), &|table| table.hide_notes(3)],
         );
         self.table(&table);
+        for (reason, names) in fixes::untried(fixes) {
+            let text = format!("{}: {reason}", names.join(", "));
+            self.marked(Ink::Quiet, "–", &text);
+        }
     }
 }

@@ -25,7 +25,8 @@ fn help() -> String {
          sudo taillab run memcached -u 50% -d 60s -o result\n  \
          sudo taillab run nginx -R 20k --assert 'p99<=1ms'\n  \
          sudo taillab run null-rpc --architecture epoll-shared -w 4 -C 0-3 --client-cpus 4\n  \
-         sudo taillab run --server 'redis-server --port {{port}} --bind {{address}}' --port 6379 --protocol redis\n\n\
+         sudo taillab run --server 'redis-server --port {{port}} --bind {{address}} --protected-mode no' \\\n      \
+             --port 6379 --protocol redis\n\n\
          {}\n\n{EXIT_CODES}",
         privileges_of("run")
     )

@@ -21,6 +21,8 @@ pub fn run(args: &BurnArgs) -> Result<Exit, Failure> {
     if let Some(cpus) = &args.cpus {
         cpus::pin_current_thread(cpus).map_err(host)?;
     }
+    // it was started as /proc/self/exe, which is no name to read in a report; without it all goes on
+    let _ = rustix::thread::set_name(c"taillab burn");
     let mut planned = Planned::new(args)?;
     let busy = args.busy;
     thread::spawn(move || {
