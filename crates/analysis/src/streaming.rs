@@ -433,13 +433,8 @@ impl<'c> Analysis<'c> {
         let (utilization, busy_ns_per_request) = self.business();
         let (options, workers) = (self.options, self.options.workers.get());
         let has_requests = self.sums.series[MEASURED].count() > 0;
-        if !has_requests && self.cut > Nanos::ZERO {
-            return Err(AnalysisError::AllCut);
-        }
         let Some(explainer) = self.explainer.filter(|_| has_requests) else {
-            return Err(AnalysisError::NothingMatched {
-                arrivals: self.all_arrivals as usize,
-            });
+            return Err(nothing_left(self.cut, self.all_arrivals));
         };
         let summed = self.sums.finish(options.is_repeated, unanswered);
         let (measured, ideal) = (&summed.measured, summed.ideal.distribution());
@@ -555,6 +550,16 @@ fn explainer(context: &RecordingContext, options: &AnalysisOptions, first: &Wind
     };
     let (slowest, process) = (options.slowest, options.process);
     Explainer::new(context, ledger, slowest, baseline, process)
+}
+
+/// Why a measurement in which requests came in has none in its statistics.
+fn nothing_left(cut: Nanos, arrivals: u64) -> AnalysisError {
+    match cut > Nanos::ZERO {
+        true => AnalysisError::AllCut,
+        false => AnalysisError::NothingMatched {
+            arrivals: arrivals as usize,
+        },
+    }
 }
 
 /// What the length of the recording costs in precision.

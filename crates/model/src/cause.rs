@@ -93,8 +93,8 @@ pub struct CauseInfo {
     pub advice: Option<&'static str>,
 }
 
-const SERVER: &str = "Only a change of the server helps: the slowest requests (`taillab \
-                      explain --slowest 50`) show in which calls it sleeps.";
+const SERVER: &str = "Only a change of the server helps: the slowest requests, which the \
+                      page lists, show in which calls it sleeps.";
 const STACK: &str =
     "Look at where packets are received: the stage T1 to T2 against T5 to T6, and RPS.";
 
@@ -271,8 +271,7 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         absence: "request that takes longer than t on the CPU",
         advice: Some(
             "Look at what these requests ask for: a profile of the server \
-               during the slowest requests (`taillab explain --slowest 50` shows \
-               when they were).",
+               during the slowest requests (the page says when they were).",
         ),
     },
     CauseInfo {

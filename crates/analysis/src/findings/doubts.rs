@@ -76,7 +76,7 @@ pub(super) fn poor_fit(facts: &Facts<'_>) -> Option<Finding> {
     );
     let advice = if facts.disturbances {
         "Something delays requests that the replay does not know: see the causes and the \
-         slowest requests (`taillab explain --slowest 50`)."
+         slowest requests, which the page lists."
     } else {
         "Record again with `--disturbances all`."
     };

@@ -36,7 +36,7 @@ impl LiveHistogram {
 
     /// Counts one length; for one thread at a time.
     #[inline]
-    pub(crate) fn count(&self, length: Nanos) {
+    pub fn count(&self, length: Nanos) {
         let bucket = &self.counts[bucket_of(length)];
         bucket.store(bucket.load(Relaxed).wrapping_add(1), Relaxed);
     }
@@ -74,6 +74,12 @@ impl LiveCounts {
     /// How many there are.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|&n| u64::from(n)).sum()
+    }
+
+    /// How many are as long as `length`, to a bucket, or longer.
+    pub fn at_least(&self, length: Nanos) -> u64 {
+        let those = &self.0[bucket_of(length)..];
+        those.iter().map(|&n| u64::from(n)).sum()
     }
 
     /// The quantile `q`, good to 3 %; `None` unless about four lie above it.

@@ -163,6 +163,17 @@ struct LoadSettings {
     /// Length of the measurement [default: 20s]
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Nanos>,
+    /// Measure for longer, until a percentile is known so well, e.g. p99.9=20% (half its interval)
+    #[arg(long, value_name = "TARGET")]
+    precision: Option<String>,
+    /// For how long at most, with --precision [default: 3 times the duration]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "TIME",
+        requires = "precision"
+    )]
+    max_duration: Option<Nanos>,
     /// Load before it, not measured [default: 3s]
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     warmup: Option<Nanos>,
@@ -309,6 +320,8 @@ impl LoadSettings {
         given.number("workload.rate_per_s", self.rate);
         given.number("workload.utilization", self.utilization);
         given.length("workload.duration", self.duration);
+        given.text("workload.precision", self.precision);
+        given.length("workload.max_duration", self.max_duration);
         given.length("workload.warmup", self.warmup);
         given.whole("workload.seed", self.seed);
         given.number("workload.get_share", self.store.get_share);

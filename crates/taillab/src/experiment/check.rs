@@ -160,6 +160,16 @@ impl Experiment {
                 ),
             ),
             (
+                w.precision.is_none() || w.precision().is_some(),
+                "workload.precision must name a percentile and a relative half width, e.g. \
+                 \"p99.9=20%\""
+                    .to_owned(),
+            ),
+            (
+                w.max_duration.is_none_or(|most| most >= w.duration),
+                "workload.max_duration must be at least workload.duration".to_owned(),
+            ),
+            (
                 w.rate_per_s.is_none_or(|r| r > 0.0 && r.is_finite()),
                 "workload.rate_per_s must be a positive number of requests per second".to_owned(),
             ),

@@ -136,6 +136,8 @@ fn workload(choice: Choice) -> Workload {
     };
     Workload {
         duration: Nanos::from_secs(20),
+        precision: None,
+        max_duration: None,
         warmup: Nanos::from_secs(3),
         utilization: 0.75,
         rate_per_s: None,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use taillab_model::Nanos;
 use taillab_probe::Disturbances;
+use taillab_simulator::simulation::Precision;
 
 use super::server::Server;
 use super::text::{length, optional_length, words};
@@ -51,6 +52,17 @@ pub struct Workload {
     /// Length of the measurement.
     #[serde(with = "length")]
     pub duration: Nanos,
+    /// A percentile and how well it is to be known, in text `p99.9=20%`: the measurement goes on until
+    /// then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<String>,
+    /// The most that the measurement may last for it.
+    #[serde(
+        default,
+        with = "optional_length",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_duration: Option<Nanos>,
     /// Load before it, not measured.
     #[serde(with = "length")]
     pub warmup: Nanos,
@@ -124,6 +136,23 @@ impl TestbedKind {
         match self {
             Self::Veth => "veth",
             Self::Loopback => "loopback",
+        }
+    }
+}
+
+impl Workload {
+    /// The percentile that decides how long the measurement lasts, and how well it is to be known.
+    pub fn precision(&self) -> Option<Precision> {
+        self.precision.as_ref()?.parse().ok()
+    }
+
+    /// The longest that the measurement may last: twice the duration to make up for what the
+    /// generator missed, three times to know a percentile, or as given.
+    pub fn longest(&self) -> Nanos {
+        match (&self.precision, self.max_duration) {
+            (None, _) => self.duration * 2,
+            (Some(_), None) => self.duration * 3,
+            (Some(_), Some(most)) => most,
         }
     }
 }

@@ -56,6 +56,14 @@ fn a_wrong_setting_is_a_usage_error_that_names_it() {
         ("[workload]\nutilization = 1.6\n", "workload.utilization"),
         ("[workload]\nutilisation = 0.5\n", "utilisation"),
         ("[workload]\nduration = \"20\"\n", "20"),
+        (
+            "[workload]\nprecision = \"p99\"\n",
+            "workload.precision must name a percentile",
+        ),
+        (
+            "[workload]\nmax_duration = \"1s\"\n",
+            "workload.max_duration",
+        ),
         ("[workload]\nrate_per_s = -1\n", "rate_per_s"),
         ("[workload]\nrate_per_s = nan\n", "rate_per_s"),
         ("[server]\nport = 0\n", "server.port"),

@@ -14,7 +14,7 @@ use taillab_queueing::arrivals::ArrivalProcess;
 
 use super::calibrate::{Calibrated, DrainProbe, EVENTS_PER_REQUEST};
 use super::client::LoadClient;
-use super::pacing::{Done, Follower, Following};
+use super::pacing::{Follower, Following};
 use super::rig::Rig;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
@@ -128,7 +128,8 @@ pub fn measure(
     let server_cpus = rig.placement().server.clone();
     let mut counters = Counters::begin(&roots, &server_cpus, &rig.server_processes());
     let mut counted = Vec::new();
-    let mut follower = Follower::new(rate.following(), &pace, (&roots, &server_cpus));
+    let wanted = (rate.following(), experiment.workload.precision());
+    let mut follower = Follower::new(wanted, &pace, (&roots, &server_cpus));
     let open = OpenFleet {
         schedules,
         warm_up,
@@ -141,7 +142,7 @@ pub fn measure(
         &phases,
         || {
             counters.look(clock::now(), |event| counted.push(event));
-            follower.look(clock::now(), Done::by(&progress));
+            follower.look(clock::now(), &progress);
             progress.sent()
         },
         || {
@@ -155,7 +156,6 @@ pub fn measure(
         },
     )?;
     probe.detach();
-    let segments = follower.segments();
     let (threads, processes) = (probe.threads(), rig.server_processes());
     observe::name(&mut context, &roots, threads, &processes);
     observe::name_own(&mut context);
@@ -177,7 +177,7 @@ pub fn measure(
         rate_per_s: average_per_s(&load).unwrap_or(drawn_per_s),
         load,
         events,
-        segments,
+        segments: follower.segments(),
         pace,
         began,
         drawn_per_s,
@@ -214,7 +214,7 @@ impl Plan {
         let end = warm_up + workload.duration;
         let latest_end = match rate {
             Rate::Repeatable(_) => end,
-            Rate::Constant(_) | Rate::Following(_) => end + workload.duration,
+            Rate::Constant(_) | Rate::Following(_) => warm_up + workload.longest(),
         };
         let pace = Pace::new(warm_up, end, latest_end);
         let first_per_s = rate.first_per_s();

@@ -7,6 +7,7 @@ mod client;
 pub mod context;
 pub mod measure;
 mod pacing;
+mod precision;
 mod rig;
 pub mod servers;
 

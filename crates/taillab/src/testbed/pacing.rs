@@ -9,6 +9,9 @@ use taillab_host::{CpuSample, CpuSet, Roots};
 use taillab_load::{FleetProgress, Pace};
 use taillab_model::summary::LoadSegment;
 use taillab_model::{Monotonic, Nanos};
+use taillab_simulator::simulation::Precision;
+
+use super::precision::Watched;
 
 /// The capacity is that of so much time before: long against a queue, short against a minute.
 const WINDOW: Nanos = Nanos::from_secs(4);
@@ -26,6 +29,11 @@ const SLOWEST: f64 = 0.5;
 /// rate is not raised by more than this, nor beyond [`MOST_OF_THE_PEAK`].
 const FASTEST: f64 = 1.25;
 const MOST_OF_THE_PEAK: f64 = 0.95;
+
+/// So much is added at a time where a percentile is not yet known as well as wanted; decided this
+/// long before the end.
+const STEP: Nanos = Nanos::from_secs(4);
+const BEFORE_THE_END: Nanos = Nanos::from_secs(2);
 
 /// For each second that the generator was held up, so many are added: the queue that it leaves is
 /// cut too.
@@ -65,6 +73,8 @@ pub struct Follower<'a> {
     began: Option<Monotonic>,
     /// For how long the generator was held up before the measurement.
     held_up_before: Option<Nanos>,
+    /// The percentile that decides how long it lasts.
+    watched: Option<Watched>,
     looks: Vec<Look>,
 }
 
@@ -75,30 +85,11 @@ struct Look {
     cpu: CpuSample,
 }
 
-/// What a generator has done so far.
-#[derive(Clone, Copy, Debug)]
-pub struct Done {
-    sent: u64,
-    answered: u64,
-    held_up: Nanos,
-}
-
-impl Done {
-    /// What all threads of a generator have done so far.
-    pub fn by(progress: &FleetProgress) -> Self {
-        Self {
-            sent: progress.sent(),
-            answered: progress.received(),
-            held_up: progress.held_up(),
-        }
-    }
-}
-
 impl<'a> Follower<'a> {
     /// Follows nothing where the rate is constant; what the generator missed is made up for
-    /// all the same.
+    /// all the same, and the end put off until a percentile is known as well as `wanted`.
     pub fn new(
-        following: Option<Following>,
+        (following, wanted): (Option<Following>, Option<Precision>),
         pace: &'a Pace,
         (roots, cpus): (&Roots, &CpuSet),
     ) -> Self {
@@ -110,19 +101,23 @@ impl<'a> Follower<'a> {
             end: pace.end(),
             began: None,
             held_up_before: None,
+            watched: wanted.map(Watched::new),
             looks: Vec::new(),
         }
     }
 
     /// To be called about twice a second while the load is on.
-    pub fn look(&mut self, now: Monotonic, done: Done) {
+    pub fn look(&mut self, now: Monotonic, progress: &FleetProgress) {
         let began = *self.began.get_or_insert(now);
-        if done.sent == 0 {
+        if progress.sent() == 0 {
             self.began = Some(now);
             return;
         }
         let since = now.saturating_since(began);
-        self.make_up(since, done.held_up);
+        if since >= self.pace.warm_up() {
+            self.make_up(since, progress.held_up());
+            self.go_on(since, now, progress);
+        }
         let Some(following) = self.following else {
             return;
         };
@@ -131,7 +126,7 @@ impl<'a> Follower<'a> {
         };
         self.looks.push(Look {
             at: now,
-            answered: done.answered,
+            answered: progress.received(),
             cpu,
         });
         let in_window = |look: &Look| now.saturating_since(look.at) <= WINDOW;
@@ -147,12 +142,19 @@ impl<'a> Follower<'a> {
 
     /// Puts the end off by what the generator's stalls cost.
     fn make_up(&mut self, since: Nanos, held_up: Nanos) {
-        if since < self.pace.warm_up() {
-            return;
-        }
         let before = *self.held_up_before.get_or_insert(held_up);
         let missed = held_up.saturating_sub(before) * MADE_UP;
         self.pace.put_off_to(self.end + missed, since);
+    }
+
+    /// Puts the end off while the percentile is not known as well as wanted.
+    fn go_on(&mut self, since: Nanos, now: Monotonic, progress: &FleetProgress) {
+        let Some(watched) = &mut self.watched else {
+            return;
+        };
+        if !watched.is_known(now, progress) && since + BEFORE_THE_END >= self.pace.end() {
+            self.pace.put_off_to(since + STEP, since);
+        }
     }
 
     /// What the server did between two looks.

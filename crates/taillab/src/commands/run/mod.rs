@@ -7,9 +7,10 @@ use taillab_analysis::verdict::VirtualWorkers;
 use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::{Interrupt, Invoker, Roots, capture_environment};
 use taillab_load::{Asks, FleetRun, StopReason};
-use taillab_model::Nanos;
 use taillab_model::doctor::FoundHazard;
 use taillab_model::summary::{Reason, Report, ServiceTimeSource};
+use taillab_model::{Distribution, Nanos};
+use taillab_simulator::simulation::Precision;
 
 use crate::cli::{AnalysisArgs, FixArgs, RunArgs};
 use crate::exit::{Exit, Failure, OrExit};
@@ -73,6 +74,10 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let args = AnalysisArgs::default();
     let mut analysed = pipeline::analyse(source, &args, known, Some(&mut rundir))?;
     limits::hold(&asserted, &mut analysed.report)?;
+    if let Some(wanted) = experiment.workload.precision() {
+        let sojourn = &analysed.report.server.measured.sojourn;
+        say.note(&precision_reached(wanted, sojourn));
+    }
     let is_whole = recorded.load.stopped.is_none() && server_failure.is_none();
     let rate = recorded.rate_per_s;
     let fixed = match fix.fix && is_whole {
@@ -154,6 +159,29 @@ fn fixes(
         });
     }
     Ok(())
+}
+
+/// How well the percentile is known that decided how long the measurement lasted.
+fn precision_reached(wanted: Precision, sojourn: &Distribution) -> String {
+    let name = format!("p{}", (wanted.quantile * 1e9).round() / 1e7);
+    let mut known = sojourn.quantiles.iter();
+    let width = known
+        .find(|at| (at.q - wanted.quantile).abs() < 1e-12)
+        .and_then(|at| {
+            let half = (at.hi?.as_secs_f64() - at.lo?.as_secs_f64()) / 2.0;
+            Some(half / at.value?.as_secs_f64())
+        });
+    let asked = format!("±{:.0} % was asked for", 100.0 * wanted.relative);
+    match width {
+        Some(width) if width <= wanted.relative => {
+            format!("{name} is known to ±{:.0} %; {asked}", 100.0 * width)
+        }
+        Some(width) => format!(
+            "{name} is known only to ±{:.0} %; {asked}: raise --max-duration",
+            100.0 * width
+        ),
+        None => format!("the interval of {name} has no end; {asked}: raise --max-duration"),
+    }
 }
 
 /// What is known of the run besides its recording, and how its requests are matched.
