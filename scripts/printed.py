@@ -19,7 +19,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TAILLAB = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "target/release/taillab"))
-COMMANDS = ["run", "trace", "explain", "load", "serve", "sim", "rtt", "noise", "budget", "tune", "doctor", "bench causes",
+COMMANDS = ["run", "trace", "explain", "compare", "load", "serve", "sim", "rtt", "noise", "budget", "tune", "doctor", "bench causes",
             "reproduce", "reproduce tales", "reproduce deconstructing", "reproduce time-gone"]
 # what is longer, larger or elsewhere than it need be to see that the line works
 SHORTER = [
@@ -117,6 +117,8 @@ def main():
                 words.append("--dry-run")
             if "--hold" in words:
                 words.append("--yes")
+            if words[1] == "compare":
+                words[2:4] = [os.path.join(place, "taillab-memcached-1")] * 2
             missing = [word for word in words if word.endswith((".csv", ".toml", ".slice", ".service")) and not os.path.exists(os.path.join(place, word))]
             if missing:
                 print(f"  left out  {line}  (needs a file of the reader's: {missing[0]})")

@@ -4,6 +4,7 @@
 
 pub mod budget;
 mod cause;
+pub mod compare;
 mod distribution;
 pub mod doctor;
 mod event;
@@ -15,6 +16,7 @@ pub mod load_result;
 pub mod mitigation;
 pub mod noise;
 mod objective;
+mod quantile_ratio;
 mod recording;
 mod request;
 pub mod rtt;

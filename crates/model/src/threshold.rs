@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::objective::{Objective, ParseObjectiveError};
+use crate::quantile_ratio::compared;
 use crate::{Distribution, Nanos, ParseNanosError, REPORTED_QUANTILES};
 
 /// A limit on one figure of a result.
@@ -14,6 +15,13 @@ use crate::{Distribution, Nanos, ParseNanosError, REPORTED_QUANTILES};
 pub enum Threshold {
     /// On a percentile of the latency.
     Quantile(Objective),
+    /// On a percentile, as a share of what it was in another result (`taillab compare`).
+    Ratio {
+        /// Its probability.
+        q: f64,
+        /// The share.
+        most: f64,
+    },
     /// On the longest latency.
     Max(Nanos),
     /// On the share of requests without a good answer.
@@ -58,15 +66,24 @@ impl FromStr for Threshold {
                     .map(|percent: f64| Self::Errors(percent / 100.0))
                     .ok_or_else(|| ParseThresholdError::Share(limit.to_owned()))
             }
-            (figure, _) if figure.starts_with(['p', 'P']) => {
-                let objective: Objective = text.parse()?;
-                let known = REPORTED_QUANTILES.contains(&objective.q);
-                match known {
-                    true => Ok(Self::Quantile(objective)),
-                    false => {
-                        let percent = (objective.q * 1e11).round() / 1e9;
-                        Err(ParseThresholdError::Percentile(percent))
-                    }
+            (figure, limit) if figure.starts_with(['p', 'P']) => {
+                let most = limit
+                    .strip_suffix('%')
+                    .and_then(|of| of.trim().parse().ok());
+                let most = most.filter(|percent: &f64| percent.is_finite() && *percent > 0.0);
+                let objective: Objective = match most {
+                    // any length: it is only the percentile that is read
+                    Some(_) => format!("{figure}<=1s").parse()?,
+                    None => text.parse()?,
+                };
+                let q = objective.q;
+                match (REPORTED_QUANTILES.contains(&q), most) {
+                    (true, Some(percent)) => Ok(Self::Ratio {
+                        q,
+                        most: percent / 100.0,
+                    }),
+                    (true, None) => Ok(Self::Quantile(objective)),
+                    (false, _) => Err(ParseThresholdError::Percentile(percentile(q))),
                 }
             }
             _ => Err(form()),
@@ -79,10 +96,16 @@ impl fmt::Display for Threshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Quantile(objective) => objective.fmt(f),
+            Self::Ratio { q, most } => write!(f, "p{}<={}%", percentile(*q), percent(*most)),
             Self::Max(limit) => write!(f, "max<={}", limit.to_exact_string()),
             Self::Errors(share) => write!(f, "errors<={}%", percent(*share)),
         }
     }
+}
+
+/// A probability in per cent, to nine decimals.
+fn percentile(q: f64) -> f64 {
+    (q * 1e11).round() / 1e9
 }
 
 /// A share in per cent, to six decimals.
@@ -119,6 +142,8 @@ pub struct Figures<'a> {
     /// What a user waits: the client's response time, or, where only the server was watched, the
     /// sojourn.
     pub latency: &'a Distribution,
+    /// The same of the result that it is compared with.
+    pub before: Option<&'a Distribution>,
     /// Requests without a good answer, and all requests.
     pub errors: (u64, u64),
     /// The result can be believed.
@@ -142,6 +167,7 @@ impl Threshold {
     fn judge(&self, figures: &Figures<'_>) -> (Held, String) {
         match self {
             Self::Quantile(objective) => quantile(figures.latency, objective),
+            Self::Ratio { q, most } => ratio(figures, *q, *most),
             Self::Max(limit) => match figures.latency.max {
                 _ if figures.latency.unanswered > 0 => (
                     Held::Undecided,
@@ -174,6 +200,34 @@ fn quantile(latency: &Distribution, objective: &Objective) -> (Held, String) {
         _ => String::new(),
     };
     (outcome, format!("{value}{interval}"))
+}
+
+fn ratio(figures: &Figures<'_>, q: f64, most: f64) -> (Held, String) {
+    let Some(before) = figures.before else {
+        let text = "there is nothing to compare with: only `taillab compare` knows what it was";
+        return (Held::Undecided, text.to_owned());
+    };
+    let all = compared(before, figures.latency);
+    let found = all.iter().find(|at| at.before.q == q);
+    let Some((at, value)) = found.and_then(|at| Some((at, at.ratio?))) else {
+        let text = "too few requests to know it in both: measure longer";
+        return (Held::Undecided, text.to_owned());
+    };
+    let outcome = match (at.lo, at.hi) {
+        (_, Some(hi)) if hi <= most => Held::Pass,
+        (Some(lo), _) if lo > most => Held::Fail,
+        _ => Held::Undecided,
+    };
+    let share = |x: f64| format!("{:.0} %", 100.0 * x);
+    let interval = match (at.lo, at.hi) {
+        (Some(lo), Some(hi)) => format!(" ({} to {})", share(lo), share(hi)),
+        (Some(lo), None) => format!(" ({} or more)", share(lo)),
+        _ => String::new(),
+    };
+    (
+        outcome,
+        format!("{} of what it was{interval}", share(value)),
+    )
 }
 
 fn errors((failed, all): (u64, u64), limit: f64) -> (Held, String) {
@@ -219,6 +273,7 @@ mod tests {
             ("max ≤ 20ms", "max<=20ms"),
             ("errors<0.1%", "errors<=0.1%"),
             ("errors<=0%", "errors<=0%"),
+            ("p99.9 <= 110%", "p99.9<=110%"),
         ] {
             let threshold: Threshold = text.parse().unwrap();
             assert_eq!(threshold.to_string(), again);
@@ -228,6 +283,8 @@ mod tests {
             ("", "p99.9<=2ms"),
             ("p99.9", "p99.9<=2ms"),
             ("p95<=2ms", "p90"),
+            ("p95<=110%", "p90"),
+            ("p99<=-5%", "a number and a unit"),
             ("p99<=2", "a number and a unit"),
             ("errors<0.1", "errors<0.1%"),
             ("errors<150%", "errors<0.1%"),
@@ -248,6 +305,7 @@ mod tests {
         let latency = Distribution::from_sorted(&sorted);
         let figures = Figures {
             latency: &latency,
+            before: None,
             errors: (5, 10_000),
             valid: true,
         };
@@ -269,6 +327,31 @@ mod tests {
             };
             assert_eq!(outcome(text, &invalid), Held::Undecided, "{text}");
         }
+    }
+
+    #[test]
+    fn a_ratio_is_held_against_what_was_before() {
+        let of = |from: u64| -> Distribution {
+            let sorted: Vec<Nanos> = (0..10_000)
+                .map(|us| Nanos::from_micros(from + us))
+                .collect();
+            Distribution::from_sorted(&sorted)
+        };
+        let (before, after) = (of(100_000), of(150_000));
+        let figures = Figures {
+            latency: &after,
+            before: Some(&before),
+            errors: (0, 10_000),
+            valid: true,
+        };
+        assert_eq!(outcome("p99<=160%", &figures), Held::Pass);
+        assert_eq!(outcome("p99<=110%", &figures), Held::Fail);
+        assert_eq!(outcome("p99.999<=160%", &figures), Held::Undecided);
+        let alone = Figures {
+            before: None,
+            ..figures
+        };
+        assert_eq!(outcome("p99<=160%", &alone), Held::Undecided);
     }
 
     /// The interval of 10 of 100: R's `prop.test(10, 100, correct = FALSE)`.

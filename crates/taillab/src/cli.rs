@@ -3,6 +3,7 @@
 mod bench;
 mod budget;
 mod burn;
+mod compare;
 mod doctor;
 mod explain;
 mod fix;
@@ -23,6 +24,7 @@ use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, V
 pub use self::bench::{BenchArgs, BenchCommand, CausesArgs};
 pub use self::budget::BudgetArgs;
 pub use self::burn::BurnArgs;
+pub use self::compare::CompareArgs;
 pub use self::doctor::DoctorArgs;
 pub use self::explain::ExplainArgs;
 pub use self::fix::FixArgs;
@@ -54,6 +56,7 @@ pub enum Command {
     Run(Box<RunArgs>),
     Trace(Box<TraceArgs>),
     Explain(ExplainArgs),
+    Compare(CompareArgs),
     Serve(Box<ServeArgs>),
     Load(Box<LoadArgs>),
     Noise(Box<NoiseArgs>),

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(*args),
         Command::Trace(args) => commands::trace::run(*args),
         Command::Explain(args) => commands::explain::run(args),
+        Command::Compare(args) => commands::compare::run(&args),
         Command::Serve(args) => commands::serve::run(*args),
         Command::Load(args) => commands::load::run(*args),
         Command::Budget(args) => commands::budget::run(&args),

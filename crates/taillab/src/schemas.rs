@@ -11,6 +11,7 @@ use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 use taillab_model::budget::BudgetResult;
+use taillab_model::compare::Comparison;
 use taillab_model::doctor::Diagnosis;
 use taillab_model::load_result::LoadReport;
 use taillab_model::noise::NoiseResult;
@@ -38,6 +39,11 @@ fn schemas() -> Vec<(&'static str, &'static str, Schema)> {
              were sent: one load by a schedule is in `load`, several are in `generator.steps`, a \
              closed loop is in `generator.closed_loop`.",
             without_server(of::<LoadReport>()),
+        ),
+        (
+            "compare",
+            "The output of `taillab compare --json`.",
+            of::<Comparison>(),
         ),
         (
             "rtt",

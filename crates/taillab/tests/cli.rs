@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod compare;
 mod doctor;
 mod faults;
 mod hostile;

@@ -2,6 +2,7 @@
 
 mod budget;
 mod chart;
+mod compare;
 mod doctor;
 mod explanation;
 mod fixes;
@@ -18,6 +19,7 @@ mod tune;
 
 pub use self::budget::render as render_budget;
 pub use self::chart::render as render_chart;
+pub use self::compare::render as render_comparison;
 pub use self::doctor::{Detail, render as render_doctor};
 pub use self::load::{load_screen, render_load};
 pub use self::noise::render as render_noise;

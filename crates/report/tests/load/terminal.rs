@@ -53,6 +53,7 @@ fn junit_has_a_case_for_the_verdict_and_for_each_limit() {
 fn hold_some_limits(report: &mut LoadReport) {
     let load = report.load.as_ref().unwrap();
     let figures = Figures {
+        before: None,
         latency: &load.response_time,
         errors: (load.errors.failed_requests(), load.requests),
         valid: true,

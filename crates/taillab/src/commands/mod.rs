@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod budget;
 pub mod burn;
+pub mod compare;
 pub mod doctor;
 pub mod explain;
 pub mod load;

@@ -23,11 +23,13 @@ pub fn hold(args: &LimitArgs, report: &mut Report) -> Result<(), Failure> {
     let figures = match &report.load {
         Some(load) => Figures {
             latency: &load.response_time,
+            before: None,
             errors: (load.errors.failed_requests(), load.requests),
             valid: report.verdict.valid,
         },
         None => Figures {
             latency: stayed,
+            before: None,
             errors: (stayed.unanswered, stayed.count + stayed.unanswered),
             valid: report.verdict.valid,
         },
@@ -42,6 +44,7 @@ pub fn hold_load(args: &LimitArgs, report: &mut LoadReport) -> Result<(), Failur
     let figures = |latency: &'_ Distribution, errors| {
         let figures = Figures {
             latency,
+            before: None,
             errors,
             valid,
         };

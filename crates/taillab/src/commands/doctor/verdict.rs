@@ -17,7 +17,7 @@ pub fn commands<'n>(
             "trace" => Some(facts.trace()),
             "load" => Some(facts.load()),
             "bench" => Some(facts.bench()),
-            "explain" | "serve" | "sim" | "reproduce" => {
+            "explain" | "compare" | "serve" | "sim" | "reproduce" => {
                 Some(works(name, "needs nothing of this machine".into()))
             }
             _ => None,

@@ -1,0 +1,135 @@
+//! Two results side by side, as text.
+
+use taillab_model::Quantile;
+use taillab_model::compare::{Change, ComparedAt, ComparedLatency, ComparedResult, Comparison};
+
+use super::page::Page;
+use crate::figures::{self, quantile_name, rate, ratio};
+use crate::server::verdict_word;
+use crate::table::{Cell, Column, Table, known, name};
+use crate::text::{Ink, Style};
+
+/// Loads that differ by more than this share are remarked on.
+const OTHER_LOAD: f64 = 0.1;
+
+/// Both results, the percentiles with their ratio, and what it says.
+pub fn render(comparison: &Comparison, style: Style) -> String {
+    let mut page = Page::new(style);
+    let valid = comparison.before.verdict.valid && comparison.after.verdict.valid;
+    let word = match valid {
+        true => (Ink::Good, "COMPARED"),
+        false => (Ink::Bad, "NOT COMPARABLE"),
+    };
+    page.title("taillab compare", word);
+    page.assertions(&comparison.assertions);
+    page.fact("before", &which(&comparison.before));
+    page.fact("after", &which(&comparison.after));
+    if let Some(text) = other_load(comparison) {
+        page.marked(Ink::Notable, "!", &text);
+    }
+    let latency = match comparison.latency {
+        ComparedLatency::ResponseTime => "what the client waited",
+        ComparedLatency::Sojourn => "from the arrival at the server to its response",
+    };
+    page.heading("Latency in µs", &format!("{latency}, with 95 % intervals"));
+    let table = table(comparison).fit(
+        style,
+        &[&|table| table.hide_notes(1), &|table| table.hide_notes(2)],
+    );
+    page.table(&table);
+    page.line("");
+    for (ink, text) in said(comparison, valid) {
+        page.paragraph(ink, &text);
+    }
+    page.text
+}
+
+fn which(result: &ComparedResult) -> String {
+    let (_, word) = verdict_word(&result.verdict, result.partial);
+    format!(
+        "{} {} at {}/s, from {}: {word}",
+        result.command,
+        result.target,
+        rate(result.rate_per_s),
+        figures::utc(result.started_unix_s)
+    )
+}
+
+/// A warning where the loads are not the same.
+fn other_load(comparison: &Comparison) -> Option<String> {
+    let (before, after) = (comparison.before.rate_per_s, comparison.after.rate_per_s);
+    let differs = (after - before).abs() > OTHER_LOAD * before;
+    differs.then(|| {
+        format!(
+            "the loads differ, {}/s and {}/s, which changes the latency by itself: measure both with the same -R",
+            rate(before),
+            rate(after)
+        )
+    })
+}
+
+fn table(comparison: &Comparison) -> Table {
+    let columns = [
+        Column::left(""),
+        Column::right("before").notes(),
+        Column::right("after").notes(),
+        Column::right("after ÷ before").ink(Ink::Title).notes(),
+    ];
+    let mut table = Table::new("Latency of both results in µs, and its ratio", columns);
+    for at in &comparison.quantiles {
+        let ink = match at.change() {
+            Change::Lower => Ink::Good,
+            Change::Higher => Ink::Bad,
+            Change::NotSeen | Change::NotKnown => Ink::Plain,
+        };
+        table.row([
+            name(quantile_name(at.before.q)),
+            value(&at.before),
+            value(&at.after),
+            known(at.ratio.map(ratio)).ink(ink).note(interval(at)),
+        ]);
+    }
+    table
+}
+
+fn value(of: &Quantile) -> Cell {
+    known(of.value.map(figures::micros)).note(figures::interval(of.lo, of.hi))
+}
+
+/// `0.91–1.20`, `≥ 0.91`.
+fn interval(of: &ComparedAt) -> String {
+    match (of.lo, of.hi) {
+        (Some(lo), Some(hi)) => format!("{lo:.2}–{hi:.2}"),
+        (Some(lo), None) => format!("≥ {lo:.2}"),
+        _ => String::new(),
+    }
+}
+
+/// What the percentiles say, the surest first.
+fn said(comparison: &Comparison, valid: bool) -> Vec<(Ink, String)> {
+    if !valid {
+        let text = "One of the results is invalid, so the ratios say nothing. Measure it again.";
+        return vec![(Ink::Bad, text.to_owned())];
+    }
+    let names = |change: Change| {
+        let those = comparison
+            .quantiles
+            .iter()
+            .filter(|at| at.change() == change);
+        let names: Vec<String> = those.map(|at| quantile_name(at.before.q)).collect();
+        names.join(", ")
+    };
+    let sentences = [
+        (Change::Lower, Ink::Good, "Lower than before: "),
+        (Change::Higher, Ink::Bad, "Higher than before: "),
+        (Change::NotSeen, Ink::Plain, "No difference can be seen at "),
+        (Change::NotKnown, Ink::Quiet, "Too few requests to know "),
+    ];
+    let sentences = sentences.map(|(change, ink, text)| (ink, text, names(change)));
+    let there = sentences
+        .into_iter()
+        .filter(|(_, _, names)| !names.is_empty());
+    there
+        .map(|(ink, text, names)| (ink, format!("{text}{names}.")))
+        .collect()
+}

@@ -1,0 +1,143 @@
+//! `taillab compare`: two saved results side by side.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use taillab_model::Distribution;
+use taillab_model::compare::{
+    ComparedLatency, ComparedResult, Comparison, SCHEMA_VERSION, compared,
+};
+use taillab_model::summary::{LoadSummary, Verdict};
+use taillab_model::threshold::Figures;
+use taillab_report::terminal;
+
+use crate::cli::CompareArgs;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::pipeline::{limits, print, style};
+
+/// What a directory's result is called: of `run`, `trace` and `explain`, and of `load`.
+const RESULTS: [&str; 2] = ["summary.json", "result.json"];
+
+/// What is read of a result. Everything else in it is left alone, so that results of other versions
+/// can be compared too.
+#[derive(Debug, Deserialize)]
+struct Saved {
+    command: String,
+    target: String,
+    started_unix_s: u64,
+    partial: bool,
+    arrival_rate_per_s: f64,
+    verdict: Verdict,
+    #[serde(default)]
+    load: Option<LoadSummary>,
+    #[serde(default)]
+    measured: Option<Measured>,
+}
+
+/// The server's side.
+#[derive(Debug, Deserialize)]
+struct Measured {
+    sojourn: Distribution,
+}
+
+/// Reads both, compares and prints.
+pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
+    let (before_file, before) = read(&args.before)?;
+    let (after_file, after) = read(&args.after)?;
+    let (latency, before_ns, after_ns) = common(&before, &after)?;
+    let figures = Figures {
+        latency: after_ns,
+        before: Some(before_ns),
+        errors: errors(&after),
+        valid: before.verdict.valid && after.verdict.valid,
+    };
+    let comparison = Comparison {
+        schema_version: SCHEMA_VERSION,
+        command: "compare".into(),
+        latency,
+        quantiles: compared(before_ns, after_ns),
+        assertions: args
+            .limits
+            .iter()
+            .map(|limit| limit.hold(&figures))
+            .collect(),
+        before: named(before_file, &before),
+        after: named(after_file, &after),
+    };
+    if args.common.json {
+        let text = serde_json::to_string_pretty(&comparison).or_exit(Exit::Failed)?;
+        print((text + "\n").as_bytes())?;
+    } else if !args.common.quiet {
+        print(terminal::render_comparison(&comparison, style()).as_bytes())?;
+    }
+    Ok(match figures.valid {
+        true => limits::exit(&comparison.assertions),
+        false => Exit::Invalid,
+    })
+}
+
+/// What a user waits where both have a client of ours, else how long requests stayed in the server.
+fn common<'a>(
+    before: &'a Saved,
+    after: &'a Saved,
+) -> Result<(ComparedLatency, &'a Distribution, &'a Distribution), Failure> {
+    if let (Some(before), Some(after)) = (&before.load, &after.load) {
+        let latency = ComparedLatency::ResponseTime;
+        return Ok((latency, &before.response_time, &after.response_time));
+    }
+    if let (Some(before), Some(after)) = (&before.measured, &after.measured) {
+        return Ok((ComparedLatency::Sojourn, &before.sojourn, &after.sojourn));
+    }
+    Err(Failure::new(
+        Exit::Failed,
+        "the two have no latency in common: compare two results of run, two of trace, or two of load \
+         at one rate",
+    ))
+}
+
+fn errors(of: &Saved) -> (u64, u64) {
+    match (&of.load, &of.measured) {
+        (Some(load), _) => (load.errors.failed_requests(), load.requests),
+        (None, Some(measured)) => {
+            let sojourn = &measured.sojourn;
+            (sojourn.unanswered, sojourn.count + sojourn.unanswered)
+        }
+        (None, None) => (0, 0),
+    }
+}
+
+fn named(file: String, of: &Saved) -> ComparedResult {
+    ComparedResult {
+        file,
+        command: of.command.clone(),
+        target: of.target.clone(),
+        started_unix_s: of.started_unix_s,
+        rate_per_s: of.arrival_rate_per_s,
+        partial: of.partial,
+        verdict: of.verdict.clone(),
+    }
+}
+
+/// The result in a file, or in the file of a directory.
+fn read(path: &Path) -> Result<(String, Saved), Failure> {
+    let file = match path.is_dir() {
+        true => RESULTS
+            .iter()
+            .map(|name| path.join(name))
+            .find(|file| file.is_file())
+            .unwrap_or_else(|| path.join(RESULTS[0])),
+        false => path.to_owned(),
+    };
+    let name = file.display().to_string();
+    let wrong = |why: &dyn std::fmt::Display| {
+        let text = format!(
+            "cannot read {name}: {why}; name the directory, or the summary.json or result.json, that \
+             run, trace, explain or load has saved"
+        );
+        Failure::new(Exit::Failed, text)
+    };
+    let text = fs::read(&file).map_err(|error| wrong(&error))?;
+    let saved = serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
+    Ok((name, saved))
+}
