@@ -12,7 +12,7 @@ pub struct ComparedAt {
     pub before: Quantile,
     /// Of the second.
     pub after: Quantile,
-    /// The second ÷ the first, where both are known.
+    /// The second ÷ the first, where both are known and something bounds it.
     #[schemars(range(min = 0))]
     pub ratio: Option<f64>,
     /// Lower end of its interval.
@@ -50,6 +50,8 @@ impl ComparedAt {
             Some(_) => (over(after.lo, before.hi), over(after.hi, before.lo)),
             None => (None, None),
         };
+        // a ratio of which nothing bounds either side is no estimate
+        let ratio = ratio.filter(|_| lo.is_some() || hi.is_some());
         Self {
             before,
             after,
