@@ -2,12 +2,13 @@
 //! nothing changed.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Machine, live, taillab, wait_for};
+use crate::support::{Machine, live, taillab, wait_for, wait_within};
 
 /// A short run at a low rate whose fixes have time for a few mitigations. t is given: the
 /// calibration has the disturbance too.
@@ -160,6 +161,29 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
     assert!(page.contains("What was tried"));
 }
 
+/// A `run --fix` that has a change in the journal; nothing if it ends without one.
+fn fixing_with_a_change(dir: &Path) -> Option<Child> {
+    let mut child = taillab()
+        .args(FIX)
+        .args(["--fix-budget", "600s", "-o"])
+        .arg(dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // the measurement, its analysis and the control come before the first change
+    let most = Duration::from_secs(600);
+    wait_within(most, "a change in the journal, or the end", || {
+        let held = applies();
+        let is_held = held.iter().any(|apply| apply["held_by"] == child.id());
+        match is_held {
+            true => Some(true),
+            false => child.try_wait().unwrap().map(|_| false),
+        }
+    })
+    .then_some(child)
+}
+
 #[test]
 fn a_trial_that_is_killed_is_undone_by_a_revert() {
     if !live("a_trial_that_is_killed_is_undone_by_a_revert") {
@@ -168,31 +192,10 @@ fn a_trial_that_is_killed_is_undone_by_a_revert() {
     let burners = Burners::start();
     let before = burners.scheduling();
     let place = tempfile::tempdir().unwrap();
-    let mut child = taillab()
-        .args(FIX)
-        .args(["-v", "--fix-budget", "600s", "-o"])
-        .arg(place.path().join("run"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let said = BufReader::new(child.stderr.take().unwrap()).lines();
-    let all: Vec<String> = said
-        .map(Result::unwrap)
-        .take_while(|line| {
-            !(line.contains("trying ") && line.contains(": the ") || line.contains(": every "))
-        })
-        .collect();
-    assert!(
-        all.iter().any(|line| line.contains("trying the control")),
-        "{all:#?}"
-    );
-    wait_for("a change in the journal", || {
-        let held = applies();
-        held.iter()
-            .any(|apply| apply["held_by"] == child.id())
-            .then_some(())
-    });
+    // where the machine is so uneven that the control "improves", nothing is tried: another run then
+    let mut child = (0..5)
+        .find_map(|attempt| fixing_with_a_change(&place.path().join(format!("run-{attempt}"))))
+        .expect("five runs tried nothing");
     child.kill().unwrap();
     child.wait().unwrap();
     let reverted = taillab().args(["tune", "revert"]).output().unwrap();

@@ -189,17 +189,19 @@ pub fn alive(pid: u32) -> bool {
     })
 }
 
-/// Asks again and again, for a bounded time.
-pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+/// Asks again and again, for two minutes at most.
+pub fn wait_for<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    wait_within(Duration::from_secs(120), what, ask)
+}
+
+/// Asks again and again, for `most` at most.
+pub fn wait_within<T>(most: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(found) = ask() {
             return found;
         }
-        assert!(
-            began.elapsed() < Duration::from_secs(120),
-            "no sign of {what}"
-        );
+        assert!(began.elapsed() < most, "no sign of {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
