@@ -21,6 +21,7 @@ pub mod composition;
 mod crowd;
 pub mod cut;
 mod explain;
+pub mod factorial;
 pub mod fan_out;
 pub mod findings;
 mod fmt;
@@ -48,6 +49,7 @@ pub mod stages;
 pub mod statistics;
 pub mod streaming;
 pub mod timeline;
+pub mod untouched;
 pub mod verdict;
 pub mod window;
 

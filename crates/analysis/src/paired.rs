@@ -86,15 +86,31 @@ impl Pairs {
             let after = self.after.weighted(times).quantile_ns(q)?;
             (before > 0.0 && after > 0.0).then(|| (after / before).ln())
         };
-        let logarithm = of(&vec![1; n])?;
-        let draws = (0..DRAWS).filter_map(|draw| of(&drawn(draw, n)));
-        let half = half_width(draws, n)?;
-        Some(PairedEstimate {
-            value: logarithm.exp(),
-            lo: (logarithm - half).exp(),
-            hi: (logarithm + half).exp(),
-        })
+        bootstrapped(n, of).map(PairedEstimate::exp)
     }
+}
+
+impl PairedEstimate {
+    /// Of what this is the logarithm of.
+    pub(crate) fn exp(self) -> Self {
+        Self {
+            value: self.value.exp(),
+            lo: self.lo.exp(),
+            hi: self.hi.exp(),
+        }
+    }
+}
+
+/// A statistic of `n` units (pairs, rounds) with its interval: `of` is told how often a sample has
+/// each of them.
+pub(crate) fn bootstrapped(n: usize, of: impl Fn(&[u32]) -> Option<f64>) -> Option<PairedEstimate> {
+    let value = of(&vec![1; n])?;
+    let half = half_width((0..DRAWS).filter_map(|draw| of(&drawn(draw, n))), n)?;
+    Some(PairedEstimate {
+        value,
+        lo: value - half,
+        hi: value + half,
+    })
 }
 
 /// The ratio Σ `numerator` ÷ Σ `denominator` over pairs, with an interval as that of
@@ -114,13 +130,7 @@ pub fn ratio_of_sums(pairs: &[(f64, f64)]) -> Option<PairedEstimate> {
     if n < MIN_PAIRS {
         return None;
     }
-    let value = of(&vec![1; n])?;
-    let half = half_width((0..DRAWS).filter_map(|draw| of(&drawn(draw, n))), n)?;
-    Some(PairedEstimate {
-        value,
-        lo: value - half,
-        hi: value + half,
-    })
+    bootstrapped(n, of)
 }
 
 /// Whether the changed condition comes first in a pair: drawn at random, half of each two pairs.
@@ -152,7 +162,7 @@ fn half_width(draws: impl Iterator<Item = f64>, pairs: usize) -> Option<f64> {
 }
 
 /// A number for each place of each draw, evenly enough (SplitMix64; Steele, Lea and Flood 2014).
-fn hash(draw: u64, place: u64) -> u64 {
+pub(crate) fn hash(draw: u64, place: u64) -> u64 {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut z = (draw.wrapping_mul(GOLDEN) ^ (place << 32)).wrapping_add(GOLDEN);
     for _ in 0..2 {

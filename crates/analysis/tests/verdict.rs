@@ -69,6 +69,7 @@ fn good(analysis: &Analysed) -> Report {
         observer: None,
         cut: None,
         fixes: Vec::new(),
+        factorial: None,
         load: Some(LoadSummary {
             target_rate_per_s: 500.0,
             target_utilization: Some(0.5),

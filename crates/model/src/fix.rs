@@ -19,6 +19,10 @@ pub struct Fix {
     pub predicted: Vec<RatioAt>,
     /// The latency that the client measured with it ÷ without it; empty where it was not tried.
     pub measured: Vec<RatioAt>,
+    /// The same of the server's sojourns, with what others did to its CPUs taken out by the replay where
+    /// this mitigation does not treat it; empty where the replay does not reproduce enough pairs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adjusted: Vec<RatioAt>,
     /// The quantile that decided: the highest that the blocks support; `None` where none did.
     #[schemars(range(min = 0, max = 1))]
     pub decided_at: Option<f64>,
@@ -95,4 +99,47 @@ impl FixOutcome {
             Self::Unavailable => "unavailable",
         }
     }
+}
+
+/// What `--factorial` measured: chosen mitigations in all combinations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Factorial {
+    /// Their names.
+    pub mitigations: Vec<String>,
+    /// Rounds, each with a block of every combination, in an order drawn at random.
+    pub rounds: u32,
+    /// The single mitigations' effects, then how pairs of them interact, and so on.
+    pub effects: Vec<Effect>,
+    /// Every combination, the one without any of them first.
+    pub cells: Vec<FactorialCell>,
+}
+
+/// The effect of a mitigation, or the interaction of several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Effect {
+    /// Of these mitigations.
+    pub of: Vec<String>,
+    /// Of one: the client's latency with it ÷ without it, averaged (geometrically) over all
+    /// combinations of the others. Of several: the factor by which the effect of one differs when the
+    /// others are applied too; 1 where they do not interact.
+    pub at: Vec<RatioAt>,
+}
+
+/// A combination of mitigations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FactorialCell {
+    /// Those that are applied.
+    pub with: Vec<String>,
+    /// The client's latency.
+    pub at: Vec<LatencyAt>,
+}
+
+/// A latency at one quantile.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LatencyAt {
+    /// The quantile.
+    #[schemars(range(min = 0, max = 1))]
+    pub q: f64,
+    /// The latency.
+    pub ns: Nanos,
 }

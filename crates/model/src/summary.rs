@@ -19,7 +19,7 @@ pub use self::verdict::{Claim, ClaimName, MAX_MISSING_SHARE, Reason, Verdict, sp
 pub use crate::ideal::{CpuTaken, Ideal, Overload, ServiceTimeSource, Withdrawn, WorkersSource};
 
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
-use crate::fix::Fix;
+use crate::fix::{Factorial, Fix};
 use crate::threshold::Assertion;
 use crate::{Distribution, Nanos};
 
@@ -107,6 +107,9 @@ pub struct Report<Server = ServerResult> {
     /// What `--fix` tried, in this order; absent without it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fixes: Vec<Fix>,
+    /// What `--factorial` measured; absent without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factorial: Option<Factorial>,
     /// Whether the result can be believed.
     pub verdict: Verdict,
     /// The limits that it was to hold (`--assert`). Absent where there was none.

@@ -232,11 +232,22 @@ impl Probe {
     /// # Errors
     /// [`ProbeError::Kernel`] when the kernel's counters cannot be read.
     pub fn finish(mut self) -> Result<Recording, ProbeError> {
+        self.take_recording()
+    }
+
+    /// The same, of a probe that is to record again: nothing of this is in its next recording.
+    ///
+    /// # Errors
+    /// [`ProbeError::Kernel`] when the kernel's counters cannot be read.
+    pub fn take_recording(&mut self) -> Result<Recording, ProbeError> {
         self.detach();
         self.drain_all();
+        let lost = self.lost()?;
+        self.lost_before = self.lost_since_load()?;
+        let store = std::mem::replace(&mut self.store, Store::new(self.rings.cpus()));
         Ok(Recording {
-            lost: self.lost()?,
-            streams: self.store.into_streams(),
+            lost,
+            streams: store.into_streams(),
             base: self.base,
             context: RecordingContext::default(),
         })

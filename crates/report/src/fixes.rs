@@ -1,6 +1,6 @@
 //! What was tried, as a table and a sentence.
 
-use taillab_model::fix::{CONTROL, Fix, FixOutcome, Ratio, RatioAt};
+use taillab_model::fix::{CONTROL, Factorial, Fix, FixOutcome, Ratio, RatioAt};
 
 use crate::figures::{counted, micros, quantile_name, ratio};
 use crate::table::{Column, Table, cell, known, name};
@@ -53,6 +53,7 @@ pub(crate) fn table(fixes: &[Fix]) -> Table {
         Column::left("at"),
         Column::right("predicted").notes(),
         Column::right("measured").notes(),
+        Column::right("adjusted").notes().on_page(),
         Column::right("peak"),
         Column::right("before µs").on_page(),
         Column::right("after µs").on_page(),
@@ -60,11 +61,13 @@ pub(crate) fn table(fixes: &[Fix]) -> Table {
         Column::left("outcome"),
     ];
     let caption = "Latency with each change as a ratio to that without it, with 95 % intervals over pairs of \
-                   blocks in random order; below 1 is better";
+                   blocks in random order; below 1 is better. Adjusted: without what other programs, interrupts and the \
+                   hypervisor did to the CPUs, where the change does not treat it";
     let mut table = Table::new(caption, columns).class("fixes");
     for fix in fixes.iter().filter(|fix| !is_untried(fix)) {
         let q = fix.decided_at.unwrap_or(FARTHEST);
         let (predicted, measured) = (at(&fix.predicted, q), at(&fix.measured, q));
+        let adjusted = at(&fix.adjusted, q);
         let ink = match fix.outcome {
             FixOutcome::Kept => Ink::Good,
             FixOutcome::Reverted => Ink::Plain,
@@ -76,6 +79,7 @@ pub(crate) fn table(fixes: &[Fix]) -> Table {
             known(fix.decided_at.map(quantile_name)),
             known(value(predicted)).note(interval(predicted)),
             known(value(measured)).note(interval(measured)),
+            known(value(adjusted)).note(interval(adjusted)),
             known(value(fix.throughput)).note(interval(fix.throughput)),
             known(tail.map(|tail| micros(tail.before_ns))),
             known(tail.map(|tail| micros(tail.after_ns))),
@@ -85,6 +89,72 @@ pub(crate) fn table(fixes: &[Fix]) -> Table {
         row.below(Ink::Quiet, explained(fix));
     }
     table
+}
+
+/// The heading of the factorial design.
+pub(crate) const FACTORIAL_HEADING: &str = "All combinations";
+
+/// The effects of all mitigations and how they interact.
+pub(crate) fn effects(factorial: &Factorial) -> Table {
+    let columns = [
+        Column::left("effect of"),
+        Column::right("p50").notes(),
+        Column::right("p99").notes(),
+        Column::right("p99.9").notes(),
+    ];
+    let caption = "Latency with a change as a ratio to that without it, averaged over all combinations of the others, \
+                   with 95 % intervals over rounds; below 1 is better. Several together: by what factor the effect of \
+                   one differs where the others are applied too; 1 where they do not interact";
+    let mut table = Table::new(caption, columns).class("effects");
+    for effect in &factorial.effects {
+        let mut cells = vec![name(effect.of.join(" × "))];
+        cells.extend([0.5, 0.99, 0.999].map(|q| {
+            let found = at(&effect.at, q);
+            known(value(found)).note(interval(found))
+        }));
+        table.row(cells);
+    }
+    table
+}
+
+/// What the factorial design says in words.
+pub(crate) fn effects_sentence(factorial: &Factorial) -> String {
+    let farthest = |at: &[RatioAt]| at.last().copied();
+    let helps = |of: usize, below: bool| {
+        let effects = factorial
+            .effects
+            .iter()
+            .filter(move |effect| effect.of.len() == of);
+        effects.filter(move |effect| {
+            farthest(&effect.at).is_some_and(|at| match below {
+                true => at.ratio.hi.is_some_and(|hi| hi < 1.0),
+                false => at.ratio.lo.is_some_and(|lo| lo > 1.0),
+            })
+        })
+    };
+    let names = |of: usize, below: bool| -> Vec<String> {
+        helps(of, below)
+            .map(|effect| effect.of.join(" with "))
+            .collect()
+    };
+    let rounds = counted(factorial.rounds.into(), "round", "rounds");
+    let mut text = format!("{rounds} of {} combinations.", factorial.cells.len());
+    let mut say = |names: Vec<String>, what: &str| {
+        if !names.is_empty() {
+            text.push_str(&format!(" {what}: {}.", names.join(", ")));
+        }
+    };
+    say(names(1, true), "These help by themselves, on average");
+    say(names(1, false), "These do harm, on average");
+    say(
+        names(2, false),
+        "These help less together than each would promise",
+    );
+    say(
+        names(2, true),
+        "These help more together than each would promise",
+    );
+    text
 }
 
 /// What was seen and why it was decided so.
@@ -97,12 +167,25 @@ fn explained(fix: &Fix) -> String {
         None => String::new(),
     };
     format!(
-        "{} to {} µs{ideal}, in {}; {}",
+        "{} to {} µs{ideal}, in {}; {}{}",
         micros(tail.before_ns),
         micros(tail.after_ns),
         counted(fix.pairs.into(), "pair", "pairs"),
-        fix.reason
+        fix.reason,
+        adjusted(fix)
     )
+}
+
+/// The ratio without what others did to the CPUs, in words; nothing where the reason has it, or the
+/// replay does not give it.
+fn adjusted(fix: &Fix) -> String {
+    let found = fix.decided_at.and_then(|q| at(&fix.adjusted, q));
+    match found.and_then(|ratio| Some((ratio.value, ratio.lo?, ratio.hi?))) {
+        Some((value, lo, hi)) if !fix.reason.contains("what others did") => {
+            format!("; {value:.2}, {lo:.2} to {hi:.2} without what others did to the CPUs")
+        }
+        _ => String::new(),
+    }
 }
 
 /// What came of it all.

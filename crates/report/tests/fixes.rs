@@ -1,7 +1,9 @@
 //! What `--fix` tried, in a terminal and on the page.
 
 use taillab_model::Nanos;
-use taillab_model::fix::{CONTROL, Fix, FixOutcome, Ratio, RatioAt, TailAt};
+use taillab_model::fix::{
+    CONTROL, Effect, Factorial, FactorialCell, Fix, FixOutcome, LatencyAt, Ratio, RatioAt, TailAt,
+};
 use taillab_report::terminal::{Style, render};
 use taillab_report::{Document, html};
 
@@ -22,6 +24,7 @@ fn fix(name: &str, outcome: FixOutcome, reason: &str) -> Fix {
         description: "the server\u{2019}s threads under SCHED_FIFO".to_owned(),
         predicted: Vec::new(),
         measured: Vec::new(),
+        adjusted: Vec::new(),
         decided_at: None,
         pairs: 0,
         throughput: None,
@@ -56,6 +59,7 @@ fn tried() -> Vec<Fix> {
     let kept = Fix {
         predicted: ratios([(0.9, 0.8, 1.0), (0.2, 0.1, 0.3), (0.11, 0.08, 0.2)]),
         measured: measured(0.12),
+        adjusted: measured(0.1),
         decided_at: Some(0.999),
         pairs: 6,
         throughput: Some(Ratio {
@@ -117,4 +121,47 @@ fn the_page_has_what_was_tried_only_where_something_was() {
     ] {
         assert!(page.contains(text), "{text}");
     }
+}
+
+/// Two that each help, and less so together.
+fn factorial() -> Factorial {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let effect = |of: &[&str], value: f64, half: f64| Effect {
+        of: names(of),
+        at: ratios([(value, value - half, value + half); 3]),
+    };
+    let cell = |with: &[&str], us: u64| FactorialCell {
+        with: names(with),
+        at: vec![LatencyAt {
+            q: 0.5,
+            ns: Nanos::from_micros(us),
+        }],
+    };
+    Factorial {
+        mitigations: names(&["rt-priority", "irq-affinity"]),
+        rounds: 8,
+        effects: vec![
+            effect(&["rt-priority"], 0.4, 0.1),
+            effect(&["irq-affinity"], 0.9, 0.2),
+            effect(&["rt-priority", "irq-affinity"], 1.6, 0.3),
+        ],
+        cells: vec![
+            cell(&[], 100),
+            cell(&["rt-priority"], 40),
+            cell(&["irq-affinity"], 80),
+            cell(&["rt-priority", "irq-affinity"], 40),
+        ],
+    }
+}
+
+#[test]
+fn effects_and_interactions_in_80_columns_and_on_the_page() {
+    let mut sample = common::sample(Nanos::from_secs(20));
+    sample.summary.factorial = Some(factorial());
+    let text = render(&sample.report(), None, Style::PLAIN);
+    let from = text.find("All combinations").unwrap();
+    let end = text[from..].find("\nLatency distributions").unwrap();
+    insta::assert_snapshot!(&text[from..from + end]);
+    let page = String::from_utf8(html::render(&sample.report())).unwrap();
+    assert!(page.contains("rt-priority × irq-affinity") && page.contains("1.60×"));
 }

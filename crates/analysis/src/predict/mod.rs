@@ -470,8 +470,35 @@ impl<'a> Forecaster<'a> {
     }
 }
 
+/// The sojourns of the queue that `fitted` found, without these causes, as far as the replay knows
+/// them.
+pub(crate) fn replayed_without(
+    observed: &Observed,
+    fitted: &Fitted,
+    causes: &[Cause],
+    service_time: Nanos,
+) -> Vec<Nanos> {
+    let mut change = observed.unchanged(fitted.discipline);
+    for cause in causes {
+        scenario::without(&mut change, observed, *cause, service_time);
+    }
+    let mut sojourns = Vec::with_capacity(observed.requests.len());
+    each_replayed(observed, &change, |_, sojourn_ns| {
+        sojourns.push(Nanos::new(sojourn_ns));
+    });
+    sojourns
+}
+
 fn replayed(observed: &Observed, change: &Change) -> BlockHistogram {
     let mut histogram = BlockHistogram::new(observed.blocks.max(1));
+    each_replayed(observed, change, |block, sojourn_ns| {
+        histogram.add(block, sojourn_ns);
+    });
+    histogram
+}
+
+/// Each request that counts, with its block and its sojourn in nanoseconds.
+fn each_replayed(observed: &Observed, change: &Change, mut each: impl FnMut(usize, u64)) {
     replay(observed, change, |i, at| {
         let block = observed.requests[i].block;
         if block != UNCOUNTED {
@@ -480,10 +507,9 @@ fn replayed(observed: &Observed, change: &Change) -> BlockHistogram {
                 let exit = u64::from(observed.requests[i].exit_stack_ns);
                 sojourn = sojourn.saturating_sub(exit);
             }
-            histogram.add(usize::from(block), sojourn);
+            each(usize::from(block), sojourn);
         }
     });
-    histogram
 }
 
 /// Both name the same culprit: threads of one name and process are one.

@@ -24,4 +24,17 @@ impl Page {
             self.marked(Ink::Quiet, "–", &text);
         }
     }
+
+    /// What all combinations of some changes gave; nothing where none were tried.
+    pub(super) fn factorial(&mut self, document: &Document<'_>) {
+        if let Some(factorial) = &document.report.factorial {
+            self.heading(fixes::FACTORIAL_HEADING, "");
+            self.paragraph(Ink::Plain, &fixes::effects_sentence(factorial));
+            let table = fixes::effects(factorial).fit(
+                self.style,
+                &[&|table| table.hide_notes(1), &|table| table.hide_notes(2)],
+            );
+            self.table(&table);
+        }
+    }
 }

@@ -22,6 +22,7 @@ pub fn render(document: &Document<'_>, saved_in: Option<&str>, style: Style) -> 
     page.latency(document);
     page.causes(document);
     page.fixes(document);
+    page.factorial(document);
     if report.server.explanation.is_none() {
         page.figure(document);
     }

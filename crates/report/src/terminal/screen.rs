@@ -67,6 +67,7 @@ pub fn screen(
         page.paragraph(Ink::Quiet, explained::NOT_EXPLAINED);
     }
     page.fixes(document);
+    page.factorial(document);
     page.next_steps(next);
     page.text
 }

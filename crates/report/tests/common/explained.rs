@@ -79,6 +79,7 @@ pub(crate) fn trace(length: Nanos) -> TraceSample {
                 peak_memory_bytes: 142_000_000,
             }),
             fixes: Vec::new(),
+            factorial: None,
             verdict: sample.summary.verdict,
             assertions: Vec::new(),
         },

@@ -171,6 +171,7 @@ pub(crate) fn sample(length: Nanos) -> Sample {
         observer: None,
         cut: None,
         fixes: Vec::new(),
+        factorial: None,
         load: Some(LoadSummary {
             target_rate_per_s: target,
             target_utilization: Some(0.75),

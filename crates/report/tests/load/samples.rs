@@ -56,6 +56,7 @@ fn report(load: Option<LoadSummary>, generator: Generator) -> LoadReport {
         observer: None,
         assertions: Vec::new(),
         fixes: Vec::new(),
+        factorial: None,
         verdict: valid(),
     }
 }

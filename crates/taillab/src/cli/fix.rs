@@ -18,10 +18,34 @@ pub struct FixArgs {
     /// Leave the winners applied; `taillab tune revert` puts them back
     #[arg(long, requires = "fix")]
     pub keep: bool,
-    /// For how long to try
+    /// For how long to try, after the measurement
     #[arg(long, value_name = "TIME", value_parser = positive, requires = "fix", default_value = "3m")]
     pub fix_budget: Nanos,
     /// Also write the winners into a directory: a systemd drop-in, a file for sysctl.d and a shell script
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, requires = "fix")]
     pub export: Option<PathBuf>,
+}
+
+/// The options of `--fix` for a server and a load of ours.
+#[derive(Clone, Debug, Args)]
+pub struct FactorialArgs {
+    /// Try these mitigations in all combinations instead of one after the other, and show the effect of
+    /// each and how they interact, e.g. rt-priority,irq-affinity
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        requires = "fix",
+        conflicts_with_all = ["keep", "export"]
+    )]
+    pub factorial: Vec<String>,
+}
+
+/// The options of `--fix` for a live server.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ConsentArgs {
+    /// Ask nothing before a change
+    #[arg(long, requires = "fix")]
+    pub yes: bool,
 }

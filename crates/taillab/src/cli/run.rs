@@ -9,7 +9,7 @@ use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::Nanos;
 use taillab_probe::Disturbances;
 
-use super::fix::FixArgs;
+use super::fix::{FactorialArgs, FixArgs};
 use super::shared::{LimitArgs, Output, StoreArgs, load_share, rate};
 use crate::experiment::{Override, PRESETS, Preset, Protocol, ServerKind, TestbedKind, Transport};
 
@@ -75,6 +75,8 @@ pub struct RunArgs {
     pub common: Output,
     #[command(flatten, next_help_heading = "Fixes")]
     pub fix: FixArgs,
+    #[command(flatten, next_help_heading = "Fixes")]
+    pub factorial: FactorialArgs,
     #[command(flatten, next_help_heading = "Limits")]
     pub limits: LimitArgs,
     #[command(flatten)]

@@ -12,6 +12,7 @@ use taillab_host::doctor::privileges_of;
 use taillab_model::Nanos;
 use taillab_probe::Disturbances;
 
+use super::fix::{ConsentArgs, FixArgs};
 use super::shared::{AnalysisArgs, LimitArgs, Output, positive};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or the \
@@ -21,12 +22,13 @@ const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    somet
 
 fn help() -> String {
     format!(
-        "Changes nothing on the machine. The files of the result go to a new directory; \
+        "Changes nothing on the machine, except with --fix. The files of the result go to a new directory; \
          `taillab explain DIR` repeats the analysis from the recording in it (capture.tlc), without \
          root and on any machine.\n\nExamples:\n  \
          taillab trace -p 4711\n  \
          taillab trace --port 11211 --udp -d 30s\n  \
          taillab trace --cgroup system.slice/nginx.service --live\n  \
+         taillab trace -p 4711 --fix\n  \
          taillab trace -d 5s -- redis-server --save ''\n\n{}\n\n{EXIT_CODES}",
         privileges_of("trace")
     )
@@ -54,6 +56,10 @@ pub struct TraceArgs {
     pub analysis: AnalysisArgs,
     #[command(flatten, next_help_heading = "Result")]
     pub result: ResultArgs,
+    #[command(flatten, next_help_heading = "Fixes")]
+    pub fix: FixArgs,
+    #[command(flatten, next_help_heading = "Fixes")]
+    pub consent: ConsentArgs,
     #[command(flatten, next_help_heading = "Limits")]
     pub limits: LimitArgs,
 }
@@ -110,7 +116,7 @@ pub struct RecordingArgs {
 pub struct ResultArgs {
     /// A screen that shows every second what the last one was like; q or Ctrl-C ends it. Writes no
     /// files unless -o says where
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with_all = ["json", "fix"])]
     pub live: bool,
     /// Save the result in this new directory [default: taillab-<server>-<time>]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -13,7 +13,7 @@ pub struct Preset {
 }
 
 /// All of them.
-pub const PRESETS: [Preset; 5] = [
+pub const PRESETS: [Preset; 6] = [
     Preset {
         name: "preset:background",
         text: include_str!("../../presets/background.toml"),
@@ -29,6 +29,10 @@ pub const PRESETS: [Preset; 5] = [
     Preset {
         name: "preset:interrupts",
         text: include_str!("../../presets/interrupts.toml"),
+    },
+    Preset {
+        name: "preset:numa",
+        text: include_str!("../../presets/numa.toml"),
     },
     Preset {
         name: "preset:power",

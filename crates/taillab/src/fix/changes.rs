@@ -1,12 +1,11 @@
 //! Mitigations applied to the rig's server and taken back, through the journal of `taillab tune`.
 
 use taillab_host::tune::{
-    Applied, Change, ChangeState, Mitigation, Outcome, Scope, TuneError, Tuner, Which,
+    Applied, Change, ChangeState, Mitigation, Outcome, Plan, Scope, TuneError, Tuner, Which,
 };
 
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
-use crate::testbed::Rig;
 
 /// Who changes settings for the trials.
 pub struct Changes {
@@ -45,19 +44,29 @@ pub enum NotApplied {
 }
 
 impl Changes {
-    /// Of the server in this rig and of its CPUs.
+    /// Of a server and of its CPUs.
     ///
     /// # Errors
     /// A user without a home has no place for the journal.
-    pub fn of(rig: &Rig) -> Result<Self, Failure> {
+    pub fn of(scope: Scope) -> Result<Self, Failure> {
         Ok(Self {
             tuner: Tuner::of_this_user().map_err(host)?,
-            scope: Scope {
-                pid: Some(rig.server().pid()),
-                device: None,
-                cpus: Some(rig.placement().server.clone()),
-            },
+            scope,
         })
+    }
+
+    /// What it is for.
+    pub const fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// What a mitigation would change.
+    ///
+    /// # Errors
+    /// The server has ended.
+    pub fn plan(&self, mitigation: &Mitigation) -> Result<Plan, Failure> {
+        let plan = self.tuner.plan(&[mitigation.is.name], &self.scope);
+        plan.map_err(host)
     }
 
     /// Applies it for as long as this process lives; whoever reverts meanwhile leaves it alone.

@@ -3,6 +3,8 @@
 use taillab_analysis::paired::{MIN_PAIRS, PairedEstimate, Pairs};
 use taillab_model::fix::{FixOutcome, Ratio, RatioAt};
 
+use super::trial::Trial;
+
 /// A change is worth keeping if it leaves at most this of the latency: 5 % less.
 pub const WORTH: f64 = 0.95;
 
@@ -17,7 +19,7 @@ const MARGIN: f64 = 1.6;
 const NARROW: f64 = 1.03;
 
 /// The percentiles that are told.
-const TOLD: [f64; 3] = [0.5, 0.99, 0.999];
+pub const TOLD: [f64; 3] = [0.5, 0.99, 0.999];
 
 /// The percentiles that may decide, the best first.
 const DECIDING: [f64; 3] = [0.999, 0.99, 0.5];
@@ -68,7 +70,11 @@ fn stretched(ratio: PairedEstimate, by: f64) -> PairedEstimate {
 }
 
 /// The outcome: kept where the ratio is significantly below 1 and at most [`WORTH`].
-pub fn judge(pairs: &Pairs) -> Judgement {
+///
+/// Where the latencies as they were decide nothing, those without what others did to the CPUs do, and
+/// then a lower percentile; neither may go against what was measured.
+pub fn judge(trial: &Trial) -> Judgement {
+    let pairs = &trial.pairs;
     let Some((q, ratio)) = deciding(pairs) else {
         return Judgement {
             outcome: FixOutcome::Inconclusive,
@@ -95,6 +101,8 @@ pub fn judge(pairs: &Pairs) -> Judgement {
     } else if ratio.hi < 1.0 {
         let why = format!("{shown}: better, but by less than 5 %{instead}");
         (FixOutcome::Reverted, why)
+    } else if let Some(clear) = clear_without_others(&trial.adjusted, q, ratio) {
+        return clear;
     } else if let Some(below) = surely_better_below(pairs, q, ratio) {
         return below;
     } else {
@@ -106,6 +114,30 @@ pub fn judge(pairs: &Pairs) -> Judgement {
         at: Some(q),
         reason,
     }
+}
+
+/// Where noise makes the interval too wide, what the replay leaves of both conditions without the causes
+/// of others may be clear. A second look asks for a clearer answer.
+fn clear_without_others(adjusted: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
+    let ratio = adjusted.ratio(q)?;
+    let stretched = stretched(ratio, MARGIN);
+    let outcome = if stretched.lo > WORTH {
+        FixOutcome::Reverted
+    } else if stretched.hi < 1.0 && ratio.value <= WORTH && undecided.value <= 1.0 {
+        FixOutcome::Kept
+    } else {
+        return None;
+    };
+    Some(Judgement {
+        outcome,
+        at: Some(q),
+        reason: format!(
+            "p{} {} without what others did to the CPUs; as it was, not decided ({})",
+            q * 100.0,
+            told(ratio),
+            told(undecided)
+        ),
+    })
 }
 
 /// Where p99.9 decides nothing (a few stalls of the machine make its interval wide) and does not
@@ -175,6 +207,14 @@ mod tests {
             .collect()
     }
 
+    /// A trial of which the replay reproduces nothing.
+    fn of(pairs: &Pairs) -> Trial {
+        Trial {
+            pairs: pairs.clone(),
+            adjusted: Pairs::default(),
+        }
+    }
+
     /// Runs a trial as `trial` does: it looks after each pair.
     fn trial(seed: u64, factor: f64, most: usize) -> (Judgement, usize) {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -185,7 +225,7 @@ mod tests {
             let after = block(&mut rng, drift * factor, 2_500);
             pairs.push(before, after);
         }
-        (judge(&pairs), pairs.count())
+        (judge(&of(&pairs)), pairs.count())
     }
 
     #[test]
@@ -222,13 +262,45 @@ mod tests {
             let after = stalled(block(&mut rng, 0.1, 2_500), pair % 3 == 0);
             pairs.push(before, after);
         }
-        let judgement = judge(&pairs);
+        let judgement = judge(&of(&pairs));
         assert_eq!(judgement.outcome, FixOutcome::Kept, "{judgement:?}");
         assert_eq!(judgement.at, Some(0.99), "{judgement:?}");
         assert!(
             judgement.reason.contains("p99.9 is not decided"),
             "{judgement:?}"
         );
+    }
+
+    /// Stalls of the hypervisor hide all of p99.9 and of p99; without them it is clear.
+    #[test]
+    fn where_others_hide_everything_the_rest_decides() {
+        let trial = |factor: f64| {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(11);
+            let mut trial = Trial::default();
+            for pair in 0..8 {
+                let (before, after) = (block(&mut rng, 1.0, 2_500), block(&mut rng, factor, 2_500));
+                trial.adjusted.push(before.clone(), after.clone());
+                let stalled = |mut block: Vec<Nanos>, stalls: bool| {
+                    block.truncate(2_400);
+                    let length = if stalls { 500_000_000 } else { 400_000 };
+                    block.extend((1..=100).map(|i| Nanos::new(i * length)));
+                    block
+                };
+                trial.pairs.push(
+                    stalled(before, pair % 2 == 0),
+                    stalled(after, pair % 2 == 0 && pair > 0),
+                );
+            }
+            judge(&trial)
+        };
+        let better = trial(0.3);
+        assert_eq!(better.outcome, FixOutcome::Kept, "{better:?}");
+        assert!(
+            better.reason.contains("without what others did"),
+            "{better:?}"
+        );
+        let same = trial(1.0);
+        assert_ne!(same.outcome, FixOutcome::Kept, "{same:?}");
     }
 
     #[test]
@@ -247,7 +319,7 @@ mod tests {
         for _ in 0..FEWEST_PAIRS {
             pairs.push(block(&mut rng, 1.0, 300), block(&mut rng, 0.2, 300));
         }
-        let judgement = judge(&pairs);
+        let judgement = judge(&of(&pairs));
         assert_eq!(judgement.at, Some(0.99));
         assert!(judgement.reason.contains("too few requests for p99.9"));
         assert_eq!(judgement.outcome, FixOutcome::Kept);
@@ -258,7 +330,7 @@ mod tests {
         let mut pairs = Pairs::default();
         assert!(!is_settled(&pairs));
         pairs.push([Nanos::new(5)], [Nanos::new(1)]);
-        let judgement = judge(&pairs);
+        let judgement = judge(&of(&pairs));
         assert_eq!(judgement.outcome, FixOutcome::Inconclusive);
         assert_eq!(judgement.at, None);
         assert!(ratios(&pairs).is_empty());

@@ -1,49 +1,85 @@
-//! Tries what the forecasts promise, on the server itself: `run … --fix`.
+//! Tries what the forecasts promise, on the server itself: `run … --fix` and `trace … --fix`.
 //!
 //! Each mitigation is applied and taken back in pairs of neighbouring blocks of load, in an order
 //! drawn at random, so that a machine whose speed drifts slows both alike. The first trial changes
 //! nothing: where that "improves" something, nothing is believed. Whatever is changed is in the
 //! journal of `taillab tune` first, so a `taillab tune revert` undoes it after a crash.
 
-mod blocks;
 mod candidates;
 mod changes;
+mod consent;
 mod decide;
 pub mod export;
+mod factorial;
+mod generated;
+mod live;
+mod load;
 mod session;
 mod trial;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use taillab_host::Interrupt;
-use taillab_model::fix::Fix;
+use taillab_host::tune::Mitigation;
+use taillab_host::{Interrupt, Invoker, Roots};
+use taillab_model::RecordingContext;
+use taillab_model::fix::{Factorial, Fix};
 use taillab_model::summary::Report;
+use taillab_probe::Probe;
 
-use self::blocks::Blocks;
+use self::changes::Changes;
+pub use self::consent::Consent;
+use self::generated::GeneratedLoad;
+use self::live::LiveLoad;
+pub use self::live::LiveServer;
+use self::load::Load;
 use self::session::Session;
-use crate::exit::Failure;
+use self::trial::Bench;
+use crate::cli::FixArgs;
+use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
 use crate::progress::Progress;
 use crate::say::Say;
 use crate::testbed::{BackgroundLoad, Rig};
 
 /// How the fixes are tried.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Asked {
     /// The winners stay applied.
     pub keep: bool,
     /// For how long is tried.
     pub budget: Duration,
+    /// These in all combinations, instead of one after the other.
+    pub factorial: Vec<&'static Mitigation>,
+    /// Who decides whether a change is made.
+    pub consent: Consent,
+}
+
+impl Asked {
+    /// What the command line asks for.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`]: a list of mitigations that makes no sense.
+    pub fn of(args: &FixArgs, factorial: &[String], consent: Consent) -> Result<Self, Failure> {
+        Ok(Self {
+            keep: args.keep,
+            budget: Duration::from_nanos(args.fix_budget.get()),
+            factorial: match factorial {
+                [] => Vec::new(),
+                names => factorial::named(names)?,
+            },
+            consent,
+        })
+    }
 }
 
 /// What the trials are made with.
 pub struct Setting<'a> {
-    /// The server and its load.
-    pub experiment: &'a Experiment,
-    /// Requests per second of each block.
-    pub rate_per_s: f64,
     /// The measurement with its forecasts.
     pub report: &'a Report,
+    /// What is known of its recording.
+    pub context: &'a RecordingContext,
+    /// Of the arrivals and of the order of the blocks.
+    pub seed: u64,
     /// Ctrl-C.
     pub interrupt: Interrupt,
     /// What is said meanwhile.
@@ -53,54 +89,133 @@ pub struct Setting<'a> {
 /// What was tried.
 pub struct Tried {
     /// Each mitigation, in the order of the trials; those before a failure too.
-    pub fixes: Vec<Fix>,
+    fixes: Vec<Fix>,
+    /// All combinations, where these were asked for.
+    factorial: Option<Factorial>,
     /// What the winners changed.
-    pub winners: Vec<export::Winner>,
+    winners: Vec<export::Winner>,
     /// What ended the trials before their time, or could not be put back.
-    pub ended: Result<(), Failure>,
+    ended: Result<(), Failure>,
 }
 
 /// Tries the mitigations on a fresh server, the best forecast first; at the end everything is put
 /// back, but for the winners where they are to be kept. A mitigation that is not possible here is a
 /// row of the result.
-pub fn run(asked: Asked, setting: &Setting<'_>) -> Tried {
+pub fn on_own_server(
+    asked: &Asked,
+    setting: &Setting<'_>,
+    experiment: &Experiment,
+    rate_per_s: f64,
+) -> Tried {
     let progress = Progress::new(setting.say.quiet);
-    let rig = Rig::start(setting.experiment, progress, setting.interrupt.clone());
+    let rig = Rig::start(experiment, progress, setting.interrupt.clone());
     let mut rig = match rig {
         Ok(rig) => rig,
         Err(failure) => return Tried::nothing(failure),
     };
-    let tried = on(&mut rig, asked, setting).unwrap_or_else(Tried::nothing);
+    let tried = on_rig(&mut rig, asked, setting, (experiment, rate_per_s));
+    let tried = tried.unwrap_or_else(Tried::nothing);
     let server_failure = rig.server_failure();
     let torn_down = rig.take_down();
     let ended = server_failure.map_or(tried.ended, Err).and(torn_down);
     Tried { ended, ..tried }
 }
 
-impl Tried {
-    const fn nothing(failure: Failure) -> Self {
-        Self {
-            fixes: Vec::new(),
-            winners: Vec::new(),
-            ended: Err(failure),
-        }
-    }
+fn on_rig(
+    rig: &mut Rig,
+    asked: &Asked,
+    setting: &Setting<'_>,
+    (experiment, rate_per_s): (&Experiment, f64),
+) -> Result<Tried, Failure> {
+    rig.step_aside()?;
+    let client = rig.connect(experiment)?;
+    let server = rig.placement().server.clone();
+    let _background = BackgroundLoad::start(experiment, &server)?;
+    let load = GeneratedLoad::new(rig, client, experiment, rate_per_s, setting.context)?;
+    Ok(with(Box::new(load), asked, setting))
 }
 
-fn on(rig: &mut Rig, asked: Asked, setting: &Setting<'_>) -> Result<Tried, Failure> {
-    rig.step_aside()?;
-    let client = rig.connect(setting.experiment)?;
-    let server = rig.placement().server.clone();
-    let _background = BackgroundLoad::start(setting.experiment, &server)?;
-    let blocks = Blocks::new(rig, client, setting.experiment, setting.rate_per_s);
-    let mut session = Session::new(blocks, asked, setting)?;
+/// The same with the own traffic of a live server; `probe` is loaded for it.
+pub fn on_live_server(
+    asked: &Asked,
+    setting: &Setting<'_>,
+    server: LiveServer<'_>,
+    probe: Probe,
+) -> Tried {
+    let load = LiveLoad::new(server, probe, setting.interrupt.clone());
+    with(Box::new(load), asked, setting)
+}
+
+fn with(load: Box<dyn Load + '_>, asked: &Asked, setting: &Setting<'_>) -> Tried {
+    let changes = match Changes::of(load.scope()) {
+        Ok(changes) => changes,
+        Err(failure) => return Tried::nothing(failure),
+    };
+    let mut bench = Bench {
+        load,
+        changes,
+        service_time: setting.report.server.service_time_ns,
+        seed: setting.seed,
+        shows: !setting.say.quiet,
+        ends: Instant::now() + asked.budget,
+    };
+    if !asked.factorial.is_empty() {
+        let found = factorial::run(&mut bench, &asked.factorial);
+        let (factorial, ended) = match found {
+            Ok(found) => (Some(found), Ok(())),
+            Err(failure) => (None, Err(failure)),
+        };
+        return Tried {
+            factorial,
+            ..Tried::ended(ended)
+        };
+    }
+    let mut session = Session::new(bench, asked, setting);
     let tried = session.try_all();
     // what was changed is put back before anything is said of what went wrong
     let put_back = session.end(asked.keep);
     let (fixes, winners) = session.into_results();
-    Ok(Tried {
+    Tried {
         fixes,
         winners,
-        ended: put_back.and(tried),
-    })
+        ..Tried::ended(put_back.and(tried))
+    }
+}
+
+impl Tried {
+    const fn ended(ended: Result<(), Failure>) -> Self {
+        Self {
+            fixes: Vec::new(),
+            factorial: None,
+            winners: Vec::new(),
+            ended,
+        }
+    }
+
+    const fn nothing(failure: Failure) -> Self {
+        Self::ended(Err(failure))
+    }
+
+    /// Adds it to the report, and writes the winners into files where these were asked for.
+    ///
+    /// # Errors
+    /// What ended the trials, once the report has those before; a file that cannot be written.
+    pub fn tell(self, report: &mut Report, args: &FixArgs, say: Say) -> Result<(), Failure> {
+        report.fixes = self.fixes;
+        report.factorial = self.factorial;
+        self.ended?;
+        let Some(folder) = &args.export else {
+            return Ok(());
+        };
+        // what is written belongs to whoever asked for it
+        let files = Invoker::find(&Roots::default()).act(|| export::write(folder, &self.winners));
+        say.note(&match files.or_exit(Exit::Failed)??.as_slice() {
+            [] => format!(
+                "nothing to export to {}: nothing was kept",
+                folder.display()
+            ),
+            names => format!("wrote {} to {}", names.join(", "), folder.display()),
+        });
+        Ok(())
+    }
 }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use taillab_analysis::paired::Pairs;
 use taillab_model::fix::{CONTROL, Fix, FixOutcome, TailAt};
 
-use super::blocks::Blocks;
 use super::candidates::{self, Candidate};
-use super::changes::{Changes, Held, NotApplied, mitigations};
+use super::changes::{Held, NotApplied, mitigations};
+use super::consent::Consent;
 use super::decide::{self, Judgement};
 use super::export::Winner;
-use super::trial::Bench;
+use super::trial::{Bench, Trial};
 use super::{Asked, Setting};
 use crate::exit::Failure;
 
@@ -22,7 +22,7 @@ const SHARE: f64 = 0.4;
 pub struct Session<'a, 'r> {
     bench: Bench<'r>,
     setting: &'a Setting<'a>,
-    ends: Instant,
+    consent: Consent,
     fixes: Vec<Fix>,
     winners: Vec<Held>,
     exported: Vec<Winner>,
@@ -30,27 +30,15 @@ pub struct Session<'a, 'r> {
 
 impl<'a, 'r> Session<'a, 'r> {
     /// Nothing is tried yet.
-    ///
-    /// # Errors
-    /// There is no place for the journal.
-    pub fn new(
-        blocks: Blocks<'r>,
-        asked: Asked,
-        setting: &'a Setting<'a>,
-    ) -> Result<Self, Failure> {
-        Ok(Self {
-            bench: Bench {
-                changes: Changes::of(blocks.rig())?,
-                blocks,
-                seed: setting.experiment.workload.seed,
-                shows: !setting.say.quiet,
-            },
+    pub const fn new(bench: Bench<'r>, asked: &Asked, setting: &'a Setting<'a>) -> Self {
+        Self {
+            bench,
             setting,
-            ends: Instant::now() + asked.budget,
+            consent: asked.consent,
             fixes: Vec::new(),
             winners: Vec::new(),
             exported: Vec::new(),
-        })
+        }
     }
 
     /// Tries the control and each candidate, until the budget is spent.
@@ -73,13 +61,14 @@ impl<'a, 'r> Session<'a, 'r> {
             names.join(", ")
         ));
         let is_even = self.control()?;
-        for candidate in candidates {
+        let all = candidates.len();
+        for (place, candidate) in candidates.into_iter().enumerate() {
             self.setting.say.step(&format!(
                 "trying {}: {}",
                 candidate.mitigation.is.name, candidate.mitigation.is.description
             ));
             let fix = match is_even {
-                true => self.try_one(&candidate)?,
+                true => self.try_one(&candidate, (place + 1, all))?,
                 false => untried(
                     &candidate,
                     "not tried: the control \"improved\" with nothing changed, so this machine is too uneven now",
@@ -94,13 +83,13 @@ impl<'a, 'r> Session<'a, 'r> {
     fn control(&mut self) -> Result<bool, Failure> {
         self.setting.say.step("trying the control");
         let at_most = self.share().min(self.bench.shortest() * 2);
-        let pairs = match self.bench.pairs(CONTROL, None, at_most) {
-            Ok(pairs) => pairs,
+        let trial = match self.bench.pairs(CONTROL, None, at_most) {
+            Ok(trial) => trial,
             Err(NotApplied::Failed(failure)) => return Err(failure),
             // nothing is applied, so nothing is refused
             Err(NotApplied::Unavailable(_)) => return Ok(false),
         };
-        let judgement = decide::judge(&pairs);
+        let judgement = decide::judge(&trial);
         let is_even = judgement.outcome != FixOutcome::Kept;
         let (outcome, reason) = match is_even {
             true => (judgement.outcome, "nothing was changed"),
@@ -110,11 +99,12 @@ impl<'a, 'r> Session<'a, 'r> {
             mitigation: CONTROL.to_owned(),
             description: "nothing is changed".to_owned(),
             predicted: Vec::new(),
-            measured: decide::ratios(&pairs),
+            measured: decide::ratios(&trial.pairs),
+            adjusted: decide::ratios(&trial.adjusted),
             decided_at: judgement.at,
-            pairs: pairs.count() as u32,
+            pairs: trial.pairs.count() as u32,
             throughput: None,
-            tail: self.tail(&pairs, judgement.at),
+            tail: self.tail(&trial.pairs, judgement.at),
             outcome,
             reason: format!("{reason}: {}", judgement.reason),
         };
@@ -122,7 +112,12 @@ impl<'a, 'r> Session<'a, 'r> {
         Ok(is_even)
     }
 
-    fn try_one(&mut self, candidate: &Candidate) -> Result<Fix, Failure> {
+    /// Tries one of so many.
+    fn try_one(
+        &mut self,
+        candidate: &Candidate,
+        (number, all): (usize, usize),
+    ) -> Result<Fix, Failure> {
         if self.left() < self.bench.shortest() {
             return Ok(untried(
                 candidate,
@@ -130,12 +125,13 @@ impl<'a, 'r> Session<'a, 'r> {
             ));
         }
         let mitigation = candidate.mitigation;
-        let at_most = self.share();
-        let tried = self
-            .bench
-            .pairs(mitigation.is.name, Some(mitigation), at_most);
-        let pairs = match tried {
-            Ok(pairs) => pairs,
+        if !self.is_wanted(candidate)? {
+            return Ok(untried(candidate, "not tried, since you said no"));
+        }
+        let name = format!("{} ({number} of {all})", mitigation.is.name);
+        let tried = self.bench.pairs(&name, Some(mitigation), self.share());
+        let trial: Trial = match tried {
+            Ok(trial) => trial,
             Err(NotApplied::Failed(failure)) => return Err(failure),
             Err(NotApplied::Unavailable(reason)) => {
                 return Ok(Fix {
@@ -144,12 +140,13 @@ impl<'a, 'r> Session<'a, 'r> {
                 });
             }
         };
-        let judgement = decide::judge(&pairs);
+        let judgement = decide::judge(&trial);
         let mut fix = Fix {
-            measured: decide::ratios(&pairs),
+            measured: decide::ratios(&trial.pairs),
+            adjusted: decide::ratios(&trial.adjusted),
             decided_at: judgement.at,
-            pairs: pairs.count() as u32,
-            tail: self.tail(&pairs, judgement.at),
+            pairs: trial.pairs.count() as u32,
+            tail: self.tail(&trial.pairs, judgement.at),
             ..untried(candidate, &judgement.reason)
         };
         fix.outcome = judgement.outcome;
@@ -157,6 +154,16 @@ impl<'a, 'r> Session<'a, 'r> {
             self.keep(candidate, &judgement, &mut fix)?;
         }
         Ok(fix)
+    }
+
+    /// The user agrees, or has agreed to everything. What is not possible here needs no question.
+    fn is_wanted(&self, candidate: &Candidate) -> Result<bool, Failure> {
+        if self.consent == Consent::Given {
+            return Ok(true);
+        }
+        let plan = self.bench.changes.plan(candidate.mitigation)?;
+        let is_possible = plan.check(false).is_ok() && plan.changes().next().is_some();
+        Ok(!is_possible || self.consent.is_given_for(candidate.mitigation, &plan)?)
     }
 
     /// Leaves a winner applied for the trials that follow.
@@ -174,7 +181,7 @@ impl<'a, 'r> Session<'a, 'r> {
                 self.exported.push(Winner {
                     mitigation: candidate.mitigation,
                     changes: held.changes(),
-                    cpus: self.bench.blocks.rig().placement().server.clone(),
+                    cpus: self.bench.changes.scope().cpus.clone().unwrap_or_default(),
                 });
                 self.winners.push(held);
                 Ok(())
@@ -203,7 +210,7 @@ impl<'a, 'r> Session<'a, 'r> {
     }
 
     fn left(&self) -> Duration {
-        self.ends.saturating_duration_since(Instant::now())
+        self.bench.ends.saturating_duration_since(Instant::now())
     }
 
     fn share(&self) -> Duration {
@@ -228,8 +235,8 @@ impl<'a, 'r> Session<'a, 'r> {
             }
             let names: Vec<&str> = winners.iter().map(|winner| winner.is.name).collect();
             self.setting.say.note(&format_args!(
-                "kept: {}; `taillab tune revert` puts them back. What belongs to the server's threads ends with \
-                 this server",
+                "kept: {}; `taillab tune revert` puts them back. What belongs to a server's threads ends with \
+                 that server",
                 names.join(", ")
             ));
         }
@@ -248,6 +255,7 @@ fn untried(candidate: &Candidate, reason: &str) -> Fix {
         description: candidate.mitigation.is.description.to_owned(),
         predicted: candidate.predicted.clone(),
         measured: Vec::new(),
+        adjusted: Vec::new(),
         decided_at: None,
         pairs: 0,
         throughput: None,

@@ -2,13 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use indicatif::ProgressBar;
 use taillab_analysis::paired::{Pairs, changed_first, ratio_of_sums};
+use taillab_analysis::untouched::untouched;
 use taillab_host::tune::Mitigation;
+use taillab_model::Nanos;
+use taillab_model::explanation::Cause;
 use taillab_model::fix::Ratio;
 
-use super::blocks::{Blocks, interrupted};
 use super::changes::{Changes, NotApplied};
 use super::decide;
+use super::load::{Load, Seen, interrupted};
 use crate::exit::Failure;
 use crate::progress;
 
@@ -21,13 +25,27 @@ const MOST_PAIRS: usize = 60;
 /// Where the trials run.
 pub struct Bench<'r> {
     /// The load.
-    pub blocks: Blocks<'r>,
+    pub load: Box<dyn Load + 'r>,
     /// The settings.
     pub changes: Changes,
+    /// t of the measurement.
+    pub service_time: Nanos,
     /// Of the arrivals and of the order of the blocks.
     pub seed: u64,
     /// Whether progress is shown.
     pub shows: bool,
+    /// When all trials are over at the latest.
+    pub ends: Instant,
+}
+
+/// What a trial gave.
+#[derive(Clone, Debug, Default)]
+pub struct Trial {
+    /// The latencies as they were.
+    pub pairs: Pairs,
+    /// The sojourns of the pairs that the replay reproduces, without what others do and the change does
+    /// not treat.
+    pub adjusted: Pairs,
 }
 
 impl From<Failure> for NotApplied {
@@ -37,11 +55,15 @@ impl From<Failure> for NotApplied {
 }
 
 impl Bench<'_> {
-    /// About how long a pair takes.
-    pub fn pair_takes(&self) -> Duration {
-        /// Applying and reverting, twice the connection to the client's CPU.
-        const AROUND: Duration = Duration::from_millis(100);
-        Duration::from_nanos(2 * self.blocks.takes().get()) + AROUND
+    /// About how long a block takes, with what is around it.
+    pub fn block_takes(&self) -> Duration {
+        /// Applying and reverting, the connection to the client's CPU, the replay.
+        const AROUND: Duration = Duration::from_millis(200);
+        Duration::from_nanos(self.load.takes().get()) + AROUND
+    }
+
+    fn pair_takes(&self) -> Duration {
+        2 * self.block_takes()
     }
 
     /// The fewest pairs of a trial take this long.
@@ -55,44 +77,74 @@ impl Bench<'_> {
     /// [`NotApplied`]; the change is put back then, too.
     pub fn pairs(
         &mut self,
-        name: &'static str,
+        name: &str,
         change: Option<&'static Mitigation>,
         at_most: Duration,
-    ) -> Result<Pairs, NotApplied> {
+    ) -> Result<Trial, NotApplied> {
         let most = (at_most.as_secs_f64() / self.pair_takes().as_secs_f64()) as usize;
         let most = most.clamp(decide::FEWEST_PAIRS, MOST_PAIRS);
-        let template = "{prefix:<22} [{bar:32}] {pos:>2} of at most {len} pairs, {elapsed}, at most {eta} left {msg}";
-        let bar = progress::bar(name, Some(most as u64), template, self.shows);
-        bar.tick();
+        let bar = self.bar(name, most, "pairs");
         let ends = Instant::now() + at_most.max(self.shortest());
-        let mut pairs = Pairs::default();
-        while pairs.count() < most && !decide::is_settled(&pairs) {
-            let is_enough = pairs.count() >= decide::FEWEST_PAIRS;
+        let noise = untouched(change.map_or(&[], |change| change.is.treats));
+        let mut trial = Trial::default();
+        while trial.pairs.count() < most && !decide::is_settled(&trial.pairs) {
+            let is_enough = trial.pairs.count() >= decide::FEWEST_PAIRS;
             if is_enough && Instant::now() + self.pair_takes() > ends {
                 break;
             }
-            let number = pairs.count() as u64;
+            let number = trial.pairs.count() as u64;
             // the same arrivals in both blocks of a pair
             let seed = self.seed ^ (number << 20);
-            let (mut before, mut after) = (Vec::new(), Vec::new());
+            let (mut before, mut after) = (None, None);
             let changed_first = changed_first(self.seed, number);
             for changed in [changed_first, !changed_first] {
-                let change = change.filter(|_| changed);
-                let latencies = self.under(change, |blocks| blocks.latencies(seed))?;
-                *(if changed { &mut after } else { &mut before }) = latencies;
+                let changes = change.filter(|_| changed);
+                let seen = self.under(changes.as_slice(), |load| load.block(seed))?;
+                *(if changed { &mut after } else { &mut before }) = Some(seen);
             }
-            pairs.push(before, after);
-            bar.set_position(pairs.count() as u64);
-            if let Some((q, ratio)) = decide::deciding(&pairs) {
-                let far = format!("p{} × {:.2}", q * 100.0, ratio.value);
-                bar.set_message(far);
+            if let (Some(before), Some(after)) = (before, after) {
+                self.add(&mut trial, before, after, &noise);
             }
+            let far = decide::deciding(&trial.pairs)
+                .map(|(q, ratio)| format!("p{} × {:.2}, ", q * 100.0, ratio.value));
+            self.tell(&bar, trial.pairs.count(), far.unwrap_or_default());
         }
         bar.finish_and_clear();
-        Ok(pairs)
+        Ok(trial)
     }
 
-    /// The peak with the change ÷ the peak without it.
+    /// Adds the blocks of a pair.
+    fn add(&self, trial: &mut Trial, before: Seen, after: Seen, noise: &[Cause]) {
+        let replayed = |seen: &Seen| {
+            let recorded = seen.recorded.as_ref()?;
+            recorded.sojourns_without(noise, self.service_time)
+        };
+        if let (Some(before), Some(after)) = (replayed(&before), replayed(&after)) {
+            trial.adjusted.push(before, after);
+        }
+        trial.pairs.push(before.latencies, after.latencies);
+    }
+
+    /// Shows how far a trial is.
+    pub fn bar(&self, name: &str, most: usize, of: &str) -> ProgressBar {
+        let template =
+            format!("{{prefix:<22}} [{{bar:24}}] {{pos:>2}} of at most {{len}} {of}, {{msg}}");
+        let bar = progress::bar(name, Some(most as u64), &template, self.shows);
+        self.tell(&bar, 0, String::new());
+        bar
+    }
+
+    /// Tells a bar how far it is, what is seen so far, and how long everything takes at most.
+    pub fn tell(&self, bar: &ProgressBar, count: usize, far: String) {
+        bar.set_position(count as u64);
+        let left = self.ends.saturating_duration_since(Instant::now());
+        bar.set_message(format!(
+            "{far}all trials: at most {} s left",
+            left.as_secs()
+        ));
+    }
+
+    /// The peak with the change ÷ the peak without it; `None` where the load is not ours.
     ///
     /// # Errors
     /// [`NotApplied`].
@@ -103,8 +155,9 @@ impl Bench<'_> {
             let changed_first = changed_first(!self.seed, pair);
             for changed in [changed_first, !changed_first] {
                 let seed = self.seed ^ (pair << 40);
-                let change = Some(change).filter(|_| changed);
-                let peak = self.under(change, |blocks| blocks.peak_per_s(seed))?;
+                let changes = Some(change).filter(|_| changed);
+                let peak = self.under(changes.as_slice(), |load| load.peak_per_s(seed))?;
+                let Some(peak) = peak else { return Ok(None) };
                 *(if changed { &mut after } else { &mut before }) = peak;
             }
             peaks.push((after, before));
@@ -112,22 +165,38 @@ impl Bench<'_> {
         Ok(ratio_of_sums(&peaks).map(decide::estimate))
     }
 
-    /// Applies a change for the time of `block`.
-    fn under<T>(
+    /// Applies changes, one after the other, for the time of `block`.
+    ///
+    /// # Errors
+    /// [`NotApplied`]; what was changed is put back then, too.
+    pub fn under<T>(
         &mut self,
-        change: Option<&'static Mitigation>,
-        block: impl FnOnce(&mut Blocks<'_>) -> Result<T, Failure>,
+        changes: &[&'static Mitigation],
+        block: impl FnOnce(&mut dyn Load) -> Result<T, Failure>,
     ) -> Result<T, NotApplied> {
-        if self.blocks.interrupt().is_raised() {
+        if self.load.interrupt().is_raised() {
             return Err(interrupted().into());
         }
-        let held = change
-            .map(|change| self.changes.apply(change))
-            .transpose()?;
-        let found = block(&mut self.blocks);
-        if let Some(held) = held {
-            self.changes.take_back(held)?;
+        let (mut held, mut refused) = (Vec::new(), None);
+        for change in changes {
+            match self.changes.apply(change) {
+                Ok(one) => held.push(one),
+                Err(why) => {
+                    refused = Some(why);
+                    break;
+                }
+            }
         }
-        Ok(found?)
+        let found = match refused {
+            None => block(self.load.as_mut()).map_err(NotApplied::from),
+            Some(why) => Err(why),
+        };
+        // the last one first; all are tried before the first failure is told
+        let mut put_back = Ok(());
+        while let Some(one) = held.pop() {
+            put_back = put_back.and(self.changes.take_back(one));
+        }
+        put_back?;
+        found
     }
 }

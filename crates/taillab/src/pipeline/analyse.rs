@@ -271,6 +271,7 @@ impl<'c> Pass<'c> {
             server,
             observer,
             fixes: Vec::new(),
+            factorial: None,
             verdict: Verdict::default(),
             assertions: Vec::new(),
         };

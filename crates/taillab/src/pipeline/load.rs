@@ -51,6 +51,7 @@ impl ClientMeasured {
             },
             observer: None,
             fixes: Vec::new(),
+            factorial: None,
             verdict,
             assertions: Vec::new(),
         }

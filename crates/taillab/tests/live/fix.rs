@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Machine, live, taillab, wait_for, wait_within};
+use crate::support::{Machine, live, signal, taillab, wait_for, wait_within};
+use crate::trace::rig::{Running, free_port, result};
 
 /// A short run at a low rate whose fixes have time for a few mitigations. t is given: the
 /// calibration has the disturbance too.
@@ -171,6 +172,11 @@ fn fixing_with_a_change(dir: &Path) -> Option<Child> {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
+    with_a_change(&mut child).then_some(child)
+}
+
+/// Waits until a command has a change in the journal; whether it has before it ends.
+fn with_a_change(child: &mut Child) -> bool {
     // the measurement, its analysis and the control come before the first change
     let most = Duration::from_secs(600);
     wait_within(most, "a change in the journal, or the end", || {
@@ -181,7 +187,6 @@ fn fixing_with_a_change(dir: &Path) -> Option<Child> {
             false => child.try_wait().unwrap().map(|_| false),
         }
     })
-    .then_some(child)
 }
 
 #[test]
@@ -209,4 +214,159 @@ fn a_trial_that_is_killed_is_undone_by_a_revert() {
         .output()
         .unwrap();
     assert_eq!(next.status.code(), Some(1), "{next:?}");
+}
+
+/// memcached on CPU 0, and clients on CPU 1 that send it 2,000 requests a second.
+fn memcached_under_load() -> (Running, Running) {
+    let port = free_port();
+    let line = format!("taskset -c 0 memcached -u root -l 127.0.0.1 -p {port} -t 1");
+    let server = Running::program(&line).listening(&format!("127.0.0.1:{port}"));
+    let line = format!(
+        "taskset -c 1 {} load memcached+tcp://127.0.0.1:{port} -R 2000 -d 600s -c 200 --warmup 100ms \
+         --wait hybrid --json -q --floor off",
+        env!("CARGO_BIN_EXE_taillab")
+    );
+    (server, Running::program(&line).connected(200))
+}
+
+#[test]
+fn a_live_server_is_treated_in_blocks_and_left_as_it_was() {
+    if !live("a_live_server_is_treated_in_blocks_and_left_as_it_was") {
+        return;
+    }
+    let (server, clients) = memcached_under_load();
+    let burners = Burners::start();
+    let before = burners.scheduling();
+    let pid = server.pid().to_string();
+    let trace = [
+        "trace",
+        "--json",
+        "--no-save",
+        "-C",
+        "0",
+        "-d",
+        "2s",
+        "-p",
+        &pid,
+        "--fix",
+    ];
+    // nobody can be asked here
+    let refused = taillab().args(trace).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--yes"));
+
+    let output = taillab()
+        .args(trace)
+        .args(["--yes", "--fix-budget", "60s"])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
+    assert_eq!(burners.scheduling(), before, "left changed");
+    assert_eq!(applies(), Vec::<Value>::new(), "left in the journal");
+    let result = result(&output);
+    let fixes = result["fixes"].as_array().unwrap();
+    assert_eq!(fixes[0]["mitigation"], "control");
+    let tried = fixes[1..]
+        .iter()
+        .filter(|fix| fix["pairs"].as_u64() > Some(0));
+    for fix in tried.clone() {
+        assert!(fix["throughput"].is_null(), "{fix:#}");
+        assert!(!fix["measured"].as_array().unwrap().is_empty(), "{fix:#}");
+    }
+    // two programs that take all they get: real time or a better niceness is worth much
+    let helps = |fix: &&Value| {
+        let p99 = fix["measured"].as_array().unwrap().iter();
+        let mut p99 = p99.filter(|at| at["q"].as_f64() == Some(0.99));
+        p99.next()
+            .is_some_and(|at| at["value"].as_f64().unwrap() < 0.9)
+    };
+    let is_uneven = stderr.contains("too uneven") || result.to_string().contains("too uneven");
+    assert!(is_uneven || tried.filter(helps).count() > 0, "{fixes:#?}");
+    drop(clients);
+}
+
+#[test]
+fn ctrl_c_puts_the_change_of_a_live_server_back() {
+    if !live("ctrl_c_puts_the_change_of_a_live_server_back") {
+        return;
+    }
+    let (server, clients) = memcached_under_load();
+    let burners = Burners::start();
+    let before = burners.scheduling();
+    let pid = server.pid().to_string();
+    let begun = |_| {
+        let mut child = taillab()
+            .args([
+                "trace",
+                "--json",
+                "--no-save",
+                "-C",
+                "0",
+                "-d",
+                "2s",
+                "-p",
+                &pid,
+            ])
+            .args(["--fix", "--yes", "--fix-budget", "600s"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        with_a_change(&mut child).then_some(child)
+    };
+    let mut child = (0..5).find_map(begun).expect("five traces tried nothing");
+    signal(child.id(), "INT");
+    let ended = child.wait().unwrap();
+    assert_eq!(ended.code(), Some(130));
+    assert_eq!(applies(), Vec::<Value>::new(), "left in the journal");
+    assert_eq!(burners.scheduling(), before, "left changed");
+    drop(clients);
+}
+
+#[test]
+fn all_combinations_give_effects_and_interactions() {
+    if !live("all_combinations_give_effects_and_interactions") {
+        return;
+    }
+    let machine = Machine::now();
+    let burners = Burners::start();
+    let before = burners.scheduling();
+    let place = tempfile::tempdir().unwrap();
+    let output = taillab()
+        .args(FIX)
+        .args([
+            "--factorial",
+            "nice,timer-slack",
+            "--fix-budget",
+            "40s",
+            "-o",
+        ])
+        .arg(place.path().join("run"))
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
+    assert_eq!(burners.scheduling(), before, "left changed");
+    assert_eq!(applies(), Vec::<Value>::new(), "left in the journal");
+    assert_eq!(Machine::now(), machine);
+    let result = result(&output);
+    assert!(result.get("fixes").is_none(), "{result:#}");
+    let factorial = &result["factorial"];
+    assert!(factorial["rounds"].as_u64().unwrap() >= 5);
+    assert_eq!(factorial["cells"].as_array().unwrap().len(), 4);
+    let effects = factorial["effects"].as_array().unwrap();
+    let of = |place: usize| effects[place]["of"].as_array().unwrap().len();
+    assert_eq!((effects.len(), of(0), of(1), of(2)), (3, 1, 1, 2));
+    for effect in effects {
+        let at = effect["at"].as_array().unwrap();
+        assert!(at.len() >= 2, "{effect:#}");
+        for ratio in at {
+            let end = |name: &str| ratio[name].as_f64().unwrap();
+            assert!(
+                end("lo") <= end("value") && end("value") <= end("hi"),
+                "{ratio}"
+            );
+        }
+    }
 }

@@ -5,18 +5,18 @@ use std::time::Duration;
 use taillab_analysis::MatchOptions;
 use taillab_analysis::verdict::VirtualWorkers;
 use taillab_host::environment::{CaptureSpec, Environment};
-use taillab_host::{Interrupt, Invoker, Roots, capture_environment};
+use taillab_host::{Interrupt, Roots, capture_environment};
 use taillab_load::{Asks, FleetRun, StopReason};
 use taillab_model::doctor::FoundHazard;
-use taillab_model::summary::{Reason, Report, ServiceTimeSource};
+use taillab_model::summary::{Reason, ServiceTimeSource};
 use taillab_model::{Distribution, Nanos};
 use taillab_simulator::simulation::Precision;
 
-use crate::cli::{AnalysisArgs, FixArgs, RunArgs};
+use crate::cli::{AnalysisArgs, RunArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::{Experiment, Transport};
 use crate::fail::host;
-use crate::fix::{self, export};
+use crate::fix;
 use crate::pipeline::{
     self, Attachments, BeforeLoad, Client, Known, RECORDING, RunDir, Shown, Source, limits,
     next_steps,
@@ -35,6 +35,7 @@ const OBSERVE: Duration = Duration::from_millis(500);
 pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let say = Say::of(args.common);
     let (common, save_capture, fix) = (args.common, args.save_capture, args.fix.clone());
+    let asked = fix::Asked::of(&fix, &args.factorial.factorial, fix::Consent::Given)?;
     let (file, output) = (args.experiment.clone(), args.output.clone());
     let asserted = args.limits.clone();
     let preset = args.preset();
@@ -66,6 +67,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     }
     say.step("analysing");
     let (known, options) = known(&recorded, calibrated, &experiment, &environment)?;
+    let context = recorded.events.context.clone();
     let client = Client {
         load: &recorded.load,
         address: recorded.client,
@@ -79,15 +81,18 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         say.note(&precision_reached(wanted, sojourn));
     }
     let is_whole = recorded.load.stopped.is_none() && server_failure.is_none();
-    let rate = recorded.rate_per_s;
     let fixed = match fix.fix && is_whole {
-        true => fixes(
-            &fix,
-            (&experiment, rate),
-            &mut analysed.report,
-            interrupt,
-            say,
-        ),
+        true => {
+            let setting = fix::Setting {
+                report: &analysed.report,
+                context: &context,
+                seed: experiment.workload.seed,
+                interrupt,
+                say,
+            };
+            let tried = fix::on_own_server(&asked, &setting, &experiment, recorded.rate_per_s);
+            tried.tell(&mut analysed.report, &fix, say)
+        }
         false => Ok(()),
     };
     if fix.fix {
@@ -123,42 +128,6 @@ fn environment(rig: &Rig, experiment: &Experiment) -> Environment {
         loopback: rig.is_loopback(),
         observe: OBSERVE,
     })
-}
-
-/// Tries what the forecasts promise, and adds it to the report.
-fn fixes(
-    args: &FixArgs,
-    (experiment, rate_per_s): (&Experiment, f64),
-    report: &mut Report,
-    interrupt: Interrupt,
-    say: Say,
-) -> Result<(), Failure> {
-    let asked = fix::Asked {
-        keep: args.keep,
-        budget: Duration::from_nanos(args.fix_budget.get()),
-    };
-    let setting = fix::Setting {
-        experiment,
-        rate_per_s,
-        report,
-        interrupt,
-        say,
-    };
-    let tried = fix::run(asked, &setting);
-    report.fixes = tried.fixes;
-    tried.ended?;
-    if let Some(folder) = &args.export {
-        // what is written belongs to whoever asked for it
-        let files = Invoker::find(&Roots::default()).act(|| export::write(folder, &tried.winners));
-        say.note(&match files.or_exit(Exit::Failed)??.as_slice() {
-            [] => format!(
-                "nothing to export to {}: nothing was kept",
-                folder.display()
-            ),
-            names => format!("wrote {} to {}", names.join(", "), folder.display()),
-        });
-    }
-    Ok(())
 }
 
 /// How well the percentile is known that decided how long the measurement lasted.

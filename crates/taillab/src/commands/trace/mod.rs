@@ -7,6 +7,7 @@ mod live;
 mod probing;
 mod record;
 mod recorder;
+mod trials;
 mod whole;
 
 use std::fs::File;
@@ -20,6 +21,7 @@ use taillab_host::{CpuSet, Interrupt, Placement, Roots, cpus, disk};
 use self::end::End;
 use self::find::Found;
 use self::record::Recorded;
+use self::trials::Trials;
 use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
@@ -37,6 +39,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     if args.result.live {
         live::ensure_there()?;
     }
+    let asked = trials::asked(&args)?;
     let roots = Roots::default();
     let say = Say::of(args.common);
     recover(&roots, say)?;
@@ -79,92 +82,121 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
         environment: &environment,
         place: folder.as_deref(),
     });
-    if !shares_cpus {
-        cpus::pin_current_thread(&before).map_err(host)?;
+    let finish = Finish {
+        args: &args,
+        place,
+        shares_cpus,
+        target: found.server.to_string(),
+        environment: &environment,
+        say,
+    };
+    let back = if shares_cpus { None } else { Some(before) };
+    if let (Ok(_), Some(asked)) = (&recorded, asked) {
+        // the trials need the rights that an analysis does without
+        let trials = Trials {
+            asked,
+            args: &args,
+            found,
+            watched,
+            interrupt,
+            back,
+            say,
+        };
+        return finish.report(recorded?, Some(trials));
     }
-    let target = found.server.to_string();
+    unpin(back.as_ref())?;
     // A server that we started ends before anything is said about it.
     found.end()?;
     let recorded = recorded?;
     give_up_root(&roots)?;
-    report(
-        &args,
-        recorded,
-        place,
-        shares_cpus,
-        target,
-        &environment,
-        say,
-    )
+    finish.report(recorded, None)
 }
 
-/// Analyses what was recorded, shows and saves it, and says how the command ends.
-fn report(
-    args: &TraceArgs,
-    recorded: Recorded,
-    mut place: Place,
+/// Lets the calling thread run where it could before.
+fn unpin(back: Option<&CpuSet>) -> Result<(), Failure> {
+    back.map_or(Ok(()), |cpus| cpus::pin_current_thread(cpus).map_err(host))
+}
+
+/// What is known besides the recording.
+struct Finish<'a> {
+    args: &'a TraceArgs,
+    place: Place,
     shares_cpus: bool,
     target: String,
-    environment: &Environment,
+    environment: &'a Environment,
     say: Say,
-) -> Result<Exit, Failure> {
-    let Recorded {
-        file,
-        end,
-        events,
-        cost,
-        server_cpus,
-    } = recorded;
-    say.step("analysing");
-    let known = Known {
-        command: "trace",
-        target: Some(target),
-        // a server of our own has ended
-        process: args.server.pid.map(NonZeroU32::get),
-        partial: !matches!(end, End::TimeUp),
-        shares_cpus,
-        server_cpus,
-        cost: Some(RecordingCost {
+}
+
+impl Finish<'_> {
+    /// Analyses what was recorded, tries fixes where these were asked for, shows and saves it, and says
+    /// how the command ends.
+    fn report(self, recorded: Recorded, trials: Option<Trials<'_>>) -> Result<Exit, Failure> {
+        let Self {
+            args, mut place, ..
+        } = self;
+        let Recorded {
+            file,
+            end,
             events,
-            cpu_share: cost.cpu_share,
-            program_ns_per_event: cost.program_ns_per_event,
-            written_bytes_per_s: match args.result.saves() {
-                true => cost.written_bytes_per_s,
-                false => 0.0,
-            },
-            peak_memory_bytes: cost.peak_memory_bytes,
-        }),
-        ..Known::default()
-    };
-    let source = Source::File(file);
-    let analysed = pipeline::analyse(source, &args.analysis, known, place.dir.as_mut());
-    let mut analysed = match analysed {
-        Ok(analysed) => analysed,
-        Err(failure) => return Err(end.failure().unwrap_or(failure)),
-    };
-    limits::hold(&args.limits, &mut analysed.report)?;
-    let attachments = Attachments {
-        environment: Some(serde_json::to_value(environment).or_exit(Exit::Failed)?),
-        ..Attachments::default()
-    };
-    if let Some(dir) = &mut place.dir {
-        pipeline::save(dir, &analysed, &attachments)?;
-    }
-    let shown = Shown {
-        saved: place.dir.as_ref().map(RunDir::path),
-        common: args.common,
-        slowest: args.analysis.slowest.is_some(),
-        next: (place.dir.as_ref())
-            .map(|dir| next_steps::of_recording(dir.path(), &analysed))
-            .unwrap_or_default(),
-    };
-    pipeline::show(&analysed, &attachments, &shown)?;
-    match end {
-        End::Interrupted => Ok(Exit::Interrupted),
-        End::TimeUp => Ok(analysed.exit()),
-        other => Err(other
-            .failure()
-            .unwrap_or_else(|| Failure::new(Exit::Failed, "the trace ended early"))),
+            cost,
+            server_cpus,
+            context,
+        } = recorded;
+        self.say.step("analysing");
+        let known = Known {
+            command: "trace",
+            target: Some(self.target),
+            // a server of our own has ended
+            process: args.server.pid.map(NonZeroU32::get),
+            partial: !matches!(end, End::TimeUp),
+            shares_cpus: self.shares_cpus,
+            server_cpus,
+            cost: Some(RecordingCost {
+                events,
+                cpu_share: cost.cpu_share,
+                program_ns_per_event: cost.program_ns_per_event,
+                written_bytes_per_s: match args.result.saves() {
+                    true => cost.written_bytes_per_s,
+                    false => 0.0,
+                },
+                peak_memory_bytes: cost.peak_memory_bytes,
+            }),
+            ..Known::default()
+        };
+        let source = Source::File(file);
+        let analysed = pipeline::analyse(source, &args.analysis, known, place.dir.as_mut());
+        let mut analysed = match analysed {
+            Ok(analysed) => analysed,
+            Err(failure) => return Err(end.failure().unwrap_or(failure)),
+        };
+        limits::hold(&args.limits, &mut analysed.report)?;
+        let fixed = match trials.filter(|_| matches!(end, End::TimeUp)) {
+            Some(trials) => trials.run(&mut analysed.report, context),
+            None => Ok(()),
+        };
+        let attachments = Attachments {
+            environment: Some(serde_json::to_value(self.environment).or_exit(Exit::Failed)?),
+            ..Attachments::default()
+        };
+        if let Some(dir) = &mut place.dir {
+            pipeline::save(dir, &analysed, &attachments)?;
+        }
+        let shown = Shown {
+            saved: place.dir.as_ref().map(RunDir::path),
+            common: args.common,
+            slowest: args.analysis.slowest.is_some(),
+            next: (place.dir.as_ref())
+                .map(|dir| next_steps::of_recording(dir.path(), &analysed))
+                .unwrap_or_default(),
+        };
+        pipeline::show(&analysed, &attachments, &shown)?;
+        match end {
+            End::Interrupted => Ok(Exit::Interrupted),
+            End::TimeUp => fixed.map(|()| analysed.exit()),
+            other => Err(other
+                .failure()
+                .unwrap_or_else(|| Failure::new(Exit::Failed, "the trace ended early"))),
+        }
     }
 }
 

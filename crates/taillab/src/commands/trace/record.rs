@@ -53,6 +53,8 @@ pub struct Recorded {
     pub cost: Cost,
     /// What the server's CPUs did.
     pub server_cpus: Option<CpuUsage>,
+    /// What is known besides the events.
+    pub context: RecordingContext,
 }
 
 /// What recording cost.
@@ -152,6 +154,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
             peak_memory_bytes: OwnCost::peak_memory_bytes(roots),
         },
         server_cpus: busy_after.usage_since(&busy_before, watched),
+        context,
     })
 }
 

@@ -2,7 +2,7 @@
 
 mod endings;
 mod namespaces;
-mod rig;
+pub mod rig;
 mod screen;
 mod servers;
 

@@ -1,0 +1,94 @@
+//! Blocks of load as the probe recorded them, and what they would have been like without the causes
+//! that a change of a setting does not touch.
+//!
+//! On a machine that others use, a stall of the hypervisor or a burst of another program decides the
+//! p99.9 of a block. Where a change does not treat them, they are noise: the replay takes them away from
+//! the blocks without and with the change alike, as a control variate does (Lavenberg and Welch 1981),
+//! and the ratio of what is left is known better.
+
+use taillab_model::explanation::Cause;
+use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
+
+use crate::matched::Matched;
+use crate::matcher::{MatchOptions, ParseFramingError, match_events};
+use crate::predict;
+use crate::replay::{Cores, Observed, fit};
+use crate::timeline::Timeline;
+
+/// What others do to the CPUs, and what the probe missed. A change of a setting that does not treat
+/// one of these does not cause it either; softirqs, wake-ups, the order and what the server itself
+/// does can change as its side effect, so they stay.
+const OF_OTHERS: [Cause; 5] = [
+    Cause::Background,
+    Cause::Irq,
+    Cause::Throttled,
+    Cause::Hypervisor,
+    Cause::Unobserved,
+];
+
+/// Where the replay of a block must agree with what was measured.
+const AGREES_AT: [f64; 2] = [0.5, 0.99];
+
+/// What others do that a change does not treat.
+pub fn untouched(treats: &[Cause]) -> Vec<Cause> {
+    let others = OF_OTHERS.into_iter();
+    others.filter(|cause| !treats.contains(cause)).collect()
+}
+
+/// A block of load.
+pub struct RecordedBlock {
+    context: RecordingContext,
+    matched: Matched,
+    timeline: Timeline,
+    from: Monotonic,
+}
+
+impl RecordedBlock {
+    /// Its measurement begins where the recording says, or with its first event.
+    ///
+    /// # Errors
+    /// The recording names an unknown framing.
+    pub fn of(recording: Recording) -> Result<Self, ParseFramingError> {
+        let options = MatchOptions::of(&recording.context)?;
+        let from = recording.context.measure_from_ns;
+        Ok(Self {
+            matched: match_events(recording.events(), &options),
+            timeline: Timeline::build(recording.events(), &recording.context),
+            from: from.map_or(recording.base, Monotonic::from_nanos_since_boot),
+            context: recording.context,
+        })
+    }
+
+    /// The sojourns of its requests, T6 − T1. One without an answer counts with `timeout`, unless it
+    /// came so late that the end may have cut its answer off: it was then waited for less long than the
+    /// slowest answer took.
+    pub fn sojourns(&self, timeout: Nanos) -> Vec<Nanos> {
+        let places = self.matched.measured_places(self.from);
+        let mut sojourns: Vec<Nanos> = places
+            .map(|place| self.matched.requests.sojourn(place))
+            .collect();
+        let slowest = sojourns.iter().max().copied().unwrap_or_default();
+        let end = self.matched.last.unwrap_or(self.from);
+        let lost = self.matched.unmatched.iter().filter(|request| {
+            let waited = end.saturating_since(request.t1);
+            !request.ambiguous && request.t1 >= self.from && waited > slowest
+        });
+        let lost = lost.count();
+        sojourns.resize(sojourns.len() + lost, timeout);
+        sojourns
+    }
+
+    /// The sojourns as the replay has them, without these causes. `None` where the replay of the block as
+    /// it was does not agree with what was measured.
+    pub fn sojourns_without(&self, causes: &[Cause], service_time: Nanos) -> Option<Vec<Nanos>> {
+        let cores = Cores::new(&self.timeline, &self.context);
+        let observed = Observed::build(&self.matched, &cores, &self.context, self.from);
+        let fitted = fit(&observed, &AGREES_AT).filter(|fitted| fitted.fit.good)?;
+        Some(predict::replayed_without(
+            &observed,
+            &fitted,
+            causes,
+            service_time,
+        ))
+    }
+}

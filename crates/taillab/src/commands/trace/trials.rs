@@ -1,0 +1,82 @@
+//! `trace … --fix`: what the forecasts promise, tried on the live server under its own traffic.
+
+use taillab_host::tune::Scope;
+use taillab_host::{CpuSet, Interrupt, Roots};
+use taillab_model::RecordingContext;
+use taillab_model::summary::Report;
+
+use super::find::Found;
+use super::{probing, unpin};
+use crate::cli::TraceArgs;
+use crate::exit::Failure;
+use crate::fix::{self, Asked, Consent, LiveServer};
+use crate::pipeline::give_up_root;
+use crate::say::Say;
+
+/// Of the order of the blocks.
+const SEED: u64 = 1;
+
+/// Whether and how fixes are to be tried.
+///
+/// # Errors
+/// There is nobody to ask, and `--yes` is not given.
+pub fn asked(args: &TraceArgs) -> Result<Option<Asked>, Failure> {
+    if !args.fix.fix {
+        return Ok(None);
+    }
+    let consent = Consent::of(args.consent.yes)?;
+    Asked::of(&args.fix, &[], consent).map(Some)
+}
+
+/// The server and what is to be tried on it.
+pub struct Trials<'a> {
+    pub asked: Asked,
+    pub args: &'a TraceArgs,
+    pub found: Found,
+    pub watched: CpuSet,
+    pub interrupt: Interrupt,
+    /// Where this thread may run afterwards.
+    pub back: Option<CpuSet>,
+    pub say: Say,
+}
+
+impl Trials<'_> {
+    /// Tries the fixes, ends a server that we started, and gives up the rights that this took.
+    pub fn run(mut self, report: &mut Report, context: RecordingContext) -> Result<(), Failure> {
+        let roots = Roots::default();
+        let probe = probing::load(self.args, &self.found.server, &self.watched);
+        let tried = probe.map(|probe| {
+            let workers = report.server.ideal.workers;
+            let setting = fix::Setting {
+                report,
+                context: &context,
+                seed: SEED,
+                interrupt: self.interrupt.clone(),
+                say: self.say,
+            };
+            let processes = self.found.server.processes.clone();
+            let server = LiveServer {
+                scope: Scope {
+                    pid: processes.first().copied(),
+                    device: None,
+                    cpus: Some(self.watched.clone()),
+                },
+                processes,
+                cpus: self.watched.clone(),
+                rate_per_s: report.arrival_rate_per_s,
+                context: RecordingContext {
+                    threads: Vec::new(),
+                    workers: Some(workers),
+                    service_time_ns: Some(report.server.service_time_ns),
+                    ..context.clone()
+                },
+                ended: Box::new(|| self.found.ended(&roots)),
+            };
+            fix::on_live_server(&self.asked, &setting, server, probe)
+        });
+        unpin(self.back.as_ref())?;
+        self.found.end()?;
+        give_up_root(&roots)?;
+        tried?.tell(report, &self.args.fix, self.say)
+    }
+}

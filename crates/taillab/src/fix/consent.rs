@@ -1,0 +1,70 @@
+//! A question before each change of a live server.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use taillab_host::tune::{Mitigation, Plan};
+
+use crate::exit::{Exit, Failure};
+
+/// Settings of a change that are listed before the question.
+const LISTED: usize = 8;
+
+/// Who decides whether a change is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consent {
+    /// All are wanted.
+    Given,
+    /// The user is asked before each.
+    Ask,
+}
+
+impl Consent {
+    /// Given with `--yes`, asked for otherwise.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`]: there is no terminal to ask on.
+    pub fn of(is_given: bool) -> Result<Self, Failure> {
+        match is_given {
+            true => Ok(Self::Given),
+            false if io::stdin().is_terminal() && io::stderr().is_terminal() => Ok(Self::Ask),
+            false => Err(Failure::new(
+                Exit::Usage,
+                "--fix changes this machine for moments, and there is no terminal to ask on: see what it would \
+                 change with `taillab tune plan -p PID`, then add --yes",
+            )),
+        }
+    }
+
+    /// Whether this change is to be made again and again for the time of a trial.
+    ///
+    /// # Errors
+    /// The terminal is gone.
+    pub fn is_given_for(self, mitigation: &Mitigation, plan: &Plan) -> Result<bool, Failure> {
+        if self == Self::Given {
+            return Ok(true);
+        }
+        let failed = |error: io::Error| Failure::new(Exit::Failed, format!("cannot ask: {error}"));
+        let mut terminal = io::stderr();
+        terminal
+            .write_all(question(mitigation, plan).as_bytes())
+            .map_err(failed)?;
+        terminal.flush().map_err(failed)?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    }
+}
+
+/// What would be changed, and the question.
+fn question(mitigation: &Mitigation, plan: &Plan) -> String {
+    let mut text = format!("\n{}: {}\n", mitigation.is.name, mitigation.is.description);
+    for change in plan.changes().take(LISTED) {
+        text.push_str(&format!("  {} → \"{}\"\n", change.setting, change.new));
+    }
+    let more = plan.changes().count().saturating_sub(LISTED);
+    if more > 0 {
+        text.push_str(&format!("  and {more} more\n"));
+    }
+    text.push_str("Try it, in blocks of a second or more, each put back at once? [y/N] ");
+    text
+}

@@ -1,0 +1,198 @@
+//! Blocks of our own load on the rig: short, all at the same rate, told by the client's own records.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use taillab_analysis::untouched::RecordedBlock;
+use taillab_host::clock::now;
+use taillab_host::observe::{self, Counters};
+use taillab_host::tune::Scope;
+use taillab_host::{Interrupt, Roots};
+use taillab_load::{ClosedFleet, FleetRun, OpenFleet, StopReason, Waiting};
+use taillab_model::{Event, Nanos, RecordingContext};
+use taillab_probe::Probe;
+use taillab_queueing::arrivals::ArrivalProcess;
+
+use super::load::{Load, Seen, block_length, interrupted};
+use crate::exit::{Exit, Failure, OrExit};
+use crate::experiment::Experiment;
+use crate::fail::probe as probe_failure;
+use crate::pipeline::{cuts, stalls};
+use crate::testbed::{DrainProbe, LoadClient, Rig};
+
+/// Load before each block, which fills the queue and is not counted.
+const WARM_UP: Nanos = Nanos::from_millis(150);
+/// Load before a block of the peak.
+const PEAK_WARM_UP: Nanos = Nanos::from_millis(40);
+
+/// A server of ours under our load.
+pub struct GeneratedLoad<'r> {
+    rig: &'r mut Rig,
+    client: LoadClient,
+    experiment: &'r Experiment,
+    rate_per_s: f64,
+    length: Nanos,
+    probe: Probe,
+    /// What is known of a block's recording besides its events.
+    context: RecordingContext,
+    stop: Arc<AtomicBool>,
+    gone: Arc<AtomicBool>,
+}
+
+impl<'r> GeneratedLoad<'r> {
+    /// Blocks at `rate_per_s`, recorded as the measurement with this context was.
+    ///
+    /// # Errors
+    /// The probe cannot be loaded.
+    pub fn new(
+        rig: &'r mut Rig,
+        client: LoadClient,
+        experiment: &'r Experiment,
+        rate_per_s: f64,
+        context: &RecordingContext,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
+            stop: rig.interrupt().shared_flag(),
+            gone: rig.server_gone(),
+            length: block_length(rate_per_s),
+            probe: rig.load_probe(experiment)?,
+            context: RecordingContext {
+                threads: Vec::new(),
+                ..context.clone()
+            },
+            rig,
+            client,
+            experiment,
+            rate_per_s,
+        })
+    }
+
+    fn refuse(&mut self, stopped: Option<StopReason>) -> Result<(), Failure> {
+        match stopped {
+            None => Ok(()),
+            Some(StopReason::Interrupted) => Err(interrupted()),
+            Some(_) => Err(self.rig.server_failure().unwrap_or_else(|| {
+                Failure::new(
+                    Exit::Failed,
+                    "the server stopped answering while a fix was tried; everything was put back",
+                )
+            })),
+        }
+    }
+
+    /// The schedules of all threads for one block.
+    fn schedules(&self, seed: u64) -> Result<Vec<Vec<Nanos>>, Failure> {
+        let threads = self.client.threads();
+        let schedule = |thread: usize| {
+            // far apart, so that no thread's seed is another block's
+            let seed = seed ^ (thread as u64) << 48;
+            ArrivalProcess::Poisson
+                .schedule(self.rate_per_s / threads as f64, self.takes(), seed)
+                .or_exit(Exit::Usage)
+        };
+        (0..threads).map(schedule).collect()
+    }
+
+    /// What the probe recorded of a block; it is detached then.
+    fn recorded(&mut self, load: &FleetRun, counted: Vec<Event>) -> Result<RecordedBlock, Failure> {
+        let mut recording = self.probe.take_recording().map_err(probe_failure)?;
+        let client = &self.rig.placement().client;
+        let mut context = self.context.clone();
+        context.measure_from_ns = load.start().map(|at| (at + WARM_UP).nanos_since_boot());
+        context.cuts = cuts(load, client);
+        let (threads, processes) = (self.probe.threads(), self.rig.server_processes());
+        observe::name(&mut context, self.rig.roots(), threads, &processes);
+        observe::name_own(&mut context);
+        recording.context = context;
+        recording.insert(counted);
+        recording.insert(stalls(load, client));
+        RecordedBlock::of(recording).or_exit(Exit::Failed)
+    }
+}
+
+impl Load for GeneratedLoad<'_> {
+    fn takes(&self) -> Nanos {
+        self.length + WARM_UP
+    }
+
+    /// The latency of a request counts from when it was sent: a generator that is late says nothing of
+    /// the server. A request without an answer counts with its time-out, so that lost requests do not
+    /// make a change look good.
+    fn block(&mut self, seed: u64) -> Result<Seen, Failure> {
+        let schedules = self.schedules(seed)?;
+        let timeout = self.experiment.client.timeout;
+        self.probe.attach().map_err(probe_failure)?;
+        let roots: Roots = self.rig.roots().clone();
+        let cpus = self.rig.placement().server.clone();
+        let mut counters = Counters::begin(&roots, &cpus, &self.rig.server_processes());
+        let mut counted = Vec::new();
+        let (client, probe) = (&mut self.client, &mut self.probe);
+        let (stop, gone) = (&self.stop, &self.gone);
+        let load = self.rig.on_client_cpu(
+            &[],
+            || {
+                counters.look(now(), |event| counted.push(event));
+                0
+            },
+            || {
+                let open = OpenFleet {
+                    schedules,
+                    warm_up: WARM_UP,
+                    seed,
+                    timeout,
+                    waiting: Waiting::Spin,
+                    stop,
+                };
+                let mut hooks = DrainProbe {
+                    probe: Some(probe),
+                    server_gone: gone,
+                };
+                client.open_loop(open, &mut hooks)
+            },
+        )??;
+        let recorded = self.recorded(&load, counted)?;
+        self.refuse(load.stopped)?;
+        let latency = |entry: taillab_load::Entry| entry.service_time().unwrap_or(timeout);
+        Ok(Seen {
+            latencies: load.iter_measured().map(latency).collect(),
+            recorded: Some(recorded),
+        })
+    }
+
+    fn peak_per_s(&mut self, seed: u64) -> Result<Option<f64>, Failure> {
+        let settings = &self.experiment.calibration;
+        let (client, stop, gone) = (&mut self.client, &self.stop, &self.gone);
+        let saturation = self.rig.on_client_cpu(
+            &[],
+            || 0,
+            || {
+                let closed = ClosedFleet {
+                    outstanding: settings.outstanding.into(),
+                    length: settings.block,
+                    warm_up: PEAK_WARM_UP,
+                    seed,
+                    stop,
+                };
+                let mut hooks = DrainProbe {
+                    probe: None,
+                    server_gone: gone,
+                };
+                client.saturate(&closed, &mut hooks)
+            },
+        )??;
+        self.refuse(saturation.stopped)?;
+        Ok(Some(saturation.rate_per_s()))
+    }
+
+    fn scope(&self) -> Scope {
+        Scope {
+            pid: Some(self.rig.server().pid()),
+            device: None,
+            cpus: Some(self.rig.placement().server.clone()),
+        }
+    }
+
+    fn interrupt(&self) -> &Interrupt {
+        self.rig.interrupt()
+    }
+}

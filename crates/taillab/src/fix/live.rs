@@ -1,0 +1,121 @@
+//! Blocks of a live server's own traffic, told by the probe.
+
+use std::thread;
+use std::time::Duration;
+
+use taillab_analysis::untouched::RecordedBlock;
+use taillab_host::clock::now;
+use taillab_host::observe::{self, Counters};
+use taillab_host::tune::Scope;
+use taillab_host::{CpuSet, Interrupt, Roots};
+use taillab_model::{Nanos, RecordingContext};
+use taillab_probe::Probe;
+
+use super::load::{Load, Seen, block_length, interrupted};
+use crate::exit::{Exit, Failure, OrExit};
+use crate::fail::probe as probe_failure;
+
+/// Requests that came in before the probe was attached lack T1, and attaching itself disturbs.
+const SETTLE: Nanos = Nanos::from_millis(100);
+
+/// Between two drains of the probe, and two looks at Ctrl-C.
+const PERIOD: Duration = Duration::from_millis(5);
+
+/// What is known of a live server.
+pub struct LiveServer<'a> {
+    /// Its processes.
+    pub processes: Vec<u32>,
+    /// The CPUs that are watched.
+    pub cpus: CpuSet,
+    /// What is changed.
+    pub scope: Scope,
+    /// Requests per second of the measurement.
+    pub rate_per_s: f64,
+    /// What is known of a block's recording besides its events.
+    pub context: RecordingContext,
+    /// Why it has ended, if it has.
+    pub ended: Box<dyn FnMut() -> Option<String> + 'a>,
+}
+
+/// A live server, whoever sends its requests.
+pub struct LiveLoad<'a> {
+    server: LiveServer<'a>,
+    probe: Probe,
+    length: Nanos,
+    interrupt: Interrupt,
+    roots: Roots,
+}
+
+impl<'a> LiveLoad<'a> {
+    /// Blocks of its traffic, by a probe that is loaded.
+    pub fn new(server: LiveServer<'a>, probe: Probe, interrupt: Interrupt) -> Self {
+        Self {
+            length: block_length(server.rate_per_s),
+            server,
+            probe,
+            interrupt,
+            roots: Roots::default(),
+        }
+    }
+
+    /// Drains the probe until the block is over.
+    ///
+    /// # Errors
+    /// [`Exit::Interrupted`] at once; the server has ended.
+    fn wait(&mut self, mut look: impl FnMut()) -> Result<(), Failure> {
+        let ends = now() + self.takes();
+        while now() < ends {
+            if self.interrupt.is_raised() {
+                return Err(interrupted());
+            }
+            if let Some(why) = (self.server.ended)() {
+                return Err(Failure::new(Exit::Failed, why));
+            }
+            self.probe.drain(usize::MAX);
+            look();
+            thread::sleep(PERIOD);
+        }
+        Ok(())
+    }
+}
+
+impl Load for LiveLoad<'_> {
+    fn takes(&self) -> Nanos {
+        self.length + SETTLE
+    }
+
+    fn block(&mut self, _seed: u64) -> Result<Seen, Failure> {
+        self.probe.attach().map_err(probe_failure)?;
+        let from = now() + SETTLE;
+        let mut counters = Counters::begin(&self.roots, &self.server.cpus, &self.server.processes);
+        let mut counted = Vec::new();
+        let waited = self.wait(|| counters.look(now(), |event| counted.push(event)));
+        let mut recording = self.probe.take_recording().map_err(probe_failure)?;
+        waited?;
+        let mut context = self.server.context.clone();
+        context.measure_from_ns = Some(from.nanos_since_boot());
+        let timeout = context.timeout_ns.unwrap_or(Nanos::from_secs(1));
+        let threads = self.probe.threads();
+        observe::name(&mut context, &self.roots, threads, &self.server.processes);
+        observe::name_own(&mut context);
+        recording.context = context;
+        recording.insert(counted);
+        let recorded = RecordedBlock::of(recording).or_exit(Exit::Failed)?;
+        Ok(Seen {
+            latencies: recorded.sojourns(timeout),
+            recorded: Some(recorded),
+        })
+    }
+
+    fn peak_per_s(&mut self, _seed: u64) -> Result<Option<f64>, Failure> {
+        Ok(None)
+    }
+
+    fn scope(&self) -> Scope {
+        self.server.scope.clone()
+    }
+
+    fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+}
