@@ -88,6 +88,38 @@ impl Pairs {
         };
         bootstrapped(n, of).map(PairedEstimate::exp)
     }
+
+    /// How likely a change that does nothing gives a ratio as low as this at the quantile `q`: the
+    /// share of all ways to exchange the blocks of pairs that do (a randomisation test; Fisher 1935,
+    /// *The Design of Experiments*). It holds however the blocks are distributed, also where a single
+    /// block decides the quantile and the bootstrap is too sure. `None` where [`Self::ratio`] is.
+    pub fn chance(&self, q: f64) -> Option<f64> {
+        /// With more pairs exchanges are drawn, this many of them.
+        const EXCHANGES: u64 = 256;
+        self.ratio(q)?;
+        let n = self.pairs;
+        let ratio = |exchanged: &[u32]| {
+            let stay: Vec<u32> = exchanged.iter().map(|one| 1 - one).collect();
+            let mixed = |this: &BlockHistogram, other: &BlockHistogram| {
+                let counts = this.weighted(&stay).and(&other.weighted(exchanged));
+                counts.quantile_ns(q)
+            };
+            Some(mixed(&self.after, &self.before)? / mixed(&self.before, &self.after)?)
+        };
+        let measured = ratio(&vec![0; n])?;
+        let all = 1_u64.checked_shl(n as u32).filter(|all| *all <= EXCHANGES);
+        let ways = all.unwrap_or(EXCHANGES);
+        let exchange = |way: u64, pair: u64| match all {
+            Some(_) => (way >> pair & 1) as u32,
+            // the first way exchanges nothing, as the measurement did
+            None => u32::from(way > 0) * (hash(way, pair) & 1) as u32,
+        };
+        let as_low = (0..ways).filter(|way| {
+            let exchanged: Vec<u32> = (0..n as u64).map(|pair| exchange(*way, pair)).collect();
+            ratio(&exchanged).is_some_and(|ratio| ratio <= measured)
+        });
+        Some(as_low.count() as f64 / ways as f64)
+    }
 }
 
 impl PairedEstimate {
@@ -209,6 +241,42 @@ mod tests {
             let covered = covered(pairs, truth, q);
             assert!(covered >= 182, "{covered} of 200 with {pairs} pairs at {q}");
         }
+    }
+
+    #[test]
+    fn a_change_that_does_nothing_is_rarely_unlikely() {
+        // a single stall decides p99 of its block, and of all
+        let stalled = |seed: u64| {
+            let mut block = block(seed, 1.0);
+            if hash(seed, 77_777) % 4 == 0 {
+                let stall = 1e7 * (1 + hash(seed, 88_888) % 50) as f64;
+                block.extend((1..=90).map(|i| Nanos::new((stall * i as f64 / 90.0) as u64)));
+            }
+            block
+        };
+        let chances = (1..=60).map(|trial| {
+            let mut all = Pairs::default();
+            for pair in 0..7 {
+                let seed = trial * 1_000 + pair * 2;
+                all.push(stalled(seed), stalled(seed + 1));
+            }
+            all.chance(0.99).unwrap()
+        });
+        let unlikely = chances.filter(|chance| *chance <= 0.025).count();
+        assert!(unlikely <= 5, "{unlikely} of 60");
+    }
+
+    #[test]
+    fn a_large_improvement_is_unlikely_by_chance() {
+        for pairs in [6, 12] {
+            let mut all = Pairs::default();
+            for pair in 0..pairs {
+                all.push(block(2 * pair, 1.0), block(2 * pair + 1, 0.3));
+            }
+            let chance = all.chance(0.99).unwrap();
+            assert!(chance <= 1.0 / 64.0, "{chance}");
+        }
+        assert_eq!(Pairs::default().chance(0.99), None);
     }
 
     #[test]

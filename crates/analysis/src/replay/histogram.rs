@@ -64,6 +64,14 @@ impl BlockHistogram {
 pub(crate) struct Counts(Vec<u64>);
 
 impl Counts {
+    /// These and others.
+    pub(crate) fn and(mut self, others: &Self) -> Self {
+        for (count, other) in self.0.iter_mut().zip(&others.0) {
+            *count += other;
+        }
+        self
+    }
+
     /// The number of values.
     pub(crate) fn total(&self) -> u64 {
         self.0.iter().sum()

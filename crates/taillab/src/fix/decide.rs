@@ -18,6 +18,9 @@ const MARGIN: f64 = 1.6;
 /// An interval that reaches no further than this factor to either side is narrow enough.
 const NARROW: f64 = 1.03;
 
+/// A change that does nothing gives a gain as large less often than this, or it is not kept.
+const CHANCE: f64 = 0.025;
+
 /// The percentiles that are told.
 pub const TOLD: [f64; 3] = [0.5, 0.99, 0.999];
 
@@ -47,11 +50,16 @@ pub fn is_settled(pairs: &Pairs) -> bool {
     if pairs.count() < FEWEST_PAIRS {
         return false;
     }
-    deciding(pairs).is_some_and(|(_, ratio)| {
+    deciding(pairs).is_some_and(|(q, ratio)| {
         let is_narrow = ratio.hi / ratio.value <= NARROW;
         let stretched = stretched(ratio, MARGIN);
-        is_narrow || is_clear(stretched)
+        is_narrow || is_clear(stretched) && (stretched.lo > WORTH || is_no_chance(pairs, q))
     })
+}
+
+/// Exchanging blocks rarely gives as large a gain.
+fn is_no_chance(pairs: &Pairs, q: f64) -> bool {
+    pairs.chance(q).is_some_and(|chance| chance <= CHANCE)
 }
 
 /// The interval allows one outcome only.
@@ -91,8 +99,13 @@ pub fn judge(trial: &Trial) -> Judgement {
         true => format!(" (too few requests for p{})", DECIDING[0] * 100.0),
         false => String::new(),
     };
-    let (outcome, reason) = if ratio.hi < 1.0 && ratio.value <= WORTH {
+    let gains = ratio.hi < 1.0 && ratio.value <= WORTH;
+    let (outcome, reason) = if gains && is_no_chance(pairs, q) {
         (FixOutcome::Kept, format!("{shown}{instead}"))
+    } else if gains {
+        let chance = 100.0 * pairs.chance(q).unwrap_or(1.0);
+        let why = format!("{shown}, but by chance alone as often as {chance:.0} %{instead}");
+        (FixOutcome::Inconclusive, why)
     } else if ratio.lo > 1.0 {
         (FixOutcome::Reverted, format!("{shown}: worse{instead}"))
     } else if ratio.lo > WORTH {
@@ -123,7 +136,11 @@ fn clear_without_others(adjusted: &Pairs, q: f64, undecided: PairedEstimate) -> 
     let stretched = stretched(ratio, MARGIN);
     let outcome = if stretched.lo > WORTH {
         FixOutcome::Reverted
-    } else if stretched.hi < 1.0 && ratio.value <= WORTH && undecided.value <= 1.0 {
+    } else if stretched.hi < 1.0
+        && ratio.value <= WORTH
+        && undecided.value <= 1.0
+        && is_no_chance(adjusted, q)
+    {
         FixOutcome::Kept
     } else {
         return None;
@@ -146,7 +163,7 @@ fn surely_better_below(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Opti
     const P99: f64 = 0.99;
     let ratio = pairs.ratio(P99).filter(|_| q > P99)?;
     let clear = ratio.value <= WORTH && stretched(ratio, MARGIN).hi < 1.0;
-    (clear && undecided.value <= 1.0).then(|| Judgement {
+    (clear && undecided.value <= 1.0 && is_no_chance(pairs, P99)).then(|| Judgement {
         outcome: FixOutcome::Kept,
         at: Some(P99),
         reason: format!(

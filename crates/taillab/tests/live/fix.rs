@@ -134,12 +134,13 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
         .iter()
         .filter(|fix| fix["outcome"] == "kept")
         .collect();
-    assert!(!kept.is_empty(), "{fixes:#?}\n{stderr}");
-    let first = kept[0];
-    assert!(
-        AGAINST_OTHERS.contains(&first["mitigation"].as_str().unwrap()),
-        "{first:#}"
-    );
+    let mut against_others = kept.iter().filter(|fix| {
+        let name = fix["mitigation"].as_str().unwrap();
+        AGAINST_OTHERS.contains(&name)
+    });
+    let first = against_others
+        .next()
+        .unwrap_or_else(|| panic!("{fixes:#?}\n{stderr}"));
     let at = first["decided_at"].as_f64().unwrap();
     let measured = first["measured"].as_array().unwrap();
     let decided = measured
