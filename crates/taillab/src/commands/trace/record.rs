@@ -21,7 +21,7 @@ use super::recorder::{Recorder, Sinks, Told, unwritable};
 use crate::cli::TraceArgs;
 use crate::exit::Failure;
 use crate::fail::{host, probe as probe_failure};
-use crate::pipeline::Canary;
+use crate::pipeline::{Canary, give_up_root};
 use crate::progress::{Phase, Progress};
 
 /// The first requests are not measured: those that came in before the probe did lack T1.
@@ -93,8 +93,6 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let live = args.result.live;
     let mut screen = live.then(|| Screen::new(&context, args, roots, &processes, place));
     let batches = screen.as_mut().map(Screen::batches);
-    // where the server may run everywhere there is none: it would disturb it
-    let canary = Canary::start(beside, roots).ok();
     let counters = Counters::begin(roots, watched, &processes);
     // not every user may; then the result says that it is not known
     let counting = ProgramTime::count().ok();
@@ -102,6 +100,11 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let busy_before = CpuSample::take(roots).map_err(host)?;
     let cost_before = OwnCost::now();
     probe.attach().map_err(probe_failure)?;
+    // What comes now was written by clients and other programs. Threads that are started from here on have no
+    // privilege either.
+    give_up_root(roots, found.remaining(args))?;
+    // where the server may run everywhere there is none: it would disturb it
+    let canary = Canary::start(beside, roots).ok();
     let settle = settle(args.length());
     context.measure_from_ns = Some((now() + settle).nanos_since_boot());
     let sinks = Sinks::begin(file, probe.base(), &context, batches).map_err(unwritable)?;
@@ -112,7 +115,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let (told, began) = (Told::default(), Instant::now());
     let (mut left, mut gone) = (false, None);
     let draw = || {
-        gone = gone.take().or_else(|| found.ended(roots));
+        gone = gone.take().or_else(|| found.ended());
         if let Some(screen) = &mut screen {
             left |= screen.is_left();
             screen.draw(began.elapsed(), told.written());
