@@ -7,8 +7,8 @@ use std::io;
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs, set_thread_groups,
-    set_thread_res_gid, set_thread_res_uid,
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
 use crate::roots::Roots;
@@ -85,7 +85,9 @@ impl Invoker {
     pub fn nobody() -> Self {
         let number = |name| -> u32 {
             let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
-            text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(65_534)
+            text.ok()
+                .and_then(|text| text.trim().parse().ok())
+                .unwrap_or(65_534)
         };
         let gid = Gid::from_raw(number("overflowgid"));
         Self {

@@ -8,7 +8,8 @@ use taillab_host::Roots;
 use crate::cli::ExplainArgs;
 use crate::exit::{Exit, Failure};
 use crate::pipeline::{
-    self, Attachments, Known, RECORDING, Remaining, RunDir, Shown, Source, give_up_root, limits, next_steps,
+    self, Attachments, Known, RECORDING, Remaining, RunDir, Shown, Source, give_up_root, limits,
+    next_steps,
 };
 
 /// Reads, analyses, prints, and saves where that is asked for.

@@ -109,7 +109,10 @@ impl Found {
 
     /// What is still to be done with it when the recording has ended.
     pub fn remaining(&self, args: &TraceArgs) -> Remaining {
-        match (&self.command, args.result.saves() || args.limits.junit.is_some()) {
+        match (
+            &self.command,
+            args.result.saves() || args.limits.junit.is_some(),
+        ) {
             (Some(_), _) => Remaining::Server,
             (None, true) => Remaining::Files,
             (None, false) => Remaining::Nothing,

@@ -24,8 +24,8 @@ use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::pipeline::{
-    self, Attachments, Known, RECORDING, RecordingCost, RunDir, Shown, Source, limits,
-    next_steps, recover,
+    self, Attachments, Known, RECORDING, RecordingCost, RunDir, Shown, Source, limits, next_steps,
+    recover,
 };
 use crate::say::Say;
 

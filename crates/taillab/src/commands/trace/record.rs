@@ -141,7 +141,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     context.observer_cpu_share = Some(cpu_share);
     let threads = recorder.probe.threads();
     observe::name(&mut context, roots, threads, &found.server.processes);
-    observe::name_own(&mut context);
+    observe::name_own(&mut context, roots);
     let program_ns_per_event = recorder.program_ns_per_event;
     let (file, written, end) = recorder.finish(&context, end)?;
     Ok(Recorded {
