@@ -107,7 +107,7 @@ fn no_file_has_an_ideal_that_is_withdrawn() {
     for (t, has_ideal) in [("13us", true), ("10ms", false)] {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().join("result");
-        std::process::Command::new(env!("CARGO_BIN_EXE_taillab"))
+        Command::new(env!("CARGO_BIN_EXE_taillab"))
             .args(["explain", golden, "-q", "--service-time", t, "-o"])
             .arg(&dir)
             .status()

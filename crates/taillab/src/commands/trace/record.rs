@@ -109,9 +109,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     context.measure_from_ns = Some((now() + settle).nanos_since_boot());
     let sinks = Sinks::begin(file, probe.base(), &context, batches).map_err(unwritable)?;
     let recorder = Recorder::new(probe, sinks, counters, canary, counting, settle);
-    let length = args.length().map_or(Duration::MAX, |asked| {
-        Duration::from_nanos(asked.get().saturating_add(settle.get()))
-    });
+    let length = with_settling(args.length(), settle);
     let (told, began) = (Told::default(), Instant::now());
     let (mut left, mut gone) = (false, None);
     let draw = || {
@@ -163,6 +161,13 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
 fn settle(asked: Option<Nanos>) -> Nanos {
     asked.map_or(SETTLE, |asked| {
         SETTLE.min(Nanos::new(asked.get() / SETTLE_PART))
+    })
+}
+
+/// How long is recorded for a measurement of a length that was asked for, or until it is ended.
+fn with_settling(asked: Option<Nanos>, settle: Nanos) -> Duration {
+    asked.map_or(Duration::MAX, |asked| {
+        Duration::from_nanos(asked.get().saturating_add(settle.get()))
     })
 }
 
