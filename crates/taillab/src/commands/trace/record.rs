@@ -100,8 +100,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let busy_before = CpuSample::take(roots).map_err(host)?;
     let cost_before = OwnCost::now();
     probe.attach().map_err(probe_failure)?;
-    // What comes now was written by clients and other programs. Threads that are started from here on have no
-    // privilege either.
+    // what comes now was written by others; threads that are started from here on have no privilege either
     give_up_root(roots, found.remaining(args))?;
     // where the server may run everywhere there is none: it would disturb it
     let canary = Canary::start(beside, roots).ok();
